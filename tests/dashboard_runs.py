@@ -13,7 +13,7 @@ from typing import Any
 from controller.core.model import events as ev
 from controller.persistence.journal import Journal
 from controller.persistence.recovery import origin_of
-from experiments.inputs.replay_file import Replay, write_replay
+from experiments.inputs.replay_file import ReplaySpec, write_replay
 from experiments.inputs.scenario import Scenario, demo_scenario
 from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import generate
@@ -53,7 +53,7 @@ def write_run(folder: Path) -> Path:
     """The files of that run that its replay needs; returns events.jsonl."""
     folder.mkdir(exist_ok=True)
     write_events(folder / "events.jsonl", facts())
-    write_replay(folder, Replay(scenario()))
+    write_replay(folder, ReplaySpec(scenario()))
     return folder / "events.jsonl"
 
 

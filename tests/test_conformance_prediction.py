@@ -18,7 +18,7 @@ from experiments.cli.predict import (
     table_of,
 )
 from experiments.compare.costs import measure_costs, measure_costs_of
-from experiments.compare.prediction import FEWEST, Observed, predict
+from experiments.compare.prediction import FEWEST, ObservedRun, predict
 from experiments.inputs.scenario import load
 from experiments.results.run_context import FidelityRecord
 from experiments.worlds.played import Played
@@ -32,16 +32,16 @@ SLOWER = replace(SLOW, start_s=(2.0, 2.0))
 
 
 @cache
-def observed(fitted: Overheads, others: Overheads) -> tuple[list[Observed], list[Observed]]:
+def observed(fitted: Overheads, others: Overheads) -> tuple[list[ObservedRun], list[ObservedRun]]:
     """Virtual runs in the place of live ones, on machines of these costs."""
-    found: tuple[list[Observed], list[Observed]] = ([], [])
+    found: tuple[list[ObservedRun], list[ObservedRun]] = ([], [])
     for case, scenario, trace in cases(TWO_WORLDS, 3 * FEWEST):
         run = simulate(scenario, trace, costs=fitted if case == FITTED else others, quiet=False)
-        found[case != FITTED].append(Observed(case, scenario, trace, Played(run.facts, run.context)))
+        found[case != FITTED].append(ObservedRun(case, scenario, trace, Played(run.facts, run.context)))
     return found
 
 
-def invalid(run: Observed) -> Observed:
+def invalid(run: ObservedRun) -> ObservedRun:
     busy = replace(run.live.context, fidelity=FidelityRecord(False, ("processors busy",)))
     return replace(run, live=replace(run.live, context=busy))
 

@@ -94,7 +94,7 @@ def test_every_key_of_json_is_documented() -> None:
     structs = (
         status.CampusStatus,
         status.HostAndSwitch,
-        status.SwitchStatus,
+        status.OwnerSwitch,
         m.JobStatus,
         m.EndedJob,
         m.Status,

@@ -28,9 +28,9 @@ from experiments.dashboard.decisions import Divergence, decide_journal, decide_v
 from experiments.dashboard.feed import Cursor, Feed
 from experiments.dashboard.kept import DECIDED, Answers, Kept
 from experiments.dashboard.layout import layout
-from experiments.dashboard.picture import Picture, Rows
+from experiments.dashboard.picture import Picture, VersionedRows
 from experiments.dashboard.sources import EventsFile, JournalSource, Meter, open_run
-from experiments.dashboard.switches import Switches, Wish
+from experiments.dashboard.switches import OwnerRequest, Switches
 from experiments.results.history import Where, attempts, whereabouts
 from experiments.results.report.timeline import queue_lengths, spans
 from testbed.emulation.safety.ledger import RunningCampus
@@ -167,7 +167,7 @@ def test_before_the_first_fact_all_hosts_are_there_and_absent(events: Path) -> N
 
 
 def test_rows_that_are_gone_are_forgotten_after_a_while() -> None:
-    rows = Rows()
+    rows = VersionedRows()
     for version in range(1, 2 * picture.MOST_GONE):
         rows.put(version, f"row{version}", {})
         rows.drop(version, f"row{version}")
@@ -404,10 +404,10 @@ def test_only_a_token_of_this_page_lets_one_act() -> None:
     ):
         assert not switches.allows(wrong)
     for wish in (
-        Wish("h2", "reclaim"),
-        Wish("h1", "reclaim", -1.0),
-        Wish("h1", "reclaim", float("nan")),
-        Wish("h1", "return"),
+        OwnerRequest("h2", "reclaim"),
+        OwnerRequest("h1", "reclaim", -1.0),
+        OwnerRequest("h1", "reclaim", float("nan")),
+        OwnerRequest("h1", "return"),
     ):
         with pytest.raises(SpecError):
             trio.run(switches.do, wish)

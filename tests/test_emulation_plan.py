@@ -37,13 +37,13 @@ def test_mac_is_made_of_the_address() -> None:
 
 
 def test_burst_is_a_millisecond_of_the_rate_but_never_tiny() -> None:
-    assert shaping.Shape(round(10 * GBIT_PER_S)).burst_bytes == 1_250_000
-    assert shaping.Shape(round(MBIT_PER_S)).burst_bytes == shaping.MIN_BURST_BYTES
+    assert shaping.LinkShape(round(10 * GBIT_PER_S)).burst_bytes == 1_250_000
+    assert shaping.LinkShape(round(MBIT_PER_S)).burst_bytes == shaping.MIN_BURST_BYTES
 
 
 @given(rate=st.integers(100, 1 << 40), reserved=st.floats(0, 1))
 def test_rates_in_the_class_requests_are_the_rates_that_are_read(rate: int, reserved: float) -> None:
-    shape = shaping.Shape(rate, reserve_bytes_per_s=round(reserved * rate))
+    shape = shaping.LinkShape(rate, reserve_bytes_per_s=round(reserved * rate))
     classes = [memoryview(r.data)[netlink.HEADER.size :] for r in shaping.requests(100, shape, "x")[1:4]]
     queue = {shaping.RESEARCH_CLASS: ("bfifo", struct.pack("=I", shape.queue_bytes))}
     assert shaping.read(classes, queue) == shaping.expected(shape)
@@ -51,7 +51,7 @@ def test_rates_in_the_class_requests_are_the_rates_that_are_read(rate: int, rese
 
 @given(rate=st.integers(2, 1 << 40), reserved=st.integers(0, 1 << 41))
 def test_both_parts_of_a_link_are_guaranteed_something(rate: int, reserved: int) -> None:
-    shape = shaping.Shape(rate, reserve_bytes_per_s=reserved)
+    shape = shaping.LinkShape(rate, reserve_bytes_per_s=reserved)
     assert 0 < shape.research_bytes_per_s < rate
 
 

@@ -43,7 +43,7 @@ STEP = 1e-5  # relative, of a numerical derivative
 
 def joint_cost(
     jobs: list[p1.CheckpointJob],
-    plans: dict[str, p1.CheckpointPlan],
+    plans: dict[str, p1.CheckpointSchedule],
     snapshot_s: Callable[[Any], Any] | None = None,
 ) -> float:
     """lambda (D/2 + C/b) + p/D, over all jobs, straight from the plans; p is `snapshot_s` of C, without it C/b."""
@@ -59,7 +59,7 @@ def joint_cost(
 def solved_by_scipy(
     jobs: list[p1.CheckpointJob],
     capacity: dict[DirectedLink, float],
-    start: dict[str, p1.CheckpointPlan],
+    start: dict[str, p1.CheckpointSchedule],
     snapshot_s: Callable[[Any], Any] | None = None,
 ) -> float:
     """The least joint cost over rates *and* intervals, from a feasible point that is not ours: half of ours."""

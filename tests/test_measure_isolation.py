@@ -14,15 +14,15 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Dot1Q, Ether
 
 from experiments.benchmarks import isolation
-from experiments.benchmarks.attacks import AF41, ATTACKS, CS1, ETH_IPV6, Frames, Station
-from experiments.benchmarks.isolation import KEPT, NOT_JUDGED, NOT_KEPT, NOTHING_PROMISED
+from experiments.benchmarks.attacks import AF41, ATTACKS, CS1, ETH_IPV6, Frames, SendingHost
+from experiments.benchmarks.goals import KEPT, NOT_JUDGED, NOT_KEPT, NOTHING_PROMISED
 from testbed.emulation.description.plan import plan
 from testbed.emulation.description.shaping import RTM_NEWTFILTER, requests
 from testbed.enforcement import Enforcement, payload_rate, wire_rate
 from tests.live_campus import live
 from topologies.units import MBIT_PER_S
 
-STATION = Station(
+STATION = SendingHost(
     interface="p3-eth0",
     mac=b"\x02\x00\x0a\x01\x00\x06",
     address="10.1.0.6",

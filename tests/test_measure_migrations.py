@@ -14,7 +14,7 @@ from rich.console import Console
 from controller.core.model import facts as f
 from controller.core.policies.table import policy
 from experiments.benchmarks import migrations
-from experiments.benchmarks.isolation import KEPT, NOT_JUDGED, NOT_KEPT
+from experiments.benchmarks.goals import KEPT, NOT_JUDGED, NOT_KEPT
 from experiments.benchmarks.migrations import (
     BOTTLENECK,
     DESTINATIONS,

@@ -14,7 +14,7 @@ from rich.console import Console
 from controller.core.checkpointing.intervals import (
     BETA,
     CheckpointJob,
-    CheckpointPlan,
+    CheckpointSchedule,
     constrained_interval,
 )
 from controller.core.network.links import Floats
@@ -39,10 +39,10 @@ from experiments.benchmarks.tables import checkpoints_table, destinations_table
 from experiments.inputs.scenario.settings import SNAPSHOT_BYTES_PER_S, SNAPSHOT_S
 
 
-def a_plan(interval_s: float, rate: float = 50e6) -> CheckpointPlan:
+def a_plan(interval_s: float, rate: float = 50e6) -> CheckpointSchedule:
     interval = constrained_interval(0.0, 1.0, rate, interval_s / 2.0)  # without hazard, its cap decides
     assert interval.interval_s == pytest.approx(interval_s)
-    return CheckpointPlan(rate, interval, LINK)
+    return CheckpointSchedule(rate, interval, LINK)
 
 
 def test_a_promise_is_broken_by_an_interval_too_long_and_by_writes_too_frequent() -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from experiments.benchmarks import links, observer
-from experiments.benchmarks.isolation import KEPT, NOT_JUDGED, NOT_KEPT, NOTHING_PROMISED, SYSTEMS, rows
+from experiments.benchmarks.goals import KEPT, NOT_JUDGED, NOT_KEPT, NOTHING_PROMISED, JudgedFigure
+from experiments.benchmarks.isolation import SYSTEMS, rows
 from experiments.benchmarks.together import (
     MOST_S,
     PARTS,
-    JudgedFigure,
     Part,
     measure_all,
     run_part,

@@ -13,7 +13,7 @@ import pytest
 from bpf.errors import BpfError
 from bpf.observer import Histogram, Observation, Observer, bucket_end_us, inode_of
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.safety.observation import MACHINE, SWITCHES, Disturbance, cause_of
+from testbed.emulation.safety.observation import MACHINE, SWITCHES, DisturbedWindow, cause_of
 from tests.bpf_machine import in_own_namespace, loaded_or_skip
 from tests.live_campus import CLI
 from topologies import presets
@@ -202,10 +202,10 @@ def test_the_quantile_of_a_histogram_is_the_end_of_the_bucket_that_holds_it() ->
 
 def test_a_late_move_is_told_whether_the_processor_was_busy_or_a_queue_was_full() -> None:
     seen = [
-        Disturbance("h1", 0.0, 1.0, 0.04, 0),
-        Disturbance("h2", 5.0, 6.0, 0.0, 7),
-        Disturbance(SWITCHES, 5.0, 6.0, 0.0, 3),
-        Disturbance(MACHINE, 9.0, 10.0, 0.5, 0),
+        DisturbedWindow("h1", 0.0, 1.0, 0.04, 0),
+        DisturbedWindow("h2", 5.0, 6.0, 0.0, 7),
+        DisturbedWindow(SWITCHES, 5.0, 6.0, 0.0, 3),
+        DisturbedWindow(MACHINE, 9.0, 10.0, 0.5, 0),
     ]
     assert cause_of(seen, ("h1", "h2"), 0.5, 2.0) == "tasks of h1 waited 40 ms for a processor"
     assert cause_of(seen, ("h1", "h2"), 5.5, 7.0) == "full queues dropped 10 packets (h2, the switches)"

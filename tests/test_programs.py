@@ -26,11 +26,10 @@ from testbed.checkpoints import CheckpointStore
 from testbed.messages import JobSpec
 from testbed.program import Program, ProgramRun, wrong
 from testbed.workloads import criu, output
-from testbed.workloads.archive import CannotKeep, Progress, digest, pack, unpack
+from testbed.workloads.archive import CannotKeep, ProgramProgress, digest, pack, unpack
 from testbed.workloads.base import StateMismatch
 from testbed.workloads.lease import LeaseFile
-from testbed.workloads.messages import Failed, Finished, Started, WorkloadSpec
-from testbed.workloads.messages import Progress as Progressed
+from testbed.workloads.messages import Failed, Finished, Progress, Started, WorkloadSpec
 from testbed.workloads.process import Exited, SnapshotImpossible, WorkloadProcess
 from tests.criu_here import needs_criu
 
@@ -161,7 +160,7 @@ async def test_a_program_of_a_stranger_computes_the_same_over_three_hosts(
         started, *between, finished, exited = await to_the_end(last)
         assert (started.step, finished.step, exited.status) == (reached, 400, 0)
         assert isinstance(started, Started) and isinstance(finished, Finished)
-        assert all(isinstance(event, Progressed) and event.step < 400 for event in between)
+        assert all(isinstance(event, Progress) and event.step < 400 for event in between)
         assert at.log(3).splitlines()[-1] == f"result {expected}"
         assert "from 0" not in at.log(3)
 
@@ -405,13 +404,13 @@ def a_state(folder: Path) -> Path:
 
 def test_a_directory_comes_back_as_it_was(tmp_path: Path) -> None:
     folder, back = a_state(tmp_path / "state"), tmp_path / "back"
-    size = pack(folder, tmp_path / "archive", Progress(7, told=True), MANY_BYTES)
+    size = pack(folder, tmp_path / "archive", ProgramProgress(7, told=True), MANY_BYTES)
     assert size == (tmp_path / "archive").stat().st_size
     back.mkdir()
-    assert unpack(tmp_path / "archive", back, MANY_BYTES) == Progress(7, told=True)
+    assert unpack(tmp_path / "archive", back, MANY_BYTES) == ProgramProgress(7, told=True)
     assert digest(back, MANY_BYTES) == digest(folder, MANY_BYTES)
     assert (back / "latest").readlink() == Path("deep/er/weights")
-    pack(back, tmp_path / "again", Progress(7, told=True), MANY_BYTES)
+    pack(back, tmp_path / "again", ProgramProgress(7, told=True), MANY_BYTES)
     assert (tmp_path / "again").read_bytes() == (tmp_path / "archive").read_bytes()
     (back / "run.sh").write_text("y")
     assert digest(back, MANY_BYTES) != digest(folder, MANY_BYTES)
@@ -419,9 +418,9 @@ def test_a_directory_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_large_files_stay_where_they_were_when_small_ones_grow(tmp_path: Path) -> None:
     folder = a_state(tmp_path / "state")
-    pack(folder, tmp_path / "before", Progress(1, told=False), MANY_BYTES)
+    pack(folder, tmp_path / "before", ProgramProgress(1, told=False), MANY_BYTES)
     (folder / "a log").write_text("many lines\n" * 1000)
-    pack(folder, tmp_path / "after", Progress(2, told=False), MANY_BYTES)
+    pack(folder, tmp_path / "after", ProgramProgress(2, told=False), MANY_BYTES)
     before, after = (tmp_path / "before").read_bytes(), (tmp_path / "after").read_bytes()
     at = 1 << 20
     assert before[at : 3 * at] == after[at : 3 * at]
@@ -467,7 +466,7 @@ def test_what_would_not_come_back_is_no_checkpoint(
     folder.mkdir()
     spoil(folder)
     with pytest.raises(CannotKeep, match=says):
-        pack(folder, tmp_path / "archive", Progress(0, told=False), MANY_BYTES)
+        pack(folder, tmp_path / "archive", ProgramProgress(0, told=False), MANY_BYTES)
     assert not (tmp_path / "archive").exists()
 
 
@@ -489,7 +488,7 @@ def test_a_file_that_changes_or_vanishes_while_it_is_read_is_noticed(
 
     monkeypatch.setattr(archive, "_opened", meddling)
     with pytest.raises((CannotKeep, OSError)):
-        pack(folder, tmp_path / "archive", Progress(0, told=False), MANY_BYTES)
+        pack(folder, tmp_path / "archive", ProgramProgress(0, told=False), MANY_BYTES)
 
     def vanishing(top: Path, path: str) -> Any:
         (folder / "b").unlink(missing_ok=True)
@@ -497,7 +496,7 @@ def test_a_file_that_changes_or_vanishes_while_it_is_read_is_noticed(
 
     monkeypatch.setattr(archive, "_opened", vanishing)
     with pytest.raises(FileNotFoundError):
-        pack(folder, tmp_path / "archive", Progress(0, told=False), MANY_BYTES)
+        pack(folder, tmp_path / "archive", ProgramProgress(0, told=False), MANY_BYTES)
     assert not (tmp_path / "archive").exists()
 
 
@@ -541,7 +540,7 @@ def test_an_archive_of_a_hostile_host_writes_nothing_outside(tmp_path: Path, mem
 
 def test_bytes_that_are_no_archive_or_are_cut_off_are_no_state(tmp_path: Path) -> None:
     folder = a_state(tmp_path / "state")
-    pack(folder, tmp_path / "archive", Progress(7, told=True), MANY_BYTES)
+    pack(folder, tmp_path / "archive", ProgramProgress(7, told=True), MANY_BYTES)
     whole = (tmp_path / "archive").read_bytes()
     for number, text in enumerate([b"", b"nothing of ours" * 100, whole[: len(whole) // 2]]):
         (tmp_path / "bad").write_bytes(text)

@@ -20,7 +20,7 @@ from experiments.results.report import charts, tables
 from experiments.results.report.svg import Axis, Canvas, steps
 from experiments.results.report.timeline import queue_lengths, spans
 from experiments.results.run_context import Death, FidelityRecord, RunContext
-from testbed.emulation.safety.observation import Disturbance
+from testbed.emulation.safety.observation import DisturbedWindow
 from tests import run_story
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -115,7 +115,7 @@ def test_page_of_an_observed_run_says_what_the_kernel_saw_and_why_a_move_was_lat
         (7.0, f.MigrationFinished("a", "h1", "h2", False, 6.0, 2.0)),
     ]
     verdict = FidelityRecord(
-        observed={"h1": Observation(words)}, disturbances=[Disturbance("h2", 2.0, 3.0, 0.08, 0)]
+        observed={"h1": Observation(words)}, disturbances=[DisturbedWindow("h2", 2.0, 3.0, 0.08, 0)]
     )
     _, page = written(tmp_path, facts, replace(run_story.context(), fidelity=verdict))
     told = " ".join(page.words)

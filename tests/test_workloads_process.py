@@ -27,8 +27,8 @@ from testbed.workloads.process import (
     KILLS,
     Event,
     Exited,
+    ProcessGone,
     SnapshotImpossible,
-    WorkloadEnded,
     WorkloadProcess,
 )
 from testbed.workloads.runner import EXIT_LEASE_LAPSED
@@ -298,7 +298,7 @@ async def test_killed_job_is_gone_and_answers_nothing_more(tmp_path: Path) -> No
         await next_of(job, Started)
         job.kill()
         assert await next_of(job, Exited) == Exited(-9, "killed by SIGKILL")
-        with pytest.raises(WorkloadEnded, match="SIGKILL"):
+        with pytest.raises(ProcessGone, match="SIGKILL"):
             await job.snapshot(tmp_path / "snap")
         with pytest.raises(trio.EndOfChannel):
             await job.receive()
@@ -348,7 +348,7 @@ async def test_kill_during_a_snapshot_ends_the_wait_for_it(tmp_path: Path) -> No
         async with trio.open_nursery() as nursery:
 
             async def ask() -> None:
-                with pytest.raises(WorkloadEnded):
+                with pytest.raises(ProcessGone):
                     await job.snapshot(tmp_path / "snap")
 
             nursery.start_soon(ask)

@@ -53,18 +53,47 @@ def measure_admission(
     out: Path, *, sets: int = 2000, campus_sets: int = 300, arrivals_a_seed: int = 600
 ) -> dict[str, Any]:
     """Measure all three; writes admission.json and admission.svg to `out` and returns what the JSON holds. Under a minute."""
-    result = {
+    rng = random.Random("admission across a campus")
+    waves = [across_a_campus(rng.choice([7, 10, 15]), rng) for _ in range(campus_sets)]
+    best = [most_deliverable(requests, share) for requests, share in waves]
+    reached = {
+        name: [len(admit(requests, 0.0, share, ()).admitted) for requests, share in waves]
+        for name, admit in RULES.items()
+    }
+    result: dict[str, Any] = {
         "law": {**asdict(FITTED), "interarrival_s": INTERARRIVAL_S},
         "law_on_campus": asdict(CAMPUS),
         "link_share_bytes_per_s": SHARE_BYTES_PER_S,
         "at_once": {str(count): _at_once(count, sets, FITTED) for count in NOTED},
         "at_once_on_campus": {str(count): _at_once(count, sets, CAMPUS) for count in NOTED},
         "over_time": {name: _over_time(name, arrivals_a_seed) for name in OVER_TIME},
-        "across_campus": _across(campus_sets),
+        "across_campus": {
+            "sets": campus_sets,
+            "optimum_mean": fmean(best),
+            "of_optimum": {name: _ratio(counts, best) for name, counts in reached.items()},
+            "optimal_sets": {
+                name: fmean(a == b for a, b in zip(n, best, strict=True)) for name, n in reached.items()
+            },
+        },
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "admission.json").write_text(json.dumps(result, indent=2) + "\n")
-    _draw(result, out / "admission.svg")
+    missed = {name: run["missed"] for name, run in result["over_time"].items()}
+    words = ", ".join(f"{name} {count}" for name, count in missed.items())
+    title = f"Admission at 87.5 MB/s; deadlines missed over time: {words}"
+    with canvas(out / "admission.svg", 1, 5, (18, 4.2), title) as (_, [panels]):
+        of_seven = result["at_once_on_campus"]["7"]
+        _bars(panels[0], of_seven, "admitted of 7 at once, campus's notices", {})
+        for axes, (count, measured) in zip(panels[1:], result["at_once"].items(), strict=False):
+            _bars(axes, measured, f"admitted of {count} at once, fitted law", NOTED[int(count)])
+        over_time = {name: run["admitted"] for name, run in result["over_time"].items()}
+        _bars(panels[3], over_time, "share admitted over time", NOTED_ADMITTED)
+        _bars(
+            panels[4],
+            result["across_campus"]["of_optimum"],
+            "share of the optimum (MILP), across a campus",
+            {},
+        )
     return result
 
 
@@ -123,24 +152,6 @@ def _over_time(name: str, count: int) -> dict[str, Any]:
     }
 
 
-def _across(sets: int) -> dict[str, Any]:
-    rng = random.Random("admission across a campus")
-    waves = [across_a_campus(rng.choice([7, 10, 15]), rng) for _ in range(sets)]
-    best = [most_deliverable(requests, share) for requests, share in waves]
-    reached = {
-        name: [len(admit(requests, 0.0, share, ()).admitted) for requests, share in waves]
-        for name, admit in RULES.items()
-    }
-    return {
-        "sets": sets,
-        "optimum_mean": fmean(best),
-        "of_optimum": {name: _ratio(counts, best) for name, counts in reached.items()},
-        "optimal_sets": {
-            name: fmean(a == b for a, b in zip(n, best, strict=True)) for name, n in reached.items()
-        },
-    }
-
-
 # ---------------------------------------------------------------- intervals
 
 
@@ -161,25 +172,6 @@ def _bootstrap(size: int, statistic: Callable[[Sequence[int]], float]) -> dict[s
 
 
 # ---------------------------------------------------------------- the picture
-
-
-def _draw(result: dict[str, Any], path: Path) -> None:
-    missed = {name: run["missed"] for name, run in result["over_time"].items()}
-    words = ", ".join(f"{name} {count}" for name, count in missed.items())
-    title = f"Admission at 87.5 MB/s; deadlines missed over time: {words}"
-    with canvas(path, 1, 5, (18, 4.2), title) as (_, [panels]):
-        of_seven = result["at_once_on_campus"]["7"]
-        _bars(panels[0], of_seven, "admitted of 7 at once, campus's notices", {})
-        for axes, (count, measured) in zip(panels[1:], result["at_once"].items(), strict=False):
-            _bars(axes, measured, f"admitted of {count} at once, fitted law", NOTED[int(count)])
-        over_time = {name: run["admitted"] for name, run in result["over_time"].items()}
-        _bars(panels[3], over_time, "share admitted over time", NOTED_ADMITTED)
-        _bars(
-            panels[4],
-            result["across_campus"]["of_optimum"],
-            "share of the optimum (MILP), across a campus",
-            {},
-        )
 
 
 def _bars(axes: Any, measured: dict[str, dict[str, float]], title: str, noted: dict[str, float]) -> None:

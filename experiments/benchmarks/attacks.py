@@ -47,7 +47,7 @@ EF, AF41, CS1, BEST_EFFORT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Station:
+class SendingHost:
     """A sending host, where it sends, and the grant that it holds (payload bytes/s)."""
 
     interface: str
@@ -75,7 +75,7 @@ class Frames:
     forges_address: bool = False
     links: float = 1.0  # times the link's rate
 
-    def made_at(self, station: Station) -> bytes:
+    def made_at(self, station: SendingHost) -> bytes:
         """One of them, checksum and all."""
         ports = (PORT + 1, PORT + 1)
         source = station.neighbour if self.forges_address else station.address
@@ -90,7 +90,7 @@ class Frames:
             body = bytes(room)
         return link + body
 
-    def send(self, station: Station) -> None:
+    def send(self, station: SendingHost) -> None:
         """Send them until the process is killed."""
         frame = self.made_at(station)
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
@@ -153,7 +153,7 @@ def greedy_tcp(target: str, *, sockets: int = 1, dscp: int = BEST_EFFORT) -> Non
                 time.sleep(PACE_S)
 
 
-def granted(station: Station) -> socket.socket:
+def granted(station: SendingHost) -> socket.socket:
     """A connection with a grant, as an agent makes it."""
     maps = HostMaps.open_pinned(station.pins)
     if station.enforcement is Enforcement.PACE:
@@ -164,7 +164,7 @@ def granted(station: Station) -> socket.socket:
     return sock
 
 
-def granted_tcp(station: Station, *, keeps_pace: bool = True) -> None:
+def granted_tcp(station: SendingHost, *, keeps_pace: bool = True) -> None:
     """A flow that keeps its grant; or one that takes its pacing off."""
     sock = granted(station)
     if not keeps_pace:
@@ -174,7 +174,7 @@ def granted_tcp(station: Station, *, keeps_pace: bool = True) -> None:
             sock.sendall(CHUNK)
 
 
-def forged_ports(station: Station) -> None:
+def forged_ports(station: SendingHost) -> None:
     """Segments with the addresses and ports of the host's own granted flow, from a raw socket, at the link's rate."""
     sock = granted(station)
     ports = sock.getsockname()[1], sock.getpeername()[1]
@@ -187,7 +187,7 @@ def forged_ports(station: Station) -> None:
         paced(station.rate_bytes_per_s, FRAME_BYTES, lambda: raw.send(frame))
 
 
-def udp(station: Station, *, dscp: int) -> None:
+def udp(station: SendingHost, *, dscp: int) -> None:
     """Datagrams from a socket at the link's rate, which ask for a class."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)
@@ -217,7 +217,7 @@ class Attack:
 
     words: str
     # None: nobody does
-    send: Callable[[Station], None] | None
+    send: Callable[[SendingHost], None] | None
     links: float = 0.0  # what it sends, in multiples of the link's rate; 0: as TCP goes
     as_root: bool = False  # it needs frames, and so root
     in_quick: bool = False
@@ -256,6 +256,6 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-def at_rate(frames: Frames, rate_bytes_per_s: float) -> Callable[[Station], None]:
+def at_rate(frames: Frames, rate_bytes_per_s: float) -> Callable[[SendingHost], None]:
     """A sender of these frames at a rate of its own."""
     return lambda station: replace(frames, links=rate_bytes_per_s / station.rate_bytes_per_s).send(station)

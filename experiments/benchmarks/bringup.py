@@ -16,10 +16,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from experiments.benchmarks.goals import JudgedFigure
+from experiments.benchmarks.timing import seconds_of
 from experiments.results.pictures import canvas
 from testbed.errors import CommandFailed
 from topologies.presets import campus54, three_tier
@@ -62,6 +64,14 @@ def measure_bringup(
     return result
 
 
+def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
+    """The figures of `result`, as it stands in the JSON, that have a goal."""
+    for way, target in TARGETS.items():
+        times = result["times_faster"][way]
+        what = f"{result['hosts']} hosts {way}, against stock Mininet"
+        yield JudgedFigure(what, f">= {target:g}x", f"{times:.1f}x", times >= target)
+
+
 def description_of(hosts: int) -> Description:
     """The campus that is built."""
     return campus54() if hosts == 54 else three_tier(hosts=hosts, buildings=4)
@@ -76,12 +86,6 @@ def _in_fresh_process(kind: str, hosts: int) -> dict[str, Any]:
         raise CommandFailed(argv, done.returncode, done.stderr)
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return figures
-
-
-def _timed(work: Callable[[], object]) -> float:
-    begin_s = time.perf_counter()
-    work()
-    return time.perf_counter() - begin_s
 
 
 def ours(hosts: int) -> dict[str, Any]:
@@ -99,7 +103,7 @@ def ours(hosts: int) -> dict[str, Any]:
             memory = memory_of_family_bytes()
             used = before - memory_available_bytes()
         finally:
-            down_s = _timed(net.stop)
+            down_s = seconds_of(net.stop)
         phases = net.phases_s
     return {
         "up_s": up_s,
@@ -133,7 +137,7 @@ def stock(hosts: int) -> dict[str, Any]:
         memory = memory_of_family_bytes()
         used = before - memory_available_bytes()
     finally:
-        down_s = _timed(net.stop)
+        down_s = seconds_of(net.stop)
     left = links_here() - {"lo"}
     return {
         "up_s": up_s,
@@ -174,7 +178,7 @@ def _floor(hosts: int) -> dict[str, Any]:
                 link_requests.cable(c, made.bridges[c.a.node], pid)
                 for c, pid in zip(cables, holders.pids, strict=False)
             ]
-            veths_s = _timed(lambda: socket.send(pairs))
+            veths_s = seconds_of(lambda: socket.send(pairs))
             begin_s = time.perf_counter()
             holders.close()
             names = {c.a.name for c in cables}

@@ -51,19 +51,9 @@ def simulate(model: Model, history: Piece) -> Fates:
     )
     simulation = ciw.Simulation(network)
     simulation.simulate_until_max_time(math.nextafter(history.end_h + 1e-6, math.inf))
-    return _fates(
-        simulation.get_all_records(only=["service", "baulk"]), _gaps_of(simulation).left, len(draws)
-    )
-
-
-def _gaps_of(simulation: Any) -> Any:
-    """The simulation's own copy of the service distribution."""
-    return simulation.service_times[1]["Customer"]
-
-
-def _fates(records: list[Any], left: set[int], jobs: int) -> Fates:
-    decisions, delays_h = np.full(jobs, WAITING, np.int8), np.full(jobs, math.nan)
-    for record in records:
+    left = _gaps_of(simulation).left
+    decisions, delays_h = np.full(len(draws), WAITING, np.int8), np.full(len(draws), math.nan)
+    for record in simulation.get_all_records(only=["service", "baulk"]):
         number = record.id_number - 1
         if record.record_type == "baulk":
             decisions[number], delays_h[number] = REFUSED, 0.0
@@ -71,6 +61,11 @@ def _fates(records: list[Any], left: set[int], jobs: int) -> Fates:
             decisions[number] = LEFT if record.id_number in left else SPOT
             delays_h[number] = record.service_end_date - record.arrival_date
     return Fates(decisions, delays_h)
+
+
+def _gaps_of(simulation: Any) -> Any:
+    """The simulation's own copy of the service distribution."""
+    return simulation.service_times[1]["Customer"]
 
 
 def _gaps(rule: Rule, spots_h: list[float]) -> Any:

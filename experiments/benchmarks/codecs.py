@@ -69,9 +69,48 @@ def measure_codecs(out: Path, files: Sequence[Path] = (), *, quick: bool = False
     to measure, or PyTorch is missing.
     """
     pairs = _pairs(files) if files else _trained(quick=quick)
-    rows = [
-        row for content, base, data in pairs for row in _measured(content, base, data, 1 if quick else ROUNDS)
-    ]
+    rows: list[dict[str, Any]] = []
+    # times are medians over the rounds, in which the ways take turns
+    for content, base, data in pairs:
+        ways = [CodecWay("deduplication", _deduplicated, _found_again)]
+        ways += [_zstd(f"zstd {n}", n, planes=False, delta=False) for n in LEVELS]
+        ways += [_zstd(f"planes, zstd {n}", n, planes=True, delta=False) for n in LEVELS]
+        ways += [_zstd("delta, zstd 1", 1, planes=False, delta=True)]
+        ways += [_zstd(f"delta, planes, zstd {n}", n, planes=True, delta=True) for n in LEVELS]
+        # zipnn 0.5.4 reads past the end of what is no whole number of elements
+        if importlib.util.find_spec("zipnn") is not None and len(data) % WIDTH == 0:
+            ways += [
+                _zipnn(dtype, delta=delta) for delta in (False, True) for dtype in ("float32", "bfloat16")
+            ]
+        ways.append(_transfers(data, base))
+        encode_s: dict[str, list[float]] = {way.name: [] for way in ways}
+        decode_s: dict[str, list[float]] = {way.name: [] for way in ways}
+        wire_bytes: dict[str, int] = {}
+        for _ in range(1 if quick else ROUNDS):
+            for way in ways:
+                began_s = time.process_time()
+                coded = way.encode(data, base)
+                coded_s = time.process_time()
+                back = way.decode(coded, base, len(data))
+                encode_s[way.name].append(coded_s - began_s)
+                decode_s[way.name].append(time.process_time() - coded_s)
+                wire_bytes[way.name] = sum(map(len, coded))
+                if back != data:
+                    raise SetupError(f"{way.name} does not bring {content} back")
+        for way in ways:
+            to_s, from_s = statistics.median(encode_s[way.name]), statistics.median(decode_s[way.name])
+            shrinks = wire_bytes[way.name] < len(data)
+            rows.append(
+                {
+                    "content": content,
+                    "way": way.name,
+                    "plain_bytes": len(data),
+                    "wire_bytes": wire_bytes[way.name],
+                    "encode_s_per_gb": to_s / len(data) * 1e9,
+                    "decode_s_per_gb": from_s / len(data) * 1e9,
+                    "pays_below_bytes_per_s": len(data) / max(to_s, from_s, 1e-9) if shrinks else None,
+                }
+            )
     result = {"chunk_bytes": CHUNK_BYTES, "rows": rows, "load": os.getloadavg()[0], "cpus": os.cpu_count()}
     out.mkdir(parents=True, exist_ok=True)
     (out / "codecs.json").write_text(json.dumps(result, indent=2) + "\n")
@@ -161,53 +200,6 @@ def _trained(*, quick: bool) -> list[tuple[str, bytes, bytes]]:
 
 
 # ---------------------------------------------------------------- ways
-
-
-def _measured(content: str, base: bytes, data: bytes, rounds: int) -> list[dict[str, Any]]:
-    """A row each way; times are medians over the rounds, in which the ways take turns."""
-    ways = _ways(data, base)
-    encode_s: dict[str, list[float]] = {way.name: [] for way in ways}
-    decode_s: dict[str, list[float]] = {way.name: [] for way in ways}
-    wire_bytes: dict[str, int] = {}
-    for _ in range(rounds):
-        for way in ways:
-            began_s = time.process_time()
-            coded = way.encode(data, base)
-            coded_s = time.process_time()
-            back = way.decode(coded, base, len(data))
-            encode_s[way.name].append(coded_s - began_s)
-            decode_s[way.name].append(time.process_time() - coded_s)
-            wire_bytes[way.name] = sum(map(len, coded))
-            if back != data:
-                raise SetupError(f"{way.name} does not bring {content} back")
-    rows = []
-    for way in ways:
-        to_s, from_s = statistics.median(encode_s[way.name]), statistics.median(decode_s[way.name])
-        shrinks = wire_bytes[way.name] < len(data)
-        rows.append(
-            {
-                "content": content,
-                "way": way.name,
-                "plain_bytes": len(data),
-                "wire_bytes": wire_bytes[way.name],
-                "encode_s_per_gb": to_s / len(data) * 1e9,
-                "decode_s_per_gb": from_s / len(data) * 1e9,
-                "pays_below_bytes_per_s": len(data) / max(to_s, from_s, 1e-9) if shrinks else None,
-            }
-        )
-    return rows
-
-
-def _ways(data: bytes, base: bytes) -> list[CodecWay]:
-    ways = [CodecWay("deduplication", _deduplicated, _found_again)]
-    ways += [_zstd(f"zstd {n}", n, planes=False, delta=False) for n in LEVELS]
-    ways += [_zstd(f"planes, zstd {n}", n, planes=True, delta=False) for n in LEVELS]
-    ways += [_zstd("delta, zstd 1", 1, planes=False, delta=True)]
-    ways += [_zstd(f"delta, planes, zstd {n}", n, planes=True, delta=True) for n in LEVELS]
-    # zipnn 0.5.4 reads past the end of what is no whole number of elements
-    if importlib.util.find_spec("zipnn") is not None and len(data) % WIDTH == 0:
-        ways += [_zipnn(dtype, delta=delta) for delta in (False, True) for dtype in ("float32", "bfloat16")]
-    return [*ways, _transfers(data, base)]
 
 
 def _chunks(data: bytes) -> list[bytes]:

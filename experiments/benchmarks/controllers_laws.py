@@ -11,6 +11,7 @@ rare ones (240 h). Asked is that a controller keeps the target delay, and costs 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -148,9 +149,24 @@ def bound(law: str, delta_h: float) -> float | None:
 def measure_laws(seeds: int, jobs: int) -> dict[str, Any]:
     """{law: {delta: {"bound", controller: figures}}}; which are beyond MOST_OFF on average over the seeds, and which are dearer
     than `age` for sure (95 % of the paired difference, of the second half of the jobs)."""
-    laws = {
-        name: {f"{delta_h:g}": _measure(name, delta_h, seeds, jobs) for delta_h in DELTAS_H} for name in LAWS
-    }
+    # of each controller: mean and worst delay over delta; rented share, in all and of the second half of the jobs; costs
+    laws: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in LAWS}
+    for law, delta_h in product(LAWS, DELTAS_H):
+        histories = [one_history(law, delta_h, seed, jobs) for seed in range(seeds)]
+        base = np.array([each[BASE][2] for each in histories])
+        figures = laws[law][f"{delta_h:g}"] = {"bound": bound(law, delta_h)}
+        for name in histories[0]:
+            delays_h, rented, late = np.array([each[name] for each in histories]).T
+            delays = delays_h / delta_h
+            over = interval(((PRICES[1] - 1.0) * (late - base)).tolist())
+            figures[name] = {
+                "delay_over_delta": float(delays.mean()),
+                "worst_off": float(np.abs(delays - 1.0).max()),
+                "rented": float(rented.mean()),
+                "costs": {f"{k:g}": float(1.0 + (k - 1.0) * rented.mean()) for k in PRICES},
+                "last_costs": {f"{k:g}": float(1.0 + (k - 1.0) * late.mean()) for k in PRICES},
+                "over_age": {"mean": over.mean, "low": over.low, "high": over.high},
+            }
     each = [
         (f"{law}, {delta} h: {name}", of[name])
         for law, deltas in laws.items()
@@ -164,26 +180,6 @@ def measure_laws(seeds: int, jobs: int) -> dict[str, Any]:
         "beyond": [words for words, of in each if abs(of["delay_over_delta"] - 1.0) > MOST_OFF],
         "dearer": [words for words, of in each if of["over_age"]["low"] > 0.0],
     }
-
-
-def _measure(law: str, delta_h: float, seeds: int, jobs: int) -> dict[str, Any]:
-    """Of each controller: mean and worst delay over delta; rented share, in all and of the second half of the jobs; costs."""
-    histories = [one_history(law, delta_h, seed, jobs) for seed in range(seeds)]
-    base = np.array([each[BASE][2] for each in histories])
-    figures: dict[str, Any] = {"bound": bound(law, delta_h)}
-    for name in histories[0]:
-        delays_h, rented, late = np.array([each[name] for each in histories]).T
-        delays = delays_h / delta_h
-        over = interval(((PRICES[1] - 1.0) * (late - base)).tolist())
-        figures[name] = {
-            "delay_over_delta": float(delays.mean()),
-            "worst_off": float(np.abs(delays - 1.0).max()),
-            "rented": float(rented.mean()),
-            "costs": {f"{k:g}": float(1.0 + (k - 1.0) * rented.mean()) for k in PRICES},
-            "last_costs": {f"{k:g}": float(1.0 + (k - 1.0) * late.mean()) for k in PRICES},
-            "over_age": {"mean": over.mean, "low": over.low, "high": over.high},
-        }
-    return figures
 
 
 def one_history(law: str, delta_h: float, seed: int, jobs: int) -> dict[str, tuple[float, float, float]]:

@@ -95,7 +95,24 @@ def measure_record(gaps_h: Floats, rises: int, replicates: int, has_clock: bool 
         return {"offers": len(gaps_h), "rises": rises, "left_out": f"fewer than {LEAST_RISES} rises"}
     gap_h = float(gaps_h.sum()) / rises
     has_clock = has_clock and float(gaps_h.sum()) >= LEAST_DAYS * DAY_H
-    deltas = {f"{share:g}": _measure_delta(gaps_h, gap_h, share, replicates, has_clock) for share in DELTAS}
+    # of each controller: delay over delta, cost, and cost against the r that is best in hindsight, of all replicates
+    deltas: dict[str, dict[str, Any]] = {}
+    for share in DELTAS:
+        delta_h = share * gap_h
+        rows = [
+            dict(_replicate(gaps_h, gap_h, delta_h, default_rng(seed), has_clock))
+            for seed in range(replicates)
+        ]
+        best, base = (np.array([row[name][1] for row in rows]) for name in (FIXED, BASE))
+        figures = deltas[f"{share:g}"] = {}
+        for name in rows[0]:
+            delays_h, costs = np.array([row[name] for row in rows]).T
+            figures[name] = {
+                "delay_over_delta": _spread(delays_h / delta_h),
+                "cost": _spread(costs),
+                "cost_against_fixed": _spread(costs / best - 1.0),
+                "cost_against_age": asdict(interval((costs / base - 1.0).tolist())),
+            }
     return {"offers": len(gaps_h), "rises": rises, "job_gap_h": gap_h, "deltas": deltas}
 
 
@@ -125,27 +142,6 @@ def resampled_days(gaps_h: Floats, least_h: float, rng: Generator) -> Floats:
         times_h[edges[day] : edges[day + 1]] + DAY_H * (place - int(day)) for place, day in enumerate(drawn)
     ]
     return np.concatenate(each)
-
-
-def _measure_delta(
-    gaps_h: Floats, gap_h: float, share: float, replicates: int, has_clock: bool
-) -> dict[str, Any]:
-    """Of each controller: delay over delta, cost, and cost against the r that is best in hindsight, of all replicates."""
-    delta_h = share * gap_h
-    rows = [
-        dict(_replicate(gaps_h, gap_h, delta_h, default_rng(seed), has_clock)) for seed in range(replicates)
-    ]
-    best, base = (np.array([row[name][1] for row in rows]) for name in (FIXED, BASE))
-    figures = {}
-    for name in rows[0]:
-        delays_h, costs = np.array([row[name] for row in rows]).T
-        figures[name] = {
-            "delay_over_delta": _spread(delays_h / delta_h),
-            "cost": _spread(costs),
-            "cost_against_fixed": _spread(costs / best - 1.0),
-            "cost_against_age": asdict(interval((costs / base - 1.0).tolist())),
-        }
-    return figures
 
 
 def _replicate(

@@ -20,7 +20,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from controller.core.model import events as ev
 from controller.core.model.entities import JobState
 from controller.warm_up import rehearse
 from experiments.benchmarks.decisions_world import campus_of, coordinator_at_work
+from experiments.benchmarks.goals import JudgedFigure, in_ms
 from experiments.results.pictures import canvas
 from testbed.messages import OwnerReclaims, OwnerReturns
 
@@ -77,6 +78,18 @@ def measure_decisions(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """
     rehearse()
     sizes = {hosts: measure_size(hosts) for hosts in (QUICK_SIZES if quick else SIZES)}
+    verdict: dict[str, bool] = {}
+    for hosts, figures in sizes.items():
+        tick = figures["tick"]
+        if hosts in TARGETS_S:
+            verdict[f"tick at {hosts}"] = tick["median_s"] <= TARGETS_S[hosts]
+        verdict[f"p99 at {hosts}"] = tick["p99_s"] <= MOST_P99_OVER_MEDIAN * tick["median_s"]
+    if 500 in sizes:
+        alone, ten = sizes[500]["p2"]["median_s"], sizes[500]["p2_ten"]["median_s"]
+        verdict["P2 at 500"] = alone <= PLACEMENT_TARGET_S
+        verdict["P2 for ten is not ten times one"] = ten < SIMULTANEOUS * alone
+        ticks = (sizes[500][name]["median_s"] for name in ("ten_reclaims", "tick"))
+        verdict["ten reclaims are not ten times one"] = next(ticks) < SIMULTANEOUS * next(ticks)
     result = {
         "python": platform.python_version(),
         "machine": platform.machine(),
@@ -89,12 +102,22 @@ def measure_decisions(out: Path, *, quick: bool = False) -> dict[str, Any]:
             "placement_s_at_500": PLACEMENT_TARGET_S,
             "p99_over_median": MOST_P99_OVER_MEDIAN,
         },
-        "verdict": _verdict(sizes),
+        "verdict": verdict,
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "decisions.json").write_text(json.dumps(result, indent=2) + "\n")
     draw(result, out / "decisions.svg")
     return result
+
+
+def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
+    """The figures of `result`, as it stands in the JSON, that have a goal."""
+    for hosts, goal_s in result["targets"]["tick_s"].items():
+        if size := result["sizes"].get(str(hosts)):
+            found_s = size["tick"]["median_s"]
+            yield JudgedFigure(
+                f"a tick at {hosts} hosts, median", f"<= {in_ms(goal_s)}", in_ms(found_s), found_s <= goal_s
+            )
 
 
 def measure_size(hosts: int, samples: int | None = None) -> dict[str, Any]:
@@ -216,22 +239,6 @@ def growth_exponent(seconds: dict[int, float]) -> float:
     x = [math.log(size) for size in seconds]
     y = [math.log(taken) for taken in seconds.values()]
     return statistics.linear_regression(x, y).slope
-
-
-def _verdict(sizes: dict[int, dict[str, Any]]) -> dict[str, bool]:
-    verdict: dict[str, bool] = {}
-    for hosts, figures in sizes.items():
-        tick = figures["tick"]
-        if hosts in TARGETS_S:
-            verdict[f"tick at {hosts}"] = tick["median_s"] <= TARGETS_S[hosts]
-        verdict[f"p99 at {hosts}"] = tick["p99_s"] <= MOST_P99_OVER_MEDIAN * tick["median_s"]
-    if 500 in sizes:
-        alone, ten = sizes[500]["p2"]["median_s"], sizes[500]["p2_ten"]["median_s"]
-        verdict["P2 at 500"] = alone <= PLACEMENT_TARGET_S
-        verdict["P2 for ten is not ten times one"] = ten < SIMULTANEOUS * alone
-        ticks = (sizes[500][name]["median_s"] for name in ("ten_reclaims", "tick"))
-        verdict["ten reclaims are not ten times one"] = next(ticks) < SIMULTANEOUS * next(ticks)
-    return verdict
 
 
 def draw(result: Mapping[str, Any], path: Path) -> None:

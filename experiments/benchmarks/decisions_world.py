@@ -14,8 +14,7 @@ from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.attempts import begin_attempt
 from controller.core.lifecycle.grants import open_flow, presync_flow
 from controller.core.model import events as ev
-from controller.core.model.cluster import Cluster
-from controller.core.model.entities import HostState, JobState
+from controller.core.model.entities import JobState
 from controller.core.settings import Settings
 from testbed.messages import Hello, JobSpec
 from topologies.presets import campus54, three_tier
@@ -47,23 +46,7 @@ def coordinator_at_work(campus: Campus, seed: int = 1, settings: Settings = SETT
     core = Coordinator(campus, settings, rng.random)
     world = core.cluster
     volunteers = [host for host in world.hosts.values() if host.is_volunteer]
-    _remember_owners(world, volunteers, rng)
-    world.now_s = HISTORY_S
-    for host in world.hosts.values():
-        host.data_port = 7200
-        world.connect(host)
-        world.lend(host, True, None)
-        world.lease(host, HISTORY_S + settings.lease_s)
-    idle = volunteers[1::2]
-    for number, host in enumerate(volunteers[::2]):
-        _run_job(world, f"job{number + 1}", host, rng.choice(idle), rng)
-    hello = Hello(volunteers[-1].name, 1, 7200, [], [], [], True)
-    core.handle(ev.AgentSaid(volunteers[-1].name, hello), HISTORY_S)  # starts the clock
-    return core
-
-
-def _remember_owners(world: Cluster, volunteers: list[HostState], rng: Random) -> None:
-    """Emergencies of the past, in the order in which they happened."""
+    # emergencies of the past, in the order in which they happened
     for host in volunteers:
         world.hazards.lend(host.name, 0.0)
     events: list[tuple[float, str, bool]] = []
@@ -75,16 +58,25 @@ def _remember_owners(world: Cluster, volunteers: list[HostState], rng: Random) -
             at_s += AWAY_S + rng.expovariate(rate_per_s)
     for at_s, name, returns in sorted(events):
         (world.hazards.lend if returns else world.hazards.emergency)(name, at_s)
-
-
-def _run_job(world: Cluster, name: str, host: HostState, standby: HostState, rng: Random) -> None:
-    """A job that was started an hour ago and whose checkpoints go to `standby`."""
-    payload_bytes = int(rng.uniform(*PAYLOADS_BYTES))
-    spec = JobSpec(name, 360_000, 1.0, payload_bytes, loss_budget_s=rng.choice(LOSS_BUDGETS_S))
-    job = world.jobs[name] = JobState(spec, HISTORY_S - 3600.0)
-    begin_attempt(world, job, host, None)
-    job.to("offered")
-    job.to("started")
-    job.step, job.protected_since_s = 3600, HISTORY_S - 3600.0
-    job.standby = standby.name
-    open_flow(world, presync_flow(name, host.name, standby.name, 0.0))
+    world.now_s = HISTORY_S
+    for host in world.hosts.values():
+        host.data_port = 7200
+        world.connect(host)
+        world.lend(host, True, None)
+        world.lease(host, HISTORY_S + settings.lease_s)
+    idle = volunteers[1::2]
+    # jobs that were started an hour ago, each with a standby that its checkpoints go to
+    for number, host in enumerate(volunteers[::2]):
+        name, standby = f"job{number + 1}", rng.choice(idle)
+        payload_bytes = int(rng.uniform(*PAYLOADS_BYTES))
+        spec = JobSpec(name, 360_000, 1.0, payload_bytes, loss_budget_s=rng.choice(LOSS_BUDGETS_S))
+        job = world.jobs[name] = JobState(spec, HISTORY_S - 3600.0)
+        begin_attempt(world, job, host, None)
+        job.to("offered")
+        job.to("started")
+        job.step, job.protected_since_s = 3600, HISTORY_S - 3600.0
+        job.standby = standby.name
+        open_flow(world, presync_flow(name, host.name, standby.name, 0.0))
+    hello = Hello(volunteers[-1].name, 1, 7200, [], [], [], True)
+    core.handle(ev.AgentSaid(volunteers[-1].name, hello), HISTORY_S)  # starts the clock
+    return core

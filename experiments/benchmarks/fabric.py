@@ -18,18 +18,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
+from experiments.benchmarks.goals import JudgedFigure, in_ms
+from experiments.benchmarks.timing import quantiles
 from testbed.emulation.campus import LiveCampus
 from testbed.errors import CommandFailed
 from topologies.presets import leaf_spine, three_tier
 from topologies.spec import Campus, Fabric
-from topologies.units import GBIT_PER_S
+from topologies.units import GBIT_PER_S, format_rate
 
 FAST = 40 * GBIT_PER_S
 PROBE_INTERVAL_S = 0.0005
@@ -128,6 +130,17 @@ def measure_fabric(out: Path, *, quick: bool = False) -> dict[str, Any]:
     return result
 
 
+def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
+    """The figures of `result`, as it stands in the JSON, that have a goal."""
+    pair = result["openvswitch"]["one_pair_bytes_per_s"]
+    yield JudgedFigure("Open vSwitch, one pair", ">= 2 Gbit/s", format_rate(pair), pair >= 2 * GBIT_PER_S)
+    for name in ("local", "remote"):
+        gap_s = result["failover"][name]["gap_s"]["p99"]
+        yield JudgedFigure(f"gap after a {name} cut, p99", "<= 50 ms", in_ms(gap_s), gap_s <= 0.05)
+    times = result["openvswitch"]["up_s"] / result["bridge"]["up_s"]
+    yield JudgedFigure("Open vSwitch's bring-up over bridges'", "<= 1.5", f"{times:.1f}", times <= 1.5)
+
+
 def forwarding(campus: Campus, seconds: float, pings: int) -> dict[str, Any]:
     """Bring-up and take-down, bytes/s of one and of eight pairs across the core, round trips, processor time of the switches."""
     with tempfile.TemporaryDirectory() as root:
@@ -137,7 +150,12 @@ def forwarding(campus: Campus, seconds: float, pings: int) -> dict[str, Any]:
             net.start()
             up_s = time.perf_counter() - begin_s
             pairs = [(f"h{n}", f"h{n + 8}") for n in range(1, 9)]
-            round_trips = _round_trips_s(net, *pairs[0], pings)
+            a, b = pairs[0]
+            with _program(net, b, _ECHO, PORT) as echo:
+                _said(echo)
+                with _program(net, a, _PING, net.get(b).IP(), PORT, pings + 1) as ping:
+                    # the first also asks for the address
+                    round_trips = [float(_said(ping)) for _ in range(pings + 1)][1:]
             before_s = _switch_cpu_s(net)
             one = _throughput(net, pairs[:1], seconds)
             cpu_s = _switch_cpu_s(net) - before_s
@@ -152,7 +170,7 @@ def forwarding(campus: Campus, seconds: float, pings: int) -> dict[str, Any]:
         "one_pair_bytes_per_s": sum(one),
         "eight_pairs_bytes_per_s": sum(eight),
         "least_of_eight_bytes_per_s": min(eight),
-        "round_trip_s": _quantiles(round_trips),
+        "round_trip_s": quantiles(round_trips),
         "switch_cpu_share": cpu_s / seconds,
     }
 
@@ -173,12 +191,13 @@ def failover(trials: int) -> dict[str, Any]:
                 with _probing(net) as seen:
                     time.sleep(PROBE_S / 3)
                     net.get(at).cmd(f"ip link set {port} down")
-                gaps.append(_gap_s(seen))
+                steps = np.diff([at_s for _, at_s in seen["came"]])
+                gaps.append(float(max(0.0, steps.max() - np.median(steps))))
                 lost.append(seen["sent"] - len(seen["came"]))
                 events = len(net.openflow.read_events())
                 net.get(at).cmd(f"ip link set {port} up")
                 net.openflow.wait_programmed(after=events)
-            result[name] = {"gap_s": _quantiles(gaps), "lost": statistics.median(lost), "trials": trials}
+            result[name] = {"gap_s": quantiles(gaps), "lost": statistics.median(lost), "trials": trials}
         with _probing(net) as seen:
             net.openflow.stop_controller()
             events = len(net.openflow.read_events())
@@ -186,7 +205,7 @@ def failover(trials: int) -> dict[str, Any]:
             net.openflow.wait_programmed(after=events)
         result["controller_restarted_lost"] = seen["sent"] - len(seen["came"])
         took = [e["took_s"] for e in net.openflow.read_events() if e["event"] == "programmed"]
-        result["programmed_s"] = _quantiles(took[1:])
+        result["programmed_s"] = quantiles(took[1:])
     return result
 
 
@@ -232,14 +251,6 @@ def fabric_table(result: dict[str, Any]) -> Table:
     return table
 
 
-def _quantiles(values: list[float]) -> dict[str, float]:
-    return {
-        "p50": float(np.quantile(values, 0.5)),
-        "p99": float(np.quantile(values, 0.99)),
-        "max": max(values),
-    }
-
-
 @contextlib.contextmanager
 def _program(net: LiveCampus, host: str, text: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
     """A Python program on a host; ended with the block."""
@@ -274,13 +285,6 @@ def _throughput(net: LiveCampus, pairs: list[tuple[str, str]], seconds: float) -
         return [float(_said(sink)) for sink in sinks]
 
 
-def _round_trips_s(net: LiveCampus, a: str, b: str, count: int) -> list[float]:
-    with _program(net, b, _ECHO, PORT) as echo:
-        _said(echo)
-        with _program(net, a, _PING, net.get(b).IP(), PORT, count + 1) as ping:
-            return [float(_said(ping)) for _ in range(count + 1)][1:]  # the first also asks for the address
-
-
 def _switch_cpu_s(net: LiveCampus) -> float:
     """Processor time of the campus's switch daemon so far; 0 with bridges, which have no process."""
     pid = net.openflow.pid("ovs-vswitchd") if net.openflow else None
@@ -300,9 +304,3 @@ def _probing(net: LiveCampus) -> Iterator[dict[str, Any]]:
             yield seen
             seen["sent"] = int(_said(probe))
             seen["came"] = json.loads(_said(listener))
-
-
-def _gap_s(seen: dict[str, Any]) -> float:
-    times = np.array([at_s for _, at_s in seen["came"]])
-    steps = np.diff(times)
-    return float(max(0.0, steps.max() - np.median(steps)))

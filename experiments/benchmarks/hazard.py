@@ -169,7 +169,7 @@ def true_rates(record: HazardRecord) -> Forecast:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedForecasts:
     """Rows: what a forecast said of one host in one step, for how long it was lent then, whether it was taken back."""
 
     steps: Floats
@@ -198,7 +198,7 @@ class Judged:
         ]
 
 
-def judge(record: HazardRecord, forecasts: Mapping[str, Forecast]) -> Judged:
+def judge(record: HazardRecord, forecasts: Mapping[str, Forecast]) -> JudgedForecasts:
     """What the forecasts said at the beginning of each step, but for the first days, and what happened in it."""
     past = Past(record.places)
     rows: list[tuple[Floats, Floats, Floats]] = []
@@ -220,7 +220,7 @@ def judge(record: HazardRecord, forecasts: Mapping[str, Forecast]) -> Judged:
         for event in events:
             past.happened(event)
     steps, times, counts = (np.concatenate(column) for column in zip(*rows, strict=True))
-    return Judged(steps, times, counts, {name: np.concatenate(of) for name, of in said.items()})
+    return JudgedForecasts(steps, times, counts, {name: np.concatenate(of) for name, of in said.items()})
 
 
 def _lent(began_s: float, events: Sequence[Event], lent: set[str]) -> tuple[dict[str, float], dict[str, int]]:

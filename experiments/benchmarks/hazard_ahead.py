@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from controller.core.network.links import Floats
 from controller.core.placement.exposure import EMERGENCY, HOURS, LEND
 from controller.core.placement.hazard import Experience, HazardWindow, expected_reclaims
 from controller.core.placement.hazard_states import StateFactors
@@ -27,7 +26,14 @@ LEAST = 1e-9  # of a probability: a forecast of never does not lose for ever
 def judge_ahead(record: HazardRecord, window_s: float, prior: Experience) -> dict[int, dict[str, float]]:
     """Hours ahead -> nats a departure more than `PLAIN`, on the second half; and the number of departures."""
     window, states = HazardWindow(window_s, prior), StateFactors(window_s, prior, places=record.places)
-    ends = _ends(record)
+    # (host, when it was lent) -> (when that ended, how)
+    lent_since: dict[str, float] = {}
+    ends = {}
+    for at_s, host, what in record.events:
+        if what == LEND:
+            lent_since.setdefault(host, at_s)
+        elif host in lent_since:
+            ends[host, lent_since.pop(host)] = (at_s, what)
     nats = {hours: dict.fromkeys((PLAIN, NOW, AHEAD), 0.0) for hours in HOURS_AHEAD}
     departures = dict.fromkeys(HOURS_AHEAD, 0)
     since: dict[str, float] = {}
@@ -64,30 +70,10 @@ def judge_ahead(record: HazardRecord, window_s: float, prior: Experience) -> dic
                 (NOW, states.column(hosts, now_s)),
                 (AHEAD, states.column(hosts, now_s, ahead_s)),
             ):
-                nats[hours][name] += _score(expected * factors, taken, known)
+                stays = np.clip(survivals(expected * factors), LEAST, 1.0 - LEAST)
+                nats[hours][name] += float(np.where(taken, np.log1p(-stays), np.log(stays))[known].sum())
     return {
         hours: {name: (found - of[PLAIN]) / max(1, departures[hours]) for name, found in of.items()}
         | {"departures": departures[hours]}
         for hours, of in nats.items()
     }
-
-
-def _score(
-    expected: Floats,
-    taken: np.ndarray[tuple[int], np.dtype[np.bool_]],
-    known: np.ndarray[tuple[int], np.dtype[np.bool_]],
-) -> float:
-    stays = np.clip(survivals(expected), LEAST, 1.0 - LEAST)
-    return float(np.where(taken, np.log1p(-stays), np.log(stays))[known].sum())
-
-
-def _ends(record: HazardRecord) -> dict[tuple[str, float], tuple[float, int]]:
-    """(host, when it was lent) -> (when that ended, how)."""
-    since: dict[str, float] = {}
-    ends = {}
-    for at_s, host, what in record.events:
-        if what == LEND:
-            since.setdefault(host, at_s)
-        elif host in since:
-            ends[host, since.pop(host)] = (at_s, what)
-    return ends

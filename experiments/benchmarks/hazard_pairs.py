@@ -36,7 +36,9 @@ def judge_pairs(record: HazardRecord, window_s: float, prior: Experience) -> dic
     for day in range(record.days):
         now_s = day * DAY_S
         said = np.array(seen.together(now_s))
-        one = np.full(CLASSES, _one_number(seen, now_s))
+        # the share of all pairs that left together, with Jeffreys' prior
+        trials, left = (float(sum(of)) for of in seen.counts(now_s))
+        one = np.full(CLASSES, (min(left, trials) + 0.5) / (trials + 1.0))
         alone = np.full(CLASSES, -math.expm1(-2.0 * TOGETHER_S * rates.estimate(now_s).mle))
         before = np.array(ever.counts(now_s))
         while place < len(record.events) and record.events[place][0] < now_s + DAY_S:
@@ -66,9 +68,3 @@ def judge_pairs(record: HazardRecord, window_s: float, prior: Experience) -> dic
             if n > 0
         },
     }
-
-
-def _one_number(seen: JointWindow, now_s: float) -> float:
-    """The share of all pairs that left together, with Jeffreys' prior."""
-    trials, joint = (float(sum(of)) for of in seen.counts(now_s))
-    return (min(joint, trials) + 0.5) / (trials + 1.0)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from rich.table import Table
 from bpf.layout import Mode
 from bpf.library import check, libbpf
 from bpf.maps import KillSwitch
+from experiments.benchmarks.goals import JudgedFigure, in_ms
 from experiments.benchmarks.kill_switch import (
     IPTABLES,
     LIBRARY,
@@ -114,6 +115,12 @@ def measure_killswitch(out: Path, trials: int = TRIALS, hosts: int = HOSTS) -> d
         for name, samples in found.items():
             if not isinstance(samples, str):
                 file.writelines(json.dumps({"path": name} | trial.record()) + "\n" for trial in samples)
+    # a bare interpreter's start and end: the part of the commands that no command can save
+    took_s = []
+    for _ in range(trials):
+        began_s = time.monotonic()
+        run_quietly([sys.executable, "-c", "pass"])
+        took_s.append(time.monotonic() - began_s)
     result = {
         "cpus": os.cpu_count(),
         "kernel": os.uname().release,
@@ -121,13 +128,35 @@ def measure_killswitch(out: Path, trials: int = TRIALS, hosts: int = HOSTS) -> d
         "paths": {name: figures(s) for name, s in found.items() if not isinstance(s, str)},
         "unavailable": {name: why for name, why in found.items() if isinstance(why, str)},
         "agent_obeyed": obeyed,
-        "interpreter_p50_s": _interpreter_s(trials),
+        "interpreter_p50_s": float(np.median(took_s)),
         "transfers": transfers,
         "observer": observer(),
     }
     (out / RESULT).write_text(json.dumps(result, indent=1) + "\n")
-    _draw(found, out / PICTURE)
+    title = "From the owner's act to the first SYN that is refused"
+    with canvas(out / PICTURE, 1, 1, (8.6, 4.8), title) as (_, [[axes]]):
+        for name, samples in found.items():
+            if not isinstance(samples, str):
+                values = sorted(max(1e-3, trial.first_refused_s * 1e6) for trial in samples)
+                axes.plot(
+                    values, np.arange(1, len(values) + 1) / len(values), label=WORDS[name], linewidth=1.6
+                )
+        axes.set_xscale("log")
+        dress(axes, "us after the act (log)", "share of trials")
+        axes.legend(frameon=False, fontsize=8)
     return result
+
+
+def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
+    """The figures of `result`, as it stands in the JSON, that have a goal."""
+    for name, wanted in GOALS.items():
+        for quantile, goal_s in wanted.items():
+            what = f"{WORDS[name]}, {quantile}"
+            if name in result["paths"]:
+                found_s = result["paths"][name]["last_let_in_s"][quantile]
+                yield JudgedFigure(what, f"<= {in_ms(goal_s)}", in_ms(found_s), found_s <= goal_s)
+            else:
+                yield JudgedFigure(what, f"<= {in_ms(goal_s)}", result["unavailable"][name], None)
 
 
 def _on_campus(out: Path, trials: int, hosts: int) -> tuple[dict[str, list[Trial] | str], dict[str, int]]:
@@ -139,7 +168,11 @@ def _on_campus(out: Path, trials: int, hosts: int) -> tuple[dict[str, list[Trial
     with live_world(scenario, settings_of(scenario), out / "campus", owners_gid=OWNERS_GID) as world:
         name = scenario.volunteers[0].name
         pin, agent_socket = world.switch_pin(name), world.owner_socket(name)
-        _await_agent(world, name)
+        limit_s = time.monotonic() + REGISTER_S
+        while not owner.lend(pin, agent_socket).agent_obeyed:
+            if time.monotonic() > limit_s:
+                raise SetupError(f"the agent of {name} does not answer within {REGISTER_S} s")
+            time.sleep(0.1)
         with _campus_host(world, name) as stage, closing(KillSwitch.open_pinned(pin)) as switch:
 
             def lend() -> None:
@@ -163,7 +196,13 @@ def _on_campus(out: Path, trials: int, hosts: int) -> tuple[dict[str, list[Trial
             )
             found[BESIDE] = tried(store)
             found[AGENT] = reclaimed(AGENT)
-            words = [_executable(), "reclaim", name, "--campus", world.campus.id]
+            beside = Path(sys.executable).with_name("reclaimnet")
+            command = str(beside) if beside.exists() else shutil.which("reclaimnet")
+            if command is None:
+                raise SetupError(
+                    "the command reclaimnet is not installed beside this Python, nor on the path"
+                )
+            words = [command, "reclaim", name, "--campus", world.campus.id]
             found[COMMAND] = tried(
                 ClosingPath(
                     COMMAND, lambda: run_quietly(words), lend, uses_switch=True, pause_s=COMMAND_PAUSE_S
@@ -179,33 +218,6 @@ def _on_campus(out: Path, trials: int, hosts: int) -> tuple[dict[str, list[Trial
             world.agent_process(name).wait(REGISTER_S)
             found[KILLED] = reclaimed(KILLED)
     return found, obeyed
-
-
-def _executable() -> str:
-    beside = Path(sys.executable).with_name("reclaimnet")
-    found = str(beside) if beside.exists() else shutil.which("reclaimnet")
-    if found is None:
-        raise SetupError("the command reclaimnet is not installed beside this Python, nor on the path")
-    return found
-
-
-def _interpreter_s(trials: int) -> float:
-    """The median of what a bare interpreter takes to start and end: the part of the commands that no command can save."""
-    took_s = []
-    for _ in range(trials):
-        began_s = time.monotonic()
-        run_quietly([sys.executable, "-c", "pass"])
-        took_s.append(time.monotonic() - began_s)
-    return float(np.median(took_s))
-
-
-def _await_agent(world: LiveWorld, host: str) -> None:
-    """Until a host's agent hears its owner."""
-    limit_s = time.monotonic() + REGISTER_S
-    while not owner.lend(world.switch_pin(host), world.owner_socket(host)).agent_obeyed:
-        if time.monotonic() > limit_s:
-            raise SetupError(f"the agent of {host} does not answer within {REGISTER_S} s")
-        time.sleep(0.1)
 
 
 @contextmanager
@@ -351,20 +363,3 @@ def killswitch_notes(result: dict[str, Any]) -> Iterator[str]:
 
 def _brief(seconds: float) -> str:
     return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
-
-
-def _draw(found: dict[str, list[Trial] | str], path: Path) -> None:
-    with canvas(path, 1, 1, (8.6, 4.8), "From the owner's act to the first SYN that is refused") as (
-        _,
-        panels,
-    ):
-        axes = panels[0][0]
-        for name, samples in found.items():
-            if not isinstance(samples, str):
-                values = sorted(max(1e-3, trial.first_refused_s * 1e6) for trial in samples)
-                axes.plot(
-                    values, np.arange(1, len(values) + 1) / len(values), label=WORDS[name], linewidth=1.6
-                )
-        axes.set_xscale("log")
-        dress(axes, "us after the act (log)", "share of trials")
-        axes.legend(frameon=False, fontsize=8)

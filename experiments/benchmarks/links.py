@@ -11,15 +11,15 @@ import ipaddress
 import json
 import os
 import re
-import time
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from mininet.log import setLogLevel
 from rich.table import Table
 
+from experiments.benchmarks.goals import JudgedFigure, in_ms
+from experiments.benchmarks.timing import quantiles, seconds_of
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.delay_line.process import LineStatistics, lateness_quantile_s
 from testbed.emulation.safety.fidelity import Bounds, probe_link_rates
@@ -54,7 +54,7 @@ def measure_links(out: Path, *, quick: bool = False) -> dict[str, Any]:
             "cpus": os.cpu_count(),
             "kernel": os.uname().release,
             "plain": {"rtt_s": _round_trips(net, pings), "bytes_per_s": _throughput(net, flow_s)},
-            "cut_s": _timed(lambda: net.set_link("h1", "s1", delay=0)),
+            "cut_s": seconds_of(lambda: net.set_link("h1", "s1", delay=0)),
         }
         result["through_the_line"] = {
             "rtt_s": _round_trips(net, pings),
@@ -73,10 +73,11 @@ def measure_links(out: Path, *, quick: bool = False) -> dict[str, Any]:
         gigabit = _throughput(net, flow_s) / (GBIT_PER_S * PAYLOAD_SHARE)
         result["delayed"] |= {"gigabit_over_declared": gigabit, "busy": _lateness(_line(net), before)}
         net.set_link("h1", "s1", rate=SLOW)
-        result["delayed_and_slow"] = {
-            "over_declared": _throughput(net, flow_s) / (SLOW * PAYLOAD_SHARE),
-            "without_delay": _without_delay(net, flow_s),
-        }
+        over_declared = _throughput(net, flow_s) / (SLOW * PAYLOAD_SHARE)
+        net.set_link("h1", "s1", delay=0)
+        without_delay = _throughput(net, flow_s) / (SLOW * PAYLOAD_SHARE)
+        net.set_link("h1", "s1", delay=DELAY_S)
+        result["delayed_and_slow"] = {"over_declared": over_declared, "without_delay": without_delay}
         net.set_link("h1", "s1", rate=FAST, loss=LOSS)
         before = _line(net)
         lossy = _throughput(net, flow_s)
@@ -84,8 +85,8 @@ def measure_links(out: Path, *, quick: bool = False) -> dict[str, Any]:
         carried = sum(now.bytes - then.bytes for now, then in zip(_line(net), before, strict=True))
         result["lossy"] = {"bytes_per_s": lossy, "lost_segments": lost, "carried_bytes": carried}
         rates = [SLOW, FAST] * (CHANGES // 2)
-        spent = [_timed(lambda rate=rate: net.set_link("h1", "s1", rate=rate)) for rate in rates]  # type: ignore[misc]
-        result["change_s"] = _quantiles(spent)
+        spent = [seconds_of(lambda rate=rate: net.set_link("h1", "s1", rate=rate)) for rate in rates]  # type: ignore[misc]
+        result["change_s"] = quantiles(spent)
     delayed, slow = result["delayed"], result["delayed_and_slow"]
     result["met"] = {
         "rtt_p50_s": bool(2 * DELAY_S <= delayed["rtt_s"]["p50"] <= GOALS["rtt_p50_s"]),
@@ -97,6 +98,23 @@ def measure_links(out: Path, *, quick: bool = False) -> dict[str, Any]:
     out.mkdir(parents=True, exist_ok=True)
     (out / "links.json").write_text(json.dumps(result, indent=1) + "\n")
     return result
+
+
+def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
+    """The figures of `result`, as it stands in the JSON, that have a goal."""
+    delayed, slow, met, goals = result["delayed"], result["delayed_and_slow"], result["met"], GOALS
+    for quantile in ("p50", "p99"):
+        key = f"rtt_{quantile}_s"
+        what = f"round trip of 2 x 5 ms, {quantile}"
+        yield JudgedFigure(what, f"<= {in_ms(goals[key])}", in_ms(delayed["rtt_s"][quantile]), met[key])
+    key, found = "throughput_bytes_per_s", delayed["bytes_per_s"]
+    yield JudgedFigure("one TCP flow at 5 ms", f">= {format_rate(goals[key])}", format_rate(found), met[key])
+    off = slow["over_declared"] / slow["without_delay"] - 1.0
+    yield JudgedFigure("rate with delay", f"within {goals['rate_off']:.0%}", f"{off:+.1%}", met["rate_off"])
+    wrong = max(delayed[when]["wrong"] for when in ("idle", "busy"))
+    yield JudgedFigure(
+        "frames wrong by a tenth of the delay", f"<= {goals['wrong']:.0%}", f"{wrong:.2%}", met["wrong"]
+    )
 
 
 def links_table(result: dict[str, Any]) -> Table:
@@ -171,20 +189,13 @@ def _round_trips(net: LiveCampus, count: int) -> dict[str, float]:
     found = [float(value) / 1e3 for value in re.findall(r"time=([0-9.]+) ms", text)]
     if len(found) < 0.9 * count:
         raise SetupError(f"of {count} pings {len(found)} came back: {text[-300:]}")
-    return _quantiles(found[1:])  # the first asks for the address too
+    return quantiles(found[1:])  # the first asks for the address too
 
 
 def _throughput(net: LiveCampus, seconds: float) -> float:
     """Payload bytes/s of a greedy flow from h1 to h2."""
     (rate,) = probe_link_rates(net, [("h1", "h2")], duration_s=seconds, warm_up_s=1.0)
     return rate.measured_bytes_per_s
-
-
-def _without_delay(net: LiveCampus, seconds: float) -> float:
-    net.set_link("h1", "s1", delay=0)
-    found = _throughput(net, seconds) / (SLOW * PAYLOAD_SHARE)
-    net.set_link("h1", "s1", delay=DELAY_S)
-    return found
 
 
 def _line(net: LiveCampus) -> list[LineStatistics]:
@@ -199,18 +210,4 @@ def _lateness(now: list[LineStatistics], before: list[LineStatistics]) -> dict[s
         "wrong": max(one.wrong / one.seen for one in both if one.seen),
         "p50_s": lateness_quantile_s(counts, 0.50),
         "p99_s": lateness_quantile_s(counts, 0.99),
-    }
-
-
-def _timed(act: Callable[[], object]) -> float:
-    begin_s = time.perf_counter()
-    act()
-    return time.perf_counter() - begin_s
-
-
-def _quantiles(values: list[float]) -> dict[str, float]:
-    return {
-        "p50": float(np.quantile(values, 0.5)),
-        "p99": float(np.quantile(values, 0.99)),
-        "max": max(values),
     }

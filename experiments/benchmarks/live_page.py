@@ -91,7 +91,9 @@ def measure_live_page(
     writer.close()
     marked = played.volunteers[-1].name
     with ExitStack() as stack:
-        address, page_pid = stack.enter_context(_served(path))
+        page_process = stack.enter_context(_process(str(path), str(os.getpid())))
+        assert page_process.stdout is not None
+        address, page_pid = page_process.stdout.readline().split()[-1], page_process.pid
         browser = stack.enter_context(sync_playwright()).chromium.launch(
             executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-quic"]
         )
@@ -118,9 +120,23 @@ def measure_live_page(
         told = urlopen(address + "metrics", timeout=10).read().decode()
         browser.close()
         readers.stdin.close()
-        waited = [_waits(told_s, writing.marks) for told_s in json.loads(readers.stdout.readline())]
+        # of each reader, from each mark's commit to its being told
+        waited = [
+            [min((at - made for at in told_s if at >= made), default=math.inf) for made, _ in writing.marks]
+            for told_s in json.loads(readers.stdout.readline())
+        ]
         stalled.close()
-    took_s = _match(writing.marks, shown)
+    # of each mark, until the host was first painted as it says; infinite: it never was
+    took_s = []
+    for n, (made_s, look) in enumerate(writing.marks):
+        until_s = writing.marks[n + 1][0] if n + 1 < len(writing.marks) else math.inf
+        seen = (
+            at / 1e3 - made_s
+            for at, classes in shown
+            if made_s <= at / 1e3 and ("reclaimed" in classes) == bool(look)
+        )
+        first = next(seen, math.inf)
+        took_s.append(first if made_s + first <= until_s + EVERY_S else math.inf)
     result = {
         "hosts": len(played.volunteers),
         "clients": clients,
@@ -220,38 +236,11 @@ def _read(address: str, clients: int, host: str) -> None:
                 rest[found] = part[-len(name) :]
 
 
-def _waits(told: list[float], marks: list[tuple[float, str]]) -> list[float]:
-    """From each mark's commit to a reader's being told."""
-    return [min((at - made for at in told if at >= made), default=math.inf) for made, _ in marks]
-
-
-def _match(marks: list[tuple[float, str]], shown: list[tuple[float, str]]) -> list[float]:
-    """Of each mark, seconds until the host was first painted as it says; infinite: it never was."""
-    took = []
-    for n, (made_s, look) in enumerate(marks):
-        until_s = marks[n + 1][0] if n + 1 < len(marks) else math.inf
-        seen = (
-            at / 1e3 - made_s
-            for at, classes in shown
-            if made_s <= at / 1e3 and ("reclaimed" in classes) == bool(look)
-        )
-        first = next(seen, math.inf)
-        took.append(first if made_s + first <= until_s + EVERY_S else math.inf)
-    return took
-
-
 def _quantiles(values: list[float]) -> dict[str, float]:
     if len(values) < 2:
         return {}
     cuts = quantiles(values, n=100, method="inclusive")
     return {"p50": cuts[49], "p95": cuts[94], "p99": cuts[98], "most": max(values)}
-
-
-@contextmanager
-def _served(journal: Path) -> Iterator[tuple[str, int]]:
-    with _process(str(journal), str(os.getpid())) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().split()[-1], process.pid
 
 
 @contextmanager

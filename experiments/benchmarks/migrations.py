@@ -36,13 +36,14 @@ from rich.console import Console
 from rich.table import Table
 
 from controller.core.model import facts as f
-from experiments.benchmarks.isolation import KEPT, NOT_JUDGED, NOT_KEPT, SHORT
+from experiments.benchmarks.goals import KEPT, NOT_JUDGED, NOT_KEPT, JudgedFigure, all_kept
+from experiments.benchmarks.isolation import SHORT
 from experiments.inputs.scenario import OwnerEvent, Scenario
 from experiments.inputs.scenario.law import InverseLaw
 from experiments.inputs.scenario.owners import Owners
 from experiments.inputs.scenario.parts import Jobs, Protocol, Queue, ResearchFlow
 from experiments.inputs.traces import JobArrival, JobDraw, Trace
-from experiments.results.history import Notice, Timed, notices
+from experiments.results.history import Notice, notices
 from experiments.results.live_display import Live
 from experiments.results.pictures import canvas, dress
 from experiments.results.run_context import research_shares
@@ -252,9 +253,20 @@ def measure_migrations(
     return result
 
 
+def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
+    """The figures of `result`, as it stands in the JSON, that have a goal."""
+    for run in result["runs"]:
+        if run["system"] == "ours":
+            waves = run["waves"]
+            yield all_kept("admitted migrations are in time (Theorem 3)", [wave["promise"] for wave in waves])
+            yield all_kept("research keeps its reserve beside them", [wave["reserve"] for wave in waves])
+    for words, printed, here, _ in paper_rows(result):
+        yield JudgedFigure(words, f"paper A: {printed}" if printed else "", here, None)
+
+
 def play(system: System, ks: Sequence[int], out: Path, *, across: bool) -> dict[str, Any]:
     """One run: its moves, seconds of research, samples of the trunk, and what each wave came to."""
-    scenario, trunk = scenario_of(system, ks), Trunk()
+    scenario, trunk = scenario_of(system, ks), TrunkSamples()
     with Path(os.devnull).open("w") as nowhere:
         played = run_live(
             scenario,
@@ -287,7 +299,7 @@ def play(system: System, ks: Sequence[int], out: Path, *, across: bool) -> dict[
     )
 
 
-class Trunk:
+class TrunkSamples:
     """Samples of what crosses the trunk, each way, and of what migrations bring to the hosts' ports."""
 
     def __init__(self) -> None:
@@ -332,7 +344,11 @@ class Trunk:
 
 def moves(played: Played) -> list[MovedJob]:
     """Every (job, notice) of the waves, in order."""
-    running = _runs(played.facts)
+    # of each job: when it began to run, where, and how long it had stood still
+    running: dict[str, list[tuple[float, str, float | None]]] = {}
+    for at_s, fact in played.facts:
+        if isinstance(fact, f.JobRunning):
+            running.setdefault(fact.job, []).append((at_s, fact.host, fact.downtime_s))
     done = {fact.job: at_s for at_s, fact in played.facts if isinstance(fact, f.JobFinished)}
     campus, found = played.context.campus, []
     per_wave: dict[int, int] = {}
@@ -374,15 +390,6 @@ def moves(played: Played) -> list[MovedJob]:
 
 def _wave(notice: Notice) -> int:
     return round((notice.at_s - FIRST_S - NOTICE_AT_S) // WAVE_S)
-
-
-def _runs(facts: Sequence[Timed]) -> dict[str, list[tuple[float, str, float | None]]]:
-    """Of each job: when it began to run, where, and how long it had stood still."""
-    found: dict[str, list[tuple[float, str, float | None]]] = {}
-    for at_s, fact in facts:
-        if isinstance(fact, f.JobRunning):
-            found.setdefault(fact.job, []).append((at_s, fact.host, fact.downtime_s))
-    return found
 
 
 def research(played: Played) -> list[dict[str, Any]]:

@@ -6,12 +6,14 @@ import json
 import os
 import statistics
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from mininet.log import setLogLevel
 from rich.table import Table
 
+from experiments.benchmarks.goals import JudgedFigure
 from experiments.benchmarks.links import two_hosts
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.safety.fidelity import probe_link_rates
@@ -53,6 +55,12 @@ def measure_observer(out: Path, rounds: int) -> dict[str, Any]:
     out.mkdir(parents=True, exist_ok=True)
     (out / "observer.json").write_text(json.dumps(result, indent=1) + "\n")
     return result
+
+
+def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
+    """The figures of `result`, as it stands in the JSON, that have a goal."""
+    cost = f"{result['cost']['median']:.1%}"
+    yield JudgedFigure("what observing costs a TCP flow", f"<= {GOAL:.0%}", cost, result["met"])
 
 
 def observer_table(result: dict[str, Any]) -> Table:

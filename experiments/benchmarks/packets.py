@@ -53,8 +53,22 @@ def measure_packets(out: Path, *, rounds: int = ROUNDS, repeat: int = REPEAT) ->
         harness_ns = _least_ns(nothing_fd, packet(0), rounds, repeat)
     finally:
         os.close(nothing_fd)
-    measured = {name: case(rounds, repeat) for name, case in _cases().items()}
-    result = {
+    modes = {"account": BucketMode.ACCOUNT, "guard": BucketMode.DEBT, "literal": BucketMode.DROP}
+    cases: dict[str, Case] = {
+        "egress unmatched": _egress(None, False),
+        "egress unmatched, rewritten": _egress(None, True),
+    }
+    for name, mode in modes.items():
+        cases[f"egress {name}"] = _egress(mode, False)
+        cases[f"egress {name}, rewritten"] = _egress(mode, True)
+    cases |= {f"ingress {mode.name.lower()}": _ingress(mode) for mode in Mode}
+    cases |= {
+        "port research": _port(DSCP[ClassId.RESEARCH], HERE),
+        "port migration": _port(DSCP[ClassId.PLANNED], HERE),
+        "port forged": _port(DSCP[ClassId.RESEARCH], IPv4Address("10.9.9.9")),
+    }
+    measured = {name: case(rounds, repeat) for name, case in cases.items()}
+    result: dict[str, Any] = {
         "kernel": os.uname().release,
         "repeat": repeat,
         "rounds": rounds,
@@ -66,28 +80,25 @@ def measure_packets(out: Path, *, rounds: int = ROUNDS, repeat: int = REPEAT) ->
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "packets.json").write_text(json.dumps(result, indent=2) + "\n")
-    _draw(result, out / "packets.svg")
+    names = list(result["packet_ns"])
+    places = range(len(names))
+    with canvas(out / "packets.svg", 1, 1, (8, 4.5)) as (_, [[axes]]):
+        colours = [COLOURS[name.split()[0]] for name in names]
+        bars = axes.barh(places, list(result["packet_ns"].values()), color=colours)
+        axes.bar_label(
+            bars, labels=[f"{ns} ns" for ns in result["packet_ns"].values()], padding=4, fontsize=9
+        )
+        for program, limit in TARGETS_NS.items():
+            rows = [n for n, name in enumerate(names) if name.startswith(program)]
+            axes.vlines(limit, rows[0] - 0.5, rows[-1] + 0.5, color="#a02020", linestyle="--", linewidth=1)
+        axes.set_yticks(places, names)
+        axes.invert_yaxis()
+        axes.set_xlim(0, 1.15 * max(*result["packet_ns"].values(), *TARGETS_NS.values()))
+        axes.set_xlabel(f"ns a packet, the harness's {result['harness_ns']} ns taken off (dashed: target)")
     return result
 
 
 Case = Callable[[int, int], int]
-
-
-def _cases() -> dict[str, Case]:
-    modes = {"account": BucketMode.ACCOUNT, "guard": BucketMode.DEBT, "literal": BucketMode.DROP}
-    cases: dict[str, Case] = {
-        "egress unmatched": _egress(None, False),
-        "egress unmatched, rewritten": _egress(None, True),
-    }
-    for name, mode in modes.items():
-        cases[f"egress {name}"] = _egress(mode, False)
-        cases[f"egress {name}, rewritten"] = _egress(mode, True)
-    cases |= {f"ingress {mode.name.lower()}": _ingress(mode) for mode in Mode}
-    return cases | {
-        "port research": _port(DSCP[ClassId.RESEARCH], HERE),
-        "port migration": _port(DSCP[ClassId.PLANNED], HERE),
-        "port forged": _port(DSCP[ClassId.RESEARCH], IPv4Address("10.9.9.9")),
-    }
 
 
 def _egress(mode: BucketMode | None, is_rewritten: bool) -> Case:
@@ -194,21 +205,3 @@ def packet(dscp: int, payload_bytes: int = 1448, key: FlowKey = KEY) -> bytes:
         checksum = (checksum & 0xFFFF) + (checksum >> 16)
     fields[7] = ~checksum & 0xFFFF
     return ethernet + struct.pack("!BBHHHBBH4s4s", *fields) + tcp + bytes(payload_bytes)
-
-
-def _draw(result: dict[str, Any], path: Path) -> None:
-    names = list(result["packet_ns"])
-    places = range(len(names))
-    with canvas(path, 1, 1, (8, 4.5)) as (_, [[axes]]):
-        colours = [COLOURS[name.split()[0]] for name in names]
-        bars = axes.barh(places, list(result["packet_ns"].values()), color=colours)
-        axes.bar_label(
-            bars, labels=[f"{ns} ns" for ns in result["packet_ns"].values()], padding=4, fontsize=9
-        )
-        for program, limit in TARGETS_NS.items():
-            rows = [n for n, name in enumerate(names) if name.startswith(program)]
-            axes.vlines(limit, rows[0] - 0.5, rows[-1] + 0.5, color="#a02020", linestyle="--", linewidth=1)
-        axes.set_yticks(places, names)
-        axes.invert_yaxis()
-        axes.set_xlim(0, 1.15 * max(*result["packet_ns"].values(), *TARGETS_NS.values()))
-        axes.set_xlabel(f"ns a packet, the harness's {result['harness_ns']} ns taken off (dashed: target)")

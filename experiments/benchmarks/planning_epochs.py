@@ -25,7 +25,7 @@ from controller.core.admission.admission import migration_share
 from controller.core.checkpointing.intervals import (
     BETA,
     CheckpointJob,
-    CheckpointPlan,
+    CheckpointSchedule,
     Planner,
     StaticPlanner,
     plan,
@@ -115,7 +115,7 @@ def _job(key: str, rng: Random, links: Sequence[DirectedLink]) -> CheckpointJob:
     )
 
 
-class Judged(NamedTuple):
+class JudgedPlans(NamedTuple):
     """Jobs with a broken promise, jobs, and lost per second: of jobs that go on, and of jobs that a write stops."""
 
     broken: int
@@ -124,7 +124,7 @@ class Judged(NamedTuple):
     stopped: float
 
 
-def _judged(jobs: Sequence[CheckpointJob], plans: Mapping[str, CheckpointPlan]) -> Judged:
+def _judged(jobs: Sequence[CheckpointJob], plans: Mapping[str, CheckpointSchedule]) -> JudgedPlans:
     broken, lost, stopped = 0, 0.0, 0.0
     for job in jobs:
         rate, interval_s = plans[job.key].rate_bytes_per_s, plans[job.key].interval_s
@@ -134,7 +134,7 @@ def _judged(jobs: Sequence[CheckpointJob], plans: Mapping[str, CheckpointPlan]) 
         reclaimed = job.hazard_per_s * (interval_s / 2.0 + write_s)
         lost += reclaimed + snapshot_s(job.payload_bytes) / interval_s
         stopped += reclaimed + write_s / interval_s
-    return Judged(broken, len(jobs), lost, stopped)
+    return JudgedPlans(broken, len(jobs), lost, stopped)
 
 
 def settings() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from random import Random
 
 import numpy as np
 
-from controller.core.network.links import Floats, Network
+from controller.core.network.links import Network
 from controller.core.placement import select
 from controller.core.placement.hazard import HazardWindow
 from controller.core.placement.select import (
@@ -60,10 +60,7 @@ class PlanningSetup:
         self.hazard_per_s = HAZARD_PER_S * np.array(
             [rng.gammavariate(SHAPE, 1.0 / SHAPE) for _ in self.hosts]
         )
-        self.believed_per_s = self._believed(rng)
-
-    def _believed(self, rng: Random) -> Floats:
-        """Upper bounds after two weeks in which a host is away for two hours after each reclaim."""
+        # upper bounds after two weeks in which a host is away for two hours after each reclaim
         seen = HazardWindow(HISTORY_S)
         for host, hazard in zip(self.hosts, self.hazard_per_s.tolist(), strict=True):
             at_s = 0.0
@@ -73,7 +70,7 @@ class PlanningSetup:
                 if at_s < HISTORY_S:
                     seen.emergency(host, at_s)
                 at_s += AWAY_S
-        return seen.upper_column(self.hosts, HISTORY_S)
+        self.believed_per_s = seen.upper_column(self.hosts, HISTORY_S)
 
     def candidates(self, source: int, size: float, left_s: float, rng: Random) -> Candidates:
         """The hosts that are free now, as P2 sees them."""

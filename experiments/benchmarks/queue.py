@@ -70,7 +70,17 @@ def measure_queue(out: Path, *, quick: bool = False, seed: int = SEED) -> dict[s
     sizes = QUICK if quick else Sizes()
     prepare()
     missing = [name for name, module in (("numba", "numba"), *PEERS.items()) if not _is_there(module)]
-    speed = {case.name: _speed(case, sizes, seed) for case in _raced()}
+    speed: dict[str, dict[str, dict[str, Any]]] = {}
+    for case in _raced():  # one row a system; the peers' first jobs are those of the rows above them
+        timing, estimate = _timed(partial(simulate, case.model, sizes.ours, seed), sizes.ours)
+        rows = {OURS: timing | _means(case, estimate.cost, estimate.delay_h)}
+        rows[KERNEL] = _row(case, _replayed, sizes.kernel, seed)
+        rows[PLAIN] = _row(case, partial(_replayed, compiled=False), sizes.plain, seed)
+        for name, module in PEERS.items():
+            if _is_there(module):
+                peer = importlib.import_module(f"experiments.benchmarks.{module}_peer")
+                rows[name] = _row(case, peer.simulate, sizes.peers, seed)
+        speed[case.name] = rows
     agreement = []
     for place, case in enumerate(cases()):
         estimate = simulate(case.model, sizes.case, seed + place)
@@ -79,8 +89,13 @@ def measure_queue(out: Path, *, quick: bool = False, seed: int = SEED) -> dict[s
         agreement.append({"family": case.family, "case": case.name, **exact, **means})
     paper = [speed[case.name][OURS]["jobs_per_cpu_s"] for case in _raced() if case.family == "paper's policy"]
     worst = max(agreement, key=lambda row: float(row["errors"]))
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     result = {
-        "machine": {"processor": _processor(), "python": platform.python_version()},
+        "machine": {
+            "processor": names[0] if names else platform.processor(),
+            "python": platform.python_version(),
+        },
         "jobs": {name: getattr(sizes, name) for name in sizes.__slots__},
         "rounds": ROUNDS,
         "seed": seed,
@@ -115,19 +130,6 @@ def _raced() -> Iterator[QueueCase]:
 T = TypeVar("T")
 System = Callable[[Model, Piece], Fates]
 PEERS: Final = {"SimPy": "simpy", "Ciw": "ciw"}
-
-
-def _speed(case: QueueCase, sizes: Sizes, seed: int) -> dict[str, dict[str, Any]]:
-    """One row a system. The peers' first jobs are those of the rows above them."""
-    timing, estimate = _timed(lambda: simulate(case.model, sizes.ours, seed), sizes.ours)
-    rows = {OURS: timing | _means(case, estimate.cost, estimate.delay_h)}
-    rows[KERNEL] = _row(case, _replayed, sizes.kernel, seed)
-    rows[PLAIN] = _row(case, partial(_replayed, compiled=False), sizes.plain, seed)
-    for name, module in PEERS.items():
-        if _is_there(module):
-            peer = importlib.import_module(f"experiments.benchmarks.{module}_peer")
-            rows[name] = _row(case, peer.simulate, sizes.peers, seed)
-    return rows
 
 
 def _row(case: QueueCase, system: System, jobs: int, seed: int) -> dict[str, Any]:
@@ -168,12 +170,6 @@ def _is_there(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
-
-
 OUR_COLOUR, PEER_COLOUR = "#2f6f9f", "#b5652b"
 LABEL = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.9}
 
@@ -182,66 +178,62 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     """Two panels: speed on a log scale, agreement in standard errors."""
     title = f"Paper B's queue, simulated: {result['machine']['processor']}, one core"
     with canvas(path, 1, 2, (14, 6), title, width_ratios=[1, 1.1]) as (_, [[left, right]]):
-        _draw_speed(left, result)
-        _draw_agreement(right, result)
-
-
-def _draw_speed(axes: Any, result: Mapping[str, Any]) -> None:
-    systems = list(next(iter(result["speed"].values())))
-    height = 0.8 / len(result["speed"])
-    for place, (case, rows) in enumerate(result["speed"].items()):
-        for line, name in enumerate(systems):
-            rate = rows[name]["jobs_per_cpu_s"]
-            y = line + (place - (len(result["speed"]) - 1) / 2) * height
-            axes.barh(
-                y,
-                rate,
-                height * 0.9,
-                color=OUR_COLOUR if name.startswith("ours") else PEER_COLOUR,
-                alpha=1 - 0.18 * place,
-            )
-            axes.annotate(
-                f" {case}  {_rate(rate)}",
-                (rate, y),
-                va="center",
-                fontsize=7.5,
-                color="#333333",
-                zorder=3,
-                bbox=LABEL,
-            )
-    goal = result["targets"]["jobs_per_cpu_s"]
-    axes.axvline(goal, color="#3a8a45", linewidth=1)
-    axes.annotate(f"goal {_rate(goal)} ", (goal, -0.62), ha="right", fontsize=8, color="#3a8a45")
-    axes.set_xscale("log")
-    axes.set_xlim(1e4, 2e9)
-    axes.set_ylim(len(systems) - 0.4, -0.75)
-    axes.set_yticks(range(len(systems)), [name.replace(", ", ",\n") for name in systems], fontsize=9)
-    axes.set_xlabel("jobs per second of processor time (log)")
-    axes.set_title("Speed; histories are given to all rows but the first", fontsize=10)
-
-
-def _draw_agreement(axes: Any, result: Mapping[str, Any]) -> None:
-    families = [(name, list(rows)) for name, rows in groupby(result["agreement"], lambda row: row["family"])]
-    for line, (_, rows) in enumerate(families):
-        for exact, mean, color, above in (
-            ("exact_cost", "cost", OUR_COLOUR, -0.13),
-            ("exact_delay_h", "delay_h", PEER_COLOUR, 0.13),
-        ):
-            means = ((*row[mean], row[exact]) for row in rows)
-            distances = [(value - target) / error if error else 0.0 for value, error, target in means]
-            label = {"cost": "mean cost", "delay_h": "mean delay"}[mean] if line == 0 else None
-            axes.scatter(distances, [line + above] * len(rows), s=22, color=color, alpha=0.7, label=label)
-    limit = result["targets"]["errors"]
-    axes.axvspan(-limit, limit, color="#e6f2e7", zorder=0)
-    axes.axvline(0.0, color="#999999", linewidth=0.8)
-    axes.set_xlim(-limit - 1, limit + 1)
-    axes.set_yticks(
-        range(len(families)), [f"{name}\n{len(rows)} cases" for name, rows in families], fontsize=9
-    )
-    axes.invert_yaxis()
-    axes.set_xlabel("simulated less exact, in standard errors (green: within four)")
-    axes.set_title(f"Agreement with theory, {result['jobs']['case'] / 1e6:g} M jobs a case", fontsize=10)
-    axes.legend(fontsize=8, loc="lower right")
+        systems = list(next(iter(result["speed"].values())))
+        height = 0.8 / len(result["speed"])
+        for place, (case, rows) in enumerate(result["speed"].items()):
+            for line, name in enumerate(systems):
+                rate = rows[name]["jobs_per_cpu_s"]
+                y = line + (place - (len(result["speed"]) - 1) / 2) * height
+                left.barh(
+                    y,
+                    rate,
+                    height * 0.9,
+                    color=OUR_COLOUR if name.startswith("ours") else PEER_COLOUR,
+                    alpha=1 - 0.18 * place,
+                )
+                left.annotate(
+                    f" {case}  {_rate(rate)}",
+                    (rate, y),
+                    va="center",
+                    fontsize=7.5,
+                    color="#333333",
+                    zorder=3,
+                    bbox=LABEL,
+                )
+        goal = result["targets"]["jobs_per_cpu_s"]
+        left.axvline(goal, color="#3a8a45", linewidth=1)
+        left.annotate(f"goal {_rate(goal)} ", (goal, -0.62), ha="right", fontsize=8, color="#3a8a45")
+        left.set_xscale("log")
+        left.set_xlim(1e4, 2e9)
+        left.set_ylim(len(systems) - 0.4, -0.75)
+        left.set_yticks(range(len(systems)), [name.replace(", ", ",\n") for name in systems], fontsize=9)
+        left.set_xlabel("jobs per second of processor time (log)")
+        left.set_title("Speed; histories are given to all rows but the first", fontsize=10)
+        families = [
+            (name, list(rows)) for name, rows in groupby(result["agreement"], lambda row: row["family"])
+        ]
+        for line, (_, rows) in enumerate(families):
+            for exact, mean, color, above in (
+                ("exact_cost", "cost", OUR_COLOUR, -0.13),
+                ("exact_delay_h", "delay_h", PEER_COLOUR, 0.13),
+            ):
+                means = ((*row[mean], row[exact]) for row in rows)
+                distances = [(value - target) / error if error else 0.0 for value, error, target in means]
+                label = {"cost": "mean cost", "delay_h": "mean delay"}[mean] if line == 0 else None
+                right.scatter(
+                    distances, [line + above] * len(rows), s=22, color=color, alpha=0.7, label=label
+                )
+        limit = result["targets"]["errors"]
+        right.axvspan(-limit, limit, color="#e6f2e7", zorder=0)
+        right.axvline(0.0, color="#999999", linewidth=0.8)
+        right.set_xlim(-limit - 1, limit + 1)
+        right.set_yticks(
+            range(len(families)), [f"{name}\n{len(rows)} cases" for name, rows in families], fontsize=9
+        )
+        right.invert_yaxis()
+        right.set_xlabel("simulated less exact, in standard errors (green: within four)")
+        right.set_title(f"Agreement with theory, {result['jobs']['case'] / 1e6:g} M jobs a case", fontsize=10)
+        right.legend(fontsize=8, loc="lower right")
 
 
 def _rate(jobs_per_s: float) -> str:

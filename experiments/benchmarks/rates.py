@@ -22,14 +22,16 @@ from __future__ import annotations
 import json
 import os
 import statistics
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from experiments.benchmarks.goals import JudgedFigure
 from experiments.benchmarks.rates_network import (
     Order,
     RatesNetwork,
-    Trunk,
+    TrunkShaping,
     rates_network,
 )
 from experiments.results.pictures import canvas
@@ -95,29 +97,70 @@ def measure_rates(out: Path, *, quick: bool = False) -> dict[str, Any]:
             setting.name: {s.name: _measure(network, setting, s, warm_s, measured_s) for s in SYSTEMS}
             for setting in SETTINGS
         }
-    result = {
+    result: dict[str, Any] = {
         "kernel": os.uname().release,
         "cpus": os.cpu_count(),
         "warm_s": warm_s,
         "measured_s": measured_s,
         "goal": GOAL,
         "settings": measured,
+        # whether every flow gets its grant and no more, without a drop
         "verdict": {
-            name: {system: _is_met(found) for system, found in of_setting.items()}
+            name: {
+                system: all(GOAL[0] <= flow["goodput_over_grant"] <= GOAL[1] for flow in found["flows"])
+                and not found["bucket_drops"]
+                for system, found in of_setting.items()
+            }
             for name, of_setting in measured.items()
         },
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "rates.json").write_text(json.dumps(result, indent=2) + "\n")
-    _draw(result, out / "rates.svg")
+    timing = f"{result['measured_s']:g} s measured after {result['warm_s']:g} s"
+    rest = "rest: research's goodput over what the grants leave"
+    title = f"Goodput of each flow over its grant: {timing}; green: 0.97 to 1.00; {rest}"
+    with canvas(out / "rates.svg", 2, 3, (15, 8), title, sharey=True) as (_, panels):
+        for axes, (name, of_setting) in zip(panels.flat, result["settings"].items(), strict=False):
+            axes.axhspan(*GOAL, color="#9fd0a4", zorder=0)
+            for place, (kind, system) in enumerate(of_setting.items()):
+                ratios = [flow["goodput_over_grant"] for flow in system["flows"]]
+                spread = [place + 0.09 * (n - (len(ratios) - 1) / 2) for n in range(len(ratios))]
+                axes.scatter(
+                    spread, ratios, s=28, color="#2f6f9f" if kind.startswith("ours") else "#b5652b", zorder=3
+                )
+                research = system.get("research")
+                words = f"{system['bucket_drops']} drops\n{system['retransmits']} retr."
+                words += f"\nrest {research['goodput_over_rest']:.2f}" if research else ""
+                axes.annotate(words, (place, 0.006), ha="center", va="bottom", fontsize=7.5, color="#444444")
+            axes.set_yscale("log")
+            axes.set_ylim(0.005, 400)
+            axes.set_yticks([0.1, 0.5, 1, 10, 100], ["0.1", "0.5", "1", "10", "100"])
+            axes.set_xticks(
+                range(len(of_setting)), [kind.replace(" ", "\n") for kind in of_setting], fontsize=8
+            )
+            axes.set_title(name, fontsize=10)
+            axes.grid(axis="y", color="#dddddd", linewidth=0.6)
+        for axes in panels.flat[len(result["settings"]) :]:
+            axes.set_visible(False)
+        for axes in panels[:, 0]:
+            axes.set_ylabel("goodput / grant (log)")
     return result
+
+
+def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
+    """The figures of `result`, as it stands in the JSON, that have a goal."""
+    low, high = GOAL
+    for name, systems in result["settings"].items():
+        worst = systems["ours, BBR, marked first"]["worst_goodput_over_grant"]
+        met = result["verdict"][name]["ours, BBR, marked first"]
+        yield JudgedFigure(f"goodput over grant, {name}", f"{low} to {high}", f"{worst:.3f}", met)
 
 
 def _measure(
     network: RatesNetwork, setting: Setting, system: EnforcementSystem, warm_s: float, measured_s: float
 ) -> dict[str, Any]:
     classes = setting.grants_bytes_per_s if system.has_trunk_classes else ()
-    network.shape(Trunk(setting.trunk_bytes_per_s, system.serves_marked_first, classes))
+    network.shape(TrunkShaping(setting.trunk_bytes_per_s, system.serves_marked_first, classes))
     orders = [Order(grant, system.enforcement, system.congestion) for grant in setting.grants_bytes_per_s]
     if setting.research_congestion:
         orders.append(Order(None, Enforcement.NONE, setting.research_congestion))
@@ -143,40 +186,3 @@ def _measure(
             "retransmits": report["retransmits"],
         }
     return measured
-
-
-def _is_met(measured: dict[str, Any]) -> bool:
-    """Whether every flow gets its grant and no more, without a drop."""
-    ratios = [flow["goodput_over_grant"] for flow in measured["flows"]]
-    return GOAL[0] <= min(ratios) and max(ratios) <= GOAL[1] and not measured["bucket_drops"]
-
-
-def _draw(result: dict[str, Any], path: Path) -> None:
-    timing = f"{result['measured_s']:g} s measured after {result['warm_s']:g} s"
-    rest = "rest: research's goodput over what the grants leave"
-    title = f"Goodput of each flow over its grant: {timing}; green: 0.97 to 1.00; {rest}"
-    with canvas(path, 2, 3, (15, 8), title, sharey=True) as (_, panels):
-        for axes, (name, of_setting) in zip(panels.flat, result["settings"].items(), strict=False):
-            axes.axhspan(*GOAL, color="#9fd0a4", zorder=0)
-            for place, (kind, system) in enumerate(of_setting.items()):
-                ratios = [flow["goodput_over_grant"] for flow in system["flows"]]
-                spread = [place + 0.09 * (n - (len(ratios) - 1) / 2) for n in range(len(ratios))]
-                axes.scatter(
-                    spread, ratios, s=28, color="#2f6f9f" if kind.startswith("ours") else "#b5652b", zorder=3
-                )
-                research = system.get("research")
-                words = f"{system['bucket_drops']} drops\n{system['retransmits']} retr."
-                words += f"\nrest {research['goodput_over_rest']:.2f}" if research else ""
-                axes.annotate(words, (place, 0.006), ha="center", va="bottom", fontsize=7.5, color="#444444")
-            axes.set_yscale("log")
-            axes.set_ylim(0.005, 400)
-            axes.set_yticks([0.1, 0.5, 1, 10, 100], ["0.1", "0.5", "1", "10", "100"])
-            axes.set_xticks(
-                range(len(of_setting)), [kind.replace(" ", "\n") for kind in of_setting], fontsize=8
-            )
-            axes.set_title(name, fontsize=10)
-            axes.grid(axis="y", color="#dddddd", linewidth=0.6)
-        for axes in panels.flat[len(result["settings"]) :]:
-            axes.set_visible(False)
-        for axes in panels[:, 0]:
-            axes.set_ylabel("goodput / grant (log)")

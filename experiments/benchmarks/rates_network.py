@@ -63,7 +63,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Trunk:
+class TrunkShaping:
     """How the trunk is shaped: one queue at a wire rate for all; or marked classes in a queue of their own that is served
     first; or sender n in a class of its own that gets the n-th of `class_payload_bytes_per_s` and no more."""
 
@@ -78,8 +78,24 @@ class RatesNode:
     def __init__(self, serve: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         self._ours, theirs = socket.socketpair()
         self.pid = os.fork()
-        if self.pid == 0:
-            _be_node(theirs, serve)
+        if self.pid == 0:  # the life of a node's process: it ends with its parent
+            try:
+                libc = ctypes.CDLL(None, use_errno=True)
+                libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                lines = theirs.makefile("rw")
+                reply = {"ready": libc.unshare(_CLONE_NEWNET) == 0}
+                while True:
+                    lines.write(json.dumps(reply) + "\n")
+                    lines.flush()
+                    line = lines.readline()
+                    if not line:
+                        break
+                    try:
+                        reply = serve(json.loads(line))
+                    except Exception as error:  # noqa: BLE001 - whatever it was, the parent says it
+                        reply = {"error": repr(error)}
+            finally:
+                os._exit(0)
         theirs.close()
         self._lines = self._ours.makefile("rw")
         if self.answer() != {"ready": True}:
@@ -120,11 +136,26 @@ class RatesNetwork:
     def __init__(self, switch: RatesNode, sink: RatesNode, senders: Sequence[RatesNode]) -> None:
         self._switch, self._sink, self._senders = switch, sink, senders
 
-    def shape(self, trunk: Trunk) -> None:
+    def shape(self, trunk: TrunkShaping) -> None:
         """Shapes the trunk anew."""
         with suppress(CommandFailed):  # there is none the first time
             self._switch.run("tc", "qdisc", "del", "dev", "trunk", "root")
-        self._switch.run("tc", "-batch", "-", text="\n".join(_shaping(trunk)))
+        rate = trunk.rate_bytes_per_s
+        wires = [wire_rate(payload) for payload in trunk.class_payload_bytes_per_s]
+        lines = [
+            "qdisc add dev trunk root handle 1: htb default 99",
+            f"class add dev trunk parent 1: classid 1:1 htb {_rate(rate, rate)}",
+        ]
+        for number, wire in enumerate(wires):
+            lines += _class(10 + number, wire, wire)
+            lines.append(_filter(f"ip src {address(number)}/32", 10 + number))
+        if trunk.serves_marked_first:
+            lines += _class(10, MARKED_SHARE * rate, rate)
+            for traffic_class in (TrafficClass.EMERGENCY, TrafficClass.PLANNED, TrafficClass.PRESYNC):
+                lines.append(_filter(f"ip dsfield {traffic_class.dscp << 2:#x} 0xfc", 10))
+        rest = (1 - MARKED_SHARE) * rate if trunk.serves_marked_first else rate - sum(wires)
+        lines += _class(99, rest, rate, priority=1)
+        self._switch.run("tc", "-batch", "-", text="\n".join(lines))
 
     def measure(self, orders: Sequence[Order], warm_s: float, measured_s: float) -> list[dict[str, Any]]:
         """Runs one flow an order, from sender n; their reports: goodput_bytes_per_s, retransmits, bucket_drops."""
@@ -176,21 +207,6 @@ def _plug(switch: RatesNode, node: RatesNode, port: str, ip: str) -> None:
     switch.run("ip", "link", "add", port, "type", "veth", "peer", "name", "e0", "netns", str(node.pid))
     switch.run("ip", "link", "set", port, "master", "bridge0", "up")
     node.run("ip", "-batch", "-", text=f"addr add {ip}/24 dev e0\nlink set e0 up\nlink set lo up\n")
-
-
-def _shaping(trunk: Trunk) -> Iterator[str]:
-    rate, wires = trunk.rate_bytes_per_s, [wire_rate(payload) for payload in trunk.class_payload_bytes_per_s]
-    yield "qdisc add dev trunk root handle 1: htb default 99"
-    yield f"class add dev trunk parent 1: classid 1:1 htb {_rate(rate, rate)}"
-    for number, wire in enumerate(wires):
-        yield from _class(10 + number, wire, wire)
-        yield _filter(f"ip src {address(number)}/32", 10 + number)
-    if trunk.serves_marked_first:
-        yield from _class(10, MARKED_SHARE * rate, rate)
-        for traffic_class in (TrafficClass.EMERGENCY, TrafficClass.PLANNED, TrafficClass.PRESYNC):
-            yield _filter(f"ip dsfield {traffic_class.dscp << 2:#x} 0xfc", 10)
-    rest = (1 - MARKED_SHARE) * rate if trunk.serves_marked_first else rate - sum(wires)
-    yield from _class(99, rest, rate, priority=1)
 
 
 def _filter(match: str, minor: int) -> str:
@@ -284,24 +300,3 @@ class Sender:
             "retransmits": struct.unpack_from("=I", information, TOTAL_RETRANSMITS)[0],
             "bucket_drops": counted.dropped_packets if counted else 0,
         }
-
-
-def _be_node(channel: socket.socket, serve: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """The life of a node's process: it ends with its parent."""
-    try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        lines = channel.makefile("rw")
-        reply = {"ready": libc.unshare(_CLONE_NEWNET) == 0}
-        while True:
-            lines.write(json.dumps(reply) + "\n")
-            lines.flush()
-            line = lines.readline()
-            if not line:
-                break
-            try:
-                reply = serve(json.loads(line))
-            except Exception as error:  # noqa: BLE001 - whatever it was, the parent says it
-                reply = {"error": repr(error)}
-    finally:
-        os._exit(0)

@@ -109,25 +109,7 @@ def most_deliverable(requests: Sequence[MigrationRequest], share: Share, now_s: 
     lengths_s = [until_s - from_s for from_s, until_s in spans]
     caps = [requests[k].cap_bytes_per_s * lengths_s[i] / unit for k, i in flows]
     kind = np.repeat([0, 1], [len(flows), len(requests)])
-    solved = milp(
-        -kind,
-        constraints=_limits(requests, share, flows, lengths_s, unit),
-        bounds=Bounds(0.0, np.concatenate([np.array(caps), np.ones(len(requests))])),
-        integrality=kind,
-    )
-    if not solved.success:
-        raise RuntimeError(f"HiGHS: {solved.message}")
-    return round(float(-solved.fun))
-
-
-def _limits(
-    requests: Sequence[MigrationRequest],
-    share: Share,
-    flows: Sequence[tuple[int, int]],
-    lengths_s: Sequence[float],
-    unit: float,
-) -> LinearConstraint:
-    """A chosen flow is delivered whole; in each span each link carries no more than its share."""
+    # rows: a chosen flow is delivered whole; in each span each link carries no more than its share
     links = sorted({link for r in requests for link in r.links}, key=str)
     rows = lil_matrix((len(requests) + len(links) * len(lengths_s), len(flows) + len(requests)))
     limits = [0.0] * len(requests) + [
@@ -139,4 +121,12 @@ def _limits(
         rows[k, column] = -1.0
         for link in requests[k].links:
             rows[len(requests) + links.index(link) * len(lengths_s) + i, column] = 1.0
-    return LinearConstraint(rows.tocsr(), -np.inf, np.array(limits))
+    solved = milp(
+        -kind,
+        constraints=LinearConstraint(rows.tocsr(), -np.inf, np.array(limits)),
+        bounds=Bounds(0.0, np.concatenate([np.array(caps), np.ones(len(requests))])),
+        integrality=kind,
+    )
+    if not solved.success:
+        raise RuntimeError(f"HiGHS: {solved.message}")
+    return round(float(-solved.fun))

@@ -14,7 +14,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.benchmarks.bringup import DOWN_PHASES
+from experiments.benchmarks.goals import JudgedFigure
 from experiments.inputs.scenario import Scenario, demo_scenario
 from experiments.inputs.scenario.law import InverseLaw
 from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent
@@ -131,6 +132,27 @@ def measure_scale(
     (out / "scale.json").write_text(json.dumps(result, indent=2) + "\n")
     draw(result, out / "scale.svg")
     return result
+
+
+def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
+    """The figures of `result`, as it stands in the JSON, that have a goal."""
+    run = result["runs"][-1]
+    idle, work, goals = run["idle"], run["work"], GOALS
+    memory = sum(idle.get(f"memory_{part}_bytes", 0.0) for part in ("agents", "jobs"))
+    busy = work.get("cpu_machine", 0.0) / result["cpus"]
+    figures = {
+        "agents_registered_s": (work["agents_registered_s"], "{:.1f} s"),
+        "idle_agents": (idle.get("cpu_agents", 0.0), "{:.2f} processors"),
+        "idle_memory_bytes": (memory, "{:.3g} bytes"),
+        "busy_share": (busy, "{:.0%}"),
+        "decisions_p99_s": (work.get("decisions_p99_s", 0.0), "{:.4f} s"),
+        "reports_p99_s": (work.get("reports_p99_s", 0.0), "{:.3f} s"),
+        "down_s": (work["down_s"], "{:.1f} s"),
+    }
+    for key, (found, shape) in figures.items():
+        what = f"{run['hosts']} hosts (goal for 500): {key.rsplit('_', 1)[0].replace('_', ' ')}"
+        met = found <= goals[key] if work["valid"] else None
+        yield JudgedFigure(what, f"<= {shape.format(goals[key])}", shape.format(found), met)
 
 
 def play(hosts: int, seconds: float, kind: str, folder: Path) -> dict[str, Any]:

@@ -29,13 +29,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from rich.table import Table
 
+from experiments.benchmarks.goals import JudgedFigure, in_ms
 from experiments.results.accounting import quantile
 from testbed.errors import SetupError
 from testbed.workloads.base import write_parts
@@ -93,6 +94,14 @@ def measure_snapshots(
     out.mkdir(parents=True, exist_ok=True)
     (out / "snapshots.json").write_text(json.dumps(result, indent=2) + "\n")
     return result
+
+
+def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
+    """The figures of `result`, as it stands in the JSON, that have a goal."""
+    goal = result["goal"]
+    found = [row["pause_p99_s"] for row in result["rows"] if row["way"] == "copy"]
+    what = f"pause for a snapshot of {goal['size_mb']} MB, copied in memory, p99"
+    yield JudgedFigure(what, f"<= {in_ms(goal['pause_p99_s'])}", in_ms(max(found)), goal["met"])
 
 
 def snapshots_table(result: Mapping[str, Any]) -> Table:

@@ -144,7 +144,7 @@ class SynStorm:
         self._memory.close()
 
 
-class Application:
+class ListeningProcess:
     """A process in the host's network that listens, and closes its listener when it is told to."""
 
     def __init__(self, host: NetworkNamespace) -> None:
@@ -154,7 +154,14 @@ class Application:
             with contextlib.suppress(BaseException):
                 self._ours.close()
                 with host.entered():
-                    _serve_application(theirs)
+                    listener: socket.socket | None = None
+                    while word := theirs.recv(1):
+                        if word == b"o" and listener is None:
+                            listener = socket.create_server((HOST_ADDRESS, PORT), backlog=4096)
+                        elif word == b"c" and listener is not None:
+                            listener.close()
+                            listener = None
+                        theirs.sendall(word)
             os._exit(0)
         theirs.close()
 
@@ -176,17 +183,6 @@ class Application:
         self._ours.close()
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
-
-
-def _serve_application(told: socket.socket) -> None:
-    listener: socket.socket | None = None
-    while word := told.recv(1):
-        if word == b"o" and listener is None:
-            listener = socket.create_server((HOST_ADDRESS, PORT), backlog=4096)
-        elif word == b"c" and listener is not None:
-            listener.close()
-            listener = None
-        told.sendall(word)
 
 
 @contextmanager
@@ -221,7 +217,7 @@ class Arena:
     host: NetworkNamespace
     outside: NetworkNamespace  # the storm's
     storm: SynStorm
-    application: Application
+    application: ListeningProcess
 
 
 @contextmanager
@@ -246,11 +242,14 @@ def arena(host: NetworkNamespace, egress_fd: int, ingress_fd: int) -> Iterator[A
             _set("net/ipv4/tcp_syncookies", "2")
             with NetlinkSocket() as netlink:
                 netlink.send(host_requests(socket.if_nametoindex(HOST_END), egress_fd, ingress_fd, HOST_END))
-        application = Application(host)
+        application = ListeningProcess(host)
         last.callback(application.end)
         application.listen()
         folder = last.enter_context(tempfile.TemporaryDirectory(prefix="syn-storm-"))
-        own, other = _two_processors()
+        allowed = sorted(os.sched_getaffinity(0))
+        if len(allowed) < 2:
+            raise SetupError("one processor: the storm and the owner's act need one each")
+        own, other = allowed[0], allowed[-1]
         file = Path(folder) / "storm"
         with outside.entered():
             process = subprocess.Popen(
@@ -297,10 +296,3 @@ def _set(setting: str, value: str) -> None:
 def _remove_cable(outside: NetworkNamespace) -> None:
     with outside.entered(), contextlib.suppress(SetupError):
         ip("link del {0}", STORM_END)
-
-
-def _two_processors() -> tuple[int, int]:
-    allowed = sorted(os.sched_getaffinity(0))
-    if len(allowed) < 2:
-        raise SetupError("one processor: the storm and the owner's act need one each")
-    return allowed[0], allowed[-1]

@@ -20,11 +20,22 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from experiments.benchmarks import bringup, kill_evaluation, links, migrations, observer, rates, scale
-from experiments.benchmarks.isolation import KEPT, NOT_JUDGED
+from experiments.benchmarks import (
+    bringup,
+    decisions,
+    fabric,
+    isolation,
+    kill_evaluation,
+    links,
+    migrations,
+    observer,
+    rates,
+    scale,
+    snapshots,
+)
+from experiments.benchmarks.goals import JudgedFigure
 from experiments.results.pages import render
 from experiments.results.provenance import provenance
-from topologies.units import GBIT_PER_S, format_rate
 
 MOST_S = 29 * 60.0  # of all parts
 END_S = 20.0  # a part that is told to end takes its campus down
@@ -32,18 +43,6 @@ PAGE, RESULT = "measure.html", "measure.json"
 CLI = (sys.executable, "-m", "experiments.cli")
 ROOT = Path(__file__).parents[2]
 TAIL_LINES = 12
-# what ignores its grant in these rows of `isolation` competes as research: no switch can tell
-AS_RESEARCH = ("sockets", "udp", "frames-unmarked", "ethertype")
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedFigure:
-    """A figure beside its goal; `met` None: not judged."""
-
-    what: str
-    goal: str
-    measured: str
-    met: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,141 +67,18 @@ class Done:
     goals: tuple[JudgedFigure, ...]
 
 
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms"
-
-
-def _killswitch(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
-    for name, wanted in kill_evaluation.GOALS.items():
-        for quantile, goal_s in wanted.items():
-            what = f"{kill_evaluation.WORDS[name]}, {quantile}"
-            if name in result["paths"]:
-                found_s = result["paths"][name]["last_let_in_s"][quantile]
-                yield JudgedFigure(what, f"<= {_ms(goal_s)}", _ms(found_s), found_s <= goal_s)
-            else:
-                yield JudgedFigure(what, f"<= {_ms(goal_s)}", result["unavailable"][name], None)
-
-
-def _links(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
-    delayed, slow, met, goals = result["delayed"], result["delayed_and_slow"], result["met"], links.GOALS
-    for quantile in ("p50", "p99"):
-        key = f"rtt_{quantile}_s"
-        what = f"round trip of 2 x 5 ms, {quantile}"
-        yield JudgedFigure(what, f"<= {_ms(goals[key])}", _ms(delayed["rtt_s"][quantile]), met[key])
-    key, found = "throughput_bytes_per_s", delayed["bytes_per_s"]
-    yield JudgedFigure("one TCP flow at 5 ms", f">= {format_rate(goals[key])}", format_rate(found), met[key])
-    off = slow["over_declared"] / slow["without_delay"] - 1.0
-    yield JudgedFigure("rate with delay", f"within {goals['rate_off']:.0%}", f"{off:+.1%}", met["rate_off"])
-    wrong = max(delayed[when]["wrong"] for when in ("idle", "busy"))
-    yield JudgedFigure(
-        "frames wrong by a tenth of the delay", f"<= {goals['wrong']:.0%}", f"{wrong:.2%}", met["wrong"]
-    )
-
-
-def _observer(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
-    cost = f"{result['cost']['median']:.1%}"
-    yield JudgedFigure("what observing costs a TCP flow", f"<= {observer.GOAL:.0%}", cost, result["met"])
-
-
-def _isolation(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
-    ours = [row for row in result["rows"] if row["system"] == "ours"]
-    marked = [row for row in ours if row["row"] not in AS_RESEARCH and not row["row"].endswith("-unmarked")]
-    yield _kept("research keeps its reserve, of migrations in their classes", [r["reserve"] for r in marked])
-    yield _kept("research keeps what Theorem 4 leaves", [row["theorem"] for row in ours])
-
-
-def _migrations(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
-    for run in result["runs"]:
-        if run["system"] == "ours":
-            waves = run["waves"]
-            yield _kept("admitted migrations are in time (Theorem 3)", [wave["promise"] for wave in waves])
-            yield _kept("research keeps its reserve beside them", [wave["reserve"] for wave in waves])
-    for words, printed, here, _ in migrations.paper_rows(result):
-        yield JudgedFigure(words, f"paper A: {printed}" if printed else "", here, None)
-
-
-def _kept(what: str, verdicts: Sequence[str]) -> JudgedFigure:
-    judged = [verdict for verdict in verdicts if verdict != NOT_JUDGED]
-    kept = sum(verdict == KEPT for verdict in judged)
-    promised = sum(verdict != "promises 0" for verdict in judged)
-    unjudged = len(verdicts) - len(judged)
-    words = f"{kept} of {promised} kept" + (f", {unjudged} not judged" if unjudged else "")
-    return JudgedFigure(what, "always", words, kept == promised if promised else None)
-
-
-def _scale(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
-    run = result["runs"][-1]
-    idle, work, goals = run["idle"], run["work"], scale.GOALS
-    memory = sum(idle.get(f"memory_{part}_bytes", 0.0) for part in ("agents", "jobs"))
-    busy = work.get("cpu_machine", 0.0) / result["cpus"]
-    figures = {
-        "agents_registered_s": (work["agents_registered_s"], "{:.1f} s"),
-        "idle_agents": (idle.get("cpu_agents", 0.0), "{:.2f} processors"),
-        "idle_memory_bytes": (memory, "{:.3g} bytes"),
-        "busy_share": (busy, "{:.0%}"),
-        "decisions_p99_s": (work.get("decisions_p99_s", 0.0), "{:.4f} s"),
-        "reports_p99_s": (work.get("reports_p99_s", 0.0), "{:.3f} s"),
-        "down_s": (work["down_s"], "{:.1f} s"),
-    }
-    for key, (found, shape) in figures.items():
-        what = f"{run['hosts']} hosts (goal for 500): {key.rsplit('_', 1)[0].replace('_', ' ')}"
-        met = found <= goals[key] if work["valid"] else None
-        yield JudgedFigure(what, f"<= {shape.format(goals[key])}", shape.format(found), met)
-
-
-def _rates(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
-    low, high = rates.GOAL
-    for name, systems in result["settings"].items():
-        worst = systems["ours, BBR, marked first"]["worst_goodput_over_grant"]
-        met = result["verdict"][name]["ours, BBR, marked first"]
-        yield JudgedFigure(f"goodput over grant, {name}", f"{low} to {high}", f"{worst:.3f}", met)
-
-
-def _fabric(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
-    pair = result["openvswitch"]["one_pair_bytes_per_s"]
-    yield JudgedFigure("Open vSwitch, one pair", ">= 2 Gbit/s", format_rate(pair), pair >= 2 * GBIT_PER_S)
-    for name in ("local", "remote"):
-        gap_s = result["failover"][name]["gap_s"]["p99"]
-        yield JudgedFigure(f"gap after a {name} cut, p99", "<= 50 ms", _ms(gap_s), gap_s <= 0.05)
-    times = result["openvswitch"]["up_s"] / result["bridge"]["up_s"]
-    yield JudgedFigure("Open vSwitch's bring-up over bridges'", "<= 1.5", f"{times:.1f}", times <= 1.5)
-
-
-def _snapshots(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
-    goal = result["goal"]
-    found = [row["pause_p99_s"] for row in result["rows"] if row["way"] == "copy"]
-    what = f"pause for a snapshot of {goal['size_mb']} MB, copied in memory, p99"
-    yield JudgedFigure(what, f"<= {_ms(goal['pause_p99_s'])}", _ms(max(found)), goal["met"])
-
-
-def _decisions(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
-    for hosts, goal_s in result["targets"]["tick_s"].items():
-        if size := result["sizes"].get(str(hosts)):
-            found_s = size["tick"]["median_s"]
-            yield JudgedFigure(
-                f"a tick at {hosts} hosts, median", f"<= {_ms(goal_s)}", _ms(found_s), found_s <= goal_s
-            )
-
-
-def _bringup(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
-    for way, target in bringup.TARGETS.items():
-        times = result["times_faster"][way]
-        what = f"{result['hosts']} hosts {way}, against stock Mininet"
-        yield JudgedFigure(what, f">= {target:g}x", f"{times:.1f}x", times >= target)
-
-
 PARTS = (
-    Part("killswitch", ("--trials", "40"), 300.0, _killswitch),
-    Part("links", ("--quick",), 120.0, _links),
-    Part("observer", ("--rounds", "8"), 120.0, _observer),
-    Part("isolation", ("--quick",), 240.0, _isolation),
-    Part("migrations", ("--quick",), 300.0, _migrations),
-    Part("scale", ("--hosts", "54,250", "--seconds", "30"), 300.0, _scale),
-    Part("rates", ("--quick",), 300.0, _rates),
-    Part("fabric", ("--quick",), 180.0, _fabric),
-    Part("snapshots", ("--size", "100", "--quick"), 120.0, _snapshots),
-    Part("decisions", ("--quick",), 180.0, _decisions),
-    Part("bringup", ("--hosts", "100"), 120.0, _bringup),
+    Part("killswitch", ("--trials", "40"), 300.0, kill_evaluation.judged_figures),
+    Part("links", ("--quick",), 120.0, links.judged_figures),
+    Part("observer", ("--rounds", "8"), 120.0, observer.judged_figures),
+    Part("isolation", ("--quick",), 240.0, isolation.judged_figures),
+    Part("migrations", ("--quick",), 300.0, migrations.judged_figures),
+    Part("scale", ("--hosts", "54,250", "--seconds", "30"), 300.0, scale.judged_figures),
+    Part("rates", ("--quick",), 300.0, rates.judged_figures),
+    Part("fabric", ("--quick",), 180.0, fabric.judged_figures),
+    Part("snapshots", ("--size", "100", "--quick"), 120.0, snapshots.judged_figures),
+    Part("decisions", ("--quick",), 180.0, decisions.judged_figures),
+    Part("bringup", ("--hosts", "100"), 120.0, bringup.judged_figures),
 )
 
 

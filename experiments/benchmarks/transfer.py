@@ -79,7 +79,7 @@ def measure_transfer(
     """
     if os.geteuid() != 0:
         raise SetupError("measuring over a veth pair needs root: it makes two network namespaces")
-    rows = []
+    rows: list[dict[str, Any]] = []
     with ExitStack() as stack:
         places = {"tmpfs": _directory(stack, Path("/dev/shm")), "disk": _directory(stack, disk)}
         for place, path in places.items():
@@ -91,14 +91,58 @@ def measure_transfer(
                 )
         sender, receiver = stack.enter_context(_joined_processes())
         sender.ask("prepare", str(places["tmpfs"]), size_bytes)
+        kinds: list[tuple[str, str, Path | None]] = [("hashed", "hashed", None)]
+        for place, path in places.items():
+            kinds += [(f"written_{place}", "bare", path)]
+            kinds += [(f"{way}_{place}", way, path) for way in ("cold", "steady")]
         for number in range(WARM_UP_ROUNDS + rounds):
-            row = {"round": number, **_round(sender, receiver, places, number % CONTENTS)}
-            rows.append(row)
+            # bytes per second of one transfer of each kind, and its ratio to the bare one before it
+            content, rates, ratios = number % CONTENTS, dict[str, float](), dict[str, float]()
+            for name, way, where in kinds:
+                bare, _ = _transfer(sender, receiver, "bare", None, content)
+                rates["bare"] = max(bare, rates.get("bare", 0.0))
+                rates[name], unsynced = _transfer(sender, receiver, way, where, content)
+                if name.endswith("_disk") and way != "bare":
+                    rates[f"{name}_unsynced"] = unsynced
+                ratios |= {key: rates[key] / bare for key in (name, f"{name}_unsynced") if key in rates}
+            rows.append({"round": number, "bytes_per_s": rates, "ratio_to_bare": {"bare": 1.0, **ratios}})
         recycled = receiver.ask("close_stores")
-    result = _summary(rows[WARM_UP_ROUNDS:], size_bytes, recycled)
+    kept = rows[WARM_UP_ROUNDS:]
+    medians, ratios = (
+        {kind: float(statistics.median(row[what][kind] for row in kept)) for kind in _KINDS}
+        for what in ("bytes_per_s", "ratio_to_bare")
+    )
+    result: dict[str, Any] = {
+        "size_bytes": size_bytes,
+        "kinds": {kind: label.strip() for kind, label in _KINDS.items()},
+        "median_bytes_per_s": medians,
+        "ratio_to_bare": ratios,
+        "goal": GOAL,
+        "goal_met": ratios["steady_tmpfs"] >= GOAL,
+        "goal_met_by": {kind: ratio >= GOAL for kind, ratio in ratios.items()},
+        "files_recycled": recycled,
+        "rounds": kept,
+    }
     out.mkdir(parents=True, exist_ok=True)
     (out / "transfer.json").write_text(json.dumps(result, indent=2) + "\n")
-    _draw(result, out / "transfer.svg")
+    with canvas(out / "transfer.svg", 1, 1, (7.5, 4.0)) as (figure, [[axes]]):
+        for line, kind in enumerate(_KINDS):
+            values = [row["bytes_per_s"][kind] / 1e9 for row in result["rounds"]]
+            color = (
+                "#4878a8"
+                if kind.startswith("steady")
+                else "#9ebcda"
+                if kind.startswith("cold")
+                else "#b0b0b0"
+            )
+            axes.barh(line, statistics.median(values), color=color, height=0.6)
+            axes.plot(values, [line] * len(values), ".", color="black", markersize=4)
+        goal = GOAL * result["median_bytes_per_s"]["bare"] / 1e9
+        axes.axvline(goal, color="#c44e52", linestyle="--", linewidth=1, label=f"goal: {GOAL} of bare")
+        axes.set_yticks(range(len(_KINDS)), list(_KINDS.values()))
+        axes.invert_yaxis()
+        axes.set_xlabel("GB/s over a veth pair")
+        figure.legend(fontsize=8, loc="outside upper right")
     count = len(result["rounds"])
     print(f"{size_bytes >> 20} MiB over a veth pair, medians of {count} rounds (bare: the best of each)")
     for kind, label in _KINDS.items():
@@ -107,24 +151,6 @@ def measure_transfer(
     verdict = "met" if result["goal_met"] else "not met"
     print(f"  goal, {GOAL} of bare for checkpoint n+1: {verdict}")
     return result
-
-
-def _round(sender: _Child, receiver: _Child, places: dict[str, Path], content: int) -> dict[str, Any]:
-    """Bytes per second of one transfer of each kind, and its ratio to the bare one before it."""
-    rates: dict[str, float] = {}
-    ratios: dict[str, float] = {}
-    kinds: list[tuple[str, str, Path | None]] = [("hashed", "hashed", None)]
-    for place, path in places.items():
-        kinds += [(f"written_{place}", "bare", path)]
-        kinds += [(f"{kind}_{place}", kind, path) for kind in ("cold", "steady")]
-    for name, kind, where in kinds:
-        bare, _ = _transfer(sender, receiver, "bare", None, content)
-        rates["bare"] = max(bare, rates.get("bare", 0.0))
-        rates[name], unsynced = _transfer(sender, receiver, kind, where, content)
-        if name.endswith("_disk") and kind != "bare":
-            rates[f"{name}_unsynced"] = unsynced
-        ratios |= {key: rates[key] / bare for key in (name, f"{name}_unsynced") if key in rates}
-    return {"bytes_per_s": rates, "ratio_to_bare": {"bare": 1.0, **ratios}}
 
 
 def _transfer(
@@ -136,25 +162,6 @@ def _transfer(
     sent_bytes, duration_s = sender.ask(how, content + 1)
     commit_s = receiver.ask("") or 0.0
     return sent_bytes / duration_s, sent_bytes / (duration_s - commit_s)
-
-
-def _summary(rows: list[dict[str, Any]], size_bytes: int, recycled: bool) -> dict[str, Any]:
-    def median(what: str, kind: str) -> float:
-        return float(statistics.median(row[what][kind] for row in rows))
-
-    medians = {kind: median("bytes_per_s", kind) for kind in _KINDS}
-    ratios = {kind: median("ratio_to_bare", kind) for kind in _KINDS}
-    return {
-        "size_bytes": size_bytes,
-        "kinds": {kind: label.strip() for kind, label in _KINDS.items()},
-        "median_bytes_per_s": medians,
-        "ratio_to_bare": ratios,
-        "goal": GOAL,
-        "goal_met": ratios["steady_tmpfs"] >= GOAL,
-        "goal_met_by": {kind: ratio >= GOAL for kind, ratio in ratios.items()},
-        "files_recycled": recycled,
-        "rounds": rows,
-    }
 
 
 def _directory(stack: ExitStack, parent: Path | None) -> Path:
@@ -350,27 +357,6 @@ def _obey(role: str, parent: int) -> None:
     for line in sys.stdin:
         order, *arguments = json.loads(line)
         _reply(getattr(worker, order)(*arguments))
-
-
-def _draw(result: dict[str, Any], path: Path) -> None:
-    with canvas(path, 1, 1, (7.5, 4.0)) as (figure, [[axes]]):
-        for place, kind in enumerate(_KINDS):
-            values = [row["bytes_per_s"][kind] / 1e9 for row in result["rounds"]]
-            color = (
-                "#4878a8"
-                if kind.startswith("steady")
-                else "#9ebcda"
-                if kind.startswith("cold")
-                else "#b0b0b0"
-            )
-            axes.barh(place, statistics.median(values), color=color, height=0.6)
-            axes.plot(values, [place] * len(values), ".", color="black", markersize=4)
-        goal = GOAL * result["median_bytes_per_s"]["bare"] / 1e9
-        axes.axvline(goal, color="#c44e52", linestyle="--", linewidth=1, label=f"goal: {GOAL} of bare")
-        axes.set_yticks(range(len(_KINDS)), list(_KINDS.values()))
-        axes.invert_yaxis()
-        axes.set_xlabel("GB/s over a veth pair")
-        figure.legend(fontsize=8, loc="outside upper right")
 
 
 if __name__ == "__main__":

@@ -139,7 +139,22 @@ def measure_virtual(
     by_large = [] if quick else [done(VirtualCase(hosts=n, days=LARGE_DAYS, seed=seed)) for n in LARGE]
     on_disk = done(replace(ours.case, facts_on_disk=True))
     by_flows = [done(VirtualCase(days=week, jobs=factor, seed=seed)) for factor in factors]
-    result = _result(systems, by_hosts, by_large, by_flows)
+    result: dict[str, Any] = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "load_average": os.getloadavg(),
+        "systems": {name: _figures(run) for name, run in systems.items()},
+        "all_systems_cpu_s": sum(run.cpu_s for run in systems.values()),
+        "by_hosts": [_figures(run) for run in by_hosts],
+        "by_large": [_figures(run) for run in by_large],
+        "by_flows": [_figures(run) for run in by_flows],
+        "growth": {
+            "hosts": _growth([(run.case.hosts, run.cpu_s) for run in by_hosts]),
+            "large": _growth([(run.case.hosts, run.cpu_s) for run in by_large]),
+            "flows": _growth([(run.flows, run.cpu_s) for run in by_flows]),
+        },
+    }
     result["facts_on_disk"] = _figures(on_disk)
     result["one_system_cpu_s"] = tries_s
     result["one_system_as_python"] = _figures(as_python)
@@ -230,30 +245,6 @@ def verdict(
     if growth := _growth([(run.case.hosts, run.cpu_s) for run in by_large]):
         met["growth to 5 000 hosts"] = growth["exponent"] <= TARGETS["exponent_of_large"]
     return met
-
-
-def _result(
-    systems: Mapping[str, MeasuredRun],
-    by_hosts: Sequence[MeasuredRun],
-    by_large: Sequence[MeasuredRun],
-    by_flows: Sequence[MeasuredRun],
-) -> dict[str, Any]:
-    return {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cpus": os.cpu_count(),
-        "load_average": os.getloadavg(),
-        "systems": {name: _figures(run) for name, run in systems.items()},
-        "all_systems_cpu_s": sum(run.cpu_s for run in systems.values()),
-        "by_hosts": [_figures(run) for run in by_hosts],
-        "by_large": [_figures(run) for run in by_large],
-        "by_flows": [_figures(run) for run in by_flows],
-        "growth": {
-            "hosts": _growth([(run.case.hosts, run.cpu_s) for run in by_hosts]),
-            "large": _growth([(run.case.hosts, run.cpu_s) for run in by_large]),
-            "flows": _growth([(run.flows, run.cpu_s) for run in by_flows]),
-        },
-    }
 
 
 def _figures(run: MeasuredRun) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from rich.table import Table
 from experiments.cli.simulate import described_with_trace
 from experiments.compare.comparison import (
     ComparedQuantity,
-    Comparison,
     compare,
 )
 from experiments.compare.costs import measure_costs
@@ -58,7 +57,20 @@ def compare_file(
         "provenance": origin,
     }
     (out / "compare.json").write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
-    console.print(_table(judged, beside))
+    table = Table(title=f"{judged.same_ways} of {len(judged.jobs)} jobs went the same way")
+    for name in ("", "live", "fitted to it", "difference", "at usual costs", "difference", "allowed"):
+        table.add_column(name, justify="right" if name else "left")
+    for one, other in zip(judged.quantities, beside.quantities, strict=True):
+        table.add_row(
+            one.name,
+            told(one.live, one.unit),
+            told(one.virtual, one.unit),
+            _difference(one),
+            told(other.virtual, other.unit),
+            _difference(other),
+            f"{one.tolerance:.0%}",
+        )
+    console.print(table)
     for reason in judged.reasons:
         console.print(f"[yellow]not judged:[/yellow] {reason}")
     console.print(f"{out / 'compare.html'}, {out / 'compare.json'}", highlight=False)
@@ -73,23 +85,6 @@ def _row(quantity: ComparedQuantity) -> dict[str, object]:
         "difference": quantity.difference,
         "near": quantity.is_near,
     }
-
-
-def _table(judged: Comparison, usual: Comparison) -> Table:
-    table = Table(title=f"{judged.same_ways} of {len(judged.jobs)} jobs went the same way")
-    for name in ("", "live", "fitted to it", "difference", "at usual costs", "difference", "allowed"):
-        table.add_column(name, justify="right" if name else "left")
-    for one, other in zip(judged.quantities, usual.quantities, strict=True):
-        table.add_row(
-            one.name,
-            told(one.live, one.unit),
-            told(one.virtual, one.unit),
-            _difference(one),
-            told(other.virtual, other.unit),
-            _difference(other),
-            f"{one.tolerance:.0%}",
-        )
-    return table
 
 
 def _difference(quantity: ComparedQuantity) -> str:

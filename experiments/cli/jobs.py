@@ -22,7 +22,7 @@ from experiments.inputs.job_file import check_runs, load_job
 from experiments.worlds.live.operator import JOB_LOGS, LOGS, Operator, ask
 from testbed.emulation.safety.ledger import only_campus
 from testbed.errors import SetupError, SpecError
-from testbed.messages import JobSpec, Rejected
+from testbed.messages import Rejected
 from testbed.workloads.output import HEAD_BYTES, output_files
 from topologies.units import format_duration, format_rate
 
@@ -53,17 +53,15 @@ def submit(console: Console, files: Sequence[Path], campus_id: str | None) -> No
         for n, (path, job) in enumerate(zip(files, jobs, strict=True)):
             answer = await operator.submit(job)
             if isinstance(answer, Rejected):
-                raise SpecError("job", job.name, answer.reason + _left(jobs, n), str(path))
+                reason = answer.reason
+                if n > 0:
+                    reason += f"; handed over before it: {', '.join(job.name for job in jobs[:n])}"
+                if jobs[n + 1 :]:
+                    reason += f"; not handed over: {', '.join(job.name for job in jobs[n + 1 :])}"
+                raise SpecError("job", job.name, reason, str(path))
             console.print(f"{job.name} is in the journal of campus {campus.id}")
 
     ask(campus.run_dir, hand_over, PATIENCE_S)
-
-
-def _left(jobs: Sequence[JobSpec], refused: int) -> str:
-    """What became of the others when one of several was refused."""
-    before, behind = ([job.name for job in some] for some in (jobs[:refused], jobs[refused + 1 :]))
-    said = [f"; handed over before it: {', '.join(before)}"] if before else []
-    return "".join([*said, f"; not handed over: {', '.join(behind)}"] if behind else said)
 
 
 def cancel(console: Console, names: Sequence[str], campus_id: str | None) -> None:

@@ -70,7 +70,7 @@ def table(
         if rest := sum(count for _, count in dropped[MOST_REASONS:]):
             words.append(f"{rest} for other reasons")
         delays = [
-            _delay(histogram.quantile_s(share) if histogram.total else None)
+            format_duration(histogram.quantile_s(share)) if histogram.total else "-"
             for histogram in (last.round_trip, last.run_delay)
             for share in (0.5, 0.99)
         ]
@@ -78,10 +78,6 @@ def table(
     if len(hosts) > MOST_HOSTS:
         shown.caption = f"{len(hosts) - MOST_HOSTS} more hosts, where less went wrong"
     return shown
-
-
-def _delay(delay_s: float | None) -> str:
-    return "-" if delay_s is None else format_duration(delay_s)
 
 
 def capture(

@@ -73,7 +73,8 @@ def put_away() -> None:
 
     user = caller()
     for path, lock in _HELD.items():
-        if f"process {os.getpid()} " not in _first_line(lock):
+        lock.seek(0)
+        if f"process {os.getpid()} " not in lock.readline():
             continue  # a child of the command
         with suppress(OSError):
             update_index(path)
@@ -84,11 +85,6 @@ def put_away() -> None:
                     os.chown(made, *user, follow_symlinks=False)
             with suppress(OSError):
                 os.chown(path.parent / INDEX, *user, follow_symlinks=False)
-
-
-def _first_line(lock: IO[str]) -> str:
-    lock.seek(0)
-    return lock.readline()
 
 
 def print_json(value: Any) -> None:

@@ -13,7 +13,7 @@ from rich.table import Table
 from controller.warm_up import compile_once
 from experiments.cli.simulate import described_with_trace, write
 from experiments.results.provenance import provenance
-from experiments.worlds.oracle.run import OracleRun, run_oracle
+from experiments.worlds.oracle.run import run_oracle
 from experiments.worlds.oracle.windows import Window
 from topologies.units import format_duration
 
@@ -34,7 +34,16 @@ def play_file(
     console.print(f"[bold]{described.name}[/bold], {SYSTEM}: {trace.origin}")
     compile_once()
     played = run_oracle(described, trace, until_over=until_over)
-    console.print(_table(played))
+    table = Table(
+        "window", "jobs", "ends of stays", "variables", "objective s", "bound s", "gap", "CPU s", ""
+    )
+    whole = [window for window in played.windows if not window.amends]
+    for number, window in enumerate(whole):
+        table.add_row(f"{number + 1}, from {format_duration(window.from_s)}", *_figures([window]))
+    amended = [window for window in played.windows if window.amends]
+    if amended:
+        table.add_row(f"{len(amended)} amendments", *_figures(amended))
+    console.print(table)
     console.print(
         f"the schedule ({played.schedule}) lost {format_duration(played.lost_s)} of a GPU; with the jobs where it had them, any "
         f"choice of checkpoints loses at least {format_duration(played.bound_s)}: a gap of {played.gap:.0%}"
@@ -50,20 +59,6 @@ def play_file(
     }
     (out / "oracle.json").write_bytes(msgspec.json.encode(frame))
     return write(console, out, played.run, provenance(described))
-
-
-def _table(played: OracleRun) -> Table:
-    """Whole windows one by one; amendments as one row."""
-    table = Table(
-        "window", "jobs", "ends of stays", "variables", "objective s", "bound s", "gap", "CPU s", ""
-    )
-    whole = [window for window in played.windows if not window.amends]
-    for number, window in enumerate(whole):
-        table.add_row(f"{number + 1}, from {format_duration(window.from_s)}", *_figures([window]))
-    amended = [window for window in played.windows if window.amends]
-    if amended:
-        table.add_row(f"{len(amended)} amendments", *_figures(amended))
-    return table
 
 
 def _figures(windows: Sequence[Window]) -> list[str]:

@@ -14,7 +14,7 @@ from rich.table import Table
 from experiments.compare.page import told
 from experiments.compare.prediction import (
     Figure,
-    Observed,
+    ObservedRun,
     Prediction,
     predict,
 )
@@ -42,7 +42,7 @@ def predict_file(
     (those of `records`, or drawn by the other one's law). Everything of run n is in `out`/n, and prediction.json in `out`."""
     described = load(scenario)
     described = described if seed is None else replace(described, seed=seed)
-    observed: list[Observed] = []
+    observed: list[ObservedRun] = []
     is_whole = True
     for number, (case, each, trace) in enumerate(cases(described, runs, records), 1):
         console.print(
@@ -53,7 +53,7 @@ def predict_file(
         outcome = run_live(each, trace, folder, partial(Live.of, each, console))
         for reason in outcome.context.fidelity.reasons:
             console.print(f"[yellow]does not count:[/yellow] {reason}")
-        observed.append(Observed(case, each, trace, outcome))
+        observed.append(ObservedRun(case, each, trace, outcome))
         if outcome.context.ended != COMPLETED:
             is_whole = False
             break

@@ -11,7 +11,7 @@ from rich.console import Console
 from controller.own_policies import find_policy
 from controller.warm_up import compile_once
 from experiments.cli.results import write_results
-from experiments.inputs.replay_file import Replay, write_replay
+from experiments.inputs.replay_file import ReplaySpec, write_replay
 from experiments.inputs.scenario import Scenario, load
 from experiments.inputs.traces import Trace, trace_of
 from experiments.results.events_file import digest, write_events
@@ -40,7 +40,7 @@ def simulate_file(
     console.print(f"[bold]{described.name}[/bold]: {size}, {trace.origin}")
     compile_once()
     run = simulate(described, trace, system=system, until_over=until_over, facts_on_disk=facts_on_disk)
-    write_replay(out, Replay(described, system, tuple(records), until_over))
+    write_replay(out, ReplaySpec(described, system, tuple(records), until_over))
     return write(console, out, run, provenance(described))
 
 

@@ -13,7 +13,7 @@ from bpf.errors import BpfError
 from experiments.cli.owner import users_of
 from experiments.worlds.live.operator import Operator, ask
 from testbed import owner
-from testbed.emulation.safety.ledger import RunningCampus, named_campuses
+from testbed.emulation.safety.ledger import named_campuses
 from testbed.errors import SetupError
 from testbed.messages import HostStatus, Status
 from topologies.units import format_duration
@@ -21,7 +21,7 @@ from topologies.units import format_duration
 PATIENCE_S = 2.0  # for a coordinator that does not answer
 
 
-class SwitchStatus(msgspec.Struct):
+class OwnerSwitch(msgspec.Struct):
     """An owner's switch, as the kernel has it."""
 
     mode: str  # off, drain, isolate
@@ -34,7 +34,7 @@ class HostAndSwitch(msgspec.Struct):
 
     host: str
     coordinator: HostStatus | None
-    switch: SwitchStatus | None  # None: not for this user
+    switch: OwnerSwitch | None  # None: not for this user
     switch_users: str  # who may read and set it
 
 
@@ -51,24 +51,23 @@ class CampusStatus(msgspec.Struct):
 
 def campus_status(campus_id: str | None) -> list[CampusStatus]:
     """Every running campus (or one), as its coordinator and its kernel see it."""
-    return [_of(campus) for campus in named_campuses(campus_id)]
-
-
-def _of(campus: RunningCampus) -> CampusStatus:
-    told, why_not = None, ""
-    try:
-        told = ask(campus.run_dir, Operator.status, PATIENCE_S)
-    except SetupError as error:
-        why_not = str(error)
-    known = {host.host: host for host in told.hosts} if told else {}
-    hosts = [
-        HostAndSwitch(
-            name, known.get(name), _switch(campus.switch_pin(name)), users_of(campus.switch_pin(name))
-        )
-        for name in campus.hosts
-        if campus.switch_pin(name).exists()
-    ]
-    return CampusStatus(campus.id, campus.name, campus.owner_pid, told, why_not, hosts)
+    found = []
+    for campus in named_campuses(campus_id):
+        told, why_not = None, ""
+        try:
+            told = ask(campus.run_dir, Operator.status, PATIENCE_S)
+        except SetupError as error:
+            why_not = str(error)
+        known = {host.host: host for host in told.hosts} if told else {}
+        hosts = [
+            HostAndSwitch(
+                name, known.get(name), _switch(campus.switch_pin(name)), users_of(campus.switch_pin(name))
+            )
+            for name in campus.hosts
+            if campus.switch_pin(name).exists()
+        ]
+        found.append(CampusStatus(campus.id, campus.name, campus.owner_pid, told, why_not, hosts))
+    return found
 
 
 def status_table(campus: CampusStatus) -> tuple[str, Table]:
@@ -83,11 +82,18 @@ def status_table(campus: CampusStatus) -> tuple[str, Table]:
     for each in campus.hosts:
         host = each.coordinator
         where = (host.building, host.state, " ".join(host.jobs)) if host else ("", "", "")
-        table.add_row(each.host, *where, *_switch_cells(each))
+        if (switch := each.switch) is None:
+            words, dropped = f"for {each.switch_users} only", ""
+        else:
+            words = switch.mode
+            dropped = f"{switch.dropped_packets} packets" if switch.dropped_packets else ""
+            if (closes_in_s := switch.closes_in_s) is not None:
+                words += f", closed in {format_duration(closes_in_s)}" if closes_in_s > 0 else ", now closed"
+        table.add_row(each.host, *where, words, dropped)
     return f"campus [bold]{campus.campus}[/bold] ({campus.name}), process {campus.process}", table
 
 
-def _switch(pin: Path) -> SwitchStatus | None:
+def _switch(pin: Path) -> OwnerSwitch | None:
     try:
         switch = owner.look(pin)
     except BpfError as error:
@@ -95,15 +101,4 @@ def _switch(pin: Path) -> SwitchStatus | None:
             raise
         return None
     left_s = (switch.isolate_at_ns - time.monotonic_ns()) / 1e9 if switch.isolate_at_ns else None
-    return SwitchStatus(switch.mode.name.lower(), left_s, switch.dropped_packets)
-
-
-def _switch_cells(each: HostAndSwitch) -> tuple[str, str]:
-    if (switch := each.switch) is None:
-        return f"for {each.switch_users} only", ""
-    words = switch.mode
-    if switch.closes_in_s is not None:
-        words += (
-            f", closed in {format_duration(switch.closes_in_s)}" if switch.closes_in_s > 0 else ", now closed"
-        )
-    return words, f"{switch.dropped_packets} packets" if switch.dropped_packets else ""
+    return OwnerSwitch(switch.mode.name.lower(), left_s, switch.dropped_packets)

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from experiments.runtime.ending import ExitStatus
 from experiments.runtime.engines import Engine
-from experiments.sweeps import SweepResult, run_sweep
+from experiments.sweeps import run_sweep
 from experiments.sweeps.plan import read_plan, seeds_of, value_of_key
 from topologies.errors import SpecError
 
@@ -75,24 +75,6 @@ def sweep_file(
 
         result = run_sweep(plan, Engine(workers or os.cpu_count() or 1, dask), out, progress)
     page = result.write(out)
-    console.print(_table(result))
-    for note in result.notes:
-        console.print(note)
-    broken = list(result.broken)
-    for line in broken[:MOST_TOLD]:
-        console.print(f"[red]broken:[/red] {line}", highlight=False)
-    if len(broken) > MOST_TOLD:
-        console.print(f"and {len(broken) - MOST_TOLD} more")
-    console.print(f"{page}, {out / 'runs.csv'}, {out / 'intervals.csv'}", highlight=False)
-    return ExitStatus.BROKEN if broken else ExitStatus.KEPT
-
-
-def _words(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
-
-
-def _table(result: SweepResult) -> Table:
-    """Means and differences of the figures, for a terminal."""
     keys = list(result.plan.values)
     table = Table(title=repr(result)[1:-1], title_style="bold")
     for name in ("figure", "policy", *keys):
@@ -113,7 +95,20 @@ def _table(result: SweepResult) -> Table:
             _range(row.difference_low, row.difference_high),
         )
         before = row.figure
-    return table
+    console.print(table)
+    for note in result.notes:
+        console.print(note)
+    broken = list(result.broken)
+    for line in broken[:MOST_TOLD]:
+        console.print(f"[red]broken:[/red] {line}", highlight=False)
+    if len(broken) > MOST_TOLD:
+        console.print(f"and {len(broken) - MOST_TOLD} more")
+    console.print(f"{page}, {out / 'runs.csv'}, {out / 'intervals.csv'}", highlight=False)
+    return ExitStatus.BROKEN if broken else ExitStatus.KEPT
+
+
+def _words(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def _number(value: float | None) -> str:

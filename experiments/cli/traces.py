@@ -29,7 +29,14 @@ def make_traces(
     records: Sequence[Path] = (),
 ) -> None:
     """Paper A's campus, or the trace of a scenario file, or a record fitted to either. SpecError: none of them can be made."""
-    described, trace = _trace(seed, days, scenario, records)
+    if scenario is None:
+        described, trace = paper_campus(1 if seed is None else seed, days=days)
+    else:
+        described = load(scenario)
+        described = described if seed is None else replace(described, seed=seed)
+        trace = generate(described)
+    if records:
+        trace = load_trace(records[0], described, *records[1:])
     console.print(statistics_table(described, trace))
     tell(console, trace.warnings)
     for file in write_trace(out, described, trace):
@@ -54,15 +61,3 @@ def statistics_table(scenario: Scenario, trace: Trace) -> Table:
         figures = map(told, (each.paper, each.law, each.achieved))
         table.add_row(each.finding, each.name, *figures, each.unit)
     return table
-
-
-def _trace(
-    seed: int | None, days: float, scenario: str | None, records: Sequence[Path]
-) -> tuple[Scenario, Trace]:
-    if scenario is None:
-        described, trace = paper_campus(1 if seed is None else seed, days=days)
-    else:
-        described = load(scenario)
-        described = described if seed is None else replace(described, seed=seed)
-        trace = generate(described)
-    return described, load_trace(records[0], described, *records[1:]) if records else trace

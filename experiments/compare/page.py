@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 
-from markupsafe import Markup
-
 from experiments.compare.comparison import TIME_TOLERANCE, ComparedQuantity, Comparison
 from experiments.compare.costs import MeasuredCosts
-from experiments.compare.journeys import Journey, first_submission_s
+from experiments.compare.journeys import first_submission_s
 from experiments.results.pages import render
 from experiments.results.provenance import Provenance
 from experiments.results.report.svg import Axis, Canvas
@@ -37,6 +35,24 @@ def page(
     shift_s = first_submission_s(live.facts) - first_submission_s(virtual.facts)
     shifted = [(max(0.0, at_s + shift_s), fact) for at_s, fact in virtual.facts]
     end_s = max(live.context.ended_at_s or 0.0, (virtual.context.ended_at_s or 0.0) + shift_s)
+    # a row for each job: when it was done in one world and in the other
+    ends = [
+        end for pair in judged.jobs for end in (pair[0].finished_s, pair[1].finished_s) if end is not None
+    ]
+    canvas = Canvas(WIDTH, ROW * len(judged.jobs) + 34.0)
+    axis = Axis(0.0, max(ends, default=1.0) * 1.03, LEFT, WIDTH - RIGHT)
+    for tick_s, label in RunClock(axis.high).ticks(6):
+        x = axis(tick_s)
+        canvas.line(x, 8.0, x, canvas.height - 24.0, class_="grid")
+        canvas.text(x, canvas.height - 8.0, label, class_="tick", text_anchor="middle")
+    for row, (here, there) in enumerate(judged.jobs):
+        y = 22.0 + ROW * row
+        canvas.text(LEFT - 8.0, y + 4.0, here.job, class_="host", text_anchor="end")
+        canvas.line(axis(here.submitted_s), y, axis(here.finished_s or axis.high), y, class_="stay")
+        if here.finished_s is not None:
+            canvas.add("circle", cx=axis(here.finished_s), cy=y, r=6.0, class_="ring")
+        if there.finished_s is not None:
+            canvas.add("circle", cx=axis(there.finished_s), cy=y, r=3.2, class_="point b")
     return render(
         Path(__file__).with_name("compare.html"),
         title=f"{name}: live and virtual",
@@ -47,7 +63,7 @@ def page(
         told=told,
         live=timeline(live.facts, replace(live.context, ended_at_s=end_s)),
         virtual=timeline(shifted, replace(virtual.context, ended_at_s=end_s)),
-        dots=_dots(judged.jobs),
+        dots=canvas.svg("when each job was done, live and virtual"),
         costs=list(_costs(measured, assumed)),
         jobs=[
             (here, there, ComparedQuantity("", "s", here.completion_s, there.completion_s, TIME_TOLERANCE))
@@ -68,26 +84,6 @@ def told(value: float | None, unit: str) -> str:
             return format_rate(value)
         case _:
             return f"{value:.3f}"
-
-
-def _dots(jobs: Sequence[tuple[Journey, Journey]]) -> Markup:
-    """A row for each job: when it was done in one world and in the other."""
-    ends = [end for pair in jobs for end in (pair[0].finished_s, pair[1].finished_s) if end is not None]
-    canvas = Canvas(WIDTH, ROW * len(jobs) + 34.0)
-    axis = Axis(0.0, max(ends, default=1.0) * 1.03, LEFT, WIDTH - RIGHT)
-    for tick_s, label in RunClock(axis.high).ticks(6):
-        x = axis(tick_s)
-        canvas.line(x, 8.0, x, canvas.height - 24.0, class_="grid")
-        canvas.text(x, canvas.height - 8.0, label, class_="tick", text_anchor="middle")
-    for row, (live, virtual) in enumerate(jobs):
-        y = 22.0 + ROW * row
-        canvas.text(LEFT - 8.0, y + 4.0, live.job, class_="host", text_anchor="end")
-        canvas.line(axis(live.submitted_s), y, axis(live.finished_s or axis.high), y, class_="stay")
-        if live.finished_s is not None:
-            canvas.add("circle", cx=axis(live.finished_s), cy=y, r=6.0, class_="ring")
-        if virtual.finished_s is not None:
-            canvas.add("circle", cx=axis(virtual.finished_s), cy=y, r=3.2, class_="point b")
-    return canvas.svg("when each job was done, live and virtual")
 
 
 def _costs(measured: MeasuredCosts, assumed: Overheads) -> Iterator[tuple[str, str, int, str]]:

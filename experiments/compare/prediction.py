@@ -28,7 +28,7 @@ QUANTILES = (0.1, 0.5, 0.9)
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedRun:
     """A live run: which case it is one of, what was to be played (in real units), and what was."""
 
     case: str
@@ -99,7 +99,7 @@ class Prediction:
         return not self.reasons and all(figure.is_near for figure in self.figures if figure.runs)
 
 
-def predict(fitting: Sequence[Observed], others: Sequence[Observed]) -> Prediction:
+def predict(fitting: Sequence[ObservedRun], others: Sequence[ObservedRun]) -> Prediction:
     """What the costs of some runs say of others; ValueError if none is there to be fitted."""
     if not fitting:
         raise ValueError("no run to fit the machinery's costs to")

@@ -29,7 +29,7 @@ from experiments.dashboard.health import Health
 from experiments.dashboard.kept import Answers
 from experiments.dashboard.layout import layout
 from experiments.dashboard.metrics import registry
-from experiments.dashboard.switches import Switches, Wish
+from experiments.dashboard.switches import OwnerRequest, Switches
 from experiments.results import pages
 from testbed.errors import TestbedError
 
@@ -60,7 +60,7 @@ FILES = {
 }
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is answered with an error: status, and why in words."""
 
     def __init__(self, status: int, words: str) -> None:
@@ -96,9 +96,9 @@ class Application:
             Route("/healthz", self._healthz),
         ]
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK, www_redirect=False)
-        handlers: dict[Any, Any] = {Refused: _refused}
+        handlers: dict[Any, Any] = {RequestRefused: _refused}
         starlette = Starlette(routes=routes, middleware=[hosts], exception_handlers=handlers)
-        self.asgi: ASGIApp = _with_headers(_for_our_pages(starlette))
+        self.asgi: ASGIApp = _guarded(starlette)
 
     # ------------------------------------------------------------ reading
 
@@ -142,13 +142,13 @@ class Application:
         """A replay from a time on, so many times as fast as it was."""
         from_s, speed = _number(request, "from_s"), _number(request, "speed")
         if not SPEEDS[0] <= speed <= SPEEDS[1]:
-            raise Refused(400, f"speed {speed:g}: from {SPEEDS[0]:g} to {SPEEDS[1]:g}")
+            raise RequestRefused(400, f"speed {speed:g}: from {SPEEDS[0]:g} to {SPEEDS[1]:g}")
         return self._opened(self._feed.play(from_s, speed), playing=True)
 
     def _opened(self, chunks: AsyncIterator[bytes], *, playing: bool) -> Response:
         full = self.streams["open"] >= MOST_STREAMS
         if full or (playing and self.streams["playing"] >= MOST_PLAYING):
-            raise Refused(503, "there are too many open pages: close one")
+            raise RequestRefused(503, "there are too many open pages: close one")
         return _Events(chunks, self.streams, playing)
 
     async def _at(self, request: Request) -> Response:
@@ -188,28 +188,28 @@ class Application:
     async def _switch(self, request: Request) -> Response:
         """An owner's wish; the request carries the token."""
         if self._switches is None:
-            raise Refused(409, "only the page of a campus that stands has owners' switches")
+            raise RequestRefused(409, "only the page of a campus that stands has owners' switches")
         origin = request.headers.get("origin")
         if origin is not None and origin != f"http://{request.headers.get('host', '')}":
-            raise Refused(403, "a request of another site's page")
+            raise RequestRefused(403, "a request of another site's page")
         if not self._switches.allows(request.headers.get("authorization", "")):
-            raise Refused(401, "the token is missing: open the address that the command printed")
+            raise RequestRefused(401, "the token is missing: open the address that the command printed")
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
-            raise Refused(415, "application/json is expected")
+            raise RequestRefused(415, "application/json is expected")
         body = b""
         async for part in request.stream():
             body += part
             if len(body) > MOST_BODY:
-                raise Refused(413, f"at most {MOST_BODY} bytes")
+                raise RequestRefused(413, f"at most {MOST_BODY} bytes")
         try:
-            wish = msgspec.json.decode(body, type=Wish)
+            wish = msgspec.json.decode(body, type=OwnerRequest)
             return _json({"words": await self._switches.do(wish)})
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise Refused(400, str(error)) from None
+            raise RequestRefused(400, str(error)) from None
         except TestbedError as error:
-            raise Refused(400, str(error)) from None
+            raise RequestRefused(400, str(error)) from None
         except BpfError as error:
-            raise Refused(500, f"the kernel refuses: {error}") from None
+            raise RequestRefused(500, f"the kernel refuses: {error}") from None
 
 
 class _Events(Response):
@@ -246,25 +246,12 @@ class _Events(Response):
         scope.cancel()
 
 
-def _for_our_pages(app: ASGIApp) -> ASGIApp:
-    """Refuses what another site's page asks for: it could not read the answer, but take the streams of others."""
-
-    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        foreign = (b"sec-fetch-site", b"cross-site"), (b"sec-fetch-site", b"same-site")
-        if (
-            scope["type"] == "http"
-            and scope["path"].startswith("/api/")
-            and set(foreign) & set(scope["headers"])
-        ):
-            await _json({"words": "a request of another site's page"}, 403)(scope, receive, send)
-        else:
-            await app(scope, receive, send)
-
-    return wrapped
-
-
-def _with_headers(app: ASGIApp) -> ASGIApp:
+def _guarded(app: ASGIApp) -> ASGIApp:
+    """Refuses what another site's page asks for: it could not read the answer, but take the streams of others. Every answer
+    has `HEADERS`."""
     headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+    foreign = {(b"sec-fetch-site", b"cross-site"), (b"sec-fetch-site", b"same-site")}
+    refusal = _json({"words": "a request of another site's page"}, 403)
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_more(message: Message) -> None:
@@ -272,12 +259,14 @@ def _with_headers(app: ASGIApp) -> ASGIApp:
                 message = {**message, "headers": [*message["headers"], *headers]}
             await send(message)
 
-        await app(scope, receive, send_more)
+        is_api = scope["type"] == "http" and scope["path"].startswith("/api/")
+        answer = refusal if is_api and foreign & set(scope["headers"]) else app
+        await answer(scope, receive, send_more)
 
     return wrapped
 
 
-async def _refused(request: Request, error: Refused) -> Response:
+async def _refused(request: Request, error: RequestRefused) -> Response:
     return _json({"words": error.words}, error.status)
 
 
@@ -292,5 +281,5 @@ def _number(request: Request, name: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise Refused(400, f"{name} {text!r}: a number is expected")
+        raise RequestRefused(400, f"{name} {text!r}: a number is expected")
     return value

@@ -28,23 +28,19 @@ class Health:
         """Ask for ever."""
         while True:
             began_s = trio.current_time()
-            self.answers = await self._ask(run_dir)
-            if self.answers:
-                self.answered_s = trio.current_time()
+            try:
+                with trio.fail_after(PATIENCE_S):
+                    async with connected(run_dir / SOCKET) as operator:
+                        await operator.status()
+            except (
+                OSError,
+                trio.BrokenResourceError,
+                trio.ClosedResourceError,
+                trio.TooSlowError,
+                ProtocolError,
+            ):
+                self.answers = False
+            else:
+                self.answers, self.answered_s = True, trio.current_time()
                 self.took_s = self.answered_s - began_s
             await trio.sleep(min(MOST_S, max(ASK_S, SHARE * self.took_s if self.answers else 0.0)))
-
-    async def _ask(self, run_dir: Path) -> bool:
-        try:
-            with trio.fail_after(PATIENCE_S):
-                async with connected(run_dir / SOCKET) as operator:
-                    await operator.status()
-                    return True
-        except (
-            OSError,
-            trio.BrokenResourceError,
-            trio.ClosedResourceError,
-            trio.TooSlowError,
-            ProtocolError,
-        ):
-            return False

@@ -45,7 +45,8 @@ class _Node:
 
     @property
     def below_width(self) -> float:
-        return max(map(_line_width, self.lines), default=0.0)
+        widths = (sum(child.width for child in line) + SIBLINGS * (len(line) - 1) for line in self.lines)
+        return max(widths, default=0.0)
 
     @property
     def width(self) -> float:
@@ -56,10 +57,6 @@ class _Node:
     def height(self) -> float:
         below = sum(LEVEL - BOX[1] + max(child.height for child in line) for line in self.lines)
         return BOX[1] + max(self.grid_height, below)
-
-
-def _line_width(line: list[_Node]) -> float:
-    return sum(child.width for child in line) + SIBLINGS * (len(line) - 1)
 
 
 def layout(campus: Campus) -> Row:

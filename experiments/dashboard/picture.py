@@ -26,7 +26,7 @@ OVER_BY: dict[type[f.Fact], str] = {
 MOST_ENDED = 200  # jobs that are over and still listed
 
 
-class Rows:
+class VersionedRows:
     """Rows by key, in the order of their latest change."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Rows:
         self._gone = 0
         self.forgotten = 0  # a client whose version is older than this cannot be told what is gone
 
-    def copy(self) -> Rows:
+    def copy(self) -> VersionedRows:
         """Another with the same rows, which are never changed in place."""
         made = copy.copy(self)
         made._rows = self._rows.copy()
@@ -115,7 +115,7 @@ class Totals:
 
 
 class Picture:
-    """`apply` each fact in order. `version` counts changes; `hosts`, `jobs`, `flows`, `links` are `Rows`."""
+    """`apply` each fact in order. `version` counts changes; `hosts`, `jobs`, `flows`, `links` are `VersionedRows`."""
 
     def __init__(self, campus: Campus) -> None:
         self.campus = campus
@@ -130,7 +130,7 @@ class Picture:
             0.0,
             0,
         )  # of what is there before the first fact: 0 is nothing
-        self.hosts, self.jobs, self.flows, self.links = Rows(), Rows(), Rows(), Rows()
+        self.hosts, self.jobs, self.flows, self.links = (VersionedRows() for _ in range(4))
         self.head: list[str] = []  # interrupted jobs that wait, before all others
         self.queue: list[str] = []
         self.level: float | None = None

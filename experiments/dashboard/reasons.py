@@ -220,11 +220,35 @@ class Reasons:
             case f.JobRedirected(job=job) if fact.waited_s == 0.0:
                 return self._arrival(job, 2, "it goes to on-demand at once")
             case f.JobRedirected(job=job):
-                return [self._left(job, fact.waited_s)]
+                controller = self.cluster.queue.controller
+                return [
+                    {
+                        "theory": "queue",
+                        "title": f"{job} leaves the queue for on-demand",
+                        "inputs": [
+                            ["it waited", _duration(fact.waited_s)],
+                            ["longest wait", _duration(controller.longest_wait_s)],
+                            ["all leave at an age of the gap of", _duration(controller.leave_at_age_s)],
+                            ["level r", _number(controller.level)],
+                            ["rule", "levels by hour and age" if controller.table is not None else "ages"],
+                        ],
+                        "verdict": "no offer is expected soon enough to be worth the wait",
+                    }
+                ]
             case f.JobDispatched(job=job):
                 hosts = self._of(job, "host") or self._of(job, "destination", "rescue")
                 arrival = self._arrival(job, 0, f"it takes the offer of {fact.host}")
-                return [*arrival, *hosts] or [_served(fact)]
+                return [*arrival, *hosts] or [
+                    {
+                        "theory": "queue",
+                        "title": f"{fact.job} gets {fact.host}",
+                        "inputs": [
+                            ["waited", "-" if fact.delay_s is None else _duration(fact.delay_s)],
+                            ["cost", "-" if fact.cost is None else _number(fact.cost)],
+                        ],
+                        "verdict": "a GPU became free, and it was the oldest waiting job that fits there",
+                    }
+                ]
             case f.JobWaits(job=job):
                 return self._of(job, "host") or [
                     {
@@ -263,21 +287,6 @@ class Reasons:
         ]
         hosts = self._of(job, "host") if chosen else []
         return [told | {"verdict": verdict, "table": told["table"] | {"rows": rows}}, *hosts]
-
-    def _left(self, job: str, waited_s: float) -> Decision:
-        controller = self.cluster.queue.controller
-        return {
-            "theory": "queue",
-            "title": f"{job} leaves the queue for on-demand",
-            "inputs": [
-                ["it waited", _duration(waited_s)],
-                ["longest wait", _duration(controller.longest_wait_s)],
-                ["all leave at an age of the gap of", _duration(controller.leave_at_age_s)],
-                ["level r", _number(controller.level)],
-                ["rule", "levels by hour and age" if controller.table is not None else "ages"],
-            ],
-            "verdict": "no offer is expected soon enough to be worth the wait",
-        }
 
 
 # ---------------------------------------------------------------- P2
@@ -322,11 +331,12 @@ def _told_placement(
             if int(lacking[n]) < 0
             else p2.REQUIREMENTS[int(lacking[n])][0].value
         )
+        rate = float(found.bandwidth_bytes_per_s[n])
         rows.append(
             (
                 [
                     str(host),
-                    _rate(float(found.bandwidth_bytes_per_s[n])),
+                    format_rate(rate) if isfinite(rate) else "no limit",
                     _duration(float(there_s[n])),
                     f"{float(found.survival[n]):.3f}",
                     _number(float(found.expected_reclaims[n])),
@@ -533,18 +543,6 @@ def _told_plan(
 # ---------------------------------------------------------------- the queue
 
 
-def _served(fact: f.JobDispatched) -> Decision:
-    return {
-        "theory": "queue",
-        "title": f"{fact.job} gets {fact.host}",
-        "inputs": [
-            ["waited", "-" if fact.delay_s is None else _duration(fact.delay_s)],
-            ["cost", "-" if fact.cost is None else _number(fact.cost)],
-        ],
-        "verdict": "a GPU became free, and it was the oldest waiting job that fits there",
-    }
-
-
 # ---------------------------------------------------------------- words
 
 
@@ -557,10 +555,6 @@ def _duration(seconds: float) -> str:
     if isnan(seconds):
         return "-"
     return format_duration(seconds) if isfinite(seconds) else "never"
-
-
-def _rate(bytes_per_s: float) -> str:
-    return format_rate(bytes_per_s) if isfinite(bytes_per_s) else "no limit"
 
 
 def _number(value: float) -> str:

@@ -15,7 +15,7 @@ from testbed.errors import SpecError
 MOST_NOTICE_S = 86_400.0
 
 
-class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OwnerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What an owner wants of a host."""
 
     host: str
@@ -34,7 +34,7 @@ class Switches:
         kind, _, token = authorization.partition(" ")
         return kind == "Bearer" and secrets.compare_digest(token.encode(), self.token.encode())
 
-    async def do(self, wish: Wish) -> str:
+    async def do(self, wish: OwnerRequest) -> str:
         """What was done, in words. SpecError: it cannot be asked for; BpfError: the kernel refuses."""
         campus, host = self._campus, wish.host
         if host not in campus.volunteers:

@@ -104,7 +104,12 @@ def check_runs(spec: JobSpec, folder: Path) -> None:
     if why := cannot_run(spec):
         raise SpecError("job", spec.name, why)
     if spec.program is not None:
-        _check_there(spec.program)
+        command, folder_of_job = spec.program.command[0], spec.program.working_directory
+        path = spec.program.environment.get("PATH", os.environ.get("PATH"))
+        if shutil.which(command, path=path) is None:
+            raise SpecError("command", command, "a program that is there and may be executed")
+        if folder_of_job and not Path(folder_of_job).is_dir():
+            raise SpecError("working_directory", folder_of_job, "a folder that is there")
         return
     sys.path.insert(0, str(folder))
     try:
@@ -121,14 +126,6 @@ def check_runs(spec: JobSpec, folder: Path) -> None:
         raise SpecError(
             "steps", spec.steps, f"{workload.steps_total}, as {spec.workload} makes of its params"
         )
-
-
-def _check_there(program: Program) -> None:
-    path = program.environment.get("PATH", os.environ.get("PATH"))
-    if shutil.which(program.command[0], path=path) is None:
-        raise SpecError("command", program.command[0], "a program that is there and may be executed")
-    if program.working_directory and not Path(program.working_directory).is_dir():
-        raise SpecError("working_directory", program.working_directory, "a folder that is there")
 
 
 def read_job(table: Table, name: str, folder: Path) -> JobSpec:

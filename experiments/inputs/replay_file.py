@@ -15,7 +15,7 @@ REPLAY = "replay.json"
 
 
 @dataclass(frozen=True)
-class Replay:
+class ReplaySpec:
     """A scenario in real units, with the seed that was played, and how it was played."""
 
     scenario: Scenario
@@ -31,14 +31,14 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     until_over: bool
 
 
-def write_replay(folder: Path, replay: Replay) -> None:
+def write_replay(folder: Path, replay: ReplaySpec) -> None:
     """`folder`/replay.json."""
     records = [str(path.resolve()) for path in replay.records]
     told = _File(dumps(replay.scenario), replay.system, records, replay.until_over)
     (folder / REPLAY).write_bytes(msgspec.json.encode(told))
 
 
-def read_replay(folder: Path) -> Replay:
+def read_replay(folder: Path) -> ReplaySpec:
     """What was written there. SpecError: it is none of these."""
     path = folder / REPLAY
     try:
@@ -48,4 +48,4 @@ def read_replay(folder: Path) -> Replay:
             "replay", path.name, f"as `reclaimnet simulate` writes it ({error})", str(folder)
         ) from None
     records = tuple(Path(name) for name in told.records)
-    return Replay(loads(told.scenario, str(path)), told.system, records, told.until_over)
+    return ReplaySpec(loads(told.scenario, str(path)), told.system, records, told.until_over)

@@ -43,14 +43,14 @@ from experiments.results.summary import (
     Cost,
     Delay,
     Emergencies,
+    GoodputFigures,
     Interruptions,
     JobFigures,
     KillSwitchFigures,
     LostGpuTime,
     MigrationFigures,
     MissedDeadline,
-    Observed,
-    Rates,
+    NetworkObservation,
     ResearchFigures,
     RunVerdict,
     Summary,
@@ -96,7 +96,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
             pause_median_s=quantile(journal.pauses_s, 0.5),
             pause_p99_s=quantile(journal.pauses_s, 0.99),
         ),
-        rates=Rates(
+        rates=GoodputFigures(
             flows=len(sent.goodputs),
             worst_goodput_over_grant=min(sent.goodputs, default=None),
             median_goodput_over_grant=quantile(sent.goodputs, 0.5),
@@ -130,7 +130,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
             list(verdict.reasons),
             dict(verdict.figures),
             [
-                Observed(
+                NetworkObservation(
                     where,
                     seen.retransmitted,
                     seen.dropped,
@@ -159,11 +159,6 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         for name, value in played.items()
         if value is not None
     }
-    return replace(summary, real_scale=real, warnings=_warnings(journal, summary, context))
-
-
-def _warnings(journal: _Journal, summary: Summary, context: RunContext) -> list[str]:
-    """What the run did not put to the test, and a limit that it ran into."""
     warnings, mean_delay_s = list(context.warnings), summary.delay.mean_s or 0.0
     if not summary.migrations.planned and not journal.of(f.JobStopped):
         warnings.append("no reclaim met a job: what is promised about reclaims was not put to the test")
@@ -174,7 +169,7 @@ def _warnings(journal: _Journal, summary: Summary, context: RunContext) -> list[
             f"r is at its limit r_max = {context.level_max:g} while jobs wait less than they may ({told}): jobs paid for "
             "on-demand that could have waited; give the queue a larger level_max"
         )
-    return warnings
+    return replace(summary, real_scale=real, warnings=warnings)
 
 
 # ---------------------------------------------------------------- the parts

@@ -317,11 +317,6 @@ def _transfers(facts: Sequence[Timed], _: RunContext) -> Iterator[TransferRow]:
             )
 
 
-def _migrations(facts: Sequence[Timed], _: RunContext) -> Iterator[MigrationRow]:
-    for notice in notices(facts):
-        yield MigrationRow(**{name: getattr(notice, name) for name in MigrationRow.__slots__})
-
-
 def _reclaims(facts: Sequence[Timed], _: RunContext) -> Iterator[ReclaimRow]:
     returned: dict[str, list[float]] = {}
     for at_s, fact in only(facts, (f.HostReturned,)):
@@ -331,11 +326,6 @@ def _reclaims(facts: Sequence[Timed], _: RunContext) -> Iterator[ReclaimRow]:
         if isinstance(fact, f.HostReclaimed):
             after_s = next((back_s for back_s in returned.get(fact.host, ()) if back_s >= at_s), None)
             yield ReclaimRow(at_s, fact.host, fact.notice_s, fact.grace, len(fact.jobs), after_s)
-
-
-def _losses(facts: Sequence[Timed], _: RunContext) -> Iterator[LossRow]:
-    for one in interruptions(facts):
-        yield LossRow(**{name: getattr(one, name) for name in LossRow.__slots__})
 
 
 def _links(facts: Sequence[Timed], context: RunContext) -> Iterator[LinkRow]:
@@ -376,14 +366,20 @@ def _events(facts: Sequence[Timed], _: RunContext) -> Iterator[EventRow]:
         yield EventRow(at_s, kind, job, host, json.dumps(told))
 
 
+def _like(row: type[Any], found: Callable[[Sequence[Timed]], Iterable[Any]]) -> RunTable:
+    """A table whose columns are fields of what is found in the facts."""
+    names = [column.name for column in fields(row)]
+    return RunTable(row, lambda facts, _: (row(*(getattr(one, n) for n in names)) for one in found(facts)))
+
+
 TABLES: dict[str, RunTable] = {
     "jobs": RunTable(JobRow, _jobs),
     "attempts": RunTable(AttemptRow, _attempts),
     "checkpoints": RunTable(CheckpointRow, _checkpoints),
     "transfers": RunTable(TransferRow, _transfers),
-    "migrations": RunTable(MigrationRow, _migrations),
+    "migrations": _like(MigrationRow, notices),
     "reclaims": RunTable(ReclaimRow, _reclaims),
-    "losses": RunTable(LossRow, _losses),
+    "losses": _like(LossRow, interruptions),
     "links": RunTable(LinkRow, _links),
     "levels": RunTable(LevelRow, _levels),
     "events": RunTable(EventRow, _events),

@@ -55,7 +55,7 @@ class Losses:
 
 
 @dataclass(slots=True)
-class Lost:
+class LostSteps:
     """Steps that an attempt had executed and no later one kept, and their `work_s`; `cause`: how that attempt ended."""
 
     job: str
@@ -65,7 +65,7 @@ class Lost:
     work_s: float = 0.0
 
 
-def work_lost(facts: Sequence[Timed]) -> list[Lost]:
+def work_lost(facts: Sequence[Timed]) -> list[LostSteps]:
     """What each attempt lost that another one followed, in order of their dispatch; those without loss have 0 steps."""
     step_s = {
         fact.job: fact.step_s
@@ -77,9 +77,9 @@ def work_lost(facts: Sequence[Timed]) -> list[Lost]:
         of_job.setdefault(attempt.job, []).append(attempt)
     found = []
     for job, tries in of_job.items():
-        lost: list[Lost] = []
+        lost: list[LostSteps] = []
         for attempt, following in pairwise(tries):
-            lost.append(Lost(job, attempt.attempt, attempt.how, attempt.to_step - following.from_step))
+            lost.append(LostSteps(job, attempt.attempt, attempt.how, attempt.to_step - following.from_step))
             for one in reversed(lost[:-1]):  # what this one lost, or gives back to those before
                 back = min(one.steps, max(0, -lost[-1].steps))
                 one.steps, lost[-1].steps = one.steps - back, lost[-1].steps + back

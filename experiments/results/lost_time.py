@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 from controller.core.model import facts as f
 from experiments.results.history import OF_ATTEMPTS, OVER, Attempt, Timed, attempts, end_s
-from experiments.results.losses import Lost, work_lost
+from experiments.results.losses import LostSteps, work_lost
 from experiments.results.run_context import RunContext
 from testbed.messages import SEQUENCES_PER_ATTEMPT
 from topologies.spec import Role
@@ -193,7 +193,7 @@ class _Account:
         submitted: f.JobSubmitted,
         tries: Sequence[Attempt],
         story: _Story,
-        lost: Mapping[tuple[str, int], Lost],
+        lost: Mapping[tuple[str, int], LostSteps],
         ended_s: float,
     ) -> None:
         self.balance = GpuTimeBalance(submitted.payload_bytes)
@@ -205,7 +205,21 @@ class _Account:
             self._add(LostPart.DOWNTIME, free_s, attempt.dispatched_s)
             free_s = self._attempt(attempt, following)
             if following is not None:
-                self._work_lost(attempt, following, lost[self._job, attempt.attempt])
+                # what of the loss is due to the newest copy being out of reach, and what to how the attempt ended
+                steps = lost[self._job, attempt.attempt].steps
+                at_s = following.dispatched_s if attempt.ended_s is None else attempt.ended_s
+                kept = max(following.from_step, self._story.newest_copy(attempt, following.dispatched_s))
+                ordinary = min(steps, max(0, attempt.to_step - kept))
+                part = (
+                    LostPart.EMERGENCIES
+                    if attempt.how == "emergency"
+                    else LostPart.NOTICES
+                    if attempt.how in OF_NOTICES
+                    else LostPart.FAULTS
+                )
+                self._add(part, at_s, at_s, ordinary * self._step_s)
+                self._add(LostPart.OUT_OF_REACH, at_s, at_s, (steps - ordinary) * self._step_s)
+                self.balance.useful_s -= steps * self._step_s
         if tries[-1].how not in OVER and tries[-1].ended_s is not None:
             over_s = story.cancelled_s.get(self._job, ended_s)
             self._add(LostPart.DOWNTIME, free_s, over_s)
@@ -221,14 +235,17 @@ class _Account:
         """One attempt's starting and running; returns up to when it is accounted for."""
         snapshots = self._story.snapshots.get((self._job, attempt.attempt), [])
         until_s = attempt.ended_s if following is None else attempt.ended_s or following.dispatched_s
-        self._replica(attempt, self._ended_s if until_s is None else until_s)
+        over_at_s = self._ended_s if until_s is None else until_s
+        for from_s, dropped_s in self._story.replicas.get((self._job, attempt.attempt), ()):
+            held_s = min(dropped_s, over_at_s) - from_s
+            self.balance.begun_s += held_s
+            self._add(LostPart.REDUNDANCY, from_s, from_s + held_s, held_s)
         if attempt.running_s is None:
-            until_s = self._ended_s if until_s is None else until_s
-            self._starting(attempt, until_s, is_lost=True)
+            self._starting(attempt, over_at_s, is_lost=True)
             # a journal that lost the beginning may know all the same how far the attempt came
-            over_s = self._computed(attempt, until_s, attempt.to_step, elapsed_s=0.0)
-            self._add(LostPart.UNFINISHED, until_s, until_s, over_s)
-            return until_s
+            over_s = self._computed(attempt, over_at_s, attempt.to_step, elapsed_s=0.0)
+            self._add(LostPart.UNFINISHED, over_at_s, over_at_s, over_s)
+            return over_at_s
         self._starting(attempt, attempt.running_s, is_lost=self._has_run)
         self._has_run = True
         to_step = attempt.to_step
@@ -278,28 +295,6 @@ class _Account:
             bound_s = min(bound_s, max(0.0, taken.at_s - attempt.running_s - computed_s))
             bounds.append((taken.at_s, bound_s))
         return bounds[::-1]
-
-    def _replica(self, attempt: Attempt, ended_s: float) -> None:
-        for from_s, until_s in self._story.replicas.get((self._job, attempt.attempt), ()):
-            held_s = min(until_s, ended_s) - from_s
-            self.balance.begun_s += held_s
-            self._add(LostPart.REDUNDANCY, from_s, from_s + held_s, held_s)
-
-    def _work_lost(self, attempt: Attempt, following: Attempt, lost: Lost) -> None:
-        """What of a loss is due to the newest copy being out of reach, and what to how the attempt ended."""
-        at_s = following.dispatched_s if attempt.ended_s is None else attempt.ended_s
-        kept = max(following.from_step, self._story.newest_copy(attempt, following.dispatched_s))
-        ordinary = min(lost.steps, max(0, attempt.to_step - kept))
-        part = (
-            LostPart.EMERGENCIES
-            if attempt.how == "emergency"
-            else LostPart.NOTICES
-            if attempt.how in OF_NOTICES
-            else LostPart.FAULTS
-        )
-        self._add(part, at_s, at_s, ordinary * self._step_s)
-        self._add(LostPart.OUT_OF_REACH, at_s, at_s, (lost.steps - ordinary) * self._step_s)
-        self.balance.useful_s -= lost.steps * self._step_s
 
 
 def by_class(found: Mapping[str, GpuTimeBalance], bytes_scale: float) -> dict[str, dict[LostPart, float]]:

@@ -46,7 +46,13 @@ def canvas(
         written = io.StringIO()
         figure.savefig(written, format="svg", transparent=True, metadata={"Date": None})
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_for_light_and_dark(written.getvalue()), encoding="utf-8")
+    svg = written.getvalue()
+    # the dark colours, for programs that know media queries; others show the light ones
+    named = sorted(set(re.findall(r"(fill|stroke): (#[0-9a-f]{6})", svg)))
+    dark = [f'[style*="{how}: {colour}"] {{ {how}: {_night(colour)} !important }}' for how, colour in named]
+    rules = "\n".join([f"svg {{ fill: {_night(INK)} }}", *dark])  # matplotlib leaves out what is black
+    style = f"svg {{ color-scheme: light dark; fill: {INK} }}\n@media (prefers-color-scheme: dark) {{\n{rules}\n}}"
+    path.write_text(svg.replace("<defs>", f"<style>\n{style}\n</style>\n <defs>", 1), encoding="utf-8")
 
 
 def dress(axes: Any, x: str, y: str, title: str = "", grid: str = "y") -> None:
@@ -56,15 +62,6 @@ def dress(axes: Any, x: str, y: str, title: str = "", grid: str = "y") -> None:
     if title:
         axes.set_title(title, fontsize=10.5, loc="left", fontweight="bold")
     axes.grid(axis=grid, color="#e6e6e6", linewidth=0.7)
-
-
-def _for_light_and_dark(svg: str) -> str:
-    """Adds the dark colours, for programs that know media queries; others show the light ones."""
-    named = sorted(set(re.findall(r"(fill|stroke): (#[0-9a-f]{6})", svg)))
-    dark = [f'[style*="{how}: {colour}"] {{ {how}: {_night(colour)} !important }}' for how, colour in named]
-    rules = "\n".join([f"svg {{ fill: {_night(INK)} }}", *dark])  # matplotlib leaves out what is black
-    style = f"svg {{ color-scheme: light dark; fill: {INK} }}\n@media (prefers-color-scheme: dark) {{\n{rules}\n}}"
-    return svg.replace("<defs>", f"<style>\n{style}\n</style>\n <defs>", 1)
 
 
 def _night(colour: str) -> str:

@@ -215,23 +215,6 @@ def losses_are_what_was_executed_less_what_was_kept(
     And the coordinator says so when it happens: a dispatch from an earlier step than the last known one comes with a
     `WorkLost` of the steps between, at the job's seconds a step.
     """
-    yield from _told_losses(facts)
-    reported: dict[str, int] = {}
-    for lost in work_lost(facts):
-        reported[lost.job] = reported.get(lost.job, 0) + lost.steps
-    executed: dict[str, list[int]] = {}  # the last one's too
-    kept: dict[str, int] = {}
-    for attempt in attempts(facts):
-        executed.setdefault(attempt.job, []).append(attempt.to_step - attempt.from_step)
-        kept[attempt.job] = attempt.from_step
-    for job, steps in executed.items():
-        truly = sum(steps[:-1]) - kept[job]
-        if reported.get(job, 0) != truly:
-            words = f"{reported.get(job, 0)} steps are reported lost, executed less kept are {truly}"
-            yield Breach(job, end_s(facts), words)
-
-
-def _told_losses(facts: Sequence[Timed]) -> Iterator[Breach]:
     step_s: dict[str, float] = {}
     reached: dict[str, int] = {}
     told: dict[tuple[str, int], f.WorkLost] = {}
@@ -247,14 +230,27 @@ def _told_losses(facts: Sequence[Timed]) -> Iterator[Breach]:
                 if not abs(fact.work_lost_s - lost_s) <= ROUNDING_S:
                     yield Breach(job, at_s, f"{fact.work_lost_s:g} s are said to be lost, {lost_s:g} s are")
             case f.JobDispatched(job=job, attempt=attempt, restore_step=step):
-                lost = told.pop((job, attempt), None)
-                from_step, to_step = (step, step) if lost is None else (lost.from_step, lost.to_step)
+                said = told.pop((job, attempt), None)
+                from_step, to_step = (step, step) if said is None else (said.from_step, said.to_step)
                 if from_step < reached.get(job, 0) or to_step != step:
-                    words = f"from step {from_step} to {to_step}" if lost else "nothing"
+                    how = f"from step {from_step} to {to_step}" if said else "nothing"
                     yield Breach(
-                        job, at_s, f"it goes from step {reached.get(job, 0)} to {step}, lost is {words}"
+                        job, at_s, f"it goes from step {reached.get(job, 0)} to {step}, lost is {how}"
                     )
                 reached[job] = step
+    reported: dict[str, int] = {}
+    for lost in work_lost(facts):
+        reported[lost.job] = reported.get(lost.job, 0) + lost.steps
+    executed: dict[str, list[int]] = {}  # the last one's too
+    kept: dict[str, int] = {}
+    for each in attempts(facts):
+        executed.setdefault(each.job, []).append(each.to_step - each.from_step)
+        kept[each.job] = each.from_step
+    for job, steps in executed.items():
+        truly = sum(steps[:-1]) - kept[job]
+        if reported.get(job, 0) != truly:
+            words = f"{reported.get(job, 0)} steps are reported lost, executed less kept are {truly}"
+            yield Breach(job, end_s(facts), words)
 
 
 def lost_time_is_what_was_not_used(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from bpf.observer import Observation
 from controller.core.settings import DAY_S
 from experiments.results.measurements import MeasuredCurve
-from testbed.emulation.safety.observation import Disturbance
+from testbed.emulation.safety.observation import DisturbedWindow
 from testbed.enforcement import GUARD_BURST_BYTES, GUARD_BURST_S, GUARD_SLACK
 from topologies.paths import Routes
 from topologies.scale import Scale
@@ -107,7 +107,7 @@ class FidelityRecord:
     # what the kernel did to each host, to the switches and to the machine; empty where it could not tell, as in virtual time
     observed: Mapping[str, Observation] = field(default_factory=dict)
     # seconds in which tasks waited or queues dropped, in the run's time
-    disturbances: Sequence[Disturbance] = ()
+    disturbances: Sequence[DisturbedWindow] = ()
 
 
 @dataclass(frozen=True, slots=True)

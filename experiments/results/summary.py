@@ -171,7 +171,7 @@ class CheckpointFigures(Struct, frozen=True):
     ] = 0.0
 
 
-class Rates(Struct, frozen=True):
+class GoodputFigures(Struct, frozen=True):
     """What transfers got of what they were granted."""
 
     flows: Annotated[int, "transfers long enough to measure"]
@@ -230,7 +230,7 @@ class KillSwitchFigures(Struct, frozen=True):
     connections_admitted: Annotated[int, "of those, the ones that got in: must be 0"]
 
 
-class Observed(Struct, frozen=True):
+class NetworkObservation(Struct, frozen=True):
     """What the kernel did in the network of a host (or of all switches, or to the machine's own processes)."""
 
     where: str
@@ -248,7 +248,9 @@ class RunVerdict(Struct, frozen=True):
     valid: bool
     reasons: Annotated[list[str], "what speaks against it, in words"]
     figures: Annotated[dict[str, float], "what was measured, by name"]
-    observed: Annotated[list[Observed], "what the kernel did to each host; none in virtual time"] = []
+    observed: Annotated[
+        list[NetworkObservation], "what the kernel did to each host; none in virtual time"
+    ] = []
 
 
 class Summary(Struct, frozen=True):
@@ -260,7 +262,7 @@ class Summary(Struct, frozen=True):
     interruptions: Interruptions
     lost_time: LostGpuTime
     checkpoints: CheckpointFigures
-    rates: Rates
+    rates: GoodputFigures
     traffic: TrafficFigures
     research: ResearchFigures
     cost: Cost

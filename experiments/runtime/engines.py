@@ -28,7 +28,7 @@ from experiments.runtime.workers import workers
 from testbed.errors import InvariantBroken, SetupError
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Future
 
 CONNECT_S, WORKERS_S = 10.0, 60.0  # until a scheduler answers, and until it has a worker
 ONE_IN = 100  # tasks is played twice
@@ -95,7 +95,23 @@ class _Dask:
         self._frame = (native.program(), engine.prefer_native, files)
 
     def __enter__(self) -> _Dask:
-        self._client = _connected(self._address)
+        try:
+            from distributed import Client
+        except ModuleNotFoundError as error:
+            raise SetupError(f"--dask needs {error.name}: pip install 'reclaimnet-testbed[dask]'") from None
+        try:
+            self._client = Client(self._address, timeout=CONNECT_S, set_as_default=False, name="reclaimnet")
+        except (OSError, ValueError) as error:  # TimeoutError is an OSError
+            raise SetupError(
+                f"{self._address}: no Dask scheduler answers there, such as tcp://HOST:8786 ({error})"
+            ) from None
+        try:
+            self._client.wait_for_workers(1, timeout=WORKERS_S)
+        except TimeoutError:
+            self._client.close()
+            raise SetupError(
+                f"{self._address}: the scheduler has had no worker for {WORKERS_S:.0f} s"
+            ) from None
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -120,7 +136,13 @@ class _Dask:
                 others = [each for each in self._client.nthreads() if each != first[0]]
                 is_second = tries > 0 and worker != first[0]
                 if is_second:
-                    _compare(task, first, (worker, result))
+                    hashes = {
+                        name: hashlib.sha256(repr(found).encode()).hexdigest()
+                        for name, found in (first, (worker, result))
+                    }
+                    if len(set(hashes.values())) > 1:
+                        story = [f"{name}: {found}" for name, found in hashes.items()]
+                        raise InvariantBroken(task.key, "played twice, it has two results", story)
                     self._same += 1
                 elif others and tries < MOST_TRIES:
                     again = self._submit(task, others)
@@ -168,32 +190,6 @@ def chosen(tasks: Sequence[Task]) -> frozenset[str]:
     """The keys of the tasks to be played twice: one in ONE_IN, at least one, the same ones whatever their order."""
     keys = sorted((task.key for task in tasks), key=lambda key: hashlib.sha256(key.encode()).digest())
     return frozenset(keys[: -(-len(keys) // ONE_IN)])
-
-
-def _compare(task: Task, first: tuple[str, Any], second: tuple[str, Any]) -> None:
-    hashes = [hashlib.sha256(repr(result).encode()).hexdigest() for _, result in (first, second)]
-    if hashes[0] != hashes[1]:
-        story = [f"{worker}: {found}" for (worker, _), found in zip((first, second), hashes, strict=True)]
-        raise InvariantBroken(task.key, "played twice, it has two results", story)
-
-
-def _connected(address: str) -> Client:
-    try:
-        from distributed import Client
-    except ModuleNotFoundError as error:
-        raise SetupError(f"--dask needs {error.name}: pip install 'reclaimnet-testbed[dask]'") from None
-    try:
-        client = Client(address, timeout=CONNECT_S, set_as_default=False, name="reclaimnet")
-    except (OSError, ValueError) as error:  # TimeoutError is an OSError
-        raise SetupError(
-            f"{address}: no Dask scheduler answers there, such as tcp://HOST:8786 ({error})"
-        ) from None
-    try:
-        client.wait_for_workers(1, timeout=WORKERS_S)
-    except TimeoutError:
-        client.close()
-        raise SetupError(f"{address}: the scheduler has had no worker for {WORKERS_S:.0f} s") from None
-    return client
 
 
 # ---------------------------------------------------------------- on a worker

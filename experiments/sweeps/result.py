@@ -91,7 +91,9 @@ class SweepResult:
         for place, (key, some) in enumerate(self.plan.values.items()):
             texts = [case.values[place][1] for case in self.cases]
             columns[key] = list(map(float, texts)) if all(map(_is_number, some)) else texts
-        for figure in self._figures:
+        # each figure that some run has, in the summary's order
+        known = {name for result in self.results for name in result["figures"]}
+        for figure in (name for name in (*MEANINGS, *sorted(known - MEANINGS.keys())) if name in known):
             found = [result["figures"].get(figure) for result in self.results]
             whole = all(value is None or isinstance(value, int) for value in found)
             columns[figure] = polars.Series(
@@ -137,7 +139,17 @@ class SweepResult:
                 base = self._reference(values)
                 if base != (values, policy):
                     theirs = [result["figures"].get(figure) for result in cells[base]]
-                    row = _beside(row, ours, theirs)
+                    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if None not in (a, b)]
+                    if pairs:
+                        both = paired(*map(list, zip(*pairs, strict=True)))
+                        row = replace(
+                            row,
+                            difference=both.difference.mean,
+                            difference_low=both.difference.low,
+                            difference_high=both.difference.high,
+                            p_value=both.p_value,
+                            pairs=len(pairs),
+                        )
                 found.append(row)
         return tuple(found)
 
@@ -155,6 +167,8 @@ class SweepResult:
     def picture(self, path: str | Path) -> Path:
         """Write the picture (SVG): a panel a figure, means with their intervals; over the key, if one alone is varied by
         numbers."""
+        from matplotlib.lines import Line2D
+
         keys = list(self.plan.values)
         along = keys[0] if len(keys) == 1 and all(map(_is_number, self.plan.values[keys[0]])) else None
         lines = len(self.plan.policies) if along else len(self.cases) // len(self.plan.seeds)
@@ -171,7 +185,8 @@ class SweepResult:
         ) as (drawn, panels):
             if along is not None and len(self.plan.policies) > 1:
                 marks = [
-                    _mark(policy, COLOURS[n % len(COLOURS)]) for n, policy in enumerate(self.plan.policies)
+                    Line2D([], [], color=COLOURS[n % len(COLOURS)], marker="o", markersize=4, label=policy)
+                    for n, policy in enumerate(self.plan.policies)
                 ]
                 drawn.legend(handles=marks, loc="outside lower left", ncols=4, fontsize=9)
             for place, axes in enumerate(panels.flat):
@@ -201,7 +216,12 @@ class SweepResult:
             reference=self._reference(())[1] if len(self.plan.policies) > 1 else "the first values",
             picture=f"data:image/svg+xml;base64,{base64.b64encode(picture.read_bytes()).decode()}",
             figures=[
-                (_with_unit(figure), MEANINGS.get(figure, ""), self._of(figure)) for figure in self.shown
+                (
+                    _with_unit(figure),
+                    MEANINGS.get(figure, ""),
+                    [row for row in self.rows if row.figure == figure],
+                )
+                for figure in self.shown
             ],
             keys=list(self.plan.values),
             broken=broken[:MOST_LISTED],
@@ -220,41 +240,10 @@ class SweepResult:
     def _size(self) -> str:
         return f"{len(self.cases)} runs, {len(self.plan.seeds)} seeds"
 
-    @cached_property
-    def _figures(self) -> list[str]:
-        """Each that some run has, in the summary's order."""
-        found = {name for result in self.results for name in result["figures"]}
-        return [name for name in (*MEANINGS, *sorted(found - MEANINGS.keys())) if name in found]
-
-    def _of(self, figure: str) -> list[SweepInterval]:
-        return [row for row in self.rows if row.figure == figure]
-
     def _reference(self, values: Text) -> tuple[Text, str]:
         if len(self.plan.policies) > 1:
             return values, self.plan.policies[0]
         return self.cases[0].values, self.plan.policies[0]
-
-
-def _beside(row: SweepInterval, ours: Sequence[Any], theirs: Sequence[Any]) -> SweepInterval:
-    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
-    if not pairs:
-        return row
-    both = paired(*map(list, zip(*pairs, strict=True)))
-    apart = both.difference
-    return replace(
-        row,
-        difference=apart.mean,
-        difference_low=apart.low,
-        difference_high=apart.high,
-        p_value=both.p_value,
-        pairs=len(pairs),
-    )
-
-
-def _mark(label: str, colour: str) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], color=colour, marker="o", markersize=4, label=label)
 
 
 def _draw_lines(axes: Any, rows: Sequence[SweepInterval], policies: Sequence[str], key: str) -> None:

@@ -53,6 +53,8 @@ _HASH_BYTES: Final = DIGEST_BYTES + 2
 class Hello(msgspec.Struct, tag="hello", frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The sender offers the checkpoint whose manifest has this digest. `transfer` names this attempt to both hosts.
 
+    Named as the agent's first message is: each protocol begins with its Hello.
+
     `ticket` is the one-time number under which the coordinator announced it to the receiver. `codecs`: how it can send chunks,
     the best first; `bases`: digests of manifests of the same job's checkpoints to which it can send differences, the best first.
     """
@@ -132,7 +134,7 @@ class Stored(msgspec.Struct, tag="stored", frozen=True, forbid_unknown_fields=Tr
 
 
 class Rejected(msgspec.Struct, tag="rejected", frozen=True, forbid_unknown_fields=True):
-    """No. See `TransferFailed` for the fields."""
+    """No. See `TransferFailed` for the fields. Each protocol has its Rejected: the coordinator's refuses a job."""
 
     reason: _Reason
     retryable: bool

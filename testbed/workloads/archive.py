@@ -38,7 +38,7 @@ class CannotKeep(TestbedError):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ProgramProgress:
     """How far a program is: `told` by itself, or counted by the clock."""
 
     step: int
@@ -52,7 +52,7 @@ class _Entry:
     target: str = ""  # of a symbolic link
 
 
-def pack(folder: Path, target: Path, progress: Progress, most_bytes: int) -> int:
+def pack(folder: Path, target: Path, progress: ProgramProgress, most_bytes: int) -> int:
     """Writes what is in the folder into a new file; returns its bytes. CannotKeep, OSError: no file is left.
 
     Nothing may change meanwhile; what did is noticed.
@@ -76,7 +76,7 @@ def pack(folder: Path, target: Path, progress: Progress, most_bytes: int) -> int
     return size_bytes
 
 
-def unpack(archive: Path, folder: Path, most_bytes: int) -> Progress:
+def unpack(archive: Path, folder: Path, most_bytes: int) -> ProgramProgress:
     """Makes in an empty folder what `pack` read. StateMismatch: this is no archive of ours; OSError passes."""
     links: list[tuple[Path, str]] = []
     modes: list[tuple[Path, int]] = []
@@ -108,7 +108,7 @@ def unpack(archive: Path, folder: Path, most_bytes: int) -> Progress:
             path.symlink_to(link)
         for path, mode in reversed(modes):
             path.chmod(mode)
-        return Progress(int(headers[_STEP]), headers[_TOLD] == "1")
+        return ProgramProgress(int(headers[_STEP]), headers[_TOLD] == "1")
     except (tarfile.TarError, KeyError, ValueError, FileExistsError, NotADirectoryError) as error:
         raise StateMismatch(f"{archive}: no archive of a program's state ({error})") from error
 

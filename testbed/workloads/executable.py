@@ -25,20 +25,20 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 from testbed.errors import RemoteProtocolError
 from testbed.program import ProgramRun
 from testbed.workloads import criu
-from testbed.workloads.archive import CannotKeep, Progress, digest, pack, unpack
+from testbed.workloads.archive import CannotKeep, ProgramProgress, digest, pack, unpack
 from testbed.workloads.base import StateMismatch
 from testbed.workloads.contained import Contained
 from testbed.workloads.criu import SavedProgram
 from testbed.workloads.messages import (
     Failed,
     Finished,
+    Progress,
     Snapshot,
     SnapshotFailed,
     SnapshotTaken,
     Started,
     Stop,
 )
-from testbed.workloads.messages import Progress as Progressed
 
 if TYPE_CHECKING:
     from testbed.workloads.runner import RunnerLink
@@ -92,7 +92,7 @@ class ProgramRunner(ABC, Generic[P]):
         self._link, self._run = link, run
         self._kept, self._step_file = kept, step_file
         self._asked: Asked | None = None
-        self._from = Progress(0, told=False)  # what it began with
+        self._from = ProgramProgress(0, told=False)  # what it began with
         self._ran_s = 0.0  # before its present start, in this attempt
         self._started_s: float | None = None  # of the program that runs; None: none does
         self._step_now = 0
@@ -177,7 +177,9 @@ class ProgramRunner(ABC, Generic[P]):
     def _keep(self, asked: Asked) -> None:
         """What is kept is the checkpoint. CannotKeep, OSError: it is none."""
         began_s, path = time.monotonic(), Path(asked.order.path)
-        size_bytes = pack(self._kept, path, Progress(self._step(), self._tells()), self._run.most_bytes)
+        size_bytes = pack(
+            self._kept, path, ProgramProgress(self._step(), self._tells()), self._run.most_bytes
+        )
         now_s = time.monotonic()
         taken = SnapshotTaken(
             asked.order.number, self._step(), now_s - asked.began_s, now_s - began_s, size_bytes
@@ -225,7 +227,7 @@ class ProgramRunner(ABC, Generic[P]):
     def _tell(self) -> None:
         before = self._step_now
         if (step := self._step()) > before:
-            self._link.send(Progressed(step))
+            self._link.send(Progress(step))
 
     def _wait_s(self) -> float:
         """Until something is to be looked at."""

@@ -82,6 +82,8 @@ class Progress(msgspec.Struct, tag="progress", frozen=True):
 class SnapshotTaken(msgspec.Struct, tag="snapshot_taken", frozen=True):
     """The state of `step` is in the file, which took `write_s` to write; the job stood still for `pause_s`.
 
+    The process's word for what its agent then tells the coordinator under the same name.
+
     `stopped`: why it stood still until the state was written though it need not have; empty: it did not, or was to.
     """
 
@@ -95,7 +97,7 @@ class SnapshotTaken(msgspec.Struct, tag="snapshot_taken", frozen=True):
 
 
 class SnapshotFailed(msgspec.Struct, tag="snapshot_failed", frozen=True):
-    """The file could not be written; the job goes on."""
+    """The file could not be written; the job goes on. The process's word for the agent's event of the same name."""
 
     number: int
     reason: str

@@ -80,7 +80,7 @@ class Exited:
 Event = Started | Progress | SnapshotTaken | SnapshotFailed | Finished | Failed | Exited
 
 
-class WorkloadEnded(TestbedError):
+class ProcessGone(TestbedError):
     """The process ended before it did what was asked."""
 
 
@@ -178,7 +178,7 @@ class WorkloadProcess:
         """Has the state written to `path`. The job stands still while its state is copied in memory; with `stop`, and where
         that cannot be (the answer says why), until it is written. After a `final` one it is not to go on: kill it.
 
-        Raises SnapshotImpossible (the job goes on, no file is left) and WorkloadEnded (what was written is there).
+        Raises SnapshotImpossible (the job goes on, no file is left) and ProcessGone (what was written is there).
         """
         self._snapshots += 1
         number = self._snapshots
@@ -192,7 +192,7 @@ class WorkloadProcess:
         if isinstance(answer, SnapshotFailed):
             raise SnapshotImpossible(f"{path}: {answer.reason}")
         if answer is None:
-            raise WorkloadEnded(f"no snapshot: the job's process has gone ({self.exited})")
+            raise ProcessGone(f"no snapshot: the job's process has gone ({self.exited})")
         return answer
 
     async def snapshot_together(self, number: int, *, halts: bool) -> None:

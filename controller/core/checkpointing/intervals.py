@@ -95,7 +95,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointPlan:
+class CheckpointSchedule:
     """What P1 tells a job and exports to P3: write at `rate_bytes_per_s` every `interval_s`."""
 
     rate_bytes_per_s: float
@@ -110,7 +110,9 @@ class CheckpointPlan:
         return self.interval.interval_s
 
 
-Planner = Callable[[Sequence[CheckpointJob], Mapping[DirectedLink, float], float], dict[str, CheckpointPlan]]
+Planner = Callable[
+    [Sequence[CheckpointJob], Mapping[DirectedLink, float], float], dict[str, CheckpointSchedule]
+]
 
 
 def transfer_s(payload_bytes: float, rate_bytes_per_s: float) -> float:
@@ -183,7 +185,7 @@ def allocate(
 
 def plan(
     jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
-) -> dict[str, CheckpointPlan]:
+) -> dict[str, CheckpointSchedule]:
     """Rate and interval of every job over the links that they share: Algorithm 1's tick, corrected.
 
     `capacity` is each link's checkpoint budget in payload bytes/s, a lower bound, after P3's research
@@ -195,7 +197,7 @@ def plan(
 
 def plan_as_printed(
     jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
-) -> dict[str, CheckpointPlan]:
+) -> dict[str, CheckpointSchedule]:
     """Cube-root allocation first, eq. (9) after it: loss budgets have no say in the allocation."""
     shared = sharing.fill([_demand(job, 0.0) for job in jobs], capacity)
     return {job.key: _planned(job, shared, beta) for job in jobs}
@@ -203,7 +205,7 @@ def plan_as_printed(
 
 def plan_one_interval(
     jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
-) -> dict[str, CheckpointPlan]:
+) -> dict[str, CheckpointSchedule]:
     """One interval for all, sqrt(2 C Theta/lambda) of the means of this epoch (paper A, appendix C: B7).
 
     Rates as in `plan_as_printed`; no job's own hazard or payload has a say in its interval. The tightest loss budget caps it
@@ -234,7 +236,7 @@ class StaticPlanner:
 
     def __call__(
         self, jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
-    ) -> dict[str, CheckpointPlan]:
+    ) -> dict[str, CheckpointSchedule]:
         shared = sharing.fill([replace(_demand(job, 0.0), weight=1.0) for job in jobs], capacity)
         occupies = beta if self.floor else math.inf
         return {job.key: _fixed(job, shared, self.interval_s, beta, occupies) for job in jobs}
@@ -331,15 +333,15 @@ def _demand(job: CheckpointJob, floor_bytes_per_s: float) -> sharing.Demand:
     return sharing.Demand(job.key, job.links, job.weight, floor_bytes_per_s, job.write_cap_bytes_per_s)
 
 
-def _planned(job: CheckpointJob, shared: sharing.Filling, beta: float) -> CheckpointPlan:
+def _planned(job: CheckpointJob, shared: sharing.Filling, beta: float) -> CheckpointSchedule:
     rate = shared.rates[job.key]
     interval = constrained_interval(job.hazard_per_s, job.payload_bytes, rate, job.loss_budget_s, beta)
-    return CheckpointPlan(rate, interval, shared.bottleneck[job.key])
+    return CheckpointSchedule(rate, interval, shared.bottleneck[job.key])
 
 
 def _fixed(
     job: CheckpointJob, shared: sharing.Filling, interval_s: float, beta: float, occupies: float | None = None
-) -> CheckpointPlan:
+) -> CheckpointSchedule:
     """A given interval, held to the network floor only; the flags tell what the job's budget would say.
 
     `occupies`: the share of its slice that writing may occupy, if it is not beta.
@@ -348,7 +350,7 @@ def _fixed(
     floor_s = network_floor_s(job.payload_bytes, rate, beta if occupies is None else occupies)
     chosen_s, bound = (floor_s, RateBound.NETWORK) if floor_s > interval_s else (interval_s, RateBound.YOUNG)
     interval = _interval(chosen_s, bound, job.payload_bytes, rate, job.loss_budget_s, beta)
-    return CheckpointPlan(rate, interval, shared.bottleneck[job.key])
+    return CheckpointSchedule(rate, interval, shared.bottleneck[job.key])
 
 
 def _interval(

@@ -31,7 +31,7 @@ from controller.core.checkpointing.dual_newton import (
 from controller.core.checkpointing.intervals import (
     BETA,
     CheckpointJob,
-    CheckpointPlan,
+    CheckpointSchedule,
     constrained_interval,
 )
 from controller.core.checkpointing.loss_budgets import (
@@ -139,7 +139,7 @@ class ExactPlanner:
         capacity: Mapping[DirectedLink, float],
         beta: float = BETA,
         snapshot_s: Callable[[float], float] = lambda payload_bytes: 0.0,
-    ) -> dict[str, CheckpointPlan]:
+    ) -> dict[str, CheckpointSchedule]:
         """`intervals.plan` at the least joint cost; `snapshot_s` of a payload is what writing it locally takes.
 
         ValueError: a link without a capacity, a key twice.
@@ -169,7 +169,7 @@ class ExactPlanner:
             interval = constrained_interval(
                 job.hazard_per_s, job.payload_bytes, rate, job.loss_budget_s, beta, pause_s
             )
-            plans[job.key] = CheckpointPlan(rate, interval, None if link == NO_LINK else links[link])
+            plans[job.key] = CheckpointSchedule(rate, interval, None if link == NO_LINK else links[link])
         return {job.key: plans[job.key] for job in jobs}
 
 

@@ -26,7 +26,8 @@ class AgentGone(Struct, frozen=True, tag=True):
 
 
 class JobSubmitted(Struct, frozen=True, tag=True):
-    """A job is submitted. `draw` in [0, 1) decides if the queue admits with probability p."""
+    """A job is submitted; the fact of the same name records that it was. `draw` in [0, 1) decides if the queue admits with
+    probability p."""
 
     job: JobSpec
     draw: float
@@ -41,7 +42,7 @@ class CancelAsked(Struct, frozen=True, tag=True):
 
 
 class Woke(Struct, frozen=True, tag=True):
-    """Nothing but time has passed: `next_deadline_s()` is due."""
+    """Nothing but time has passed: `next_deadline_s()` is due. The agent's core has the same event under the same name."""
 
 
 class LinksMeasured(Struct, frozen=True, tag=True):

@@ -89,21 +89,6 @@ def watch(seed: int) -> dict[str, Any]:
     drift = Drift(seed, max(WINDOWS_H) / 24.0, WATCHED_DAYS)
     scenario, trace = drifting(drift)
     grid = np.arange(0.0, scenario.duration_s, STEP_S)
-    seen, expected = _counts(scenario, trace, grid)
-    hours: dict[str, float] = {}
-    errors: dict[str, list[float]] = {}
-    for window_h in WINDOWS_H:
-        window, places = round(window_h * 3600.0 / STEP_S), np.arange(round(drift.at_s / STEP_S), len(seen))
-        counted = seen[places] - seen[places - window]
-        wanted = np.maximum(1e-12, expected[places] - expected[places - window])
-        error = np.abs(counted / wanted / FACTOR - 1.0)
-        hours[f"{window_h:g}"] = settled_h(error, window_h)
-        errors[f"{window_h:g}"] = [round(value, 4) for value in error[:: round(DAY_S / STEP_S / 2)].tolist()]
-    return {"hours": hours, "errors": errors}
-
-
-def _counts(scenario: Scenario, trace: Trace, grid: Floats) -> tuple[Floats, Floats]:
-    """At each moment: emergencies so far, and how many the calibrated hazard would have brought."""
     owners = scenario.owners
     moments = [e.at_s for e in trace.owner_events if e.kind == "reclaim" and e.notice_s == 0.0]
     seen = np.searchsorted(np.array(moments), grid, side="right").astype(np.float64)
@@ -114,7 +99,17 @@ def _counts(scenario: Scenario, trace: Trace, grid: Floats) -> tuple[Floats, Flo
     ):
         lent[min(len(grid), math.ceil(from_s / STEP_S))] += 1.0
         lent[min(len(grid), math.ceil(until_s / STEP_S))] -= 1.0
-    return seen, np.concatenate([[0.0], np.cumsum(np.cumsum(lent[:-1]) * step)])[:-1]
+    expected = np.concatenate([[0.0], np.cumsum(np.cumsum(lent[:-1]) * step)])[:-1]
+    hours: dict[str, float] = {}
+    errors: dict[str, list[float]] = {}
+    for window_h in WINDOWS_H:
+        window, places = round(window_h * 3600.0 / STEP_S), np.arange(round(drift.at_s / STEP_S), len(seen))
+        counted = seen[places] - seen[places - window]
+        wanted = np.maximum(1e-12, expected[places] - expected[places - window])
+        error = np.abs(counted / wanted / FACTOR - 1.0)
+        hours[f"{window_h:g}"] = settled_h(error, window_h)
+        errors[f"{window_h:g}"] = [round(value, 4) for value in error[:: round(DAY_S / STEP_S / 2)].tolist()]
+    return {"hours": hours, "errors": errors}
 
 
 def settled_h(error: Floats, window_h: float) -> float:

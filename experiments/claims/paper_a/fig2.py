@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from experiments.claims.framework.values import Values
 from experiments.claims.framework.verdicts import near
 from experiments.claims.paper_a.campus_result import DAY_S, lent_spells
 from experiments.claims.paper_a.campus_runs import FULL_DAYS, FULL_SEEDS
-from experiments.inputs.traces import Trace, paper_campus
+from experiments.inputs.traces import paper_campus
 from experiments.inputs.traces.achieved import Statistic, achieved
 
 GROUP, LAW = "generated trace", "by theory"
@@ -59,7 +59,22 @@ def run(config: Config) -> Values:
         config.progress(seed - 1, seeds)
         scenario, trace = paper_campus(seed, days=FULL_DAYS)
         statistics.append({each.name: each for each in achieved(scenario, trace)})
-        hazards.append(_hazards(trace, [host.name for host in scenario.volunteers], scenario.duration_s))
+        # reclaims per hour lent in each half hour of the day, on weekdays (the run begins on a Monday)
+        events, lent_h = np.zeros(BINS), np.zeros(BINS)
+        for event in trace.owner_events:
+            if event.kind == "reclaim" and int(event.at_s // DAY_S) % 7 < WEEKDAYS:
+                events[int(event.at_s % DAY_S // 1800.0)] += 1.0
+        for _, from_s, until_s in lent_spells(
+            trace, [host.name for host in scenario.volunteers], scenario.duration_s
+        ):
+            while from_s < until_s:
+                half = int(from_s // 1800.0)
+                next_s = min(until_s, (half + 1) * 1800.0)
+                if (half // BINS) % 7 < WEEKDAYS:
+                    lent_h[half % BINS] += (next_s - from_s) / 3600.0
+                from_s = max(next_s, math.nextafter(from_s, math.inf))
+        by_half_hour: list[float] = (events / np.maximum(lent_h, 1e-9)).tolist()
+        hazards.append(by_half_hour)
         sizes_gb = [arrival.job.payload_bytes / 1e9 for arrival in trace.arrivals]
         payloads.append([sum(size <= x for size in sizes_gb) / len(sizes_gb) for x in SIZES_GB])
     config.progress(seeds, seeds)
@@ -82,23 +97,6 @@ def run(config: Config) -> Values:
         "world": "none: the trace alone, before anything is played",
     }
     return Values(tuple(rows), tuple(curves), settings)
-
-
-def _hazards(trace: Trace, hosts: Sequence[str], end_s: float) -> list[float]:
-    """Reclaims per hour lent in each half hour of the day, on weekdays (the run begins on a Monday)."""
-    events, lent_h = np.zeros(BINS), np.zeros(BINS)
-    for event in trace.owner_events:
-        if event.kind == "reclaim" and int(event.at_s // DAY_S) % 7 < WEEKDAYS:
-            events[int(event.at_s % DAY_S // 1800.0)] += 1.0
-    for _, from_s, until_s in lent_spells(trace, hosts, end_s):
-        while from_s < until_s:
-            half = int(from_s // 1800.0)
-            next_s = min(until_s, (half + 1) * 1800.0)
-            if (half // BINS) % 7 < WEEKDAYS:
-                lent_h[half % BINS] += (next_s - from_s) / 3600.0
-            from_s = max(next_s, math.nextafter(from_s, math.inf))
-    hazards: list[float] = (events / np.maximum(lent_h, 1e-9)).tolist()
-    return hazards
 
 
 def checks(values: Values) -> Iterator[Check]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from experiments.claims.framework.claim import (
     Check,
@@ -133,22 +132,21 @@ def draw(values: Values, path: Path) -> None:
                 ((WORK_LOSS.quantity, WORK_LOSS.unit), (DOWNTIME.quantity, "s"))
             ):
                 title = f"{parameter}: {WORDS[parameter]}" if line == 0 else ""
-                _panel(panels[line][column], values, parameter, quantity, unit, title)
-
-
-def _panel(axes: Any, values: Values, parameter: str, quantity: str, unit: str, title: str) -> None:
-    for place, value in enumerate(SWEEPS[parameter]):
-        if (row := values.get(parameter, cell(parameter, value), quantity)) is None:
-            continue
-        is_default = value == DEFAULTS[parameter]
-        off = [[row.ours - (row.low or 0.0)], [(row.high or 0.0) - row.ours]]
-        axes.bar(place, row.ours, color=OURS if is_default else "#a9c7e8", width=0.62, zorder=2)
-        axes.errorbar(place, row.ours, yerr=off, color=INK, capsize=3, linewidth=1.1, zorder=3)
-        if is_default:
-            axes.axhspan((1.0 - FLAT) * row.ours, (1.0 + FLAT) * row.ours, color=INK, alpha=0.08, zorder=1)
-    axes.set_xticks(range(len(SWEEPS[parameter])), [f"{value:g}" for value in SWEEPS[parameter]])
-    dress(axes, parameter, f"{quantity}, {unit}", title)
-    axes.set_ylim(bottom=0.0)
+                axes = panels[line][column]
+                for place, value in enumerate(SWEEPS[parameter]):
+                    if (row := values.get(parameter, cell(parameter, value), quantity)) is None:
+                        continue
+                    is_default = value == DEFAULTS[parameter]
+                    off = [[row.ours - (row.low or 0.0)], [(row.high or 0.0) - row.ours]]
+                    axes.bar(place, row.ours, color=OURS if is_default else "#a9c7e8", width=0.62, zorder=2)
+                    axes.errorbar(place, row.ours, yerr=off, color=INK, capsize=3, linewidth=1.1, zorder=3)
+                    if is_default:
+                        axes.axhspan(
+                            (1.0 - FLAT) * row.ours, (1.0 + FLAT) * row.ours, color=INK, alpha=0.08, zorder=1
+                        )
+                axes.set_xticks(range(len(SWEEPS[parameter])), [f"{value:g}" for value in SWEEPS[parameter]])
+                dress(axes, parameter, f"{quantity}, {unit}", title)
+                axes.set_ylim(bottom=0.0)
 
 
 CLAIM = Claim(

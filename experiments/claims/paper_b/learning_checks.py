@@ -32,52 +32,46 @@ def checks(cases: Sequence[LearningCase], values: Values) -> Iterator[Check]:
     """What the paper says of each panel, and how our controllers do beside it. ValuesError: a value is missing."""
     tolerance = float(values.settings["tolerance"])
     for case in cases:
-        yield from _of_algorithm1(case, values, tolerance)
-        yield from _of_ours(case, values, tolerance)
-
-
-def _of_algorithm1(case: LearningCase, values: Values, tolerance: float) -> Iterator[Check]:
-    """It converges from either start to delta and to the cost of theory and paper, and from opposite sides.
-
-    A small start begins cheap in delay and dear in cost, a large one the other way round; r comes nearer.
-    """
-    exact, group = case.exact, case.group
-    small, large = label(ALGORITHM1, SMALL), label(ALGORITHM1, LARGE)
-    kind = ClaimKind.VALUE
-    for name in (small, large):
-        delay, price = (values.find(group, name, quantity) for quantity in ("delay", "cost"))
-        yield near(kind, f"{group}: {name} keeps {exact.delta_h:g} h", delay, exact.delta_h, tolerance)
-        yield near(kind, f"{group}: {name} costs what theory says", price, exact.cost_star, tolerance)
-        if case.published_cost is not None:
-            text = f"{group}: {name} costs what the paper says"
-            yield near(kind, text, price, case.published_cost, tolerance)
-    early = {
-        (name, what): values.find(group, name, f"early {what}")
-        for name in (small, large)
-        for what in ("delay", "cost")
-    }
-    kind = ClaimKind.ORDERING
-    yield below(kind, f"{group}: {small} begins below delta", early[small, "delay"], exact.delta_h)
-    yield above(kind, f"{group}: {small} begins dearer than it ends", early[small, "cost"], exact.cost_star)
-    yield above(kind, f"{group}: {large} begins above delta", early[large, "delay"], exact.delta_h)
-    yield below(kind, f"{group}: {large} begins cheaper than it ends", early[large, "cost"], exact.cost_star)
-    for name, start in ((small, SMALL), (large, LARGE)):
-        away = values.find(group, name, "r away")
-        yield below(kind, f"{group}: {name} brings r nearer to r*", away, abs(start - exact.r_star))
-
-
-def _of_ours(case: LearningCase, values: Values, tolerance: float) -> Iterator[Check]:
-    """Our controllers from either start, beside Algorithm 1 and beside r* known and fixed, on the same arrivals."""
-    exact, group, kind = case.exact, case.group, ClaimKind.BEYOND
-    for system, start in product((REPLAY, AGE), (SMALL, LARGE)):
-        name = label(system, start)
-        delay = values.find(group, name, "delay")
-        yield near(kind, f"{group}: {name} keeps {exact.delta_h:g} h", delay, exact.delta_h, tolerance)
-        sooner = values.find(group, f"{name} - {label(ALGORITHM1, start)}", "settled")
-        yield below(kind, f"{group}: {name} settles in fewer jobs than Algorithm 1", sooner, 0.0)
-        dearer = values.find(group, f"{name} - {FIXED}", "cost")
-        if system == AGE and not isinstance(exact.spots, Exponential):
-            yield below(kind, f"{group}: {name} costs less than r* known and fixed", dearer, 0.0)
-        else:
-            text = f"{group}: {name} costs at most {tolerance:.0%} more than r* known and fixed"
-            yield below(kind, text, dearer, tolerance * exact.cost_star)
+        exact, group = case.exact, case.group
+        # Algorithm 1 converges from either start to delta and to the cost of theory and paper, and from opposite sides: a small
+        # start begins cheap in delay and dear in cost, a large one the other way round; r comes nearer
+        small, large = label(ALGORITHM1, SMALL), label(ALGORITHM1, LARGE)
+        kind = ClaimKind.VALUE
+        for name in (small, large):
+            delay, price = (values.find(group, name, quantity) for quantity in ("delay", "cost"))
+            yield near(kind, f"{group}: {name} keeps {exact.delta_h:g} h", delay, exact.delta_h, tolerance)
+            yield near(kind, f"{group}: {name} costs what theory says", price, exact.cost_star, tolerance)
+            if case.published_cost is not None:
+                text = f"{group}: {name} costs what the paper says"
+                yield near(kind, text, price, case.published_cost, tolerance)
+        early = {
+            (name, what): values.find(group, name, f"early {what}")
+            for name in (small, large)
+            for what in ("delay", "cost")
+        }
+        kind = ClaimKind.ORDERING
+        yield below(kind, f"{group}: {small} begins below delta", early[small, "delay"], exact.delta_h)
+        yield above(
+            kind, f"{group}: {small} begins dearer than it ends", early[small, "cost"], exact.cost_star
+        )
+        yield above(kind, f"{group}: {large} begins above delta", early[large, "delay"], exact.delta_h)
+        yield below(
+            kind, f"{group}: {large} begins cheaper than it ends", early[large, "cost"], exact.cost_star
+        )
+        for name, start in ((small, SMALL), (large, LARGE)):
+            away = values.find(group, name, "r away")
+            yield below(kind, f"{group}: {name} brings r nearer to r*", away, abs(start - exact.r_star))
+        # our controllers from either start, beside Algorithm 1 and beside r* known and fixed, on the same arrivals
+        kind = ClaimKind.BEYOND
+        for system, start in product((REPLAY, AGE), (SMALL, LARGE)):
+            name = label(system, start)
+            delay = values.find(group, name, "delay")
+            yield near(kind, f"{group}: {name} keeps {exact.delta_h:g} h", delay, exact.delta_h, tolerance)
+            sooner = values.find(group, f"{name} - {label(ALGORITHM1, start)}", "settled")
+            yield below(kind, f"{group}: {name} settles in fewer jobs than Algorithm 1", sooner, 0.0)
+            dearer = values.find(group, f"{name} - {FIXED}", "cost")
+            if system == AGE and not isinstance(exact.spots, Exponential):
+                yield below(kind, f"{group}: {name} costs less than r* known and fixed", dearer, 0.0)
+            else:
+                text = f"{group}: {name} costs at most {tolerance:.0%} more than r* known and fixed"
+                yield below(kind, text, dearer, tolerance * exact.cost_star)

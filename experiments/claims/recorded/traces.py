@@ -133,7 +133,8 @@ def standing(values: Values, case: str, quantity: str) -> Check:
         if row.group == case and row.quantity == quantity and row.system.startswith(f"{OURS} - ")
     }
     ahead = [other for other, row in apart.items() if row.low is not None and row.low > 0.0]
-    level = [other for other, row in apart.items() if other not in ahead and not _is_less(row)]
+    behind = [other for other, row in apart.items() if row.high is not None and row.high < 0.0]
+    level = [other for other in apart if other not in ahead and other not in behind]
     text = f"{case}: ours is first in {quantity}"
     ours = values.find(case, OURS, quantity)
     mean = f"{ours.ours:.3g} {ours.unit}"
@@ -147,10 +148,6 @@ def standing(values: Values, case: str, quantity: str) -> Check:
     next_best = min(apart, key=lambda other: -apart[other].ours)
     words = f"{mean}, first, before {label(next_best)} ({_apart(apart[next_best])})"
     return Check(ClaimKind.ORDERING, text, ClaimOutcome.HOLDS, words)
-
-
-def _is_less(row: Value) -> bool:
-    return row.high is not None and row.high < 0.0
 
 
 def _apart(row: Value) -> str:

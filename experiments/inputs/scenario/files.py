@@ -13,7 +13,7 @@ from typing import Any
 
 from experiments.inputs.scenario import fields
 from experiments.inputs.scenario.background import BackgroundLaw
-from experiments.inputs.scenario.own_jobs import OwnJob, read_own_jobs, toml_of
+from experiments.inputs.scenario.own_jobs import read_own_jobs, toml_of
 from experiments.inputs.scenario.owners import Owners
 from experiments.inputs.scenario.parts import (
     Jobs,
@@ -81,15 +81,6 @@ def examples() -> tuple[str, ...]:
     return toml.example_names(EXAMPLES)
 
 
-def _jobs(table: Table, folder: Path) -> tuple[Jobs, tuple[OwnJob, ...]]:
-    """Generated jobs, and those of the user's own beside them; of a list `[[jobs]]`: none but its own."""
-    if isinstance(table.take("jobs", "a table [jobs], or a list of jobs [[jobs]]", {}), list):
-        return Jobs(count=0), read_own_jobs(table.tables("jobs"), folder)
-    generated = table.table("jobs")
-    own = read_own_jobs(generated.tables("own"), folder)
-    return fields.read(Jobs, generated), own
-
-
 def scenario_of(tables: dict[str, Any], folder: Path) -> Scenario:
     """The scenario of what a TOML text holds. SpecError as `loads`, without a source."""
     table = Table(tables)
@@ -100,7 +91,12 @@ def scenario_of(tables: dict[str, Any], folder: Path) -> Scenario:
     campus = files.load(campus, folder) if isinstance(campus, str) else files.campus_of(table.table("campus"))
     seed = Whole(0, MAX_SEED).read(table, "seed", Scenario.seed)
     duration_s = _DURATION.read(table, "duration", Scenario.duration_s)
-    jobs, own_jobs = _jobs(table, folder)
+    if isinstance(table.take("jobs", "a table [jobs], or a list of jobs [[jobs]]", {}), list):
+        jobs, own_jobs = Jobs(count=0), read_own_jobs(table.tables("jobs"), folder)
+    else:
+        generated = table.table("jobs")
+        own_jobs = read_own_jobs(generated.tables("own"), folder)
+        jobs = fields.read(Jobs, generated)
     sections: dict[str, Any] = {
         key: fields.read(part, table.table(key)) for key, part in _SECTIONS.items() if part is not Jobs
     }

@@ -126,12 +126,9 @@ class Scenario:
                 raise SpecError(
                     f"jobs.{job.name}.ranks", job.given.ranks, f"at most {most}, as volunteers have such GPUs"
                 )
-        self._check_generated()
-
-    def _check_generated(self) -> None:
         if not self.generates_jobs:
             return
-        need = (
+        hungriest = (
             self.jobs.memory.quantile(1.0 - 1e-9)
             if math.isinf(self.jobs.memory.maximum)
             else self.jobs.memory.maximum
@@ -140,14 +137,16 @@ class Scenario:
             models = [self.campus.gpu_by_name[h.gpu_model] for h in self.campus.hosts_of(role) if h.gpu_model]
             if not models:
                 continue
-            most = max(model.memory_bytes for model in models)
-            if need > most:
+            largest = max(model.memory_bytes for model in models)
+            if hungriest > largest:
                 raise SpecError(
-                    "jobs.memory.maximum", need, f"at most {most:g} bytes: the largest {role} GPU"
+                    "jobs.memory.maximum", hungriest, f"at most {largest:g} bytes: the largest {role} GPU"
                 )
             for capability in self.jobs.min_capabilities:
-                if not any(m.compute_capability >= capability and m.memory_bytes >= need for m in models):
-                    allowed = f"a capability that some {role} GPU with {need:g} bytes of memory has"
+                if not any(
+                    m.compute_capability >= capability and m.memory_bytes >= hungriest for m in models
+                ):
+                    allowed = f"a capability that some {role} GPU with {hungriest:g} bytes of memory has"
                     raise SpecError("jobs.min_capabilities", capability, allowed)
 
         jobs = self.jobs.initial + self.duration_s / self.jobs.interarrival.mean()

@@ -54,23 +54,7 @@ def achieved(scenario: Scenario, trace: Trace) -> list[Statistic]:
     least, middle, most = (sizes[0], statistics.median(sizes), sizes[-1]) if sizes else (None, None, None)
     payload = jobs.payload
     largest = payload.maximum / GB if payload.maximum < math.inf else None
-    return [
-        Statistic("IX-A", "jobs", "", 312 * part, jobs.count, len(trace.arrivals)),
-        Statistic("IX-A", "GPU time of all jobs", "h", 4890 * part, work_h, hours),
-        Statistic("IX-A", "reclaims", "", 847 * part, owners.count, len(reclaims)),
-        Statistic("App. C", "emergencies", "", 358 * part, asked, emergencies),
-        *_of_owners(scenario, trace, reclaims, emergencies),
-        Statistic("F2", "smallest payload", "GB", 0.12, payload.minimum / GB, least),
-        Statistic("F2", "median payload", "GB", 3.2, payload.quantile(0.5) / GB, middle),
-        Statistic("F2", "largest payload", "GB", 48.0, largest, most),
-        *(_of_background(scenario, trace.background) if trace.background is not None else ()),
-    ]
-
-
-def _of_owners(
-    scenario: Scenario, trace: Trace, reclaims: Sequence[OwnerEvent], emergencies: int
-) -> list[Statistic]:
-    owners, hazards = scenario.owners, window_hazards(scenario)
+    hazards = window_hazards(scenario)
     ratio = max(hazards) / min(hazards) if min(hazards) > 0.0 else None
 
     # hazard -> (seconds, exposure) of the run
@@ -94,30 +78,38 @@ def _of_owners(
     share = emergencies / len(reclaims) if reclaims else None
     burst = float(owners.burst) if owners.count is not None and owners.burst_share else None
     lent = _percent(owners.lent_at_start) if owners.count is not None else None
-    asked = _percent(owners.emergency_share)
-    return [
-        Statistic("F1", "emergencies of all reclaims", "%", 42.0, asked, _percent(share)),
+    found = [
+        Statistic("IX-A", "jobs", "", 312 * part, jobs.count, len(trace.arrivals)),
+        Statistic("IX-A", "GPU time of all jobs", "h", 4890 * part, work_h, hours),
+        Statistic("IX-A", "reclaims", "", 847 * part, owners.count, len(reclaims)),
+        Statistic("App. C", "emergencies", "", 358 * part, asked, emergencies),
+        Statistic(
+            "F1", "emergencies of all reclaims", "%", 42.0, _percent(owners.emergency_share), _percent(share)
+        ),
         Statistic("F1", "hazard, highest to lowest", "times", 6.0, ratio, peak_ratio),
         Statistic("F1", "reclaims in the two peaks", "%", None, _percent(in_peaks_law), _percent(in_peaks)),
         Statistic("F4", "variation of the hazard, CV", "", 0.62, variation(hazards), None),
         Statistic("IV-B", "most reclaims within a minute", "", 7.0, burst, simultaneous(reclaims)),
         Statistic("", "hosts lent, on average", "%", None, lent, _percent(lent_share(scenario, trace))),
+        Statistic("F2", "smallest payload", "GB", 0.12, payload.minimum / GB, least),
+        Statistic("F2", "median payload", "GB", 3.2, payload.quantile(0.5) / GB, middle),
+        Statistic("F2", "largest payload", "GB", 48.0, largest, most),
     ]
+    if trace.background is None:
+        return found
 
-
-def _of_background(scenario: Scenario, traffic: BackgroundTraffic) -> list[Statistic]:
     law_local = law_core = law_both = spread = None
     if law := scenario.background:
         law_local, law_core = law.local_bytes_per_s / MBIT_PER_S, law.core_bytes_per_s / MBIT_PER_S
         law_both, spread = (law_local + law_core) / 2.0, _percent(law.spread)
-    local, core = windows_left(scenario, traffic)
+    local, core = windows_left(scenario, trace.background)
     effective = [(a + b) / 2.0 for a, b in zip(local, core, strict=True)]
-    hazards = window_hazards(scenario)
     inverse = [1.0 / each if each > 0.0 else math.inf for each in effective]
     mean = statistics.fmean(core)
     below, above = _percent(1.0 - min(core) / mean), _percent(max(core) / mean - 1.0)
     gap = _percent(predicted_gap(hazards, inverse))
     return [
+        *found,
         Statistic("F3", "B_local, mean", "Mbit/s", 820.0, law_local, statistics.fmean(local)),
         Statistic("F3", "B_core, mean", "Mbit/s", 240.0, law_core, mean),
         Statistic("App. C", "B_eff, mean", "Mbit/s", 530.0, law_both, statistics.fmean(effective)),

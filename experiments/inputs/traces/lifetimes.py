@@ -69,38 +69,26 @@ def fit_spells(
     """The record, fitted to the run as this file's head says."""
     speed = 1.0
     while True:
-        first, events = _play(spells, hosts, duration_s, owners, seed, speed)
+        rng = stream(seed, "preemptions")
+        first = int(rng.random() * len(spells))
+        played: list[OwnerEvent] = []
+        free = [(0.0, place, host) for place, host in enumerate(hosts)]  # (lent again at, order, host)
+        for spell in itertools.islice(itertools.cycle(spells), first, None):
+            if not free:
+                break
+            lent_s, place, host = heapq.heappop(free)
+            if lent_s > 0.0:
+                played.append(OwnerEvent(lent_s, host, "return"))
+            at_s = lent_s + spell.lifetime_s / speed
+            notice_s = 0.0 if spell.preempted else owners.notice.quantile(rng.random())
+            again_s = at_s + notice_s + owners.absence.quantile(rng.random())
+            if at_s < duration_s:
+                played.append(OwnerEvent(at_s, host, "reclaim", notice_s))
+                if again_s < duration_s:
+                    heapq.heappush(free, (again_s, place, host))
+        events = in_order(played, duration_s)
         reclaims = sum(event.kind == "reclaim" for event in events)
         if reclaims >= max(1, len(hosts) // 2) or speed >= FASTEST:
             origin = f"{name}: from machine {first + 1} of {len(spells)} on, played {speed:g} times as fast"
             return Recorded(origin, events)
         speed *= 2.0
-
-
-def _play(
-    spells: Sequence[LentSpell],
-    hosts: Sequence[str],
-    duration_s: float,
-    owners: Owners,
-    seed: int,
-    speed: float,
-) -> tuple[int, tuple[OwnerEvent, ...]]:
-    """(number of the first machine, events) with lifetimes played `speed` times as fast."""
-    rng = stream(seed, "preemptions")
-    first = int(rng.random() * len(spells))
-    events: list[OwnerEvent] = []
-    free = [(0.0, place, host) for place, host in enumerate(hosts)]  # (lent again at, order, host)
-    for spell in itertools.islice(itertools.cycle(spells), first, None):
-        if not free:
-            break
-        lent_s, place, host = heapq.heappop(free)
-        if lent_s > 0.0:
-            events.append(OwnerEvent(lent_s, host, "return"))
-        at_s = lent_s + spell.lifetime_s / speed
-        notice_s = 0.0 if spell.preempted else owners.notice.quantile(rng.random())
-        again_s = at_s + notice_s + owners.absence.quantile(rng.random())
-        if at_s < duration_s:
-            events.append(OwnerEvent(at_s, host, "reclaim", notice_s))
-            if again_s < duration_s:
-                heapq.heappush(free, (again_s, place, host))
-    return first, in_order(events, duration_s)

@@ -62,21 +62,20 @@ def trace_of(scenario: Scenario, records: Sequence[Path]) -> Trace:
     A single record may name a function of a user's (`module:NAME`, or an entry point `reclaimnet.traces`) that makes the trace.
     """
     if len(records) == 1 and not records[0].exists() and plugins.is_plugin(str(records[0]), plugins.TRACES):
-        return _brought(str(records[0]), scenario)
+        name = str(records[0])
+        allowed = (
+            'a file or folder of records, or "module:NAME" of a function that makes a Trace of a Scenario'
+        )
+        made = plugins.find("trace", name, plugins.TRACES, allowed)
+        trace = made(scenario) if callable(made) else made
+        if not isinstance(trace, Trace):
+            raise SpecError("trace", name, f"that gives a {type(trace).__name__}; allowed: {allowed}")
+        hosts = {host.name for host in scenario.volunteers}
+        for host in (*trace.away, *(event.host for event in trace.owner_events)):
+            if host not in hosts:
+                raise SpecError("trace", name, f"a trace of the scenario's volunteers; it has a host {host}")
+        return replace(trace, warnings=(*trace.warnings, *doubts(scenario, trace)))
     return load_trace(records[0], scenario, *records[1:]) if records else generate(scenario)
-
-
-def _brought(name: str, scenario: Scenario) -> Trace:
-    allowed = 'a file or folder of records, or "module:NAME" of a function that makes a Trace of a Scenario'
-    made = plugins.find("trace", name, plugins.TRACES, allowed)
-    trace = made(scenario) if callable(made) else made
-    if not isinstance(trace, Trace):
-        raise SpecError("trace", name, f"that gives a {type(trace).__name__}; allowed: {allowed}")
-    hosts = {host.name for host in scenario.volunteers}
-    for host in (*trace.away, *(event.host for event in trace.owner_events)):
-        if host not in hosts:
-            raise SpecError("trace", name, f"a trace of the scenario's volunteers; it has a host {host}")
-    return replace(trace, warnings=(*trace.warnings, *doubts(scenario, trace)))
 
 
 def _recorded(paths: Sequence[Path], scenario: Scenario) -> Recorded:

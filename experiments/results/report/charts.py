@@ -60,7 +60,9 @@ def queue(facts: Sequence[Timed], context: RunContext) -> Markup:
         if isinstance(fact, f.JobQueued | f.JobRedirected | f.LevelLearned)
     ]
     target_s, k = context.target_delay_s, context.on_demand_cost
-    unit, unit_s = _unit_of_time(max([target_s, *(delay_s for _, delay_s in delays)]))
+    longest_s = max([target_s, *(delay_s for _, delay_s in delays)])
+    units = {"d": DAY_S, "h": 3600.0, "min": 60.0, "s": 1.0}
+    unit, unit_s = next((unit for unit in units.items() if longest_s > 2 * unit[1]), ("s", 1.0))
     delays = [(at_s, delay_s / unit_s) for at_s, delay_s in delays]
     marks = ((target_s / unit_s, f"target {format_duration(target_s)}"), (k, f"on-demand k = {k:g}"))
     panels = (
@@ -85,12 +87,6 @@ def queue(facts: Sequence[Timed], context: RunContext) -> Markup:
         plot.ring(x, y, "point a", 3.0)
         canvas.text(plot.x(x) - 5, plot.y(y) - 6, f"{y:.3g}", class_="label a", text_anchor="end")
     return canvas.svg("Queue level, mean delay and mean cost over time")
-
-
-def _unit_of_time(longest_s: float) -> tuple[str, float]:
-    """In which to tell times up to this one: days, hours, minutes or seconds, and how many seconds that is."""
-    units = {"d": DAY_S, "h": 3600.0, "min": 60.0, "s": 1.0}
-    return next((unit for unit in units.items() if longest_s > 2 * unit[1]), ("s", 1.0))
 
 
 def running_mean(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

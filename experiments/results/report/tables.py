@@ -10,7 +10,7 @@ from experiments.results.history import (
     Notice,
 )
 from experiments.results.report.times import RunClock
-from experiments.results.summary import DIMENSIONS, Observed, Summary, value_of
+from experiments.results.summary import DIMENSIONS, NetworkObservation, Summary, value_of
 from topologies.dimension import Dimension
 from topologies.units import format_duration, format_rate, format_size
 
@@ -176,7 +176,7 @@ def notes(summary: Summary) -> list[str]:
     ]
 
 
-def most_disturbed(observed: Sequence[Observed]) -> list[Observed]:
+def most_disturbed(observed: Sequence[NetworkObservation]) -> list[NetworkObservation]:
     """Hosts by how much went wrong there: first those with most segments sent again, then those whose tasks waited longest."""
     return sorted(observed, key=lambda seen: (-seen.retransmitted, -seen.run_delay_p99_s, seen.where))
 

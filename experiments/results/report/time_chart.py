@@ -221,7 +221,8 @@ class TimeCanvas(Canvas):
     def _one_for(self, row: Row | None, some: Sequence[Mark]) -> Mark:
         assert row is not None
         start, end = some[0].start, max(mark.end for mark in some)
-        from_s, to_s = (self._at(x) for x in (start, end))
+        width = self.width - self.left - self.right
+        from_s, to_s = ((x - self.left) / width * self.clock.until_s for x in (start, end))
         tip = f"{len(some)} {some[0].what}\n{self.clock.moment(from_s)} to {self.clock.moment(to_s)}"
         named: dict[str, Attribute] = {
             "x": start,
@@ -231,9 +232,6 @@ class TimeCanvas(Canvas):
         }
         element = ("rect", "", {**named, "class_": f"many {row[0]}", "data_tip": tip})
         return Mark(start, end, (element,))
-
-    def _at(self, x: float) -> float:
-        return (x - self.left) / (self.width - self.left - self.right) * self.clock.until_s
 
     def _slices(self) -> str:
         """All marks in slices of time, each [start, end, how many, what `_columns` makes], as JSON, deflated, in base64.

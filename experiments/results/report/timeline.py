@@ -170,7 +170,13 @@ class _Timeline:
                 canvas.text(4, middle, building, class_=f"{size} building")
         for span in spans(self.facts, self.until_s):
             if found := self.rows.get(span.host):
-                self._span(span, found)
+                x, width = self.x(span.from_s), self.x(span.to_s) - self.x(span.from_s)
+                tip = f"{span.host}: {span.why}, {self.clock.moment(span.from_s)} to {self.clock.moment(span.to_s)}"
+                named: dict[str, Attribute] = {"x": x, "y": found.top, "width": width, "height": found.height}
+                look = f"span {span.kind}"
+                element: Element = ("rect", "", {**named, "class_": look, "data_tip": tip})
+                what = f"times of {span.host}: {SPANS[span.kind]}"
+                self.canvas.mark(x, x + width, element, row=(look, found.top), height=found.height, what=what)
         for row in self.rows.values():
             for n, lane in enumerate(row.lanes):
                 for attempt in lane:
@@ -203,15 +209,6 @@ class _Timeline:
             data_tip=f"jobs waiting, at most {most:g}",
         )
         self.canvas.line(self.x.start, y.start, self.x.end, y.start, class_="axis")
-
-    def _span(self, span: TimelineSpan, row: TimelineRow) -> None:
-        x, width = self.x(span.from_s), self.x(span.to_s) - self.x(span.from_s)
-        tip = f"{span.host}: {span.why}, {self.clock.moment(span.from_s)} to {self.clock.moment(span.to_s)}"
-        named: dict[str, Attribute] = {"x": x, "y": row.top, "width": width, "height": row.height}
-        look = f"span {span.kind}"
-        element: Element = ("rect", "", {**named, "class_": look, "data_tip": tip})
-        what = f"times of {span.host}: {SPANS[span.kind]}"
-        self.canvas.mark(x, x + width, element, row=(look, row.top), height=row.height, what=what)
 
     def _bar(self, row: TimelineRow, lane: int, attempt: Attempt) -> None:
         canvas, job, end, moment = self.canvas, attempt.job, self._end(attempt), self.clock.moment

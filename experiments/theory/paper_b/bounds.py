@@ -20,7 +20,7 @@ import numpy as np
 from scipy import optimize, sparse
 
 from experiments.theory.domain import DomainError, not_negative, positive, require
-from experiments.theory.laws import Floats, Law, effective_end
+from experiments.theory.laws import Law, effective_end
 
 CELLS = 240
 FINE = 20_000
@@ -48,7 +48,16 @@ def level_and_age(
     require(1.0 <= k < math.inf, "k", k, "must be a finite cost of 1 or more")
     wanted = not_negative("delta", delta_h) / mean_job_h
     count = 1 + (most if most is not None else SPARE_LEVELS + math.ceil(3.0 * wanted))
-    ages = _cells(spots, cells)
+    # borders of age: equal parts of a mixture of the law, of the time that is spent at an age, and of the clock
+    end = effective_end(spots)
+    fine = np.union1d(np.linspace(0.0, end, FINE), end * np.geomspace(1e-8, 1.0, FINE))
+    fine = np.union1d(fine, [c for c in spots.corners if 0.0 < c < end])
+    spent = np.array([spots.limited_mean(float(t)) for t in fine]) / spots.mean
+    span = min(end, float(fine[np.searchsorted(spots.cdf(fine), 0.999)]))
+    weight = spots.cdf(fine) + spent + 2.0 * np.minimum(fine / span, 1.0) + 0.1 * fine / end
+    borders = np.interp(np.linspace(weight[0], weight[-1], cells + 1), weight, fine)
+    borders[0], borders[-1] = 0.0, end
+    ages = np.unique(borders)
     ends = np.diff(spots.cdf(ages))  # P(the gap ends in the cell)
     ends[0] += float(spots.cdf(0.0))
     ends[-1] += 1.0 - float(spots.cdf(ages[-1]))
@@ -93,16 +102,3 @@ def level_and_age(
     waiting = time @ found.x
     cost = k - (k - 1.0) * float(served @ found.x) * mean_job_h / spots.mean
     return CostBound(cost, float(levels @ waiting) * mean_job_h, tuple(waiting.tolist()))
-
-
-def _cells(spots: Law, cells: int) -> Floats:
-    """Borders of age: equal parts of a mixture of the law, of the time that is spent at an age, and of the clock."""
-    end = effective_end(spots)
-    fine = np.union1d(np.linspace(0.0, end, FINE), end * np.geomspace(1e-8, 1.0, FINE))
-    fine = np.union1d(fine, [c for c in spots.corners if 0.0 < c < end])
-    spent = np.array([spots.limited_mean(float(t)) for t in fine]) / spots.mean
-    span = min(end, float(fine[np.searchsorted(spots.cdf(fine), 0.999)]))
-    weight = spots.cdf(fine) + spent + 2.0 * np.minimum(fine / span, 1.0) + 0.1 * fine / end
-    borders = np.interp(np.linspace(weight[0], weight[-1], cells + 1), weight, fine)
-    borders[0], borders[-1] = 0.0, end
-    return np.unique(borders)

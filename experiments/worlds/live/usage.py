@@ -49,14 +49,21 @@ class Usage:
         pids = self._pids()
         for part in PARTS:
             for pid in pids[part]:
-                own_s, waited_s = _times_s(pid)
-                spent[part] += own_s
+                if not (fields := _stat(pid)):
+                    continue  # it is gone
+                user, system, waited_user, waited_system = map(int, fields[11:15])
+                spent[part] += (user + system) / TICKS_PER_S
                 # of what agents and fork servers have waited for, all were jobs, or fork servers
-                spent["jobs" if part in ("agents", "jobs") else part] += waited_s
+                waiter = "jobs" if part in ("agents", "jobs") else part
+                spent[waiter] += (waited_user + waited_system) / TICKS_PER_S
         return spent
 
     def _pids(self) -> dict[str, list[int]]:
-        world, children = self._world, _children()
+        children: dict[int, list[int]] = {}  # the processes of the machine, by parent
+        for entry in os.scandir("/proc"):
+            if entry.name.isdigit() and (fields := _stat(int(entry.name))):
+                children.setdefault(int(fields[1]), []).append(int(entry.name))
+        world = self._world
         agents = [one.process.pid for one in world.agents]
         research = [one.pid for one in world.campus.forked if one.label.startswith("research")]
         coordinator = [] if world.coordinator is None else [world.coordinator.pid]
@@ -70,28 +77,10 @@ class Usage:
         }
 
 
-def _children() -> dict[int, list[int]]:
-    """The processes of the machine, by parent."""
-    found: dict[int, list[int]] = {}
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
-            found.setdefault(int(fields[1]), []).append(int(entry.name))
-    return found
-
-
 def _descendants(pid: int, children: dict[int, list[int]]) -> Iterable[int]:
     for child in children.get(pid, ()):
         yield child
         yield from _descendants(child, children)
-
-
-def _times_s(pid: int) -> tuple[float, float]:
-    """Processor seconds of a process, and of its children that it has waited for; 0 if it is gone."""
-    fields = _stat(pid)
-    if not fields:
-        return 0.0, 0.0
-    user, system, waited_user, waited_system = map(int, fields[11:15])
-    return (user + system) / TICKS_PER_S, (waited_user + waited_system) / TICKS_PER_S
 
 
 def _stat(pid: int) -> list[str]:

@@ -25,7 +25,7 @@ from controller.core.admission.admission import (
 from controller.core.checkpointing.intervals import (
     BETA,
     CheckpointJob,
-    CheckpointPlan,
+    CheckpointSchedule,
     Interval,
     RateBound,
 )
@@ -93,10 +93,10 @@ class PlannedCheckpoints:
 
     def __call__(
         self, jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
-    ) -> dict[str, CheckpointPlan]:
+    ) -> dict[str, CheckpointSchedule]:
         """Called like `checkpointing.plan`."""
         granted = self.plan.granted_bytes_per_s
-        return {job.key: CheckpointPlan(granted.get(job.key, 0.0), NEVER, None) for job in jobs}
+        return {job.key: CheckpointSchedule(granted.get(job.key, 0.0), NEVER, None) for job in jobs}
 
 
 @dataclass(frozen=True)

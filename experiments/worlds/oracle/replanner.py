@@ -66,7 +66,23 @@ class Replanner:
     def watch(self, world: VirtualWorld) -> None:
         """Read the new facts; the first call takes the oracle's seat."""
         if self._until_s == 0.0:
-            self._sit_down(world)
+            self._world, self._until_s, costs = world, BEGIN_S, world.env.costs
+            self._future = future_of(world.env.campus, self._trace, BEGIN_S)
+            self._plan = Plan(self._future)
+            cluster = self._cluster
+            delays = (link.delay_s for link in world.env.campus.links)
+            self._transfer_times = TransferTimes(
+                world.env.routes,
+                link_budgets_of(cluster, self._trace.background, BEGIN_S),
+                overhead_of(costs, sum(sorted(delays, reverse=True)[:6])),
+                max(costs.start_s[1], cluster.settings.restart_s),
+                cluster.settings.writes_s,
+                costs.snapshot_bytes_per_s,
+            )
+            cluster.policy = seated(
+                cluster, self._plan, self._transfer_times, lambda: world.now_s, self._at_first
+            )
+            world.at(BEGIN_S, self._begin_window)
         while self._read < len(world.facts):
             _, fact = world.facts[self._read]
             self._read += 1
@@ -93,25 +109,6 @@ class Replanner:
                     job, way = self._cluster.jobs[name], self._plan.ways.get((name, self._plan.where[name]))
                     if way is not None and way.migrates and job.phase is Phase.RUNNING:
                         self._amend(job)
-
-    def _sit_down(self, world: VirtualWorld) -> None:
-        self._world, self._until_s, costs = world, BEGIN_S, world.env.costs
-        self._future = future_of(world.env.campus, self._trace, BEGIN_S)
-        self._plan = Plan(self._future)
-        cluster = self._cluster
-        delays = (link.delay_s for link in world.env.campus.links)
-        self._transfer_times = TransferTimes(
-            world.env.routes,
-            link_budgets_of(cluster, self._trace.background, BEGIN_S),
-            overhead_of(costs, sum(sorted(delays, reverse=True)[:6])),
-            max(costs.start_s[1], cluster.settings.restart_s),
-            cluster.settings.writes_s,
-            costs.snapshot_bytes_per_s,
-        )
-        cluster.policy = seated(
-            cluster, self._plan, self._transfer_times, lambda: world.now_s, self._at_first
-        )
-        world.at(BEGIN_S, self._begin_window)
 
     @property
     def _cluster(self) -> Cluster:

@@ -33,7 +33,7 @@ from testbed.workloads.messages import (
     WorkloadSpec,
 )
 from testbed.workloads.output import LONGEST_BYTES, LOOK_S, output_file, shorten
-from testbed.workloads.process import Exited, SnapshotImpossible, WorkloadEnded, WorkloadProcess
+from testbed.workloads.process import Exited, ProcessGone, SnapshotImpossible, WorkloadProcess
 from testbed.workloads.submission import params_of
 
 KEPT_SNAPSHOTS = 2  # of a job on its own host: the newest, and the one that may still be on its way
@@ -181,7 +181,7 @@ class JobProcesses:
         try:
             process = self._running.get(key)
             if process is None:
-                raise WorkloadEnded("the job's process has gone")
+                raise ProcessGone("the job's process has gone")
             path = self._store.scratch(order.job, order.sequence)
             taken = await process.snapshot(path, stop=self._snapshots_stop, final=order.final)
             if taken.stopped:
@@ -193,7 +193,7 @@ class JobProcesses:
             if key not in self._snapshots:
                 await trio.to_thread.run_sync(self._store.drop, *manifest.key)
             self._still_wanted(key)
-        except (WorkloadEnded, SnapshotImpossible, CheckpointError, OSError) as error:
+        except (ProcessGone, SnapshotImpossible, CheckpointError, OSError) as error:
             LOG.warning("no snapshot %d of %s: %s", order.sequence, order.job, error)
             if path is not None:  # the process that wrote it has gone, or said that it does not any more
                 await trio.to_thread.run_sync(partial(path.unlink, missing_ok=True))
@@ -233,7 +233,7 @@ class JobProcesses:
 
     def _still_wanted(self, key: Key) -> None:
         if key not in self._snapshots:
-            raise WorkloadEnded("the job was killed meanwhile")
+            raise ProcessGone("the job was killed meanwhile")
 
     def _ingest(self, order: do.TakeSnapshot, step: int, path: Path) -> tuple[Manifest, float]:
         """The file into the store; how long that took."""

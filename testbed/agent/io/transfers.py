@@ -40,7 +40,10 @@ LOG = logging.getLogger("agent")
 
 
 class Transfers:
-    """Transfers from and to one host's store. How each one ends is one event, unless it was aborted."""
+    """Transfers from and to one host's store. How each one ends is one event, unless it was aborted.
+
+    The virtual world's `Transfers` stands in its place.
+    """
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from bpf.layout import FIRST_PORT
-from testbed.emulation.description.shaping import Shape
+from testbed.emulation.description.shaping import LinkShape
 from topologies.errors import SpecError
 from topologies.spec import MAX_PORTS, SUBNET, Campus, Fabric, Host, Link
 
@@ -36,7 +36,7 @@ class CableEnd:
     port: int  # of the node: 0 of a host, from 1 of a switch
     ifindex: int  # in the node's namespace
     mac: bytes
-    shape: Shape  # of what leaves through it
+    shape: LinkShape  # of what leaves through it
     is_up: bool = True
 
     @property
@@ -146,7 +146,7 @@ class CampusPlan:
             raise SpecError("link", unknown[0], "the name of a host or a switch")
         raise SpecError("link", f"{a}-{b}", f"a link of {a}: to {', '.join(sorted(self.spec.neighbours[a]))}")
 
-    def shape_at(self, end: CableEnd, rate_bytes_per_s: float) -> Shape:
+    def shape_at(self, end: CableEnd, rate_bytes_per_s: float) -> LinkShape:
         """The shape of an end whose link has another rate: the reserve follows by the campus's rule."""
         return replace(
             end.shape,
@@ -181,7 +181,7 @@ def prefix_length() -> int:
 
 def plan(spec: Campus, *, ipv6: bool = False, one_queue: bool = False) -> CampusPlan:
     """The objects of a campus; pure, so that equal descriptions give equal plans. `ipv6`: links carry it too. `one_queue`: of
-    every interface, as of `Shape`.
+    every interface, as of `LinkShape`.
 
     With an Open vSwitch fabric a switch with two trunks or more is an OpenFlow switch. Its hosts, if it has any, hang on a
     kernel bridge beside it: the program of a host's port runs in tc, and the userspace datapath would take frames before tc.
@@ -231,7 +231,7 @@ class _Wiring:
 
     def edge(self, switch: str) -> Cable:
         """The cable inside an OpenFlow switch: from the bridge of its hosts (end a) to its programmed part. Not shaped."""
-        shape = Shape(EDGE_BYTES_PER_S)
+        shape = LinkShape(EDGE_BYTES_PER_S)
         ends = [self._end(switch, f"{switch}-{side}", EDGE_PORT, shape) for side in ("hosts", "flow")]
         return Cable(Link(f"{switch}-edge", switch, EDGE_BYTES_PER_S), *ends)
 
@@ -240,15 +240,15 @@ class _Wiring:
         port = self._used_ports[switch]
         return self._end(switch, f"{switch}-eth{port}", port, self._shape(link))
 
-    def _end(self, switch: str, name: str, port: int, shape: Shape) -> CableEnd:
+    def _end(self, switch: str, name: str, port: int, shape: LinkShape) -> CableEnd:
         ifindex = self._next_ifindex
         self._next_ifindex += 1
         return CableEnd(switch, name, port, ifindex, b"\x02\x01" + ifindex.to_bytes(4), shape)
 
-    def _shape(self, link: Link) -> Shape:
+    def _shape(self, link: Link) -> LinkShape:
         rate = link.rate_bytes_per_s
         reserve = round(self._spec.research_reserve.reserve_bytes_per_s(rate))
-        return Shape(
+        return LinkShape(
             round(rate),
             link.delay_s,
             link.loss,

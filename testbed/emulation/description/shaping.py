@@ -71,7 +71,7 @@ U32_MAX = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class LinkShape:
     """Limits of one end of a link; rates in wire bytes per second (as HTB counts them)."""
 
     rate_bytes_per_s: int
@@ -154,7 +154,7 @@ class QueueCounters:
         )
 
 
-def expected(shape: Shape) -> Found:
+def expected(shape: LinkShape) -> Found:
     """The shaping that `read` must find after `requests` were performed."""
     rate, research = shape.rate_bytes_per_s, shape.research_bytes_per_s
     classes = {
@@ -167,7 +167,7 @@ def expected(shape: Shape) -> Found:
     return Found(classes, shape.queue_bytes)
 
 
-def requests(ifindex: int, shape: Shape, name: str) -> list[NetlinkRequest]:
+def requests(ifindex: int, shape: LinkShape, name: str) -> list[NetlinkRequest]:
     """Root HTB, its classes, and the queues (bfifo, or netem under both) of interface `name`."""
     htb_init = attribute(TCA_HTB_INIT, struct.pack("=5I", 3, 10, RESEARCH_CLASS & 0xFFFF, 0, 0))
     words = () if shape.one_queue else (*OWN_IPV4, OWN_ARP, *(OWN_IPV6 if shape.ipv6 else ()))
@@ -182,7 +182,7 @@ def requests(ifindex: int, shape: Shape, name: str) -> list[NetlinkRequest]:
     ]
 
 
-def changes(ifindex: int, shape: Shape, name: str) -> list[NetlinkRequest]:
+def changes(ifindex: int, shape: LinkShape, name: str) -> list[NetlinkRequest]:
     """What makes the classes and queues of `requests` those of another shape, in place: nothing that waits in them is lost."""
     return [
         NetlinkRequest(data, f"{what} of {name}")
@@ -190,7 +190,7 @@ def changes(ifindex: int, shape: Shape, name: str) -> list[NetlinkRequest]:
     ]
 
 
-def _classes(ifindex: int, shape: Shape, flags: int) -> list[tuple[bytes, str]]:
+def _classes(ifindex: int, shape: LinkShape, flags: int) -> list[tuple[bytes, str]]:
     """Requests for the three classes, and words for each."""
     rate, research, migration = (
         shape.rate_bytes_per_s,
@@ -213,7 +213,7 @@ def _classes(ifindex: int, shape: Shape, flags: int) -> list[tuple[bytes, str]]:
     ]
 
 
-def _queues(ifindex: int, shape: Shape, flags: int) -> list[tuple[bytes, str]]:
+def _queues(ifindex: int, shape: LinkShape, flags: int) -> list[tuple[bytes, str]]:
     """Requests for the queues below the classes, and words for each."""
     if shape.needs_netem:
         netem = struct.pack("=6I", shape.delay_ticks, NETEM_QUEUE_PACKETS, shape.loss_fraction, 0, 0, 0)
@@ -235,7 +235,9 @@ def _qdisc(ifindex: int, handle: int, parent: int, kind: str, options: bytes, fl
     return message(RTM_NEWQDISC, flags, body)
 
 
-def _class(ifindex: int, shape: Shape, number: int, parent: int, rate: int, prio: int, flags: int) -> bytes:
+def _class(
+    ifindex: int, shape: LinkShape, number: int, parent: int, rate: int, prio: int, flags: int
+) -> bytes:
     ceil = shape.rate_bytes_per_s
     buffers = _ticks(shape.burst_bytes, rate), _ticks(shape.burst_bytes, ceil)
     parameters = _rate_spec(rate) + _rate_spec(ceil) + struct.pack("=5I", *buffers, QUANTUM_BYTES, 0, prio)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.emulation.description.plan import CableEnd, CampusPlan, ipv6_address
-from testbed.emulation.description.shaping import Shape
+from testbed.emulation.description.shaping import LinkShape
 from testbed.emulation.kernel import attachment
 from testbed.emulation.kernel.netlink import NetlinkSocket
 from testbed.errors import KernelMismatch, SetupError
@@ -89,7 +89,7 @@ class HostEnforcement:
             self._opened[host] = HostMaps.open_pinned(self._pin_dir / host)
         return self._opened[host]
 
-    def change(self, host: str, shape: Shape) -> None:
+    def change(self, host: str, shape: LinkShape) -> None:
         """Give the host's aggregate bucket, if its agent has set it, the migration share of another shape of its end."""
         from bpf.layout import BucketMode
         from testbed.enforcement import payload_rate, set_aggregate
@@ -141,7 +141,7 @@ class PortEnforcement:
             )
             self._program.table.set(number, rule)
 
-    def _limits(self, shape: Shape) -> tuple[Limit, Limit | None]:
+    def _limits(self, shape: LinkShape) -> tuple[Limit, Limit | None]:
         """What a host may send, in all and in the testbed's own classes, if its end of the cable has this shape."""
         from bpf import ports
 
@@ -152,7 +152,7 @@ class PortEnforcement:
         own = limit(shape.migration_bytes_per_s * OWN_SLACK) if self._holds else None
         return limit(shape.rate_bytes_per_s * LINK_SLACK), own
 
-    def change(self, host: str, shape: Shape) -> None:
+    def change(self, host: str, shape: LinkShape) -> None:
         """Hold the host's port to another shape of the host's end, while it is in use; KernelMismatch if it did not take."""
         assert self._program is not None
         number, wanted = list(self._plan.host_cables).index(host), self._limits(shape)

@@ -45,9 +45,9 @@ from topologies.spec import Link
 if TYPE_CHECKING:
     from rich.table import Table
 
-SCRATCH = CableEnd("probe", "probe0", 0, 100, b"\x02\0\0\0\0\1", shaping.Shape(5_000_000_000))
-SCRATCH_PEER = CableEnd("probe", "probe1", 1, 101, b"\x02\0\0\0\0\2", shaping.Shape(12_500_000))
-SHAPES = {"htb": SCRATCH.shape, "netem": shaping.Shape(1_000_000, delay_s=0.001, loss=0.01)}
+SCRATCH = CableEnd("probe", "probe0", 0, 100, b"\x02\0\0\0\0\1", shaping.LinkShape(5_000_000_000))
+SCRATCH_PEER = CableEnd("probe", "probe1", 1, 101, b"\x02\0\0\0\0\2", shaping.LinkShape(12_500_000))
+SHAPES = {"htb": SCRATCH.shape, "netem": shaping.LinkShape(1_000_000, delay_s=0.001, loss=0.01)}
 SCRATCH_BRIDGE = Bridge("probebr", 102, b"\x02\0\0\0\0\3")
 SYS_BPF = 321 if os.uname().machine == "x86_64" else 280
 BPF_PROG_LOAD, BPF_PROG_TYPE_SCHED_CLS = 5, 3

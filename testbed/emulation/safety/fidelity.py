@@ -26,7 +26,7 @@ from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.kernel.delay_line.process import LineStatistics, lateness_quantile_s
 from testbed.emulation.processes import ForkRequest
-from testbed.emulation.safety.observation import MACHINE, SWITCHES, Disturbance, observer_of
+from testbed.emulation.safety.observation import MACHINE, SWITCHES, DisturbedWindow, observer_of
 from testbed.errors import KernelMismatch, SetupError
 from topologies.paths import Routes
 from topologies.units import PAYLOAD_SHARE
@@ -134,7 +134,7 @@ class FidelityMonitor:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self.observed: dict[str, Observation] = {}  # what the kernel did to each host, while it was watched
-        self.disturbances: list[Disturbance] = []
+        self.disturbances: list[DisturbedWindow] = []
         self.unobserved = ""  # why nothing was observed
 
     def __enter__(self) -> FidelityMonitor:

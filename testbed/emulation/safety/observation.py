@@ -19,7 +19,7 @@ WAIT_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Disturbance:
+class DisturbedWindow:
     """A window in which a host (or the switches, or the machine) was disturbed; times by CLOCK_MONOTONIC."""
 
     where: str
@@ -40,7 +40,7 @@ class CampusObserver:
         inodes = {name or SWITCHES: inode_of(pid) for name, pid in pids.items()}
         self._observer = Observer(inodes | {MACHINE: inode_of("self")})
         self._before, self._looked_s = self._observer.read(), now_s
-        self.disturbances: list[Disturbance] = []
+        self.disturbances: list[DisturbedWindow] = []
 
     def look(self, now_s: float) -> dict[str, Observation]:
         """What was seen since the beginning; the window since the last look is judged."""
@@ -49,7 +49,7 @@ class CampusObserver:
             window = whole - self._before[where]
             waited_s, drops = window.run_delay.quantile_s(0.99), window.queue_drops
             if waited_s > WAIT_S or drops:
-                self.disturbances.append(Disturbance(where, self._looked_s, now_s, waited_s, drops))
+                self.disturbances.append(DisturbedWindow(where, self._looked_s, now_s, waited_s, drops))
         self._before, self._looked_s = seen, now_s
         return seen
 
@@ -58,7 +58,9 @@ class CampusObserver:
         self._observer.close()
 
 
-def cause_of(disturbances: Sequence[Disturbance], hosts: Sequence[str], from_s: float, to_s: float) -> str:
+def cause_of(
+    disturbances: Sequence[DisturbedWindow], hosts: Sequence[str], from_s: float, to_s: float
+) -> str:
     """Why something between `hosts` was late from `from_s` to `to_s`, in words: the worst that happened there."""
     found = [
         each
@@ -76,7 +78,7 @@ def cause_of(disturbances: Sequence[Disturbance], hosts: Sequence[str], from_s: 
     return "; ".join(words) or "no task waited for a processor, no queue dropped"
 
 
-def shifted(disturbances: Sequence[Disturbance], start_s: float) -> list[Disturbance]:
+def shifted(disturbances: Sequence[DisturbedWindow], start_s: float) -> list[DisturbedWindow]:
     """The same, with times since `start_s`."""
     return [replace(each, from_s=each.from_s - start_s, to_s=each.to_s - start_s) for each in disturbances]
 

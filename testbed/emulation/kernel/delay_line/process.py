@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from testbed.emulation.description.shaping import Shape
+from testbed.emulation.description.shaping import LinkShape
 from testbed.emulation.kernel.delay_line.compile import compiled
 from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import KernelMismatch, SetupError
@@ -90,7 +90,7 @@ class _Settings:
     limit_bytes: int
 
     @classmethod
-    def of(cls, shape: Shape) -> _Settings:
+    def of(cls, shape: LinkShape) -> _Settings:
         held_bytes = shape.rate_bytes_per_s * (shape.delay_s + shape.jitter_s)
         return cls(
             round(shape.delay_s * 1e9),
@@ -163,13 +163,13 @@ class DelayLine:
             raise SetupError(f"delay line of {name}: {answer}")
         self._cables.append(name)
 
-    def set(self, name: str, side: int, shape: Shape) -> None:
+    def set(self, name: str, side: int, shape: LinkShape) -> None:
         """Delay, jitter and loss of one direction (side 0: what leaves the cable's end a) from now on; KernelMismatch if the
         process says something else."""
         wanted = str(_Settings.of(shape))
         self._compare(name, side, wanted, self._ask(f"set {self._cables.index(name)} {side} {wanted}"))
 
-    def check(self, name: str, side: int, shape: Shape) -> None:
+    def check(self, name: str, side: int, shape: LinkShape) -> None:
         """KernelMismatch unless the direction does what the shape says."""
         found = self._ask(f"get {self._cables.index(name)} {side}")
         self._compare(name, side, str(_Settings.of(shape)), found)
