@@ -105,7 +105,7 @@ class VirtualWorld:
         self._after_each, self._wake_s = after_each, inf
         self.connections = Connections(self.env, codec=codec)
         self.replicas = Replicas(self.env, row.replication, lambda: self.coordinator.cluster)
-        self.links = VirtualLinks(self.env, self.connections, self._broken_off)
+        self.links = VirtualLinks(self.env, self.connections, self._broken_off, self._rerouted)
         self.workloads = Workloads(self.env, self.replicas)
         self.transfers = Transfers(self.env, enforcement)
         self.process_faults = ProcessFaults(
@@ -401,6 +401,13 @@ class VirtualWorld:
     ) -> None:
         """An event of the scenario: the cable works at another rate (wire bytes/s), or is cut, and the coordinator is told."""
         self.links.change(a, b, rate_bytes_per_s, up)
+
+    def _rerouted(self) -> None:
+        """A trunk died or is back: traffic takes other routes."""
+        self.transfers.follow_routes()
+        self.research.follow_routes()
+        if self.background is not None:
+            self.background.follow_routes()
 
     def _note(self, text: str) -> None:
         if "Heartbeat" not in text:
