@@ -7,7 +7,7 @@ degrades by as much as falls short.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from math import inf
@@ -39,9 +39,16 @@ class BackgroundAccount:
 
 
 class VirtualBackground:
-    """The flows of a trace, from `begin` on."""
+    """The flows of a trace, from `begin` on. `counted`: links of which the counters of switches tell."""
 
-    def __init__(self, env: Environment, connections: Connections, traffic: BackgroundTraffic) -> None:
+    def __init__(
+        self,
+        env: Environment,
+        connections: Connections,
+        traffic: BackgroundTraffic,
+        counted: Set[DirectedLink] = frozenset(),
+    ) -> None:
+        self._counted = counted
         self._env, self._connections, self._traffic = env, connections, traffic
         self._keys = [f"background {number}" for number in range(len(traffic.flows))]
         self._told: dict[DirectedLink, float] = {}
@@ -95,7 +102,9 @@ class VirtualBackground:
         taken = np.bincount(self._crossed, np.array(rates)[self._whose], len(self._links)).tolist()
         now = dict(zip(self._links, taken, strict=True))
         news = [
-            (link.source, link.target, rate) for link, rate in now.items() if rate != self._told.get(link)
+            (link.source, link.target, rate)
+            for link, rate in now.items()
+            if rate != self._told.get(link) and link not in self._counted
         ]
         if news and not self._connections.refused:
             self._told = now
