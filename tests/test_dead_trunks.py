@@ -14,6 +14,7 @@ from controller.core.coordinator import Coordinator
 from controller.core.model import facts as f
 from controller.openflow.routes import tables
 from experiments.inputs.scenario import Scenario
+from experiments.inputs.scenario import files as scenario_files
 from experiments.inputs.scenario.demo import demo_scenario
 from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.scenario.settings import settings_of
@@ -21,6 +22,7 @@ from experiments.inputs.traces import generate
 from experiments.results.link_rates import RoutesThen
 from experiments.results.promises import grants_stay_within_the_share
 from experiments.storms.generate import generate as storm
+from experiments.storms.mutants import BY_NAME, planted
 from experiments.storms.play import context_of, play
 from experiments.storms.setup import SETTINGS
 from experiments.worlds.virtual.invariants import Invariants
@@ -28,6 +30,7 @@ from experiments.worlds.virtual.run import simulate
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import plan
+from testbed.errors import InvariantBroken
 from testbed.messages import JobSpec
 from testbed.model.network import FluidNetwork
 from tests.test_openflow_routes import EF, ways
@@ -321,3 +324,27 @@ def test_storms_of_dying_trunks_break_nothing(first: int) -> None:
         assert outcome.failure is None, f"{seed}: {outcome.failure}"
         died += outcome.counts["fault: trunk died"]
     assert died > 5
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("dead trunk, moves not planned anew", "it moves over a dead trunk"),
+        ("dead trunk, routes as before", "planned on as if"),
+    ],
+)
+def test_world_notices_a_coordinator_that_does_not_follow(name: str, said: str) -> None:
+    world = moving(20.0)
+    (flow,) = world.coordinator.cluster.flows.values()
+    leaf = next(iter(world.env.campus.neighbours[flow.destination]))
+    with planted(BY_NAME[name]), pytest.raises(InvariantBroken, match=said):
+        for spine in ("s1", "s2"):
+            world.set_link(leaf, spine, 0.0)
+            world.run(world.now_s + 0.1)
+
+
+def test_example_of_the_docs_is_played_by_the_other_uplink() -> None:
+    scenario = scenario_files.load("docs/examples/cut_trunk.toml")
+    run = simulate(scenario, generate(scenario), after_each=Invariants())
+    assert not run.summary().invariants_broken
+    assert sum(isinstance(fact, f.LinkChanged) for _, fact in run.facts) == 4

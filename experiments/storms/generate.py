@@ -280,7 +280,7 @@ def _plan_trunks(draft: _Draft, rng: random.Random) -> None:
     trunks = [ends for ends in draft.links if inner.issuperset(ends)]
     if not trunks:
         return
-    for _ in range(rng.choice([1, 2, 4, 8])):
+    for _ in range(rng.choice([2, 4, 8, 16])):
         at_s, for_s = rng.uniform(1.0, STORM_S), rng.choice([0.05, 0.5, 3.0, 10.0])
         a, b = rng.choice(trunks)
         upon = rng.choice(["", "", *MOVES[:2], "MigrationAdmitted", "CoordinatorRestarted", "LinkChanged"])

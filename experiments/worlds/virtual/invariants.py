@@ -68,6 +68,8 @@ class Invariants:
         _check_hosts(world, known)
         _check_columns(world, known)
         _check_offers(world, known)
+        if known.routes.has_choice or world.env.routes.has_choice:
+            _check_routes(world, known)
         _check_flows(world, known, self._ground_truth.share(world))
 
 
@@ -141,6 +143,24 @@ def _check_offers(world: VirtualWorld, known: Cluster) -> None:
             raise broken(world, name, f"offers {host.offered} are not in the book {known.offers}")
         if host.offered and (len(host.offered) > host.free_gpus or not host.usable):
             raise broken(world, host.name, f"{len(host.offered)} offers, {host.free_gpus} GPUs free")
+
+
+def _check_routes(world: VirtualWorld, known: Cluster) -> None:
+    """A coordinator that was told of every trunk plans on the routes that packets take, and moves no job over a dead trunk."""
+    if known.bandwidth.capacity != world.env.capacity:
+        return  # it was dead meanwhile, and is about to be told
+    if not known.routes.equals(world.env.routes):
+        raise broken(world, "routes", f"planned on as if {sorted(map(sorted, known.routes.dead))} were dead")
+    if known.policy.promises_rates:
+        for key, flow in known.flows.items():
+            move = known.jobs[flow.job].move
+            moves = move is not None and move.destination == flow.destination
+            if (
+                moves
+                and known.hosts[flow.source].connected
+                and not known.routes.is_live(flow.source, flow.destination)
+            ):
+                raise broken(world, key, "it moves over a dead trunk")
 
 
 def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, float]) -> None:
