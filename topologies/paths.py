@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import math
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from itertools import chain
 
 from topologies.errors import SpecError
@@ -78,15 +78,21 @@ class Routes:
         self._hang_from(self.root)
 
     def follow(self, dead: DeadTrunks) -> bool:
-        """These trunks are dead from now on, and no others. Whether any route is another: never in a campus that is a tree."""
+        """These trunks are dead from now on, and no others.
+
+        Whether any route is another, or one that was live is dead, or was dead is live: never said of a campus that is a tree.
+        """
         before_dead, self.dead = self.dead, frozenset(dead)
         if not self.has_choice or self.dead == before_dead:
             return False
-        before = self._parent
+        before = self._parent, self._dead_in_tree(before_dead)
         self._parent, self._depth, self._up, self._down = {}, {}, {}, {}
         self._hang_from(self.root)
         self._known.clear()
-        return self._parent != before
+        return (self._parent, self._dead_in_tree(self.dead)) != before
+
+    def _dead_in_tree(self, dead: Set[frozenset[str]]) -> Set[frozenset[str]]:
+        return {trunk for trunk in dead if any(self._parent.get(a) in trunk - {a} for a in trunk)}
 
     def equals(self, other: Routes) -> bool:
         """Whether all routes of the same campus are the same."""

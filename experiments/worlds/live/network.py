@@ -13,7 +13,6 @@ import time
 from controller.core.network.counted import CountedTraffic, trunks
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.description.shaping import RESEARCH_CLASS
-from topologies.spec import DirectedLink
 
 LOOK_S = 0.05
 Rates = list[tuple[str, str, float]]  # source, target, wire bytes/s
@@ -25,6 +24,7 @@ class NetworkWatch:
     def __init__(self, campus: LiveCampus, count_s: float | None) -> None:
         self._campus, self._count_s = campus, count_s
         self._said, self._size, self._counted_s = 0, 0, 0.0
+        self._dead: frozenset[frozenset[str]] = frozenset()
         links = trunks(campus.spec) if count_s is not None else []
         capacity = campus.spec.capacity_bytes_per_s
         self._traffic = CountedTraffic({link: capacity[link] for link in links})
@@ -52,13 +52,20 @@ class NetworkWatch:
         if size == self._size:
             return []
         events, self._size = openflow.read_events(), size
-        is_up = {tuple(e["between"]): bool(e["up"]) for e in events[self._said :] if e["event"] == "trunk"}
-        self._said = len(events)
+        dead = set(self._dead)
+        for event in events[self._said :]:
+            if event["event"] == "trunk":
+                (dead.discard if event["up"] else dead.add)(frozenset(event["between"]))
+            elif event["event"] == "programmed":
+                dead = {frozenset(ends) for ends in event["dead"]}
+        moved, self._dead, self._said = dead ^ self._dead, frozenset(dead), len(events)
         rates: Rates = []
-        for (a, b), up in is_up.items():
-            cable = self._campus.plan.cable_between(a, b)
+        for trunk in sorted(moved, key=sorted):
+            cable = self._campus.plan.cable_between(*sorted(trunk))
             for end, other in ((cable.a, cable.b), (cable.b, cable.a)):
-                rates.append((end.node, other.node, float(end.shape.rate_bytes_per_s) if up else 0.0))
+                rates.append(
+                    (end.node, other.node, 0.0 if trunk in dead else float(end.shape.rate_bytes_per_s))
+                )
         return rates
 
     def counted(self) -> Rates:
@@ -67,8 +74,7 @@ class NetworkWatch:
         if self._count_s is None or now_s < self._counted_s + self._count_s:
             return []
         self._counted_s = now_s
-        self._traffic.read(now_s, {link: self._bytes(link) for link in self._links})
+        counters = self._campus.trunk_counters()
+        sent = {link: float(counters[link][RESEARCH_CLASS].sent_bytes) for link in self._links}
+        self._traffic.read(now_s, sent)
         return self._traffic.take_news()
-
-    def _bytes(self, link: DirectedLink) -> float:
-        return float(self._campus.class_counters(link.source, link.target)[RESEARCH_CLASS].sent_bytes)
