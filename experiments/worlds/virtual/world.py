@@ -10,6 +10,7 @@ of which ends what it began as an event for a core:
     process_faults      agents that are killed, or stand still
     heartbeat_elision   heartbeats that can change nothing are left out (`quiet`)
     research            traffic that is not ours
+    links               cables that are slow or down, and the routes around dead trunks
 
 Nothing is read from a clock, and what is drawn comes from named streams of the seed: the same arguments give the same facts, byte
 for byte. Faults are methods here, or functions handed in (`faults`).
