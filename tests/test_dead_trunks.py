@@ -19,8 +19,10 @@ from experiments.inputs.scenario.demo import demo_scenario
 from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import generate
+from experiments.results.exemptions import overdue
 from experiments.results.link_rates import RoutesThen
 from experiments.results.promises import grants_stay_within_the_share
+from experiments.results.report.charts import granted_on_links
 from experiments.storms.generate import generate as storm
 from experiments.storms.mutants import BY_NAME, planted
 from experiments.storms.play import context_of, play
@@ -348,3 +350,23 @@ def test_example_of_the_docs_is_played_by_the_other_uplink() -> None:
     run = simulate(scenario, generate(scenario), after_each=Invariants())
     assert not run.summary().invariants_broken
     assert sum(isinstance(fact, f.LinkChanged) for _, fact in run.facts) == 4
+
+
+def test_facts_about_hosts_that_the_campus_does_not_have_stop_no_judge() -> None:
+    context = context_of(VirtualWorld(two_uplinks(), SETTINGS), {})
+    routes = Routes(context.campus)
+    trunk = next(link for link in routes.route("h1", "h2") if "s1" in link)
+    facts: list[tuple[float, f.AnyFact]] = [
+        (1.0, f.Granted("j", "h1", "elsewhere", "AF41", 1e6, 0.0, "")),
+        (1.0, f.Granted("j", "h1", "h2", "AF41", 1e6, 0.0, "")),
+        (1.0, f.MigrationAdmitted("j", 1, "h1", "elsewhere", 3.0, 10, 0.0, 0.0, 0.0)),
+        (2.0, f.LinkChanged("h1", "", 0.0)),
+        (2.0, f.LinkChanged(*trunk, 0.0)),
+        (9.0, f.GrantEnded("j", "h1", "elsewhere")),
+    ]
+    (due,) = overdue(facts, 10.0, RoutesThen(context.campus, facts).history)
+    assert due.excuse is None
+    granted = granted_on_links(facts, context)
+    around = Routes(context.campus, {frozenset(trunk)}).route("h1", "h2")
+    assert granted[trunk][-1] == (2.0, 0.0) and granted[around[1]][-1] == (2.0, 1e6)
+    assert [breach.subject for breach in grants_stay_within_the_share(facts, context)] == ["j", "j"]

@@ -8,7 +8,7 @@ admitted later, and a coordinator's death nothing that was admitted after it or 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from controller.core.model import facts as f
@@ -18,7 +18,9 @@ from experiments.results.history import (
     notices,
     only,
 )
+from topologies.errors import SpecError
 from topologies.paths import RouteHistory
+from topologies.spec import DirectedLink
 
 # As played: an agent that stands still is known as lost a lease and a little more after its last word.
 SILENCE_S = 5.0
@@ -93,11 +95,7 @@ def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None =
                 continue
             case f.MigrationDegraded(job=job) if job == notice.job and at_s == cut_s:
                 return "a trunk died, and it was said at once that there is no other way in time"
-            case f.LinkChanged(source=a, target=b) if (
-                routes
-                and notice.destination
-                and (a, b) in routes.links_of(notice.source, notice.destination, notice.admitted_s, at_s)
-            ):
+            case f.LinkChanged(source=a, target=b) if routes and (a, b) in _way(notice, routes, at_s):
                 return f"the link {a}-{b} changed during the notice"
             case f.HostReclaimed(host=host, notice_s=notice_s) if host == notice.source:
                 if at_s > notice.admitted_s and (notice_s <= 0.0 or notice.was_cut):
@@ -115,3 +113,13 @@ def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None =
             case f.JobStopped(job=job, cause=cause) if job == notice.job and cause in ENDED:
                 return ENDED[cause]
     return None
+
+
+def _way(notice: Notice, routes: RouteHistory, until_s: float) -> Set[DirectedLink]:
+    """The links that a migration has gone over since its admission; none between hosts that the campus does not have."""
+    if notice.destination is None or notice.admitted_s is None:
+        return frozenset()
+    try:
+        return routes.links_of(notice.source, notice.destination, notice.admitted_s, until_s)
+    except SpecError:
+        return frozenset()

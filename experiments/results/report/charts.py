@@ -287,8 +287,9 @@ def granted_on_links(
         for _, fact in moment:
             if isinstance(fact, f.LinkChanged) and routes.note(at_s, fact):
                 touched |= dict.fromkeys(on_link)
+                moved = sorted({flow for flows in on_link.values() for flow in flows if rates[flow] > 0.0})
                 on_link.clear()
-                for flow in [flow for flow, rate in rates.items() if rate > 0.0]:
+                for flow in moved:
                     for link in routes.history.latest.route(*flow[1:]):
                         on_link.setdefault(link, set()).add(flow)
                         touched[link] = None
