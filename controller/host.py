@@ -285,13 +285,12 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                             case m.StatusRequest():
                                 peer.tell(self.core.status(self.now_s))
                             case m.ChangeLinks(rates):
-                                known = self.core.cluster.share
-                                for source, target, _ in rates:
-                                    if DirectedLink(source, target) not in known:
-                                        raise RemoteProtocolError(
-                                            f"this campus has no link {source}-{target}"
-                                        )
+                                self._check_links(rates)
                                 self.handle(ev.LinksChanged(rates))
+                                peer.tell(m.Noted())
+                            case m.CountTraffic(research):
+                                self._check_links(research)
+                                self.handle(ev.LinksMeasured(research))
                                 peer.tell(m.Noted())
                             case m.Watch():
                                 peer.watching = True
@@ -303,6 +302,12 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                 pass  # it left
             finally:
                 del self.operators[number]
+
+    def _check_links(self, told: list[tuple[str, str, float]]) -> None:
+        """RemoteProtocolError: of a link that this campus does not have."""
+        for source, target, _ in told:
+            if DirectedLink(source, target) not in self.core.cluster.share:
+                raise RemoteProtocolError(f"this campus has no link {source}-{target}")
 
 
 def _words(group: BaseExceptionGroup[BaseException]) -> str:

@@ -462,7 +462,16 @@ class ChangeLinks(Message, frozen=True):
     ]
 
 
-FromOperator = Submit | Cancel | StatusRequest | Watch | ChangeLinks
+class CountTraffic(Message, frozen=True):
+    """Switches have counted what others send: (source, target, wire bytes/s), by direction, until told anew. Answered by Noted,
+    once it is in the journal."""
+
+    research: Annotated[
+        list[tuple[Name, Name, Annotated[float, Meta(ge=0.0, le=1e15)]]], Meta(max_length=100_000)
+    ]
+
+
+FromOperator = Submit | Cancel | StatusRequest | Watch | ChangeLinks | CountTraffic
 
 
 class Accepted(Message, frozen=True):

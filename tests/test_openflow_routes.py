@@ -98,7 +98,7 @@ def ways(
         if not ports:
             yield [*way, "lost"]
         for port in ports:
-            if port == HOSTS_PORT:
+            if (here, port) not in neighbour:  # hosts, or a bridge with hosts
                 yield way
             else:
                 there = neighbour[here, port]

@@ -15,6 +15,7 @@ import pytest
 from mininet.log import setLogLevel
 
 from experiments.benchmarks.fabric import PROBE_S, failover
+from experiments.worlds.live.network import NetworkWatch
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.openvswitch import missing_programs
 from testbed.emulation.safety import cleaning
@@ -22,6 +23,7 @@ from testbed.errors import SetupError
 from tests.emulation_campuses import kernel, small_campus
 from topologies.presets import leaf_spine
 from topologies.spec import Fabric
+from topologies.units import GBIT_PER_S
 
 pytestmark = [
     *kernel,
@@ -104,6 +106,31 @@ def test_a_cut_trunk_is_routed_around_and_its_return_brings_the_old_tables_back(
     )
     until(lambda: flows(campus) == before, "the old tables")
     assert campus.pingAll(timeout="2") == 0.0
+
+
+def test_what_is_told_of_trunks_is_what_the_tables_stand_for_also_after_a_controller_died(
+    campus: LiveCampus,
+) -> None:
+    watch, link, full = NetworkWatch(campus, None), ("l1", "s1"), 2.5 * GBIT_PER_S
+    watch.changed()
+
+    def heard() -> list[tuple[str, str, float]]:
+        until(lambda: bool(found.extend(watch.changed()) or found), "word of a trunk")
+        return sorted(found)
+
+    assert watch.hears_of(*link) and not watch.hears_of("h1", "l1")
+    assert campus.openflow
+    try:
+        found: list[tuple[str, str, float]] = []
+        campus.configLinkStatus(*link, "down")
+        assert heard() == [("l1", "s1", 0.0), ("s1", "l1", 0.0)]
+        campus.openflow.stop_controller()
+    finally:
+        campus.configLinkStatus(*link, "up")
+    assert watch.changed() == []  # nobody changes the tables
+    found.clear()
+    campus.openflow.start_controller(campus.plan)
+    assert heard() == [("l1", "s1", full), ("s1", "l1", full)]
 
 
 def test_traffic_goes_on_without_the_controller_and_a_new_one_changes_nothing(campus: LiveCampus) -> None:

@@ -18,8 +18,8 @@ from controller.core.lifecycle.announcements import announce
 from controller.core.lifecycle.cancellation import cancel
 from controller.core.lifecycle.checkpoints import stored_by, transfer_ended
 from controller.core.lifecycle.conclusion import conclude
-from controller.core.lifecycle.grants import links_changed
 from controller.core.lifecycle.job_reports import job_ended, job_started, snapshot_taken
+from controller.core.lifecycle.link_changes import links_changed
 from controller.core.lifecycle.migration import retry_degraded
 from controller.core.lifecycle.offers import (
     choose_offer,

@@ -258,7 +258,9 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         )
         if ready and not self._was_programmed:
             self._was_programmed = True
-            self._tell("programmed", took_s=round(time.monotonic() - self._began_s, 4))
+            # what a controller that died had said of trunks may be no more so: the tables stand for these
+            dead = sorted(sorted(ends) for ends in self._dead)
+            self._tell("programmed", took_s=round(time.monotonic() - self._began_s, 4), dead=dead)
 
     def _tell(self, event: str, **facts: Any) -> None:
         type(self).tell(msgspec.json.encode({"event": event, "at_s": time.monotonic(), **facts}).decode())

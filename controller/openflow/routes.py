@@ -3,12 +3,12 @@
 Two kinds of traffic take two kinds of route.
 
 **The testbed's own classes** (EF, AF41, CS1) travel one tree: breadth first from the root, over live trunks, in the order in
-which the campus names them. That is the path which `topologies.paths.Routes` gives and P3 charges; a grant never meets
-another's link by the accident of a hash. A tree has no loops, and reaches whatever can be reached. Each switch also knows a
-way around its own dead trunk, which it takes within milliseconds and by itself: a neighbour whose way to the destination does
-not lead back here (a loop-free alternate, RFC 5286). With one trunk dead this cannot loop: the neighbour's way does not pass
-this switch, so it does not meet the dead trunk either. With two dead at once it may, for the milliseconds until the
-controller has new routes.
+which the campus names them. `topologies.paths.tree_of` picks it, here and for P3, which charges its paths; a grant never meets
+another's link by the accident of a hash. A tree has no loops, and reaches whatever can be reached. Each switch also knows a way
+around its own dead trunk, which it takes within milliseconds and by itself: a neighbour whose way to the destination does not
+lead back here (a loop-free alternate, RFC 5286). With one trunk dead this cannot loop: the neighbour's way does not pass this
+switch, so it does not meet the dead trunk either. With two dead at once it may, for the milliseconds until the controller has
+new routes.
 
 **Research** takes all shortest live paths: SELECT groups hash connections over the next hops, weighted by the trunks' rates.
 Every step comes one nearer, so no loop is possible, whatever the hash decides.
@@ -21,7 +21,6 @@ no rule names is dropped: there is no flooding, so loops in the cabling are harm
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from itertools import chain
 
 from controller.openflow.tables import (
     AnswerArp,
@@ -36,19 +35,18 @@ from controller.openflow.tables import (
     ToGroup,
 )
 from topologies.openflow import Topology
+from topologies.paths import NONE_DEAD, DeadTrunks, tree_of
 from topologies.spec import TrafficClass
 
 CLASSIFY, ARP, OWN, RESEARCH = 0, 1, 2, 3  # tables, in the order of the pipeline
 ETH_IPV4, ETH_ARP, ARP_REQUEST = 0x0800, 0x0806, 1
 MAX_WEIGHT = 1000  # of a bucket: three digits tell 1 from 2.5 and 10 Gbit/s
 
-DeadTrunks = Collection[frozenset[str]]
 
-
-def tables(topology: Topology, dead: DeadTrunks = ()) -> dict[str, SwitchTables]:
+def tables(topology: Topology, dead: DeadTrunks = NONE_DEAD) -> dict[str, SwitchTables]:
     """Every switch's tables. `dead`: trunks (their two switches) that carry nothing; what they cut off is unreachable."""
     live = live_neighbours(topology, dead)
-    tree = tree_of(topology, live)
+    tree = tree_of(topology.root, topology.switches, live)
     targets = [name for name, stations in topology.stations_at.items() if stations]
     distances = {target: distances_to(target, live) for target in targets}
     own_hops = {target: own_hops_to(target, tree, live, distances[target], targets) for target in targets}
@@ -85,25 +83,6 @@ def live_neighbours(topology: Topology, dead: DeadTrunks) -> dict[str, list[str]
     """switch -> neighbours over trunks that are not dead, in the order of the trunks."""
     gone = frozenset(dead)
     return {s: [n for n in ports if frozenset((s, n)) not in gone] for s, ports in topology.ports.items()}
-
-
-def tree_of(topology: Topology, live: dict[str, list[str]]) -> dict[str, list[str]]:
-    """switch -> its neighbours in the tree: breadth first from the root, then from the first switch of what is cut off."""
-    tree: dict[str, list[str]] = {switch: [] for switch in topology.switches}
-    seen: set[str] = set()
-    for root in chain([topology.root], topology.switches):
-        if root in seen:
-            continue
-        seen.add(root)
-        todo = [root]
-        for switch in todo:  # grows while it is walked
-            for neighbour in live[switch]:
-                if neighbour not in seen:
-                    seen.add(neighbour)
-                    tree[switch].append(neighbour)
-                    tree[neighbour].append(switch)
-                    todo.append(neighbour)
-    return tree
 
 
 def own_hops_to(

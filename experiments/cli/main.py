@@ -264,6 +264,9 @@ def storm(
     dask: Dask = None,
     result: Annotated[Path | None, typer.Option(help="Write the page of results there too.")] = None,
     gangs: Annotated[bool, typer.Option("--gangs", help="Some of the jobs have several ranks.")] = False,
+    trunks: Annotated[
+        bool, typer.Option("--trunks", help="Campuses have several paths, and trunks die and come back.")
+    ] = False,
     out: Out = Path("out/storm"),
 ) -> None:
     """Random campuses and faults in virtual time; every promise is checked after every event.
@@ -290,6 +293,7 @@ def storm(
             result=result,
             dask=dask,
             gangs=gangs,
+            trunks=trunks,
         )
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from controller.core.model import facts as f
 from topologies.errors import SpecError
-from topologies.paths import Routes
+from topologies.paths import Routes, dead_trunks
 from topologies.spec import Campus, DirectedLink, Role
 
 Row = dict[str, Any]
@@ -241,6 +241,7 @@ class Picture:
                 link = self._numbers.get(DirectedLink(fact.source, fact.target))
                 if link is not None:
                     self.links.put(v, str(link), {"rate": fact.rate_bytes_per_s})
+                    self._follow_trunks(v)
             case f.LevelLearned(level=level):
                 self.level = level
             case f.HostJoined() | f.HostLost() | f.HostReclaimed() | f.HostReturned():
@@ -249,6 +250,21 @@ class Picture:
                 self.totals.restarts += 1
             case _:
                 self._job(v, at_s, fact)
+
+    def _follow_trunks(self, v: int) -> None:
+        """Flows go other ways when a trunk of a campus with several paths has died, or is back."""
+        if not self._routes.has_choice:
+            return
+        rates = {
+            link: row["rate"]
+            for link, n in self._numbers.items()
+            if (row := self.links.get(str(n))) is not None
+        }
+        routes = Routes(self.campus, dead_trunks(rates))
+        if not routes.equals(self._routes):
+            self._routes = routes  # copies keep theirs
+            for key, row in list(self.flows.live()):
+                self.flows.change(v, key, path=self.path(row["from"], row["to"]))
 
     def _host(
         self, v: int, at_s: float, fact: f.HostJoined | f.HostLost | f.HostReclaimed | f.HostReturned

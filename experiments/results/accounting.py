@@ -24,6 +24,7 @@ from experiments.results.history import (
     telling,
     whereabouts,
 )
+from experiments.results.link_rates import RoutesThen
 from experiments.results.losses import (
     SECONDS_AN_HOUR,
     interruptions,
@@ -58,7 +59,7 @@ from experiments.results.summary import (
     value_of,
 )
 from testbed.emulation.safety.observation import cause_of
-from topologies.paths import Routes
+from topologies.paths import RouteHistory
 from topologies.units import format_duration
 
 WITH_LEVEL = (f.JobQueued, f.JobRedirected, f.LevelLearned)
@@ -80,7 +81,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         links = [(context.campus.research_reserve.reserve_bytes_per_s(rate), rate) for rate in rates]
     summary = Summary(
         jobs=_jobs(journal),
-        migrations=_migrations(journal, ended_s, Routes(context.campus), verdict),
+        migrations=_migrations(journal, ended_s, RoutesThen(context.campus, facts).history, verdict),
         emergencies=_emergencies(journal),
         interruptions=_interruptions(journal),
         lost_time=_lost_time(facts, context),
@@ -246,7 +247,7 @@ def _jobs(journal: _Journal) -> JobFigures:
 
 
 def _migrations(
-    journal: _Journal, ended_s: float, routes: Routes, verdict: FidelityRecord
+    journal: _Journal, ended_s: float, routes: RouteHistory, verdict: FidelityRecord
 ) -> MigrationFigures:
     found, due = notices(journal.telling), overdue(journal.telling, ended_s, routes)
     admitted = sum(notice.admitted_s is not None for notice in found)

@@ -8,7 +8,7 @@ admitted later, and a coordinator's death nothing that was admitted after it or 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from controller.core.model import facts as f
@@ -18,7 +18,9 @@ from experiments.results.history import (
     notices,
     only,
 )
-from topologies.paths import Routes
+from topologies.errors import SpecError
+from topologies.paths import RouteHistory
+from topologies.spec import DirectedLink
 
 # As played: an agent that stands still is known as lost a lease and a little more after its last word.
 SILENCE_S = 5.0
@@ -29,6 +31,7 @@ KINDS = (
     f.HostLost,
     f.EgressMeasured,
     f.LinkChanged,
+    f.MigrationDegraded,
     f.HostReclaimed,
     f.HostReturned,
     f.JobFinished,
@@ -57,9 +60,9 @@ class Overdue:
     excuse: str | None
 
 
-def overdue(facts: Sequence[Timed], ended_s: float, routes: Routes | None = None) -> list[Overdue]:
+def overdue(facts: Sequence[Timed], ended_s: float, routes: RouteHistory | None = None) -> list[Overdue]:
     """All of a run that ended at `ended_s`, from facts in the journal's order; those still under notice then are not due.
-    `routes`: of the campus; without them no changed link excuses anything."""
+    `routes`: of the run; without them no changed link excuses anything."""
     causes = list(only(facts, KINDS))
     return [
         Overdue(notice, excuse(notice, causes, routes))
@@ -70,12 +73,15 @@ def overdue(facts: Sequence[Timed], ended_s: float, routes: Routes | None = None
     ]
 
 
-def excuse(notice: Notice, facts: Sequence[Timed], routes: Routes | None = None) -> str | None:
+def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None = None) -> str | None:
     """The first cause among these facts, in words; None if none of them excuses the migration."""
+    cut_s: float | None = None  # when some trunk last died
     ends = {notice.source: "source", notice.destination: "destination"}
     for at_s, fact in facts:
         if notice.admitted_s is None or at_s < notice.admitted_s:
             continue
+        if isinstance(fact, f.LinkChanged):
+            cut_s = at_s
         match fact:
             case f.CoordinatorRestarted(silent_s=silent_s) if at_s - silent_s < notice.deadline_s:
                 return "the coordinator was dead for a part of the notice"
@@ -87,9 +93,9 @@ def excuse(notice: Notice, facts: Sequence[Timed], routes: Routes | None = None)
                     return f"the agent of its {ends[host]} {host} stood still"
             case _ if at_s >= notice.deadline_s:
                 continue
-            case f.LinkChanged(source=a, target=b) if (
-                routes and notice.destination and (a, b) in routes.route(notice.source, notice.destination)
-            ):
+            case f.MigrationDegraded(job=job) if job == notice.job and at_s == cut_s:
+                return "a trunk died, and it was said at once that there is no other way in time"
+            case f.LinkChanged(source=a, target=b) if routes and (a, b) in _way(notice, routes, at_s):
                 return f"the link {a}-{b} changed during the notice"
             case f.HostReclaimed(host=host, notice_s=notice_s) if host == notice.source:
                 if at_s > notice.admitted_s and (notice_s <= 0.0 or notice.was_cut):
@@ -107,3 +113,13 @@ def excuse(notice: Notice, facts: Sequence[Timed], routes: Routes | None = None)
             case f.JobStopped(job=job, cause=cause) if job == notice.job and cause in ENDED:
                 return ENDED[cause]
     return None
+
+
+def _way(notice: Notice, routes: RouteHistory, until_s: float) -> Set[DirectedLink]:
+    """The links that a migration has gone over since its admission; none between hosts that the campus does not have."""
+    if notice.destination is None or notice.admitted_s is None:
+        return frozenset()
+    try:
+        return routes.links_of(notice.source, notice.destination, notice.admitted_s, until_s)
+    except SpecError:
+        return frozenset()

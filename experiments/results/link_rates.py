@@ -1,4 +1,4 @@
-"""Rates of links over a run: as described, until a `LinkChanged` says otherwise."""
+"""Rates of links, and routes, over a run: as described, until a `LinkChanged` says otherwise."""
 
 from __future__ import annotations
 
@@ -7,7 +7,26 @@ from collections.abc import Iterable
 
 from controller.core.model import facts as f
 from experiments.results.history import Timed
+from topologies.paths import RouteHistory, dead_trunks
 from topologies.spec import Campus, DirectedLink
+
+
+class RoutesThen:
+    """The routes that the coordinator planned on, fact by fact, and then as a `history`."""
+
+    def __init__(self, campus: Campus, facts: Iterable[Timed] = ()) -> None:
+        self.history = RouteHistory(campus)
+        self._capacity = dict(campus.capacity_bytes_per_s) if self.history.latest.has_choice else {}
+        for at_s, fact in facts:
+            if isinstance(fact, f.LinkChanged):
+                self.note(at_s, fact)
+
+    def note(self, at_s: float, fact: f.LinkChanged) -> bool:
+        """A link has changed. Whether routes are others now: never in a campus that is a tree."""
+        if not self._capacity:
+            return False
+        self._capacity[DirectedLink(fact.source, fact.target)] = fact.rate_bytes_per_s
+        return self.history.follow(at_s, dead_trunks(self._capacity))
 
 
 class LinkRates:

@@ -29,7 +29,7 @@ from experiments.results.history import (
     telling,
     whereabouts,
 )
-from experiments.results.link_rates import LinkRates
+from experiments.results.link_rates import LinkRates, RoutesThen
 from experiments.results.losses import work_lost
 from experiments.results.lost_time import LostPart, balances
 from experiments.results.narration import concerns, describe
@@ -42,7 +42,6 @@ from experiments.results.run_context import (
 )
 from testbed.ranks import rank_of
 from topologies.errors import SpecError
-from topologies.paths import Routes
 from topologies.spec import DirectedLink
 from topologies.units import format_duration, format_rate
 
@@ -404,7 +403,7 @@ def grants_stay_within_the_share(facts: Sequence[Timed], context: RunContext) ->
         changed: set[DirectedLink] = set()
         for _, fact in moment:
             try:
-                changed |= account.note(fact)
+                changed |= account.note(at_s, fact)
             except SpecError as error:
                 yield Breach(getattr(fact, "job", ""), at_s, f"a grant that has no route: {error}")
         for link, over in sorted((str(link), over) for link in changed if (over := account.excess(link))):
@@ -416,19 +415,27 @@ class _GrantAccount:
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
-        self._routes = Routes(context.campus)
+        self._routes = RoutesThen(context.campus)
         self._share = dict(context.share)
         self._changed: set[DirectedLink] = set()  # links that have not their described rate any more
         self._lost: set[str] = set()  # hosts that cannot be told anything: they keep the rate that they have
+        self._rates: dict[tuple[str, str, str], float] = {}
         self._on: dict[DirectedLink, dict[tuple[str, str, str], float]] = {}
 
-    def note(self, fact: f.AnyFact) -> set[DirectedLink]:
+    def note(self, at_s: float, fact: f.AnyFact) -> set[DirectedLink]:
         """Take in a fact; returns the links on which grants rose. SpecError: the campus has no such hosts."""
         match fact:
             case f.LinkChanged(source, target, rate):
                 link, keeps = DirectedLink(source, target), self._context.keeps_reserve
                 self._share[link] = migration_share(self._context.campus, rate, keeps_reserve=keeps)
                 self._changed.add(link)
+                if self._routes.note(at_s, fact):  # grants are in force on other links from now on
+                    self._on.clear()
+                    for flow, granted in self._rates.items():
+                        for each in self._routes.history.latest.route(flow[1], flow[2]):
+                            self._on.setdefault(each, {})[flow] = granted
+                    self._changed |= self._on.keys()
+                    return set(self._on)
             case f.HostLost(host=host):
                 self._lost.add(host)
             case f.HostJoined(host=host):
@@ -436,18 +443,20 @@ class _GrantAccount:
         if not isinstance(fact, f.Granted | f.GrantEnded):
             return set()
         flow = (fact.job, fact.source, fact.destination)
-        route = self._routes.route(fact.source, fact.destination)
+        route = self._routes.history.latest.route(fact.source, fact.destination)
         if isinstance(fact, f.GrantEnded):
+            self._rates.pop(flow, None)
             for link in route:
                 self._on.get(link, {}).pop(flow, None)
             return set()
+        self._rates[flow] = fact.rate_bytes_per_s
         for link in route:
             self._on.setdefault(link, {})[flow] = fact.rate_bytes_per_s
         return set(route)
 
     def excess(self, link: DirectedLink) -> str | None:
         """What is wrong on a link, if anything is. (Written so that a rate that is no number is wrong too.)"""
-        flows = self._on[link]
+        flows = self._on.get(link, {})
         if link in self._changed:  # a sender that cannot be told of it keeps the rate that fitted before
             flows = {flow: rate for flow, rate in flows.items() if flow[1] not in self._lost}
         granted, share = sum(flows.values()), self._share.get(link, 0.0)
@@ -495,7 +504,8 @@ def admitted_migrations_are_in_time(facts: Sequence[Timed], context: RunContext)
 
     Not judged are those whose notice still ran when the run ended, and those that `excuses` names.
     """
-    for due in overdue(facts, end_s(facts, context.ended_at_s), Routes(context.campus)):
+    history = RoutesThen(context.campus, facts).history
+    for due in overdue(facts, end_s(facts, context.ended_at_s), history):
         if due.excuse is not None:
             continue
         notice = due.notice

@@ -183,7 +183,10 @@ def research_shares(context: RunContext) -> list[ResearchShare]:
     samples = [s for s in context.research if s.window_s > 0.0 and {s.source, s.target} <= nodes]
     crossing: dict[DirectedLink, list[ResearchSample]] = {}
     for sample in samples:
-        for link in routes.route(sample.source, sample.target):
+        route = routes.route(sample.source, sample.target)
+        if sample.narrowest is not None and sample.narrowest not in route:  # it went around a dead trunk
+            route = (sample.narrowest,)
+        for link in route:
             crossing.setdefault(link, []).append(sample)
     shares = []
     for sample in sorted(samples, key=lambda s: s.at_s):

@@ -58,7 +58,7 @@ def _fault(world: StormWorld, notice: Notice) -> str:
     """The first fault that acted on a migration, of which no fact tells; "" if none did."""
     assert notice.destination is not None
     ends = frozenset((notice.source, notice.destination))
-    way = frozenset(world.env.routes.route(notice.source, notice.destination))
+    way = world.ways.links_of(notice.source, notice.destination, notice.at_s, notice.deadline_s)
     acted = (
         fault.cause
         for fault in world.disturbances

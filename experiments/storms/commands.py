@@ -16,7 +16,8 @@ at that moment; in the action of `upon`, `it` is the host that it happened to.
     forget EVENTS [DOWN_S]                 the same, and the last so many events are cut off its journal (`--up-to`)
     usurp FOR_S                            SIGSTOP of the coordinator, between writing its next event and telling what follows;
                                            another one goes on with its journal, and the old one wakes after
-    link A B FACTOR [FOR_S]                a cable works at a part of its rate; 0: it is down
+    link A B FACTOR [FOR_S]                a cable works at a part of its rate; 0: it is down, and if it is a trunk of a campus
+                                           with several paths, the coordinator is told
     research A B [BYTES_PER_S]             a research flow from A to B begins; greedy without a rate
     background A B BYTES_PER_S             what others send from A to B from now on, wire; the coordinator is told, as by switches
     late HOST BY_S FOR_S                   messages from and to a host (or *) are late, in order
@@ -283,8 +284,13 @@ def _link(world: StormWorld, line: Line, host: str) -> bool:
     factor, for_s = _seconds(line, 2), _seconds(line, 3, inf)
     if not world.slow(a, b, factor):
         return False
-    cause = "a cable was slow" if factor > 0.0 else "a cable was down"
-    world.disturb(cause, for_s, links=(DirectedLink(a, b), DirectedLink(b, a)))
+    if world.links.is_told(a, b):  # of a trunk that is down the coordinator knows
+        world.noticed("trunk died", "*")
+        for name in world.cut_off():
+            world.disturb("every trunk of a host was down", for_s, host=name)
+    else:
+        cause = "a cable was slow" if factor > 0.0 else "a cable was down"
+        world.disturb(cause, for_s, links=(DirectedLink(a, b), DirectedLink(b, a)))
     if for_s < inf:
         world.after(for_s, lambda: world.set_link(a, b, 1.0))
     return True

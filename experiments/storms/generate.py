@@ -14,6 +14,7 @@ from controller.core.policies.table import LEARNERS, POLICIES
 from experiments.storms.script import Line, Script
 from experiments.storms.setup import ground_of
 from testbed.ranks import rank_name
+from topologies.paths import junctions
 from topologies.spec import Campus, Role
 
 RESEARCH_SHARE = 0.5  # of storms: traffic that is not ours
@@ -105,17 +106,24 @@ class _Draft:
 
 
 def generate(
-    seed: int, *, campus_file: str | None = None, policy: str | None = None, gangs: bool = False
+    seed: int,
+    *,
+    campus_file: str | None = None,
+    policy: str | None = None,
+    gangs: bool = False,
+    trunks: bool = False,
 ) -> Script:
     """The storm of a seed, on a random campus or the one of a file, under a random row of the policies or this one.
 
-    `gangs`: the same storm, and some of its jobs have several ranks.
+    `gangs`: the same storm, and some of its jobs have several ranks. `trunks`: a random campus has several paths, and on any that
+    has, trunks die and come back.
     """
     rng = random.Random(f"storm {seed}")
     quiet, gentle = rng.random() < QUIET_SHARE, rng.random() < GENTLE_SHARE
+    where = _campus(rng, seed, campus_file, quiet=quiet, gentle=gentle)
     script = Script(
         (),
-        _campus(rng, seed, campus_file, quiet=quiet, gentle=gentle),
+        _mesh(where) if trunks and campus_file is None else where,
         _settings(rng, policy, gentle=gentle),
         {"switch_s": "0,0.1"} if rng.random() < 0.7 else {},
         (f"storm {seed}",),
@@ -139,6 +147,8 @@ def generate(
         rng.choice(drawn)(draft, rng.uniform(0.5, STORM_S))
     _plan_forgetting(draft, random.Random(f"forget {seed}"), gentle=gentle)
     _plan_cancels(draft, random.Random(f"cancel {seed}"))
+    if trunks:
+        _plan_trunks(draft, random.Random(f"trunks {seed}"))
     if gangs:
         _make_gangs(draft, random.Random(f"gangs {seed}"))
     draft.lines.sort(key=lambda line: line.at_s)
@@ -172,6 +182,14 @@ def _campus(
         **(leave if on_demand else {}),  # to where?
         **options,
     }
+
+
+def _mesh(options: dict[str, str]) -> dict[str, str]:
+    """The same campus, with two or three uplinks a building in place of one. Its stream is its own."""
+    rng = random.Random(f"mesh {options['seed']}")
+    # uplinks that carry little more than one host: they are what migrations share
+    mesh = {"spines": str(rng.choice([2, 2, 3])), "uplink_mb": str(rng.choice([8, 12, 20])), "on_demand": "0"}
+    return {key: value for key, value in options.items() if key != "leave"} | mesh
 
 
 def _settings(rng: random.Random, policy: str | None, *, gentle: bool) -> dict[str, str]:
@@ -254,6 +272,22 @@ def _plan_forgetting(draft: _Draft, rng: random.Random, *, gentle: bool) -> None
         )
         when = ["upon", upon, "*", f"after={rng.choice([0.0, 0.1, 1.0])}"] if upon else []
         draft.say(at_s, *when, "forget", events, down_s)
+
+
+def _plan_trunks(draft: _Draft, rng: random.Random) -> None:
+    """Trunks die, for a while, at a time or in the middle of something; sometimes all of a building at once."""
+    inner = set(junctions(draft.campus))
+    trunks = [ends for ends in draft.links if inner.issuperset(ends)]
+    if not trunks:
+        return
+    for _ in range(rng.choice([2, 4, 8, 16])):
+        at_s, for_s = rng.uniform(1.0, STORM_S), rng.choice([0.05, 0.5, 3.0, 10.0])
+        a, b = rng.choice(trunks)
+        upon = rng.choice(["", "", *MOVES[:2], "MigrationAdmitted", "CoordinatorRestarted", "LinkChanged"])
+        when = ["upon", upon, "*", f"after={rng.choice([0.0, 0.01, 0.3, 1.0])}"] if upon else []
+        together = [ends for ends in trunks if a in ends] if rng.random() < 0.1 else [(a, b)]
+        for ends in together:
+            draft.say(at_s, *when, "link", *ends, 0.0, for_s)
 
 
 def _make_gangs(draft: _Draft, rng: random.Random) -> None:

@@ -40,6 +40,7 @@ class Mutant:
     target: str
     change: Change
     gangs: bool = False  # of a rule of gangs: storms that have some are played
+    trunks: bool = False  # of a rule of several paths: storms whose trunks die are played
 
 
 @contextmanager
@@ -404,6 +405,16 @@ def _any_part(original: Any) -> Any:
     return newest
 
 
+def _keeping_routes(original: Any) -> Any:
+    """Rates are taken over; routes stay as if the campus were a tree."""
+
+    def change(cluster: Any, wire_bytes_per_s: Any) -> bool:
+        cluster.routes.has_choice = False
+        return bool(original(cluster, wire_bytes_per_s))
+
+    return change
+
+
 ALL += [
     Mutant("loss halved", f"{LIFE}.attempts:begin_attempt", _posting(_half_the_loss)),
     Mutant("loss not told", f"{LIFE}.attempts:begin_attempt", _unsent(facts.WorkLost)),
@@ -444,6 +455,13 @@ ALL += [
     Mutant("agent claims no jobs", f"{AGENT}.agent:AgentCore._claims", _nothing),
     Mutant("agent does not try again", f"{AGENT}.outbound:Outbound.retry", _nothing),
     Mutant("ranks that stay not stopped", f"{LIFE}.gangs:halt", _nothing, gangs=True),
+    Mutant("dead trunk, moves not planned anew", f"{LIFE}.link_changes:_replan_moves", _nothing, trunks=True),
+    Mutant(
+        "dead trunk, routes as before",
+        "controller.core.model.cluster:Cluster.links_changed",
+        _keeping_routes,
+        trunks=True,
+    ),
     Mutant("a gang of any parts", "controller.core.model.cluster:Cluster.common", _any_part, gangs=True),
 ]
 BY_NAME = {mutant.name: mutant for mutant in ALL}

@@ -40,7 +40,9 @@ def attempt(name: str, seeds: range) -> Tried:
     mutant = BY_NAME[name]
     with planted(mutant):
         for seed in seeds:
-            if (failure := play(generate(seed, gangs=mutant.gangs)).failure) is not None:
+            if (
+                failure := play(generate(seed, gangs=mutant.gangs, trunks=mutant.trunks)).failure
+            ) is not None:
                 if "in mutants.py" in failure.rule:
                     raise AssertionError(
                         f"the mutant {name} does not fit the program any more: {failure.rule}"

@@ -1,6 +1,7 @@
 """Where a storm happens: a campus, settings and costs, from the options of a script's first lines.
 
     campus   hosts=5 on_demand=1 buildings=2 slots=2 mix=small|paper|one access_mb=10 uplink_mb=20 core_mb=40 beta=0.3
+             spines=2 (instead of one core: every building has an uplink to each, and there is nothing on demand)
              or file=PATH (TOML, or example:NAME); seed=4; quiet=1 (what can change nothing is left out, as in long runs);
              enforcement=pace|drop|none; leave=SECONDS (age of a gap at which waiting jobs leave); spare=0
     settings any field of `controller.core.settings.Settings`
@@ -66,6 +67,7 @@ DEFAULTS = {
     "uplink_mb": "20",
     "core_mb": "40",
     "beta": "0.3",
+    "spines": "0",
     "seed": "4",
     "quiet": "0",
     "enforcement": Enforcement.PACE.value,
@@ -118,7 +120,19 @@ def _campus(given: Mapping[str, str]) -> Campus:
         return files.load(given["file"])
     if given["mix"] not in MIXES:
         raise SpecError("campus mix", given["mix"], f"one of {', '.join(MIXES)}")
-    hosts = _whole("hosts", given)
+    hosts, spines = _whole("hosts", given), _whole("spines", given)
+    reserve = ResearchReserve(beta=_number("beta", given))
+    if spines:
+        leaves = max(2, min(hosts, _whole("buildings", given)))
+        campus = presets.leaf_spine(
+            leaves,
+            spines,
+            -(-hosts // leaves),
+            access_bytes_per_s=_number("access_mb", given) * MEGABYTE,
+            uplink_bytes_per_s=_number("uplink_mb", given) * MEGABYTE,
+            mix=MIXES[given["mix"]],
+        )
+        return replace(campus, research_reserve=reserve)
     return presets.three_tier(
         hosts,
         min(hosts, _whole("buildings", given)),
@@ -128,7 +142,7 @@ def _campus(given: Mapping[str, str]) -> Campus:
         core_bytes_per_s=_number("core_mb", given) * MEGABYTE,
         mix=MIXES[given["mix"]],
         on_demand_slots=_whole("slots", given),
-        reserve=ResearchReserve(beta=_number("beta", given)),
+        reserve=reserve,
     )
 
 

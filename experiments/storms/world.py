@@ -28,6 +28,7 @@ from testbed.agent.core import effects as ado
 from testbed.agent.core import events as aev
 from testbed.agent.core.agent import AgentCore
 from testbed.agent.core.stored import StoredCheckpoints
+from topologies.paths import RouteHistory
 from topologies.spec import DirectedLink, Role, TrafficClass
 from topologies.units import PAYLOAD_SHARE
 
@@ -50,6 +51,7 @@ class StormWorld(VirtualWorld):
             tuple[float, cev.Event]
         ] = []  # as on disk: every event, before anybody is told what followed
         self.disturbances: list[Disturbance] = []
+        self.ways = RouteHistory(ground.campus)  # that packets took
         self._background: dict[tuple[str, str], float] = {}  # what others send, wire bytes/s
         self._repeats: set[tuple[str, str]] = set()
         self._overtaken: dict[
@@ -152,6 +154,8 @@ class StormWorld(VirtualWorld):
                 self.submit(event.job, event.draw)
             elif isinstance(event, cev.CancelAsked):
                 self.cancel(event.job)
+            elif isinstance(event, cev.LinksChanged):  # nor had who told of a trunk
+                self.links.tell([DirectedLink(source, to) for source, to, _ in event.rates])
             return
         if self.usurped_for_s is not None and not self.quiet:
             for_s, self.usurped_for_s = self.usurped_for_s, None
@@ -236,6 +240,8 @@ class StormWorld(VirtualWorld):
             if isinstance(event, cev.JobSubmitted):
                 self._unheard.add(event.job.name)
                 self.after(0.0, partial(self.submit, event.job, event.draw))
+            elif isinstance(event, cev.LinksChanged):
+                self.links.tell([DirectedLink(source, to) for source, to, _ in event.rates])
 
     def _usurp(self, event: cev.Event, for_s: float) -> None:
         """The coordinator writes an event and is stopped before it tells what follows; another goes on with its journal.
@@ -371,13 +377,33 @@ class StormWorld(VirtualWorld):
         self.set_link(a, b, factor)
         return True
 
+    def cut_off(self) -> list[str]:
+        """Hosts that have no way to the coordinator."""
+        root = self.env.campus.coordinator.name
+        return [name for name in self.machines if not self.env.routes.is_live(name, root)]
+
     def set_background(self, source: str, target: str, wire_bytes_per_s: float) -> None:
         """What others send from one node to another, from now on. A coordinator that is dead is not told, now or later."""
-        key, links = f"background {source}>{target}", self.env.routes.route(source, target)
+        key, links = _key(source, target), self.env.routes.route(source, target)
         if (source, target) not in self._background:
             self.env.network.start(key, links, TrafficClass.RESEARCH, inf, 0.0)
         self._background[source, target] = wire_bytes_per_s
         self.env.network.regrant(key, wire_bytes_per_s * PAYLOAD_SHARE)
+        self._tell_background(links)
+
+    def _rerouted(self) -> None:
+        super()._rerouted()
+        self.ways.follow(self.now_s, self.env.routes.dead)
+        before = [link for key in self._background for link in self.env.network.fluid.flow(_key(*key)).links]
+        for ends in self._background:
+            self.env.network.reroute(_key(*ends), self.env.routes.route(*ends))
+        if self._background:
+            self._tell_background(
+                [*before, *(link for ends in self._background for link in self.env.routes.route(*ends))]
+            )
+
+    def _tell_background(self, links: Iterable[DirectedLink]) -> None:
+        """What others take of these links now, as switches count it."""
         taken: dict[DirectedLink, float] = dict.fromkeys(links, 0.0)
         for ends, rate in self._background.items():
             for link in self.env.routes.route(*ends):
@@ -422,3 +448,8 @@ class StormWorld(VirtualWorld):
                 self._repeats.discard(said)
                 self.noticed("message repeated", machine.name)
                 super()._act(machine, effect)
+
+
+def _key(source: str, target: str) -> str:
+    """Of others' traffic in the fluid network."""
+    return f"background {source}>{target}"

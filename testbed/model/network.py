@@ -140,14 +140,45 @@ class FluidNetwork:
         )
         self._flows[key] = flow
         self._alive[level] += 1
-        for link in path:
-            self._members[level][link][number] = flow
-        self._ask(flow, cap_bytes_per_s, 1)
-        if links:
-            self._from[links[0].source][number] = flow
+        self._join(flow)
         if size_bytes == 0.0:
             heappush(self._ends, (now_s, number, 0, flow))
         return self._reshare(level, path, [flow], now_s)
+
+    def reroute(self, key: str, links: Sequence[DirectedLink], now_s: float) -> list[FluidFlow]:
+        """A flow takes another path from now on, with what it has moved. KeyError: there is no such flow, or link."""
+        flow, path = self._flows[key], tuple([self._index[link] for link in links])
+        if path == flow.path:
+            return []
+        before = flow.path
+        self._leave(flow, now_s)
+        changed = self._reshare(flow.level, before, [], now_s)
+        flow.links, flow.path = tuple(links), path
+        self._join(flow)
+        return changed + self._reshare(flow.level, path, [flow], now_s)
+
+    def _join(self, flow: FluidFlow) -> None:
+        """A flow is on its links, and asks for its cap there."""
+        for link in flow.path:
+            self._members[flow.level][link][flow.number] = flow
+        self._ask(flow, flow.cap_bytes_per_s, 1)
+        if flow.links:
+            self._from[flow.links[0].source][flow.number] = flow
+
+    def _leave(self, flow: FluidFlow, now_s: float) -> None:
+        """A flow is on none of its links any more, and what it has moved until now is known."""
+        self._ask(flow, flow.cap_bytes_per_s, -1)
+        self._take(flow, -flow.rate_bytes_per_s)
+        flow.moved_bytes, flow.since_s, flow.rate_bytes_per_s = flow.moved(now_s), now_s, 0.0
+        flow.version += 1
+        for link in flow.path:
+            members = self._members[flow.level][link]
+            del members[flow.number]
+            if not members:  # sums begin anew, without what rounding left of them
+                self._load[link] -= self._used[flow.level][link]
+                self._caps[flow.level][link] = self._used[flow.level][link] = 0.0
+        if flow.links:
+            del self._from[flow.links[0].source][flow.number]
 
     def regrant(self, key: str, cap_bytes_per_s: float, now_s: float) -> list[FluidFlow]:
         """Another cap from now on."""
@@ -195,19 +226,8 @@ class FluidNetwork:
     def stop(self, key: str, now_s: float) -> tuple[FluidFlow, list[FluidFlow]]:
         """End a flow now: (the flow, with what it moved; those whose rate changed by it). KeyError: there is none."""
         flow = self._flows.pop(key)
-        self._ask(flow, flow.cap_bytes_per_s, -1)
-        self._take(flow, -flow.rate_bytes_per_s)
-        flow.moved_bytes, flow.since_s, flow.rate_bytes_per_s = flow.moved(now_s), now_s, 0.0
-        flow.version += 1
         self._alive[flow.level] -= 1
-        for link in flow.path:
-            members = self._members[flow.level][link]
-            del members[flow.number]
-            if not members:  # sums begin anew, without what rounding left of them
-                self._load[link] -= self._used[flow.level][link]
-                self._caps[flow.level][link] = self._used[flow.level][link] = 0.0
-        if flow.links:
-            del self._from[flow.links[0].source][flow.number]
+        self._leave(flow, now_s)
         return flow, self._reshare(flow.level, flow.path, [], now_s)
 
     def set_capacity(self, link: DirectedLink, capacity_bytes_per_s: float, now_s: float) -> list[FluidFlow]:

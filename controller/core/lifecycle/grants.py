@@ -9,7 +9,6 @@ from what is left of each (`pledge`), and `Cluster.regrant_at_s` is when the nex
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import inf
 
 import numpy as np
@@ -26,7 +25,7 @@ from controller.core.network.links import NO_LINK, filled
 from controller.core.network.max_min import Wants
 from controller.core.network.sharing import Demand
 from testbed.messages import CancelTransfers, Grant
-from topologies.spec import DirectedLink, TrafficClass
+from topologies.spec import TrafficClass
 
 LEAST_RISE = 0.02  # a rate that rises by less than 2 % is not worth a message
 LEAST_SPAN_S = (
@@ -102,13 +101,18 @@ def pledged(cluster: Cluster) -> list[tuple[CheckpointFlow, Pledge]]:
     return [(f, f.pledge) for f in flows if f.pledge is not None and cluster.hosts[f.source].connected]
 
 
-def _follow_timetable(cluster: Cluster) -> None:
-    """Count what has been sent, plan the rest, and set floors to what the plan says for now."""
-    now_s = cluster.now_s
+def count_sent(cluster: Cluster) -> None:
+    """Count what has been sent of each pledge until now."""
     for flow in cluster.flows.values():
         if flow.pledge is not None:
             connected = cluster.hosts[flow.source].connected
-            flow.pledge.count(now_s, flow.rate_bytes_per_s if connected else 0.0)
+            flow.pledge.count(cluster.now_s, flow.rate_bytes_per_s if connected else 0.0)
+
+
+def _follow_timetable(cluster: Cluster) -> None:
+    """Count what has been sent, plan the rest, and set floors to what the plan says for now."""
+    now_s = cluster.now_s
+    count_sent(cluster)
     cluster.regrant_at_s = inf
     if not (following := pledged(cluster)):
         return
@@ -153,23 +157,6 @@ def settle(cluster: Cluster) -> None:
                 flow.bottleneck,
             )
         )
-
-
-def links_changed(cluster: Cluster, wire_bytes_per_s: Mapping[DirectedLink, float]) -> None:
-    """Plan with other rates of cables. Floors that a link can no longer carry are cut, all of them by the same factor: those
-    migrations will be late. What follows a timetable is planned anew by `settle`, and is late if it must be."""
-    cluster.links_changed(wire_bytes_per_s)
-    for link, rate in wire_bytes_per_s.items():
-        cluster.record(facts.LinkChanged(link.source, link.target, rate))
-    promised = [
-        flow for flow in cluster.flows.values() if flow.pledge is None and flow.floor_bytes_per_s > 0.0
-    ]
-    for link in wire_bytes_per_s:
-        crossing = [f for f in promised if link in cluster.routes.route(f.source, f.destination)]
-        floors = sum(flow.floor_bytes_per_s for flow in crossing)
-        if floors > cluster.promisable[link]:
-            for flow in crossing:
-                flow.floor_bytes_per_s *= cluster.promisable[link] / floors
 
 
 def tell_grants(cluster: Cluster, source: str) -> None:

@@ -28,6 +28,7 @@ from controller.core.admission.reservation import (
     MARGIN_S,
     Pledge,
 )
+from controller.core.admission.schedule import Timetable
 from controller.core.checkpointing.intervals import latest_final_start_s
 from controller.core.lifecycle.attempts import began, begin_attempt, drop_move, reserve, start
 from controller.core.lifecycle.candidates import candidates, request, residual
@@ -125,20 +126,29 @@ def retry_degraded(cluster: Cluster) -> None:
         plan_moves(cluster, jobs)
 
 
-def replan(cluster: Cluster, job: JobState) -> None:
-    """The destination is gone: find another, or give the migration up. A gang that has stopped already ends."""
-    if job.gang is not None:
-        if any(rank.final_sequence is not None for rank in job.all_ranks):
+def replan(cluster: Cluster, *jobs: JobState) -> None:
+    """Their destinations are gone, or the ways to them: find others, or give the migrations up, all of them together.
+
+    A gang that has stopped already ends.
+    """
+    left: list[JobState] = []
+    for job in jobs:
+        if job.phase is not Phase.MOVING:
+            continue  # given up with another rank of its gang
+        if job.gang is None:
+            abandon(cluster, job)
+            left += [job] if _notice_s(cluster, job) > 0.0 else []
+        elif any(rank.final_sequence is not None for rank in job.all_ranks):
             end_gang(cluster, job.gang, "destination_lost")
         else:
             abandon(cluster, job)
-            plan_moves(cluster, to_move(cluster, job.gang))
-        return
-    abandon(cluster, job)
-    if _notice_s(cluster, job) > 0.0:
-        plan_moves(cluster, [job])
-    if job.phase is Phase.RUNNING and job.final_sequence is not None and job.host is not None:
-        cluster.tell(job.host, StopJob(job.name, job.attempt))  # nothing runs any more, and no host takes it
+            left += to_move(cluster, job.gang)
+    if left:
+        plan_moves(cluster, left)
+    for job in jobs:
+        if job.gang is None and job.phase is Phase.RUNNING and job.final_sequence is not None and job.host:
+            # nothing runs any more, and no host takes it
+            cluster.tell(job.host, StopJob(job.name, job.attempt))
 
 
 def _can_be_told(cluster: Cluster, job: JobState) -> bool:
@@ -229,6 +239,18 @@ def turn_begins(cluster: Cluster, job: JobState) -> None:
             cluster.rates_stale = True
 
 
+def tell_turns(cluster: Cluster, plan: Timetable) -> None:
+    """Have sources told whose turn has not begun and is at another time in this plan."""
+    for flow, pledge in pledged(cluster):
+        begins_s = plan.begins_s(flow.key)
+        if pledge.since_s is None and begins_s < inf:
+            final_at_s = begins_s - pledge.lead_s
+            pledge.told = pledge.told and abs(final_at_s - pledge.final_at_s) < LEAST_SPAN_S
+            if not pledge.told:
+                pledge.final_at_s = final_at_s
+                cluster.orders[flow.key] = None
+
+
 # ---------------------------------------------------------------- steps of a plan
 
 
@@ -259,15 +281,8 @@ def _move_some(cluster: Cluster, jobs: list[JobState], *, rescue: bool = False) 
         else:
             refusal = answer.refused[job.name]
             reasons[job.name] = f"{refusal.reason}: {refusal.link}" if refusal.link else str(refusal.reason)
-    if answer.admitted:  # newcomers may have moved turns that have not begun: their sources are told
-        for flow, pledge in pledged(cluster):
-            begins_s = answer.timetable.begins_s(flow.key)
-            if pledge.since_s is None and begins_s < inf:
-                final_at_s = begins_s - pledge.lead_s
-                pledge.told = pledge.told and abs(final_at_s - pledge.final_at_s) < LEAST_SPAN_S
-                if not pledge.told:
-                    pledge.final_at_s = final_at_s
-                    cluster.orders[flow.key] = None
+    if answer.admitted:  # newcomers may have moved turns that have not begun
+        tell_turns(cluster, answer.timetable)
     for job, choice in found:  # GPUs held for those refused are free again, as if nothing had been
         if job.move is None:
             cluster.let_gpu_go(job, cluster.hosts[choice.host])

@@ -29,13 +29,13 @@ from controller.core.network.bandwidth import LinkBandwidth
 from controller.core.network.links import Floats, Mask, Network, Paths, filled
 from controller.core.placement.exposure import HOURS
 from controller.core.placement.owner_history import OwnerHistory
-from controller.core.placement.tree_rates import Known, Places
+from controller.core.placement.tree_rates import Known, Places, Rows
 from controller.core.policies.table import Policy
 from controller.core.queueing.queue import SpotQueue
 from controller.core.settings import Settings
 from testbed.bounds import ATTEMPTS_PER_CUT
 from testbed.messages import Endpoint, Expect, ToAgent
-from topologies.paths import MOST_KNOWN, Routes
+from topologies.paths import MOST_KNOWN, Routes, dead_trunks
 from topologies.spec import Campus, DirectedLink
 
 # what is on its way when a connection ends is known to be lost after one, and said again on the next
@@ -115,13 +115,17 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self._share_out()
-        volunteers = [name for name, host in self.hosts.items() if host.is_volunteer]
-        self.places = Places(self.campus, volunteers, self.network, self.routes)
+        self._place()
         self.volunteers = [self.hosts[name] for name in self.places.hosts]
         self.usable_column = np.array([host.usable for host in self.volunteers], dtype=bool)
         self.taken_column = np.array([len(host.jobs) for host in self.volunteers], dtype=float)
         self._in_order = list(self.hosts.values())
         self._number = {host.name: number for number, host in enumerate(self._in_order)}
+
+    def _place(self) -> None:
+        """What follows from the routes for P2: how the volunteers hang on their tree."""
+        volunteers = [name for name, host in self.hosts.items() if host.is_volunteer]
+        self.places = Places(self.campus, volunteers, self.network, self.routes)
 
     def _share_out(self) -> None:
         """What follows from `share`."""
@@ -225,12 +229,24 @@ class Cluster:
         self._spendable, self._spendable_column = None, None
         self.plan_stale = True
 
-    def links_changed(self, wire_bytes_per_s: Mapping[DirectedLink, float]) -> None:
-        """Cables work at other rates: shares, and all that is planned and granted, follow."""
+    def links_changed(self, wire_bytes_per_s: Mapping[DirectedLink, float]) -> bool:
+        """Cables work at other rates: shares, and all that is planned and granted, follow.
+
+        Whether routes are others now: some trunk of a campus with several paths died, or is back.
+        """
         self.bandwidth.change(wire_bytes_per_s)
         self.share.update({link: self.bandwidth.share(link) for link in wire_bytes_per_s})
         self._share_out()
         self.plan_stale = self.rates_stale = True
+        if not self.routes.follow(dead_trunks(self.bandwidth.capacity)):
+            return False
+        self._paths.clear()
+        self._path_of.clear()
+        self._flow_paths = None
+        self._place()
+        self.known.forget()
+        self.known.routes = Rows()
+        return True
 
     def put_flow(self, flow: CheckpointFlow) -> None:
         """The flow is open, in place of one of its key."""

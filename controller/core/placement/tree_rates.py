@@ -1,6 +1,7 @@
 """Hosts by number, and how they hang on the campus's tree: what bandwidths between all of them are computed with.
 
-A campus is a tree, so the path from s to d goes up from s to their lowest common switch and down to d, and
+Migrations travel a tree, which a campus is or picks of its trunks (`topologies.paths`), so the path from s to d goes up from s to
+their lowest common switch and down to d, and
 
     bw(s, d) = min(up from s to that switch, down from that switch to d).
 

@@ -84,6 +84,8 @@ class Protocol:
     control_period_s: float = quantity(D.DURATION, 10.0, above=True)  # one epoch of P1 and P3
     # whether the coordinator's machine, which no owner takes, keeps checkpoints: for every policy alike
     head_stores: bool = flag(False)
+    # whether others' traffic that switches count on trunks is left its room; else research has its reserve and no more
+    trunk_counters: bool = flag(False)
     # an agent unheard for so long must have stopped its jobs
     lease_s: float = quantity(D.DURATION, 30.0, above=True)
 

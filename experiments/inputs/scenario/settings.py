@@ -11,6 +11,7 @@ from testbed.enforcement import Enforcement
 from topologies.errors import SpecError
 
 HEARTBEAT_S = 1.0  # counters are sent on at 1 Hz; a shorter lease needs more
+LEAST_COUNT_S = 0.2
 SNAPSHOT_S = 0.15  # to order a snapshot and hear of it: a migration needs it beside transfer and restart
 SNAPSHOT_BYTES_PER_S = 1.5e9  # to write it into memory, which a quiet core does at 1.7 to 2.1 GB/s
 # where a job stands still for a copy in memory alone (`reclaimnet measure snapshots`): to be stopped and go on,
@@ -22,6 +23,11 @@ SNAPSHOT_PAUSE_BYTES_PER_S = 6e9
 def snapshot_s(payload_bytes: float) -> float:
     """p of a payload where a job stands still until its snapshot is written, as `Settings.writes_s` has it."""
     return SNAPSHOT_S + payload_bytes / SNAPSHOT_BYTES_PER_S
+
+
+def count_period_s(control_period_s: float) -> float:
+    """The time between two readings of switches' counters: half a control period, and no less than a moment of the kernel's."""
+    return max(LEAST_COUNT_S, control_period_s / 2.0)
 
 
 def settings_of(played: Scenario) -> Settings:

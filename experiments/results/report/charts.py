@@ -10,6 +10,7 @@ from markupsafe import Markup
 from controller.core.model import facts as f
 from controller.core.settings import DAY_S
 from experiments.results.history import Timed
+from experiments.results.link_rates import RoutesThen
 from experiments.results.lost_time import HOURS, LostPart
 from experiments.results.report.svg import Axis, Canvas, Plot, steps
 from experiments.results.report.tables import gpu_time
@@ -18,7 +19,6 @@ from experiments.results.report.timeline import clock_of
 from experiments.results.run_context import ResearchShare, RunContext, research_shares
 from experiments.results.summary import Summary
 from topologies.errors import SpecError
-from topologies.paths import Routes
 from topologies.spec import DirectedLink
 from topologies.units import MBIT_PER_S, format_duration, format_rate, format_size
 
@@ -274,24 +274,32 @@ def granted_on_links(
     facts: Sequence[Timed], context: RunContext
 ) -> dict[DirectedLink, list[tuple[float, float]]]:
     """link -> (s, payload bytes/s granted over it from then on), for every link that ever had a grant."""
-    routes = Routes(context.campus)
+    routes = RoutesThen(context.campus)
     rates: dict[tuple[str, str, str], float] = {}
     on_link: dict[DirectedLink, set[tuple[str, str, str]]] = {}
     history: dict[DirectedLink, list[tuple[float, float]]] = {}
     for at_s, moment in groupby(facts, key=lambda timed: timed[0]):
         touched: dict[DirectedLink, None] = {}
         for _, fact in moment:
+            if isinstance(fact, f.LinkChanged) and routes.note(at_s, fact):
+                touched |= dict.fromkeys(on_link)
+                moved = sorted({flow for flows in on_link.values() for flow in flows if rates[flow] > 0.0})
+                on_link.clear()
+                for flow in moved:
+                    for link in routes.history.latest.route(*flow[1:]):
+                        on_link.setdefault(link, set()).add(flow)
+                        touched[link] = None
             if isinstance(fact, f.Granted | f.GrantEnded):
                 flow = (fact.job, fact.source, fact.destination)
                 rates[flow] = fact.rate_bytes_per_s if isinstance(fact, f.Granted) else 0.0
                 try:
-                    route = routes.route(fact.source, fact.destination)
+                    route = routes.history.latest.route(fact.source, fact.destination)
                 except SpecError:  # the campus has no such hosts
                     continue
                 for link in route:
                     on_link.setdefault(link, set()).add(flow)
                     touched[link] = None
         for link in touched:
-            on_link[link] = {flow for flow in on_link[link] if rates[flow] > 0.0}
+            on_link[link] = {flow for flow in on_link.get(link, ()) if rates[flow] > 0.0}
             history.setdefault(link, []).append((at_s, sum(rates[flow] for flow in on_link[link])))
     return history

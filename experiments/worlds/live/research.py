@@ -16,7 +16,7 @@ from pathlib import Path
 
 from experiments.inputs.scenario import ResearchFlow
 from experiments.results.history import Timed
-from experiments.results.link_rates import LinkRates
+from experiments.results.link_rates import LinkRates, RoutesThen
 from experiments.results.run_context import ResearchSample
 from topologies.paths import Routes
 from topologies.spec import Campus
@@ -95,26 +95,29 @@ def samples(
 ) -> list[ResearchSample]:
     """Windows of the greedy flows, on the narrowest link of each. The first WARM_UP_S of each flow are left out, those of each
     rate of a link on its way are not judged."""
-    routes, rates = Routes(campus), LinkRates(campus, facts)
+    described, rates = Routes(campus), LinkRates(campus, facts)
+    history = RoutesThen(campus, facts).history
     found = []
     for each in measured:
         if not each.flow.greedy:
             continue
-        route = routes.route(each.flow.source, each.flow.target)
         windows = list(each.windows())
         first_s = windows[0][0] if windows else math.inf
         for end_s, taken in windows:
             if first_s + WARM_UP_S <= end_s - WINDOW_S and end_s <= until_s:
                 at_s, source, target = end_s - started_s, each.flow.source, each.flow.target
-                seen = [rates.extremes(link, at_s - WINDOW_S - WARM_UP_S, at_s + TOLD_S) for link in route]
+                before_s, told_s = at_s - WINDOW_S - WARM_UP_S, at_s + TOLD_S
+                route = history.at(at_s).route(source, target)
+                seen = [rates.extremes(link, before_s, told_s) for link in route]
                 narrowest, (capacity, _) = min(zip(route, seen, strict=True), key=lambda pair: pair[1][0])
-                if any(least < greatest for least, greatest in seen):
+                moved = not history.links_of(source, target, before_s, told_s) <= set(route)
+                if moved or any(least < greatest for least, greatest in seen):
                     capacity = 0.0
                 reserve = campus.research_reserve.reserve_bytes_per_s(capacity)
                 payload_bytes = float(taken)
-                described = narrowest == routes.bottleneck(source, target)[1]
+                as_described = narrowest == described.bottleneck(source, target)[1]
                 sample = ResearchSample(at_s, WINDOW_S, source, target, capacity, reserve, payload_bytes)
-                found.append(sample if described else replace(sample, narrowest=narrowest))
+                found.append(sample if as_described else replace(sample, narrowest=narrowest))
     return sorted(found, key=lambda sample: sample.at_s)
 
 

@@ -18,12 +18,13 @@ from controller.persistence.journal import export_jsonl, read_facts
 from experiments.inputs.job_file import check_runs
 from experiments.inputs.job_specs import job_spec
 from experiments.inputs.scenario import OwnerEvent, Scenario
-from experiments.inputs.scenario.settings import live_row, settings_of
+from experiments.inputs.scenario.settings import count_period_s, live_row, settings_of
 from experiments.inputs.traces import Trace
 from experiments.results.live_display import Live
 from experiments.results.measurements import measured_curves
 from experiments.results.run_context import FidelityRecord
 from experiments.worlds.live import research
+from experiments.worlds.live.network import LOOK_S, NetworkWatch
 from experiments.worlds.live.operator import JOB_LOGS, Operator, connected
 from experiments.worlds.live.owners import Director, OwnersAtWork
 from experiments.worlds.live.usage import Usage
@@ -64,6 +65,10 @@ class LiveRun:
     def __post_init__(self) -> None:
         self.owners = OwnersAtWork(self.world)
         draws = random.Random(f"{self.scenario.seed} director")
+        protocol = self.scenario.protocol
+        self.network = NetworkWatch(
+            self.world.campus, count_period_s(protocol.control_period_s) if protocol.trunk_counters else None
+        )
         self.director = Director(self.owners, self._submit_extra, draws)
 
     async def main(self) -> None:
@@ -81,6 +86,7 @@ class LiveRun:
             away = (OwnerEvent(0.0, host) for host in self.trace.away)
             nursery.start_soon(self.owners.play, (*away, *self.trace.owner_events), begin_s)
             nursery.start_soon(self._change_links, begin_s)
+            nursery.start_soon(self._watch_network)
             nursery.start_soon(self._poll_status)
             if self.directed:
                 # twice the time that the median payload takes over an empty access link's share, and a restart
@@ -152,8 +158,21 @@ class LiveRun:
                 up=event.up,
             )
             await trio.to_thread.run_sync(change)
+            if event.rate_bytes_per_s is None and self.network.hears_of(a, b):
+                continue  # its controller tells, when its tables follow
             if event.rate_bytes_per_s is not None or event.up is not None:
                 await self._talk(partial(tell_rates, campus.plan.cable_between(a, b)))
+
+    async def _watch_network(self) -> None:
+        """What the switches see of trunks is told, as it is seen."""
+        while self.network.has_work:
+            changed = await trio.to_thread.run_sync(self.network.changed)
+            if changed:
+                await self._talk(partial(Operator.change_links, rates=changed))
+            counted = await trio.to_thread.run_sync(self.network.counted)
+            if counted:
+                await self._talk(partial(Operator.count_traffic, research=counted))
+            await trio.sleep(LOOK_S)
 
     async def _submit(self, operator: Operator, job: m.JobSpec) -> None:
         answer = await operator.submit(job)

@@ -7,7 +7,9 @@ degrades by as much as falls short.
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 
 import numpy as np
@@ -17,7 +19,7 @@ from experiments.inputs.traces import BackgroundTraffic
 from experiments.worlds.virtual.connections import Connections
 from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.scheduler import Priority
-from topologies.spec import TrafficClass
+from topologies.spec import DirectedLink, TrafficClass
 from topologies.units import PAYLOAD_SHARE
 
 
@@ -37,18 +39,38 @@ class BackgroundAccount:
 
 
 class VirtualBackground:
-    """The flows of a trace, from `begin` on."""
+    """The flows of a trace, from `begin` on. `counted`: links of which the counters of switches tell."""
 
-    def __init__(self, env: Environment, connections: Connections, traffic: BackgroundTraffic) -> None:
+    def __init__(
+        self,
+        env: Environment,
+        connections: Connections,
+        traffic: BackgroundTraffic,
+        counted: Set[DirectedLink] = frozenset(),
+    ) -> None:
+        self._counted = counted
         self._env, self._connections, self._traffic = env, connections, traffic
         self._keys = [f"background {number}" for number in range(len(traffic.flows))]
-        self._paths = [env.routes.route(source, target) for source, target in traffic.flows]
-        self._links = list(dict.fromkeys(link for path in self._paths for link in path))
+        self._told: dict[DirectedLink, float] = {}
+        self._offered_bytes, self._since_s, self._rate, self._number = 0.0, 0.0, 0.0, 0
+        self._find_paths()
+
+    def _find_paths(self) -> None:
+        self._paths = [self._env.routes.route(source, target) for source, target in self._traffic.flows]
+        # those of which something was told, first: what they carry no more is told, too
+        self._links = list(dict.fromkeys(chain(self._told, chain.from_iterable(self._paths))))
         number = {link: place for place, link in enumerate(self._links)}
         self._crossed = np.array([number[link] for path in self._paths for link in path], dtype=np.intp)
         self._whose = np.array([n for n, path in enumerate(self._paths) for _ in path], dtype=np.intp)
-        self._told: list[float | None] = [None] * len(self._links)
-        self._offered_bytes, self._since_s, self._rate = 0.0, 0.0, 0.0
+
+    def follow_routes(self) -> None:
+        """All flows go on by the routes that are now, and are counted there."""
+        self._find_paths()
+        for key, path in zip(self._keys, self._paths, strict=True):
+            if key in self._env.network.fluid:
+                self._env.network.reroute(key, path)
+        if self._rate > 0.0:
+            self._tell(self._traffic.rates_bytes_per_s[self._number])
 
     def begin(self) -> None:
         """The first epoch."""
@@ -67,16 +89,23 @@ class VirtualBackground:
     def _epoch(self, number: int) -> None:
         rates, env = self._traffic.rates_bytes_per_s[number], self._env
         self._offered_bytes += self._rate * (env.now_s - self._since_s)
-        self._since_s, self._rate = env.now_s, sum(rates) * PAYLOAD_SHARE
+        self._since_s, self._rate, self._number = env.now_s, sum(rates) * PAYLOAD_SHARE, number
         env.network.regrant_all(
             {key: rate * PAYLOAD_SHARE for key, rate in zip(self._keys, rates, strict=True)}
         )
         if number + 1 < len(self._traffic.rates_bytes_per_s):
             env.after(self._traffic.epoch_s, lambda: self._epoch(number + 1), Priority.OWNER)
-        # what has changed on links, to a coordinator that listens; what it has not heard it is told with the next
+        self._tell(rates)
+
+    def _tell(self, rates: Sequence[float]) -> None:
+        """What has changed on links, to a coordinator that listens; what it has not heard it is told with the next."""
         taken = np.bincount(self._crossed, np.array(rates)[self._whose], len(self._links)).tolist()
-        now = zip(self._links, taken, self._told, strict=True)
-        news = [(link.source, link.target, rate) for link, rate, told in now if rate != told]
+        now = dict(zip(self._links, taken, strict=True))
+        news = [
+            (link.source, link.target, rate)
+            for link, rate in now.items()
+            if rate != self._told.get(link) and link not in self._counted
+        ]
         if news and not self._connections.refused:
-            self._told = taken
-            env.decide(LinksMeasured(news))
+            self._told = now
+            self._env.decide(LinksMeasured(news))

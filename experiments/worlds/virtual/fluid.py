@@ -47,6 +47,10 @@ class ScheduledNetwork:
         """Other caps for many flows at once."""
         self._changed(self.fluid.regrant_all(caps_bytes_per_s, self._scheduler.now_s))
 
+    def reroute(self, key: str, links: Sequence[DirectedLink]) -> None:
+        """Another path for a flow."""
+        self._changed(self.fluid.reroute(key, links, self._scheduler.now_s))
+
     def stop(self, key: str) -> FluidFlow:
         """Cut a flow; it says what it moved."""
         self._done.pop(key, None)

@@ -185,8 +185,10 @@ def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> dict[
         return {}
     rates = defaultdict[DirectedLink, float](float)
     unsure: set[DirectedLink] = set()
+    # a coordinator that was dead when a trunk died plans on other routes until it is told
+    told = world.coordinator.cluster.routes.dead == world.env.routes.dead
     for flow in flows:
-        heard = has_heard_everything(world, world.machines[flow.links[0].source])
+        heard = told and has_heard_everything(world, world.machines[flow.links[0].source])
         for link in flow.links:
             rates[link] += max(0.0, flow.rate_bytes_per_s - TRICKLE_BYTES_PER_S)
             if not heard:

@@ -68,6 +68,8 @@ class Invariants:
         _check_hosts(world, known)
         _check_columns(world, known)
         _check_offers(world, known)
+        if known.routes.has_choice or world.env.routes.has_choice:
+            _check_routes(world, known)
         _check_flows(world, known, self._ground_truth.share(world))
 
 
@@ -143,14 +145,36 @@ def _check_offers(world: VirtualWorld, known: Cluster) -> None:
             raise broken(world, host.name, f"{len(host.offered)} offers, {host.free_gpus} GPUs free")
 
 
+def _check_routes(world: VirtualWorld, known: Cluster) -> None:
+    """A coordinator that was told of every trunk plans on the routes that packets take, and moves no job over a dead trunk."""
+    if known.bandwidth.capacity != world.env.capacity:
+        return  # it was dead meanwhile, and is about to be told
+    if not known.routes.equals(world.env.routes):
+        raise broken(world, "routes", f"planned on as if {sorted(map(sorted, known.routes.dead))} were dead")
+    if known.policy.promises_rates:
+        for key, flow in known.flows.items():
+            move = known.jobs[flow.job].move
+            moves = move is not None and move.destination == flow.destination
+            if (
+                moves
+                and known.hosts[flow.source].connected
+                and not known.routes.is_live(flow.source, flow.destination)
+            ):
+                raise broken(world, key, "it moves over a dead trunk")
+
+
 def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, float]) -> None:
     used: dict[DirectedLink, float] = {}
     for key, flow in known.flows.items():
         job = known.jobs[flow.job]
         if job.phase in NO_FLOW:
             raise broken(world, key, f"a flow of a job that is {job.phase}")
+        if known.routes.has_choice and not known.hosts[flow.source].connected:
+            continue  # it keeps the rate that fitted on the route before
         for link in known.routes.route(flow.source, flow.destination):
             used[link] = used.get(link, 0.0) + flow.rate_bytes_per_s
     for link, rate in used.items():
+        if known.bandwidth.capacity[link] != world.env.capacity[link]:
+            continue  # a coordinator that was dead meanwhile is about to be told
         if rate > share[link] * (1.0 + ROUNDING):
             raise broken(world, str(link), f"{rate:.1f} bytes/s granted, {share[link]:.1f} may be")

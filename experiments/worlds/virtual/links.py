@@ -1,8 +1,13 @@
-"""Links that are slow or down: what they carry, and which hosts can no longer be heard behind them."""
+"""Links that are slow or down: what they carry, which way traffic takes then, and which hosts can no longer be heard.
+
+On a campus with several paths a trunk between switches that have a choice is a port of a programmed network: whatever takes it
+down, its switches see it, packets take the other routes, and the coordinator is told. (The milliseconds that this takes live
+are left out.)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from controller.core.model.events import LinksChanged
 from experiments.worlds.virtual.connections import Connections
@@ -10,6 +15,7 @@ from experiments.worlds.virtual.egress import guard_of
 from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.hosts import Connection
 from experiments.worlds.virtual.scheduler import Priority
+from topologies.paths import dead_trunks, junctions
 from topologies.spec import DirectedLink
 from topologies.units import PAYLOAD_SHARE
 
@@ -17,24 +23,34 @@ TELL_AGAIN_S = 0.1  # until a coordinator that is dead listens again, as the liv
 
 
 class VirtualLinks:
-    """All of them. `broken_off` is told of each connection that something happens to."""
+    """All of them. `broken_off` is told of each connection that something happens to, `rerouted` when routes are others."""
 
     def __init__(
-        self, env: Environment, connections: Connections, broken_off: Callable[[Connection], None]
+        self,
+        env: Environment,
+        connections: Connections,
+        broken_off: Callable[[Connection], None],
+        rerouted: Callable[[], None],
     ) -> None:
         self._env, self._connections, self._broken_off = env, connections, broken_off
+        self._rerouted = rerouted
+        self._programmed = frozenset(junctions(env.campus)) if env.routes.has_choice else frozenset()
         self._capacity = dict(env.capacity)
         self._rates = dict(env.capacity)
         self._is_up = dict.fromkeys(env.capacity, True)
 
     def set(self, a: str, b: str, factor: float) -> None:
         """One works at `factor` of its rate, in both directions; 0: it is down, and messages wait."""
+        if {a, b} <= self._programmed and self._is_up[DirectedLink(a, b)] is not (factor > 0.0):
+            self.change(a, b, None, factor > 0.0)
+        if factor <= 0.0 and not self._is_up[DirectedLink(a, b)]:
+            return
         self._env.note(f"the link {a}-{b} works at {factor:g} of its rate")
         for link in (DirectedLink(a, b), DirectedLink(b, a)):
             full = self._env.capacity[link]
             self._capacity[link] = full * factor
             self._env.network.set_capacity(link, full * factor * PAYLOAD_SHARE)
-        self._hear()
+        self._follow()
 
     def change(self, a: str, b: str, rate_bytes_per_s: float | None, up: bool | None) -> None:
         """The cable itself is another from now on, in both directions: the coordinator is told, research and judges go by it."""
@@ -50,19 +66,25 @@ class VirtualLinks:
             if env.network.fluid.has_link(guard_of(host)):
                 share = env.campus.research_reserve.migration_share_bytes_per_s(env.capacity[ends[0]])
                 env.network.set_capacity(guard_of(host), share * PAYLOAD_SHARE)
-        self._hear()
-        self._tell(ends)
+        self._follow()
+        self.tell(ends)
 
-    def _tell(self, links: tuple[DirectedLink, ...]) -> None:
-        """The campus's operator tells the coordinator, again and again if it is dead."""
+    def is_told(self, a: str, b: str) -> bool:
+        """Whether a trunk is down, and the coordinator knows it, or will."""
+        return not self._is_up[DirectedLink(a, b)]
+
+    def tell(self, links: Sequence[DirectedLink]) -> None:
+        """The campus's operator tells the coordinator what these carry now, again and again if it is dead."""
         env = self._env
         if self._connections.refused:
-            env.after(TELL_AGAIN_S, lambda: self._tell(links), Priority.MESSAGE)
+            env.after(TELL_AGAIN_S, lambda: self.tell(links), Priority.MESSAGE)
         else:
             env.decide(LinksChanged([(link.source, link.target, env.capacity[link]) for link in links]))
 
-    def _hear(self) -> None:
-        """Hosts behind a link that is down cannot be heard, others can."""
+    def _follow(self) -> None:
+        """Traffic takes the routes that are alive; hosts behind a link that is down cannot be heard, others can."""
+        if self._env.routes.follow(dead_trunks(self._capacity)):
+            self._rerouted()
         root = self._env.campus.coordinator.name
         for name, machine in self._env.machines.items():
             down = any(self._capacity[link] <= 0.0 for link in self._env.routes.route(name, root))

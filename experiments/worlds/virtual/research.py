@@ -14,6 +14,7 @@ from experiments.inputs.scenario import ResearchFlow
 from experiments.results.run_context import ResearchSample
 from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.scheduler import Priority
+from topologies.paths import Routes
 from topologies.spec import DirectedLink, TrafficClass
 
 WINDOW_S = 1.0
@@ -36,6 +37,7 @@ class ResearchTraffic:
     def __init__(self, env: Environment, flows: Sequence[ResearchFlow], duration_s: float) -> None:
         self._env = env
         self._flows = [_Running(flow, f"research {number}") for number, flow in enumerate(flows)]
+        self._described = Routes(env.campus)
         self._window_s = max(WINDOW_S, duration_s / MOST_WINDOWS)
         self.samples: list[ResearchSample] = []
 
@@ -65,6 +67,15 @@ class ResearchTraffic:
                 elif not closed and not self._is_shut(each):
                     self._turn_on(each)
 
+    def follow_routes(self) -> None:
+        """All flows go on by the routes that are now; a window in which one was moved is left out."""
+        for each in self._flows:
+            if each.is_on:
+                self._env.network.reroute(
+                    each.key, self._env.routes.route(each.flow.source, each.flow.target)
+                )
+                each.was_cut = True
+
     def _is_shut(self, each: _Running) -> bool:
         machines = self._env.machines
         ends = (each.flow.source, each.flow.target)
@@ -91,7 +102,7 @@ class ResearchTraffic:
                 flow, moved = each.flow, env.network.fluid.flow(each.key).moved(env.now_s)
                 narrowest, (_, described) = (
                     self._narrowest(flow),
-                    env.routes.bottleneck(flow.source, flow.target),
+                    self._described.bottleneck(flow.source, flow.target),
                 )
                 capacity = env.capacity[narrowest]
                 if not each.was_cut:

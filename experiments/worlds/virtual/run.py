@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypedDict, Unpack
@@ -12,17 +12,19 @@ from typing import TypedDict, Unpack
 from controller.own_policies import find_policy
 from experiments.inputs.job_specs import job_spec
 from experiments.inputs.scenario import Scenario
-from experiments.inputs.scenario.settings import settings_of
+from experiments.inputs.scenario.settings import count_period_s, settings_of
 from experiments.inputs.traces import Trace
 from experiments.results.run_context import FidelityRecord
 from experiments.worlds.played import Played, agents_registered_s, context_of
 from experiments.worlds.virtual.background import BackgroundAccount, VirtualBackground
+from experiments.worlds.virtual.counters import VirtualCounters
 from experiments.worlds.virtual.faults import Faults
 from experiments.worlds.virtual.overheads import Overheads
 from experiments.worlds.virtual.scheduler import Priority
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.enforcement import Enforcement
 from testbed.errors import SpecError
+from topologies.spec import DirectedLink
 
 WORLD = "virtual"
 PLAYED = {"rate_bytes_per_s", "up"}  # of what events of links change
@@ -114,8 +116,14 @@ def make_world(
         research=played.research,
         **options,
     )
+    counted: Set[DirectedLink] = frozenset()
+    if played.protocol.trunk_counters:
+        period_s = count_period_s(played.protocol.control_period_s)
+        counters = VirtualCounters(world.env, world.connections, period_s)
+        counted = counters.links
+        world.at(BEGIN_S, counters.begin, Priority.OWNER)
     if events.background is not None:
-        world.background = VirtualBackground(world.env, world.connections, events.background)
+        world.background = VirtualBackground(world.env, world.connections, events.background, counted)
     for name in events.away:
         world.machines[name].closed = True
     for name in world.machines:

@@ -16,6 +16,7 @@ from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Annou
 from testbed.enforcement import DROP_BURST_BYTES, PACING_SHARE, Enforcement
 from testbed.messages import StoredCheckpoint, TransferEnded
 from testbed.ranks import rank_of
+from topologies.spec import DirectedLink
 from topologies.units import WIRE_PER_PAYLOAD
 
 LEAST_RATE_BYTES_PER_S = 8192.0  # a flow that is granted nothing trickles, as the live agent lets it
@@ -87,14 +88,23 @@ class Transfers:
         else:
             fraction = dirty_fraction(env.specs.get(stored.job))
             transfer.lacking_bytes = target.disk.lacks_bytes(stored, fraction)
-            links = env.routes.route(machine.name, target.name)
-            if self.enforcement is not Enforcement.NONE:
-                links = (*links, guard_of(machine.name))
+            links = self._way(machine.name, target.name)
             cap = enforced_bytes_per_s(transfer.rate_bytes_per_s, self.enforcement)
             self._flowing[transfer.key] = (machine, transfer)
             transfer.flowing_from_s = transfer.regranted_s = env.now_s
             arrived, traffic = partial(self._arrived, machine, transfer), transfer.order.traffic_class
             env.network.start(transfer.key, links, traffic, transfer.lacking_bytes, cap, arrived)
+
+    def _way(self, source: str, target: str) -> tuple[DirectedLink, ...]:
+        """The links of the route, and the sender's aggregate bucket."""
+        links = self._env.routes.route(source, target)
+        return links if self.enforcement is Enforcement.NONE else (*links, guard_of(source))
+
+    def follow_routes(self) -> None:
+        """Whatever is on its way goes on by the routes that are now."""
+        for machine, transfer in self._flowing.values():
+            links = self._way(machine.name, transfer.order.destination.host)
+            self._env.network.reroute(transfer.key, links)
 
     def _refused(
         self, machine: Machine, transfer: Transfer, stored: StoredCheckpoint, announced: Announced

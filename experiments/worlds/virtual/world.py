@@ -10,6 +10,7 @@ of which ends what it began as an event for a core:
     process_faults      agents that are killed, or stand still
     heartbeat_elision   heartbeats that can change nothing are left out (`quiet`)
     research            traffic that is not ours
+    links               cables that are slow or down, and the routes around dead trunks
 
 Nothing is read from a clock, and what is drawn comes from named streams of the seed: the same arguments give the same facts, byte
 for byte. Faults are methods here, or functions handed in (`faults`).
@@ -105,7 +106,7 @@ class VirtualWorld:
         self._after_each, self._wake_s = after_each, inf
         self.connections = Connections(self.env, codec=codec)
         self.replicas = Replicas(self.env, row.replication, lambda: self.coordinator.cluster)
-        self.links = VirtualLinks(self.env, self.connections, self._broken_off)
+        self.links = VirtualLinks(self.env, self.connections, self._broken_off, self._rerouted)
         self.workloads = Workloads(self.env, self.replicas)
         self.transfers = Transfers(self.env, enforcement)
         self.process_faults = ProcessFaults(
@@ -401,6 +402,13 @@ class VirtualWorld:
     ) -> None:
         """An event of the scenario: the cable works at another rate (wire bytes/s), or is cut, and the coordinator is told."""
         self.links.change(a, b, rate_bytes_per_s, up)
+
+    def _rerouted(self) -> None:
+        """A trunk died or is back: traffic takes other routes."""
+        self.transfers.follow_routes()
+        self.research.follow_routes()
+        if self.background is not None:
+            self.background.follow_routes()
 
     def _note(self, text: str) -> None:
         if "Heartbeat" not in text:

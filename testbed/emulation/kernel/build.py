@@ -311,10 +311,14 @@ class KernelCampus:
         """Counters of an end's classes; changes the calling thread's namespace."""
         linux.enter_network_of(self.holder_pids.get(end.node, self.fabric_pid))
         with NetlinkSocket() as socket:
-            dump = socket.dump(
-                shaping.RTM_GETTCLASS, shaping.class_dump(end.ifindex), f"classes of {end.name}"
-            )
-        return shaping.counters(dump)
+            return _class_counters(socket, end)
+
+    def trunk_counters(self) -> dict[tuple[str, str], dict[int, shaping.QueueCounters]]:
+        """(switch, other switch) -> counters of the classes of what leaves there; changes the calling thread's namespace."""
+        linux.enter_network_of(self.fabric_pid)
+        with NetlinkSocket() as socket:
+            ends = ((end, other) for t in self.plan.trunks for end, other in ((t.a, t.b), (t.b, t.a)))
+            return {(end.node, other.node): _class_counters(socket, end) for end, other in ends}
 
     def namespace_inodes(self) -> set[int]:
         """Numbers of the campus's namespaces that stand."""
@@ -356,3 +360,8 @@ class KernelCampus:
 def pids_in(inodes: set[int], known: Mapping[int, object]) -> list[int]:
     """Processes whose network is one of these namespaces, except those known."""
     return [pid for pid in identity.pids() if pid not in known and linux.network_inode(pid) in inodes]
+
+
+def _class_counters(socket: NetlinkSocket, end: CableEnd) -> dict[int, shaping.QueueCounters]:
+    dump = socket.dump(shaping.RTM_GETTCLASS, shaping.class_dump(end.ifindex), f"classes of {end.name}")
+    return shaping.counters(dump)

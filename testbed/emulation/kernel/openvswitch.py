@@ -160,6 +160,11 @@ class OpenvSwitchFabric(BridgeFabric):
         """End the campus's own controller; the switches go on with their tables."""
         self._end("controller")
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether the campus's own controller is in charge, and not another's."""
+        return self._remote is None
+
     def pid(self, name: str) -> int | None:
         """Process number of "ovsdb-server", "ovs-vswitchd" or "controller" while it runs."""
         process = self._processes.get(name)

@@ -1,0 +1,63 @@
+"""Others' traffic on links that no host can see, from counters of switches' ports: what the coordinator is told of it.
+
+A port counts bytes. The rate of each reading varies, and what is promised over a link must hold for a while, so a link is told
+as taken by the mean and z sigma of the last few readings: paper A's lower bound of B(t), section V-E, with counters of switches
+in place of hosts'. Changes too small to matter are not told; what has stopped is told as nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+
+from topologies.spec import Campus, DirectedLink
+
+READINGS = 5  # that count
+Z = 1.645  # 95 % of readings are below, if they are normal
+NEWS = 0.05  # of a link's rate: a change of less is not told
+
+
+def trunks(campus: Campus) -> list[DirectedLink]:
+    """Both directions of every cable between two switches."""
+    switches = campus.switch_by_name.keys()
+    return [way for link in campus.links if {link.a, link.b} <= switches for way in link.directions()]
+
+
+class CountedTraffic:
+    """What counters say of links, reading after reading. `capacity`: wire bytes/s of each that is counted."""
+
+    def __init__(self, capacity_bytes_per_s: Mapping[DirectedLink, float]) -> None:
+        self._capacity = dict(capacity_bytes_per_s)
+        self._last: dict[DirectedLink, tuple[float, float]] = {}
+        self._rates = {link: deque[float](maxlen=READINGS) for link in capacity_bytes_per_s}
+        self._told = dict.fromkeys(capacity_bytes_per_s, 0.0)
+
+    def read(self, at_s: float, counted_bytes: Mapping[DirectedLink, float]) -> None:
+        """Bytes of others' traffic that each link has carried since some time, as counted at `at_s`."""
+        for link, count in counted_bytes.items():
+            before_s, before = self._last.get(link, (at_s, count))
+            self._last[link] = at_s, count
+            if at_s > before_s and count >= before:  # a port that was made anew counts from 0
+                self._rates[link].append((count - before) / (at_s - before_s))
+
+    def taken(self, link: DirectedLink) -> float:
+        """What others take of a link with confidence, wire bytes/s, at most its rate."""
+        rates = self._rates[link]
+        if not rates:
+            return 0.0
+        mean = math.fsum(rates) / len(rates)
+        sigma = math.sqrt(math.fsum((rate - mean) ** 2 for rate in rates) / len(rates))
+        return min(self._capacity[link], mean + Z * sigma)
+
+    def take_news(self) -> list[tuple[str, str, float]]:
+        """(source, target, wire bytes/s) of each link of which something else is to be told than was last taken here."""
+        news = []
+        for link, capacity in self._capacity.items():
+            taken, least = self.taken(link), NEWS * capacity
+            taken = taken if taken >= least else 0.0
+            told = self._told[link]
+            if abs(taken - told) >= least or (taken == 0.0 and told > 0.0):
+                self._told[link] = taken
+                news.append((link.source, link.target, taken))
+        return news

@@ -1,0 +1,80 @@
+"""What a live campus's switches see, and its coordinator is to hear: trunks that die or come back, others' traffic on trunks.
+
+Trunks are those of a programmed network: its controller says when a port goes down, whatever took it down (`openflow.jsonl`),
+and the coordinator plans on the routes that the controller's tables have from then on. What a dead controller does not say is not
+told: its tables do not change either. Counters are the kernel's, of the research class of each trunk's end: the same for bridges
+and for Open vSwitch.
+"""
+
+from __future__ import annotations
+
+import time
+
+from controller.core.network.counted import CountedTraffic, trunks
+from testbed.emulation.campus import LiveCampus
+from testbed.emulation.description.shaping import RESEARCH_CLASS
+
+LOOK_S = 0.05
+Rates = list[tuple[str, str, float]]  # source, target, wire bytes/s
+
+
+class NetworkWatch:
+    """`count_s`: the time between two readings of the counters; None: they are not read."""
+
+    def __init__(self, campus: LiveCampus, count_s: float | None) -> None:
+        self._campus, self._count_s = campus, count_s
+        self._said, self._size, self._counted_s = 0, 0, 0.0
+        self._dead: frozenset[frozenset[str]] = frozenset()
+        links = trunks(campus.spec) if count_s is not None else []
+        capacity = campus.spec.capacity_bytes_per_s
+        self._traffic = CountedTraffic({link: capacity[link] for link in links})
+        self._links = links
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is anything to see."""
+        return bool(self._links) or self._controller_runs
+
+    @property
+    def _controller_runs(self) -> bool:
+        return self._campus.openflow is not None and self._campus.openflow.is_ours
+
+    def hears_of(self, a: str, b: str) -> bool:
+        """Whether it is a trunk of which the network's own controller tells when it dies."""
+        return self._controller_runs and {a, b} <= self._campus.plan.openflow.keys()
+
+    def changed(self) -> Rates:
+        """Trunks of which the controller has said something since the last time, and what they carry now."""
+        openflow = self._campus.openflow
+        if openflow is None or not openflow.is_ours:
+            return []
+        size = openflow.events.stat().st_size if openflow.events.exists() else 0
+        if size == self._size:
+            return []
+        events, self._size = openflow.read_events(), size
+        dead = set(self._dead)
+        for event in events[self._said :]:
+            if event["event"] == "trunk":
+                (dead.discard if event["up"] else dead.add)(frozenset(event["between"]))
+            elif event["event"] == "programmed":
+                dead = {frozenset(ends) for ends in event["dead"]}
+        moved, self._dead, self._said = dead ^ self._dead, frozenset(dead), len(events)
+        rates: Rates = []
+        for trunk in sorted(moved, key=sorted):
+            cable = self._campus.plan.cable_between(*sorted(trunk))
+            for end, other in ((cable.a, cable.b), (cable.b, cable.a)):
+                rates.append(
+                    (end.node, other.node, 0.0 if trunk in dead else float(end.shape.rate_bytes_per_s))
+                )
+        return rates
+
+    def counted(self) -> Rates:
+        """Others' traffic on trunks, where there is news of it; nothing before it is time to read again."""
+        now_s = time.monotonic()
+        if self._count_s is None or now_s < self._counted_s + self._count_s:
+            return []
+        self._counted_s = now_s
+        counters = self._campus.trunk_counters()
+        sent = {link: float(counters[link][RESEARCH_CLASS].sent_bytes) for link in self._links}
+        self._traffic.read(now_s, sent)
+        return self._traffic.take_news()

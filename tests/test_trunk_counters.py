@@ -1,0 +1,171 @@
+"""Others' traffic on trunks, counted by switches: what is told of it, and that less is granted where it is."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.core.model import facts as f
+from controller.core.model.events import LinksMeasured
+from controller.core.network.counted import NEWS, CountedTraffic, trunks
+from controller.persistence.journal import Journal, read_facts
+from experiments.inputs.scenario import Scenario
+from experiments.inputs.scenario.demo import demo_scenario
+from experiments.inputs.scenario.files import dumps, loads
+from experiments.inputs.scenario.parts import LinkEvent, ResearchFlow
+from experiments.inputs.traces import generate
+from experiments.worlds.virtual.invariants import Invariants
+from experiments.worlds.virtual.run import make_world
+from testbed.emulation.kernel.openvswitch import missing_programs
+from tests.live_campus import command, needs_root
+from topologies import files, presets
+from topologies.paths import Routes
+from topologies.spec import DirectedLink
+from topologies.units import PAYLOAD_SHARE
+
+UP, DOWN = DirectedLink("library", "core1"), DirectedLink("core1", "library")
+
+
+def test_trunks_are_the_cables_that_no_host_hangs_on() -> None:
+    campus = presets.three_tier(4, 2, 1)
+    found = trunks(campus)
+    assert not {end for link in found for end in link} & campus.host_by_name.keys()
+    assert len(found) == 2 * (len(campus.links) - len(campus.hosts))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nine_of_ten_later_readings_are_within_what_was_told(seed: int) -> None:
+    draws, counted = random.Random(seed), CountedTraffic({UP: 100.0})
+    sent, told, within = 0.0, 0.0, []
+    for second in range(400):
+        rate = max(0.0, draws.gauss(40.0, 4.0))
+        within.append(rate <= told + NEWS * 100.0)
+        sent += rate
+        counted.read(float(second), {UP: sent})
+        told = next((rate for _, _, rate in counted.take_news()), told)
+    assert sum(within[10:]) > 0.9 * len(within[10:])
+    assert 40.0 < told < 60.0  # and no more than it takes
+
+
+def test_what_is_small_or_unchanged_is_not_told_and_what_stops_is_told_as_nothing() -> None:
+    counted, sent = CountedTraffic({UP: 100.0, DOWN: 100.0}), 0.0
+    news = []
+    for second in range(30):
+        sent += 50.0 if 5 <= second < 15 else 0.0
+        counted.read(float(second), {UP: sent, DOWN: 2.0 * second})
+        news += [(second, *said) for said in counted.take_news()]
+    assert {said[1:3] for said in news} == {UP}
+    assert news[-1][3] == 0.0 and news[-1][0] <= 20
+    assert max(said[3] for said in news) <= 100.0
+    counted.read(31.0, {UP: 0.0})  # the port was made anew
+    counted.read(32.0, {UP: 0.0})
+    assert counted.take_news() == []
+
+
+def stranger(share: float, *, counts: bool) -> Scenario:
+    """The campus of two cores; half-way, somebody in one building sends to the other, `share` of the trunks."""
+    base = demo_scenario(hosts=6, seconds=40.0, seed=4)
+    campus = files.load("example:twocores")
+    scenario = replace(
+        base,
+        campus=campus,
+        protocol=replace(base.protocol, trunk_counters=counts),
+        owners=replace(base.owners, script=(), hazard_per_s=0.0, loyal=("l3", "p3")),
+        research=(),
+        jobs=replace(base.jobs, memory=replace(base.jobs.memory, maximum=20e9)),
+    )
+    rate = share * campus.capacity_bytes_per_s[UP] * PAYLOAD_SHARE
+    return replace(scenario, research=(ResearchFlow("l3", "p3", rate),)) if share else scenario
+
+
+def test_scenarios_say_whether_counters_are_heeded() -> None:
+    scenario = stranger(0.3, counts=True)
+    assert "trunk_counters = true" in dumps(scenario) and loads(dumps(scenario)) == scenario
+    assert not demo_scenario(hosts=6).protocol.trunk_counters
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_stranger_on_a_trunk_lowers_what_is_granted_there(counts: bool) -> None:
+    """Trunks are as narrow as a host's link, so that they are what binds; the stranger, whose own are wide, takes 80 % of one."""
+    scenario = stranger(0.0, counts=counts)
+    campus = scenario.campus
+    rate = campus.access_link("l1").rate_bytes_per_s
+    links = tuple(
+        replace(link, rate_bytes_per_s=4.0 * rate if {link.a, link.b} & {"l3", "p3"} else rate)
+        for link in campus.links
+    )
+    scenario = replace(scenario, campus=replace(campus, links=links))
+    world = make_world(scenario, generate(scenario), after_each=Invariants())
+    end_s = scenario.played().duration_s
+    world.run(end_s / 2.0)
+    cluster, played = world.coordinator.cluster, scenario.played().campus
+    there, left = Routes(played).route("l3", "p3")[1:-1], dict(cluster.spendable)
+    room = played.capacity_bytes_per_s[UP] * PAYLOAD_SHARE
+
+    def most_granted(from_s: float) -> float:
+        """The highest grant over the trunk since then, of its room."""
+        grants = [fact for at_s, fact in world.facts if isinstance(fact, f.Granted) and at_s > from_s]
+        crossing = [g for g in grants if there[0] in cluster.routes.route(g.source, g.destination)]
+        return max(grant.rate_bytes_per_s / room for grant in crossing)
+
+    assert most_granted(0.0) > 0.3
+    world.research.add(ResearchFlow("l3", "p3", 0.8 * room))
+    heard, decide = [], world.env.decide
+    world.env.decide = lambda event: (heard.append(event), decide(event))[1]
+    world.run(0.9 * end_s)
+    said = [event for event in heard if isinstance(event, LinksMeasured)]
+    if not counts:
+        assert not said and cluster.spendable == left and most_granted(0.6 * end_s) > 0.3
+        return
+    assert {(a, b) for event in said for a, b, _ in event.research} == {tuple(link) for link in there}
+    for link, before in left.items():
+        if link in there:
+            assert 0.2 - NEWS <= cluster.spendable[link] / (0.99 * room) <= 0.2 + 1e-9
+        else:
+            assert cluster.spendable[link] == before
+    assert 0.05 < most_granted(0.6 * end_s) <= 0.2
+
+
+@pytest.mark.kernel
+@pytest.mark.campus
+@needs_root
+@pytest.mark.skipif(bool(missing_programs()), reason=f"Open vSwitch lacks {missing_programs()}")
+def test_live_coordinator_hears_of_a_stranger_and_of_a_cut_trunk(tmp_path: Path) -> None:
+    base = stranger(0.3, counts=True)
+    second = base.duration_s / 40.0
+    cuts = [
+        LinkEvent(6 * second, ("library", "core1"), up=False),
+        LinkEvent(8 * second, ("library", "core1"), up=True),
+    ]
+    scenario = replace(base, duration_s=10 * second, events=tuple(cuts))
+    (tmp_path / "s.toml").write_text(dumps(scenario))
+    done = command("run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "out"))
+    assert done.returncode in (0, 3), done.stdout + done.stderr  # 3: the machine was too busy to be believed
+    facts = [fact for _, fact in read_facts(tmp_path / "out/journal.sqlite")]
+    changed = [
+        (fact.source, fact.target, fact.rate_bytes_per_s > 0.0)
+        for fact in facts
+        if isinstance(fact, f.LinkChanged)
+    ]
+    assert sorted(changed[:2]) == [(*DOWN, False), (*UP, False)] and sorted(changed[2:]) == [
+        (*DOWN, True),
+        (*UP, True),
+    ]
+    journal = Journal(tmp_path / "out/journal.sqlite")
+    try:
+        events = [event for _, event in journal.inputs()]
+    finally:
+        journal.close()
+    told = [said for event in events if isinstance(event, LinksMeasured) for said in event.research]
+    played = scenario.played().campus
+    # by which core it goes, a hash decides; while one of them is cut off, by the other
+    room = played.capacity_bytes_per_s[UP]
+    by_core = {
+        core: [rate for source, target, rate in told if (source, target) == ("library", core)]
+        for core in ("core1", "core2")
+    }
+    assert 0.2 * room < max(max(rates, default=0.0) for rates in by_core.values()) < 0.6 * room
+    assert max(by_core["core2"]) > 0.2 * room
