@@ -16,7 +16,7 @@ from mininet.log import setLogLevel
 
 from experiments.benchmarks.fabric import PROBE_S, failover
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.kernel.openvswitch import missing_programs
+from testbed.emulation.kernel.openvswitch import kernel_datapath, missing_programs
 from testbed.emulation.safety import cleaning
 from testbed.errors import SetupError
 from tests.emulation_campuses import kernel, small_campus
@@ -25,6 +25,7 @@ from topologies.spec import Fabric
 
 pytestmark = [
     *kernel,
+    pytest.mark.stock_kernel,
     pytest.mark.skipif(bool(missing_programs()), reason=f"Open vSwitch lacks {missing_programs()}"),
 ]
 REPOSITORY = Path(__file__).parents[1]
@@ -36,11 +37,16 @@ def quiet_mininet() -> None:
     setLogLevel("error")
 
 
-@pytest.fixture(scope="module")
-def campus() -> Iterator[LiveCampus]:
-    # without the programs of the hosts, which would take the code point from what is not the testbed's own
-    with LiveCampus(leaf_spine(3, 2, 2), enforcement=False) as net:
-        yield net
+@pytest.fixture(scope="module", params=["forwards in user space", "forwards in the kernel"])
+def campus(request: pytest.FixtureRequest) -> Iterator[LiveCampus]:
+    in_kernel = request.param == "forwards in the kernel"
+    if in_kernel and not kernel_datapath():
+        pytest.skip("this kernel has no datapath of Open vSwitch")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("testbed.emulation.kernel.openvswitch.kernel_datapath", lambda: in_kernel)
+        # without the programs of the hosts, which would take the code point from what is not the testbed's own
+        with LiveCampus(leaf_spine(3, 2, 2), enforcement=False) as net:
+            yield net
 
 
 def until(true: Callable[[], bool], what: str) -> None:
@@ -68,6 +74,15 @@ def flows(campus: LiveCampus) -> dict[str, set[str]]:
 
 def reaches(campus: LiveCampus, a: str, b: str, tos: int) -> bool:
     return " 0% packet loss" in campus.get(a).cmd(f"ping -c2 -i0.2 -W1 -Q{tos} {campus.get(b).IP()}")
+
+
+def test_the_datapath_is_the_one_that_was_chosen(campus: LiveCampus) -> None:
+    assert campus.openflow
+    shown = campus.get("s1").cmd("ovs-vsctl get bridge s1 datapath_type").strip()
+    assert shown == ("system" if campus.openflow.in_kernel else "netdev")
+    # a port of the kernel's datapath belongs to one interface for all switches
+    port = campus.get("s1").cmd("ip -o link show s1-eth1")
+    assert ("master ovs-system" in port) is campus.openflow.in_kernel
 
 
 def test_every_host_reaches_every_other_over_two_spines(campus: LiveCampus) -> None:

@@ -284,7 +284,7 @@ class KernelCampus:
                 batch.append(link_requests.address(new.ifindex, own6, IPV6_PREFIX.prefixlen, new.name))
         with NetlinkSocket() as socket:
             socket.send(batch)
-            readback.check_ends(socket, {new.ifindex: new}, self.plan.masters)
+            readback.check_ends(socket, {new.ifindex: new}, self._fabric.masters(self.plan))
 
     def read_back_fabric(self) -> None:
         """KernelMismatch if a switch end is not as planned; changes the calling thread's namespace."""

@@ -70,9 +70,13 @@ class BridgeFabric:
         """Let go of ends that are replaced while the block runs; nothing for a kernel bridge, which an end joins by itself."""
         yield
 
+    def masters(self, plan: CampusPlan) -> Mapping[int, int]:
+        """Number of the interface to which each end of a switch belongs; of ends that have none nothing."""
+        return plan.masters
+
     def read_back(self, socket: NetlinkSocket, plan: CampusPlan) -> None:
         """Bridges exist and are up; ports have the right master and shape."""
-        readback.check_ends(socket, plan.fabric_ends, plan.masters)
+        readback.check_ends(socket, plan.fabric_ends, self.masters(plan))
 
 
 def _cable(
