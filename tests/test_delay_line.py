@@ -79,7 +79,7 @@ def test_lateness_is_read_at_the_end_of_its_bucket() -> None:
 class TestKernel:
     """On one campus, whose h1 is 5 ms away by description; the other cables are as they come."""
 
-    pytestmark = kernel
+    pytestmark = [*kernel, pytest.mark.stock_kernel]
 
     def test_packet_takes_the_declared_time_in_each_direction(self, campus: LiveCampus) -> None:
         assert 10.0 <= least_rtt_ms(campus, "h1", "h2") < 20.0

@@ -65,7 +65,7 @@ def test_unprivileged_user_is_told_about_root(monkeypatch: pytest.MonkeyPatch) -
 class TestKernel:
     """Compared with what other tools say."""
 
-    pytestmark = kernel
+    pytestmark = [*kernel, pytest.mark.stock_kernel]
 
     def test_probe_leaves_nothing(self) -> None:
         before = machine()

@@ -19,7 +19,7 @@ from testbed.emulation.safety.ledger import PIN_ROOT, running_campuses
 from testbed.emulation.safety.settings import WANTED
 from tests.emulation_campuses import kernel, small_campus
 
-pytestmark = kernel
+pytestmark = [*kernel, pytest.mark.stock_kernel]
 
 OWNER = """
 import sys, time

@@ -23,7 +23,7 @@ from testbed.errors import KernelMismatch, SetupError
 from tests.emulation_campuses import kernel, small_campus
 from topologies.units import MBIT_PER_S
 
-pytestmark = kernel
+pytestmark = [*kernel, pytest.mark.stock_kernel]
 
 SOL_PACKET, PACKET_QDISC_BYPASS = 263, 20
 CS1 = 8 << 2

@@ -120,6 +120,13 @@ def test_bytes_that_cross_a_lossy_cable_are_those_that_were_sent(campus: LiveCam
     assert transfer(campus, "h3", "h2", data) == hashlib.sha256(data).hexdigest()
 
 
-def test_jitter_in_order_from_the_beginning_is_the_delay_lines() -> None:
+def test_link_that_was_named_beforehand_is_the_delay_lines_beside_those_of_netem() -> None:
     if not has_netem():
         pytest.skip("this kernel has no netem")
+    spec = small_campus(2, rate_bytes_per_s=GBIT_PER_S, delay_s=0.005)
+    link = spec.access_link("h1")
+    with LiveCampus(spec, enforcement=False, cut=[(link.a, link.b)]) as net:
+        assert [net.plan.host_cables[host].is_cut for host in ("h1", "h2")] == [True, False]
+        net.set_link(link.a, link.b, jitter="1 ms")
+        assert 18.0 <= least_rtt_ms(net, "h1", "h2") < 30.0
+        assert (len(netems(net, "h1")), len(netems(net, "h2"))) == (0, 4)

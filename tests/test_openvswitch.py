@@ -80,9 +80,10 @@ def test_the_datapath_is_the_one_that_was_chosen(campus: LiveCampus) -> None:
     assert campus.openflow
     shown = campus.get("s1").cmd("ovs-vsctl get bridge s1 datapath_type").strip()
     assert shown == ("system" if campus.openflow.in_kernel else "netdev")
-    # a port of the kernel's datapath belongs to one interface for all switches
-    port = campus.get("s1").cmd("ip -o link show s1-eth1")
-    assert ("master ovs-system" in port) is campus.openflow.in_kernel
+    # all ports of the kernel's datapath belong to one interface, those of the userspace one to none
+    name = campus.plan.trunks[0].a.name
+    port = campus.get(campus.plan.trunks[0].a.node).cmd(f"ip -o link show {name}")
+    assert name in port and ("master ovs-system" in port) is campus.openflow.in_kernel
 
 
 def test_every_host_reaches_every_other_over_two_spines(campus: LiveCampus) -> None:
@@ -216,6 +217,16 @@ def test_what_the_fabric_cannot_do_is_refused() -> None:
         LiveCampus(small_campus(2), controller="tcp:127.0.0.1:6653")
     with pytest.raises(SetupError, match="unix:PATH"):
         LiveCampus(leaf_spine(2, 2, 1), controller="10.0.0.1")
+
+
+def test_user_space_without_the_kernels_tap_devices_is_refused_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("testbed.emulation.kernel.openvswitch.kernel_datapath", lambda: False)
+    monkeypatch.setattr("testbed.emulation.kernel.openvswitch.TUN", tmp_path / "tun")
+    with pytest.raises(SetupError, match=r"tun, which is not there: modprobe tun"):
+        LiveCampus(leaf_spine(2, 2, 1), root=tmp_path / "root").start()
+    assert list((tmp_path / "root").iterdir()) == []
 
 
 def test_nothing_is_left_after_the_builder_was_killed(tmp_path: Path) -> None:

@@ -207,9 +207,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         if self.plan.impaired and (in_order or not has_netem()):
             self._kernel.plan = self.plan.through_line()
         for a, b in self._cut:
-            cable = self.plan.cable_between(a, b)
-            if not cable.a.shape.needs_netem:
-                self._kernel.plan = self.plan.with_cable(cable.through_line())
+            self._kernel.plan = self.plan.with_cable(self.plan.cable_between(a, b).through_line())
         require_before_start(self.plan)
         self._put_signals_back = end_by_exit()
         atexit.register(self.stop)  # an interrupt may strike on the way to `stop`

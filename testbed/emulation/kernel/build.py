@@ -9,6 +9,7 @@ then the death of all holders. Bridges are left to the kernel: each costs it 15 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from testbed.emulation.kernel import linux, readback
 from testbed.emulation.kernel.delay_line.process import DelayLine
 from testbed.emulation.kernel.fabric import BridgeFabric, disable_ipv6
 from testbed.emulation.kernel.holders import Holders
-from testbed.emulation.kernel.netlink import NetlinkSocket
+from testbed.emulation.kernel.netlink import NetlinkRefused, NetlinkSocket
 from testbed.emulation.kernel.programs import HostEnforcement, PortEnforcement
 from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import KernelMismatch
@@ -350,7 +351,11 @@ class KernelCampus:
             if pid is not None:
                 linux.enter_network_of(pid)
                 with NetlinkSocket() as socket:
-                    socket.send([link_requests.remove_cables()])
+                    try:
+                        socket.send([link_requests.remove_cables()])
+                    except NetlinkRefused as error:
+                        if error.errno != errno.ENODEV:  # none were made yet
+                            raise
 
 
 def pids_in(inodes: set[int], known: Mapping[int, object]) -> list[int]:

@@ -54,6 +54,8 @@ LEFT_ALONE = ("--id=@shaped", "create", "qos", "type=linux-noop")
 # generic netlink: asking its controller for a family by name
 NETLINK_GENERIC, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME = 16, 16, 3, 2
 GENERIC_MESSAGE = struct.Struct("=BBH")  # genlmsghdr: command, version, reserved
+# whence the userspace datapath has the interface that each of its switches gets (a tap device)
+TUN = Path("/dev/net/tun")
 # the interface to which the kernel's datapath has all its ports belong
 KERNEL_DATAPATH = "ovs-system"
 # the longest wait of a switch between two tries to reach its controller
@@ -112,13 +114,15 @@ class OpenvSwitchFabric(BridgeFabric):
         schema = next((path for path in SCHEMAS if Path(path).exists()), None)
         if schema is None:
             raise SetupError(f"no schema of Open vSwitch's database at {' or '.join(SCHEMAS)}")
+        self.in_kernel = kernel_datapath()
+        if not self.in_kernel and not TUN.exists():
+            raise SetupError(f"Open vSwitch in user space needs {TUN}, which is not there: modprobe tun")
         self.directory.mkdir(mode=0o755)
         self.start_controller(plan)  # first: it is the slowest to come up
         self._run("ovsdb-tool", "create", f"{self.directory}/conf.db", schema)
         socket = f"{self.directory}/db.sock"
         self._spawn("ovsdb-server", f"{self.directory}/conf.db", f"--remote=punix:{socket}")
         self._wait(Path(socket).exists, "ovsdb-server", "its socket")
-        self.in_kernel = kernel_datapath()
         super_packets = f"other_config:userspace-tso-enable={str(not self.in_kernel).lower()}"
         self._vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", super_packets)
         self._spawn("ovs-vswitchd", f"unix:{socket}")
