@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +27,7 @@ def program(folder: Path, name: str, script: str) -> None:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of programs that do nothing, which alone are found, before the system's own; an empty cache."""
     programs = tmp_path / "programs"
     programs.mkdir()
@@ -34,7 +37,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(launcher, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(launcher, "KVM", tmp_path / "kvm")
     monkeypatch.setattr(launcher.platform, "machine", lambda: "x86_64")
-    return programs
+    before = signal.getsignal(signal.SIGTERM)
+    yield programs
+    signal.signal(signal.SIGTERM, before)
 
 
 def test_programs_that_are_missing_are_named_with_what_installs_them(
@@ -90,6 +95,41 @@ def test_a_guest_that_ends_without_a_result_and_one_that_does_not_end_are_no_suc
     monkeypatch.setenv("STOCK_KERNEL_LIMIT_S", "0.2")
     assert launcher.main([]) == 2
     assert "not done in 0 s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_guest_and_leaves_no_files(
+    machine: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    kernel = tmp_path / "cache/linux-image-9.9-amd64"
+    (kernel / "lib/modules/9.9-amd64").mkdir(parents=True)
+    (kernel / "vmlinuz").touch()
+    program(
+        machine,
+        "setpriv",
+        f"echo $$ > {tmp_path}/guest.new; mv {tmp_path}/guest.new {tmp_path}/guest; exec sleep 60",
+    )
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    script = (
+        "import sys; from pathlib import Path; from tests.stock_kernel import __main__ as launcher\n"
+        f"launcher.CACHE, launcher.KVM = Path({str(tmp_path / 'cache')!r}), Path('/nowhere')\n"
+        "sys.exit(launcher.main([]))"
+    )
+    launched = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=launcher.REPOSITORY, env={**os.environ, "TMPDIR": str(scratch)}
+    )
+    try:
+        while not (tmp_path / "guest").exists():
+            assert launched.poll() is None
+            time.sleep(0.02)
+        launched.send_signal(number)
+        assert launched.wait(20) == 130
+    finally:
+        launched.kill()
+        launched.wait()
+    assert not Path("/proc", (tmp_path / "guest").read_text().strip()).exists()
+    assert list(scratch.iterdir()) == []
 
 
 @pytest.mark.skipif(shutil.which("busybox") is None, reason="no busybox: ./setup-apt.sh stock-kernel")

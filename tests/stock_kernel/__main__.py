@@ -12,6 +12,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,9 @@ class StockKernelError(Exception):
 def main(arguments: list[str]) -> int:
     """Pytest's status in the guest; 2 if it could not be asked."""
     limit_s = float(os.environ.get("STOCK_KERNEL_LIMIT_S", "3600"))
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # ends as by ctrl-C: no guest, no files are left
     try:
         kernel = cached_kernel()
         with tempfile.TemporaryDirectory(prefix="stock_kernel") as scratch:
