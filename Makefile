@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PYTHON := /usr/bin/python3
 OBJECTS := bpf/objects/.built
 
-.PHONY: setup native native-code demo test test-stock-kernel signals measure prediction storm mutants lint clean-build docs
+.PHONY: setup native native-code demo test test-long test-stock-kernel signals measure prediction storm mutants lint clean-build docs
 
 setup: $(VENV)/.ready $(OBJECTS) $(VENV)/.compiled
 
@@ -52,11 +52,13 @@ native-code: $(VENV)/.ready $(OBJECTS)
 demo: setup
 	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet demo --out out/demo
 
-test: $(VENV)/.ready $(VENV)/.apt-tests $(VENV)/.torch $(OBJECTS)
-	$(MAKE) -j2 --output-sync lint native-code $(VENV)/.compiled
-	# tests of the kernel's part, and of short spans of time, have the machine to themselves; the others share its processors
-	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -n auto --dist loadfile -m "not (kernel or alone)"
-	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -m "kernel or alone"
+test: $(VENV)/.ready $(VENV)/.torch
+	$(MAKE) -j2 --output-sync $(VENV)/.apt-tests $(OBJECTS) $(VENV)/.compiled
+	tests/all.sh $(SUDO)
+
+# what `make test` leaves out for its time: more seeds, longer spans (20 minutes)
+test-long: setup $(VENV)/.apt-tests $(VENV)/.torch
+	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest --timeout 900 -m long
 
 # the tests marked `stock_kernel` in a guest with Debian's own kernel (netem, fq, Open vSwitch), fetched once into .stock
 test-stock-kernel: setup $(VENV)/.apt-stock-kernel

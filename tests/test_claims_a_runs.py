@@ -42,7 +42,7 @@ from experiments.inputs.scenario.owners import HOUR_S, Owners
 from experiments.inputs.traces import paper_campus
 from topologies.errors import SpecError
 
-TINY_DAYS = 0.4
+TINY_DAYS = 0.25
 OF_PAPER_A = [name for name in CLAIMS if name.startswith("A-")]
 
 

@@ -165,8 +165,8 @@ def test_tables_and_picture_show_every_controller(tmp_path: Path) -> None:
         "seeds": 2,
         "starts": (0.05, 6.0),
         "tolerance": 0.02,
-        "cases": {"fig5": measure_case(BY_NAME["fig5"], jobs=200, seeds=2)},
-        "traces": measure_traces(tmp_path, replicates=2),
+        "cases": {"fig5": measure_case(BY_NAME["fig5"], jobs=100, seeds=2)},
+        "traces": measure_traces(tmp_path, replicates=1),
     }
     out = StringIO()
     for table in (cases_table(result), traces_table(result)):

@@ -200,7 +200,7 @@ def test_an_owners_switch_acts_on_the_kernel_and_a_coordinator_that_stands_still
     out = tmp_path / "out"
     with running(out, "up", "--hosts", "2", "--web", "0", "--script", str(script)) as run:
         assert run.process.stdout is not None
-        address = run.process.stdout.readline().split()[-1]
+        address = next(line for line in run.process.stdout if "#token=" in line).split()[-1]
         root, _, token = address.partition("/#token=")
         shown = Page(browser, address, state="live")
         page, campus = shown.page, campus_of(run.process.pid)

@@ -77,9 +77,9 @@ OLD = {
     "OPENBLAS_CORETYPE": "Prescott",
     "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX",
     "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA,-AVX512F",
-    "NUMBA_CPU_NAME": "generic",
-    "NUMBA_CPU_FEATURES": "",
 }
+# the decisions are compiled anew for it: a minute
+OLDEST = {**OLD, "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
 NEWER = {
     "OPENBLAS_CORETYPE": "Haswell",
     "NPY_DISABLE_CPU_FEATURES": "X86_V4",  # the machine's own code of numba has fused multiply-add, as Haswell's
@@ -108,8 +108,16 @@ def printed(machine: dict[str, str]) -> str:
     return told.stdout
 
 
-@pytest.mark.timeout(600)  # for each other processor the decisions are compiled anew, once
-def test_a_seed_gives_the_same_trace_and_run_whatever_code_libraries_choose() -> None:
-    here = printed({})
-    for machine in (OLD, NEWER):
-        assert printed(machine) == here, [name for name in machine if printed({name: machine[name]}) != here]
+@pytest.fixture(scope="module")
+def here() -> str:
+    return printed({})
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "machine", [OLD, NEWER, pytest.param(OLDEST, marks=pytest.mark.long)], ids=["old", "newer", "oldest"]
+)
+def test_a_seed_gives_the_same_trace_and_run_whatever_code_libraries_choose(
+    machine: dict[str, str], here: str
+) -> None:
+    assert printed(machine) == here, [name for name in machine if printed({name: machine[name]}) != here]

@@ -76,7 +76,9 @@ def lost_s(summary: Summary) -> float:
     return sum(summary.interruptions.work_lost_s.values())
 
 
-@pytest.mark.parametrize("seed", range(1, 7))
+@pytest.mark.parametrize(
+    "seed", [1, 2, 3, *(pytest.param(seed, marks=pytest.mark.long) for seed in (4, 5, 6))]
+)
 def test_no_online_system_loses_less(seed: int) -> None:
     scenario, trace = half_a_day(seed)
     ours = lost_s(simulate(scenario, trace, system="reclaimnet").summary())
@@ -101,11 +103,11 @@ def test_what_is_lost_is_what_was_planned(seed: int) -> None:
 
 
 def test_every_promise_is_kept_and_every_window_reports_its_gap() -> None:
-    scenario, trace = paper_campus(3, days=4)
+    scenario, trace = paper_campus(3, days=2)
     played = run_oracle(scenario, trace)
     assert played.summary().invariants_broken == []
     whole = [window for window in played.windows if not window.amends]
-    assert [window.from_s for window in whole] == [0.5 + day * 86_400.0 for day in range(5)]
+    assert [window.from_s for window in whole] == [0.5 + day * 86_400.0 for day in range(3)]
     assert played.worst_gap <= 1e-4
     assert all(
         window.status == "optimal" and window.bound_s <= window.objective_s for window in played.windows

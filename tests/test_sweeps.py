@@ -146,7 +146,7 @@ def test_a_sweep_whose_process_is_killed_goes_on_and_gives_the_same_tables(folde
         "--policies",
         "reclaimnet,of_sweeps:mine",
         "--seeds",
-        "1:7",
+        "1:4",
         "--workers",
         "2",
     ]
@@ -157,12 +157,12 @@ def test_a_sweep_whose_process_is_killed_goes_on_and_gives_the_same_tables(folde
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
     kept = len(runs.read_text().splitlines())
-    assert 1 <= kept < 12
+    assert 1 <= kept < 6
     again = subprocess.run([*words, "--out", "out"], capture_output=True, text=True, timeout=200, check=False)
     assert again.returncode == 0, again.stderr
     keys = [json.loads(line)["key"] for line in runs.read_text().splitlines() if line.endswith("}")]
-    assert len(keys) == len(set(keys)) == 12  # none was played again
-    sweep("small.toml", policies=["reclaimnet", "of_sweeps:mine"], seeds=range(1, 7), out="whole", workers=1)
+    assert len(keys) == len(set(keys)) == 6  # none was played again
+    sweep("small.toml", policies=["reclaimnet", "of_sweeps:mine"], seeds=range(1, 4), out="whole", workers=1)
     for file in ("runs.csv", "intervals.csv"):
         assert Path("out", file).read_bytes() == Path("whole", file).read_bytes()
 

@@ -127,12 +127,13 @@ def test_the_demo_keeps_every_promise_in_virtual_time(seed: int) -> None:
     assert summary.migrations.planned >= 1
 
 
-def test_a_day_at_real_scale_keeps_every_promise_and_finishes_its_jobs() -> None:
-    scenario = one_day(2)
+@pytest.mark.parametrize(("hours", "jobs"), [(6, 3), pytest.param(24, 15, marks=pytest.mark.long)])
+def test_a_day_at_real_scale_keeps_every_promise_and_finishes_its_jobs(hours: int, jobs: int) -> None:
+    scenario = replace(one_day(2), duration_s=hours * 3600.0)
     run = simulate(scenario, generate(scenario), until_over=True, after_each=Invariants())
     summary = run.summary()
     assert summary.invariants_broken == []
-    assert summary.jobs.finished == summary.jobs.submitted > 15
+    assert summary.jobs.finished == summary.jobs.submitted > jobs
     assert summary.emergencies.count >= 1
     assert summary.emergencies.restored_verified + summary.emergencies.restarted == summary.emergencies.count
     assert summary.migrations.in_time >= 1

@@ -249,7 +249,7 @@ def measure_hazard(
 
     SpecError: a file in `data` is no record.
     """
-    days = 14 if quick else 42
+    days = 8 if quick else 42
     found = [
         ("peaks, hosts differ", drawn(seed, peaks=True, differ=True, days=days)),
         ("peaks, hosts alike", drawn(seed + 1, peaks=True, differ=False, days=days)),

@@ -9,6 +9,7 @@ After each event:
 Of each order and each word:
 - a host that its owner closes kills its processes before it tells;
 - a process starts only under a lease, and from a checkpoint that has been on that disk;
+- a part of a gang's checkpoint is deleted only when the gang has a whole checkpoint of no less work without it;
 - a host says that a job has finished only of one at its last step, and a job whose end was heard is never dispatched again;
 - an interrupted job resumes from the freshest checkpoint that a host in touch holds.
 
@@ -105,6 +106,9 @@ class StormJudges:
                 if restore and (machine.name, spec.name, restore.sequence) not in self._had:
                     words = f"it is to resume from checkpoint {restore.sequence}, which was never on the disk of {machine.name}"
                     raise broken(world, spec.name, words)
+            case ado.DropCheckpoints(job=name, before=before):
+                if (job := world.jobs.get(name)) is not None and job.gang is not None:
+                    self._check_parts(world, machine, job, before)
             case ado.Send(m.OwnerReclaims(notice_s=0.0)):
                 alive = [process.spec.name for process in machine.processes.values() if process.alive]
                 if alive:
@@ -207,6 +211,22 @@ class StormJudges:
                 )
                 raise broken(world, gang.spec.name, words)
 
+    def _check_parts(self, world: StormWorld, machine: Machine, rank: JobState, before: int) -> None:
+        """What is deleted was in no whole checkpoint, or another one of no less work is there, or believed to be."""
+        gang = rank.gang
+        assert gang is not None
+        if rank.phase in OVER:
+            return
+        deleted = {key for key in machine.store if key[0] == rank.name and key[1] < before}
+        whole = _whole(world, gang, (machine, deleted))
+        known = world.coordinator.cluster.common(gang, lambda _, checkpoint: bool(checkpoint.holders))
+        if known is not None:
+            whole.add(rank.checkpoints[known].stored.step)
+        lost = _whole(world, gang) - whole
+        if lost and max(lost) > max(whole, default=-1):
+            words = f"{machine.name} deletes its part of the last whole checkpoint, of step {max(lost)}"
+            raise broken(world, rank.name, words)
+
     def _check_known(self, world: StormWorld, machine: Machine) -> None:
         assert machine.core is not None
         for name in {job for job, _ in machine.core.stored}:
@@ -232,3 +252,18 @@ class StormJudges:
 def in_touch(world: StormWorld, machine: Machine) -> bool:
     """Whether a host and the coordinator have heard all that the other has said, in order."""
     return world.connections.unread is None and has_heard_everything(world, machine)
+
+
+def _whole(
+    world: StormWorld, gang: Gang, without: tuple[Machine, set[tuple[str, int]]] | None = None
+) -> set[int]:
+    """Steps of the gang's checkpoints of which disks hold every rank's part, with or without those keys of a machine."""
+    parts: dict[int, set[str]] = {}
+    names = {rank.name for rank in gang.ranks}
+    steps: dict[int, set[int]] = {}
+    for machine in world.machines.values():
+        for key, stored in machine.store.items():
+            if key[0] in names and not (without and machine is without[0] and key in without[1]):
+                parts.setdefault(key[1], set()).add(key[0])
+                steps.setdefault(key[1], set()).add(stored.step)
+    return {min(steps[n]) for n, held in parts.items() if held == names and len(steps[n]) == 1}

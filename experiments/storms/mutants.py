@@ -19,7 +19,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from controller.core.lifecycle import offers
 from controller.core.lifecycle.attempts import cancelled
+from controller.core.lifecycle.gangs import ALIVE
 from controller.core.model import effects as cdo
 from controller.core.model import facts
 from controller.core.policies.table import POLICIES
@@ -88,11 +90,13 @@ AGENT = "testbed.agent.core"
 ALL: list[Mutant] = []
 
 
-def _mutant(name: str, target: str, how: Callable[[Any], Change] | None = None) -> Callable[[Any], Any]:
+def _mutant(
+    name: str, target: str, how: Callable[[Any], Change] | None = None, *, gangs: bool = False
+) -> Callable[[Any], Any]:
     """Enter a change into `ALL`; `how` makes a change of a function that only meddles."""
 
     def add(change: Any) -> Any:
-        ALL.append(Mutant(name, target, change if how is None else how(change)))
+        ALL.append(Mutant(name, target, change if how is None else how(change), gangs))
         return change
 
     return add
@@ -357,6 +361,35 @@ def _without_what(field: str) -> Callable[..., None]:
 def _no_holders(cluster: Any, job: Any, host: Any, stored: Any) -> None:
     for checkpoint in job.checkpoints.values():
         checkpoint.holders.clear()
+
+
+@_mutant("parts dropped one by one", f"{LIFE}.checkpoints:_forget_older", gangs=True)
+def _newest_of_each(original: Any) -> Any:
+    """As of jobs alone: hosts forget what is older than a rank's newest part, whether or not the others have theirs."""
+
+    def forget(cluster: Any, gang: Any) -> None:
+        for rank in gang.ranks:
+            newest = max(rank.checkpoints)
+            for name in sorted(
+                {name for n, c in rank.checkpoints.items() if n < newest for name in c.holders}
+            ):
+                cluster.tell(name, m.Forget(rank.name, newest))
+            rank.checkpoints = {newest: rank.checkpoints[newest]}
+
+    return forget
+
+
+@_mutant("a gang comes back before its ranks are dead", f"{LIFE}.offers:end_gang", gangs=True)
+def _back_at_once(original: Any) -> Any:
+    def end(cluster: Any, gang: Any, cause: str) -> None:
+        original(cluster, gang, cause)
+        if any(rank.phase in ALIVE for rank in gang.ranks):
+            for rank in gang.ranks:
+                if rank.phase in ALIVE:
+                    offers._stop(cluster, rank, gang.ending)
+            original(cluster, gang, cause)
+
+    return end
 
 
 def _any_part(original: Any) -> Any:

@@ -281,7 +281,7 @@ class WorkloadProcess:
 
 def _children_of(pid: int) -> list[int]:
     """A pidfd of each child of that process, as far as it is still there."""
-    pidfds = []
+    pidfds: list[int] = []
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             children = (thread / "children").read_text().split()

@@ -79,6 +79,14 @@ def main(arguments: list[str]) -> int:
         return 130
 
 
+def marked_tests() -> list[str]:
+    """Pytest's arguments for the tests marked `stock_kernel`: of the files that say so alone, since importing all takes minutes."""
+    files = [
+        path for path in sorted(HERE.parent.glob("test_*.py")) if "mark.stock_kernel" in path.read_text()
+    ]
+    return ["-m", "stock_kernel", *(str(path.relative_to(REPOSITORY)) for path in files)]
+
+
 def cached_kernel() -> Path:
     """Folder with `vmlinuz` and `modules` of Debian's kernel, fetched if there is none. For a newer one remove `.stock`."""
     if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
