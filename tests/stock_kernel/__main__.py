@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> int:
 
 
 def marked_tests() -> list[str]:
-    """Pytest's arguments for the tests marked `stock_kernel`: of the files that say so alone, since importing all takes minutes."""
+    """Pytest's arguments for the tests marked `stock_kernel`: only the files that say so, since importing all takes minutes."""
     files = [
         path for path in sorted(HERE.parent.glob("test_*.py")) if "mark.stock_kernel" in path.read_text()
     ]
