@@ -122,7 +122,7 @@ class KernelCampus:
             cut = [cable for cable in self.plan.cables if cable.is_cut]
             if cut:
                 with self.phases.timed("delay_line"):
-                    self.line.start(ledger)
+                    in_thread(partial(self._build_far_halves, cut, self.line.start(ledger)))
             check()
             in_thread(self._build_fabric)
             check()
@@ -158,6 +158,16 @@ class KernelCampus:
         self._fabric.prepare()
         with NetlinkSocket() as socket:
             self._fabric.build(socket, self.plan, self.holder_pids, self.line.pid, self.phases.timed)
+
+    def _build_far_halves(self, cut: Sequence[Cable], line_pid: int) -> None:
+        """Of cables that are cut, the half between the delay line and end `b`. It is made from the line's side: a kernel before
+        6.15, asked from elsewhere, takes an interface of the same name or number that stands there for the one to be made."""
+        linux.enter_network_of(line_pid)
+        with NetlinkSocket() as socket:
+            peers = [self.holder_pids.get(cable.b.node, self.fabric_pid) for cable in cut]
+            socket.send(
+                [link_requests.cable(cable, None, pid) for cable, pid in zip(cut, peers, strict=True)]
+            )
 
     def _build_switches(self) -> None:
         linux.enter_network_of(self.fabric_pid)
