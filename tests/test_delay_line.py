@@ -178,7 +178,7 @@ class TestKernel:
 
     def test_killed_delay_line_is_noticed_and_its_campus_leaves_nothing(self) -> None:
         before = machine()
-        net = LiveCampus(small_campus(1, delay_s=0.001), enforcement=False)
+        net = LiveCampus(small_campus(1, delay_s=0.001), enforcement=False, cut=[("h1", "s1")])
         with net:
             pid = net.kernel.line.pid
             assert pid is not None
