@@ -95,6 +95,9 @@ def test_a_guest_that_ends_without_a_result_and_one_that_does_not_end_are_no_suc
     monkeypatch.setenv("STOCK_KERNEL_LIMIT_S", "0.2")
     assert launcher.main([]) == 2
     assert "not done in 0 s" in capsys.readouterr().err
+    monkeypatch.setenv("STOCK_KERNEL_LIMIT_S", "soon")
+    assert launcher.main([]) == 2
+    assert "STOCK_KERNEL_LIMIT_S is 'soon'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

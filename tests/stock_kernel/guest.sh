@@ -17,6 +17,7 @@ ln -s /proc/self/fd /dev/fd
 chmod 1777 /tmp
 ip link set lo up
 sh /.stock_kernel/command
-echo $? > /.stock_kernel/status
+echo $? > /.stock_kernel/status.new
+mv /.stock_kernel/status.new /.stock_kernel/status
 sync
 echo b > /proc/sysrq-trigger

@@ -83,9 +83,8 @@ class Shape:
     jitter_s: float = 0.0
     reorders: bool = False  # whether jitter lets frames overtake each other
     by_line: bool = False  # whether the delay line makes delay, jitter and loss; else netem does
-    netem_stays: bool = (
-        False  # whether netem is there without anything to do: the link had delay or loss, and may have again
-    )
+    # whether netem is there even with nothing to do: the link had delay or loss, and may have again
+    netem_stays: bool = False
     # whether all packets take research's queue, which may use the whole link: a switch that does not look at code points
     one_queue: bool = False
 

@@ -56,7 +56,7 @@ NETLINK_GENERIC, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME = 16, 1
 GENERIC_MESSAGE = struct.Struct("=BBH")  # genlmsghdr: command, version, reserved
 # whence the userspace datapath has the interface that each of its switches gets (a tap device)
 TUN = Path("/dev/net/tun")
-# the interface to which the kernel's datapath has all its ports belong
+# the interface to which all ports of the kernel's datapath belong
 KERNEL_DATAPATH = "ovs-system"
 # the longest wait of a switch between two tries to reach its controller
 MAX_BACKOFF_MS = 1000
