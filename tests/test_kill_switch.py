@@ -53,7 +53,6 @@ def test_a_trial_that_the_storm_slept_through_gives_no_time() -> None:
 
 
 @pytest.mark.kernel
-@pytest.mark.stock_kernel
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and BPF need root")
 @pytest.mark.timeout(120)
 def test_every_path_closes_the_host_under_the_storm_and_raw_samples_say_so(tmp_path: Path) -> None:
