@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PYTHON := /usr/bin/python3
 OBJECTS := bpf/objects/.built
 
-.PHONY: setup native native-code demo test test-long signals measure prediction storm mutants lint clean-build docs
+.PHONY: setup native native-code demo test test-long test-stock-kernel signals measure prediction storm mutants lint clean-build docs
 
 setup: $(VENV)/.ready $(OBJECTS) $(VENV)/.compiled
 
@@ -18,6 +18,10 @@ $(VENV)/.apt: setup-apt.sh
 
 $(VENV)/.apt-tests: $(VENV)/.apt
 	$(SUDO) ./setup-apt.sh tests
+	@touch $@
+
+$(VENV)/.apt-stock-kernel: $(VENV)/.apt
+	$(SUDO) ./setup-apt.sh stock-kernel
 	@touch $@
 
 # PyTorch, for the tests of jobs that train: where pip's build brings CUDA, several GB
@@ -55,6 +59,10 @@ test: $(VENV)/.ready $(VENV)/.torch
 # what `make test` leaves out for its time: more seeds, longer spans (20 minutes)
 test-long: setup $(VENV)/.apt-tests $(VENV)/.torch
 	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest --timeout 900 -m long
+
+# the tests marked `stock_kernel` in a guest with Debian's own kernel (netem, fq, Open vSwitch), fetched once into .stock
+test-stock-kernel: setup $(VENV)/.apt-stock-kernel
+	$(BIN)/python -m tests.stock_kernel
 
 # SIGINT, SIGTERM and SIGHUP, 40 times each, at random moments of a campus's life
 signals: setup

@@ -10,8 +10,11 @@
 #   clang libbpf-dev      compile the BPF programs;  libbpf1/libbpf0 load them
 # With the word `tests`, what only the tests need as well:
 #   chromium              opens every page (where it is a Debian package; Ubuntu's is a snap, and those tests say so)
+# With the word `stock-kernel`, what `make test-stock-kernel` needs as well:
+#   qemu-system-x86       runs Debian's kernel;  busybox-static kmod  its initramfs
 set -eu
 packages="python3 python3-venv python3-dev mininet bridge-utils iproute2 iputils-ping procps openvswitch-switch nftables tcpdump clang libbpf-dev make"
+[ "${1:-}" = stock-kernel ] && packages="$packages qemu-system-x86 busybox-static kmod"
 [ "${1:-}" = tests ] && ! grep -q '^ID=ubuntu' /etc/os-release && packages="$packages chromium"
 missing=""
 for package in $packages; do

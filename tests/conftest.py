@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
@@ -24,3 +25,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     is_alone = any(item.iter_markers("kernel")) or any(item.iter_markers("alone"))
     if is_alone and os.environ.get("PYTEST_XDIST_WORKER"):
         pytest.fail('it must have the machine to itself: with -n, run -m "not (kernel or alone)"')
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In the guest of `make test-stock-kernel` nothing that it was asked to run may be skipped: its kernel has it all."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("STOCK_KERNEL"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped on a kernel that has it all: {report.longrepr}"
+    return report

@@ -19,7 +19,7 @@ from testbed.emulation.kernel.attachment import EGRESS, INGRESS
 from testbed.emulation.kernel.netlink import NetlinkRefused, NetlinkSocket
 from tests.bpf_machine import KEY, in_own_namespace, loaded_or_skip, programs_fixture
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.stock_kernel]
 host = pytest.fixture(programs_fixture)
 
 

@@ -36,7 +36,7 @@ from tests.bpf_machine import (
     udp4,
 )
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.stock_kernel]
 host = pytest.fixture(programs_fixture)
 
 DSCP = {ClassId.EMERGENCY: 46, ClassId.PLANNED: 34, ClassId.PRESYNC: 8, ClassId.RESEARCH: 0}

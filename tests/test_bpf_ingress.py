@@ -27,7 +27,7 @@ from bpf.layout import KillSwitchStruct, Mode
 from bpf.testrun import DROP, PASS, SkBuff, run
 from tests.bpf_machine import ETHER, ip6, programs_fixture, segment, tcp4, udp4
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.stock_kernel]
 host = pytest.fixture(programs_fixture)
 
 COORDINATOR, COORDINATOR6 = IPv4Address("10.9.9.9"), IPv6Address("fd00::99")

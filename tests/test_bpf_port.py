@@ -37,7 +37,7 @@ from tests.bpf_machine import (
     udp4,
 )
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.stock_kernel]
 
 OTHER_MAC, OTHER, OTHER6 = "02:00:00:00:00:09", "10.0.0.9", "fd00::9"
 OWN_MAC = ETHER.src

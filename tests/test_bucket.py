@@ -39,6 +39,7 @@ def credits_of(grant: BucketGrant) -> st.SearchStrategy[int]:
 
 
 @pytest.mark.kernel
+@pytest.mark.stock_kernel
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data(), grants(), disciplines, st.lists(wire_lengths, min_size=1, max_size=4))
 def test_kernel_bucket_and_its_twin_agree_bit_for_bit(host, data, grant, discipline, lengths):
@@ -58,6 +59,7 @@ def test_kernel_bucket_and_its_twin_agree_bit_for_bit(host, data, grant, discipl
 
 
 @pytest.mark.kernel
+@pytest.mark.stock_kernel
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data(), grants(), grants(), disciplines, wire_lengths)
 def test_kernel_and_twin_agree_on_the_aggregate_and_on_what_is_given_back(
@@ -80,6 +82,7 @@ def test_kernel_and_twin_agree_on_the_aggregate_and_on_what_is_given_back(
 
 
 @pytest.mark.kernel
+@pytest.mark.stock_kernel
 def test_kernel_bucket_does_not_go_back_in_time(host):
     grant = BucketGrant(1 << 40, 1000)
     future_ns = time.monotonic_ns() + 10**12

@@ -20,7 +20,7 @@ from testbed.errors import KernelMismatch, SetupError, SpecError
 from tests.emulation_campuses import kernel, machine, small_campus
 from topologies.units import GBIT_PER_S
 
-pytestmark = kernel
+pytestmark = [*kernel, pytest.mark.stock_kernel]
 
 
 def read_back(campus: LiveCampus) -> None:

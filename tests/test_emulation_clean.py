@@ -19,14 +19,15 @@ from testbed.emulation.safety.ledger import PIN_ROOT, running_campuses
 from testbed.emulation.safety.settings import WANTED
 from tests.emulation_campuses import kernel, small_campus
 
-pytestmark = kernel
+pytestmark = [*kernel, pytest.mark.stock_kernel]
 
 OWNER = """
 import sys, time
 from pathlib import Path
 from testbed.emulation.campus import LiveCampus
 from tests.emulation_campuses import small_campus
-net = LiveCampus(small_campus(3, delay_s=0.001), root=Path(sys.argv[1]))
+# with a delay line, where the kernel has netem, too
+net = LiveCampus(small_campus(3, delay_s=0.001), root=Path(sys.argv[1]), cut=[("h1", "s1")])
 net.start()
 ready = sys.argv[1] + ".ready"  # else the shell's end might strike before nohup does
 start = f"setsid nohup sh -c 'touch {ready}; exec sleep 1000' >/dev/null 2>&1 &"

@@ -66,6 +66,7 @@ def wait_for_forged(net: LiveCampus, count: int) -> None:
     assert net.port_counters("h1").forged.dropped_packets == count
 
 
+@pytest.mark.stock_kernel
 def test_forged_frames_reach_no_host_however_it_is_switched(campus: LiveCampus) -> None:
     """A forged coordinator was heard by an isolated host: as a datagram, a ping and, with ARP replies, a connection."""
     before = campus.port_counters("h1").forged.dropped_packets
@@ -143,6 +144,7 @@ def test_raw_sender_past_its_own_limits_keeps_to_the_migration_share(campus: Liv
     assert dropped_research == 0
 
 
+@pytest.mark.stock_kernel
 def test_port_without_its_program_is_noticed(campus: LiveCampus) -> None:
     port = campus.plan.host_cables["h2"].a.name
     campus["core"].cmd(f"tc filter del dev {port} ingress")
@@ -150,11 +152,13 @@ def test_port_without_its_program_is_noticed(campus: LiveCampus) -> None:
         in_thread(campus.kernel.read_back_fabric)
 
 
+@pytest.mark.stock_kernel
 def test_port_of_no_host_is_refused(campus: LiveCampus) -> None:
     with pytest.raises(SetupError, match="h99"):
         campus.port_counters("h99")
 
 
+@pytest.mark.stock_kernel
 def test_ipv6_of_a_campus_that_has_it_passes_the_ports() -> None:
     with LiveCampus(small_campus(2), ipv6=True) as net:
         assert "1 received" in net["h1"].cmd("ping -6 -c1 -W5 fd72:636c:6d00::a00:102")
@@ -193,6 +197,7 @@ QUEUES = {
 }
 
 
+@pytest.mark.stock_kernel
 def test_only_the_testbeds_own_code_points_leave_the_research_queue() -> None:
     """At the host's end and at the switch's: what was not IPv4 with code point 0 was served as migration."""
     with (

@@ -1,13 +1,16 @@
 """From a grant to socket options and buckets, and the read-back that catches a difference."""
 
+import json
 import os
 import socket
+import subprocess
 import time
 from contextlib import suppress
 
 import pytest
 
 from bpf.layout import BucketMode, ClassId
+from testbed.emulation.safety.capabilities import Need, probe
 from testbed.enforcement import (
     GUARD_SLACK,
     SO_MAX_PACING_RATE,
@@ -26,6 +29,7 @@ from testbed.enforcement import (
 )
 from testbed.errors import KernelMismatch, SetupError
 from tests.bpf_machine import in_own_namespace, programs_fixture
+from tests.emulation_campuses import needs_root
 from topologies.spec import TrafficClass
 from topologies.units import MBIT_PER_S, WIRE_PER_PAYLOAD
 
@@ -71,6 +75,7 @@ def test_pacing_is_at_most_one_percent_under_the_grant_and_never_over_it():
 
 
 @pytest.mark.kernel
+@pytest.mark.stock_kernel
 def test_smooth_pacing_is_a_setting_of_the_namespace_it_is_called_in():
     if os.geteuid() != 0 or not TSO_RTT_LOG.exists():
         pytest.skip("needs root and a kernel with tcp_tso_rtt_log (5.18)")
@@ -85,6 +90,7 @@ def test_smooth_pacing_is_a_setting_of_the_namespace_it_is_called_in():
 
 
 @pytest.mark.kernel
+@pytest.mark.stock_kernel
 def test_paced_flow_has_its_bucket_above_its_pacing(host, pair):
     guard = FlowGuard(host.maps, pair[0], TrafficClass.PLANNED, GRANT)
     found = guard.readback()
@@ -98,6 +104,7 @@ def test_paced_flow_has_its_bucket_above_its_pacing(host, pair):
 
 
 @pytest.mark.kernel
+@pytest.mark.stock_kernel
 def test_literal_bucket_stands_at_the_grant_and_nothing_is_paced(host, pair):
     guard = FlowGuard(
         host.maps, pair[0], TrafficClass.PLANNED, GRANT, Enforcement.DROP, drop_burst_bytes=65_536
@@ -109,6 +116,7 @@ def test_literal_bucket_stands_at_the_grant_and_nothing_is_paced(host, pair):
 
 
 @pytest.mark.kernel
+@pytest.mark.stock_kernel
 def test_unenforced_flow_is_only_marked_and_counted(host, pair):
     guard = FlowGuard(host.maps, pair[0], TrafficClass.EMERGENCY, GRANT, Enforcement.NONE)
     found = guard.readback()
@@ -117,6 +125,7 @@ def test_unenforced_flow_is_only_marked_and_counted(host, pair):
 
 
 @pytest.mark.kernel
+@pytest.mark.stock_kernel
 @pytest.mark.parametrize("rates", [(GRANT, 2 * GRANT), (GRANT, GRANT / 3), (1e3, 1e10)])
 def test_regrant_moves_pacing_and_bucket_together(host, pair, rates):
     guard = FlowGuard(host.maps, pair[0], TrafficClass.PRESYNC, rates[0])
@@ -144,6 +153,7 @@ def test_pacing_that_somebody_changed_is_a_mismatch(pair):
 
 
 @pytest.mark.kernel
+@pytest.mark.stock_kernel
 def test_bucket_that_somebody_changed_or_removed_is_a_mismatch(host, pair):
     guard = FlowGuard(host.maps, pair[0], TrafficClass.PRESYNC, GRANT)
     host.flows.update_rate(guard.key, 1)
@@ -162,6 +172,7 @@ def test_congestion_control_is_chosen_by_name_or_by_preference(pair):
 
 
 @pytest.mark.kernel
+@pytest.mark.stock_kernel
 def test_refused_congestion_control_leaves_no_flow_behind(host, pair):
     with pytest.raises(SetupError):
         FlowGuard(host.maps, pair[0], TrafficClass.PRESYNC, GRANT, congestion="nonsense")
@@ -169,6 +180,7 @@ def test_refused_congestion_control_leaves_no_flow_behind(host, pair):
 
 
 @pytest.mark.kernel
+@pytest.mark.stock_kernel
 def test_closing_takes_the_flow_out_once(host, pair):
     guard = FlowGuard(host.maps, pair[0], TrafficClass.PRESYNC, GRANT)
     assert guard.close().packets == 0
@@ -177,6 +189,7 @@ def test_closing_takes_the_flow_out_once(host, pair):
 
 
 @pytest.mark.kernel
+@pytest.mark.stock_kernel
 def test_aggregate_is_set_in_wire_bytes(host):
     set_aggregate(host.maps, GRANT)
     state = host.aggregate.state()
@@ -184,8 +197,35 @@ def test_aggregate_is_set_in_wire_bytes(host):
 
 
 def test_paced_flow_does_not_outrun_its_grant(pair):
+    assert_paced(*pair)
+
+
+@pytest.mark.kernel
+@pytest.mark.stock_kernel
+@needs_root
+def test_paced_flow_does_not_outrun_its_grant_where_fq_does_the_pacing():
+    if not next(c for c in probe([Need.OPTIONAL]) if c.name == "fq").present:
+        pytest.skip("this kernel has no fq")
+
+    def body():
+        subprocess.run("ip link set lo up && tc qdisc add dev lo root fq", shell=True, check=True)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            client = socket.create_connection(server.getsockname())
+            served, _ = server.accept()
+        with client, served:
+            assert_paced(client, served)
+        shown = subprocess.run(
+            ["tc", "-s", "-j", "qdisc", "show", "dev", "lo"], capture_output=True, check=True
+        )
+        assert (
+            json.loads(shown.stdout)[0]["throttled"] > 0
+        )  # packets that fq, and not TCP's own timer, held back
+
+    in_own_namespace(body)
+
+
+def assert_paced(client, served):
     """0.6 s at 5 MB/s over loopback: what the receiver has may exceed the grant by the first window only."""
-    client, served = pair
     FlowGuard(None, client, TrafficClass.PRESYNC, 5e6, congestion="cubic")
     client.setblocking(False)
     served.settimeout(5)

@@ -18,6 +18,7 @@ from tests.bpf_machine import in_own_namespace, loaded_or_skip
 from tests.live_campus import CLI
 from topologies import presets
 
+pytestmark = pytest.mark.stock_kernel
 kernel = pytest.mark.kernel
 DATAGRAMS = 300
 

@@ -17,7 +17,7 @@ from mininet.log import setLogLevel
 from experiments.benchmarks.fabric import PROBE_S, failover
 from experiments.worlds.live.network import NetworkWatch
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.kernel.openvswitch import missing_programs
+from testbed.emulation.kernel.openvswitch import kernel_datapath, missing_programs
 from testbed.emulation.safety import cleaning
 from testbed.errors import SetupError
 from tests.emulation_campuses import kernel, small_campus
@@ -27,6 +27,7 @@ from topologies.units import GBIT_PER_S
 
 pytestmark = [
     *kernel,
+    pytest.mark.stock_kernel,
     pytest.mark.skipif(bool(missing_programs()), reason=f"Open vSwitch lacks {missing_programs()}"),
 ]
 REPOSITORY = Path(__file__).parents[1]
@@ -38,11 +39,16 @@ def quiet_mininet() -> None:
     setLogLevel("error")
 
 
-@pytest.fixture(scope="module")
-def campus() -> Iterator[LiveCampus]:
-    # without the programs of the hosts, which would take the code point from what is not the testbed's own
-    with LiveCampus(leaf_spine(3, 2, 2), enforcement=False) as net:
-        yield net
+@pytest.fixture(scope="module", params=["forwards in user space", "forwards in the kernel"])
+def campus(request: pytest.FixtureRequest) -> Iterator[LiveCampus]:
+    in_kernel = request.param == "forwards in the kernel"
+    if in_kernel and not kernel_datapath():
+        pytest.skip("this kernel has no datapath of Open vSwitch")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("testbed.emulation.kernel.openvswitch.kernel_datapath", lambda: in_kernel)
+        # without the programs of the hosts, which would take the code point from what is not the testbed's own
+        with LiveCampus(leaf_spine(3, 2, 2), enforcement=False) as net:
+            yield net
 
 
 def until(true: Callable[[], bool], what: str) -> None:
@@ -70,6 +76,16 @@ def flows(campus: LiveCampus) -> dict[str, set[str]]:
 
 def reaches(campus: LiveCampus, a: str, b: str, tos: int) -> bool:
     return " 0% packet loss" in campus.get(a).cmd(f"ping -c2 -i0.2 -W1 -Q{tos} {campus.get(b).IP()}")
+
+
+def test_the_datapath_is_the_one_that_was_chosen(campus: LiveCampus) -> None:
+    assert campus.openflow
+    shown = campus.get("s1").cmd("ovs-vsctl get bridge s1 datapath_type").strip()
+    assert shown == ("system" if campus.openflow.in_kernel else "netdev")
+    # all ports of the kernel's datapath belong to one interface, those of the userspace one to none
+    name = campus.plan.trunks[0].a.name
+    port = campus.get(campus.plan.trunks[0].a.node).cmd(f"ip -o link show {name}")
+    assert name in port and ("master ovs-system" in port) is campus.openflow.in_kernel
 
 
 def test_every_host_reaches_every_other_over_two_spines(campus: LiveCampus) -> None:
@@ -228,6 +244,16 @@ def test_what_the_fabric_cannot_do_is_refused() -> None:
         LiveCampus(small_campus(2), controller="tcp:127.0.0.1:6653")
     with pytest.raises(SetupError, match="unix:PATH"):
         LiveCampus(leaf_spine(2, 2, 1), controller="10.0.0.1")
+
+
+def test_user_space_without_the_kernels_tap_devices_is_refused_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("testbed.emulation.kernel.openvswitch.kernel_datapath", lambda: False)
+    monkeypatch.setattr("testbed.emulation.kernel.openvswitch.TUN", tmp_path / "tun")
+    with pytest.raises(SetupError, match=r"tun, which is not there: modprobe tun"):
+        LiveCampus(leaf_spine(2, 2, 1), root=tmp_path / "root").start()
+    assert list((tmp_path / "root").iterdir()) == []
 
 
 def test_nothing_is_left_after_the_builder_was_killed(tmp_path: Path) -> None:

@@ -203,12 +203,11 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             raise SetupError(f"campus {self.id} is already running")
         self._kernel.plan = self._described
         # netem lets packets overtake by their jitter
-        if self.plan.impaired and (any(link.jitter_s for link in self.plan.impaired) or not has_netem()):
+        in_order = any(link.jitter_s and not link.reorders for link in self.plan.impaired)
+        if self.plan.impaired and (in_order or not has_netem()):
             self._kernel.plan = self.plan.through_line()
         for a, b in self._cut:
-            cable = self.plan.cable_between(a, b)
-            if not cable.a.shape.needs_netem:
-                self._kernel.plan = self.plan.with_cable(cable.through_line())
+            self._kernel.plan = self.plan.with_cable(self.plan.cable_between(a, b).through_line())
         require_before_start(self.plan)
         self._put_signals_back = end_by_exit()
         atexit.register(self.stop)  # an interrupt may strike on the way to `stop`
@@ -479,11 +478,11 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             jitter_s=shape.jitter_s,
         )
         check_change(None, shape.delay_s, key)
-        if end.shape.needs_netem and (shape.jitter_s or not shape.needs_netem):
-            allowed = (
-                "delay or loss above 0 and no jitter: netem makes this link's, and it cannot be taken off"
-            )
-            raise SpecError(key, dict(wanted), allowed)
+        if end.shape.needs_netem:  # below the classes, and as long as the cable stands
+            shape = replace(shape, netem_stays=True)
+            if shape.jitter_s and not shape.reorders:
+                allowed = "jitter with reorders=True: netem makes this link's, and it lets packets overtake"
+                raise SpecError(key, dict(wanted), allowed)
         return replace(end, shape=shape, is_up=wanted.get("up", end.is_up))
 
     def maps(self, host: str) -> HostMaps:

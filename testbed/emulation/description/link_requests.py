@@ -37,11 +37,9 @@ def bridge(made: Bridge) -> NetlinkRequest:
     return NetlinkRequest(_encoded(body, RTM_NEWLINK, CREATE | EXCL), f"bridge {made.name}")
 
 
-def cable(
-    made: Cable, master: Bridge | None, peer_pid: int | None, own_pid: int | None = None
-) -> NetlinkRequest:
+def cable(made: Cable, master: Bridge | None, peer_pid: int | None) -> NetlinkRequest:
     """A veth pair: end a in this namespace, up, a port of `master` (None: of no kernel bridge); end b in the namespace of
-    `peer_pid` (None: here too). `own_pid`: end a is made in that namespace instead."""
+    `peer_pid` (None: here too)."""
     peer_attributes: list[tuple[str, Any]] = [("IFLA_IFNAME", made.b.name), ("IFLA_ADDRESS", made.b.mac_text)]
     if peer_pid is not None:
         peer_attributes.append(("IFLA_NET_NS_PID", peer_pid))
@@ -51,7 +49,6 @@ def cable(
         ("IFLA_IFNAME", made.a.name),
         ("IFLA_ADDRESS", made.a.mac_text),
         *([("IFLA_MASTER", master.ifindex)] if master else []),
-        *([("IFLA_NET_NS_PID", own_pid)] if own_pid is not None else []),
         ("IFLA_GROUP", CABLE_GROUP),
         ("IFLA_LINKINFO", {"attrs": [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", data)]}),
     ])  # fmt: skip

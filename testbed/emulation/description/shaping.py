@@ -66,6 +66,7 @@ QUEUE_S = 0.1
 LEAST_PART = 0.01  # of the rate: either class is always guaranteed this much
 MIN_QUEUE_BYTES = 256 << 10  # four super-packets
 MAX_QUEUE_BYTES = 16 << 20
+NETEM = struct.Struct("=6I")  # tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter
 NETEM_QUEUE_PACKETS = 20000
 U32_MAX = (1 << 32) - 1
 
@@ -82,6 +83,8 @@ class LinkShape:
     jitter_s: float = 0.0
     reorders: bool = False  # whether jitter lets frames overtake each other
     by_line: bool = False  # whether the delay line makes delay, jitter and loss; else netem does
+    # whether netem is there even with nothing to do: the link had delay or loss, and may have again
+    netem_stays: bool = False
     # whether all packets take research's queue, which may use the whole link: a switch that does not look at code points
     one_queue: bool = False
 
@@ -103,8 +106,8 @@ class LinkShape:
 
     @property
     def needs_netem(self) -> bool:
-        """Delay and loss are netem's work, unless the delay line makes them."""
-        return not self.by_line and (self.delay_s > 0.0 or self.loss > 0.0)
+        """Delay, loss, and jitter that reorders are netem's work, unless the delay line makes them."""
+        return not self.by_line and (self.netem_stays or self.delay_s > 0.0 or self.loss > 0.0)
 
     @property
     def burst_bytes(self) -> int:
@@ -122,6 +125,11 @@ class LinkShape:
         return round(self.delay_s * 1e9 / TICK_NS)
 
     @property
+    def jitter_ticks(self) -> int:
+        """The jitter as netem counts it: the most by which a packet's delay differs, evenly distributed."""
+        return round(self.jitter_s * 1e9 / TICK_NS)
+
+    @property
     def loss_fraction(self) -> int:
         """The loss probability as netem counts it: a share of 2**32 - 1."""
         return round(self.loss * U32_MAX)
@@ -137,6 +145,7 @@ class Found:
     classes: dict[int, tuple[int, int]]
     queue_bytes: int = 0
     delay_ticks: tuple[int, ...] = ()
+    jitter_ticks: tuple[int, ...] = ()
     loss_fractions: tuple[int, ...] = ()
 
 
@@ -163,7 +172,8 @@ def expected(shape: LinkShape) -> Found:
         MIGRATION_CLASS: (shape.migration_bytes_per_s, rate),
     }
     if shape.needs_netem:
-        return Found(classes, 0, (shape.delay_ticks,) * 2, (shape.loss_fraction,) * 2)
+        netem = (shape.delay_ticks,) * 2, (shape.jitter_ticks,) * 2, (shape.loss_fraction,) * 2
+        return Found(classes, 0, *netem)
     return Found(classes, shape.queue_bytes)
 
 
@@ -216,7 +226,9 @@ def _classes(ifindex: int, shape: LinkShape, flags: int) -> list[tuple[bytes, st
 def _queues(ifindex: int, shape: LinkShape, flags: int) -> list[tuple[bytes, str]]:
     """Requests for the queues below the classes, and words for each."""
     if shape.needs_netem:
-        netem = struct.pack("=6I", shape.delay_ticks, NETEM_QUEUE_PACKETS, shape.loss_fraction, 0, 0, 0)
+        netem = NETEM.pack(
+            shape.delay_ticks, NETEM_QUEUE_PACKETS, shape.loss_fraction, 0, 0, shape.jitter_ticks
+        )
         return [
             (_qdisc(ifindex, handle, parent, "netem", netem, flags), "netem")
             for parent, handle in LEAF_HANDLES.items()
@@ -298,10 +310,11 @@ def read(classes: list[memoryview], queues: dict[int, tuple[str, bytes]]) -> Fou
             if ceil64 := options.get(TCA_HTB_CEIL64):
                 ceil = int.from_bytes(ceil64, "little")
         rates[TC_MESSAGE.unpack_from(body)[4]] = rate, ceil
-    netems = [struct.unpack_from("=3I", options) for kind, options in queues.values() if kind == "netem"]
+    netems = [NETEM.unpack_from(options) for kind, options in queues.values() if kind == "netem"]
     kind, queue = queues.get(RESEARCH_CLASS, ("", b""))
     limit = struct.unpack_from("=I", queue)[0] if kind == "bfifo" else 0
-    return Found(rates, limit, tuple(delay for delay, _, _ in netems), tuple(loss for _, _, loss in netems))
+    delays, jitters, losses = (tuple(netem[field] for netem in netems) for field in (0, 5, 2))
+    return Found(rates, limit, delays, jitters, losses)
 
 
 def counters(classes: list[memoryview]) -> dict[int, QueueCounters]:

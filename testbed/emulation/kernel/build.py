@@ -9,6 +9,7 @@ then the death of all holders. Bridges are left to the kernel: each costs it 15 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from testbed.emulation.kernel import linux, readback
 from testbed.emulation.kernel.delay_line.process import DelayLine
 from testbed.emulation.kernel.fabric import BridgeFabric, disable_ipv6
 from testbed.emulation.kernel.holders import Holders
-from testbed.emulation.kernel.netlink import NetlinkSocket
+from testbed.emulation.kernel.netlink import NetlinkRefused, NetlinkSocket
 from testbed.emulation.kernel.programs import HostEnforcement, PortEnforcement
 from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import KernelMismatch
@@ -121,7 +122,7 @@ class KernelCampus:
             cut = [cable for cable in self.plan.cables if cable.is_cut]
             if cut:
                 with self.phases.timed("delay_line"):
-                    self.line.start(ledger)
+                    in_thread(partial(self._build_far_halves, cut, self.line.start(ledger)))
             check()
             in_thread(self._build_fabric)
             check()
@@ -157,6 +158,16 @@ class KernelCampus:
         self._fabric.prepare()
         with NetlinkSocket() as socket:
             self._fabric.build(socket, self.plan, self.holder_pids, self.line.pid, self.phases.timed)
+
+    def _build_far_halves(self, cut: Sequence[Cable], line_pid: int) -> None:
+        """Of cables that are cut, the half between the delay line and end `b`. It is made from the line's side: a kernel before
+        6.15, asked from elsewhere, takes an interface of the same name or number that stands there for the one to be made."""
+        linux.enter_network_of(line_pid)
+        with NetlinkSocket() as socket:
+            peers = [self.holder_pids.get(cable.b.node, self.fabric_pid) for cable in cut]
+            socket.send(
+                [link_requests.cable(cable, None, pid) for cable, pid in zip(cut, peers, strict=True)]
+            )
 
     def _build_switches(self) -> None:
         linux.enter_network_of(self.fabric_pid)
@@ -284,7 +295,7 @@ class KernelCampus:
                 batch.append(link_requests.address(new.ifindex, own6, IPV6_PREFIX.prefixlen, new.name))
         with NetlinkSocket() as socket:
             socket.send(batch)
-            readback.check_ends(socket, {new.ifindex: new}, self.plan.masters)
+            readback.check_ends(socket, {new.ifindex: new}, self._fabric.masters(self.plan))
 
     def read_back_fabric(self) -> None:
         """KernelMismatch if a switch end is not as planned; changes the calling thread's namespace."""
@@ -354,7 +365,11 @@ class KernelCampus:
             if pid is not None:
                 linux.enter_network_of(pid)
                 with NetlinkSocket() as socket:
-                    socket.send([link_requests.remove_cables()])
+                    try:
+                        socket.send([link_requests.remove_cables()])
+                    except NetlinkRefused as error:
+                        if error.errno != errno.ENODEV:  # none were made yet
+                            raise
 
 
 def pids_in(inodes: set[int], known: Mapping[int, object]) -> list[int]:

@@ -47,13 +47,14 @@ class BridgeFabric:
     ) -> None:
         """Bridges, then host cables, then trunks, then the shapers of all ports. `line_pid`: of the delay line."""
         made = [link_requests.bridge(bridge) for bridge in plan.bridges.values()]
-        for c in plan.host_cables.values():
-            made += _cable(c, plan.bridges[c.a.node], pids[c.b.node], line_pid)
+        made += [
+            _cable(c, plan.bridges[c.a.node], pids[c.b.node], line_pid) for c in plan.host_cables.values()
+        ]
         for trunk in plan.trunks:
             a, b = (
                 None if end.node in plan.openflow else plan.bridges[end.node] for end in (trunk.a, trunk.b)
             )
-            made += _cable(trunk, a, None, line_pid)
+            made.append(_cable(trunk, a, None, line_pid))
             up = link_requests.up(trunk.b.ifindex, trunk.b.name)
             made.append(link_requests.enslave(trunk.b, b) if b else up)
         with timed("veth"):
@@ -70,22 +71,21 @@ class BridgeFabric:
         """Let go of ends that are replaced while the block runs; nothing for a kernel bridge, which an end joins by itself."""
         yield
 
+    def masters(self, plan: CampusPlan) -> Mapping[int, int]:
+        """Number of the interface to which each end of a switch belongs; of ends that have none nothing."""
+        return plan.masters
+
     def read_back(self, socket: NetlinkSocket, plan: CampusPlan) -> None:
         """Bridges exist and are up; ports have the right master and shape."""
-        readback.check_ends(socket, plan.fabric_ends, plan.masters)
+        readback.check_ends(socket, plan.fabric_ends, self.masters(plan))
 
 
-def _cable(
-    cable: Cable, master: Bridge | None, peer_pid: int | None, line_pid: int | None
-) -> list[NetlinkRequest]:
-    """A cable; of one that is cut, both halves, with the inner ends in the namespace of the delay line."""
+def _cable(cable: Cable, master: Bridge | None, peer_pid: int | None, line_pid: int | None) -> NetlinkRequest:
+    """A cable; of one that is cut, the half that is here, its inner end in the namespace of the delay line."""
     if not cable.is_cut:
-        return [link_requests.cable(cable, master, peer_pid)]
+        return link_requests.cable(cable, master, peer_pid)
     assert line_pid is not None
-    return [
-        link_requests.cable(replace(cable, b=cable.inner_end), master, line_pid),
-        link_requests.cable(cable, None, peer_pid, line_pid),
-    ]
+    return link_requests.cable(replace(cable, b=cable.inner_end), master, line_pid)
 
 
 def disable_ipv6() -> None:

@@ -1,4 +1,4 @@
-"""One raw NETLINK_ROUTE socket: many requests in one send, every acknowledgement collected, dumps as bytes.
+"""One raw netlink socket (NETLINK_ROUTE by default): many requests in one send, every acknowledgement collected, dumps as bytes.
 
 Creating 500 hosts is some 5000 requests. Sent one by one through a library that runs an event loop, Python's start-up and
 scheduling cost more than the kernel's work; sent in one buffer, the kernel handles a request in a few microseconds and the
@@ -88,8 +88,8 @@ def attributes(data: bytes | memoryview) -> dict[int, bytes]:
 class NetlinkSocket:
     """A socket in the network namespace of the thread that creates it; usable from any thread afterwards."""
 
-    def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
+    def __init__(self, protocol: int = socket.NETLINK_ROUTE) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
         self._socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES)
         self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
         self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)

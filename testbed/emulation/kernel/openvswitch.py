@@ -1,10 +1,11 @@
 """Switches that can be programmed: Open vSwitch, one ovsdb-server and one ovs-vswitchd a campus, in the fabric's namespace.
 
 Cables stay kernel veths with their shapers, so rates, read-back and enforcement are what they are with bridges; Open vSwitch only
-forwards. The kernel's datapath is used where its module is loaded, else the userspace one, which takes frames from the veths by
-packet sockets. With `userspace-tso-enable` super-packets pass whole (some 7 Gbit/s through one switch, .4 without); the option
-must be in the database before the first port is opened. A packet socket hears frames before tc does, so a host's port, whose tc
-program holds addresses and rates, is never a port of Open vSwitch: hosts hang on a kernel bridge beside it (`plan`).
+forwards. The kernel's datapath is used where the kernel has it (asked for by name, it loads its module), else the userspace one,
+which takes frames from the veths by packet sockets. With `userspace-tso-enable` super-packets pass whole there (some 7 Gbit/s
+through one switch, .4 without); the option must be in the database before the first port is opened. A packet socket hears frames
+before tc does, so a host's port, whose tc program holds addresses and rates, is never a port of Open vSwitch: hosts hang on a
+kernel bridge beside it (`plan`).
 
 All processes carry the campus's mark and die with the process that builds it; sockets, database and logs are in the campus's run
 directory. `fail_mode=secure`: without a controller a switch goes on with the tables that it has.
@@ -16,10 +17,11 @@ import contextlib
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,15 @@ import msgspec
 from testbed.emulation.description import link_requests
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import CableEnd, CampusPlan
+from testbed.emulation.kernel import readback
 from testbed.emulation.kernel.fabric import BridgeFabric, Timed
-from testbed.emulation.kernel.netlink import NetlinkSocket
+from testbed.emulation.kernel.netlink import (
+    NetlinkRefused,
+    NetlinkRequest,
+    NetlinkSocket,
+    attribute,
+    message,
+)
 from testbed.emulation.safety.ledger import MARK
 from testbed.errors import CommandFailed, KernelMismatch, SetupError
 
@@ -42,13 +51,27 @@ CONTROLLER = "tcp:127.0.0.1:6653"
 START_LIMIT_S = 60.0
 # without a QoS record Open vSwitch removes every qdisc that it finds: this one means "leave them alone"
 LEFT_ALONE = ("--id=@shaped", "create", "qos", "type=linux-noop")
+# generic netlink: asking its controller for a family by name
+NETLINK_GENERIC, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME = 16, 16, 3, 2
+GENERIC_MESSAGE = struct.Struct("=BBH")  # genlmsghdr: command, version, reserved
+# whence the userspace datapath has the interface that each of its switches gets (a tap device)
+TUN = Path("/dev/net/tun")
+# the interface to which all ports of the kernel's datapath belong
+KERNEL_DATAPATH = "ovs-system"
 # the longest wait of a switch between two tries to reach its controller
 MAX_BACKOFF_MS = 1000
 
 
 def kernel_datapath() -> bool:
-    """Whether the kernel's own datapath is there (module openvswitch, loaded or built in)."""
-    return Path("/sys/module/openvswitch").exists()
+    """Whether the kernel has Open vSwitch's datapath. It loads the module, where it can, when it is asked for the family."""
+    family = attribute(CTRL_ATTR_FAMILY_NAME, b"ovs_datapath\0")
+    body = GENERIC_MESSAGE.pack(CTRL_CMD_GETFAMILY, 1, 0) + family
+    try:
+        with NetlinkSocket(NETLINK_GENERIC) as netlink:
+            netlink.send([NetlinkRequest(message(GENL_ID_CTRL, 0, body), "family ovs_datapath")])
+    except (OSError, NetlinkRefused):
+        return False
+    return True
 
 
 def missing_programs() -> list[str]:
@@ -68,6 +91,8 @@ class OpenvSwitchFabric(BridgeFabric):
         self.events = run_dir / "openflow.jsonl"
         self._campus_id, self._remote = campus_id, controller
         self._fabric_pid = 0
+        self.in_kernel = False  # whether the kernel forwards
+        self._datapath_ifindex = 0
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -89,15 +114,17 @@ class OpenvSwitchFabric(BridgeFabric):
         schema = next((path for path in SCHEMAS if Path(path).exists()), None)
         if schema is None:
             raise SetupError(f"no schema of Open vSwitch's database at {' or '.join(SCHEMAS)}")
+        self.in_kernel = kernel_datapath()
+        if not self.in_kernel and not TUN.exists():
+            raise SetupError(f"Open vSwitch in user space needs {TUN}, which is not there: modprobe tun")
         self.directory.mkdir(mode=0o755)
         self.start_controller(plan)  # first: it is the slowest to come up
         self._run("ovsdb-tool", "create", f"{self.directory}/conf.db", schema)
         socket = f"{self.directory}/db.sock"
         self._spawn("ovsdb-server", f"{self.directory}/conf.db", f"--remote=punix:{socket}")
         self._wait(Path(socket).exists, "ovsdb-server", "its socket")
-        self._vsctl(
-            "--no-wait", "init", "--", "set", "Open_vSwitch", ".", "other_config:userspace-tso-enable=true"
-        )
+        super_packets = f"other_config:userspace-tso-enable={str(not self.in_kernel).lower()}"
+        self._vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", super_packets)
         self._spawn("ovs-vswitchd", f"unix:{socket}")
 
     def build_switches(self, socket: NetlinkSocket, plan: CampusPlan, timed: Timed) -> None:
@@ -111,7 +138,7 @@ class OpenvSwitchFabric(BridgeFabric):
                     made.append(link_requests.cable(edge, plan.bridges[switch], None))
                     made.append(link_requests.up(edge.b.ifindex, edge.b.name))
             socket.send(made)
-            datapath = "system" if kernel_datapath() else "netdev"
+            datapath = "system" if self.in_kernel else "netdev"
             numbers = topology_of(plan).switches
             command = list(LEFT_ALONE)
             for switch in plan.openflow:
@@ -133,6 +160,20 @@ class OpenvSwitchFabric(BridgeFabric):
                 command += ["--", "set-controller", switch, self._remote or CONTROLLER]
                 command += ["--", "set", "controller", switch, f"max_backoff={MAX_BACKOFF_MS}"]
             self._vsctl(*command)
+            if self.in_kernel:
+                links = readback.link_states(socket)
+                self._datapath_ifindex = next(
+                    (i for i, link in links.items() if link.name == KERNEL_DATAPATH), 0
+                )
+
+    def masters(self, plan: CampusPlan) -> Mapping[int, int]:
+        """As with bridges; what Open vSwitch forwards in the kernel belongs to its datapath."""
+        if not self.in_kernel:
+            return super().masters(plan)
+        ports = _ports(plan)
+        ends = [*plan.fabric_ends.values(), *(edge.b for edge in plan.openflow.values() if edge)]
+        own = {end.ifindex: self._datapath_ifindex for end in ends if end.name in ports}
+        return {**super().masters(plan), **own}
 
     @contextlib.contextmanager
     def without_ports(self, plan: CampusPlan, ends: Sequence[CableEnd]) -> Iterator[None]:

@@ -37,6 +37,7 @@ from testbed.emulation.kernel.netlink import (
     message,
     text,
 )
+from testbed.emulation.kernel.openvswitch import kernel_datapath
 from testbed.emulation.safety.settings import NEIGHBOURS, out_of_reach
 from testbed.errors import SetupError, TestbedError
 from testbed.workloads import criu
@@ -410,11 +411,9 @@ def _neighbours() -> str:
     "modprobe openvswitch",
 )
 def _openvswitch() -> str:
-    if Path("/sys/module/openvswitch").exists():
-        return "module is loaded"
-    if list(Path("/lib/modules", os.uname().release).glob("kernel/net/openvswitch/openvswitch.ko*")):
-        return "module can be loaded"
-    raise Absent("no such module")
+    if not kernel_datapath():
+        raise Absent("no such module, loaded or to be loaded")
+    return "it forwards"
 
 
 _feature(
