@@ -47,7 +47,7 @@ $(VENV)/.compiled: $(VENV)/.ready $(shell find controller/core controller/numeri
 native: setup native-code
 
 native-code: $(VENV)/.ready $(OBJECTS)
-	$(BIN)/python -m experiments.runtime.native
+	$(BIN)/python -m experiments.runtime.native $(QUICKLY)
 
 demo: setup
 	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet demo --out out/demo

@@ -35,7 +35,7 @@ from testbed.driver import Driver
 from testbed.errors import ProtocolError, RemoteProtocolError
 from testbed.peers import AddressSlots, Allotment, Occasions
 from testbed.wire import MAX_BYTES, Channel, Codec
-from testbed.workloads.submission import cannot_run, cannot_save
+from testbed.workloads.submission import cannot_run, cannot_save, is_saved_from_outside
 from topologies.spec import DirectedLink
 
 AGENT_PORT = 7100
@@ -274,12 +274,14 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                     nursery.start_soon(peer.send_all)
                     while (message := await channel.receive()) is not None:
                         match message:
-                            case m.Submit(job) if why := (
-                                cannot_run(job) or await trio.to_thread.run_sync(cannot_save, job)
-                            ):
-                                peer.tell(m.Rejected(job.name, why))
                             case m.Submit(job):
-                                self.handle(ev.JobSubmitted(job, self.draws.random(), number))
+                                why = cannot_run(job)
+                                if not why and is_saved_from_outside(job):
+                                    why = await trio.to_thread.run_sync(cannot_save, job)
+                                if why:
+                                    peer.tell(m.Rejected(job.name, why))
+                                else:
+                                    self.handle(ev.JobSubmitted(job, self.draws.random(), number))
                             case m.Cancel(name):
                                 self.handle(ev.CancelAsked(name, number))
                             case m.StatusRequest():

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.." || exit 2
 sudo=$1 bin=$PWD/.venv/bin said=$PWD/.venv/shared-tests.txt
 
 chrt --idle 0 sh -ec "
-    make lint native-code
+    make lint native-code QUICKLY=--quickly
     $sudo env CI=$CI $bin/python -m pytest -n auto --dist loadfile -m 'not (kernel or alone or long)'
 " >"$said" 2>&1 &
 shared=$!

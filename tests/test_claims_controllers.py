@@ -116,7 +116,9 @@ def test_every_law_has_about_the_offers_that_it_says() -> None:
         assert (np.diff(offers_h) >= 0.0).all(), law
 
 
-@pytest.mark.parametrize("law", ["every 12 h", "two at once", "half days"])
+@pytest.mark.parametrize(
+    "law", ["every 12 h", pytest.param("two at once", marks=pytest.mark.long), "half days"]
+)
 def test_offers_that_nobody_assumed_cost_age_no_more_than_replay_and_the_delay_is_kept(law: str) -> None:
     prepare()
     found = one_history(law, 3.0, seed=1, jobs=2000)

@@ -77,7 +77,7 @@ def lost_s(summary: Summary) -> float:
 
 
 @pytest.mark.parametrize(
-    "seed", [1, 2, 3, *(pytest.param(seed, marks=pytest.mark.long) for seed in (4, 5, 6))]
+    "seed", [2, 3, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 4, 5, 6))]
 )
 def test_no_online_system_loses_less(seed: int) -> None:
     scenario, trace = half_a_day(seed)

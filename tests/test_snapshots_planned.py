@@ -188,7 +188,7 @@ def test_what_was_told_of_pauses_is_what_is_accounted_for() -> None:
     assert balance.lost_s(LostPart.UNFINISHED) == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize("first", [1000, 1005])
+@pytest.mark.parametrize("first", [1000, pytest.param(1005, marks=pytest.mark.long)])
 def test_storms_over_jobs_that_are_copied_break_no_promise(
     first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

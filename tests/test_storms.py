@@ -1,4 +1,4 @@
-"""A hundred storms; the same seed is the same storm; what is counted happens."""
+"""Storms; the same seed is the same storm; what is counted happens."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from experiments.storms.setup import ground_of
 from experiments.storms.world import StormWorld
 
 SEEDS = [
-    *(range(first, first + 10) for first in range(0, 100, 10)),
-    (102, 127, 130, 147),  # kinds of faults and policies that are not among those
-    *(pytest.param(range(first, first + 10), marks=pytest.mark.long) for first in range(100, 200, 10)),
+    *(range(first, first + 10) for first in range(0, 50, 10)),
+    (50, 56, 58, 60, 75, 97, 127, 130, 147, 176),  # kinds of faults and policies that are not among those
+    *(pytest.param(range(first, first + 10), marks=pytest.mark.long) for first in range(50, 200, 10)),
 ]
 REACHED: Counter[str] = Counter()
 

@@ -109,8 +109,8 @@ class StormJudges:
                     words = f"it is to resume from checkpoint {restore.sequence}, which was never on the disk of {machine.name}"
                     raise broken(world, spec.name, words)
             case ado.DropCheckpoints(job=name, before=before):
-                if (job := world.jobs.get(name)) is not None and job.gang is not None:
-                    self._check_parts(world, machine, job, before)
+                if (rank := world.jobs.get(name)) is not None and rank.gang is not None:
+                    self._check_parts(world, machine, rank, before)
             case ado.Send(m.OwnerReclaims(notice_s=0.0)):
                 alive = [process.spec.name for process in machine.processes.values() if process.alive]
                 if alive:

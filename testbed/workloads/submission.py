@@ -53,9 +53,14 @@ def cannot_run(spec: JobSpec) -> str:
     return ""
 
 
+def is_saved_from_outside(spec: JobSpec) -> bool:
+    """Whether the machine itself has to be able to checkpoint its program."""
+    return spec.program is not None and spec.program.checkpoint_by == "criu"
+
+
 def cannot_save(spec: JobSpec) -> str:
-    """Why nothing on this machine can checkpoint its program from outside; empty if it can, or need not. Takes a moment."""
-    if spec.program is not None and spec.program.checkpoint_by == "criu":
+    """Why nothing on this machine can; empty if it can, or need not. Takes a moment."""
+    if is_saved_from_outside(spec):
         try:
             criu.command()
         except OSError as error:
