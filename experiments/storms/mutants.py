@@ -369,7 +369,7 @@ def _newest_of_each(original: Any) -> Any:
     """As of jobs alone: hosts forget what is older than a rank's newest part, whether or not the others have theirs."""
 
     def forget(cluster: Any, gang: Any) -> None:
-        for rank in gang.ranks:
+        for rank in [rank for rank in gang.ranks if rank.checkpoints]:
             newest = max(rank.checkpoints)
             for name in sorted(
                 {name for n, c in rank.checkpoints.items() if n < newest for name in c.holders}
