@@ -1,5 +1,5 @@
-"""Some tests have the machine to themselves: what those of the kernel's part make (namespaces, pinned maps, ledgers) is shared,
-and others watch spans of real time that a busy machine stretches."""
+"""Some tests run one after another, first in line for the processors (`tests/all.sh`): what those of the kernel's part make
+(namespaces, pinned maps, ledgers) is shared, and others watch spans of real time that a busy machine stretches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Fails a test marked `kernel` or `alone` that was given to one of several processes (`pytest -n`)."""
     is_alone = any(item.iter_markers("kernel")) or any(item.iter_markers("alone"))
     if is_alone and os.environ.get("PYTEST_XDIST_WORKER"):
-        pytest.fail('it must have the machine to itself: with -n, run -m "not (kernel or alone)"')
+        pytest.fail('it is one of those that run one after another: with -n, run -m "not (kernel or alone)"')
 
 
 @pytest.hookimpl(wrapper=True)

@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import zstandard
@@ -277,7 +277,9 @@ def _all_differences(data: bytes, base: bytes) -> bytes:
 
 def _transfers(data: bytes, base: bytes) -> CodecWay:
     """From and to files, as a transfer does it; the files are there before."""
-    file, before = (_file(content) for content in (data, base))
+    file, before = (tempfile.TemporaryFile(buffering=0) for _ in range(2))  # noqa: SIM115 - they live as long as the way
+    file.write(data)
+    before.write(base)
     chunks = [bytes(DIGEST_BYTES)] * len(_chunks(data))
     manifest = Manifest.of("measured", 2, 2, len(data), CHUNK_BYTES, chunks)
 
@@ -293,9 +295,3 @@ def _transfers(data: bytes, base: bytes) -> CodecWay:
         return b"".join(found)
 
     return CodecWay("transfers", encode, decode)
-
-
-def _file(content: bytes) -> IO[bytes]:
-    file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it lives as long as its way
-    file.write(content)
-    return file

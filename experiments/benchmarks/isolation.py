@@ -278,7 +278,10 @@ class IsolationTrial:
                     raise SetupError(
                         f"{row.words}, {self.system.name}: {died[0].label} on {died[0].host} ended by itself"
                     )
-                counted = [json.loads(_read_all(fd)) for _, fd in receivers]
+                counted = []
+                for _, fd in receivers:
+                    with os.fdopen(fd, "rb") as said:
+                        counted.append(json.loads(said.read()))
             finally:
                 for process in processes:
                     process.kill()
@@ -393,11 +396,6 @@ def _receive(write_fd: int, address: str, begin_s: float, windows: int) -> None:
                 os.write(write_fd, json.dumps(counted).encode())
                 os.close(write_fd)
                 written = True
-
-
-def _read_all(fd: int) -> bytes:
-    with os.fdopen(fd, "rb") as file:
-        return file.read()
 
 
 def _classes(after: Mapping[int, Any], before: Mapping[int, Any]) -> dict[str, int]:

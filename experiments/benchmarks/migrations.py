@@ -553,9 +553,9 @@ def paper_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]
             why = "the paper does not print its bottleneck: 6 Gbit/s follows from 30 % headroom"
             yield f"E3, burst of migrations, {name}", printed, f"{peak:.2f} of the trunk{_invalid(run)}", why
     if (ours := runs.get(P2)) and (other := runs.get(RANDOM)):
-        here = ", ".join(f"{_local(run):.0%} {run['system']}" for run in (ours, other)) + _invalid(
-            ours, other
-        )
+        here = ", ".join(
+            f"{_share_in_building(run):.0%} {run['system']}" for run in (ours, other)
+        ) + _invalid(ours, other)
         yield (
             "E2, moves within the building",
             "71 % (P2)",
@@ -584,7 +584,7 @@ def _wave_seconds(run: Mapping[str, Any]) -> list[float]:
     return found
 
 
-def _local(run: Mapping[str, Any]) -> float:
+def _share_in_building(run: Mapping[str, Any]) -> float:
     known = [move["same_building"] for move in run["moves"] if move["same_building"] is not None]
     return statistics.fmean(known) if known else 0.0
 

@@ -65,8 +65,10 @@ def _results(path: Path) -> Path:
 
 
 def put_away() -> None:
-    """What each command does at its end, however it ends, with the directories that it wrote to: they are the user's who called
-    sudo, and stand in the index of all runs."""
+    """Hand the directories that a command wrote to over to the user of sudo, and enter them in the index of all runs.
+
+    Each command ends with it, however it ends.
+    """
     if not _HELD:
         return
     from experiments.results.runs.index import INDEX, update_index

@@ -120,7 +120,7 @@ def ensure() -> str | None:
 def build(*, quickly: bool = False) -> Path:
     """Compile the modules, unless that is done; what was built of an earlier program is removed.
 
-    `quickly`: in half the time, and to slower code, which the next ordinary build replaces: for tests, which ask what it decides.
+    `quickly`: sooner, and to slower code, which the next ordinary build replaces: for tests, which ask what it decides.
     ImportError: mypy is not installed (it is one of the extra `dev`); SystemExit or an error of setuptools: it does not compile.
     """
     if folder().is_dir() and (quickly or not (folder() / _QUICK).exists()):

@@ -196,23 +196,16 @@ class StormJudges:
         """No checkpoint of which usable hosts hold every rank's part has more work in it."""
         if any(rank.landing is not None for rank in gang.ranks):
             return
-        held: dict[int, set[str]] = {}
-        steps: dict[int, int] = {}
+        held: list[m.StoredCheckpoint] = []
         for machine in world.machines.values():
             if machine.core is None or not world.coordinator.cluster.hosts[machine.name].usable:
                 continue
-            if not in_touch(world, machine):
-                continue
-            for rank in gang.ranks:
-                for stored in self._useful(machine, rank.name):
-                    held.setdefault(stored.sequence, set()).add(rank.name)
-                    steps[stored.sequence] = stored.step
-        for sequence, names in held.items():
-            if len(names) == len(gang.ranks) and steps[sequence] > step:
-                words = (
-                    f"it goes on from step {step}, and all parts of one of step {steps[sequence]} are held"
-                )
-                raise broken(world, gang.spec.name, words)
+            if in_touch(world, machine):
+                held += [stored for rank in gang.ranks for stored in self._useful(machine, rank.name)]
+        best = max((max(steps) for steps in _whole(gang, held)), default=-1)
+        if best > step:
+            words = f"it goes on from step {step}, and all parts of one of step {best} are held"
+            raise broken(world, gang.spec.name, words)
 
     def _check_parts(self, world: StormWorld, machine: Machine, rank: JobState, before: int) -> None:
         """What is deleted was in no whole checkpoint, or another one of no less work is there, or believed to be."""
@@ -220,14 +213,23 @@ class StormJudges:
         assert gang is not None
         if rank.phase in OVER:
             return
-        deleted = {key for key in machine.store if key[0] == rank.name and key[1] < before}
-        whole = _whole(world, gang, (machine, deleted))
+        names = {each.name for each in gang.ranks}
+        held, left = list[m.StoredCheckpoint](), list[m.StoredCheckpoint]()
+        for each in world.machines.values():
+            for (name, sequence), stored in each.store.items():
+                if name in names:
+                    held.append(stored)
+                    if each is not machine or name != rank.name or sequence >= before:
+                        left.append(stored)
+        best, stays = (
+            max((max(steps) for steps in _whole(gang, parts) if len(steps) == 1), default=-1)
+            for parts in (held, left)
+        )
         known = world.coordinator.cluster.common(gang, lambda _, checkpoint: bool(checkpoint.holders))
         if known is not None:
-            whole.add(rank.checkpoints[known].stored.step)
-        lost = _whole(world, gang) - whole
-        if lost and max(lost) > max(whole, default=-1):
-            words = f"{machine.name} deletes its part of the last whole checkpoint, of step {max(lost)}"
+            stays = max(stays, rank.checkpoints[known].stored.step)
+        if best > stays:
+            words = f"{machine.name} deletes its part of the last whole checkpoint, of step {best}"
             raise broken(world, rank.name, words)
 
     def _check_known(self, world: StormWorld, machine: Machine) -> None:
@@ -257,16 +259,11 @@ def in_touch(world: StormWorld, machine: Machine) -> bool:
     return world.connections.unread is None and has_heard_everything(world, machine)
 
 
-def _whole(
-    world: StormWorld, gang: Gang, without: tuple[Machine, set[tuple[str, int]]] | None = None
-) -> set[int]:
-    """Steps of the gang's checkpoints of which disks hold every rank's part, with or without those keys of a machine."""
-    parts: dict[int, set[str]] = {}
-    names = {rank.name for rank in gang.ranks}
+def _whole(gang: Gang, parts: list[m.StoredCheckpoint]) -> list[set[int]]:
+    """Of each checkpoint of which these are a part of every rank: the steps of its parts, one if all is well."""
+    ranks: dict[int, set[str]] = {}
     steps: dict[int, set[int]] = {}
-    for machine in world.machines.values():
-        for key, stored in machine.store.items():
-            if key[0] in names and not (without and machine is without[0] and key in without[1]):
-                parts.setdefault(key[1], set()).add(key[0])
-                steps.setdefault(key[1], set()).add(stored.step)
-    return {min(steps[n]) for n, held in parts.items() if held == names and len(steps[n]) == 1}
+    for part in parts:
+        ranks.setdefault(part.sequence, set()).add(part.job)
+        steps.setdefault(part.sequence, set()).add(part.step)
+    return [steps[sequence] for sequence, held in ranks.items() if len(held) == len(gang.ranks)]

@@ -10,7 +10,6 @@ ordinary process, and what the program has left behind outlives it.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
@@ -20,13 +19,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
-_CLONE_NEWPID: Final = 0x20000000
-_PR_SET_PDEATHSIG: Final = 1
+from testbed.workloads.fate import end_with_parent, first_child_apart
+
 _CREDENTIALS: Final = struct.Struct("3i")  # of the sender, its process id in the namespace of the receiver
 _MESSAGE_BYTES: Final = 4096
 # what comes from inside: the program's process is there; it could not be executed, and why; it has ended, and its status
 _HERE, _FAILED, _ENDED = b"h", b"f", b"e"
-_LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class Contained:
@@ -39,17 +37,10 @@ class Contained:
         self._pid, self._pidfd = -1, -1
         self._inside, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._inside.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            is_apart = _LIBC.unshare(_CLONE_NEWPID) == 0
+        with theirs, first_child_apart():
             self._init = os.fork()
             if self._init == 0:
                 _become_init(theirs, argv, environment, folder)
-            if is_apart:
-                _LIBC.setns(home, _CLONE_NEWPID)  # of the children to come
-        finally:
-            os.close(home)
-            theirs.close()
         self._hear(wait=True)
 
     def fileno(self) -> int:
@@ -120,7 +111,7 @@ def _become_init(
 ) -> NoReturn:
     """Process 1 of the namespace."""
     try:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        end_with_parent()
         keep = outside.fileno()
         os.closerange(3, keep)
         os.closerange(keep + 1, 1 << 16)
@@ -142,7 +133,7 @@ def _become_program(
     outside: socket.socket, argv: Sequence[str], environment: Mapping[str, str], folder: Path
 ) -> NoReturn:
     try:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        end_with_parent()
         os.setsid()  # its process group is its own: `kill 0` in a script ends nothing else
         outside.send(_HERE)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):

@@ -1,14 +1,14 @@
-"""Any program at all as a job: CRIU writes its processes to files, and brings them back on another host.
+"""A program that checkpoints nothing, as a job: CRIU writes its processes to files, and brings them back on another host.
 
     starter ── program (process 1 of a namespace of its own) ── whatever it starts
 
-The program knows nothing of checkpoints. For each, its whole namespace is stopped, its memory and descriptors are written
+For each checkpoint the program's whole namespace is stopped, its memory and descriptors are written
 (`criu dump`), its folder is packed beside them, and it goes on. On the next host it continues in the middle of what it did (`criu
 restore`), with the same process ids, the same folder and the same environment. So that the folder has the same path everywhere,
 it is mounted at `PLACE` in a mount namespace of the starter. What it says goes to the log of the present attempt.
 
 What CRIU cannot save (a GPU, a socket file in its folder) is no checkpoint, and the reason is said; TCP connections are
-closed. An image is code: who may write one decides what the next host runs. CRIU: https://criu.org; new kernels need 4.0.
+closed. An image is code: its writer decides what the next host runs. CRIU: https://criu.org; new kernels need 4.0.
 """
 
 from __future__ import annotations
@@ -21,38 +21,36 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from testbed.workloads.archive import CannotKeep
 from testbed.workloads.base import StateMismatch
+from testbed.workloads.fate import end_with_parent, first_child_apart
 
 COMMAND: Final = "RECLAIMNET_CRIU"  # environment: which `criu`, if not that of PATH
 PLACE: Final = Path("/media")  # a folder that is there, and that nothing here uses
 LONGEST_S: Final = 600.0  # for one image
 _LOG_OF: Final = "output"  # beside the images: where the output went
-_CLONE_NEWNS, _CLONE_NEWPID = 0x20000, 0x20000000
+_CLONE_NEWNS: Final = 0x20000
 _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
-_PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def command() -> str:
     """Where CRIU is. OSError: it is not there, or cannot work on this machine, and why."""
-    found = os.environ.get(COMMAND) or shutil.which(
-        "criu", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-    )
+    places = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+    found = os.environ.get(COMMAND) or shutil.which("criu", path=places)
     if not found:
         raise FileNotFoundError("no criu: apt-get install criu (4.0 or newer)")
-    checked = subprocess.run([found, "check"], capture_output=True, text=True, timeout=60, check=False)
+    checked = _run([found, "check"])
     if checked.returncode != 0:
-        raise OSError(f"{found} check: {_errors(checked.stderr) or 'it cannot work here'}")
+        raise OSError(f"{found} check: {_error(checked.stderr) or 'it cannot work here'}")
     return found
 
 
 def version(criu: str) -> str:
-    """Of that command."""
-    said = subprocess.run([criu, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
-    return said.partition("\n")[0].removeprefix("Version:").strip()
+    """Of that command. OSError."""
+    return _run([criu, "--version"]).stdout.partition("\n")[0].removeprefix("Version:").strip()
 
 
 def mount(folder: Path) -> None:
@@ -66,15 +64,6 @@ def mount(folder: Path) -> None:
     _call(_LIBC.mount(os.fsencode(folder), os.fsencode(PLACE), None, _MS_BIND, None), str(PLACE))
 
 
-def _output() -> int:
-    """This process's output, opened anew: CRIU cannot tell what was opened before `mount`, in another namespace."""
-    return os.open(_log(), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-
-
-def _log() -> Path:
-    return Path("/proc/self/fd/1").readlink()
-
-
 class SavedProgram:
     """A program that runs in `PLACE`, its output this process's. `fileno()` is readable once it is over."""
 
@@ -85,71 +74,40 @@ class SavedProgram:
     @classmethod
     def start(cls, argv: Sequence[str], environment: Mapping[str, str], folder: Path) -> SavedProgram:
         """Starts it. OSError: it cannot be executed, or has no namespace."""
-        home, output = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC), _output()
-        try:
-            _call(_LIBC.unshare(_CLONE_NEWPID), "a process-ID namespace")
-            try:
-                started = subprocess.Popen(
-                    argv,
-                    env=dict(environment),
-                    cwd=folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                    preexec_fn=_end_with_parent,
-                )
-            finally:
-                _LIBC.setns(home, _CLONE_NEWPID)  # of the children to come
-        finally:
-            os.close(home)
-            os.close(output)
-        started.returncode = 0  # it is waited for here
+        with _output() as output, first_child_apart() as is_apart:
+            if not is_apart:
+                raise PermissionError("a process-ID namespace needs CAP_SYS_ADMIN")
+            started = subprocess.Popen(
+                argv,
+                env=dict(environment),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=end_with_parent,
+            )
+        started.returncode = 0  # not Popen waits for it, but this object
         return cls(started.pid)
 
     @classmethod
     def restore(cls, criu: str, images: Path) -> SavedProgram:
         """Goes on with what `dump` wrote there. StateMismatch: that cannot be brought back, and why."""
-        pid_file, log = images / "pid", images / "restore.log"
-        output = (images / _LOG_OF).read_text().lstrip("/")
-        own = _output()
-        try:
-            words = [
-                criu,
-                "restore",
-                "-D",
-                str(images),
-                "-o",
-                log.name,
-                "-v1",
-                "-d",
-                "-S",
-                "--tcp-close",
-                "--file-locks",
-            ]
-            words += ["--pidfile", str(pid_file), "--inherit-fd", f"fd[{own}]:{output}"]
-            done = subprocess.run(
-                words, pass_fds=(own,), stdin=subprocess.DEVNULL, timeout=LONGEST_S, check=False
-            )
-        finally:
-            os.close(own)
-        if done.returncode != 0:
-            raise StateMismatch(f"criu cannot restore it: {_errors(log.read_text(errors='replace'))}")
+        pid_file = images / "pid"
+        before = (images / _LOG_OF).read_text().lstrip("/")
+        with _output() as output:
+            # detached, as a child of this process; what it had open as its output is the present one
+            words = [criu, "restore", "-d", "-S", "--pidfile", str(pid_file)]
+            words += ["--inherit-fd", f"fd[{output.fileno()}]:{before}"]
+            if why := _failure(words, images, pass_fds=(output.fileno(),)):
+                raise StateMismatch(f"criu cannot restore it: {why}")
         return cls(int(pid_file.read_text()))
 
     def dump(self, criu: str, images: Path) -> None:
-        """Writes it into a new folder. It stands still then, until `go_on`. CannotKeep: it goes on, and there is no image."""
+        """Writes it into a new folder. It stands still from then on, until `go_on`. CannotKeep: there is no image."""
         images.mkdir()
-        words = [criu, "dump", "-t", str(self._pid), "-D", str(images), "-o", "dump.log", "-v1"]
-        words += ["--leave-stopped", "--tcp-close", "--file-locks"]
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=LONGEST_S, check=False
-        )
-        if done.returncode != 0:
-            self.go_on()
-            raise CannotKeep(
-                f"criu cannot save it: {_errors((images / 'dump.log').read_text(errors='replace'))}"
-            )
+        if why := _failure([criu, "dump", "-t", str(self._pid), "--leave-stopped"], images):
+            raise CannotKeep(f"criu cannot save it: {why}")
         (images / _LOG_OF).write_text(str(_log()))
 
     def go_on(self) -> None:
@@ -183,8 +141,41 @@ class SavedProgram:
         return pid != 0
 
 
-def _end_with_parent() -> None:
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def _log() -> Path:
+    return Path("/proc/self/fd/1").readlink()
+
+
+def _output() -> IO[bytes]:
+    """This process's output, opened anew: CRIU cannot tell what was opened before `mount`, in another namespace."""
+    return _log().open("ab", buffering=0)
+
+
+def _failure(words: Sequence[str], images: Path, pass_fds: Sequence[int] = ()) -> str:
+    """Why CRIU could not do that with these images; empty if it could. OSError: it cannot be run."""
+    log = images / f"{words[1]}.log"
+    words = [*words, "-D", str(images), "-o", log.name, "-v1", "--tcp-close", "--file-locks"]
+    done = _run(words, pass_fds)
+    if done.returncode == 0:
+        return ""
+    said = log.read_text(errors="replace") if log.exists() else done.stderr
+    return _error(said) or f"exit {done.returncode}"
+
+
+def _run(words: Sequence[str], pass_fds: Sequence[int] = ()) -> subprocess.CompletedProcess[str]:
+    """A command that ends by itself. OSError: it cannot be executed, or does not end."""
+    try:
+        return subprocess.run(
+            words,
+            pass_fds=pass_fds,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=LONGEST_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(f"{words[0]} {words[1]} has not ended within {LONGEST_S:g} s") from error
 
 
 def _call(result: int, what: str) -> None:
@@ -192,7 +183,7 @@ def _call(result: int, what: str) -> None:
         raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
 
 
-def _errors(log: str) -> str:
-    """What CRIU says of its failure: its first error, which later ones follow from."""
+def _error(log: str) -> str:
+    """CRIU's first error, which later ones follow from."""
     lines = [line.partition("Error ")[2] for line in log.splitlines() if "Error " in line]
     return next((line.partition(": ")[2].strip() for line in lines if "RLIMIT_NOFILE" not in line), "")[:300]

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -66,7 +65,7 @@ class Asked:
         self.signalled = False
 
 
-class Running(Protocol):
+class RunningProgram(Protocol):
     """A program that runs; `status` once it is over: its exit status, or minus the signal that ended it."""
 
     status: int | None
@@ -81,7 +80,7 @@ class Running(Protocol):
         """SIGKILL to all of it, and until it is gone."""
 
 
-P = TypeVar("P", bound=Running)
+P = TypeVar("P", bound=RunningProgram)
 
 
 class ProgramRunner(ABC, Generic[P]):
@@ -159,10 +158,11 @@ class ProgramRunner(ABC, Generic[P]):
         if status == -signal.SIGKILL:  # by the kernel for want of memory, or by a person: no fault of its own
             say("the program was killed from outside")
             os.kill(os.getpid(), signal.SIGKILL)
-        return self._has_failed(program, ran_s)
+        self._check_end(program, ran_s)
+        return False
 
-    def _has_failed(self, program: P, ran_s: float) -> bool:
-        """It ended in another way, after so long. CannotRun; False: it is to be started again."""
+    def _check_end(self, program: P, ran_s: float) -> None:
+        """It ended in another way, after so long, and is to be started again. CannotRun: it is not."""
         raise CannotRun(f"it {_how(program.status)}{_last_line()}")
 
     def _proof(self) -> bytes:
@@ -254,27 +254,27 @@ class SelfCheckpointing(ProgramRunner[Contained]):
         while not program.poll():
             self._link.receive(LOOK_S, also=(program.fileno(),))
 
-    def _has_failed(self, program: Contained, ran_s: float) -> bool:
+    def _check_end(self, program: Contained, ran_s: float) -> None:
         asked = self._asked
         if program.failure:
             raise CannotRun(f"it cannot be executed: {program.failure}")
         if program.status == self._run.program.checkpoint_exit_code:
             if asked is None:
                 time.sleep(max(0.0, LEAST_RUN_S - ran_s))
-                return False
+                return
             try:
                 self._keep(asked)
             except (CannotKeep, OSError) as error:
                 self._fail(asked, str(error))
             if asked.order.final:
                 self._wait_for_the_end()
-            return False
+            return
         if asked is not None and asked.signalled:
             raise CannotRun(
                 f"asked for a checkpoint by {self._signal and self._signal.name} it {_how(program.status)}, and not with its "
                 f"checkpoint_exit_code {self._run.program.checkpoint_exit_code}{_last_line()}"
             )
-        return super()._has_failed(program, ran_s)
+        super()._check_end(program, ran_s)
 
     def _answer(self, program: Contained, asked: Asked) -> None:
         """Ask it, once it listens; give up when its time is over."""
@@ -337,13 +337,13 @@ class SavedFromOutside(ProgramRunner[SavedProgram]):
             if asked.order.final:
                 program.kill()
             self._keep(asked)
-        except (CannotKeep, OSError, subprocess.TimeoutExpired) as error:
+        except (CannotKeep, OSError) as error:
             self._fail(asked, str(error))
         if asked.order.final:
             program.kill()
             self._wait_for_the_end()
         program.go_on()
-        shutil.rmtree(self._images)
+        shutil.rmtree(self._images, ignore_errors=True)
 
 
 def run_program(link: RunnerLink, run: ProgramRun, restore: str | None) -> None:

@@ -7,10 +7,8 @@ step, so that a process that was stopped and continued does not take one more.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
-import signal
 import socket
 import sys
 import threading
@@ -24,6 +22,7 @@ from typing import Final, NoReturn
 from testbed.errors import RemoteProtocolError
 from testbed.workloads.base import Workload, load_workload
 from testbed.workloads.copying import CopiedSnapshot, bytes_of, why_not
+from testbed.workloads.fate import end_with_parent
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import (
     CODEC,
@@ -52,7 +51,6 @@ PEER_LOST_S: Final = 30.0
 LONGEST_SLEEP_S: Final = 3600.0
 # emulated computing makes up for this much delay, e.g. by a busy machine, not for more
 CATCH_UP_S: Final = 0.25
-_PR_SET_PDEATHSIG: Final = 1
 _RECEIVE_BYTES: Final = 1 << 16
 
 
@@ -277,9 +275,7 @@ def leave(status: int) -> NoReturn:
 
 def die_with(agent: int) -> None:
     """Asks the kernel to kill this process when the thread that started it ends; leaves if that has happened already."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    end_with_parent()
     if os.getppid() != agent:
         leave(EXIT_AGENT_GONE)
 

@@ -1,4 +1,4 @@
-"""Owners who come back more often from a day on: paper A's campus with a hazard that jumps, and when each estimator notices.
+"""Paper A's campus with a hazard that jumps: owners come back more often from a day on, and each estimator notices at some time.
 
 Each host is a renewal process of its own here (not so many reclaims in all, as in `paper_campus`): lent until its hazard has
 collected a unit-exponential draw, at 1.7 times the rate after the drift. Jobs, profile of the day, notices and

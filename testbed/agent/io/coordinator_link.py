@@ -82,10 +82,7 @@ class CoordinatorLink:
         self._outbox, unsent = trio.open_memory_channel[m.FromAgent](inf)
         out = Channel(stream, OUT)
         arriving: Channel[m.ToAgent] = Channel(stream, IN)
-
-        unanswered_s = (
-            trio.current_time()
-        )  # the first word after which nothing was heard; inf: all was answered
+        unanswered_s = trio.current_time()  # since when an answer is due; inf: none is
 
         async def say_all() -> None:
             nonlocal unanswered_s

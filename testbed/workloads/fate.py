@@ -1,0 +1,38 @@
+"""How a process's end ends others: with the thread that started it, or with the first process of a namespace."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+_CLONE_NEWPID: Final = 0x20000000
+_PR_SET_PDEATHSIG: Final = 1
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def end_with_parent() -> None:
+    """From now on the kernel kills this process when the thread that started it ends. OSError."""
+    if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+
+
+@contextmanager
+def first_child_apart() -> Iterator[bool]:
+    """The child that is started meanwhile is process 1 of a process-ID namespace: when it ends, the kernel ends all in it.
+
+    Whether it is: that needs CAP_SYS_ADMIN. Later children are of this process's own namespace again.
+    """
+    home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        is_apart = _LIBC.unshare(_CLONE_NEWPID) == 0
+        try:
+            yield is_apart
+        finally:
+            if is_apart:
+                _LIBC.setns(home, _CLONE_NEWPID)
+    finally:
+        os.close(home)
