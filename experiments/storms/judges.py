@@ -33,6 +33,7 @@ from experiments.worlds.virtual.world import VirtualWorld
 from testbed import messages as m
 from testbed.agent.core import effects as ado
 from testbed.agent.core import events as aev
+from testbed.bounds import SEQUENCES_PER_ATTEMPT
 
 if TYPE_CHECKING:
     from experiments.storms.world import StormWorld
@@ -214,10 +215,12 @@ class StormJudges:
         if rank.phase in OVER:
             return
         names = {each.name for each in gang.ranks}
+        # earlier ones are of a job of that name that was cut off the coordinator's journal
+        known_from = rank.attempts_above * SEQUENCES_PER_ATTEMPT
         held, left = list[m.StoredCheckpoint](), list[m.StoredCheckpoint]()
         for each in world.machines.values():
             for (name, sequence), stored in each.store.items():
-                if name in names:
+                if name in names and sequence > known_from:
                     held.append(stored)
                     if each is not machine or name != rank.name or sequence >= before:
                         left.append(stored)
