@@ -188,7 +188,7 @@ class Picture:
     def path(self, source: str, destination: str) -> list[int]:
         """The links of a way by number: twice the cable's place in the campus, one more for its second direction."""
         try:
-            return [self._numbers[link] for link in self._routes.route(source, destination)]
+            return [self._numbers[link] for link in self._routes.way(source, destination)]
         except SpecError:  # a host that the campus does not have
             return []
 

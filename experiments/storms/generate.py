@@ -287,6 +287,8 @@ def _plan_trunks(draft: _Draft, rng: random.Random) -> None:
         when = ["upon", upon, "*", f"after={rng.choice([0.0, 0.01, 0.3, 1.0])}"] if upon else []
         together = [ends for ends in trunks if a in ends] if rng.random() < 0.1 else [(a, b)]
         for ends in together:
+            if rng.random() < 0.5:
+                draft.say(max(0.0, at_s - rng.choice([0.005, 0.05, 1.0])), *when, "drain", *ends)
             draft.say(at_s, *when, "link", *ends, 0.0, for_s)
 
 
