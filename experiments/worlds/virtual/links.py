@@ -106,7 +106,7 @@ class VirtualLinks:
         self._rerouted()
         if not self._connections.refused:
             self._env.decide(WaysSet(wanted.number))
-            if not self._asked_to_drain <= set(map(frozenset, self._wanted.draining)):
+            if self._asked_to_drain != set(map(frozenset, self._wanted.draining)):
                 self._tell_draining()  # a coordinator that was dead has not heard of it
 
     def is_told(self, a: str, b: str) -> bool:
