@@ -94,6 +94,7 @@ class Coordinator:
             draw,
             secret=secret,
         )
+        self.cluster.ways_stale = self.cluster.routes.has_choice  # so that the network knows who wants ways
         self._tick_s = inf  # the first agent starts the clock
         self._learn_s = inf  # when there may be something to learn from
         self._reunion: resync.Reunion | None = (

@@ -12,6 +12,7 @@ is not wanted any more goes when no packet is on an old way.
 from __future__ import annotations
 
 import logging
+import subprocess
 import threading
 import time
 from collections import deque
@@ -59,6 +60,8 @@ from topologies.openflow import (
 log = logging.getLogger("reclaimnet.openflow")
 
 LEFT_S = 0.1  # after this no packet is on an old way: several times what queues of trunks hold
+# a barrier speaks of tables: what the datapath has cached of them is looked through right after, on a busy machine later
+CACHE_LIMIT_S = 2.0
 ALONE_S = 0.5  # a coordinator that has not planned around a trunk to be drained by then is not waited for
 CUT_WITHIN_S = 1.0  # who had a trunk drained and leaves has cut it, or the trunk is used again
 
@@ -98,6 +101,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
     OFP_VERSIONS: ClassVar[list[int]] = [ofproto_v1_3.OFP_VERSION]
     topology: ClassVar[Topology]
     tell: ClassVar[Callable[[str], object]]
+    control: ClassVar[Path | None] = None  # socket of the switch daemon, which says when its caches follow its tables
     # where clients find it, and where it keeps what the coordinator wants while it is dead; None: nobody can tell it anything
     socket: ClassVar[Path | None] = None
 
@@ -375,10 +379,17 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         self._tell("ways", number=self._have.number, pins=len(self._have.pins), took_s=took_s)
         if self._coordinator is not None:
             self._coordinator.tell(WaysInForce(self._have.number))
-        changes = self._changes
-        self._after(LEFT_S, lambda: self._clear(changes))
+        threading.Thread(target=self._wait_for_caches, args=(self._changes,), daemon=True).start()
         if self._again:
             self._change()
+
+    def _wait_for_caches(self, changes: int) -> None:
+        """In a thread of its own: the change is cleared up when packets follow it."""
+        if self.control is not None:
+            command = ["ovs-appctl", "-t", str(self.control), "-T", f"{CACHE_LIMIT_S:.0f}", "revalidator/wait"]
+            subprocess.run(command, capture_output=True)
+        time.sleep(LEFT_S)
+        self.send_event(self.name, TimePassed(lambda: self._clear(changes)))
 
     def _clear(self, changes: int) -> None:
         """No packet is on an old way any more: nothing has to be there for it, and trunks may be cut."""

@@ -188,7 +188,11 @@ def _mesh(options: dict[str, str]) -> dict[str, str]:
     """The same campus, with two or three uplinks a building in place of one. Its stream is its own."""
     rng = random.Random(f"mesh {options['seed']}")
     # uplinks that carry little more than one host: they are what migrations share
-    mesh = {"spines": str(rng.choice([2, 2, 3])), "uplink_mb": str(rng.choice([4, 6, 12, 20])), "on_demand": "0"}
+    mesh = {
+        "spines": str(rng.choice([2, 2, 3])),
+        "uplink_mb": str(rng.choice([4, 6, 12, 20])),
+        "on_demand": "0",
+    }
     return {key: value for key, value in options.items() if key != "leave"} | mesh
 
 
