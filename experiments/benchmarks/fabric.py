@@ -147,7 +147,7 @@ def measure_fabric(out: Path, *, quick: bool = False) -> dict[str, Any]:
         result[fabric.value] = forwarding(dataclasses.replace(tree, fabric=fabric), seconds, pings)
     result["failover"] = failover(trials)
     result["planned"] = planned_cuts(2 if quick else 20)
-    result["burst"] = {f"{paths} paths": burst(paths) for paths in (1, 4)}
+    result["burst"] = {"one path": burst(1), "all ways": burst(4)}
     (out / "fabric.json").write_text(json.dumps(result, indent=2) + "\n")
     return result
 
@@ -161,7 +161,7 @@ def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
         yield JudgedFigure(f"gap after a {name} cut, p99", "<= 50 ms", in_ms(gap_s), gap_s <= 0.05)
     lost = result["planned"]["lost"]
     yield JudgedFigure("packets lost by planned cuts", "0", f"{lost}", lost == 0)
-    one, all_ways = (result["burst"][f"{paths} paths"]["admitted"] for paths in (1, 4))
+    one, all_ways = (result["burst"][name]["admitted"] for name in ("one path", "all ways"))
     yield JudgedFigure(
         "admitted on two trunks over one", ">= 1.7", f"{all_ways / one:.2f}", all_ways >= 1.7 * one
     )
