@@ -18,6 +18,7 @@ from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
 from experiments.benchmarks.fabric import burst
+from experiments.dashboard.picture import Picture
 from experiments.inputs.scenario import files as scenario_files
 from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.traces import generate
@@ -378,6 +379,36 @@ def test_run_with_a_drained_trunk_keeps_every_promise(campus: Campus) -> None:
     drained = [at_s for at_s, fact in run.facts if isinstance(fact, f.TrunksDraining)]
     died = [at_s for at_s, fact in run.facts if isinstance(fact, f.LinkChanged) and not fact.rate_bytes_per_s]
     assert len(drained) == 1 and died and drained[0] < died[0]
+
+
+def test_live_page_draws_a_flow_on_the_way_that_it_takes() -> None:
+    campus = presets.leaf_spine(2, 2, 1)
+    picture, routes = Picture(campus), Routes(campus)
+    tree, other = (nodes_of(way) for way in routes.choices("h1", "h2"))
+    facts = [
+        f.Granted("j", "h1", "h2", "AF41", 1e6, 0.0, ""),
+        f.WayTaken("h1", "h2", other),
+        f.WayTaken("h1", "elsewhere", ["h1", "elsewhere"]),
+        f.TrunksDraining([["l1", "s2"]]),
+        f.WayTaken("h1", "h2", []),
+    ]
+    drawn = []
+    for number, fact in enumerate(facts):
+        picture.apply(number, float(number), fact)
+        ((_, row),) = picture.flows.live()
+        drawn.append(row["path"])
+    by_tree, by_other = (picture.path("h1", "h2"), drawn[1])
+    assert drawn == [by_tree, by_other, by_other, by_tree, by_tree] and by_tree != by_other
+    assert tree != other
+
+
+def test_judges_leave_out_a_way_that_the_campus_does_not_have() -> None:
+    campus = presets.leaf_spine(2, 2, 1)
+    then = RoutesThen(
+        campus,
+        [(1.0, f.WayTaken("h1", "h9", ["h1", "l1", "h9"])), (2.0, f.WayTaken("h1", "h2", ["h1", "h2"]))],
+    )
+    assert then.history.latest.equals(Routes(campus))
 
 
 def test_drain_of_what_is_not_cut_is_refused() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from controller.core.model import facts as f
 from experiments.results.history import Timed
+from topologies.errors import SpecError
 from topologies.paths import RouteHistory, dead_trunks
 from topologies.spec import Campus, DirectedLink
 
@@ -25,13 +26,16 @@ class RoutesThen:
 
     def note(self, at_s: float, fact: f.Fact) -> bool:
         """Take in a fact, one of WAYS if it is to change anything. Whether routes or ways are others now: never in a campus that
-        is a tree. SpecError: a way that cannot be."""
+        is a tree. A way that the campus does not have changes nothing."""
         if not self._capacity:
             return False
         match fact:
             case f.WayTaken(source, destination, nodes):
                 way = tuple(map(DirectedLink, nodes, nodes[1:])) or None
-                return self.history.pin(at_s, source, destination, way)
+                try:
+                    return self.history.pin(at_s, source, destination, way)
+                except SpecError:
+                    return False
             case f.TrunksDraining(trunks):
                 self._draining = frozenset(map(frozenset, trunks))
             case f.LinkChanged(source, target, rate):
