@@ -322,6 +322,19 @@ def _make_gangs(draft: _Draft, rng: random.Random) -> None:
                 for word in line.words
             ]
             draft.lines[n] = replace(line, words=tuple(words))
+    for (
+        name,
+        size,
+    ) in (
+        ranks.items()
+    ):  # one rank is out of touch while another ends: who may still compute must be waited for
+        if rng.random() < 0.5:
+            silent, ended = (rank_name(name, number, size) for number in rng.sample(range(size), 2))
+            at_s, after_s = rng.uniform(0.0, STORM_S / 2), rng.uniform(0.2, 3.0)
+            ends = [("oom", f"@{ended}", ended), ("kill", f"@{ended}"), ("reclaim", f"@{ended}")]
+            upon = ("upon", "JobRunning", "*")
+            draft.say(at_s, *upon, f"after={after_s:.3g}", "cut", f"@{silent}", rng.uniform(1.0, 4.0), 0.0)
+            draft.say(at_s, *upon, f"after={after_s + rng.uniform(0.0, 1.0):.3g}", *rng.choice(ends))
 
 
 def _plan_cancels(draft: _Draft, rng: random.Random) -> None:
