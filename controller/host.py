@@ -31,6 +31,7 @@ from controller.load import Load
 from controller.persistence.journal import Journal, encoded
 from controller.persistence.snapshot import freeze, program
 from testbed import messages as m
+from testbed.bounds import quoted
 from testbed.driver import Driver
 from testbed.errors import ProtocolError, RemoteProtocolError
 from testbed.peers import AddressSlots, Allotment, Occasions
@@ -84,7 +85,7 @@ class Peer(Generic[ToPeer]):
     async def refuse(self, reason: str) -> None:
         """Says why the connection is being closed, if the peer still listens."""
         with trio.move_on_after(1.0), suppress(*PEER_ERRORS):
-            await self.channel.send(m.Refused(reason))
+            await self.channel.send(m.Refused(quoted(reason)))
 
 
 @dataclass
@@ -279,7 +280,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                                 if not why and is_saved_from_outside(job):
                                     why = await trio.to_thread.run_sync(cannot_save, job)
                                 if why:
-                                    peer.tell(m.Rejected(job.name, why))
+                                    peer.tell(m.Rejected(job.name, quoted(why)))
                                 else:
                                     self.handle(ev.JobSubmitted(job, self.draws.random(), number))
                             case m.Cancel(name):

@@ -13,17 +13,20 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from msgspec import structs
 
 from controller import host
 from controller.core.coordinator import Coordinator
+from controller.core.model import facts
 from controller.core.model.events import JobSubmitted
 from controller.core.settings import Settings
 from controller.host import CoordinatorHost
-from controller.persistence.journal import Journal
+from controller.persistence.journal import Journal, read_facts
 from testbed import messages as m
+from testbed.bounds import LONGEST_QUOTE
 from testbed.errors import InvariantBroken
 from testbed.wire import Channel
 from topologies.files import loads
@@ -313,6 +316,39 @@ def test_thousands_of_refused_connections_are_a_few_lines(
     with caplog.at_level(logging.INFO):
         play(tmp_path, scenario)
     assert len(caplog.records) <= 2
+
+
+def frame(words: object) -> bytes:
+    """A frame of a body that is no message."""
+    body = msgspec.msgpack.encode(words)
+    return struct.pack(">4sHI", b"RCLM", 1, len(body)) + body
+
+
+def test_a_peers_own_words_are_quoted_in_one_short_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An unknown tag or field of a megabyte was a line of the log, and of the journal, on each connection."""
+
+    async def scenario(coordinator: Running) -> None:
+        stranger = Agent(await coordinator.connect())
+        await stranger.stream.send_all(frame({"type": "Hello", "\x1b[2J" * 50_000: 1}))
+        refused = await stranger.heard()
+        assert isinstance(refused, m.Refused)
+        agent = await coordinator.agent()
+        assert isinstance(await agent.heard(), m.Welcome)
+        await agent.stream.send_all(frame({"type": "\n\x1b[31m" + "Z" * 1_000_000}))
+        await coordinator.until(lambda: "h1" not in coordinator.host.agents)
+        await coordinator.serves()
+
+    with caplog.at_level(logging.INFO):
+        play(tmp_path, scenario)
+    lost = [
+        fact.reason for _, fact in read_facts(tmp_path / "journal.sqlite") if isinstance(fact, facts.HostLost)
+    ]
+    for told in (*caplog.messages, *lost):
+        assert len(told) < 2 * LONGEST_QUOTE
+        assert told.isprintable()
+    assert any("ZZZ" in told for told in lost)
 
 
 # ---------------------------------------------------------------- leases

@@ -22,8 +22,11 @@ import trio
 import trio.testing
 from blake3 import blake3
 
+from testbed.bounds import LONGEST_QUOTE
 from testbed.checkpoints import CheckpointStore, Manifest, Reception
 from testbed.checkpoints.reception import RESERVED_BYTES
+from testbed.framing import Codec
+from testbed.messages import FromAgent, TransferEnded
 from testbed.transfer import (
     Hello,
     ReceiveCompleted,
@@ -54,6 +57,7 @@ from testbed.transfer.messages import (
 from testbed.wire import Channel
 
 CHUNK = 64 << 10
+FROM_AGENT: Codec[FromAgent] = Codec(FromAgent)
 pytestmark = [pytest.mark.trio, pytest.mark.alone]
 
 
@@ -582,6 +586,49 @@ async def test_receiver_that_answers_nonsense_fails_the_transfer(
         with pytest.raises(TransferFailed, match=said) as caught:
             await pair.send(pair.ingest(content(2)), address=address)
         assert caught.value.retryable is (answer is None)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Stored(b"\xff" * 30_000, fresh=True),
+        Hello("t", 0, "job", 1, 1, 4096, bytes(32)),
+        Want(b"\xff" * 30_000),
+    ],
+)
+async def test_what_a_receiver_answers_does_not_cost_its_sender_the_coordinator(
+    tmp_path: Path, answer: Message, at_once: bool
+) -> None:
+    """The sender's account quotes the answer; one of 30 000 bytes was refused by the coordinator, with its connection."""
+
+    async def behave(channel: Channel[Message]) -> None:
+        if at_once:
+            await channel.receive()
+        else:
+            await describe(channel)
+        await channel.send(answer)
+        await channel.receive()
+
+    async with serving(tmp_path) as pair, receiver(behave) as address:
+        with pytest.raises(TransferFailed) as caught:
+            await pair.send(pair.ingest(content(2)), address=address)
+    account = TransferEnded("t", "job", 1, "h2", False, 0, 0, 0.0, reason=caught.value.reason)
+    assert FROM_AGENT.decoder().feed(FROM_AGENT.encode(account)) == [account]
+
+
+async def test_what_a_sender_says_out_of_turn_is_told_in_one_short_line(tmp_path: Path) -> None:
+    manifest = Manifest.of("job", 1, 1, 8 << 20, 4096, [bytes(32)] * 2048)
+    async with serving(tmp_path) as pair, peer(pair) as sender:
+        await sender.send(Hello.of("t0", manifest))
+        assert isinstance(await sender.receive(), Describe)
+        await sender.send(Stored(b"\n" * 40_000, fresh=True))
+        answer = await sender.receive()
+        assert isinstance(answer, Rejected)
+        [failed] = pair.of(ReceiveFailed)
+        assert failed.reason == answer.reason
+        assert len(failed.reason) <= LONGEST_QUOTE
+        assert failed.reason.isprintable()
 
 
 async def test_nobody_listening_is_retryable(tmp_path: Path) -> None:

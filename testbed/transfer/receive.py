@@ -47,7 +47,6 @@ from testbed.transfer.messages import (
     ANSWER,
     HELLO,
     NOT_UNDERSTOOD,
-    REASON_CHARACTERS,
     Busy,
     Contents,
     Describe,
@@ -253,10 +252,9 @@ class _Conversation:
         """Tells the host and, if it can still hear, the peer. A reset must not overtake the words: the peer closes first."""
         transfer = self._hello.transfer if self._hello else None
         await self._server.tell(ReceiveFailed(transfer, self._peer, failure.reason, failure.retryable))
-        reason = failure.reason[:REASON_CHARACTERS]
         with trio.move_on_after(LINGER_S):
             try:
-                await self._out.send(Rejected(reason, failure.retryable, failure.chunk))
+                await self._out.send(Rejected(failure.reason, failure.retryable, failure.chunk))
                 await self._stream.send_eof()
                 while await self._stream.receive_some(DRAINED_BYTES):
                     pass
