@@ -318,6 +318,38 @@ def test_thousands_of_refused_connections_are_a_few_lines(
     assert len(caplog.records) <= 2
 
 
+def test_an_agent_that_says_too_much_is_heard_later_and_others_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2 600 short words fit in what is read at a time: others' heartbeats came after all of them, six seconds late."""
+    monkeypatch.setattr(host, "WORDS_AT_ONCE", 100.0)
+    monkeypatch.setattr(host, "WORDS_PER_S", 1.0)
+
+    async def scenario(coordinator: Running) -> None:
+        def returns() -> int:
+            journal = coordinator.host.journal
+            return sum(b"HostReturned" in fact for _, fact in journal.facts())
+
+        greedy = await coordinator.agent("h1", "127.0.0.1")
+        assert isinstance(await greedy.heard(), m.Welcome)
+        other = await coordinator.agent("h2", "127.0.0.2")
+        word = host.AGENT_IN.encode(m.OwnerReturns())
+        await greedy.stream.send_all(word * 2000)
+        await other.out.send(m.Heartbeat(1, []))
+        while not isinstance(word := await other.heard(), m.HeartbeatAck):
+            assert word is not None
+        assert returns() < 50
+        while returns() < 50:
+            await trio.sleep(0.01)
+        reset(greedy.stream)  # what it may say does not begin anew with its connection
+        again = await coordinator.agent("h1", "127.0.0.1")
+        await again.stream.send_all(host.AGENT_IN.encode(m.OwnerReturns()) * 2000)
+        await trio.sleep(0.2)
+        assert returns() <= 100 + 2
+
+    play(tmp_path, scenario)
+
+
 def frame(words: object) -> bytes:
     """A frame of a body that is no message."""
     body = msgspec.msgpack.encode(words)
