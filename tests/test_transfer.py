@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -586,6 +586,43 @@ async def test_receiver_that_answers_nonsense_fails_the_transfer(
         with pytest.raises(TransferFailed, match=said) as caught:
             await pair.send(pair.ingest(content(2)), address=address)
         assert caught.value.retryable is (answer is None)
+
+
+@pytest.mark.parametrize(
+    "how", ["busy before it wants anything", "busy behind the last byte", "reads a little"]
+)
+async def test_receiver_that_only_shows_signs_of_life_is_given_up(tmp_path: Path, how: str) -> None:
+    """It held the job that it is the standby of without a checkpoint, for ever."""
+    chunks, began_s = 512, trio.current_time()
+    payload_bytes = chunks * CHUNK
+
+    async def behave(channel: Channel[Message]) -> None:
+        await describe(channel)
+        if how != "busy before it wants anything":
+            await channel.send(Want(bitmap_of(list(range(chunks)), chunks)))
+        if how == "reads a little":
+            while await channel.stream.receive_some(2 * CHUNK):
+                await trio.sleep(0.05)
+        if how == "busy behind the last byte":
+            left = payload_bytes
+            while left:
+                left -= len(await channel.stream.receive_some(left))
+        with suppress(trio.BrokenResourceError):
+            while True:
+                await channel.send(Busy())
+                await trio.sleep(0.02)
+
+    async with serving(tmp_path) as pair, receiver(behave) as address:
+        manifest = pair.ingest(content(1) * chunks)
+        with pytest.raises(TransferFailed, match="64 times as long") as caught, trio.fail_after(10.0):
+            await pair.send(
+                manifest,
+                address=address,
+                idle_timeout_s=0.4,
+                least_patience_s=0.2,
+                allowed_bytes=lambda: 80.0 * payload_bytes * (trio.current_time() - began_s),
+            )
+        assert caught.value.retryable
 
 
 @pytest.mark.parametrize("at_once", [True, False])

@@ -37,6 +37,8 @@ class Outgoing:
     sent_bytes: int = 0
     drops: int = 0
     _sock: socket.socket | None = None
+    _connected_s: float | None = None  # or since when `_allowed_bytes` does not count
+    _allowed_bytes: float = 0.0
     _granted_bytes: float = 0.0
     _regranted_s: float = 0.0
     # (seconds, acknowledged, granted) since the first byte
@@ -46,6 +48,8 @@ class Outgoing:
         """The socket exists: pace it, and put its flow under the kernel's guard, before a byte leaves."""
         self.close()  # of a connection before, if there was one
         self._sock = sock
+        if self._connected_s is None:
+            self._connected_s = trio.current_time()
         self.guard = self.make_guard(sock, max(LEAST_RATE_BYTES_PER_S, self.grant_bytes_per_s))
 
     def progressed(self, sent_bytes: int, _total_bytes: int) -> None:
@@ -56,11 +60,20 @@ class Outgoing:
 
     def regrant(self, rate_bytes_per_s: float) -> None:
         """Another rate from now on."""
-        self._granted_bytes = self._granted_so_far()
+        self._granted_bytes, self._allowed_bytes = self._granted_so_far(), self.allowed_bytes()
         self._regranted_s = trio.current_time()
+        if self._connected_s is not None:
+            self._connected_s = self._regranted_s
         self.grant_bytes_per_s = rate_bytes_per_s
         if self.guard is not None:
             self.guard.regrant(max(LEAST_RATE_BYTES_PER_S, rate_bytes_per_s))
+
+    def allowed_bytes(self) -> float:
+        """What its rates since it was connected would have carried, whether the receiver let it begin or not."""
+        if self._connected_s is None:
+            return 0.0
+        rate = max(LEAST_RATE_BYTES_PER_S, self.grant_bytes_per_s)
+        return self._allowed_bytes + rate * (trio.current_time() - self._connected_s)
 
     def close(self) -> None:
         """Take the flow out of the kernel's table; what it dropped stays known."""

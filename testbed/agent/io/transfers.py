@@ -110,6 +110,7 @@ class Transfers:
                     on_progress=outgoing.progressed,
                     network=self._network,
                     rate_bytes_per_s=order.rate_bytes_per_s,
+                    allowed_bytes=outgoing.allowed_bytes,
                     codes=self._codes,
                 )
                 # where the wire waited for the coder its rate says nothing about the grant
