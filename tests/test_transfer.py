@@ -760,6 +760,34 @@ async def test_later_checkpoint_of_the_same_host_supersedes_and_goes_on_with_wha
         assert [event.transfer for event in pair.of(ReceiveFailed)] == ["old"]
 
 
+async def test_checkpoints_that_a_sender_breaks_off_one_after_another_fill_no_disk(tmp_path: Path) -> None:
+    """Each of a lower number than the one before: 40 of them held 40 times the payload, for as long as the job was announced."""
+    async with serving(tmp_path) as pair:
+        for sequence in range(6, 0, -1):
+            data = content(8, seed=sequence)
+            manifest = pair.ingest(data, sequence)
+            async with peer(pair) as sender:
+                assert isinstance(await offer(sender, manifest), Want)
+                await sender.stream.send_all(data[: 7 * CHUNK])
+                while (partial := tmp_path / f"target/job/{sequence}.partial") and not partial.exists():
+                    await trio.sleep(0.005)
+                await trio.sleep(0.05)
+            await pair.until(ReceiveFailed, 7 - sequence)
+            await trio.sleep(0.05)
+        assert len(list((tmp_path / "target/job").glob("*.partial"))) <= 2
+
+
+async def test_two_checkpoints_of_a_job_from_one_host_do_not_arrive_at_once(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair:
+        later, earlier = (pair.ingest(content(8, seed=n), n) for n in (2, 1))
+        async with peer(pair) as sender:
+            assert isinstance(await offer(sender, later), Want)
+            await pair.send(earlier)
+            answer = await sender.receive()
+            assert isinstance(answer, Rejected)
+            assert "superseded" in answer.reason
+
+
 async def test_many_senders_of_one_checkpoint_complete_it_once(tmp_path: Path) -> None:
     async with serving(tmp_path) as pair:
         manifest = pair.ingest(content(40))

@@ -5,7 +5,7 @@ TransferFailed, told to the host as an event and to the peer as a Rejected.
 
 A second transfer of a checkpoint that is already arriving supersedes the first: most often the first one's sender has lost
 its connection and this side has not noticed yet. The successor resumes what the first one verified. So does a transfer of a
-later checkpoint of the job from the same host: a host sends one at a time, so it has given up the earlier one for it (the
+another checkpoint of the job from the same host: a host sends one at a time, so it has given up the one before for it (the
 snapshot at a notice's beginning for the final one), and what arrived of that is most of this.
 
 What one peer can take of this host is bounded (`limits.py`): a connection has no thread, no file and no room on the disk
@@ -173,12 +173,12 @@ class _Server:
         """The only reception of this checkpoint, after ending an earlier one; ends with TransferFailed when superseded."""
         key = hello.job, hello.sequence
         while True:
-            # of the same checkpoint, or of an earlier one of the job that the same host was sending
+            # of the same checkpoint, or of another one of the job that the same host was sending
             earlier = self.arrivals.get(key) or next(
                 (
                     arrival
-                    for (job, sequence), arrival in self.arrivals.items()
-                    if job == hello.job and sequence < hello.sequence and arrival.sender == sender
+                    for (job, _), arrival in self.arrivals.items()
+                    if job == hello.job and arrival.sender == sender
                 ),
                 None,
             )
