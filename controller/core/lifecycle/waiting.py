@@ -7,8 +7,8 @@ receiver that has it says so), or the job is ordered to stop, which is answered 
 long as the one before; a checkpoint that is still not there after `MOST_ASKED` is sought elsewhere. What takes its time for a
 good reason is so asked a few times, and not broken off.
 
-An agent that goes on with its heartbeats and leaves `MOST_UNANSWERED` orders to stop unanswered is as good as silent: it is hung up
-on, and does not come back before its lease has lapsed (`HostState.shunned_until_s`), when no process of it can run.
+An agent that goes on with its heartbeats and leaves `MOST_UNANSWERED` orders to stop unanswered is as good as silent: it is hung
+up on, and does not come back before its lease has lapsed (`HostState.shunned_until_s`), when no process of it can run.
 """
 
 from __future__ import annotations
