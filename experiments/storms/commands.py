@@ -24,6 +24,8 @@ at that moment; in the action of `upon`, `it` is the host that it happened to.
     repeat HOST KIND                       the next message of that kind, to or from the agent, is said twice
     overtake HOST KIND BY_S                the next message of that kind is so much later, and others pass it
     mute HOST to|from FOR_S                nothing arrives in one direction; what is sent waits
+    evade HOST FOR_S                       an agent says neither that a job has started nor that it has stopped one, and goes on
+                                           with its heartbeats: a fault of its own, or a lie
     freeze FOR_S                           SIGSTOP of the coordinator
     step HOST BY_S                         the host's clock jumps ahead
     loss A B SHARE FOR_S                   that part of the packets of a cable is lost
@@ -345,6 +347,13 @@ def _mute(world: StormWorld, line: Line, host: str) -> bool:
     world.disturb("one direction was dead", for_s, host=host)
     world.after(for_s, lambda: world.connections.unmute(host, to_host=to_host))
     return True
+
+
+@_verb(2, 2)
+def _evade(world: StormWorld, line: Line, host: str) -> bool:
+    for_s = _seconds(line, 1)
+    world.disturb("an agent did not answer", for_s, host=host)
+    return world.evade(host, for_s)
 
 
 @_verb(1, 1, names_host=False)
