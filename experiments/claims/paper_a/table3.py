@@ -62,7 +62,7 @@ EQUAL_PRICE = "writes-stop-jobs", "tv-fixed-interval"
 BESIDE = (EQUAL_PRICE[0], "one-copy")  # the other: what ours is without its vault and without taking up again
 CELLS = {"downtime": 0.15, "success": 0.05, DEGRADATION: 0.2, "utilisation": 0.05}  # relative tolerances
 # cells that the model of a system decides: a system that moves nothing disturbs nothing and hands nothing over, a
-# replica's steps are slower by a constant, and in a fluid net research that asks for the reserve loses nothing of it where it is kept
+# replica's steps are slower by a constant, and where a fluid net keeps the reserve, research that asks for it loses nothing
 BUILT_CELLS = {("no-migration", "success"), ("no-migration", DEGRADATION), ("bamboo", "utilisation")} | {
     (system, DEGRADATION) for system in PUBLISHED if system != ORACLE and POLICIES[system].enforced
 }
