@@ -199,7 +199,7 @@ class RouteHistory:
     """Routes over a run: those of a campus whose trunks are all alive, until `follow` says otherwise. Times do not go back."""
 
     def __init__(self, campus: Campus) -> None:
-        self._campus = campus
+        self.campus = campus
         self._times_s, self._routes = [-math.inf], [Routes(campus)]
 
     @property
@@ -211,7 +211,7 @@ class RouteHistory:
         """These trunks are dead from then on, and no others. Whether routes are others."""
         if not self.latest.has_choice or self.latest.dead == frozenset(dead):
             return False
-        routes = Routes(self._campus, dead)
+        routes = Routes(self.campus, dead)
         is_other = not routes.equals(self.latest)
         self._times_s.append(at_s)
         self._routes.append(routes)
