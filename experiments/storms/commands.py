@@ -18,6 +18,7 @@ at that moment; in the action of `upon`, `it` is the host that it happened to.
                                            another one goes on with its journal, and the old one wakes after
     link A B FACTOR [FOR_S]                a cable works at a part of its rate; 0: it is down, and if it is a trunk of a campus
                                            with several paths, the coordinator is told
+    drain A B                              a trunk is announced to go down; whatever can leaves it, until it does
     research A B [BYTES_PER_S]             a research flow from A to B begins; greedy without a rate
     background A B BYTES_PER_S             what others send from A to B from now on, wire; the coordinator is told, as by switches
     late HOST BY_S FOR_S                   messages from and to a host (or *) are late, in order
@@ -374,6 +375,15 @@ def _link(world: StormWorld, line: Line, host: str) -> bool:
         world.disturb(cause, for_s, links=(DirectedLink(a, b), DirectedLink(b, a)))
     if for_s < inf:
         world.after(for_s, lambda: world.set_link(a, b, 1.0))
+    return True
+
+
+@_verb(2, 2, names_host=False)
+def _drain(world: StormWorld, line: Line, host: str) -> bool:
+    a, b = line.positional[:2]
+    if DirectedLink(a, b) not in world.env.campus.capacity_bytes_per_s or world.links.is_told(a, b):
+        return False
+    world.drain_link(a, b)
     return True
 
 
