@@ -101,7 +101,9 @@ class FabricController(OSKenApp):  # type: ignore[misc]
     OFP_VERSIONS: ClassVar[list[int]] = [ofproto_v1_3.OFP_VERSION]
     topology: ClassVar[Topology]
     tell: ClassVar[Callable[[str], object]]
-    control: ClassVar[Path | None] = None  # socket of the switch daemon, which says when its caches follow its tables
+    control: ClassVar[Path | None] = (
+        None  # socket of the switch daemon, which says when its caches follow its tables
+    )
     # where clients find it, and where it keeps what the coordinator wants while it is dead; None: nobody can tell it anything
     socket: ClassVar[Path | None] = None
 
@@ -386,7 +388,14 @@ class FabricController(OSKenApp):  # type: ignore[misc]
     def _wait_for_caches(self, changes: int) -> None:
         """In a thread of its own: the change is cleared up when packets follow it."""
         if self.control is not None:
-            command = ["ovs-appctl", "-t", str(self.control), "-T", f"{CACHE_LIMIT_S:.0f}", "revalidator/wait"]
+            command = [
+                "ovs-appctl",
+                "-t",
+                str(self.control),
+                "-T",
+                f"{CACHE_LIMIT_S:.0f}",
+                "revalidator/wait",
+            ]
             subprocess.run(command, capture_output=True)
         time.sleep(LEFT_S)
         self.send_event(self.name, TimePassed(lambda: self._clear(changes)))
