@@ -308,7 +308,7 @@ class RouteHistory:
     """Routes over a run: those of a campus whose trunks are all alive, until `follow` says otherwise. Times do not go back."""
 
     def __init__(self, campus: Campus) -> None:
-        self._campus = campus
+        self.campus = campus
         self._times_s, self._routes = [-math.inf], [Routes(campus)]
 
     @property
@@ -320,7 +320,7 @@ class RouteHistory:
         """These trunks are dead from then on, and no others. Whether routes or ways are others."""
         if not self.latest.has_choice or self.latest.dead == frozenset(dead):
             return False
-        return self._go_on(at_s, Routes(self._campus, dead).pinned(self.latest.pins))
+        return self._go_on(at_s, Routes(self.campus, dead).pinned(self.latest.pins))
 
     def pin(self, at_s: float, a: str, b: str, way: Way | None) -> bool:
         """As `Routes.pin`, from then on. Whether the way is another."""

@@ -28,6 +28,7 @@ SKEWED_SHARE = 0.5
 FORGETFUL_SHARE = 0.2  # of storms that are not gentle: the coordinator's journal is cut
 PROMISING = tuple(name for name, row in POLICIES.items() if row.promises_rates)
 GENTLE_SHARE = 0.4  # of storms: long notices and few faults, so that most admissions have to be in time
+EVASIVE_SHARE = 0.2  # of storms that are neither quiet nor gentle: an agent does not answer
 CANCEL_SHARE = 0.25  # of storms: users cancel jobs
 MESSAGES = (
     "StartJob",
@@ -147,6 +148,8 @@ def generate(
         rng.choice(drawn)(draft, rng.uniform(0.5, STORM_S))
     _plan_forgetting(draft, random.Random(f"forget {seed}"), gentle=gentle)
     _plan_cancels(draft, random.Random(f"cancel {seed}"))
+    if not quiet and not gentle:
+        _plan_evasions(draft, random.Random(f"evade {seed}"))
     if trunks:
         _plan_trunks(draft, random.Random(f"trunks {seed}"))
     if gangs:
@@ -378,6 +381,15 @@ def _plan_cancels(draft: _Draft, rng: random.Random) -> None:
             )
             draft.say(at_s + rng.uniform(1.0, 8.0), "start")
             draft.say(at_s + rng.uniform(1.0, 8.0), "return", "*")
+
+
+def _plan_evasions(draft: _Draft, rng: random.Random) -> None:
+    """An agent does not answer, sometimes for longer than it is asked. Its stream is its own: other storms stay as they are."""
+    if rng.random() >= EVASIVE_SHARE:
+        return
+    for _ in range(rng.choice([1, 1, 2])):
+        host, for_s = rng.choice(draft.hosts), rng.choice([1.0, 8.0, 90.0])
+        draft.say(rng.uniform(0.5, STORM_S), "evade", host, for_s)
 
 
 # ---------------------------------------------------------------- faults

@@ -59,6 +59,10 @@ from testbed.transfer.messages import (
 from testbed.wire import Channel
 
 IDLE_TIMEOUT_S: Final = 10.0
+# A receiver that shows signs of life for ever, a byte or a Busy now and then, would leave its sender's job without protection. It
+# is given so many times what the payload takes at its grant (the paper's bucket leaves a flow 4 %), and a slow disk's time.
+PATIENCE: Final = 64.0
+LEAST_PATIENCE_S: Final = 60.0
 # most that one call is asked to take: as much as a grown send buffer holds
 SENDFILE_BYTES: Final = 4 << 20
 # most that waits unsent in the socket: trio's 16 KiB would wake us for every packet
@@ -107,6 +111,8 @@ async def send_checkpoint(
     idle_timeout_s: float = IDLE_TIMEOUT_S,
     network: NetworkNamespace = OWN_NETWORK,
     rate_bytes_per_s: float = 0.0,
+    allowed_bytes: Callable[[], float] | None = None,
+    least_patience_s: float = LEAST_PATIENCE_S,
     codes: bool = True,
 ) -> SendResult:
     """Brings a completed checkpoint of `store` to the receiver at `address` (numeric IP, port).
@@ -115,8 +121,10 @@ async def send_checkpoint(
     connected socket before the first byte: pace and mark it there, and keep it to change the pace later (it is closed when
     this returns, or before the next is given). `on_progress(sent_bytes, wanted_bytes)` counts bytes handed to the kernel, and
     the plain bytes of what the receiver wants; `allowance` is asked before each call how many bytes it may hand over, and
-    may wait. Chunks may be coded if `codes`; `rate_bytes_per_s` is what the flow is granted
-    at first. Raises TransferFailed; a cancelled or failed transfer can be tried again and sends only what did not arrive.
+    may wait. Chunks may be coded if `codes`; `rate_bytes_per_s` is what the flow is granted at first, `allowed_bytes` what its
+    rates would have carried since it was connected: a receiver that has not finished when that is PATIENCE times the payload is
+    given up, after `least_patience_s` at the earliest. Raises TransferFailed; a cancelled or failed transfer can be tried again
+    and sends only what did not arrive.
     """
     started_s = trio.current_time()
     try:
@@ -140,8 +148,19 @@ async def send_checkpoint(
             for hello in hellos:
                 with await _connect(address, idle_timeout_s, network) as sock:
                     on_connected(sock)
+                    patience = ReceiverPatience(
+                        started_s + least_patience_s, PATIENCE * manifest.payload_bytes, allowed_bytes
+                    )
                     sending = _Sending(
-                        sock, file.fileno(), manifest, encoder, files, on_progress, allowance, idle_timeout_s
+                        sock,
+                        file.fileno(),
+                        manifest,
+                        encoder,
+                        files,
+                        on_progress,
+                        allowance,
+                        idle_timeout_s,
+                        patience,
                     )
                     try:
                         stored = await sending.converse(hello)
@@ -185,6 +204,21 @@ def _encoder(
         return None, {}
 
 
+@dataclass(frozen=True, slots=True)
+class ReceiverPatience:
+    """How long a receiver that lives may take."""
+
+    until_s: float
+    most_bytes: float
+    allowed_bytes: Callable[[], float] | None
+
+    def is_over(self, now_s: float) -> bool:
+        """Whether it is given up."""
+        if now_s < self.until_s:
+            return False
+        return self.allowed_bytes is not None and self.allowed_bytes() >= self.most_bytes
+
+
 class _Sending:
     """One connection, from hello to the verdict."""
 
@@ -198,7 +232,9 @@ class _Sending:
         on_progress: Progress | None,
         allowance: Allowance,
         idle_s: float,
+        patience: ReceiverPatience,
     ) -> None:
+        self._patience = patience
         self.sent_bytes = 0  # over the wire
         self.wanted_bytes = 0  # of plain chunks
         self.coded = self.starved = False
@@ -276,6 +312,11 @@ class _Sending:
                     )
                 if not isinstance(message, Busy):
                     return message
+            if self._patience.is_over(trio.current_time()):
+                return TransferFailed(
+                    f"the receiver lives, and took more than {PATIENCE:g} times as long as its grant allows",
+                    retryable=True,
+                )
             now_s, left = trio.current_time(), unacknowledged_bytes(self._sock)
             if not patience.cancelled_caught or left < self._unacknowledged_bytes:
                 self._alive_s = now_s
@@ -364,7 +405,10 @@ def unacknowledged_bytes(sock: socket.socket) -> int:
 
 
 async def _connect(address: tuple[str, int], timeout_s: float, network: NetworkNamespace) -> socket.socket:
-    version = ipaddress.ip_address(address[0]).version
+    try:
+        version = ipaddress.ip_address(address[0]).version
+    except ValueError as error:
+        raise TransferFailed(f"the address of the receiver: {error}", retryable=False) from error
     sock = network.socket(socket.AF_INET6 if version == 6 else socket.AF_INET)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)

@@ -381,6 +381,7 @@ class EgressMeasured(Fact, frozen=True):
     research_bytes: int
     drops: int
     peak_migration_bytes_per_s: float
+    stood_still_s: float = 0.0  # the longest that the agent was late to look at them
 
 
 AnyFact = (

@@ -38,6 +38,7 @@ from testbed.agent.pool import PoolMember, run_pool
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.processes import ForkedProcess, ForkRequest
 from testbed.enforcement import Enforcement, payload_rate
+from testbed.identity import signal_name
 from topologies.spec import Host, Role
 
 COORDINATOR = "coordinator"
@@ -232,7 +233,7 @@ class LiveWorld:
         if process.poll() is None:
             return False
         status = process.returncode or 0
-        how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        how = f"killed by {signal_name(-status)}" if status < 0 else f"exit status {status}"
         self.deaths.append(Death(time.monotonic() - self.started_s, subject, how))
         return True
 

@@ -129,4 +129,6 @@ def make_environment(
     network = ScheduledNetwork(scheduler, fluid, Egress(fluid, (host.name for host in campus.hosts)))
     machines = {host.name: Machine(host.name) for host in campus.agents(head_stores=head_stores)}
     routes, capacity = Routes(campus), dict(campus.capacity_bytes_per_s)
-    return Environment(campus, routes, costs, faults, RandomStreams(seed), scheduler, network, machines, capacity)
+    return Environment(
+        campus, routes, costs, faults, RandomStreams(seed), scheduler, network, machines, capacity
+    )

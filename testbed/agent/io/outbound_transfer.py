@@ -40,6 +40,8 @@ class Outgoing:
     drops: int = 0
     _sock: socket.socket | None = None
     _risen: trio.Event = field(default_factory=trio.Event)
+    _connected_s: float | None = None  # or since when `_allowed_bytes` does not count
+    _allowed_bytes: float = 0.0
     _granted_bytes: float = 0.0
     _regranted_s: float = 0.0
     # (seconds, acknowledged, granted) since the first byte
@@ -49,6 +51,8 @@ class Outgoing:
         """The socket exists: pace it, and put its flow under the kernel's guard, before a byte leaves."""
         self.close()  # of a connection before, if there was one
         self._sock = sock
+        if self._connected_s is None:
+            self._connected_s = trio.current_time()
         self.guard = self.make_guard(sock, max(PARKED_BYTES_PER_S, self.grant_bytes_per_s))
         self._hold_ahead()
 
@@ -72,8 +76,10 @@ class Outgoing:
 
     def regrant(self, rate_bytes_per_s: float) -> None:
         """Another rate from now on. What is parked is closed to the kernel as well once its socket is empty."""
-        self._granted_bytes = self._granted_so_far()
+        self._granted_bytes, self._allowed_bytes = self._granted_so_far(), self.allowed_bytes()
         self._regranted_s = trio.current_time()
+        if self._connected_s is not None:
+            self._connected_s = self._regranted_s
         self.grant_bytes_per_s = rate_bytes_per_s
         if self.is_parked:
             if self._risen.is_set():
@@ -83,6 +89,13 @@ class Outgoing:
         if self.guard is not None:
             self.guard.regrant(rate_bytes_per_s)
             self._hold_ahead()
+
+    def allowed_bytes(self) -> float:
+        """What its rates since it was connected would have carried, whether the receiver let it begin or not."""
+        if self._connected_s is None:
+            return 0.0
+        rate = max(LEAST_RATE_BYTES_PER_S, self.grant_bytes_per_s)
+        return self._allowed_bytes + rate * (trio.current_time() - self._connected_s)
 
     def close(self) -> None:
         """Take the flow out of the kernel's table; what it dropped stays known."""
