@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from pathlib import Path
 from time import perf_counter
 from typing import Generic, TypeVar
 
@@ -29,6 +30,7 @@ from controller.core.lifecycle.membership import not_yet
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.load import Load
+from controller.network_link import NetworkLink
 from controller.persistence.journal import Journal, encoded
 from controller.persistence.snapshot import freeze, program
 from testbed import messages as m
@@ -109,6 +111,8 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
         False  # connections end with this process: a successor will find out which agents come back
     )
     load: Load = field(default_factory=Load)
+    network_socket: Path | None = None  # of the switches' controller, where they are programmed by ours
+    network: NetworkLink | None = field(init=False, default=None)
     _operator_count: int = 0
     _budgets: dict[str, Budget] = field(default_factory=dict)  # of each host that ever registered
     _unknown: AddressSlots = field(init=False)
@@ -122,6 +126,9 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             Allotment(UNKNOWN_OF_ONE, max(UNKNOWN, len(addresses))),
             Allotment(UNKNOWN_OF_ONE, STRANGERS),
         )
+        if self.network_socket is not None:
+            near = self.core.cluster.campus.neighbours
+            self.network = NetworkLink(self.network_socket, self.handle, lambda a, b: b in near.get(a, {}))
 
     async def serve(
         self,
@@ -134,6 +141,8 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             nursery.start_soon(self._listen, self._serve_agent, agent_listeners)
             nursery.start_soon(self._listen, self._serve_operator, operator_listeners)
             nursery.start_soon(self.wake, ev.Woke())
+            if self.network is not None:
+                nursery.start_soon(self.network.serve)
             task_status.started()
 
     async def _listen(
@@ -197,6 +206,8 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                 self.agents[host].tell(message)
             case do.Disconnect(host) if host in self.agents:
                 self.agents[host].scope.cancel()
+            case do.SetWays() if self.network is not None:
+                self.network.want(effect)
             case do.Answer(operator, message) if operator in self.operators:
                 self.operators[operator].tell(message)
             case do.Record(fact):

@@ -191,7 +191,11 @@ def _mesh(options: dict[str, str]) -> dict[str, str]:
     """The same campus, with two or three uplinks a building in place of one. Its stream is its own."""
     rng = random.Random(f"mesh {options['seed']}")
     # uplinks that carry little more than one host: they are what migrations share
-    mesh = {"spines": str(rng.choice([2, 2, 3])), "uplink_mb": str(rng.choice([8, 12, 20])), "on_demand": "0"}
+    mesh = {
+        "spines": str(rng.choice([2, 2, 3])),
+        "uplink_mb": str(rng.choice([4, 6, 12, 20])),
+        "on_demand": "0",
+    }
     return {key: value for key, value in options.items() if key != "leave"} | mesh
 
 
@@ -289,7 +293,16 @@ def _plan_trunks(draft: _Draft, rng: random.Random) -> None:
         upon = rng.choice(["", "", *MOVES[:2], "MigrationAdmitted", "CoordinatorRestarted", "LinkChanged"])
         when = ["upon", upon, "*", f"after={rng.choice([0.0, 0.01, 0.3, 1.0])}"] if upon else []
         together = [ends for ends in trunks if a in ends] if rng.random() < 0.1 else [(a, b)]
+        if rng.random() < 0.25:  # owners of a building leave at once: what is there shares its trunks
+            building = rng.choice(draft.campus.buildings).name
+            begin_s, notice_s = max(0.0, at_s - rng.choice([0.5, 3.0])), rng.choice([8.0, 12.0, 20.0])
+            for owner in draft.owned:
+                if draft.campus.host_by_name[owner].building == building:
+                    draft.say(begin_s, "reclaim", owner, notice_s)
+                    draft.say(begin_s + notice_s + rng.uniform(0.1, 8.0), "return", owner)
         for ends in together:
+            if rng.random() < 0.5:
+                draft.say(max(0.0, at_s - rng.choice([0.005, 0.05, 1.0])), *when, "drain", *ends)
             draft.say(at_s, *when, "link", *ends, 0.0, for_s)
 
 
@@ -312,6 +325,19 @@ def _make_gangs(draft: _Draft, rng: random.Random) -> None:
                 for word in line.words
             ]
             draft.lines[n] = replace(line, words=tuple(words))
+    for (
+        name,
+        size,
+    ) in (
+        ranks.items()
+    ):  # one rank is out of touch while another ends: who may still compute must be waited for
+        if rng.random() < 0.5:
+            silent, ended = (rank_name(name, number, size) for number in rng.sample(range(size), 2))
+            at_s, after_s = rng.uniform(0.0, STORM_S / 2), rng.uniform(0.2, 3.0)
+            ends = [("oom", f"@{ended}", ended), ("kill", f"@{ended}"), ("reclaim", f"@{ended}")]
+            upon = ("upon", "JobRunning", "*")
+            draft.say(at_s, *upon, f"after={after_s:.3g}", "cut", f"@{silent}", rng.uniform(1.0, 4.0), 0.0)
+            draft.say(at_s, *upon, f"after={after_s + rng.uniform(0.0, 1.0):.3g}", *rng.choice(ends))
 
 
 def _plan_cancels(draft: _Draft, rng: random.Random) -> None:

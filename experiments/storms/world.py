@@ -194,6 +194,8 @@ class StormWorld(VirtualWorld):
                 self._repeats.discard(said)
                 self.noticed("message repeated", effect.host)
                 super()._perform(effect)
+        if isinstance(effect, cdo.SetWays) and self._untold is not None:
+            return  # its successor tells the network everything anew
         super()._perform(effect)
         if isinstance(effect, cdo.Record):
             if self.judges is not None:

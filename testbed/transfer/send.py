@@ -20,7 +20,7 @@ import os
 import socket
 import sys
 import termios
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -72,6 +72,12 @@ CODED_BYTES: Final = 512 << 10
 _CODERS: Final = trio.CapacityLimiter(1)
 
 Progress = Callable[[int, int], None]
+Allowance = Callable[[], Awaitable[int]]
+
+
+async def all_at_once() -> int:
+    """The allowance of a flow that nothing holds back but the kernel."""
+    return SENDFILE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,7 @@ async def send_checkpoint(
     ticket: int = 0,
     on_connected: Callable[[socket.socket], None],
     on_progress: Progress | None = None,
+    allowance: Allowance = all_at_once,
     idle_timeout_s: float = IDLE_TIMEOUT_S,
     network: NetworkNamespace = OWN_NETWORK,
     rate_bytes_per_s: float = 0.0,
@@ -113,10 +120,11 @@ async def send_checkpoint(
     `ticket` is the number under which the receiver expects it, `network` where the connection begins. `on_connected` gets the
     connected socket before the first byte: pace and mark it there, and keep it to change the pace later (it is closed when
     this returns, or before the next is given). `on_progress(sent_bytes, wanted_bytes)` counts bytes handed to the kernel, and
-    the plain bytes of what the receiver wants. Chunks may be coded if `codes`; `rate_bytes_per_s` is what the flow is granted
-    at first, `allowed_bytes` what its rates would have carried since it was connected: a receiver that has not finished when
-    that is PATIENCE times the payload is given up, after `least_patience_s` at the earliest. Raises TransferFailed; a cancelled
-    or failed transfer can be tried again and sends only what did not arrive.
+    the plain bytes of what the receiver wants; `allowance` is asked before each call how many bytes it may hand over, and
+    may wait. Chunks may be coded if `codes`; `rate_bytes_per_s` is what the flow is granted at first, `allowed_bytes` what its
+    rates would have carried since it was connected: a receiver that has not finished when that is PATIENCE times the payload is
+    given up, after `least_patience_s` at the earliest. Raises TransferFailed; a cancelled or failed transfer can be tried again
+    and sends only what did not arrive.
     """
     started_s = trio.current_time()
     try:
@@ -144,7 +152,15 @@ async def send_checkpoint(
                         started_s + least_patience_s, PATIENCE * manifest.payload_bytes, allowed_bytes
                     )
                     sending = _Sending(
-                        sock, file.fileno(), manifest, encoder, files, on_progress, idle_timeout_s, patience
+                        sock,
+                        file.fileno(),
+                        manifest,
+                        encoder,
+                        files,
+                        on_progress,
+                        allowance,
+                        idle_timeout_s,
+                        patience,
                     )
                     try:
                         stored = await sending.converse(hello)
@@ -214,6 +230,7 @@ class _Sending:
         encoder: ChunkEncoder | None,
         bases: Mapping[bytes, int],
         on_progress: Progress | None,
+        allowance: Allowance,
         idle_s: float,
         patience: ReceiverPatience,
     ) -> None:
@@ -227,9 +244,8 @@ class _Sending:
         self.file_error: OSError | None = None
         self.first_byte_s: float | None = None
         self._sock, self._file, self._manifest = sock, file, manifest
-        self._on_progress, self._idle_s = on_progress, idle_s
+        self._on_progress, self._allowance, self._idle_s = on_progress, allowance, idle_s
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         self._out: Channel[Message] = Channel(stream, CONTENTS)
         self._in: Channel[Message] = Channel(stream, ANSWER)
         self._alive_s = trio.current_time()
@@ -341,8 +357,9 @@ class _Sending:
             rest = memoryview(coded)
             while rest:
                 await trio.lowlevel.wait_writable(self._sock)
+                most = await self._allowance()
                 try:
-                    taken = self._sock.send(rest)
+                    taken = self._sock.send(rest[:most])
                 except BlockingIOError:
                     continue
                 except OSError:
@@ -365,10 +382,9 @@ class _Sending:
             offset, stop = span(start)[0], sum(span(end - 1))
             while offset < stop:
                 await trio.lowlevel.wait_writable(self._sock)
+                most = await self._allowance()
                 try:
-                    taken = os.sendfile(
-                        self._sock.fileno(), self._file, offset, min(stop - offset, SENDFILE_BYTES)
-                    )
+                    taken = os.sendfile(self._sock.fileno(), self._file, offset, min(stop - offset, most))
                 except BlockingIOError:
                     continue
                 except OSError as error:
@@ -395,6 +411,7 @@ async def _connect(address: tuple[str, int], timeout_s: float, network: NetworkN
         raise TransferFailed(f"the address of the receiver: {error}", retryable=False) from error
     sock = network.socket(socket.AF_INET6 if version == 6 else socket.AF_INET)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
     connected = False
     try:
         with trio.fail_after(timeout_s):

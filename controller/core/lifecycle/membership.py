@@ -179,6 +179,7 @@ def heartbeat(cluster: Cluster, host: HostState, beat: Heartbeat) -> None:
             sum(sample.research_bytes for sample in beat.samples),
             drops - host.drops,
             max(s.migration_bytes / s.period_s for s in beat.samples if s.period_s > 0.0),
+            beat.loop_lag_s,
         )
     )
     host.drops = drops
