@@ -32,6 +32,7 @@ KINDS = (
     f.HostLost,
     f.EgressMeasured,
     f.LinkChanged,
+    f.TrunksDraining,
     f.MigrationDegraded,
     f.HostReclaimed,
     f.HostReturned,
@@ -76,7 +77,7 @@ def overdue(facts: Sequence[Timed], ended_s: float, routes: RouteHistory | None 
 
 def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None = None) -> str | None:
     """The first cause among these facts, in words; None if none of them excuses the migration."""
-    cut_s: float | None = None  # when some trunk last died
+    cut_s: float | None = None  # when some trunk last died, or was announced to
     rates: dict[tuple[str, str], float] = {}  # of links that were changed before the admission
     ends = {notice.source: "source", notice.destination: "destination"}
     for at_s, fact in facts:
@@ -84,7 +85,7 @@ def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None =
             if isinstance(fact, f.LinkChanged):
                 rates[fact.source, fact.target] = fact.rate_bytes_per_s
             continue
-        if isinstance(fact, f.LinkChanged):
+        if isinstance(fact, f.LinkChanged | f.TrunksDraining):
             cut_s = at_s
         match fact:
             case f.CoordinatorRestarted(silent_s=silent_s) if at_s - silent_s < notice.deadline_s:

@@ -18,12 +18,15 @@ at that moment; in the action of `upon`, `it` is the host that it happened to.
                                            another one goes on with its journal, and the old one wakes after
     link A B FACTOR [FOR_S]                a cable works at a part of its rate; 0: it is down, and if it is a trunk of a campus
                                            with several paths, the coordinator is told
+    drain A B                              a trunk is announced to go down; whatever can leaves it, until it does
     research A B [BYTES_PER_S]             a research flow from A to B begins; greedy without a rate
     background A B BYTES_PER_S             what others send from A to B from now on, wire; the coordinator is told, as by switches
     late HOST BY_S FOR_S                   messages from and to a host (or *) are late, in order
     repeat HOST KIND                       the next message of that kind, to or from the agent, is said twice
     overtake HOST KIND BY_S                the next message of that kind is so much later, and others pass it
     mute HOST to|from FOR_S                nothing arrives in one direction; what is sent waits
+    evade HOST FOR_S                       an agent says neither that a job has started nor that it has stopped one, and goes on
+                                           with its heartbeats: a fault of its own, or a lie
     freeze FOR_S                           SIGSTOP of the coordinator
     step HOST BY_S                         the host's clock jumps ahead
     loss A B SHARE FOR_S                   that part of the packets of a cable is lost
@@ -375,6 +378,15 @@ def _link(world: StormWorld, line: Line, host: str) -> bool:
     return True
 
 
+@_verb(2, 2, names_host=False)
+def _drain(world: StormWorld, line: Line, host: str) -> bool:
+    a, b = line.positional[:2]
+    if DirectedLink(a, b) not in world.env.campus.capacity_bytes_per_s or world.links.is_told(a, b):
+        return False
+    world.drain_link(a, b)
+    return True
+
+
 @_verb(2, 3, names_host=False)
 def _research(world: StormWorld, line: Line, host: str) -> bool:
     source, target = line.positional[:2]
@@ -424,6 +436,13 @@ def _mute(world: StormWorld, line: Line, host: str) -> bool:
     world.disturb("one direction was dead", for_s, host=host)
     world.after(for_s, lambda: world.connections.unmute(host, to_host=to_host))
     return True
+
+
+@_verb(2, 2)
+def _evade(world: StormWorld, line: Line, host: str) -> bool:
+    for_s = _seconds(line, 1)
+    world.disturb("an agent did not answer", for_s, host=host)
+    return world.evade(host, for_s)
 
 
 @_verb(1, 1, names_host=False)
