@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from controller.core.checkpointing.second_level import second_interval_s
-from controller.core.lifecycle.candidates import aim_s, checkpoint_streams, fair_share, safe_store
+from controller.core.lifecycle.candidates import aim_s, fair_share, safe_store
 from controller.core.lifecycle.grants import (
     close_flow,
     open_flow,
@@ -77,14 +77,14 @@ def price_of(cluster: Cluster, links: Sequence[int]) -> float:
     On each full link that is what its neediest stream would save with more (`congestion.loss_at_reclaim_s`), lambda C/b^2, and
     more where the rate also holds its interval up: P1's multipliers, but for streams that are alone too, which need none there.
     """
-    flows, paths, stand = checkpoint_streams(cluster)
+    _, flows, paths, stand, _ = cluster.streams()
     planned = np.array([flow.cap_bytes_per_s for flow in flows], dtype=float)
     full = paths.load(np.where(stand, planned, 0.0), len(cluster.network)) >= cluster.spendable_column * FULL
     wanted, beta = {link for link in links if full[link]}, cluster.settings.checkpoint_share
     neediest: dict[
         int, tuple[float, str]
     ] = {}  # full link -> (what its neediest stream would save, which that is)
-    for flow, stands in zip(flows, stand, strict=True):
+    for flow, stands in zip(flows, stand.tolist(), strict=True):
         shared = wanted.intersection(cluster.path(flow.source, flow.destination)) if stands else set()
         if not shared or flow.cap_bytes_per_s <= 0.0:
             continue

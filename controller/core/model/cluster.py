@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import islice
 from math import inf
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from controller.core.model.entities import (
     Wait,
 )
 from controller.core.model.facts import Fact
+from controller.core.model.occupants import Occupants
 from controller.core.model.witness import Witness
 from controller.core.network.bandwidth import LinkBandwidth
 from controller.core.network.links import Floats, Mask, Network, Paths, filled
@@ -36,11 +38,31 @@ from controller.core.settings import Settings
 from testbed.bounds import ATTEMPTS_PER_CUT
 from testbed.messages import Endpoint, Expect, ToAgent
 from topologies.paths import MOST_KNOWN, Routes, dead_trunks
-from topologies.spec import Campus, DirectedLink
+from topologies.spec import Campus, DirectedLink, TrafficClass
 
 # what is on its way when a connection ends is known to be lost after one, and said again on the next
 LEAST_LEASES = 3.0
 LEAST_FALL = 0.01  # a rate that falls by less than 1 % is not worth a message: only so much less than a share is given out
+
+
+class Streams(NamedTuple):
+    """All flows in the order of their keys, and which of them are streams of checkpoints from where their jobs run."""
+
+    keys: list[str]
+    flows: list[CheckpointFlow]
+    paths: Paths
+    stand: Mask  # of each flow: not a move, a recovery, or a copy to a vault
+    crossing: Floats  # how many of these streams cross each link
+
+    def of_job(self, name: str) -> list[CheckpointFlow]:
+        """Those of one job."""
+        begins, found = f"{name}:", list[CheckpointFlow]()
+        for row in range(bisect_left(self.keys, begins), len(self.keys)):
+            if not self.keys[row].startswith(begins):
+                break
+            if self.stand[row] and self.flows[row].job == name:
+                found.append(self.flows[row])
+        return found
 
 
 @dataclass
@@ -85,10 +107,12 @@ class Cluster:
     )  # flow -> (receiver, what it was told)
     changed_flows: dict[str, None] = field(default_factory=dict)  # since receivers were last told
     _paths: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict, repr=False)
-    _path_of: dict[str, tuple[int, ...]] = field(
-        default_factory=dict, repr=False
-    )  # each flow's, by key, in order
-    _flow_paths: tuple[list[str], Paths] | None = field(default=None, repr=False)
+    # keys of all flows, in order, and the flow and the path of each (None: not asked for yet)
+    _flow_keys: list[str] = field(default_factory=list, repr=False)
+    _flows: list[CheckpointFlow] = field(default_factory=list, repr=False)
+    _flow_ways: list[tuple[int, ...] | None] = field(default_factory=list, repr=False)
+    _flow_paths: Paths | None = field(default=None, repr=False)
+    _streams: Streams | None = field(default=None, repr=False)
     known: Known = field(default_factory=Known, repr=False)
     # when a lease or a fence ends, and the number of its host: a heap, of which only those count that still hold
     _silences: list[tuple[float, int]] = field(default_factory=list, repr=False)
@@ -109,6 +133,7 @@ class Cluster:
         init=False, repr=False
     )  # whether it is connected and lent, with no notice running
     taken_column: Floats = field(init=False, repr=False)  # GPUs that are used or reserved
+    occupants: Occupants = field(default_factory=Occupants, repr=False)  # the jobs that have them
     planned_s: float = -inf  # when all checkpoints were last planned
     plan_at_s: float = inf  # when they are to be planned again before the next tick
     regrant_at_s: float = inf  # when the timetable of promised migrations next changes a rate
@@ -161,11 +186,15 @@ class Cluster:
         """A GPU of the host is the job's."""
         host.jobs.add(job.name)
         self._note(host)
+        if (number := self.places.number.get(host.name)) is not None:
+            self.occupants.add(number, job)
 
     def let_gpu_go(self, job: JobState, host: HostState) -> None:
         """The job has no GPU on that host any more, as if it had never had one."""
         host.jobs.discard(job.name)
         self._note(host)
+        if (number := self.places.number.get(host.name)) is not None:
+            self.occupants.remove(number, job)
 
     def free_gpu(self, job: JobState, host: HostState) -> None:
         """The job has no GPU on that host any more: it is offered when the event has been decided."""
@@ -241,8 +270,8 @@ class Cluster:
         if not self.routes.follow(dead_trunks(self.bandwidth.capacity)):
             return False
         self._paths.clear()
-        self._path_of.clear()
-        self._flow_paths = None
+        self._flow_ways = [None] * len(self._flows)
+        self._flow_paths, self._streams = None, None
         self._place()
         self.known.forget()
         self.known.routes = Rows()
@@ -250,29 +279,50 @@ class Cluster:
 
     def put_flow(self, flow: CheckpointFlow) -> None:
         """The flow is open, in place of one of its key."""
-        if flow.key not in self.flows:
+        key, self._streams = flow.key, None
+        row = bisect_left(self._flow_keys, key)
+        if key in self.flows:
+            self._flows[row] = flow
+        else:
+            self._flow_keys.insert(row, key)
+            self._flows.insert(row, flow)
+            self._flow_ways.insert(row, None)
             self._flow_paths = None
-        self.flows[flow.key] = flow
+        self.flows[key] = flow
 
     def take_flow(self, key: str) -> bool:
         """The flow is open no more. Whether it was."""
         if self.flows.pop(key, None) is None:
             return False
-        self._flow_paths = None
+        row = bisect_left(self._flow_keys, key)
+        del self._flow_keys[row], self._flows[row], self._flow_ways[row]
+        self._flow_paths, self._streams = None, None
         return True
 
     def flow_paths(self) -> tuple[list[str], Paths]:
         """The keys of all flows, in order, and their paths."""
-        known, flows = self._path_of, self.flows
         if self._flow_paths is None:
-            for key in known.keys() - flows.keys():
-                del known[key]
-            new = flows.keys() - known.keys()
-            known.update({key: self.path((flow := flows[key]).source, flow.destination) for key in new})
-            if new:
-                known = self._path_of = dict(sorted(known.items()))
-            self._flow_paths = (list(known), Paths.of(list(known.values())))
-        return self._flow_paths
+            ways = [
+                self.path(flow.source, flow.destination) if way is None else way
+                for flow, way in zip(self._flows, self._flow_ways, strict=True)
+            ]
+            self._flow_ways = [*ways]
+            self._flow_paths = Paths.of(ways)
+        return self._flow_keys, self._flow_paths
+
+    def put_job(self, job: JobState, host: str | None) -> None:
+        """The job's attempt is on that host from now on; None: on none."""
+        job.host, self._streams = host, None
+
+    def streams(self) -> Streams:
+        """All flows, and which of them are streams of checkpoints from their jobs' hosts: not copies to a vault."""
+        if self._streams is None:
+            keys, paths = self.flow_paths()
+            flows, jobs, presync = [*self._flows], self.jobs, TrafficClass.PRESYNC
+            stand = [f.traffic_class is presync and jobs[f.job].host == f.source for f in flows]
+            carry = np.array(stand, dtype=bool)
+            self._streams = Streams([*keys], flows, paths, carry, paths.load(carry * 1.0, len(self.network)))
+        return self._streams
 
     # ------------------------------------------------------------ hosts
 
