@@ -1,4 +1,4 @@
-"""The jobs that have a GPU of a volunteer, and what of them never changes, as columns: no decision asks every job for it again."""
+"""Jobs that have a GPU of a volunteer, and what of them never changes, as columns: no decision asks every job for it again."""
 
 from __future__ import annotations
 
