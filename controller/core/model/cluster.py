@@ -45,6 +45,10 @@ LEAST_LEASES = 3.0
 LEAST_FALL = 0.01  # a rate that falls by less than 1 % is not worth a message: only so much less than a share is given out
 
 
+_NAME_HOST_STANDBY, _HOST = attrgetter("spec.name", "host", "standby"), attrgetter("host")
+_PAYLOAD = attrgetter("spec.payload_bytes")
+
+
 class Streams(NamedTuple):
     """All flows in the order of their keys, and which of them are streams of checkpoints from where their jobs run."""
 
@@ -112,15 +116,23 @@ class Cluster:
     _flows: list[CheckpointFlow] = field(default_factory=list, repr=False)
     _flow_ways: list[tuple[int, ...] | None] = field(default_factory=list, repr=False)
     _flow_paths: Paths | None = field(default=None, repr=False)
+    _flow_between: dict[tuple[str, str, str], CheckpointFlow] = field(default_factory=dict, repr=False)
     _streams: Streams | None = field(default=None, repr=False)
     known: Known = field(default_factory=Known, repr=False)
     # when a lease or a fence ends, and the number of its host: a heap, of which only those count that still hold
     _silences: list[tuple[float, int]] = field(default_factory=list, repr=False)
+    usable_hosts: set[str] = field(default_factory=set, repr=False)  # by name: `HostState.usable`
+    apart: set[str] = field(default_factory=set, repr=False)  # hosts that are not connected
     _in_order: list[HostState] = field(init=False, repr=False)  # all hosts, by that number
     _number: dict[str, int] = field(init=False, repr=False)
-    _going_on: tuple[int, list[JobState]] = field(default=(0, []), repr=False)
+    _going_on: list[JobState] = field(
+        default_factory=list, repr=False
+    )  # of the first so many, those not over
+    _submitted: int = field(default=0, repr=False)
+    _some_over: bool = field(default=False, repr=False)  # since then
     _spendable: dict[DirectedLink, float] | None = field(default=None, repr=False)
     _spendable_column: Floats | None = field(default=None, repr=False)
+    _uplinks: Floats | None = field(default=None, repr=False)
     _promisable_column: Floats = field(init=False, repr=False)
     # what promises may stand on of each link: its share, less the room for falls that are too small to tell
     promisable: dict[DirectedLink, float] = field(init=False, repr=False)
@@ -146,18 +158,21 @@ class Cluster:
         self.taken_column = np.array([len(host.jobs) for host in self.volunteers], dtype=float)
         self._in_order = list(self.hosts.values())
         self._number = {host.name: number for number, host in enumerate(self._in_order)}
+        self.usable_hosts = {host.name for host in self._in_order if host.usable}
+        self.apart = {host.name for host in self._in_order if not host.connected}
 
     def _place(self) -> None:
         """What follows from the routes for P2: how the volunteers hang on their tree."""
         volunteers = [name for name, host in self.hosts.items() if host.is_volunteer]
         self.places = Places(self.campus, volunteers, self.network, self.routes)
+        self._uplinks = None
 
     def _share_out(self) -> None:
         """What follows from `share`."""
         self.promisable = {link: rate * (1.0 - LEAST_FALL) for link, rate in self.share.items()}
         self._promisable_column = self.network.column(self.promisable)
         self.withheld_column = LEAST_FALL * self.network.column(self.share)
-        self._spendable, self._spendable_column = None, None
+        self._spendable, self._spendable_column, self._uplinks = None, None, None
 
     # ------------------------------------------------------------ effects
 
@@ -180,7 +195,8 @@ class Cluster:
         """Take the job's transition for `trigger`. P1 plans anew when a job begins to run, or runs no more."""
         before = job.phase
         job.to(trigger)
-        self.plan_stale |= Phase.RUNNING in (before, job.phase)
+        self.plan_stale |= before is Phase.RUNNING or job.phase is Phase.RUNNING
+        self._some_over |= job.phase in OVER
 
     def hold_gpu(self, job: JobState, host: HostState) -> None:
         """A GPU of the host is the job's."""
@@ -207,10 +223,13 @@ class Cluster:
         self._note(host)
 
     def _note(self, host: HostState) -> None:
-        """Columns of volunteers follow the host."""
-        number = self.places.number.get(host.name)
+        """Columns of volunteers follow the host, and so do sets of hosts."""
+        name, usable = host.name, host.usable
+        (self.usable_hosts.add if usable else self.usable_hosts.discard)(name)
+        (self.apart.discard if host.connected else self.apart.add)(name)
+        number = self.places.number.get(name)
         if number is not None:
-            self.usable_column[number], self.taken_column[number] = host.usable, len(host.jobs)
+            self.usable_column[number], self.taken_column[number] = usable, len(host.jobs)
 
     # ------------------------------------------------------------ links
 
@@ -255,7 +274,7 @@ class Cluster:
         off because of another's download), and the account that every grant is held against.
         """
         self.bandwidth.tell(research_bytes_per_s)
-        self._spendable, self._spendable_column = None, None
+        self._spendable, self._spendable_column, self._uplinks = None, None, None
         self.plan_stale = True
 
     def links_changed(self, wire_bytes_per_s: Mapping[DirectedLink, float]) -> bool:
@@ -288,16 +307,26 @@ class Cluster:
             self._flows.insert(row, flow)
             self._flow_ways.insert(row, None)
             self._flow_paths = None
-        self.flows[key] = flow
+        self.flows[key] = self._flow_between[flow.job, flow.source, flow.destination] = flow
 
     def take_flow(self, key: str) -> bool:
         """The flow is open no more. Whether it was."""
-        if self.flows.pop(key, None) is None:
+        flow = self.flows.pop(key, None)
+        if flow is None:
             return False
+        del self._flow_between[flow.job, flow.source, flow.destination]
         row = bisect_left(self._flow_keys, key)
         del self._flow_keys[row], self._flows[row], self._flow_ways[row]
         self._flow_paths, self._streams = None, None
         return True
+
+    def flows_to_standbys(self, jobs: Sequence[JobState]) -> list[CheckpointFlow | None]:
+        """Of each job the open flow from its host to its standby."""
+        return list(map(self._flow_between.get, map(_NAME_HOST_STANDBY, jobs)))
+
+    def flows_in_order(self) -> list[CheckpointFlow]:
+        """All flows, in the order of their keys."""
+        return self._flows
 
     def flow_paths(self) -> tuple[list[str], Paths]:
         """The keys of all flows, in order, and their paths."""
@@ -428,13 +457,13 @@ class Cluster:
 
     def unfinished(self) -> Sequence[JobState]:
         """Jobs that are not over, by name."""
-        submitted, jobs = self._going_on
-        jobs = [job for job in jobs if job.phase not in OVER]  # for good
-        for job in islice(reversed(self.jobs.values()), len(self.jobs) - submitted):  # since then
-            if job.phase not in OVER:
-                insort(jobs, job, key=attrgetter("name"))
-        self._going_on = (len(self.jobs), jobs)
-        return jobs
+        if self._some_over or self._submitted < len(self.jobs):
+            jobs = [job for job in self._going_on if job.phase not in OVER]
+            for job in islice(reversed(self.jobs.values()), len(self.jobs) - self._submitted):
+                if job.phase not in OVER:
+                    insort(jobs, job, key=attrgetter("name"))
+            self._going_on, self._submitted, self._some_over = jobs, len(self.jobs), False
+        return self._going_on
 
     # ------------------------------------------------------------ checkpoints
 
@@ -490,9 +519,8 @@ class Cluster:
     def hazards_now_per_s(self, jobs: Sequence[JobState], now_s: float) -> Floats:
         """For jobs on volunteers, at this time of day: the upper rate of departures that hurt, with too little notice to move."""
         levels, profile = self.hazard_levels(now_s)
-        places = [self.places.number[job.host or ""] for job in jobs]
-        there = np.array(places, dtype=np.intp)
-        payloads = np.array([job.spec.payload_bytes for job in jobs], dtype=float)
+        there = np.array(list(map(self.places.number.__getitem__, map(_HOST, jobs))), dtype=np.intp)
+        payloads = np.array(list(map(_PAYLOAD, jobs)), dtype=float)
         factor = profile[self.hour(now_s)]
         hazards = levels[there] * factor * self.too_short(payloads, self.uplinks_bytes_per_s[there], now_s)
         if self.gangs:
@@ -514,7 +542,9 @@ class Cluster:
     @property
     def uplinks_bytes_per_s(self) -> Floats:
         """What is given out of each volunteer's own uplink; infinite on a campus that is one host."""
-        return np.append(self.spendable_column, np.inf)[self.places.uplink]
+        if self._uplinks is None:
+            self._uplinks = np.append(self.spendable_column, np.inf)[self.places.uplink]
+        return self._uplinks
 
     def too_short(self, payload_bytes: Floats, rates_bytes_per_s: Floats, now_s: float) -> Floats:
         """P(a departure's notice is too short to send so much at such a rate); 1 where only emergencies count as departures."""

@@ -13,6 +13,11 @@ from controller.core.network.links import Floats, Numbers
 _step, _sent_bytes, _move = attrgetter("step"), attrgetter("sent_bytes"), attrgetter("move")
 
 
+def checkpoint_bytes(payload_bytes: Floats, sent_bytes: Floats) -> Floats:
+    """`JobState.checkpoint_bytes` of each; `sent_bytes` is NaN where it is not known."""
+    return np.where(np.isnan(sent_bytes), payload_bytes, np.maximum(sent_bytes, payload_bytes * LEAST_SENT))
+
+
 class Occupants:
     """Jobs on volunteers, or with a GPU reserved there, in the order of volunteers' numbers and then of names.
 
@@ -41,9 +46,7 @@ class Occupants:
     @property
     def checkpoint_bytes(self) -> Floats:
         """`JobState.checkpoint_bytes` of each."""
-        sent = np.array(list(map(_sent_bytes, self.jobs)), dtype=float)  # NaN where it is not known
-        whole = self.payload_bytes
-        return np.where(np.isnan(sent), whole, np.maximum(sent, whole * LEAST_SENT))
+        return checkpoint_bytes(self.payload_bytes, np.array(list(map(_sent_bytes, self.jobs)), dtype=float))
 
     @property
     def remaining_s(self) -> Floats:
