@@ -210,20 +210,18 @@ class HazardWindow:
         """(`upper_column`, `profile`)."""
         events, exposure_s, profile = self._pooled(hosts, now_s)
         known = self._known_quantiles
-        if (
-            known is None or known[0] != level or not np.array_equal(known[1], events)
-        ):  # some count has changed
+        if known is None or known[0] != level or not _same(known[1], events):  # some count has changed
             few, which = np.unique(events, return_inverse=True)
             quantiles = all_rounded(gammaincinv(few + 1.0, level))[which]
             known = self._known_quantiles = (level, events, quantiles)
-        upper = np.divide(known[2], exposure_s, out=np.full(len(events), np.inf), where=exposure_s > 0.0)
-        return upper, tuple(profile.tolist())
+        return _over(known[2], exposure_s), tuple(profile.tolist())
 
     def _pooled(self, hosts: Sequence[str], now_s: float) -> tuple[Floats, Floats, Floats]:
         """(events and exposure of these hosts, with what each borrows; the campus's profile)."""
         seen = self._seen
-        ends, shape, days, numbers = seen.ends(now_s), seen.shape, seen.days(now_s), seen.numbers(hosts)
-        return _estimated(*ends, *shape, days, numbers, self.prior.events, self.prior.exposure_s)
+        until, since = seen.ends(now_s)
+        shape, days, numbers = seen.shape, seen.days(now_s), seen.numbers(hosts)
+        return _estimated(*until, *since, *shape, days, numbers, self.prior.events, self.prior.exposure_s)
 
     def likely_by_hour(self, hosts: Sequence[str], now_s: float) -> tuple[Floats, tuple[float, ...]]:
         """(`estimate(...).mle` of many hosts at once, `profile`)."""
@@ -239,9 +237,35 @@ class HazardWindow:
 
 
 @compiled
+def _same(one: Floats, other: Floats) -> bool:
+    return len(one) == len(other) and bool((one == other).all())
+
+
+@compiled
+def _over(quantiles: Floats, exposure_s: Floats) -> Floats:
+    """Each quantile over its exposure; infinite where there is none."""
+    upper = np.full(len(quantiles), np.inf)
+    for place in range(len(quantiles)):
+        if exposure_s[place] > 0.0:
+            upper[place] = quantiles[place] / exposure_s[place]
+    return upper
+
+
+# the fields of both moments one by one: a compiled function takes arrays and numbers quicker than named tuples
+@compiled
 def _estimated(
-    until: Until,
-    since: Until,
+    hosts_until: Floats,
+    hours_until: Floats,
+    all_until: Floats,
+    until_s: float,
+    whole_until_s: float,
+    rest_until_s: float,
+    hosts_since: Floats,
+    hours_since: Floats,
+    all_since: Floats,
+    since_s: float,
+    whole_since_s: float,
+    rest_since_s: float,
     size: int,
     hour_s: float,
     days: float,
@@ -250,7 +274,12 @@ def _estimated(
     prior_exposure_s: float,
 ) -> tuple[Floats, Floats, Floats]:
     """(events and exposure of these hosts, with what each borrows; the campus's profile)."""
-    seen = between(until, since, size, hour_s)
+    seen = between(
+        Until(hosts_until, hours_until, all_until, until_s, whole_until_s, rest_until_s),
+        Until(hosts_since, hours_since, all_since, since_s, whole_since_s, rest_since_s),
+        size,
+        hour_s,
+    )
     events, exposure_s = seen.all_events + prior_events, seen.all_lent_s + prior_exposure_s
     part = 1.0
     if events > 0.0:
