@@ -62,10 +62,9 @@ def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) ->
     if tell:
         cluster.tell(flow.source, CancelTransfers(flow.job, flow.destination))
     cluster.record(facts.GrantEnded(flow.job, flow.source, flow.destination))
-    if flow.traffic_class is TrafficClass.PLANNED and not goes_between(
-        cluster, flow.source, flow.destination
-    ):
-        cluster.set_way(flow.source, flow.destination, None)
+    ends = (flow.source, flow.destination)
+    if ends in cluster.way_numbers and not goes_between(cluster, *ends):
+        cluster.set_way(*ends, None)
 
 
 def goes_between(cluster: Cluster, source: str, destination: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import islice
 from math import inf
@@ -53,7 +53,7 @@ class HeldWay:
     """A pair of hosts whose way is being changed: what it sends may go over any of these links."""
 
     asked: int  # the number of the `SetWays` that changes it
-    confirmed: Way  # the way that the network has for sure
+    confirmed: Way | None  # the pin that the network has for sure; None: it has none
     links: tuple[DirectedLink, ...]  # of all ways since
 
 
@@ -324,6 +324,9 @@ class Cluster:
         dead = dead_trunks(self.bandwidth.capacity)
         self.ways_stale |= not dead.isdisjoint(self.draining)
         self.draining -= dead
+        for ends, held in self.held.items():  # nothing goes over a trunk that is dead
+            links = tuple(link for link in held.links if frozenset(link) not in dead)
+            self.held[ends] = replace(held, links=links)
         self._share_out()
         self.plan_stale = self.rates_stale = True
         return self._follow(dead)
@@ -339,11 +342,11 @@ class Cluster:
         self.ways_stale = self.plan_stale = self.rates_stale = True
         self._share_out()
         self.record(TrunksDraining([sorted(trunk) for trunk in sorted(draining, key=sorted)]))
-        ways = {ends: self.routes.way(*ends) for ends in self._ends()}
+        ways, pins = {ends: self.routes.way(*ends) for ends in self._ends()}, self.routes.pins
         rerouted = self._follow(dead)
         for ends, way in ways.items():
             if self.routes.way(*ends) != way:
-                self._hold(ends, way)
+                self._hold(ends, way, pins.get(ends))
         return rerouted
 
     def _follow(self, dead: frozenset[frozenset[str]]) -> bool:
@@ -395,6 +398,7 @@ class Cluster:
     def set_way(self, source: str, destination: str, way: Way | None) -> None:
         """What the pair sends takes this way from now on; None: the tree's."""
         ends, before = (source, destination), self.routes.way(source, destination)
+        confirmed = self.routes.pins.get(ends)
         pinned = None if way == self.routes.route(source, destination) else way
         if (pinned or self.routes.route(source, destination)) == before:
             return
@@ -406,7 +410,7 @@ class Cluster:
             self.way_numbers[ends] = self.ways_pinned
             self.record(WayTaken(source, destination, [source, *(link.target for link in pinned)]))
         self.ways_stale = self.plan_stale = self.rates_stale = True
-        self._hold(ends, before)
+        self._hold(ends, before, confirmed)
         self.forget_paths(ends)
 
     def _unpinned(self, ends: Ends) -> None:
@@ -414,12 +418,12 @@ class Cluster:
         self.ways_stale = True
         self.record(WayTaken(*ends, []))
 
-    def _hold(self, ends: Ends, way: Way) -> None:
-        """The pair had this way, and may still have it until the network has been told and has answered."""
+    def _hold(self, ends: Ends, way: Way, pinned: Way | None) -> None:
+        """The pair had this way (`pinned`, if it was a pin), and may still have it until the network has answered."""
         if self.network_answers:
             held = self.held.get(ends)
             links = (*held.links, *way) if held else way
-            confirmed = held.confirmed if held else way
+            confirmed = held.confirmed if held else pinned
             self.held[ends] = HeldWay(self.ways_asked + 1, confirmed, tuple(dict.fromkeys(links)))
 
     def forget_paths(self, ends: Ends) -> None:
