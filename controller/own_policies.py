@@ -15,6 +15,8 @@ from controller.core.policies.table import POLICIES, Policy
 from topologies import plugins
 from topologies.errors import SpecError
 
+_OWN = '"module:NAME" of a controller.core.policies.table.Policy'
+
 
 def find_policy(name: str, key: str = "policy") -> Policy:
     """The row of that name, ours or a user's; a user's is added to the table.
@@ -24,10 +26,14 @@ def find_policy(name: str, key: str = "policy") -> Policy:
     """
     row = POLICIES.get(name)
     if row is None:
-        allowed = f'one of {", ".join(POLICIES)}, or "module:NAME" of a controller.core.policies.table.Policy'
+        allowed = f"one of {', '.join(POLICIES)}, or {_OWN}"
         found = plugins.find(key, name, plugins.POLICIES, allowed, among="POLICIES")
         if not isinstance(found, Policy):
-            raise SpecError(key, name, f"that is a {type(found).__name__}, no Policy; allowed: {allowed}")
+            raise SpecError(
+                key,
+                name,
+                f"that is a {type(found).__name__}, no Policy; allowed: {_OWN if plugins.is_reference(name) else allowed}",
+            )
         row = POLICIES[name] = found
     return row
 
@@ -57,6 +63,7 @@ def add_policies(path: Path) -> tuple[str, ...]:
     if spec is None or spec.loader is None:
         raise SpecError("policies", str(path), "a file that ends in .py").within(str(path))
     module = module_from_spec(spec)
+    plugins.is_users(path)
     try:
         spec.loader.exec_module(module)
     except Exception as error:

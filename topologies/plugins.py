@@ -8,6 +8,7 @@ rights. Names of the project's own come first: no package can replace them.
 from __future__ import annotations
 
 import ast
+import difflib
 import importlib
 import re
 import sys
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 POLICIES, WORKLOADS = "reclaimnet.policies", "reclaimnet.workloads"
 TRACES, TOPOLOGIES = "reclaimnet.traces", "reclaimnet.topologies"
+_USERS: set[str] = (
+    set()
+)  # files of modules that were found for users, and what these import from their folder
 _REFERENCE = re.compile(r"(?!example:)([^\W\d]\w*(?:\.[^\W\d]\w*)*):([\w.-]+)")
 
 
@@ -57,7 +61,11 @@ def find(key: str, name: str, group: str, allowed: str, among: str | None = None
     parts = _REFERENCE.fullmatch(target(name, group))
     if parts is None:
         near = f"; installed packages offer {', '.join(offered(group))}" if offered(group) else ""
+        if name.isidentifier() and Path(f"{name}.py").is_file():
+            near += f'; there is a file {name}.py: one of its names is "{name}:NAME"'
         raise SpecError(key, name, f"{allowed}{near}")
+    own = allowed.find('"module:NAME"')  # ours are no news to those who named a module
+    allowed = allowed[max(own, 0) :]
     module = _module(key, name, parts[1], allowed)
     found: object = module
     for attribute in parts[2].split("."):
@@ -66,10 +74,30 @@ def find(key: str, name: str, group: str, allowed: str, among: str | None = None
     if found is None and isinstance(table, dict):
         found = table.get(parts[2])
     if found is None:
-        names = [*(table if isinstance(table, dict) else ()), *_public(module)]
-        has = ", ".join(str(each) for each in names[:12]) or "nothing"
-        raise SpecError(key, name, f"module {parts[1]} has no {parts[2]}, it has {has}; allowed: {allowed}")
+        names = [str(each) for each in (*(table if isinstance(table, dict) else ()), *_public(module))]
+        close = difflib.get_close_matches(parts[2], names, n=1)
+        near = f" (nearest: {close[0]})" if close else ""
+        has = ", ".join(names[:12]) or "nothing"
+        raise SpecError(
+            key, name, f"module {parts[1]} has no {parts[2]}, it has {has}{near}; allowed: {allowed}"
+        )
     return found
+
+
+def line_in_users_code(error: BaseException) -> str:
+    """The innermost line of users' code that an error came through, such as `mine.py, line 7, in choose`; empty: none."""
+    place, at = error.__traceback__, ""
+    while place is not None:
+        code = place.tb_frame.f_code
+        if code.co_filename in _USERS:
+            at = f"{code.co_filename}, line {place.tb_lineno}, in {code.co_name}"
+        place = place.tb_next
+    return at
+
+
+def is_users(path: Path) -> None:
+    """Notes that a file is a user's: errors that come out of it are theirs to mend."""
+    _USERS.add(str(path))
 
 
 def sources(name: str, group: str) -> dict[str, Path]:
@@ -95,15 +123,25 @@ def _module(key: str, name: str, module_name: str, allowed: str) -> ModuleType:
         sys.path.append(here)
     importlib.invalidate_caches()  # a notebook may have written the file a moment ago
     try:
-        return importlib.import_module(module_name)
+        module = importlib.import_module(module_name)
     except Exception as error:
         is_missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
         why = (
             f"there is no module {error.name} in {here} or on Python's path"  # type: ignore[attr-defined]
             if is_missing
-            else f"module {module_name} fails: {_line(error)}{error!r}"
+            else f"module {module_name} fails: {_line(error)}{_said(error)}"
         )
         raise SpecError(key, name, f"{why}; allowed: {allowed}") from error
+    for path in _beside(Path(module.__file__)) if module.__file__ else ():
+        is_users(path)
+    return module
+
+
+def _said(error: BaseException) -> str:
+    """The error in one line."""
+    if isinstance(error, SyntaxError):
+        return f"{Path(error.filename or '').name}, line {error.lineno}: {type(error).__name__}: {error.msg}"
+    return repr(error)
 
 
 def _line(error: BaseException) -> str:

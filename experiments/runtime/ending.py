@@ -24,6 +24,7 @@ from typer import rich_utils
 
 from bpf.errors import BpfError
 from testbed.errors import InvariantBroken, LocalProtocolError, TestbedError
+from topologies.plugins import line_in_users_code
 
 # Errors of a command line; typer brings a copy of click or uses the installed one.
 _UsageError: Any = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException")
@@ -103,6 +104,8 @@ def status_of(error: BaseException) -> int:
             return ExitStatus.NOT_RUN
         case OSError() if error.errno in _MACHINE:
             return ExitStatus.NOT_RUN
+        case Exception() if line_in_users_code(error) and not _is_of_an_interrupt(error):
+            return ExitStatus.NOT_RUN
         case _:
             return ExitStatus.CUT_SHORT if _is_of_an_interrupt(error) else ExitStatus.INTERNAL
 
@@ -130,7 +133,7 @@ def report(error: BaseException) -> int:
     statuses = [status_of(each) for each in errors]
     status = next((each for each in _WORST_FIRST if each in statuses), statuses[0])
     with suppress(OSError):  # stderr may be full or closed
-        if status == ExitStatus.INTERNAL:
+        if status == ExitStatus.INTERNAL or any(map(line_in_users_code, errors)):
             traceback.print_exception(error)
         said: set[str] = set()  # a nursery may bring the same error many times
         for each, ends_with in zip(errors, statuses, strict=True):
@@ -151,6 +154,8 @@ def report(error: BaseException) -> int:
                         "Mininet is needed: apt install mininet, and a virtual environment of Debian's own python3 "
                         "(/usr/bin/python3 -m venv --system-site-packages)"
                     )
+                case _ if not isinstance(each, TestbedError) and (line := line_in_users_code(each)):
+                    text = f"a fault of your module: {line}: {type(each).__name__}: {each}"
                 case _ if ends_with == ExitStatus.INTERNAL:
                     text = f"an internal error, a fault of this program: {type(each).__name__}: {each}"
                 case _:
