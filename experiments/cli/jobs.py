@@ -24,7 +24,7 @@ from experiments.worlds.live.operator import JOB_LOGS, LOGS, Operator, ask
 from testbed.emulation.safety.ledger import only_campus
 from testbed.errors import SetupError, SpecError
 from testbed.messages import Rejected
-from testbed.ranks import rank_of
+from testbed.ranks import gang_of
 from testbed.workloads.output import HEAD_BYTES, output_files
 from topologies.units import format_duration, format_rate
 
@@ -131,7 +131,7 @@ def logs(job: str, follow: bool, campus_id: str | None) -> None:
     while True:
         told = ask(campus.run_dir, Operator.status, PATIENCE_S)
         known = [each.job for each in told.jobs] + [each.job for each in told.ended]
-        names = [job] if job in known else sorted(name for name in known if is_rank_of(name, job)) or [job]
+        names = [job] if job in known else sorted(name for name in known if gang_of(name) == job) or [job]
         written = [
             (f"{name}, attempt {attempt}" if name != job else f"attempt {attempt}", path)
             for name in names
@@ -154,18 +154,12 @@ def events(job: str | None, campus_id: str | None) -> None:
     async def watch(operator: Operator) -> None:
         async for at_s, fact in operator.watch():
             of = getattr(fact, "job", None)
-            if job is None or of == job or (of is not None and is_rank_of(of, job)):
+            if job is None or (of is not None and job in (of, gang_of(of))):
                 line = {"at_s": round(at_s, 6), **msgspec.to_builtins(fact)}
                 sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
                 sys.stdout.flush()
 
     ask(only_campus(campus_id).run_dir, watch, inf)
-
-
-def is_rank_of(job: str, gang: str) -> bool:
-    """Whether a job is a rank of the gang of that name."""
-    rank = rank_of(job)
-    return rank is not None and rank.gang == gang
 
 
 def _copy_on(head: str, path: Path, read: dict[Path, int]) -> None:
