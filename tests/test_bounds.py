@@ -12,6 +12,10 @@ from testbed import bounds
 from testbed import messages as m
 from testbed.errors import RemoteProtocolError
 from testbed.framing import Codec
+from testbed.workloads.messages import Finished, Progress, SnapshotTaken, Started
+from topologies.errors import SpecError
+from topologies.spec import Link
+from topologies.units import LARGEST_RATE_BYTES_PER_S
 
 CODEC: Codec[m.FromAgent] = Codec(m.FromAgent)
 
@@ -74,3 +78,59 @@ def test_no_number_of_an_agent_is_without_an_end() -> None:
 
     look_into(m.FromAgent, "")
     assert len(seen) > 10
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "plain",
+        "\x1b[2J\n\tx",
+        "\u202egnp.exe",
+        "\udcff",
+        "x" * 5000,
+        "\N{SNOWMAN} " * 900,
+        "a\x00b",
+        "\x85",
+    ],
+)
+def test_whatever_is_quoted_is_one_line_that_a_message_carries(words: str) -> None:
+    said = bounds.quoted(words)
+    assert len(said) <= bounds.LONGEST_QUOTE
+    assert not refused(m.JobEnded("a", 1, "failed", 1, reason=said))
+
+
+@pytest.mark.parametrize("words", ["\x1b[2J", "two\nlines", "\u202egnp.exe", "x" * 4097])
+def test_words_that_a_terminal_would_obey_are_no_words_of_an_agent(words: str) -> None:
+    assert refused(m.JobEnded("a", 1, "failed", 1, reason=words))
+
+
+def test_every_report_of_a_job_fits_what_its_agent_says_of_it() -> None:
+    """Each number that a job's process says has the range of the message that carries it on."""
+    for kind in (Started, Progress, Finished, SnapshotTaken):
+        for name, hint in get_type_hints(kind, include_extras=True).items():
+            if hint in (bool, str) or name == "number":  # quoted; its agent's own
+                continue
+            assert not bounds.within(
+                hint.__origin__(2**63 if hint.__origin__ is not bytes else 10_000), hint
+            ), name
+
+
+@pytest.mark.parametrize("kind", [m.ChangeLinks, m.CountTraffic])
+def test_no_cable_is_faster_than_a_grant_may_be(kind: Any) -> None:
+    """At 1e15 bytes/s, which an operator could say, no agent took its grants, nor its coordinator's connection, any more."""
+    operators: Codec[Any] = Codec(m.FromOperator)
+    fastest = LARGEST_RATE_BYTES_PER_S
+    assert operators.decoder().feed(operators.encode(kind([("a", "b", fastest)])))
+    with pytest.raises(RemoteProtocolError):
+        operators.decoder().feed(operators.encode(kind([("a", "b", 2.0 * fastest)])))
+    assert bounds.within(fastest, bounds.Rate)
+    with pytest.raises(SpecError, match=r"a-b\.rate = .*: at most 8 Tbit/s"):
+        Link("a", "b", 2.0 * fastest)
+
+
+@pytest.mark.parametrize("changes", [{"step_s": 5e-324}, {"loss_budget_s": 5e-324}])
+def test_a_job_has_no_step_that_no_clock_can_measure(changes: dict[str, float]) -> None:
+    spec = msgspec.structs.replace(m.JobSpec("a", 10, 1.0, 1), **changes)
+    assert not bounds.within(msgspec.to_builtins(spec), m.JobSpec)
+    assert bounds.within(msgspec.to_builtins(m.JobSpec("a", 10, bounds.SHORTEST_PERIOD_S, 1)), m.JobSpec)

@@ -12,7 +12,7 @@ import difflib
 import importlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 POLICIES, WORKLOADS = "reclaimnet.policies", "reclaimnet.workloads"
 TRACES, TOPOLOGIES = "reclaimnet.traces", "reclaimnet.topologies"
-_USERS: set[str] = (
-    set()
-)  # files of modules that were found for users, and what these import from their folder
 _REFERENCE = re.compile(r"(?!example:)([^\W\d]\w*(?:\.[^\W\d]\w*)*):([\w.-]+)")
 
 
@@ -84,20 +81,14 @@ def find(key: str, name: str, group: str, allowed: str, among: str | None = None
     return found
 
 
-def line_in_users_code(error: BaseException) -> str:
-    """The innermost line of users' code that an error came through, such as `mine.py, line 7, in choose`; empty: none."""
-    place, at = error.__traceback__, ""
-    while place is not None:
-        code = place.tb_frame.f_code
-        if code.co_filename in _USERS:
-            at = f"{code.co_filename}, line {place.tb_lineno}, in {code.co_name}"
-        place = place.tb_next
-    return at
-
-
-def is_users(path: Path) -> None:
-    """Notes that a file is a user's: errors that come out of it are theirs to mend."""
-    _USERS.add(str(path))
+def call(key: str, name: str, function: Callable[..., object], *given: object) -> object:
+    """What a user's function makes of these. SpecError for `key`: it raises; the message says in which line."""
+    try:
+        return function(*given)
+    except SpecError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise SpecError(key, name, f"a function that does not fail: {where(error)}{error!r}") from error
 
 
 def sources(name: str, group: str) -> dict[str, Path]:
@@ -123,28 +114,25 @@ def _module(key: str, name: str, module_name: str, allowed: str) -> ModuleType:
         sys.path.append(here)
     importlib.invalidate_caches()  # a notebook may have written the file a moment ago
     try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
+        return importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
         is_missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
         why = (
-            f"there is no module {error.name} in {here} or on Python's path"  # type: ignore[attr-defined]
+            f"there is no module {error.name} in {here} or on Python's path"  # type: ignore[union-attr]
             if is_missing
-            else f"module {module_name} fails: {_line(error)}{_said(error)}"
+            else f"module {module_name} fails: {_said(error)}"
         )
         raise SpecError(key, name, f"{why}; allowed: {allowed}") from error
-    for path in _beside(Path(module.__file__)) if module.__file__ else ():
-        is_users(path)
-    return module
 
 
 def _said(error: BaseException) -> str:
-    """The error in one line."""
+    """The error in one line, and where it came from."""
     if isinstance(error, SyntaxError):
         return f"{Path(error.filename or '').name}, line {error.lineno}: {type(error).__name__}: {error.msg}"
-    return repr(error)
+    return f"{where(error)}{error!r}"
 
 
-def _line(error: BaseException) -> str:
+def where(error: BaseException) -> str:
     """Where an error came from: the innermost file and line that is not Python's own."""
     place, at = error.__traceback__, ""
     while place is not None:

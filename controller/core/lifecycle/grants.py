@@ -10,6 +10,7 @@ from what is left of each (`pledge`), and `Cluster.regrant_at_s` is when the nex
 from __future__ import annotations
 
 from math import inf
+from operator import attrgetter
 
 import numpy as np
 
@@ -33,6 +34,9 @@ LEAST_SPAN_S = (
 )
 
 
+_SHARED = attrgetter("floor_bytes_per_s", "cap_bytes_per_s", "rate_bytes_per_s", "source")
+
+
 def open_flow(cluster: Cluster, flow: CheckpointFlow) -> None:
     """Add a flow, or replace it: then rate and number stay. `settle` gives it its rate, its receiver is told to expect it."""
     key = flow.key
@@ -52,11 +56,24 @@ def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) ->
     """Remove a flow; `tell` its sender to stop, where it has not stopped of itself."""
     if not cluster.take_flow(flow.key):
         return
+    cluster.orders.pop(flow.key, None)  # one that waited for its way
     cluster.changed_flows[flow.key] = None
     cluster.rates_stale = True
     if tell:
         cluster.tell(flow.source, CancelTransfers(flow.job, flow.destination))
     cluster.record(facts.GrantEnded(flow.job, flow.source, flow.destination))
+    ends = (flow.source, flow.destination)
+    if ends in cluster.way_numbers and not goes_between(cluster, *ends):
+        cluster.set_way(*ends, None)
+
+
+def goes_between(cluster: Cluster, source: str, destination: str) -> bool:
+    """Whether a migration or a recovery is on its way from one host to another: their way is not to be chosen again."""
+    return any(
+        flow.traffic_class is TrafficClass.PLANNED
+        and (flow.source, flow.destination) == (source, destination)
+        for flow in cluster.flows.values()
+    )
 
 
 def close_flows(
@@ -87,7 +104,7 @@ def committed(cluster: Cluster, *, movable: bool = False) -> list[Promise]:
         connected = cluster.hosts[flow.source].connected
         if flow.pledge is None and flow.floor_bytes_per_s <= 0.0 and connected:
             continue
-        links, cap = cluster.routes.route(flow.source, flow.destination), flow.cap_bytes_per_s
+        links, cap = cluster.routes.way(flow.source, flow.destination), flow.cap_bytes_per_s
         if flow.pledge is not None and connected:
             promises.append(flow.pledge.request(flow.key, links, cap, cluster.now_s, movable=movable))
         else:
@@ -129,16 +146,16 @@ def settle(cluster: Cluster) -> None:
     """Share all links anew (max-min of totals with floors and caps) and tell whose rate changed, falls first."""
     cluster.rates_stale = False
     _follow_timetable(cluster)
-    keys, paths = cluster.flow_paths()
-    flows = [cluster.flows[key] for key in keys]
-    floor = np.array([flow.floor_bytes_per_s for flow in flows], dtype=float)
-    cap = np.array([flow.cap_bytes_per_s for flow in flows], dtype=float)
-    floor = np.minimum(floor, cap)
-    for row in [row for row, flow in enumerate(flows) if not cluster.hosts[flow.source].connected]:
-        floor[row], cap[row] = _bounds(flows[row], connected=False)
+    _, paths = cluster.flow_paths()
+    flows = cluster.flows_in_order()
+    floors, caps, rates_now, sources = zip(*map(_SHARED, flows), strict=True) if flows else ((), (), (), ())
+    cap, old = np.array(caps, dtype=float), np.array(rates_now, dtype=float)
+    floor = np.minimum(np.array(floors, dtype=float), cap)
+    if not cluster.apart.isdisjoint(sources):
+        for row in [row for row, source in enumerate(sources) if source in cluster.apart]:
+            floor[row], cap[row] = _bounds(flows[row], connected=False)
     wants = Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap)
-    rates, held_by = cluster.policy.share(wants, cluster.spendable_column)
-    old = np.array([flow.rate_bytes_per_s for flow in flows], dtype=float)
+    rates, held_by = cluster.policy.share(wants, cluster.given_column)
     for n in rates_moved(old, rates, LEAST_FALL, LEAST_RISE).tolist():
         flow, rate = flows[n], float(rates[n])
         if flow.pledge is not None:

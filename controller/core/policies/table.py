@@ -404,27 +404,9 @@ def policy(
     return replace(row, select=_with(row.select, alpha, k_min), standby=_with(row.standby, alpha, k_min))
 
 
-def _checked(
-    selector: placement.Selector,
-    request: placement.PlacementRequest,
-    candidates: placement.Candidates,
-    *,
-    draw: float = 0.0,
-) -> placement.DestinationChoice | placement.NoDestination:
-    """The answer of a user's selector. SpecError: it is not one."""
-    answer: object = selector(request, candidates, draw=draw)
-    if not isinstance(answer, placement.DestinationChoice | placement.NoDestination):
-        name = getattr(selector, "__qualname__", repr(selector))
-        allowed = f"a function that returns a DestinationChoice or a NoDestination; this returned {answer!r}"
-        raise SpecError("policy.select", name, allowed)
-    return answer
-
-
 def _with(selector: placement.Selector, alpha: float, k_min: int | None) -> placement.Selector:
-    """The selector with P2's parameters, if it is one that scores; what it has chosen of them itself stays. What a selector of a
-    user's answers is looked at."""
+    """The selector with P2's parameters, if it is one that scores; what it has chosen of them itself stays."""
     chosen = selector if isinstance(selector, partial) else partial(selector)
     if chosen.func is not placement.select:
-        ours = getattr(chosen.func, "__module__", "").startswith("controller.")
-        return selector if ours else partial(_checked, selector)
+        return selector
     return partial(placement.select, **{"alpha": alpha, "k_min": k_min, **chosen.keywords})

@@ -7,13 +7,14 @@ core is needed for, in `ground_truth`.
 from __future__ import annotations
 
 from math import inf
+from operator import attrgetter, is_
 
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import ON_HOST, OVER, JobState, Phase
 from experiments.worlds.virtual.ground_truth import Excess, GroundTruth, Journalled, broken
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.ranks import rank_of
-from topologies.spec import DirectedLink
+from topologies.spec import DirectedLink, TrafficClass
 
 __all__ = ["Invariants", "broken"]
 
@@ -127,8 +128,23 @@ def _check_columns(world: VirtualWorld, known: Cluster) -> None:
     ):
         if (usable, taken) != (host.usable, len(host.jobs)):
             raise broken(world, host.name, f"columns say usable {usable}, {taken:g} GPUs taken")
+    there = known.occupants
+    held = [
+        (place, name)
+        for place, host in enumerate(known.volunteers)
+        if host.jobs
+        for name in sorted(host.jobs)
+    ]
+    if list(zip(there.place.tolist(), [job.name for job in there.jobs], strict=True)) != held:
+        raise broken(world, "GPUs", f"held by {there.jobs}, and that is {held}")
     if known.flow_paths()[0] != sorted(known.flows):
         raise broken(world, "flows", f"paths of {known.flow_paths()[0]}, open are {sorted(known.flows)}")
+    streams, in_order = known.streams(), sorted(known.flows.values(), key=attrgetter("key"))
+    if not all(map(is_, streams.flows, in_order)) or streams.stand.tolist() != [
+        flow.traffic_class is TrafficClass.PRESYNC and known.jobs[flow.job].host == flow.source
+        for flow in in_order
+    ]:
+        raise broken(world, "flows", f"which are streams of checkpoints: {streams.stand} of {in_order}")
 
 
 def _check_offers(world: VirtualWorld, known: Cluster) -> None:
@@ -149,8 +165,11 @@ def _check_routes(world: VirtualWorld, known: Cluster) -> None:
     """A coordinator that was told of every trunk plans on the routes that packets take, and moves no job over a dead trunk."""
     if known.bandwidth.capacity != world.env.capacity:
         return  # it was dead meanwhile, and is about to be told
+    if known.ways_stale or known.ways_done < known.ways_asked or world.connections.refused:
+        return  # the network is being told, or the coordinator is dead and drains what may have been cut since
     if not known.routes.equals(world.env.routes):
-        raise broken(world, "routes", f"planned on as if {sorted(map(sorted, known.routes.dead))} were dead")
+        rule = f"planned on as if {sorted(map(sorted, known.routes.dead))} were dead, with ways {sorted(known.routes.pins)}"
+        raise broken(world, "routes", rule)
     if known.policy.promises_rates:
         for key, flow in known.flows.items():
             move = known.jobs[flow.job].move
@@ -158,7 +177,7 @@ def _check_routes(world: VirtualWorld, known: Cluster) -> None:
             if (
                 moves
                 and known.hosts[flow.source].connected
-                and not known.routes.is_live(flow.source, flow.destination)
+                and not known.routes.is_carried(known.routes.way(flow.source, flow.destination))
             ):
                 raise broken(world, key, "it moves over a dead trunk")
 
@@ -171,7 +190,7 @@ def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, 
             raise broken(world, key, f"a flow of a job that is {job.phase}")
         if known.routes.has_choice and not known.hosts[flow.source].connected:
             continue  # it keeps the rate that fitted on the route before
-        for link in known.routes.route(flow.source, flow.destination):
+        for link in known.routes.way(flow.source, flow.destination):
             used[link] = used.get(link, 0.0) + flow.rate_bytes_per_s
     for link, rate in used.items():
         if known.bandwidth.capacity[link] != world.env.capacity[link]:
