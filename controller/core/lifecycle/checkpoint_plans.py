@@ -72,7 +72,7 @@ def _in_columns(
     now_s: float,
 ) -> Planned:
     budgets = np.array([job.spec.loss_budget_s for job in jobs], dtype=float)
-    everybody, beta = np.arange(len(jobs)), cluster.settings.checkpoint_share
+    everybody, beta = np.arange(len(jobs)), cluster.checkpoint_share
     # a snapshot is of the whole payload, however little of it is sent
     snapshots_s = np.array([_stands_still_s(cluster, job) for job in jobs], dtype=float)
     pauses_s = planner.pauses_s(snapshots_s)
@@ -119,7 +119,7 @@ def _in_objects(
         for job, payload, hazard in zip(jobs, counted.tolist(), hazards.tolist(), strict=True)
     ]
     free = left_for_checkpoints(cluster, now_s)
-    by_name = cluster.policy.plan(asked, free, cluster.settings.checkpoint_share)
+    by_name = cluster.policy.plan(asked, free, cluster.checkpoint_share)
     plans = [by_name[job.name] for job in jobs]
     return Planned(
         np.array([plan.rate_bytes_per_s for plan in plans], dtype=float),
