@@ -20,6 +20,10 @@ $(VENV)/.apt-tests: $(VENV)/.apt
 	$(SUDO) ./setup-apt.sh tests
 	@touch $@
 
+$(VENV)/.apt-measure: $(VENV)/.apt
+	$(SUDO) ./setup-apt.sh measure
+	@touch $@
+
 $(VENV)/.apt-stock-kernel: $(VENV)/.apt
 	$(SUDO) ./setup-apt.sh stock-kernel
 	@touch $@
@@ -69,7 +73,7 @@ signals: setup
 	$(SUDO) env MOMENTS=40 $(CURDIR)/$(BIN)/python -m pytest --timeout 600 tests/test_emulation_signals.py
 
 # half an hour on a machine that does nothing else: the live measurements, short, and a page with goals beside figures
-measure: setup
+measure: setup $(VENV)/.apt-measure
 	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet measure all --out out/measure
 
 # half an hour on a machine that does nothing else: what virtual time says of live runs that it has not seen

@@ -8,13 +8,20 @@
 #   nftables              the peer of the kill-switch in `reclaimnet reproduce A-kill`
 #   tcpdump               `reclaimnet capture`
 #   clang libbpf-dev      compile the BPF programs;  libbpf1/libbpf0 load them
-# With the word `tests`, what only the tests need as well:
+# With the word `measure`, what `make measure` needs as well:
+#   python3-bpfcc         bcc: an observer that counts apart from the programs that it watches
+#   linux-headers-*       what bcc's compiler reads; those of any kernel do
+# With the word `tests`, that and what only the tests need:
 #   chromium              opens every page (where it is a Debian package; Ubuntu's is a snap, and those tests say so)
 # With the word `stock-kernel`, what `make test-stock-kernel` needs as well:
 #   qemu-system-x86       runs Debian's kernel;  busybox-static kmod  its initramfs
 set -eu
 packages="python3 python3-venv python3-dev mininet bridge-utils iproute2 iputils-ping procps openvswitch-switch nftables tcpdump clang libbpf-dev make"
 [ "${1:-}" = stock-kernel ] && packages="$packages qemu-system-x86 busybox-static kmod"
+if [ "${1:-}" = tests ] || [ "${1:-}" = measure ]; then
+    if grep -q '^ID=ubuntu' /etc/os-release; then headers=generic; else headers=$(dpkg --print-architecture); fi
+    packages="$packages python3-bpfcc linux-headers-$headers"
+fi
 [ "${1:-}" = tests ] && ! grep -q '^ID=ubuntu' /etc/os-release && packages="$packages chromium"
 missing=""
 for package in $packages; do

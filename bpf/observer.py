@@ -11,23 +11,20 @@ import mmap
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bpf.btf import drop_reasons
 from bpf.errors import BpfError
 from bpf.layout import DELAY_BUCKETS, DROP_REASONS, ObservedStruct
-from bpf.library import check, check_pointer, libbpf
+from bpf.library import check, libbpf
 from bpf.memory import KernelMap, MappedMap
 from bpf.objects import loaded, map_fd, program_fd
 
 PROGRAMS = ("on_retransmit", "on_drop", "on_segment", "on_wakeup", "on_birth", "on_switch")
-BTF_KIND_ENUM = 6
-BTF_TYPE_BYTES, BTF_COUNT_MASK = 12, 0xFFFF  # of struct btf_type, and of the count in its second word
-REASON_PREFIX = "SKB_DROP_REASON_"
 QUEUES = ("qdisc", "fq ", "cpu backlog", "full ring")  # beginnings of the reasons that say: a queue was full
 BEYOND = "of a subsystem"  # reasons that the kernel numbers above all others
 _BYTES = ctypes.sizeof(ObservedStruct)
@@ -166,23 +163,3 @@ def bucket_end_us(bucket: int) -> int:
         return bucket
     octave, quarter = divmod(bucket, 4)
     return ((5 + quarter) << (octave - 1)) - 1
-
-
-@cache
-def drop_reasons() -> Mapping[int, str]:
-    """The running kernel's reasons for which a packet is dropped, by number, as words ("qdisc drop"); empty if it names none."""
-    btf = check_pointer(libbpf().btf__load_vmlinux_btf(), "read the kernel's type format")
-    try:
-        found = libbpf().btf__find_by_name_kind(btf, b"skb_drop_reason", BTF_KIND_ENUM)
-        if found < 0:
-            return {}
-        kind = libbpf().btf__type_by_id(btf, found)
-        members = ctypes.c_uint32.from_address(kind + 4).value & BTF_COUNT_MASK
-        pairs = list((ctypes.c_uint32 * (2 * members)).from_address(kind + BTF_TYPE_BYTES))
-        texts = [libbpf().btf__name_by_offset(btf, at).decode() for at in pairs[::2]]
-        return {
-            number: text.removeprefix(REASON_PREFIX).removeprefix("SKB_").replace("_", " ").lower()
-            for number, text in zip(pairs[1::2], texts, strict=True)
-        }
-    finally:
-        libbpf().btf__free(btf)

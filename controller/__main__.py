@@ -53,7 +53,7 @@ def main() -> None:
     address, _, port = (given.listen or str(campus.coordinator.address)).partition(":")
     config = CoordinatorConfig(
         campus,
-        Settings(policy=given.policy),
+        Settings(policy=given.policy, paths=1),
         given.seed,
         given.journal,
         given.operator,

@@ -6,7 +6,8 @@ seconds since the first start, to the bit: another core that is handed the journ
 
 A peer that breaks the protocol, resets its connection at whatever moment, or does not read what it is sent, loses that connection
 and nothing else. Until it has introduced itself it has few connections, short frames and little time, and each host of the campus
-keeps a connection, however many come from elsewhere. What is raised while a peer is served and is not one of PEER_ERRORS is a
+keeps a connection, however many come from elsewhere. Agents are heard in turn, message by message, and one that says more than
+any honest one has to is heard later (`WORDS_PER_S`). What is raised while a peer is served and is not one of PEER_ERRORS is a
 fault of the coordinator's own and ends the run: a plain OSError too, since a disk's would be taken for a peer's.
 """
 
@@ -18,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from pathlib import Path
 from time import perf_counter
 from typing import Generic, TypeVar
 
@@ -28,12 +30,14 @@ from controller.core.lifecycle.membership import not_yet
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.load import Load
+from controller.network_link import NetworkLink
 from controller.persistence.journal import Journal, encoded
 from controller.persistence.snapshot import freeze, program
 from testbed import messages as m
+from testbed.bounds import quoted
 from testbed.driver import Driver
 from testbed.errors import ProtocolError, RemoteProtocolError
-from testbed.peers import AddressSlots, Allotment, Occasions
+from testbed.peers import AddressSlots, Allotment, Budget, Occasions
 from testbed.wire import MAX_BYTES, Channel, Codec
 from testbed.workloads.submission import cannot_run, cannot_save, is_saved_from_outside
 from topologies.spec import DirectedLink
@@ -45,6 +49,9 @@ HELLO_BYTES = 1 << 18  # a frame before Hello is taken, and Hello: a thousand st
 UNKNOWN, UNKNOWN_OF_ONE = 256, 4
 # of them, from addresses that are no host's: these only hear why they are refused
 STRANGERS = 16
+# What an agent may say, over all its connections: a message is 1, and 1 for each KiB of it, a Hello HELLO_COST. A busy host says
+# ten a second, the standby of 500 jobs some fifty; each costs a decision, and a line of the journal.
+WORDS_PER_S, WORDS_AT_ONCE, BYTES_A_WORD, HELLO_COST = 200.0, 2000.0, 1024.0, 20.0
 OPERATORS = 64  # connections of operators: commands, a page or two that watch
 # LocalProtocolError is one of them: an answer that is too long for a frame
 PEER_ERRORS = (trio.BrokenResourceError, trio.ClosedResourceError, ProtocolError)
@@ -84,7 +91,7 @@ class Peer(Generic[ToPeer]):
     async def refuse(self, reason: str) -> None:
         """Says why the connection is being closed, if the peer still listens."""
         with trio.move_on_after(1.0), suppress(*PEER_ERRORS):
-            await self.channel.send(m.Refused(reason))
+            await self.channel.send(m.Refused(quoted(reason)))
 
 
 @dataclass
@@ -104,7 +111,10 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
         False  # connections end with this process: a successor will find out which agents come back
     )
     load: Load = field(default_factory=Load)
+    network_socket: Path | None = None  # of the switches' controller, where they are programmed by ours
+    network: NetworkLink | None = field(init=False, default=None)
     _operator_count: int = 0
+    _budgets: dict[str, Budget] = field(default_factory=dict)  # of each host that ever registered
     _unknown: AddressSlots = field(init=False)
     _operators: Allotment = field(default_factory=lambda: Allotment(OPERATORS, OPERATORS))
     _occasions: Occasions = field(default_factory=lambda: Occasions(LOG))
@@ -116,6 +126,9 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             Allotment(UNKNOWN_OF_ONE, max(UNKNOWN, len(addresses))),
             Allotment(UNKNOWN_OF_ONE, STRANGERS),
         )
+        if self.network_socket is not None:
+            near = self.core.cluster.campus.neighbours
+            self.network = NetworkLink(self.network_socket, self.handle, lambda a, b: b in near.get(a, {}))
 
     async def serve(
         self,
@@ -128,6 +141,8 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             nursery.start_soon(self._listen, self._serve_agent, agent_listeners)
             nursery.start_soon(self._listen, self._serve_operator, operator_listeners)
             nursery.start_soon(self.wake, ev.Woke())
+            if self.network is not None:
+                nursery.start_soon(self.network.serve)
             task_status.started()
 
     async def _listen(
@@ -191,6 +206,8 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                 self.agents[host].tell(message)
             case do.Disconnect(host) if host in self.agents:
                 self.agents[host].scope.cancel()
+            case do.SetWays() if self.network is not None:
+                self.network.want(effect)
             case do.Answer(operator, message) if operator in self.operators:
                 self.operators[operator].tell(message)
             case do.Record(fact):
@@ -228,7 +245,9 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                         if isinstance(message, m.Heartbeat):
                             self.load.reports.add(message.answered_s)
                         self.handle(ev.AgentSaid(hello.host, message))
+                        heard_bytes = channel.received_bytes
                         message = await channel.receive()
+                        await self._turn_of(hello.host, 1.0, channel.received_bytes - heard_bytes)
                     nursery.cancel_scope.cancel()
             except* ProtocolError as group:
                 reason = f"broke the protocol: {_words(group)}"
@@ -249,10 +268,16 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             known = self.core.cluster.hosts.get(hello.host)  # the coordinator's own host has no agent
             if known is None or known.spec.address != ip_address(address):
                 raise RemoteProtocolError(f"no host {hello.host!r} of this campus has the address {address}")
+            await self._turn_of(hello.host, HELLO_COST, channel.received_bytes)
             if why := not_yet(self.core.cluster, known, hello, self.now_s):
                 raise RemoteProtocolError(why)
             return hello
         raise RemoteProtocolError(f"no Hello within {HELLO_TIMEOUT_S} s")
+
+    async def _turn_of(self, host: str, words: float, size_bytes: int) -> None:
+        """Until what the agent of a host has said is to be heard: after others' in any case, later if it says too much."""
+        budget = self._budgets.setdefault(host, Budget(WORDS_PER_S, WORDS_AT_ONCE))
+        await trio.sleep(budget.spend(words + size_bytes / BYTES_A_WORD, trio.current_time()))
 
     def _agent_gone(self, host: str, peer: Peer[m.ToAgent], reason: str) -> None:
         if self.agents.get(host) is peer:
@@ -279,7 +304,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                                 if not why and is_saved_from_outside(job):
                                     why = await trio.to_thread.run_sync(cannot_save, job)
                                 if why:
-                                    peer.tell(m.Rejected(job.name, why))
+                                    peer.tell(m.Rejected(job.name, quoted(why)))
                                 else:
                                     self.handle(ev.JobSubmitted(job, self.draws.random(), number))
                             case m.Cancel(name):

@@ -1,19 +1,41 @@
 """A user's own policies: a row of a module (`module:NAME`), of an installed package (entry points `reclaimnet.policies`), or of a
 Python file whose `POLICIES` has rows like those of `controller.core.policies.table`.
 
-They stand beside the project's in this process and in all that it forks; a name is looked up anew in any other process.
+They stand beside the project's in this process and in all that it forks; a name is looked up anew in any other process. What a
+user's function raises, or answers that is no answer, ends the run with a SpecError that names row, column and line: it is no
+fault of this program, and must not look like one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
+from math import inf, isfinite
 from pathlib import Path
+from typing import Any, Final
 
 from bpf.caches import fingerprint
+from controller.core.admission.admission import Admission
+from controller.core.checkpointing.intervals import CheckpointSchedule, StaticPlanner
+from controller.core.placement.select import DestinationChoice, NoDestination
+from controller.core.policies.baselines import Replication
 from controller.core.policies.table import POLICIES, Policy
+from testbed.errors import InvariantBroken
 from topologies import plugins
 from topologies.errors import SpecError
+
+PROJECT: Final = ("bpf", "controller", "experiments", "testbed", "topologies")
+_CONTROLLER: Final = (
+    "level",
+    "table",
+    "leave_at_age_s",
+    "longest_wait_s",
+    "admit_probability",
+    "arrived",
+    "spot",
+)
 
 
 def find_policy(name: str, key: str = "policy") -> Policy:
@@ -28,7 +50,7 @@ def find_policy(name: str, key: str = "policy") -> Policy:
         found = plugins.find(key, name, plugins.POLICIES, allowed, among="POLICIES")
         if not isinstance(found, Policy):
             raise SpecError(key, name, f"that is a {type(found).__name__}, no Policy; allowed: {allowed}")
-        row = POLICIES[name] = found
+        row = POLICIES[name] = guarded(name, found)
     return row
 
 
@@ -59,7 +81,7 @@ def add_policies(path: Path) -> tuple[str, ...]:
     module = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         place, at = error.__traceback__, ""
         while place is not None:
             if place.tb_frame.f_code.co_filename == str(path):
@@ -69,12 +91,126 @@ def add_policies(path: Path) -> tuple[str, ...]:
     rows = getattr(module, "POLICIES", None)
     if not isinstance(rows, dict) or not rows:
         raise SpecError("POLICIES", rows, 'a dict such as {"mine": Policy("what it does")}').within(str(path))
-    for name, row in rows.items():
-        if not isinstance(name, str) or not isinstance(row, Policy):
-            raise SpecError(f"POLICIES[{name!r}]", row, "a controller.core.policies.table.Policy").within(
-                str(path)
-            )
-        if POLICIES.get(name, row) != row:
-            raise SpecError("POLICIES", name, "a name that no row of the project has").within(str(path))
-    POLICIES.update(rows)
-    return tuple(rows)
+    added: dict[str, Policy] = {}
+    try:
+        for name, row in rows.items():
+            if not (isinstance(name, str) and name.isprintable() and 1 <= len(name) <= 64):
+                raise SpecError("POLICIES", name, "names of 1 to 64 printable characters")
+            if not isinstance(row, Policy):
+                raise SpecError(f"POLICIES[{name!r}]", row, "a controller.core.policies.table.Policy")
+            if POLICIES.get(name, row) != row:
+                raise SpecError("POLICIES", name, "a name that no row of the project has")
+            added[name] = guarded(name, row)
+    except SpecError as error:
+        raise error.within(str(path)) from None
+    POLICIES.update(added)
+    return tuple(added)
+
+
+# ---------------------------------------------------------------- what a user's functions may do
+
+
+@dataclass(frozen=True)
+class OwnRule:
+    """A user's function in a column of a row. SpecError: it fails, or what it answers is no answer of that column."""
+
+    policy: str
+    column: str
+    function: Callable[..., Any]
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        """Called like any function of the column."""
+        key = f"{self.policy}.{self.column}"
+        try:
+            answer = self.function(*given, **named)
+            allowed = _ANSWERS[self.column](answer, *given)
+        except (SpecError, InvariantBroken):
+            raise
+        except (Exception, SystemExit) as error:
+            told = f"{plugins.where(error)}{error!r}"
+            raise SpecError(key, told, "a function that does not fail") from error
+        if allowed:
+            raise SpecError(key, f"{answer!r}"[:200], f"a function that answers with {allowed}")
+        return answer
+
+
+def guarded(name: str, row: Policy) -> Policy:
+    """The row, each function in it that is not of the project watched (`OwnRule`). SpecError: a column cannot be what it is."""
+    columns: dict[str, Any] = {}
+    for each in fields(Policy):
+        value, usual = getattr(row, each.name), getattr(_USUAL, each.name)
+        if each.name in _ANSWERS:
+            if not callable(value):
+                raise SpecError(f"{name}.{each.name}", value, "a function")
+            if _is_own(value):
+                columns[each.name] = OwnRule(name, each.name, value)
+        elif each.name == "replication":
+            if not isinstance(value, Replication | None):
+                raise SpecError(f"{name}.replication", value, "a Replication, or None")
+        elif isinstance(usual, float):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < inf:
+                raise SpecError(f"{name}.{each.name}", value, "seconds, 0 or more")
+        elif type(value) is not type(usual):
+            raise SpecError(f"{name}.{each.name}", value, f"a {type(usual).__name__}")
+    return replace(row, **columns) if columns else row
+
+
+def _is_own(function: Any) -> bool:
+    """Whether a function is a user's; a planner of ours stays what it is, whoever made it."""
+    if isinstance(function, partial):
+        return _is_own(function.func)
+    module = getattr(function, "__module__", None) or type(function).__module__
+    return module.partition(".")[0] not in PROJECT and not isinstance(function, StaticPlanner | OwnRule)
+
+
+def _choice(answer: Any, request: Any, candidates: Any, *_: Any) -> str:
+    if not isinstance(answer, DestinationChoice | NoDestination):
+        return "a DestinationChoice or a NoDestination"
+    is_strange = isinstance(answer, DestinationChoice) and answer.host not in candidates.hosts
+    return "a host of the candidates" if is_strange else ""
+
+
+def _schedules(answer: Any, jobs: Iterable[Any], *_: Any) -> str:
+    good = isinstance(answer, dict) and all(
+        isinstance(answer.get(job.key), CheckpointSchedule) for job in jobs
+    )
+    if not good:
+        return "a dict with a CheckpointSchedule for the key of each job"
+    found = (answer[job.key] for job in jobs)
+    usable = all(_is_rate(each.rate_bytes_per_s) and each.interval_s >= 0.0 for each in found)
+    return "" if usable else "finite rates and intervals of 0 or more"
+
+
+def _admission(answer: Any, requests: Iterable[Any], *_: Any) -> str:
+    if not isinstance(answer, Admission):
+        return "an Admission"
+    if not all(request.key in answer.admitted or request.key in answer.refused for request in requests):
+        return "an Admission that admits or refuses each request"
+    return "" if all(map(_is_rate, answer.admitted.values())) else "finite rates of 0 or more"
+
+
+def _shares(answer: Any, wants: Any, *_: Any) -> str:
+    is_pair = isinstance(answer, Sequence) and len(answer) == 2
+    if not is_pair or not all(hasattr(part, "__len__") and len(part) == len(wants.floor) for part in answer):
+        return "two columns of an entry a flow: its rate, and the link that holds it down"
+    return "" if all(map(_is_rate, answer[0])) else "finite rates of 0 or more"
+
+
+def _controller(answer: Any, *_: Any) -> str:
+    return "" if all(hasattr(answer, name) for name in _CONTROLLER) else "a controller of the queue"
+
+
+def _is_rate(value: Any) -> bool:
+    return isfinite(value) and value >= 0.0
+
+
+# column -> what would be allowed, if an answer is not; "" if it is
+_ANSWERS: Final[Mapping[str, Callable[..., str]]] = {
+    "plan": _schedules,
+    "select": _choice,
+    "admit": _admission,
+    "share": _shares,
+    "learner": _controller,
+    "standby": _choice,
+}
+_USUAL: Final = Policy("")

@@ -50,6 +50,9 @@ class CoordinatorConfig:
     port: int = AGENT_PORT
     started_s: float = field(default_factory=time.monotonic)
     up_to_s: float = inf  # of the journal, go on with what is before this time
+    network_socket: Path | None = (
+        None  # where the controller of the switches listens; None: they are not programmed by ours
+    )
 
 
 def run_coordinator(config: CoordinatorConfig) -> None:
@@ -97,7 +100,9 @@ def _host(config: CoordinatorConfig, journal: Journal) -> CoordinatorHost:
     secret = bytes.fromhex(journal.origin()["secret"])
     core = Coordinator(config.campus, config.settings, placement.random, secret)
     if not origin:
-        return CoordinatorHost(core, journal, admission, started_s=config.started_s)
+        return CoordinatorHost(
+            core, journal, admission, started_s=config.started_s, network_socket=config.network_socket
+        )
     if (whole := journal.cut(config.up_to_s)) is not None:
         LOG.warning(
             "what %s held from %g s on is given up; all of it is in %s", config.journal, config.up_to_s, whole
@@ -112,6 +117,7 @@ def _host(config: CoordinatorConfig, journal: Journal) -> CoordinatorHost:
         started_s=start_after(origin, recalled.last_s),
         last_s=recalled.last_s,
         submitted=recalled.submitted,
+        network_socket=config.network_socket,
     )
     LOG.info("%d events of %s decided again", recalled.events, config.journal)
     if recalled.last_s > 0.0 or journal.cuts():

@@ -52,7 +52,7 @@ def rehearse(policy: str = Settings().policy) -> None:
     means_of_kinds(free, places.up, places.down, places.node, kinds, np.ones(HOSTS))
     # more migrations than a link can carry ask P3, so that it has to choose
     cluster = core.cluster
-    way = cluster.routes.route(*list(cluster.hosts)[:2])
+    way = cluster.routes.way(*list(cluster.hosts)[:2])
     asked = [MigrationRequest(f"job{n}", cluster.share[way[0]], 1.5, 0.0, way) for n in range(2)]
     cluster.policy.admit(asked, 0.0, cluster.share, ())
 

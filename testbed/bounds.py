@@ -41,6 +41,8 @@ SLOWEST_BYTES_PER_S: Final = 1e4
 FASTEST_BYTES_PER_S: Final = 1e11
 # with a sequence of 19 digits and a suffix still a file name (255 bytes)
 LONGEST_NAME: Final = 64
+# what is told of a peer's own words, and of an error that may repeat them
+LONGEST_QUOTE: Final = 1000
 
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z"  # \Z, since $ also matches before a newline at the end
 NAME_RULE: Final = (
@@ -60,8 +62,11 @@ Speed = Annotated[float, Meta(ge=SLOWEST_BYTES_PER_S, le=FASTEST_BYTES_PER_S)]
 Ratio = Annotated[float, Meta(ge=0.0, le=LARGEST_NUMBER)]
 Address = Annotated[str, Meta(max_length=64)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
-Text = Annotated[str, Meta(max_length=4096)]
-Digest = Annotated[str, Meta(max_length=128)]
+# one line of printable characters: what a peer says is shown in terminals, logs and pages
+Text = Annotated[str, Meta(max_length=4096, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*\Z")]
+Digest = Annotated[str, Meta(max_length=128, pattern=r"^[!-~]*\Z")]
+# of a state, as a job's process proves it
+StateDigest = Annotated[bytes, Meta(max_length=64)]
 # a one-time number of a transfer: what a peer that was not told it cannot guess
 Ticket = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
 # bytes or packets since a program was loaded: at 100 Gbit/s, two months; the sum over all classes stays below 2**63
@@ -80,6 +85,14 @@ def within(value: object, kind: Any) -> bool:
     except msgspec.ValidationError:
         return False
     return True
+
+
+def quoted(text: str) -> str:
+    """The words as one line of printable characters, at most LONGEST_QUOTE: a `Text`, whatever they were."""
+    words = " ".join(text[: 2 * LONGEST_QUOTE].split())
+    if not words.isprintable():
+        words = "".join(letter if letter.isprintable() else "?" for letter in words)
+    return words if len(words) <= LONGEST_QUOTE else f"{words[: LONGEST_QUOTE - 3]}..."
 
 
 def is_name(text: str) -> bool:

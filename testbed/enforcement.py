@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
@@ -37,6 +37,8 @@ GUARD_BURST_BYTES = 256 << 10  # four super-packets
 # or this long at the grant, if more: a sender that was not scheduled for so long catches up
 GUARD_BURST_S = 0.02
 DROP_BURST_BYTES = 256 << 10
+# of a parked flow's bucket: some signs of life a second, and what the protocol says before the first byte
+PARKED_BYTES_PER_S = 65536.0
 TSO_RTT_LOG = Path("/proc/sys/net/ipv4/tcp_tso_rtt_log")
 SO_MAX_PACING_RATE = 47
 UNPACED = (1 << 64) - 1
@@ -159,6 +161,18 @@ class FlowGuard:
         else:
             self._pace()
             self._set_bucket()
+        self.readback()
+
+    def park(self) -> None:
+        """Its sender hands over nothing but signs of life now: the bucket falls to PARKED_BYTES_PER_S.
+
+        The pacing stays. At a low one each packet keeps the next waiting for its length over that rate, whatever is granted
+        meanwhile, and BBR takes the low rate for what the path carries: a flow that is paced to nothing is .3 to .9 s behind its
+        next grant (`reclaimnet measure rates`). Call it when the socket is empty; `regrant` opens it again.
+        """
+        rate = min(self._plan.bucket_bytes_per_s, int(wire_rate(PARKED_BYTES_PER_S) * GUARD_SLACK))
+        self._plan = replace(self._plan, bucket_bytes_per_s=rate)
+        self._set_bucket()
         self.readback()
 
     def readback(self) -> FlowReadback:

@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, TypeVar, get_args
 
 import msgspec
 
+from testbed.bounds import quoted
 from testbed.errors import LocalProtocolError, RemoteProtocolError
 
 M = TypeVar("M")
@@ -136,4 +137,5 @@ class Decoder(Generic[M]):
         try:
             return self._decoder.decode(body)
         except _UNDECODABLE as error:
-            raise RemoteProtocolError(f"not a message: {error}") from error
+            # it may repeat what the peer said, all of it
+            raise RemoteProtocolError(f"not a message: {quoted(str(error))}") from error

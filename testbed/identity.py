@@ -53,3 +53,11 @@ def kill_exactly(pid: int, started: int, signum: int = signal.SIGKILL) -> bool:
         return False
     finally:
         os.close(fd)
+
+
+def signal_name(number: int) -> str:
+    """What a signal is called; one in the middle of the real-time ones has no name of its own."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

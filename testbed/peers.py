@@ -1,4 +1,4 @@
-"""What one peer may take of a service that serves many: a share of each thing, and a share of the log.
+"""What one peer may take of a service that serves many: a share of each thing, of its time, and of the log.
 
 A campus host is anybody's machine. Whatever a service holds for a connection (the connection itself, memory, a thread) it holds
 from two purses: the peer's own, which a hostile peer may empty for itself, and the common one, which one peer cannot empty.
@@ -39,6 +39,23 @@ class Allotment:
                 self.held[peer] -= amount
             if not self.held[peer]:
                 del self.held[peer]
+
+
+class Budget:
+    """How much a peer may ask of a service: `per_s` in the long run, and at most `at_once` that it has not asked before.
+
+    A peer that asks for more is heard later, and nothing of it is refused: TCP holds what it says meanwhile.
+    """
+
+    def __init__(self, per_s: float, at_once: float) -> None:
+        self._per_s, self._at_once = per_s, at_once
+        self._left, self._looked_s = at_once, float("-inf")
+
+    def spend(self, amount: float, now_s: float) -> float:
+        """Seconds after which what costs so much is to be heard: 0 as long as there is something left."""
+        self._left = min(self._at_once, self._left + (now_s - self._looked_s) * self._per_s) - amount
+        self._looked_s = now_s
+        return max(0.0, -self._left / self._per_s)
 
 
 class AddressSlots:

@@ -22,7 +22,8 @@ RECEIVE_BYTES: Final = 1 << 16
 class Channel(Generic[M]):
     """One connection that carries the messages of a codec, both ways.
 
-    Until `allow` says otherwise, a frame that arrives may have `most_bytes`, by default the codec's bound.
+    Until `allow` says otherwise, a frame that arrives may have `most_bytes`, by default the codec's bound. `received_bytes`
+    counts all that came.
     """
 
     def __init__(self, stream: trio.abc.Stream, codec: Codec[M], most_bytes: int | None = None) -> None:
@@ -32,6 +33,7 @@ class Channel(Generic[M]):
         if most_bytes is not None:
             self._decoder.max_bytes = most_bytes
         self._arrived: deque[M] = deque()
+        self.received_bytes = 0
         self._sending = trio.Lock()
         self._cut_off = False
 
@@ -64,6 +66,7 @@ class Channel(Generic[M]):
             if not data:
                 self._decoder.eof()
                 return None
+            self.received_bytes += len(data)
             self._arrived.extend(self._decoder.feed(data))
         return self._arrived.popleft()
 

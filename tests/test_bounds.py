@@ -12,6 +12,7 @@ from testbed import bounds
 from testbed import messages as m
 from testbed.errors import RemoteProtocolError
 from testbed.framing import Codec
+from testbed.workloads.messages import Finished, Progress, SnapshotTaken, Started
 
 CODEC: Codec[m.FromAgent] = Codec(m.FromAgent)
 
@@ -74,3 +75,39 @@ def test_no_number_of_an_agent_is_without_an_end() -> None:
 
     look_into(m.FromAgent, "")
     assert len(seen) > 10
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "plain",
+        "\x1b[2J\n\tx",
+        "\u202egnp.exe",
+        "\udcff",
+        "x" * 5000,
+        "\N{SNOWMAN} " * 900,
+        "a\x00b",
+        "\x85",
+    ],
+)
+def test_whatever_is_quoted_is_one_line_that_a_message_carries(words: str) -> None:
+    said = bounds.quoted(words)
+    assert len(said) <= bounds.LONGEST_QUOTE
+    assert not refused(m.JobEnded("a", 1, "failed", 1, reason=said))
+
+
+@pytest.mark.parametrize("words", ["\x1b[2J", "two\nlines", "\u202egnp.exe", "x" * 4097])
+def test_words_that_a_terminal_would_obey_are_no_words_of_an_agent(words: str) -> None:
+    assert refused(m.JobEnded("a", 1, "failed", 1, reason=words))
+
+
+def test_every_report_of_a_job_fits_what_its_agent_says_of_it() -> None:
+    """Each number that a job's process says has the range of the message that carries it on."""
+    for kind in (Started, Progress, Finished, SnapshotTaken):
+        for name, hint in get_type_hints(kind, include_extras=True).items():
+            if hint in (bool, str) or name == "number":  # quoted; its agent's own
+                continue
+            assert not bounds.within(
+                hint.__origin__(2**63 if hint.__origin__ is not bytes else 10_000), hint
+            ), name

@@ -155,6 +155,7 @@ FORGED6 = {
         / ICMPv6NDOptSrcLLAddr(lladdr=OWN_MAC)
         / ICMPv6NDOptSrcLLAddr(lladdr=OTHER_MAC)
     ),
+    "duplicate detection of another's address": nd(ICMPv6ND_NS(tgt=OTHER6), src="::"),
     "router advertisement": nd(ICMPv6ND_RA()),
     "redirect": nd(ICMPv6ND_Redirect(tgt=OTHER6, dst=str(THERE6))),
     "cut short": bytes(ETHER / Dot1Q(vlan=5) / (ip6() / ICMPv6EchoRequest())[IPv6])[:50],

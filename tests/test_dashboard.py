@@ -225,11 +225,15 @@ def test_on_the_map_no_two_things_share_a_place(hosts: int) -> None:
         ("none.jsonl", None, "events.jsonl of a run"),
         ("alone.jsonl", "", "replay.json beside it"),
         ("journal.sqlite", "no journal", "not a database"),
+        ("badly/events.jsonl", "", "as `reclaimnet simulate` writes it"),
     ],
 )
 def test_a_run_that_cannot_be_shown_says_why(tmp_path: Path, name: str, text: str | None, wrong: str) -> None:
     if text is not None:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
+    if name.startswith("badly"):
+        (tmp_path / name).with_name("replay.json").write_bytes(b'{"scenario": "\xff"}')
     with pytest.raises((SpecError, SetupError), match=wrong):
         open_run(tmp_path / name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -47,7 +48,8 @@ def ended(error: BaseException) -> int:
 
 
 @pytest.fixture(autouse=True)
-def handlers_put_back() -> object:
+def handlers_put_back(monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.setattr(ending, "_CAME", [])
     kept = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as a terminal has it, under nohup too
     yield None
@@ -103,10 +105,7 @@ def test_signals_end_a_command_with_3_in_a_trio_run_and_outside_and_mininets_pro
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_an_interrupt_in_a_callback_from_c_is_not_lost(
-    signum: signal.Signals, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ending, "_SWALLOWED", [])
+def test_an_interrupt_in_a_callback_from_c_is_not_lost(signum: signal.Signals) -> None:
     after = []
 
     def told_in_a_callback() -> None:
@@ -129,6 +128,19 @@ def test_what_fails_since_it_was_interrupted_is_no_fault_of_the_program(
             raise RuntimeError("half done")  # as a compiler says
 
     assert ending.run(interrupted) == ExitStatus.CUT_SHORT
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_what_fails_after_an_interrupt_was_swallowed_is_no_fault_of_the_program(
+    signum: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def half_imported() -> None:
+        with contextlib.suppress(BaseException):  # as numpy does while it is imported
+            signal.raise_signal(signum)
+        raise AttributeError("module 'numpy._core' has no attribute '_multiarray_umath'")
+
+    assert ending.run(half_imported) == ExitStatus.CUT_SHORT
     assert "Traceback" not in capsys.readouterr().err
 
 

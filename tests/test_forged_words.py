@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from controller.core.lifecycle.checkpoints import MOST_HELD
 from controller.core.lifecycle.job_reports import MOST_KILLED
 from controller.core.model import effects as do
 from controller.core.model import events as ev
@@ -97,6 +98,39 @@ def test_a_checkpoint_that_nobody_saw_taken_is_not_sent_on(campus: Campus) -> No
 
 def test_the_true_one_is_taken_again(campus: Campus) -> None:
     assert not facts_of(campus.stored(campus.standby), f.CheckpointRefused)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_checkpoints_that_a_host_makes_up_are_few_however_many_it_says(campus: Campus, order: int) -> None:
+    """Each was kept for as long as the job ran, and all were looked through at the next."""
+    first = campus.known.attempt * m.SEQUENCES_PER_ATTEMPT + 500_000
+    for number in range(200):
+        campus.stored(campus.host, sequence=first + order * number)
+    assert len(campus.known.checkpoints) <= MOST_HELD + 2
+    assert campus.sequence in campus.known.checkpoints
+
+
+@pytest.mark.parametrize("step", [2**62, 1001])
+def test_no_job_has_done_more_steps_than_it_has(campus: Campus, step: int) -> None:
+    """Work lost, progress and what is left were counted from whatever a host said."""
+    attempt, steps = campus.known.attempt, campus.known.spec.steps
+    assert steps == 1000
+    claim = m.JobClaim("a", attempt, step)
+    sequence = attempt * m.SEQUENCES_PER_ATTEMPT + 77
+    for word in (
+        m.Heartbeat(7, [claim]),
+        m.SnapshotTaken("a", attempt, sequence, step, 1, final=False),
+        m.SnapshotTaken("a", attempt, sequence + 1, step, 1, final=True),
+        m.OwnerReclaims(100.0, False, [claim]),
+        m.JobStarted("a", attempt, step, ""),
+    ):
+        effects = campus.say(campus.host, word)
+        assert campus.known.step <= steps
+        assert not facts_of(effects, f.CheckpointTaken)
+    assert campus.known.phase in (Phase.RUNNING, Phase.MOVING)
+    effects = campus.say(campus.host, m.OwnerReclaims(0.0, False, [claim], 1))
+    lost = facts_of(effects, f.WorkLost)
+    assert all(0.0 <= fact.work_lost_s <= steps * campus.known.spec.step_s for fact in lost)
 
 
 def test_a_job_is_finished_at_its_last_step(campus: Campus) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
+import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from testbed.workloads.launch import Interpreter, Launched
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Failed, Finished, Place, SnapshotTaken, Started, WorkloadSpec
 from testbed.workloads.process import Event, Exited, WorkloadProcess
-from testbed.workloads.rendezvous import rendezvous_port
+from testbed.workloads.rendezvous import Rendezvous, rendezvous_port
 
 pytestmark = pytest.mark.alone
 
@@ -102,6 +104,27 @@ async def test_ranks_begin_when_all_are_there_and_end_together(tmp_path: Path) -
         assert not any(isinstance(event, Started) for said in await_all for event in said)
         for process in alone:
             process.kill()
+
+
+@pytest.mark.parametrize("word", [b"", b"\0", b"\xff\xff\xff\xff", b"\0\0\0\1\xc1"])
+def test_strangers_who_connect_and_say_nothing_keep_no_ranks_apart(word: bytes) -> None:
+    """Each was listened to for two seconds, one after another: any host could keep a gang of others from ever starting."""
+    hosts = ["127.0.0.1", "127.0.0.2"]
+    places = [Place(f"strangers {word!r}", 1, number, hosts) for number in range(2)]
+    met = [threading.Thread(target=Rendezvous.meet, args=(place, 0, b""), daemon=True) for place in places]
+    with ExitStack() as held:
+        met[0].start()
+        strangers: list[socket.socket] = []
+        while len(strangers) < 3:
+            with suppress(OSError):
+                hub = (hosts[0], rendezvous_port(places[0]))
+                stranger = socket.create_connection(hub, source_address=("127.0.0.9", 0))
+                strangers.append(held.enter_context(stranger))
+                stranger.send(word)
+        met[1].start()
+        for thread in met:
+            thread.join(3.0)
+            assert not thread.is_alive()
 
 
 @pytest.mark.trio

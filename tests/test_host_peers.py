@@ -13,17 +13,20 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from msgspec import structs
 
 from controller import host
 from controller.core.coordinator import Coordinator
+from controller.core.model import facts
 from controller.core.model.events import JobSubmitted
 from controller.core.settings import Settings
 from controller.host import CoordinatorHost
-from controller.persistence.journal import Journal
+from controller.persistence.journal import Journal, read_facts
 from testbed import messages as m
+from testbed.bounds import LONGEST_QUOTE
 from testbed.errors import InvariantBroken
 from testbed.wire import Channel
 from topologies.files import loads
@@ -313,6 +316,71 @@ def test_thousands_of_refused_connections_are_a_few_lines(
     with caplog.at_level(logging.INFO):
         play(tmp_path, scenario)
     assert len(caplog.records) <= 2
+
+
+def test_an_agent_that_says_too_much_is_heard_later_and_others_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2 600 short words fit in what is read at a time: others' heartbeats came after all of them, six seconds late."""
+    monkeypatch.setattr(host, "WORDS_AT_ONCE", 100.0)
+    monkeypatch.setattr(host, "WORDS_PER_S", 1.0)
+
+    async def scenario(coordinator: Running) -> None:
+        def returns() -> int:
+            journal = coordinator.host.journal
+            return sum(b"HostReturned" in fact for _, fact in journal.facts())
+
+        greedy = await coordinator.agent("h1", "127.0.0.1")
+        assert isinstance(await greedy.heard(), m.Welcome)
+        other = await coordinator.agent("h2", "127.0.0.2")
+        word = host.AGENT_IN.encode(m.OwnerReturns())
+        await greedy.stream.send_all(word * 2000)
+        await other.out.send(m.Heartbeat(1, []))
+        while not isinstance(word := await other.heard(), m.HeartbeatAck):
+            assert word is not None
+        assert returns() < 50
+        while returns() < 50:
+            await trio.sleep(0.01)
+        reset(greedy.stream)  # what it may say does not begin anew with its connection
+        again = await coordinator.agent("h1", "127.0.0.1")
+        await again.stream.send_all(host.AGENT_IN.encode(m.OwnerReturns()) * 2000)
+        await trio.sleep(0.2)
+        assert returns() <= 100 + 2
+
+    play(tmp_path, scenario)
+
+
+def frame(words: object) -> bytes:
+    """A frame of a body that is no message."""
+    body = msgspec.msgpack.encode(words)
+    return struct.pack(">4sHI", b"RCLM", 1, len(body)) + body
+
+
+def test_a_peers_own_words_are_quoted_in_one_short_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An unknown tag or field of a megabyte was a line of the log, and of the journal, on each connection."""
+
+    async def scenario(coordinator: Running) -> None:
+        stranger = Agent(await coordinator.connect())
+        await stranger.stream.send_all(frame({"type": "Hello", "\x1b[2J" * 50_000: 1}))
+        refused = await stranger.heard()
+        assert isinstance(refused, m.Refused)
+        agent = await coordinator.agent()
+        assert isinstance(await agent.heard(), m.Welcome)
+        await agent.stream.send_all(frame({"type": "\n\x1b[31m" + "Z" * 1_000_000}))
+        await coordinator.until(lambda: "h1" not in coordinator.host.agents)
+        await coordinator.serves()
+
+    with caplog.at_level(logging.INFO):
+        play(tmp_path, scenario)
+    lost = [
+        fact.reason for _, fact in read_facts(tmp_path / "journal.sqlite") if isinstance(fact, facts.HostLost)
+    ]
+    for told in (*caplog.messages, *lost):
+        assert len(told) < 2 * LONGEST_QUOTE
+        assert told.isprintable()
+    assert any("ZZZ" in told for told in lost)
 
 
 # ---------------------------------------------------------------- leases

@@ -67,6 +67,11 @@ def test_every_path_closes_the_host_under_the_storm_and_raw_samples_say_so(tmp_p
         # a SYN sent once the host is closed is not answered, and one sent before is
         assert all(sample["let_in_after_return"] == sample["missed"] == 0 for sample in mine)
         assert all(sample["answered"] > 0 < sample["sent"] - sample["answered"] for sample in mine)
+        # and an observer that shares nothing with the programs saw the kernel drop just those that are not
+        seen = [sample["observed"] for sample in mine]
+        assert seen == (
+            [None] * 2 if result["no_observer"] else [sample["sent"] - sample["answered"] for sample in mine]
+        )
     for sample in samples:
         assert (sample["dropped"] is not None) is (sample["path"] in {MAP, SYSCALL, *OF_CAMPUS})
         if sample["dropped"] is not None:
@@ -79,5 +84,7 @@ def test_every_path_closes_the_host_under_the_storm_and_raw_samples_say_so(tmp_p
     assert isolated["new_connection_refused"]
     assert killswitch_table(result).row_count == len(WORDS)
     assert "observer" in list(killswitch_notes(result))[-1]
+    for transfer in (drained, isolated):
+        assert transfer["connections_observed"] == (None if result["no_observer"] else 1)
     assert (tmp_path / kill_evaluation.PICTURE).read_bytes().startswith(b"<?xml")
     assert not list(PIN_ROOT.glob("killswitch-*"))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.openflow.routes import CLASSIFY, tables
+from controller.openflow.routes import CLASSIFY, live_neighbours, tables, tables_meanwhile
 from controller.openflow.tables import (
     AnswerArp,
     Drop,
@@ -19,14 +21,16 @@ from controller.openflow.tables import (
     Output,
     SwitchTables,
     ToGroup,
+    after,
     as_installed,
     difference,
+    staged,
 )
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import plan
 from topologies.errors import SpecError
-from topologies.openflow import Station, Topology, Trunk, read
-from topologies.paths import Routes
+from topologies.openflow import Station, Topology, Trunk, WayPin, read
+from topologies.paths import NONE_DEAD, Routes, tree_of, ways_beside
 from topologies.presets import fat_tree, leaf_spine
 
 HOSTS_PORT = 1024
@@ -122,6 +126,134 @@ def reachable(topology: Topology, a: str, b: str, dead: Dead) -> int | None:
 
 def some_dead(topology: Topology, picks: list[int]) -> Dead:
     return frozenset(topology.trunks[p % len(topology.trunks)].ends for p in picks)
+
+
+def addressed(traffic: dict[str, object], a: Station, b: Station) -> dict[str, object]:
+    return {**traffic, "eth_dst": b.mac, "ipv4_src": a.address, "ipv4_dst": b.address}
+
+
+def some_pins(topology: Topology, out: Dead, draws: random.Random, first: int = 1) -> list[WayPin]:
+    """Ways of some pairs of hosts, as a coordinator picks them: the tree's is among them where there is one."""
+    live, pins = live_neighbours(topology, out), []
+    pairs = [(a, b) for a in topology.stations for b in topology.stations if a.switch != b.switch]
+    for a, b in draws.sample(pairs, min(len(pairs), draws.randint(0, 4))):
+        if reachable(topology, a.switch, b.switch, out) is None:
+            continue
+        tree = tree_of(a.switch, topology.switches, live)
+        came, todo = {a.switch: [a.switch]}, [a.switch]
+        for node in todo:
+            for near in tree[node]:
+                if near not in came:
+                    came[near] = [*came[node], near]
+                    todo.append(near)
+        way = draws.choice(ways_beside(came[b.switch], live, 4))
+        pins.append(WayPin(first + len(pins), (a.host, *way, b.host)))
+    return pins
+
+
+@given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_pinned_packets_take_the_way_that_was_charged_and_all_others_their_own(
+    topology: Topology, picks: list[int], draws: random.Random
+) -> None:
+    dead = some_dead(topology, picks)
+    pins = some_pins(topology, dead if draws.random() < 0.5 else NONE_DEAD, draws)
+    plain, made = tables(topology, dead), tables(topology, dead, pins)
+    by_pair = {(pin.nodes[0], pin.nodes[-1]): list(pin.nodes[1:-1]) for pin in pins}
+    for a in topology.stations:
+        for b in topology.stations:
+            if a.switch == b.switch:
+                continue
+            (way,) = ways(topology, addressed(EF, a, b), a.switch, made, dead)
+            pinned = by_pair.get((a.host, b.host), [])
+            if pinned and all(frozenset(ends) not in dead for ends in pairwise(pinned)):
+                assert way == pinned
+            else:
+                assert [way] == list(ways(topology, addressed(EF, a, b), a.switch, plain, dead))
+            for traffic in (BEST_EFFORT,):
+                packet = addressed(traffic, a, b)
+                assert list(ways(topology, packet, a.switch, made, dead)) == list(
+                    ways(topology, packet, a.switch, plain, dead)
+                )
+    for switch, its in made.items():
+        crossing = sum(switch in pin.nodes[:-2] for pin in pins)
+        assert len(its.rules) <= len(plain[switch].rules) + crossing
+        assert len(its.groups) <= len(plain[switch].groups) + crossing
+        assert set(its.stages) <= its.rules.keys() | its.groups.keys()
+
+
+@given(topologies(), st.integers(0, 30), st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_pinned_packets_survive_a_dead_trunk_without_a_loop_before_anybody_is_told(
+    topology: Topology, pick: int, draws: random.Random
+) -> None:
+    pins = some_pins(topology, NONE_DEAD, draws)
+    made, dead = tables(topology, NONE_DEAD, pins), some_dead(topology, [pick])
+    station = {station.host: station for station in topology.stations}
+    for pin in pins:
+        a, b = station[pin.nodes[0]], station[pin.nodes[-1]]
+        (way,) = ways(topology, addressed(EF, a, b), a.switch, made, dead)  # asserts that there is no loop
+        assert way[-1] in ("lost", b.switch)
+
+
+@given(
+    topologies(),
+    st.lists(st.integers(0, 30), max_size=2),
+    st.lists(st.integers(0, 30), max_size=2),
+    st.randoms(use_true_random=False),
+)
+@settings(max_examples=60, deadline=None)
+def test_planned_change_loses_no_packet_at_any_moment(
+    topology: Topology, picks: list[int], later: list[int], draws: random.Random
+) -> None:
+    """Trunks that are left still carry; switches take each stage in any order, and packets are sent at every step."""
+    out, then = some_dead(topology, picks), some_dead(topology, later)
+    before, pins = some_pins(topology, out, draws), some_pins(topology, then, draws, first=10)
+    have, wanted = tables(topology, out, before), tables(topology, then, pins)
+    meanwhile = tables_meanwhile(topology, then, pins, before)
+    pairs = [
+        (a, b)
+        for a in topology.stations
+        for b in topology.stations
+        if a.switch != b.switch
+        and None not in (reachable(topology, a.switch, b.switch, gone) for gone in (out, then))
+    ]
+    state = {switch: (dict(its.rules), dict(its.groups)) for switch, its in have.items()}
+    known = {switch: as_installed(its) for switch, its in have.items()}
+
+    def take(switch: str, update: object) -> None:
+        rules, groups = state[switch]
+        groups |= update.groups_added | update.groups_changed
+        for rule in update.rules_added:  # one of the same match and priority is replaced
+            same = (rule.table, rule.priority, rule.match)
+            for cookie in [c for c, r in rules.items() if (r.table, r.priority, r.match) == same]:
+                del rules[cookie]
+            rules[rule.cookie] = rule
+        for cookie in update.cookies_deleted:
+            rules.pop(cookie, None)
+        for number in update.groups_deleted:
+            assert not any(rule.action == ToGroup(number) for rule in rules.values())
+            del groups[number]
+        known[switch] = after(known[switch], update)
+
+    def all_arrive() -> None:
+        made = {switch: SwitchTables(*its) for switch, its in state.items()}
+        for a, b in pairs:
+            for traffic in (EF, BEST_EFFORT):
+                for way in ways(topology, addressed(traffic, a, b), a.switch, made, NONE_DEAD):
+                    assert way[-1] == b.switch, (a.host, b.host, way)
+
+    parts = {s: staged(difference(known[s], meanwhile[s]), meanwhile[s])[:-1] for s in topology.switches}
+    for stage in range(max(map(len, parts.values()))):
+        for switch in draws.sample(sorted(parts), len(parts)):
+            if stage < len(parts[switch]) and len(parts[switch][stage]):
+                take(switch, parts[switch][stage])
+                all_arrive()
+    for switch in draws.sample(sorted(parts), len(parts)):  # when no packet is on an old way
+        take(switch, difference(known[switch], wanted[switch]))
+        all_arrive()
+    for switch, its in wanted.items():
+        assert state[switch][0].keys() == its.rules.keys() and state[switch][1] == its.groups
 
 
 @given(topologies(), st.lists(st.integers(0, 30), max_size=4))

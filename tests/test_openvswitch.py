@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from mininet.log import setLogLevel
 
-from experiments.benchmarks.fabric import PROBE_S, failover
+from controller.core.model import facts as f
+from controller.core.model.events import DrainAsked, WaysSet
+from controller.persistence.journal import Journal, read_facts
+from experiments.benchmarks.fabric import PROBE_S, failover, planned_cuts
 from experiments.worlds.live.network import NetworkWatch
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.openvswitch import kernel_datapath, missing_programs
 from testbed.emulation.safety import cleaning
-from testbed.errors import SetupError
+from testbed.errors import SetupError, SpecError
 from tests.emulation_campuses import kernel, small_campus
+from tests.live_campus import command
+from topologies.openflow import FromController, WantedWays, WayPin, WaysInForce
 from topologies.presets import leaf_spine
 from topologies.spec import Fabric
 from topologies.units import GBIT_PER_S
@@ -283,6 +291,102 @@ def test_the_benchmark_of_failures_sees_each_cut() -> None:
         assert 0 < found[cut]["gap_s"]["max"] < PROBE_S
         assert found[cut]["lost"] > 0
     assert found["programmed_s"]["max"] > 0
+
+
+def test_a_planned_cut_and_a_change_of_the_way_lose_no_packet() -> None:
+    found = planned_cuts(2)
+    assert found["lost"] == 0
+    assert 0.0 < found["way_s"]["max"] < found["drained_s"]["max"] < PROBE_S
+
+
+def test_a_trunk_that_is_not_cut_after_all_is_used_again(campus: LiveCampus) -> None:
+    assert campus.openflow
+    before = flows(campus)
+
+    def groups() -> list[str]:
+        return sorted(campus.get("l1").dpctl("dump-groups").splitlines()[1:])
+
+    as_ever = groups()
+    with campus.drained("l1", "s1"):
+        assert groups() != as_ever
+        assert reaches(campus, "h1", "h3", 184) and reaches(campus, "h1", "h3", 0)
+    until(lambda: groups() == as_ever, "led over it again")
+    assert flows(campus) == before and ["l1", "s1"] not in [
+        between for between, _ in trunk_events(campus)[-1:]
+    ]
+
+
+def test_what_cannot_be_drained_is_refused(campus: LiveCampus) -> None:
+    with pytest.raises(SetupError, match="no trunk of a programmed network"), campus.drained("h1", "l1"):
+        pass
+    with pytest.raises(SetupError, match="l1-l2 is no trunk of this network"), campus.drained("l1", "l2"):
+        pass
+    with pytest.raises(SpecError, match="with up=False only"):
+        campus.set_link("l1", "s1", up=True, drain=True)
+    assert campus.openflow
+    campus.openflow.stop_controller()
+    with pytest.raises(SetupError, match="did not answer"), campus.drained("l1", "s1"):
+        pass
+    said = len(campus.openflow.read_events())
+    campus.openflow.start_controller(campus.plan)
+    campus.openflow.wait_programmed(after=said)
+
+
+def test_pins_outlive_a_controller_that_is_killed_and_clients_that_talk_nonsense(campus: LiveCampus) -> None:
+    openflow = campus.openflow
+    assert openflow
+    pin = WayPin(1, ("h1", "l1", "s2", "l2", "h3"))
+    with socket.socket(socket.AF_UNIX) as coordinator, coordinator.makefile("rb") as answers:
+        coordinator.settimeout(LIMIT_S)
+        coordinator.connect(str(openflow.socket))
+
+        def want(number: int, *pins: WayPin) -> None:
+            coordinator.sendall(msgspec.json.encode(WantedWays(number, pins)) + b"\n")
+            while msgspec.json.decode(answers.readline(), type=FromController) != WaysInForce(number):
+                pass
+
+        want(1, pin)
+        held = flows(campus)
+        assert "nw_dst" in campus.get("l1").dpctl("dump-flows")
+        for nonsense in (b"\0" * 100 + b"\n", b'{"type": "ways", "pins": 3}\n', b"x" * (2 << 20)):
+            with socket.socket(socket.AF_UNIX) as stranger, contextlib.suppress(OSError):
+                stranger.settimeout(LIMIT_S)
+                stranger.connect(str(openflow.socket))
+                stranger.sendall(nonsense)
+                assert stranger.recv(100) == b""
+        want(2, pin)
+        said = len(openflow.read_events())
+        openflow.stop_controller()
+    openflow.start_controller(campus.plan)
+    openflow.wait_programmed(after=said)
+    assert flows(campus) == held
+    with socket.socket(socket.AF_UNIX) as coordinator:
+        coordinator.connect(str(openflow.socket))
+        coordinator.sendall(msgspec.json.encode(WantedWays(3)) + b"\n")
+        until(lambda: "nw_dst" not in campus.get("l1").dpctl("dump-flows"), "pins are gone")
+
+
+def test_migrations_of_a_live_run_leave_by_both_cores_and_before_the_cut(tmp_path: Path) -> None:
+    """The example of the docs. Bytes come when they come on this machine; which way they go, and when, does not depend on it."""
+    done = command("run", "docs/examples/evacuation.toml", "--out", str(tmp_path / "out"))
+    assert done.returncode in (0, 3), done.stdout + done.stderr  # 3: the machine was too busy to be believed
+    told = list(read_facts(tmp_path / "out/journal.sqlite"))
+    facts = [fact for _, fact in told]
+    admitted = [fact for fact in facts if isinstance(fact, f.MigrationAdmitted)]
+    ways = [fact for fact in facts if isinstance(fact, f.WayTaken) and fact.nodes]
+    assert len(admitted) >= 3 and ways[0].nodes[1:4] == ["library", "core2", "physics"]
+    journal = Journal(tmp_path / "out/journal.sqlite")
+    try:
+        heard = list(journal.inputs())
+    finally:
+        journal.close()
+    asked = next(at_s for at_s, fact in told if isinstance(fact, f.WayTaken))
+    is_set = [at_s for at_s, event in heard if isinstance(event, WaysSet) and at_s > asked]
+    assert is_set[0] < asked + 1.0  # else the way would have been given up
+    drains = [at_s for at_s, event in heard if isinstance(event, DrainAsked) and event.trunks]
+    cuts = [at_s for at_s, fact in told if isinstance(fact, f.LinkChanged) and fact.rate_bytes_per_s == 0.0]
+    answered = [at_s for at_s, event in heard if isinstance(event, WaysSet) and drains[0] < at_s < cuts[0]]
+    assert len(drains) == 1 and answered and not any(isinstance(fact, f.MigrationDegraded) for fact in facts)
 
 
 def test_the_command_line_shows_the_tables_of_every_switch(tmp_path: Path) -> None:

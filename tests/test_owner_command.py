@@ -109,3 +109,34 @@ def test_an_interrupt_on_the_short_way_ends_as_it_does_on_the_long_one(name: str
 
 def _run(*arguments: str) -> str:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True).stdout
+
+
+INTERRUPTED = """
+import signal, sys
+from experiments.cli import start
+class Finder:
+    def find_spec(name, *_):
+        if name == "typer":
+            sys.meta_path.remove(Finder)
+            signal.raise_signal(signal.NAME)
+sys.meta_path.insert(0, Finder)
+sys.argv = ["reclaimnet", "doctor"]
+start.main()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_an_interrupt_while_the_command_line_is_imported_ends_as_any_other(name: str) -> None:
+    argv = [sys.executable, "-c", INTERRUPTED.replace("NAME", name)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (ExitStatus.CUT_SHORT, "reclaimnet: interrupted\n")
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_while_the_interpreter_ends_does_not_change_the_status(name: str) -> None:
+    program = (
+        "import atexit, signal, sys; from experiments.cli import start; sys.argv = ['reclaimnet', '--version'];"
+        f"atexit.register(lambda: signal.raise_signal(signal.{name})); start.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (ExitStatus.KEPT, "")

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from testbed.peers import WARN_EVERY_S, AddressSlots, Allotment, Occasions
+from testbed.peers import WARN_EVERY_S, AddressSlots, Allotment, Budget, Occasions
 
 
 def test_peer_that_takes_all_it_can_leaves_the_rest_to_others():
@@ -73,3 +73,11 @@ def test_ten_thousand_occasions_of_a_kind_are_one_line_until_the_time_is_over(
     now_s += WARN_EVERY_S
     occasions.warn("connection", "h4: too many connections")
     assert caplog.messages[-1] == "h4: too many connections (9999 more like it were not told)"
+
+
+def test_peer_that_asks_for_more_than_its_budget_is_heard_later():
+    budget = Budget(per_s=10.0, at_once=5.0)
+    assert [budget.spend(1.0, 100.0) for _ in range(7)] == pytest.approx([0.0] * 5 + [0.1, 0.2])
+    assert budget.spend(1.0, 100.3) == pytest.approx(0.0)
+    assert budget.spend(1.0, 1000.0) == 0.0
+    assert budget.spend(100.0, 1000.0) == pytest.approx(9.6)

@@ -10,10 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from controller.core.admission.admission import MigrationRequest
+from controller.core.checkpointing.intervals import CheckpointJob
+from controller.core.network.links import Network
+from controller.core.network.sharing import Demand, in_columns
 from controller.core.policies.table import POLICIES, Policy
-from controller.own_policies import find_policy, source_of
+from controller.core.settings import Settings
+from controller.own_policies import add_policies, find_policy, source_of
 from experiments.inputs.scenario import Scenario, demo_scenario, loads
 from experiments.inputs.traces import trace_of
+from experiments.runtime.ending import ExitStatus, run
 from experiments.storms.play import play
 from experiments.storms.script import parse
 from experiments.worlds.virtual import simulate
@@ -36,6 +42,9 @@ number = 3
 
 def campus():
     return three_tier(4, 2, 1)
+
+def failing(*scenario):
+    return 1 / 0
 
 def nobody(scenario):
     return Trace("nobody comes", (), ())
@@ -105,6 +114,88 @@ def test_a_wrong_policy_says_what_is_wrong_and_what_is_allowed(name: str, wrong:
     assert "one of slurm-pr" in error.value.allowed
 
 
+RULE = """
+from controller.core.policies.table import Policy
+def f(*given, **named):
+    {body}
+POLICIES = {{"mine": Policy("mine", {column}=f)}}
+"""
+
+
+@pytest.mark.parametrize("column", ["plan", "select", "admit", "share", "learner", "standby"])
+@pytest.mark.parametrize(
+    "body", ["raise ValueError('oh')", "return None", "raise SystemExit(5)", "return [1.0]"]
+)
+def test_a_function_that_fails_or_answers_with_no_answer_is_the_users_and_named(
+    folder: Path, column: str, body: str
+) -> None:
+    file = folder / "rules.py"
+    file.write_text(RULE.format(body=body, column=column))
+    add_policies(file)
+    given = [*GIVEN[column]]
+    with pytest.raises(SpecError, match=f"mine.{column} = ") as caught:
+        getattr(POLICIES["mine"], column)(*given)
+    assert ("rules.py, line 4: " in str(caught.value)) == body.startswith("raise")
+
+
+GIVEN: dict[str, list[object]] = {
+    "plan": [[CheckpointJob("a", 1e9, 1e-4, ())], {}, 0.2],
+    "select": [None, None],
+    "admit": [[MigrationRequest("a", 1.0, 1.0, 0.0, ())], 0.0, {}, ()],
+    "share": [in_columns([Demand("a", (), 1.0)], Network({})), None],
+    "learner": [Settings()],
+    "standby": [None, None],
+}
+
+
+def test_a_policy_of_a_user_decides_a_whole_run_and_what_it_does_wrong_is_no_fault_of_this_program(
+    folder: Path,
+) -> None:
+    file = folder / "rules.py"
+    file.write_text(
+        RULE.format(body="return SELECT(*given, **named)", column="select").replace(
+            "import Policy", "import Policy, SELECT"
+        )
+    )
+    add_policies(file)
+    scenario = scenario_with("mine")
+    good = simulate(scenario, trace_of(scenario, ()))
+    usual = simulate(scenario, trace_of(scenario, ()), system="reclaimnet")
+    assert good.facts == usual.facts
+    file.write_text(RULE.format(body="1 / 0", column="select"))
+    del POLICIES["mine"]
+    add_policies(file)
+    assert run(lambda: simulate(scenario, trace_of(scenario, ())) and 0) == ExitStatus.NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("Policy('x', plan=5)", "a function"),
+        ("Policy('x', vault=1)", "a bool"),
+        ("Policy('x', requeue_wait_s=-1.0)", "seconds, 0 or more"),
+        ("Policy('x', migrates=False, replication=3)", "a Replication"),
+        ("Policy(3)", "a str"),
+        ("3", "table.Policy"),
+    ],
+)
+def test_a_row_whose_columns_cannot_be_what_they_are_is_refused(folder: Path, row: str, said: str) -> None:
+    file = folder / "rules.py"
+    file.write_text(f"from controller.core.policies.table import Policy\nPOLICIES = {{'mine': {row}}}\n")
+    with pytest.raises(SpecError, match=said) as caught:
+        add_policies(file)
+    assert caught.value.source == str(file)
+    assert "mine" not in POLICIES
+
+
+def test_a_module_that_ends_the_process_is_refused_like_one_that_fails(folder: Path) -> None:
+    (folder / "broken_of_tests.py").write_text("import sys\nsys.exit(5)\n")
+    with pytest.raises(SpecError, match="line 2: SystemExit"):
+        find_policy("broken_of_tests:x")
+    with pytest.raises(SpecError, match="line 2: SystemExit"):
+        add_policies(folder / "broken_of_tests.py")
+
+
 def test_the_code_of_a_policy_is_its_module_and_what_it_imports_beside_it(folder: Path) -> None:
     find_policy("mine_of_tests:quiet")
     before = source_of("mine_of_tests:quiet")
@@ -125,6 +216,8 @@ def test_a_campus_comes_from_a_function_of_a_module() -> None:
         files.load("mine_of_tests:number")
     with pytest.raises(SpecError, match="does not exist"):
         files.load("no_campus.toml")
+    with pytest.raises(SpecError, match=r"mine_of_tests.py, line \d+: ZeroDivisionError"):
+        files.load("mine_of_tests:failing")
 
 
 def test_a_trace_comes_from_a_function_of_a_module() -> None:
@@ -134,6 +227,8 @@ def test_a_trace_comes_from_a_function_of_a_module() -> None:
         trace_of(scenario, [Path("mine_of_tests:strangers")])
     with pytest.raises(SpecError, match="that gives a int"):
         trace_of(scenario, [Path("mine_of_tests:number")])
+    with pytest.raises(SpecError, match=r"mine_of_tests.py, line \d+: ZeroDivisionError"):
+        trace_of(scenario, [Path("mine_of_tests:failing")])
 
 
 def test_installed_packages_offer_theirs_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -538,6 +538,48 @@ def test_an_archive_of_a_hostile_host_writes_nothing_outside(tmp_path: Path, mem
     assert list((tmp_path / "in").iterdir()) == [folder]
 
 
+def _chain(folder: Path) -> None:
+    (folder / "d").mkdir()
+    (folder / "d/l").symlink_to("..")
+    (folder / "m").symlink_to("d/l/../outside")
+
+
+def test_links_that_lead_out_by_way_of_each_other_are_neither_kept_nor_made(tmp_path: Path) -> None:
+    """`m` stays within by its letters, and a program that writes its state there would write beside its directory."""
+    import tarfile
+
+    folder = tmp_path / "state"
+    folder.mkdir()
+    _chain(folder)
+    with pytest.raises(CannotKeep, match=r"m links to d/l/\.\./outside, out of"):
+        pack(folder, tmp_path / "archive", ProgramProgress(0, told=False), MANY_BYTES)
+    headers = {"RECLAIMNET.step": "1", "RECLAIMNET.told": "0"}
+    with tarfile.open(tmp_path / "forged", "w", format=tarfile.PAX_FORMAT, pax_headers=headers) as archive:
+        for name in ("d", "d/l", "m"):
+            archive.add(folder / name, name, recursive=False)
+    into = tmp_path / "in/folder"
+    into.mkdir(parents=True)
+    with pytest.raises(StateMismatch, match=r"m leads to d/l/\.\./outside, out of"):
+        unpack(tmp_path / "forged", into, MANY_BYTES)
+    assert not (tmp_path / "in/outside").exists()
+
+
+def test_links_that_go_round_or_lead_nowhere_come_back(tmp_path: Path) -> None:
+    folder, back = tmp_path / "state", tmp_path / "back"
+    for each in (folder, back):
+        each.mkdir()
+    for name, target in {"a": "b", "b": "a", "c": "nothing/here", "d": "c"}.items():
+        (folder / name).symlink_to(target)
+    pack(folder, tmp_path / "archive", ProgramProgress(3, told=True), MANY_BYTES)
+    assert unpack(tmp_path / "archive", back, MANY_BYTES) == ProgramProgress(3, told=True)
+    assert {path.name: str(path.readlink()) for path in back.iterdir()} == {
+        "a": "b",
+        "b": "a",
+        "c": "nothing/here",
+        "d": "c",
+    }
+
+
 def test_bytes_that_are_no_archive_or_are_cut_off_are_no_state(tmp_path: Path) -> None:
     folder = a_state(tmp_path / "state")
     pack(folder, tmp_path / "archive", ProgramProgress(7, told=True), MANY_BYTES)

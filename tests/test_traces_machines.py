@@ -265,7 +265,8 @@ WRONG = {
     "fraction": (ZONES + "0,1,1\n5,1.5,1\n", "line 3, a", "whole number"),
     "order": (ZONES + "5,1,2\n4,1,1\n", "line 3, time", "row before"),
     "one row": (ZONES + "0,1,1\n", "rows", "two rows"),
-    "one moment": (ZONES + "0,1,1\n0,1,2\n", "rows", "different times"),
+    "one moment": (ZONES + "0,1,1\n0,1,2\n", "rows", "0.001 s apart"),
+    "one moment, nearly": (ZONES + "0,1,1\n1e-320,1,2\n", "rows", "0.001 s apart"),
     "zeros": ("time,a\n0,0\n5,0\n", "rows", "above 0"),
     "zeros of machines": (ZONES + "0,0,0\n5,0,0\n", "rows", "some time"),
 }

@@ -145,11 +145,16 @@ WRONG = {
     "JSON list": ("[1, 2]", "JSON", "gap_seconds"),
     "no metadata": (spot({"data": [1, 2]}), "JSON", "metadata"),
     "no data": (spot({"metadata": GAP}), "JSON", "data"),
-    "no gap": (spot({"metadata": {}, "data": [1, 2]}), "metadata.gap_seconds", "greater than 0"),
+    "no gap": (spot({"metadata": {}, "data": [1, 2]}), "metadata.gap_seconds", "from 0.001 to"),
     "gap 0": (
         spot({"metadata": {"gap_seconds": 0}, "data": [1, 2]}),
         "metadata.gap_seconds",
-        "greater than 0",
+        "from 0.001 to",
+    ),
+    "gap tiny": (
+        spot({"metadata": {"gap_seconds": 1e-320}, "data": [4, 1]}),
+        "metadata.gap_seconds",
+        "from 0.001 to",
     ),
     "gap text": (spot({"metadata": {"gap_seconds": "5"}, "data": [1, 2]}), "metadata.gap_seconds", "seconds"),
     "gap NaN": (
@@ -160,12 +165,12 @@ WRONG = {
     "gap huge": (
         spot({"metadata": {"gap_seconds": 1e300}, "data": [1, 2]}),
         "metadata.gap_seconds",
-        "at most",
+        "to 2.592e+06",
     ),
     "gap huger": (
         spot({"metadata": {"gap_seconds": 10**400}, "data": [1, 2]}),
         "metadata.gap_seconds",
-        "at most",
+        "to 2.592e+06",
     ),
     "digits": ('{"metadata": {"gap_seconds": ' + "9" * 5000 + '}, "data": [1, 2]}', "JSON", "length"),
     "data text": (spot({"metadata": GAP, "data": "1"}), "data", "list"),

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,11 @@ import trio
 import trio.testing
 from blake3 import blake3
 
+from testbed.bounds import LONGEST_QUOTE
 from testbed.checkpoints import CheckpointStore, Manifest, Reception
 from testbed.checkpoints.reception import RESERVED_BYTES
+from testbed.framing import Codec
+from testbed.messages import FromAgent, TransferEnded
 from testbed.transfer import (
     Hello,
     ReceiveCompleted,
@@ -54,6 +57,7 @@ from testbed.transfer.messages import (
 from testbed.wire import Channel
 
 CHUNK = 64 << 10
+FROM_AGENT: Codec[FromAgent] = Codec(FromAgent)
 pytestmark = [pytest.mark.trio, pytest.mark.alone]
 
 
@@ -584,6 +588,86 @@ async def test_receiver_that_answers_nonsense_fails_the_transfer(
         assert caught.value.retryable is (answer is None)
 
 
+@pytest.mark.parametrize(
+    "how", ["busy before it wants anything", "busy behind the last byte", "reads a little"]
+)
+async def test_receiver_that_only_shows_signs_of_life_is_given_up(tmp_path: Path, how: str) -> None:
+    """It held the job that it is the standby of without a checkpoint, for ever."""
+    chunks, began_s = 512, trio.current_time()
+    payload_bytes = chunks * CHUNK
+
+    async def behave(channel: Channel[Message]) -> None:
+        await describe(channel)
+        if how != "busy before it wants anything":
+            await channel.send(Want(bitmap_of(list(range(chunks)), chunks)))
+        if how == "reads a little":
+            while await channel.stream.receive_some(2 * CHUNK):
+                await trio.sleep(0.05)
+        if how == "busy behind the last byte":
+            left = payload_bytes
+            while left:
+                left -= len(await channel.stream.receive_some(left))
+        with suppress(trio.BrokenResourceError):
+            while True:
+                await channel.send(Busy())
+                await trio.sleep(0.02)
+
+    async with serving(tmp_path) as pair, receiver(behave) as address:
+        manifest = pair.ingest(content(1) * chunks)
+        with pytest.raises(TransferFailed, match="64 times as long") as caught, trio.fail_after(10.0):
+            await pair.send(
+                manifest,
+                address=address,
+                idle_timeout_s=0.4,
+                least_patience_s=0.2,
+                allowed_bytes=lambda: 80.0 * payload_bytes * (trio.current_time() - began_s),
+            )
+        assert caught.value.retryable
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Stored(b"\xff" * 30_000, fresh=True),
+        Hello("t", 0, "job", 1, 1, 4096, bytes(32)),
+        Want(b"\xff" * 30_000),
+    ],
+)
+async def test_what_a_receiver_answers_does_not_cost_its_sender_the_coordinator(
+    tmp_path: Path, answer: Message, at_once: bool
+) -> None:
+    """The sender's account quotes the answer; one of 30 000 bytes was refused by the coordinator, with its connection."""
+
+    async def behave(channel: Channel[Message]) -> None:
+        if at_once:
+            await channel.receive()
+        else:
+            await describe(channel)
+        await channel.send(answer)
+        await channel.receive()
+
+    async with serving(tmp_path) as pair, receiver(behave) as address:
+        with pytest.raises(TransferFailed) as caught:
+            await pair.send(pair.ingest(content(2)), address=address)
+    account = TransferEnded("t", "job", 1, "h2", False, 0, 0, 0.0, reason=caught.value.reason)
+    assert FROM_AGENT.decoder().feed(FROM_AGENT.encode(account)) == [account]
+
+
+async def test_what_a_sender_says_out_of_turn_is_told_in_one_short_line(tmp_path: Path) -> None:
+    manifest = Manifest.of("job", 1, 1, 8 << 20, 4096, [bytes(32)] * 2048)
+    async with serving(tmp_path) as pair, peer(pair) as sender:
+        await sender.send(Hello.of("t0", manifest))
+        assert isinstance(await sender.receive(), Describe)
+        await sender.send(Stored(b"\n" * 40_000, fresh=True))
+        answer = await sender.receive()
+        assert isinstance(answer, Rejected)
+        [failed] = pair.of(ReceiveFailed)
+        assert failed.reason == answer.reason
+        assert len(failed.reason) <= LONGEST_QUOTE
+        assert failed.reason.isprintable()
+
+
 async def test_nobody_listening_is_retryable(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -674,6 +758,34 @@ async def test_later_checkpoint_of_the_same_host_supersedes_and_goes_on_with_wha
             result = await pair.send(later, transfer="new")
         assert result.bytes_sent == 3 * CHUNK  # the one that changed, and two that had not arrived
         assert [event.transfer for event in pair.of(ReceiveFailed)] == ["old"]
+
+
+async def test_checkpoints_that_a_sender_breaks_off_one_after_another_fill_no_disk(tmp_path: Path) -> None:
+    """Each of a lower number than the one before: 40 of them held 40 times the payload, for as long as the job was announced."""
+    async with serving(tmp_path) as pair:
+        for sequence in range(6, 0, -1):
+            data = content(8, seed=sequence)
+            manifest = pair.ingest(data, sequence)
+            async with peer(pair) as sender:
+                assert isinstance(await offer(sender, manifest), Want)
+                await sender.stream.send_all(data[: 7 * CHUNK])
+                while (partial := tmp_path / f"target/job/{sequence}.partial") and not partial.exists():
+                    await trio.sleep(0.005)
+                await trio.sleep(0.05)
+            await pair.until(ReceiveFailed, 7 - sequence)
+            await trio.sleep(0.05)
+        assert len(list((tmp_path / "target/job").glob("*.partial"))) <= 2
+
+
+async def test_two_checkpoints_of_a_job_from_one_host_do_not_arrive_at_once(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair:
+        later, earlier = (pair.ingest(content(8, seed=n), n) for n in (2, 1))
+        async with peer(pair) as sender:
+            assert isinstance(await offer(sender, later), Want)
+            await pair.send(earlier)
+            answer = await sender.receive()
+            assert isinstance(answer, Rejected)
+            assert "superseded" in answer.reason
 
 
 async def test_many_senders_of_one_checkpoint_complete_it_once(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from controller.core.admission.reservation import (
     GOODPUT,
     LAG_S,
     MARGIN_S,
+    TIMES_MORE,
     Pledge,
 )
 from controller.core.lifecycle.grants import pledged
@@ -167,6 +168,15 @@ def test_two_rises_within_a_lag_count_at_the_rate_before_both() -> None:
     pledge.regranted(10.0 + LAG_S / 2, 50.0, 90.0)
     pledge.count(10.0 + 1.5 * LAG_S, 90.0)
     assert pledge.left_bytes == pytest.approx(100.0 - 5.0 * 1.5 * LAG_S)
+
+
+def test_a_move_that_had_all_its_bytes_and_is_not_there_gets_some_more_a_few_times() -> None:
+    pledge, given = a_pledge(), []
+    pledge.begin(10.0)
+    for second in range(11, 20):
+        pledge.count(float(second), 1000.0)
+        given.append(pledge.left_bytes)
+    assert given == [pytest.approx(5.0)] * TIMES_MORE + [0.0] * (9 - TIMES_MORE)
 
 
 def test_a_source_that_was_told_keeps_its_turn_unless_it_can_be_told_again() -> None:

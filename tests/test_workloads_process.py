@@ -321,6 +321,31 @@ async def test_signal_that_the_agent_did_not_send_is_told_as_one_from_outside(
 
 
 @pytest.mark.trio
+async def test_signal_without_a_name_ends_a_job_and_not_its_agent(tmp_path: Path) -> None:
+    async with desk(tmp_path) as d:
+        job = await d.start(synthetic(steps=1000))
+        await next_of(job, Started)
+        os.kill(job.pid, 40)
+        assert await next_of(job, Exited) == Exited(-40, "killed by signal 40")
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("step", [-1, 2**62 + 1])
+async def test_job_that_says_a_step_which_no_message_carries_is_ended_and_named(
+    tmp_path: Path, step: int
+) -> None:
+    """Its agent repeated it in every Hello, and no coordinator took that host again."""
+    name = third_party(
+        tmp_path, f"def work(self): time.sleep(0.01); self.step_number = {step} - 1; self.steps_total = 2**70"
+    )
+    async with desk(tmp_path) as d:
+        exited = await next_of(await d.start(WorkloadSpec(name, {}, progress_per_s=1000.0)), Exited)
+        assert (exited.status, exited.from_outside) == (-9, False)
+        assert "ended for what it said" in exited.reason
+        assert "$.step" in exited.reason
+
+
+@pytest.mark.trio
 async def test_process_that_ends_its_socket_and_lives_on_is_killed_by_its_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

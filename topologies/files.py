@@ -130,7 +130,7 @@ def load(path: str | Path, folder: Path = Path()) -> Campus:
 def _brought(name: str) -> Campus:
     allowed = 'a campus file, "example:NAME", or "module:NAME" of a topologies.spec.Campus (or a function that returns one)'
     found = plugins.find("campus", name, plugins.TOPOLOGIES, allowed)
-    campus = found() if callable(found) else found
+    campus = plugins.call("campus", name, found) if callable(found) else found
     if not isinstance(campus, Campus):
         raise SpecError("campus", name, f"that is a {type(campus).__name__}; allowed: {allowed}")
     return campus

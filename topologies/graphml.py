@@ -42,8 +42,15 @@ def load(
     text = toml.read_bytes(path, "a GraphML file")
     try:
         graph = networkx.parse_graphml(text)
-    except (ParseError, networkx.NetworkXError, KeyError, ValueError, TypeError, AttributeError) as error:
-        raise SpecError("GraphML", str(path), f"a graph in GraphML ({error})") from None
+    except (
+        ParseError,
+        networkx.NetworkXException,
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
+    ) as error:
+        raise SpecError("GraphML", path.name, f"a graph in GraphML ({error})", str(path)) from None
     names = {node: f"s{number}" for number, node in enumerate(graph.nodes, 1)}
     rates: dict[tuple[str, str], float] = {}
     for a, b, facts in graph.edges(data=True):

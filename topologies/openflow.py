@@ -1,4 +1,5 @@
-"""What an OpenFlow controller is told about a campus, as one JSON file: written by the campus, read by the controller."""
+"""What an OpenFlow controller is told: about a campus, as one JSON file that the campus writes; and while it runs, in lines of
+JSON on a UNIX socket. The campus's coordinator wants ways, whoever is about to cut a trunk has it drained."""
 
 from __future__ import annotations
 
@@ -66,12 +67,61 @@ class Topology(msgspec.Struct, frozen=True, dict=True):
         return {trunk.ends: trunk.rate_bytes_per_s for trunk in self.trunks}
 
     @cached_property
+    def station_of(self) -> dict[str, Station]:
+        """Each host's, by its name."""
+        return {station.host: station for station in self.stations}
+
+    @cached_property
     def stations_at(self) -> dict[str, list[Station]]:
         """The hosts behind each switch."""
         table: dict[str, list[Station]] = {name: [] for name in self.switches}
         for station in self.stations:
             table[station.switch].append(station)
         return table
+
+
+class WayPin(msgspec.Struct, frozen=True):
+    """What the testbed sends from the first of these nodes, a host, to the last goes by all of them. A way has its own number."""
+
+    number: int
+    nodes: tuple[str, ...]
+
+
+class WantedWays(msgspec.Struct, frozen=True, tag="ways"):
+    """Coordinator to controller: pin these and no others, and lead nothing over the trunks that are draining."""
+
+    number: int = 0
+    pins: tuple[WayPin, ...] = ()
+    draining: tuple[tuple[str, str], ...] = ()
+
+
+class HaveDrained(msgspec.Struct, frozen=True, tag="drain"):
+    """To the controller: have this trunk left, and say so."""
+
+    a: str
+    b: str
+
+
+class WaysInForce(msgspec.Struct, frozen=True, tag="in_force"):
+    """Controller to coordinator: all switches have what was wanted under this number."""
+
+    number: int
+
+
+class ToDrain(msgspec.Struct, frozen=True, tag="to_drain"):
+    """Controller to coordinator: these trunks, and no others, are to be left."""
+
+    trunks: tuple[tuple[str, str], ...]
+
+
+class Drained(msgspec.Struct, frozen=True, tag="drained"):
+    """Controller to who asked: nothing goes over that trunk any more; or why not."""
+
+    reason: str = ""
+
+
+ToController = WantedWays | HaveDrained
+FromController = WaysInForce | ToDrain | Drained
 
 
 def read(text: bytes, source: str) -> Topology:

@@ -4,22 +4,30 @@ A campus whose cables are a tree has no other routes. One with several paths has
 from the root, over trunks that are alive. The tables of programmed switches (`controller/openflow/routes.py`), the coordinator's
 plans and the virtual campus all take it from there, so a grant travels the links that it is charged on. When a trunk dies or
 comes back there is another tree (`Routes.follow`).
+
+Beside the tree, hosts have other ways to each other over trunks that are alive (`Routes.choices`). What the testbed sends from
+one host to another takes one of them where it is pinned to it (`Routes.pin`), and else the tree's: its `way`. The other
+direction, and whatever else the two hosts send each other, stays as it is.
 """
 
 from __future__ import annotations
 
+import copy
 import difflib
 import math
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Set
-from itertools import chain
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from heapq import heappop, heappush
+from itertools import chain, pairwise
 
 from topologies.errors import SpecError
 from topologies.spec import Campus, DirectedLink, Link, Tier
 
 # routes that are remembered: flows are few, and the same ones are asked for again and again
 MOST_KNOWN = 1 << 17
+MOST_WAYS = 4  # between two hosts: more share their cables with these on campuses as they are built
 
+Way = tuple[DirectedLink, ...]
 
 DeadTrunks = Collection[frozenset[str]]  # each by its two switches
 NONE_DEAD: frozenset[frozenset[str]] = frozenset()
@@ -47,6 +55,43 @@ def tree_of(root: str, switches: Iterable[str], live: Mapping[str, Iterable[str]
     return tree
 
 
+def ways_beside(first: Sequence[str], live: Mapping[str, Iterable[str]], most: int) -> list[list[str]]:
+    """Up to `most` ways from the first node of a way to its last, that one first; each is simple.
+
+    Each next one shares as few trunks with those before as can be, and of these is the shortest; of equals it is the first in the
+    order of the trunks. When the best is one that is there already, there are no more.
+    """
+    found, taken = [list(first)], dict[frozenset[str], int]()
+    while len(found) < most:
+        for ends in pairwise(found[-1]):
+            taken[frozenset(ends)] = taken.get(frozenset(ends), 0) + 1
+        begin, end = first[0], first[-1]
+        best, came_from, order = {begin: (0, 0)}, dict[str, str](), 0
+        heap = [((0, 0), order, begin)]
+        while heap:
+            (shared, steps), _, node = heappop(heap)
+            if node == end:
+                break
+            if (shared, steps) > best[node]:
+                continue
+            for neighbour in live[node]:
+                cost = (shared + taken.get(frozenset((node, neighbour)), 0), steps + 1)
+                if neighbour not in best or cost < best[neighbour]:
+                    best[neighbour], came_from[neighbour] = cost, node
+                    order += 1
+                    heappush(heap, (cost, order, neighbour))
+        if end not in came_from:
+            break
+        way = [end]
+        while way[-1] != begin:
+            way.append(came_from[way[-1]])
+        way.reverse()
+        if way in found:
+            break
+        found.append(way)
+    return found
+
+
 def junctions(campus: Campus) -> list[str]:
     """Switches with two trunks or more, in order: where a packet may have a choice."""
     switches = campus.switch_by_name
@@ -67,42 +112,106 @@ class Routes:
 
     def __init__(self, campus: Campus, dead: DeadTrunks = NONE_DEAD) -> None:
         self._campus = campus
+        self._pins: dict[tuple[str, str], Way] = {}
+        # ways between two junctions, up to so many; and each one's neighbours over live trunks
+        self._beside: dict[tuple[str, str, int], list[list[str]]] = {}
+        self._live: Mapping[str, list[str]] = {}
         self._parent: dict[str, str] = {}
         self._depth: dict[str, int] = {}
         self._up: dict[str, DirectedLink] = {}
         self._down: dict[str, DirectedLink] = {}
-        self._known: dict[tuple[str, str], tuple[DirectedLink, ...]] = {}
+        self._known: dict[tuple[str, str], Way] = {}
         self.root = _root(campus)
         self.has_choice = len(campus.links) >= len(campus.nodes)
         self.dead = frozenset(dead)
         self._hang_from(self.root)
 
     def follow(self, dead: DeadTrunks) -> bool:
-        """These trunks are dead from now on, and no others.
+        """These trunks are dead from now on, and no others; nothing is pinned to a way over a dead trunk any more.
 
-        Whether any route is another, or one that was live is dead, or was dead is live: never said of a campus that is a tree.
+        Whether any route or way is another, or one that was live is dead, or was dead is live: never said of a campus that is a
+        tree.
         """
         before_dead, self.dead = self.dead, frozenset(dead)
         if not self.has_choice or self.dead == before_dead:
             return False
-        before = self._parent, self._dead_in_tree(before_dead)
+        before = self._parent, self._dead_in_tree(before_dead), self._pins
         self._parent, self._depth, self._up, self._down = {}, {}, {}, {}
         self._hang_from(self.root)
-        self._known.clear()
-        return (self._parent, self._dead_in_tree(self.dead)) != before
+        self._known, self._beside = {}, {}  # others may look at those before (`pinned`)
+        self._pins = {ends: way for ends, way in self._pins.items() if self.is_carried(way)}
+        return (self._parent, self._dead_in_tree(self.dead), self._pins) != before
+
+    @property
+    def pins(self) -> Mapping[tuple[str, str], Way]:
+        """(source, target) -> the way that the testbed's traffic is pinned to."""
+        return self._pins
+
+    def pin(self, a: str, b: str, way: Way | None) -> None:
+        """The testbed's traffic from a to b takes this way from now on; None: the route.
+
+        SpecError: it is no simple way from a to b over the campus's cables, or crosses a dead trunk.
+        """
+        if way is None:
+            self._pins = {ends: other for ends, other in self._pins.items() if ends != (a, b)}
+            return
+        nodes = [a, *(link.target for link in way)]
+        joined = all(before.target == after.source for before, after in pairwise(way))
+        cables = all(link.target in self._campus.neighbours.get(link.source, {}) for link in way)
+        simple = bool(way) and (way[0].source, way[-1].target) == (a, b) and len(set(nodes)) == len(nodes)
+        if not (simple and joined and cables and self.is_carried(way)):
+            raise SpecError("way", f"{a} to {b} by {nodes}", "a simple way over cables that are alive")
+        self._pins = {**self._pins, (a, b): way}
+
+    def pin_all(self, pins: Mapping[tuple[str, str], Way]) -> None:
+        """These pins from now on, those over dead trunks left out, and no others."""
+        self._pins = {ends: way for ends, way in pins.items() if self.is_carried(way)}
+
+    def pinned(self, pins: Mapping[tuple[str, str], Way]) -> Routes:
+        """The same routes with these pins, those over dead trunks left out, and no others."""
+        other = copy.copy(self)
+        other.pin_all(pins)
+        return other
+
+    def way(self, a: str, b: str) -> Way:
+        """The directed links that the testbed's own traffic takes from a to b: those that it is pinned to, or the route."""
+        pins = self._pins
+        return (pins.get((a, b)) or self.route(a, b)) if pins else self.route(a, b)
+
+    def choices(self, a: str, b: str, most: int = MOST_WAYS) -> list[Way]:
+        """Up to `most` live ways from a to b that share as little as can be; the first is the route, which may be dead: then it
+        is the only one."""
+        route = self.route(a, b)
+        if most < 2 or not self.has_choice or not self.is_carried(route):
+            return [route]
+        nodes = [a, *(link.target for link in route)]
+        inner = [place for place, node in enumerate(nodes) if node in self._live]
+        if len(inner) < 2:
+            return [route]
+        first, last = inner[0], inner[-1]
+        key = (nodes[first], nodes[last], most)
+        known = self._beside.get(key)
+        if known is None:
+            known = self._beside[key] = ways_beside(nodes[first : last + 1], self._live, most)
+        others = [[*nodes[:first], *middle, *nodes[last + 1 :]] for middle in known[1:]]
+        return [route, *(tuple(map(DirectedLink, way, way[1:])) for way in others)]
+
+    def is_carried(self, way: Way) -> bool:
+        """Whether a way crosses no dead trunk."""
+        return not self.dead or not any(frozenset(link) in self.dead for link in way)
 
     def _dead_in_tree(self, dead: Set[frozenset[str]]) -> Set[frozenset[str]]:
         return {trunk for trunk in dead if any(self._parent.get(a) in trunk - {a} for a in trunk)}
 
     def equals(self, other: Routes) -> bool:
-        """Whether all routes of the same campus are the same."""
-        return self._parent == other._parent
+        """Whether all routes and ways of the same campus are the same."""
+        return self._parent == other._parent and self._pins == other._pins
 
     def is_live(self, a: str, b: str) -> bool:
         """Whether the route between two nodes crosses no dead trunk."""
-        return not any(frozenset(link) in self.dead for link in self.route(a, b))
+        return self.is_carried(self.route(a, b))
 
-    def route(self, a: str, b: str) -> tuple[DirectedLink, ...]:
+    def route(self, a: str, b: str) -> Way:
         """The directed links from a to b, in order; empty if a is b. SpecError if either is not of the campus."""
         known = self._known.get((a, b))
         if known is None:
@@ -151,7 +260,7 @@ class Routes:
             return campus.neighbours
         inner = junctions(campus)
         live = {a: [b for b in campus.neighbours[a] if frozenset((a, b)) not in self.dead] for a in inner}
-        live = {a: [b for b in near if b in live] for a, near in live.items()}
+        live = self._live = {a: [b for b in near if b in live] for a, near in live.items()}
         # the root's own switch, if the root is a leaf of the trunks
         first = next((s for s in (self.root, *campus.neighbours[self.root]) if s in live), inner[0])
         tree = dict.fromkeys((node.name for node in campus.nodes), ()) | tree_of(first, inner, live)
@@ -199,7 +308,7 @@ class RouteHistory:
     """Routes over a run: those of a campus whose trunks are all alive, until `follow` says otherwise. Times do not go back."""
 
     def __init__(self, campus: Campus) -> None:
-        self._campus = campus
+        self.campus = campus
         self._times_s, self._routes = [-math.inf], [Routes(campus)]
 
     @property
@@ -208,10 +317,18 @@ class RouteHistory:
         return self._routes[-1]
 
     def follow(self, at_s: float, dead: DeadTrunks) -> bool:
-        """These trunks are dead from then on, and no others. Whether routes are others."""
+        """These trunks are dead from then on, and no others. Whether routes or ways are others."""
         if not self.latest.has_choice or self.latest.dead == frozenset(dead):
             return False
-        routes = Routes(self._campus, dead)
+        return self._go_on(at_s, Routes(self.campus, dead).pinned(self.latest.pins))
+
+    def pin(self, at_s: float, a: str, b: str, way: Way | None) -> bool:
+        """As `Routes.pin`, from then on. Whether the way is another."""
+        routes = self.latest.pinned(self.latest.pins)
+        routes.pin(a, b, way)
+        return self._go_on(at_s, routes)
+
+    def _go_on(self, at_s: float, routes: Routes) -> bool:
         is_other = not routes.equals(self.latest)
         self._times_s.append(at_s)
         self._routes.append(routes)
@@ -222,9 +339,9 @@ class RouteHistory:
         return self._routes[bisect_right(self._times_s, at_s) - 1]
 
     def links_of(self, a: str, b: str, from_s: float, until_s: float) -> frozenset[DirectedLink]:
-        """The links from a to b of all routes in that time."""
+        """The links of all ways from a to b in that time."""
         first, last = bisect_right(self._times_s, from_s) - 1, bisect_right(self._times_s, until_s)
-        return frozenset(link for routes in self._routes[first:last] for link in routes.route(a, b))
+        return frozenset(link for routes in self._routes[first:last] for link in routes.way(a, b))
 
 
 def _root(campus: Campus) -> str:

@@ -11,7 +11,7 @@ import ast
 import importlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -72,6 +72,16 @@ def find(key: str, name: str, group: str, allowed: str, among: str | None = None
     return found
 
 
+def call(key: str, name: str, function: Callable[..., object], *given: object) -> object:
+    """What a user's function makes of these. SpecError for `key`: it raises; the message says in which line."""
+    try:
+        return function(*given)
+    except SpecError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise SpecError(key, name, f"a function that does not fail: {where(error)}{error!r}") from error
+
+
 def sources(name: str, group: str) -> dict[str, Path]:
     """The files that an object's code is in, by their names from a folder of Python's path, in order: its module's and those
     that it imports from the same folder, or all Python files of its package. Empty for a name of the project's own. Files that
@@ -96,17 +106,17 @@ def _module(key: str, name: str, module_name: str, allowed: str) -> ModuleType:
     importlib.invalidate_caches()  # a notebook may have written the file a moment ago
     try:
         return importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         is_missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
         why = (
-            f"there is no module {error.name} in {here} or on Python's path"  # type: ignore[attr-defined]
+            f"there is no module {error.name} in {here} or on Python's path"  # type: ignore[union-attr]
             if is_missing
-            else f"module {module_name} fails: {_line(error)}{error!r}"
+            else f"module {module_name} fails: {where(error)}{error!r}"
         )
         raise SpecError(key, name, f"{why}; allowed: {allowed}") from error
 
 
-def _line(error: BaseException) -> str:
+def where(error: BaseException) -> str:
     """Where an error came from: the innermost file and line that is not Python's own."""
     place, at = error.__traceback__, ""
     while place is not None:

@@ -140,7 +140,9 @@ INLINE int is_genuine_icmp6(const struct __sk_buff *skb, const struct parsed *p,
 	case NEIGHBOUR_SOLICITATION:
 	case NEIGHBOUR_ADVERTISEMENT:
 		n = peek(skb, p->transport, &copy, sizeof(copy));
-		return n && (type == NEIGHBOUR_SOLICITATION || is_own_v6(port, n->target)) &&
+		/* without a source it asks whether an address is free: for another's it would be the other's answer */
+		return n &&
+		       ((type == NEIGHBOUR_SOLICITATION && !is_unspecified(p->saddr)) || is_own_v6(port, n->target)) &&
 		       is_genuine_option(skb, port, p->transport + sizeof(*n));
 	default:
 		return 1;

@@ -19,7 +19,12 @@ from controller.core.lifecycle.cancellation import cancel
 from controller.core.lifecycle.checkpoints import stored_by, transfer_ended
 from controller.core.lifecycle.conclusion import conclude
 from controller.core.lifecycle.job_reports import job_ended, job_started, snapshot_taken
-from controller.core.lifecycle.link_changes import links_changed
+from controller.core.lifecycle.link_changes import (
+    drain_trunks,
+    leave_hot_trunks,
+    links_changed,
+    network_silent,
+)
 from controller.core.lifecycle.migration import retry_degraded
 from controller.core.lifecycle.offers import (
     choose_offer,
@@ -32,6 +37,7 @@ from controller.core.lifecycle.offers import (
 from controller.core.lifecycle.protection import improve_standby
 from controller.core.lifecycle.status import status
 from controller.core.lifecycle.waiting import ask_again
+from controller.core.lifecycle.ways import ways_set
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
@@ -88,6 +94,7 @@ class Coordinator:
             draw,
             secret=secret,
         )
+        self.cluster.ways_stale = self.cluster.routes.has_choice  # so that the network knows who wants ways
         self._tick_s = inf  # the first agent starts the clock
         self._learn_s = inf  # when there may be something to learn from
         self._reunion: resync.Reunion | None = (
@@ -126,7 +133,7 @@ class Coordinator:
             return self._reunion.until_s
         cluster, queue_s = self.cluster, self.cluster.queue.next_deadline_s()
         next_s = min(self._tick_s, self._learn_s, cluster.regrant_at_s, cluster.plan_at_s, queue_s)
-        next_s = min(next_s, cluster.next_word_s(), cluster.next_silence_s())
+        next_s = min(next_s, cluster.next_word_s(), cluster.next_silence_s(), cluster.network_due_s)
         if cluster.requeued:
             next_s = min(next_s, *cluster.requeued.values())
         return next_s
@@ -156,9 +163,16 @@ class Coordinator:
                     self._learn_s = now_s if cluster.queue.controller.work() else inf
             case ev.LinksMeasured(research):
                 cluster.links_measured({DirectedLink(source, to): rate for source, to, rate in research})
+                leave_hot_trunks(cluster)
             case ev.LinksChanged(rates):
                 links_changed(cluster, {DirectedLink(source, to): rate for source, to, rate in rates})
+            case ev.WaysSet(number):
+                ways_set(cluster, number)
+            case ev.DrainAsked(trunks):
+                drain_trunks(cluster, {frozenset(trunk) for trunk in trunks})
             case ev.Restarted(silent_s, cuts):
+                # what its controller was told last is not known
+                cluster.ways_stale, cluster.network_due_s = cluster.routes.has_choice, inf
                 self._reunion = resync.begin(cluster, self._reunion, cuts)
                 cluster.record(facts.CoordinatorRestarted(silent_s, sorted(self._reunion.awaited)))
 
@@ -195,7 +209,13 @@ class Coordinator:
             case ev.AgentGone(name, _):
                 reunion.went(self.cluster, self.cluster.hosts[name])
             case (
-                ev.AgentSaid() | ev.JobSubmitted() | ev.CancelAsked() | ev.LinksMeasured() | ev.LinksChanged()
+                ev.AgentSaid()
+                | ev.JobSubmitted()
+                | ev.CancelAsked()
+                | ev.LinksMeasured()
+                | ev.LinksChanged()
+                | ev.WaysSet()
+                | ev.DrainAsked()
             ):
                 reunion.kept.append(event)
 
@@ -211,6 +231,8 @@ class Coordinator:
                 membership.silent(cluster, host)
             if now_s >= host.fence_at_s:
                 membership.fence(cluster, host)
+        if now_s >= cluster.network_due_s:
+            network_silent(cluster)
         resume_requeued(cluster)
         if now_s >= cluster.next_word_s():
             ask_again(cluster)

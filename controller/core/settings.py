@@ -41,6 +41,8 @@ class Settings:
     prior_hazard_per_s: float = 1.0 / DAY_S
     day_s: float = DAY_S  # length of a day in the run's time scale
     day_start_s: float = 0.0  # time of day at which the run starts
+    # ways from one host to another that P2 and P3 choose from, on a campus with several paths; 1: the tree's alone
+    paths: int = 4
     head_stores: bool = False  # the coordinator's machine has an agent and keeps checkpoints: a head node
     policy: str = "reclaimnet"  # row of `policies.table` (`policy_of`)
 

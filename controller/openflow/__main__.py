@@ -15,6 +15,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="controller.openflow", description=__doc__)
     parser.add_argument("topology", type=Path)
     parser.add_argument("--listen", default="127.0.0.1:6653", metavar="ADDRESS:PORT")
+    parser.add_argument("--socket", type=Path, help="UNIX socket on which it is told which ways are wanted")
+    parser.add_argument("--control", type=Path, help="control socket of the switch daemon")
     parser.add_argument("--events", type=Path, help="a line of JSON for all that happens is appended there")
     options = parser.parse_args()
     try:
@@ -26,6 +28,7 @@ def main() -> None:
 
     events = options.events.open("a", buffering=1) if options.events else sys.stdout
     FabricController.topology = topology
+    FabricController.socket, FabricController.control = options.socket, options.control
     FabricController.tell = staticmethod(lambda line: events.write(line + "\n"))
     runner.run(FabricController, options.listen)
 

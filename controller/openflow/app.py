@@ -3,23 +3,33 @@
 On connection a switch says which ports are up, which rules and groups it has; it is sent the difference, then a barrier. A trunk
 whose end goes down or comes back changes the routes of all: groups of other switches that led there are changed (GROUP_MOD),
 while the switch at the trunk has already turned to its next live bucket by itself. What happens is written as a line of JSON.
+
+A change that is planned (ways that the coordinator wants, a trunk that is to be drained) loses no packet: switches get it stage
+by stage, those nearest to where packets go first, each stage when the one before has passed its barriers (`tables.staged`). What
+is not wanted any more goes when no packet is on an old way.
 """
 
 from __future__ import annotations
 
 import logging
+import subprocess
+import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 from os_ken.base.app_manager import OSKenApp
 from os_ken.controller import ofp_event
+from os_ken.controller.event import EventBase
 from os_ken.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
 from os_ken.ofproto import ofproto_v1_3
 
-from controller.openflow.routes import tables
+from controller.openflow.clients import Client, Clients
+from controller.openflow.routes import tables, tables_meanwhile
 from controller.openflow.tables import (
     Action,
     AnswerArp,
@@ -32,12 +42,44 @@ from controller.openflow.tables import (
     Output,
     SwitchTables,
     ToGroup,
-    as_installed,
+    Update,
+    after,
     difference,
+    staged,
 )
-from topologies.openflow import Topology
+from topologies.openflow import (
+    Drained,
+    HaveDrained,
+    ToController,
+    ToDrain,
+    Topology,
+    WantedWays,
+    WaysInForce,
+)
 
 log = logging.getLogger("reclaimnet.openflow")
+
+LEFT_S = 0.1  # after this no packet is on an old way: several times what queues of trunks hold
+# a barrier speaks of tables: what the datapath has cached of them is looked through right after, on a busy machine later
+CACHE_LIMIT_S = 2.0
+ALONE_S = 0.5  # a coordinator that has not planned around a trunk to be drained by then is not waited for
+CUT_WITHIN_S = 1.0  # who had a trunk drained and leaves has cut it, or the trunk is used again
+
+
+class Said(EventBase):  # type: ignore[misc]
+    """A client has said something; None: it is gone."""
+
+    def __init__(self, client: Client, message: ToController | None) -> None:
+        super().__init__()
+        self.client, self.message = client, message
+
+
+class TimePassed(EventBase):  # type: ignore[misc]
+    """It is time to do this."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        super().__init__()
+        self.act = act
 
 
 @dataclass(slots=True)
@@ -59,6 +101,11 @@ class FabricController(OSKenApp):  # type: ignore[misc]
     OFP_VERSIONS: ClassVar[list[int]] = [ofproto_v1_3.OFP_VERSION]
     topology: ClassVar[Topology]
     tell: ClassVar[Callable[[str], object]]
+    control: ClassVar[Path | None] = (
+        None  # socket of the switch daemon, which says when its caches follow its tables
+    )
+    # where clients find it, and where it keeps what the coordinator wants while it is dead; None: nobody can tell it anything
+    socket: ClassVar[Path | None] = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -67,9 +114,26 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         # (switch, port) that its switch has reported down
         self._down: set[tuple[str, int]] = set()
         self._dead: frozenset[frozenset[str]] = frozenset()
-        self._wanted: dict[str, SwitchTables] = tables(self.topology)
         self._began_s = time.monotonic()
         self._was_programmed = False
+        self._coordinator: Client | None = None
+        # what it wants, what the switches have of that, and what they are being given, if they are
+        self._ways = self._have = self._kept_ways()
+        self._setting: WantedWays | None = None
+        self._again = False  # other ways are wanted already
+        self._stages: deque[dict[str, Update]] = deque()  # of what they are being given, still to be sent
+        self._changes, self._change_began_s = 0, 0.0
+        # trunks that are to be drained, and who wants that; those that no coordinator is waited for; those left by now
+        self._to_drain: dict[frozenset[str], list[Client]] = {}
+        self._alone: set[frozenset[str]] = set()
+        self._left: frozenset[frozenset[str]] = frozenset()
+        self._wanted: dict[str, SwitchTables] = tables(self.topology, (), self._ways.pins)
+
+    def start(self) -> None:
+        """As any application's; and clients are listened to."""
+        super().start()
+        if self.socket is not None:
+            Clients(self.socket, lambda client, message: self.send_event(self.name, Said(client, message)))
 
     @set_ev_cls(ofp_event.EventOFPSwitchFeatures, [CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def switch_connected(self, event: Any) -> None:
@@ -146,6 +210,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         if session:
             session.barriers.discard(event.msg.xid)
             self._tell_if_programmed()
+            self._go_on()
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def refused(self, event: Any) -> None:
@@ -172,11 +237,177 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             return
         for ends in sorted(dead ^ self._dead, key=sorted):
             self._tell("trunk", between=sorted(ends), up=ends not in dead)
-        self._dead, self._wanted = dead, tables(self.topology, dead)
+        for ends in dead & self._to_drain.keys():  # what was to happen has happened
+            self._say_drained(ends)
+            del self._to_drain[ends]
+        self._dead = dead
+        self._left = dead | self._draining
+        self._wanted = tables(self.topology, self._left, self._ways.pins)
         self._began_s, self._was_programmed = time.monotonic(), False
+        # all at once: stages of a planned change that is under way are overtaken
+        self._stages.clear()
+        self._begin_change()
         for session in self._sessions.values():
             self._update(session)
         self._tell_if_programmed()
+        self._go_on()
+
+    # ------------------------------------------------------------ what clients want
+
+    @set_ev_cls(Said)  # type: ignore[untyped-decorator]
+    def client_said(self, event: Said) -> None:
+        """Ways are wanted, or a trunk is to be drained; or who wanted that is gone."""
+        client = event.client
+        match event.message:
+            case WantedWays() as ways:
+                self._ways = ways
+                self._keep_ways()
+                is_new, self._coordinator = self._coordinator is not client, client
+                if is_new:
+                    self._tell_to_drain()
+                self._change()
+            case HaveDrained(a, b):
+                ends = frozenset((a, b))
+                if ends not in self.topology.rate_bytes_per_s:
+                    client.tell(Drained(f"{a}-{b} is no trunk of this network"))
+                elif ends in self._dead:
+                    client.tell(Drained())
+                else:
+                    self._to_drain.setdefault(ends, []).append(client)
+                    self._tell_to_drain()
+                    self._after(ALONE_S if self._coordinator else 0.0, lambda: self._drain_alone(ends))
+            case None:
+                if client is self._coordinator:
+                    self._coordinator = None
+                self._after(CUT_WITHIN_S, lambda: self._forget(client))
+
+    @set_ev_cls(TimePassed)  # type: ignore[untyped-decorator]
+    def time_passed(self, event: TimePassed) -> None:
+        """Do what was put off."""
+        event.act()
+
+    def _after(self, delay_s: float, act: Callable[[], None]) -> None:
+        timer = threading.Timer(delay_s, lambda: self.send_event(self.name, TimePassed(act)))
+        timer.daemon = True
+        timer.start()
+
+    @property
+    def _draining(self) -> frozenset[frozenset[str]]:
+        wanted = self._alone | {frozenset(ends) for ends in self._ways.draining}
+        return frozenset(wanted & self._to_drain.keys())
+
+    def _tell_to_drain(self) -> None:
+        if self._coordinator is not None:
+            trunks = [(a, b) for a, b in sorted(sorted(ends) for ends in self._to_drain)]
+            self._coordinator.tell(ToDrain(tuple(trunks)))
+
+    def _drain_alone(self, ends: frozenset[str]) -> None:
+        """Nobody plans around it: no packet is to be lost all the same."""
+        if ends in self._to_drain and ends not in self._draining:
+            self._alone.add(ends)
+            self._change()
+
+    def _say_drained(self, ends: frozenset[str]) -> None:
+        for client in self._to_drain[ends]:
+            client.tell(Drained())
+        self._alone.discard(ends)
+
+    def _forget(self, client: Client) -> None:
+        """A trunk that nobody wants drained any more, and that was not cut, is used again."""
+        for ends, clients in list(self._to_drain.items()):
+            if client in clients:
+                clients.remove(client)
+                if not clients:
+                    del self._to_drain[ends]
+                    self._alone.discard(ends)
+                    self._tell_to_drain()
+                    self._change()
+
+    def _kept_ways(self) -> WantedWays:
+        """What was wanted of a controller that died: its rules are in the switches."""
+        try:
+            return (
+                msgspec.json.decode(self._file.read_bytes(), type=WantedWays) if self._file else WantedWays()
+            )
+        except (OSError, msgspec.MsgspecError):
+            return WantedWays()
+
+    def _keep_ways(self) -> None:
+        if self._file is not None:
+            new = self._file.with_suffix(".new")
+            new.write_bytes(msgspec.json.encode(self._ways))
+            new.replace(self._file)
+
+    @property
+    def _file(self) -> Path | None:
+        return None if self.socket is None else self.socket.with_name("ways.json")
+
+    # ------------------------------------------------------------ planned changes
+
+    def _begin_change(self) -> None:
+        self._setting, self._again = self._ways, False
+        self._changes, self._change_began_s = self._changes + 1, time.monotonic()
+
+    def _change(self) -> None:
+        """Lead packets as is wanted now, stage by stage; after the change that is under way, if one is."""
+        if self._setting is not None:
+            self._again = True
+            return
+        self._begin_change()
+        self._left = self._dead | self._draining
+        self._wanted = tables(self.topology, self._left, self._ways.pins)
+        meanwhile = tables_meanwhile(self.topology, self._left, self._ways.pins, self._have.pins)
+        parts = {
+            name: staged(difference(session.installed, meanwhile[name]), meanwhile[name])[:-1]
+            for name, session in self._sessions.items()
+            if session.installed is not None
+        }
+        for stage in range(max(map(len, parts.values()), default=0)):
+            self._stages.append(
+                {n: some[stage] for n, some in parts.items() if stage < len(some) and len(some[stage])}
+            )
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Send the next stage, if all switches have passed the one before; after the last, say that it is done."""
+        while self._stages and not any(session.barriers for session in self._sessions.values()):
+            for name, update in self._stages.popleft().items():
+                if name in self._sessions:
+                    self._send(self._sessions[name], update)
+        if self._setting is None or self._stages or not self._all_programmed():
+            return
+        self._have, self._setting = self._setting, None
+        took_s = round(time.monotonic() - self._change_began_s, 4)
+        self._tell("ways", number=self._have.number, pins=len(self._have.pins), took_s=took_s)
+        if self._coordinator is not None:
+            self._coordinator.tell(WaysInForce(self._have.number))
+        threading.Thread(target=self._wait_for_caches, args=(self._changes,), daemon=True).start()
+        if self._again:
+            self._change()
+
+    def _wait_for_caches(self, changes: int) -> None:
+        """In a thread of its own: the change is cleared up when packets follow it."""
+        if self.control is not None:
+            command = [
+                "ovs-appctl",
+                "-t",
+                str(self.control),
+                "-T",
+                f"{CACHE_LIMIT_S:.0f}",
+                "revalidator/wait",
+            ]
+            subprocess.run(command, capture_output=True)
+        time.sleep(LEFT_S)
+        self.send_event(self.name, TimePassed(lambda: self._clear(changes)))
+
+    def _clear(self, changes: int) -> None:
+        """No packet is on an old way any more: nothing has to be there for it, and trunks may be cut."""
+        if self._setting is not None or changes != self._changes:
+            return  # the next change ends with this, too
+        for session in self._sessions.values():
+            self._update(session)
+        for ends in self._left & self._to_drain.keys():
+            self._say_drained(ends)
 
     def _begin(self, session: _Session, reply: Any) -> None:
         """Start programming a switch once its last answer is there."""
@@ -187,15 +418,16 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         self._was_programmed = False
         self._update(session)
         self._tell_if_programmed()
+        self._go_on()
 
     def _update(self, session: _Session) -> None:
-        if session.installed is None:
+        if session.installed is not None:
+            self._send(session, difference(session.installed, self._wanted[session.name]))
+
+    def _send(self, session: _Session, update: Update) -> None:
+        if session.installed is None or not len(update):
             return
-        wanted = self._wanted[session.name]
-        update = difference(session.installed, wanted)
-        session.installed = as_installed(wanted)
-        if not len(update):
-            return
+        session.installed = after(session.installed, update)
         datapath = session.datapath
         parser, protocol = datapath.ofproto_parser, datapath.ofproto
         kinds = {
@@ -251,12 +483,14 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         datapath.send_msg(barrier)
         self._tell("updated", switch=session.name, messages=len(update))
 
-    def _tell_if_programmed(self) -> None:
+    def _all_programmed(self) -> bool:
         sessions = self._sessions
-        ready = len(sessions) == len(self.topology.switches) and all(
+        return len(sessions) == len(self.topology.switches) and all(
             s.installed is not None and not s.barriers for s in sessions.values()
         )
-        if ready and not self._was_programmed:
+
+    def _tell_if_programmed(self) -> None:
+        if self._all_programmed() and not self._was_programmed:
             self._was_programmed = True
             # what a controller that died had said of trunks may be no more so: the tables stand for these
             dead = sorted(sorted(ends) for ends in self._dead)

@@ -10,6 +10,11 @@ lead back here (a loop-free alternate, RFC 5286). With one trunk dead this canno
 switch, so it does not meet the dead trunk either. With two dead at once it may, for the milliseconds until the controller has
 new routes.
 
+**Pins.** From one host to another the own classes may be pinned to another way, as P3 charges it: a rule for the two addresses
+at each switch of the way but the last, above those of the tree. It leads into a group of its own: the first bucket is the way's,
+the others are neighbours from which the tree leads to the end without meeting the way again, so local failover cannot loop.
+A pin whose way crosses a dead trunk is left out, and its packets take the tree.
+
 **Research** takes all shortest live paths: SELECT groups hash connections over the next hops, weighted by the trunks' rates.
 Every step comes one nearer, so no loop is possible, whatever the hash decides.
 
@@ -20,7 +25,8 @@ no rule names is dropped: there is no flooding, so loops in the cabling are harm
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from itertools import pairwise
 
 from controller.openflow.tables import (
     AnswerArp,
@@ -34,7 +40,7 @@ from controller.openflow.tables import (
     SwitchTables,
     ToGroup,
 )
-from topologies.openflow import Topology
+from topologies.openflow import Topology, WayPin
 from topologies.paths import NONE_DEAD, DeadTrunks, tree_of
 from topologies.spec import TrafficClass
 
@@ -43,8 +49,11 @@ ETH_IPV4, ETH_ARP, ARP_REQUEST = 0x0800, 0x0806, 1
 MAX_WEIGHT = 1000  # of a bucket: three digits tell 1 from 2.5 and 10 Gbit/s
 
 
-def tables(topology: Topology, dead: DeadTrunks = NONE_DEAD) -> dict[str, SwitchTables]:
-    """Every switch's tables. `dead`: trunks (their two switches) that carry nothing; what they cut off is unreachable."""
+def tables(
+    topology: Topology, dead: DeadTrunks = NONE_DEAD, pins: Iterable[WayPin] = ()
+) -> dict[str, SwitchTables]:
+    """Every switch's tables. `dead`: trunks (their two switches) that carry nothing, or are to be left; what they cut off is
+    unreachable. `pins`: those that cannot be (a dead trunk, no such host) are left out."""
     live = live_neighbours(topology, dead)
     tree = tree_of(topology.root, topology.switches, live)
     targets = [name for name, stations in topology.stations_at.items() if stations]
@@ -59,9 +68,15 @@ def tables(topology: Topology, dead: DeadTrunks = NONE_DEAD) -> dict[str, Switch
         ),
         FlowRule(CLASSIFY, 1, (), GotoTable(RESEARCH)),
     ]
+    pinned: dict[str, list[tuple[FlowRule, Group, int, int]]] = {switch: [] for switch in topology.switches}
+    for pin in pins:
+        for switch, entry in _pin(topology, pin, live, own_hops, 2 * len(targets)):
+            pinned[switch].append(entry)
+    depths = {target: _steps(own_hops[target], target) for target in targets}
     made = {}
     for switch in topology.switches:
         groups: dict[int, Group] = {}
+        stages: dict[int, int] = {}
         rules = [*classification, *_arp(topology, switch)]
         for number, target in enumerate(targets):
             own, research = 2 * number + 1, 2 * number + 2
@@ -70,13 +85,90 @@ def tables(topology: Topology, dead: DeadTrunks = NONE_DEAD) -> dict[str, Switch
                     continue  # nothing leads there: its packets are dropped here
                 groups[own] = _failover(topology, switch, own_hops[target], live)
                 groups[research] = _share(topology, switch, distances[target], live)
+                stages[own], stages[research] = depths[target][switch], distances[target][switch]
             for station in topology.stations_at[target]:
                 match = (("eth_dst", station.mac),)
                 here = Output(station.port)
                 rules.append(FlowRule(OWN, 1, match, here if target == switch else ToGroup(own)))
                 rules.append(FlowRule(RESEARCH, 1, match, here if target == switch else ToGroup(research)))
-        made[switch] = SwitchTables({rule.cookie: rule for rule in rules}, groups)
+                if target != switch:
+                    stages[rules[-2].cookie], stages[rules[-1].cookie] = stages[own], stages[research]
+        for rule, group, number, stage in pinned[switch]:
+            rules.append(rule)
+            groups[number] = group
+            stages[rule.cookie] = stages[number] = stage
+        made[switch] = SwitchTables({rule.cookie: rule for rule in rules}, groups, stages)
     return made
+
+
+def _pin(
+    topology: Topology,
+    pin: WayPin,
+    live: dict[str, list[str]],
+    own_hops: dict[str, dict[str, str]],
+    groups_before: int,
+) -> Iterator[tuple[str, tuple[FlowRule, Group, int, int]]]:
+    """Each switch of the way but the last, and what it gets: rule, group, the group's number, stage."""
+    way = [node for node in pin.nodes if node in topology.switches]
+    source, target = topology.station_of.get(pin.nodes[0]), topology.station_of.get(pin.nodes[-1])
+    if source is None or target is None or not way or (way[0], way[-1]) != (source.switch, target.switch):
+        return
+    if len(set(way)) != len(way) or any(b not in live[a] for a, b in pairwise(way)):
+        return
+    ends = (("eth_type", ETH_IPV4), ("ipv4_src", source.address), ("ipv4_dst", target.address))
+    number, hops = groups_before + pin.number, own_hops.get(way[-1], {})
+    for stage, (switch, following) in zip(range(len(way) - 1, 0, -1), pairwise(way), strict=True):
+        around = [following]
+        for neighbour in live[switch]:
+            node = neighbour
+            while node in hops and node not in way:
+                node = hops[node]
+            if neighbour not in way and node == way[-1]:
+                around.append(neighbour)
+        ports = topology.ports[switch]
+        group = Group(GroupKind.FAST_FAILOVER, tuple(GroupBucket(ports[n]) for n in around))
+        yield switch, (FlowRule(OWN, 2, ends, ToGroup(number)), group, number, stage)
+
+
+def tables_meanwhile(
+    topology: Topology, dead: DeadTrunks, pins: Collection[WayPin], before: Iterable[WayPin]
+) -> dict[str, SwitchTables]:
+    """Tables that lead all packets as `tables` does, to be taken first by switches that had the pins `before`.
+
+    What a pin led that is given up goes by the tree, but its rules along the tree are there. Where they are taken away
+    afterwards, no packet goes another way, in whatever order that happens.
+    """
+    stay = {(pin.nodes[0], pin.nodes[-1]) for pin in pins}
+    given_up = [pin for pin in before if (pin.nodes[0], pin.nodes[-1]) not in stay]
+    home = [pin for old in given_up if (pin := along_the_tree(topology, dead, old)) is not None]
+    return tables(topology, dead, (*pins, *home))
+
+
+def along_the_tree(topology: Topology, dead: DeadTrunks, pin: WayPin) -> WayPin | None:
+    """The same pin, by the tree's way; None, if there is none."""
+    source, target = topology.station_of.get(pin.nodes[0]), topology.station_of.get(pin.nodes[-1])
+    if source is None or target is None:
+        return None
+    live = live_neighbours(topology, dead)
+    tree, distance = tree_of(topology.root, topology.switches, live), distances_to(target.switch, live)
+    hops, way = own_hops_to(target.switch, tree, live, distance, [source.switch]), [source.switch]
+    while way[-1] != target.switch:
+        if way[-1] not in hops:
+            return None
+        way.append(hops[way[-1]])
+    return WayPin(pin.number, (source.host, *way, target.host))
+
+
+def _steps(hops: dict[str, str], target: str) -> dict[str, int]:
+    """switch -> switches that a packet still passes on its way to the target, itself left out."""
+    steps = {target: 0}
+    for switch in hops:
+        passed = [switch]
+        while passed[-1] not in steps:
+            passed.append(hops[passed[-1]])
+        for node in reversed(passed[:-1]):
+            steps[node] = steps[hops[node]] + 1
+    return steps
 
 
 def live_neighbours(topology: Topology, dead: DeadTrunks) -> dict[str, list[str]]:

@@ -7,8 +7,8 @@ one with the same match and priority), rules that are no longer wanted deleted, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from hashlib import blake2b
@@ -94,10 +94,15 @@ class FlowRule:
 
 @dataclass(frozen=True, slots=True)
 class SwitchTables:
-    """All that a switch is told. `rules` by cookie, `groups` by number."""
+    """All that a switch is told. `rules` by cookie, `groups` by number.
+
+    `stages`: of rules by cookie and of groups by number, how many switches a packet still passes behind this one, 0 if it is not
+    there. Changed in that order, tables lead every packet by old ways up to some switch, and by new ones from there to its end.
+    """
 
     rules: Mapping[int, FlowRule]
     groups: Mapping[int, Group]
+    stages: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,38 @@ class Update:
         """Number of messages."""
         changed = len(self.groups_added) + len(self.groups_changed) + len(self.rules_added)
         return changed + len(self.cookies_deleted) + len(self.groups_deleted)
+
+
+def staged(update: Update, wanted: SwitchTables) -> list[Update]:
+    """The same update in parts, by stage; the last, which takes away what is no longer wanted, is for when no packet is on an old
+    way any more. (Numbers of groups and cookies do not meet: a cookie is a hash of 64 bits.)"""
+    last = max(wanted.stages.values(), default=0)
+    parts = []
+    for stage in range(last + 1):
+
+        def of(numbers: Iterable[int], stage: int = stage) -> list[int]:
+            return [number for number in numbers if wanted.stages.get(number, 0) == stage]
+
+        parts.append(
+            Update(
+                {number: update.groups_added[number] for number in of(update.groups_added)},
+                {number: update.groups_changed[number] for number in of(update.groups_changed)},
+                [wanted.rules[cookie] for cookie in of(rule.cookie for rule in update.rules_added)],
+                [],
+                [],
+            )
+        )
+    return [*parts, Update({}, {}, [], update.cookies_deleted, update.groups_deleted)]
+
+
+def after(installed: Installed, update: Update) -> Installed:
+    """What a switch reports that has taken an update."""
+    groups = {**(installed.groups or {}), **update.groups_added, **update.groups_changed}
+    cookies = installed.cookies | {rule.cookie for rule in update.rules_added}
+    return Installed(
+        cookies - set(update.cookies_deleted),
+        {number: group for number, group in groups.items() if number not in update.groups_deleted},
+    )
 
 
 def difference(installed: Installed, wanted: SwitchTables) -> Update:

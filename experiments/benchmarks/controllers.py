@@ -28,7 +28,12 @@ from controller.core.queueing.controllers.age import Age
 from controller.core.queueing.controllers.fixed import Fixed
 from controller.core.queueing.replay import prepare
 from experiments.benchmarks.controllers_laws import measure_laws
-from experiments.benchmarks.controllers_traces import hindsight_level, measure_traces
+from experiments.benchmarks.controllers_traces import (
+    hindsight_level,
+    measure_traces,
+    offers_of,
+    records,
+)
 from experiments.benchmarks.tables import short
 from experiments.results.pictures import canvas
 from experiments.results.statistics import interval
@@ -91,7 +96,9 @@ def measure_controllers(
     laws: bool = False,
 ) -> dict[str, Any]:
     """All cases, the recorded traces below `traces`, and `laws` that break the assumptions; writes controllers.json (after
-    each part) and returns it."""
+    each part) and returns it. SpecError: a record cannot be read."""
+    for path in records(traces) if traces is not None else ():
+        offers_of(path)  # what is wrong with it is said before hours of runs, not after
     prepare()
     jobs, count = (2_000, 4) if quick else (10_000, 60)
     result: dict[str, Any] = {"seeds": seeds or count, "starts": STARTS, "tolerance": TOLERANCE, "cases": {}}

@@ -36,6 +36,7 @@ from experiments.theory.laws import Floats
 from experiments.worlds.queue.controller_runs import follow
 from experiments.worlds.queue.history import Piece
 from experiments.worlds.queue.learners import DAY_H, LEARNERS
+from topologies import toml
 from topologies.errors import SpecError
 
 K = 10.0
@@ -54,13 +55,12 @@ FIXED, BASE = "fixed", "age"
 def measure_traces(folder: Path, replicates: int) -> dict[str, Any]:
     """Every record below the folder: {name: {offers, rises, job_gap_h, deltas: {delta: {controller: figures}}}}.
 
-    SpecError: the folder holds no record, or a file is none.
+    SpecError: the folder holds no record, or a file is none; nothing is measured then.
     """
+    offers = {path: offers_of(path) for path in records(folder)}
     return {
-        str(path.relative_to(folder)): measure_record(
-            *offers_of(path), replicates, has_clock=path.suffix == ".json"
-        )
-        for path in records(folder)
+        str(path.relative_to(folder)): measure_record(*found, replicates, has_clock=path.suffix == ".json")
+        for path, found in offers.items()
     }
 
 
@@ -77,12 +77,13 @@ def records(folder: Path) -> list[Path]:
 def offers_of(path: Path) -> tuple[Floats, int]:
     """(times between successive offers of a record, hours; rises of which they are part). SpecError: not a record."""
     try:
+        text = toml.read_text(path, "a record of offers (JSON, CSV)")
         if path.suffix == ".csv":
-            gaps_h = np.array([spell.lifetime_s / HOUR_S for spell in parse_spells(path.read_text())])
+            gaps_h = np.array([spell.lifetime_s / HOUR_S for spell in parse_spells(text)])
             return gaps_h, len(gaps_h)
-        counts = parse_counts(path.read_text())
+        counts = parse_counts(text)
     except SpecError as error:
-        raise error.within(str(path)) from None
+        raise error if error.source else error.within(str(path)) from None
     draws = default_rng(0)
     rises = [max(0, after - before) for before, after in pairwise(counts.available)]
     times_h = [np.sort(place + draws.random(rise)) for place, rise in enumerate(rises)]

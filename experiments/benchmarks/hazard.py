@@ -51,6 +51,7 @@ from experiments.benchmarks.hazard_records import (
     recorded,
 )
 from experiments.results.pictures import canvas, dress
+from topologies.errors import SpecError
 
 WINDOW_S = 14 * DAY_S  # the coordinator's default, as is the prior
 PRIOR = Experience(1.0, DAY_S)
@@ -247,9 +248,14 @@ def measure_hazard(
 ) -> dict[str, Any]:
     """Judge all estimators on drawn histories and on the records below `data`; write hazard.json and hazard.svg.
 
-    SpecError: a file in `data` is no record.
+    SpecError: there is no record below `data`, or a file there is none.
     """
     days = 8 if quick else 42
+    paths = sorted(p for p in data.rglob("*") if p.suffix in (".json", ".csv")) if data else []
+    if data is not None and not paths:
+        raise SpecError("--data", str(data), "a folder with records of offers (.json or .csv)")
+    names = [f"{path.parent.name} {path.stem}" for path in paths]
+    read = [(name, recorded(path)) for name, path in zip(names, paths, strict=True)]
     found = [
         ("peaks, hosts differ", drawn(seed, peaks=True, differ=True, days=days)),
         ("peaks, hosts alike", drawn(seed + 1, peaks=True, differ=False, days=days)),
@@ -258,9 +264,7 @@ def measure_hazard(
         ("paper's campus", bursts(seed, in_building=False, days=2 * days)),
         ("bursts in buildings", bursts(seed + 1, in_building=True, days=2 * days)),
     ]
-    paths = sorted(p for p in data.rglob("*") if p.suffix in (".json", ".csv")) if data else []
-    names = [f"{path.parent.name} {path.stem}" for path in paths]
-    found += [(name, recorded(path)) for name, path in zip(names, paths, strict=True)]
+    found += read
     records: dict[str, Any] = {}
     for name, record in found:
         if record.departures >= LEAST_DEPARTURES and record.days > 2 * FIRST_DAYS:

@@ -24,6 +24,7 @@ from experiments.inputs.traces.generated import owner_life
 from experiments.inputs.traces.lifetimes import LentSpell, parse_spells
 from experiments.inputs.traces.paper_campus import paper_campus
 from experiments.inputs.traces.streams import stream
+from topologies import toml
 from topologies.errors import SpecError
 
 DAY_S = 86_400.0
@@ -86,7 +87,7 @@ def together(hosts: Iterable[str]) -> dict[str, Neighbourhood]:
 def recorded(path: Path) -> HazardRecord:
     """A record in a file: counts (.json) or lifetimes (.csv). SpecError: it is none."""
     try:
-        text = path.read_text()
+        text = toml.read_text(path, "a record of offers (JSON, CSV)")
         return of_spells(parse_spells(text)) if path.suffix == ".csv" else of_counts(parse_counts(text))
     except SpecError as error:
         raise error.within(str(path)) from None

@@ -11,21 +11,22 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
+from bpf.errors import BpfError
 from bpf.layout import Mode
 from bpf.library import check, libbpf
 from bpf.maps import KillSwitch
+from bpf.second_observer import SecondObserver
 from experiments.benchmarks.goals import JudgedFigure, in_ms
 from experiments.benchmarks.kill_switch import (
     IPTABLES,
@@ -106,10 +107,15 @@ def measure_killswitch(out: Path, trials: int = TRIALS, hosts: int = HOSTS) -> d
     CannotMeasureError as `measure_kill_switch`.
     """
     out.mkdir(parents=True, exist_ok=True)
-    found = measure_kill_switch(trials, trials)
-    with host_under_storm() as (stage, pin), closing(KillSwitch.open_pinned(pin)) as switch:
-        transfers = {mode.name.lower(): _transfer(stage, switch, mode) for mode in (Mode.DRAIN, Mode.ISOLATE)}
-    on_campus, obeyed = _on_campus(out, trials, hosts)
+    with second_observer() as second:
+        observer = None if isinstance(second, str) else second
+        found = measure_kill_switch(trials, trials, observer=observer)
+        with host_under_storm() as (stage, pin), closing(KillSwitch.open_pinned(pin)) as switch:
+            transfers = {
+                mode.name.lower(): _transfer(stage, switch, mode, observer)
+                for mode in (Mode.DRAIN, Mode.ISOLATE)
+            }
+        on_campus, obeyed = _on_campus(out, trials, hosts, observer)
     found |= on_campus | {COORDINATOR: NO_COORDINATOR}
     with (out / SAMPLES).open("w") as file:
         for name, samples in found.items():
@@ -130,7 +136,7 @@ def measure_killswitch(out: Path, trials: int = TRIALS, hosts: int = HOSTS) -> d
         "agent_obeyed": obeyed,
         "interpreter_p50_s": float(np.median(took_s)),
         "transfers": transfers,
-        "observer": observer(),
+        "no_observer": second if isinstance(second, str) else "",
     }
     (out / RESULT).write_text(json.dumps(result, indent=1) + "\n")
     title = "From the owner's act to the first SYN that is refused"
@@ -157,9 +163,18 @@ def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
                 yield JudgedFigure(what, f"<= {in_ms(goal_s)}", in_ms(found_s), found_s <= goal_s)
             else:
                 yield JudgedFigure(what, f"<= {in_ms(goal_s)}", result["unavailable"][name], None)
+    what, goal = "a second observer (bcc) counts what the storm from outside counts", "in each trial"
+    observed = sum(path["observed"] for path in result["paths"].values())
+    if not observed:
+        yield JudgedFigure(what, goal, result["no_observer"], None)
+    else:
+        otherwise = sum(path["observer_disagrees"] for path in result["paths"].values())
+        yield JudgedFigure(what, goal, f"in {observed - otherwise} of {observed}", not otherwise)
 
 
-def _on_campus(out: Path, trials: int, hosts: int) -> tuple[dict[str, list[Trial] | str], dict[str, int]]:
+def _on_campus(
+    out: Path, trials: int, hosts: int, observer: SecondObserver | None
+) -> tuple[dict[str, list[Trial] | str], dict[str, int]]:
     """The paths that need a campus; and how many of the owner's calls the agent obeyed, alive and killed."""
     spec = presets.three_tier(hosts, min(3, hosts), 1)
     scenario = Scenario(spec.name, spec).played()
@@ -180,7 +195,7 @@ def _on_campus(out: Path, trials: int, hosts: int) -> tuple[dict[str, list[Trial
 
             def tried(path: ClosingPath) -> list[Trial] | str:
                 try:
-                    return [one_trial(stage, switch, path) for _ in range(trials)]
+                    return [one_trial(stage, switch, path, observer) for _ in range(trials)]
                 except UnavailableError as error:
                     return str(error)
 
@@ -239,8 +254,11 @@ def _campus_host(world: LiveWorld, name: str) -> Iterator[Arena]:
             os.close(fd)
 
 
-def _transfer(stage: Arena, switch: KillSwitch, mode: Mode) -> dict[str, Any]:
+def _transfer(
+    stage: Arena, switch: KillSwitch, mode: Mode, observer: SecondObserver | None
+) -> dict[str, Any]:
     """A transfer to the host, in whose midst the owner acts; and whether a new connection gets in after."""
+    earlier = observer.read(stage.inode) if observer else None
     content = os.urandom(TRANSFER_BYTES)
     received, here = 0, (HOST_ADDRESS, PORT + 1)
     digest = hashlib.sha256()
@@ -273,6 +291,9 @@ def _transfer(stage: Arena, switch: KillSwitch, mode: Mode) -> dict[str, Any]:
         "bytes_received": received,
         "hash_right": digest.digest() == hashlib.sha256(content).digest(),
         "new_connection_refused": refused,
+        "connections_observed": (observer.read(stage.inode) - earlier).established
+        if observer and earlier
+        else None,
     }
 
 
@@ -292,23 +313,16 @@ def _connects(stage: Arena, address: tuple[str, int]) -> bool:
         return True
 
 
-def observer() -> str:
-    """Whether an observer apart from the programs and the storm could count, and why not."""
-    program = "RAW_TRACEPOINT_PROBE(kfree_skb) { return 0; }"
-    probe = f"import bcc; bcc.BPF(text={program!r}).load_func('raw_tracepoint__kfree_skb', bcc.BPF.RAW_TRACEPOINT)"
-    python = shutil.which("python3", path="/usr/bin:/bin")  # where distributions put bcc
-    if python is None:
-        return "no observer counted: bcc needs the distribution's python3"
-    try:
-        done = subprocess.run(
-            [python, "-c", probe], capture_output=True, text=True, check=False, timeout=60.0
-        )
-    except subprocess.TimeoutExpired:
-        return "no independent observer counted: bcc did not compile a program within 60 s"
-    if done.returncode == 0:
-        return "no independent observer counted: bcc compiles here, but this command has no bcc observer"
-    said = done.stderr.strip().splitlines() or ["it died"]
-    return f"no independent observer counted: bcc cannot compile here ({said[-1]})"
+@contextmanager
+def second_observer() -> Iterator[SecondObserver | str]:
+    """bcc's observer, which counts apart from the programs and from the storm; or why there is none."""
+    with ExitStack() as last:
+        found: SecondObserver | str
+        try:
+            found = last.enter_context(SecondObserver())
+        except BpfError as error:
+            found = f"no second observer counted: {error}"
+        yield found
 
 
 def killswitch_table(result: dict[str, Any]) -> Table:
@@ -349,6 +363,12 @@ def killswitch_notes(result: dict[str, Any]) -> Iterator[str]:
         )
         if path["counts_disagree"]:
             yield f"{WORDS[name]}: in {path['counts_disagree']} trials the program's count of drops is not the storm's"
+        if path["observed"]:
+            agree = path["observed"] - path["observer_disagrees"]
+            yield (
+                f"{WORDS[name]}: bcc's observer saw the kernel drop exactly the SYNs without an answer in {agree} of "
+                f"{path['observed']} trials"
+            )
     yield f"a bare interpreter (python -c pass) starts and ends in {_brief(result['interpreter_p50_s'])} p50"
     for name, count in result["agent_obeyed"].items():
         yield f"{WORDS[name]}: the agent obeyed {count} times"
@@ -357,8 +377,14 @@ def killswitch_notes(result: dict[str, Any]) -> Iterator[str]:
             f"{mode} in the midst of a transfer: {told['bytes_received']} of {told['bytes']} bytes arrived, hash "
             f"{'right' if told['hash_right'] else 'not right'}; a new connection "
             f"{'is refused' if told['new_connection_refused'] else 'GETS IN'}"
+            + (
+                f"; bcc's observer saw {count} established"
+                if (count := told["connections_observed"]) is not None
+                else ""
+            )
         )
-    yield result["observer"]
+    if result["no_observer"]:
+        yield result["no_observer"]
 
 
 def _brief(seconds: float) -> str:

@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from bpf.layout import KillSwitchStruct, Mode
 from bpf.library import check, libbpf
 from bpf.maps import KillSwitch
 from bpf.objects import ensure_bpffs, load_host_programs
+from bpf.second_observer import SecondObserver
 from experiments.benchmarks.syn_storm import PORT, Arena, Trial, arena, new_namespace
 from testbed.emulation.kernel.netlink import NetlinkRefused
 from testbed.emulation.safety.ledger import PIN_ROOT
@@ -35,6 +36,8 @@ TRIALS, RULE_TRIALS = 300, 20
 BLIND_S = 200e-6  # between two SYNs; a storm that has its processor sends one in 3 to 10 us, or in its pause
 MAP, SYSCALL, LIBRARY, NFT, IPTABLES, LISTENER = "map", "bpf(2)", "libnftables", "nft", "iptables", "listener"
 OF_ANY_HOST = (MAP, SYSCALL, LIBRARY, NFT, IPTABLES, LISTENER)
+# the kernel's reasons for a drop, in words: by a program at the interface, by a netfilter rule, for want of a socket
+BY_PROGRAM, BY_RULE, NOBODY_LISTENS = "tc ingress", "netfilter drop", "no socket"
 TABLE = "add table inet kill; add chain inet kill in { type filter hook input priority 0; }"
 DROP, OPEN = f"add rule inet kill in tcp dport {PORT} drop", "flush chain inet kill in"
 IPTABLES_RULE = f"INPUT -p tcp --dport {PORT} -j DROP"
@@ -52,7 +55,8 @@ class UnavailableError(TestbedError):
 class ClosingPath:
     """One way to close the host under the storm, and to open it again. `uses_switch`: the programs' own counts apply.
 
-    `pause_s` is from one SYN to the next, at least: longer where the path takes longer.
+    `reason` is the kernel's for dropping what the path refuses; `pause_s` is from one SYN to the next, at least: longer where
+    the path takes longer.
     """
 
     name: str
@@ -60,10 +64,14 @@ class ClosingPath:
     undo: Callable[[], None]
     uses_switch: bool = False
     pause_s: float = 0.0
+    reason: str = BY_PROGRAM
 
 
 def measure_kill_switch(
-    trials: int = TRIALS, rule_trials: int = RULE_TRIALS, names: Iterable[str] = OF_ANY_HOST
+    trials: int = TRIALS,
+    rule_trials: int = RULE_TRIALS,
+    names: Iterable[str] = OF_ANY_HOST,
+    observer: SecondObserver | None = None,
 ) -> dict[str, list[Trial] | str]:
     """Trials of each path on a host of its own, by the path's name; or why this machine does not have the path.
 
@@ -77,7 +85,7 @@ def measure_kill_switch(
                 count = trials if name in (MAP, SYSCALL) else rule_trials
                 try:
                     with PATHS[name](stage, switch) as path:
-                        found[name] = [one_trial(stage, switch, path) for _ in range(count)]
+                        found[name] = [one_trial(stage, switch, path, observer) for _ in range(count)]
                 except UnavailableError as error:
                     found[name] = str(error)
         finally:
@@ -104,12 +112,21 @@ def host_under_storm() -> Iterator[tuple[Arena, Path]]:
         raise CannotMeasureError(f"{error}") from error
 
 
-def one_trial(stage: Arena, switch: KillSwitch, path: ClosingPath) -> Trial:
+def one_trial(
+    stage: Arena, switch: KillSwitch, path: ClosingPath, observer: SecondObserver | None = None
+) -> Trial:
+    """The storm, the path's act in its midst and what became of its SYNs; then the host is open again."""
+
     def dropped() -> int:
         return switch.status().dropped_packets
 
+    before = observer.read(stage.inode) if observer else None
     try:
-        return stage.storm.trial(path.act, dropped if path.uses_switch else None, pause_s=path.pause_s)
+        trial = stage.storm.trial(path.act, dropped if path.uses_switch else None, pause_s=path.pause_s)
+        if observer is None or before is None:
+            return trial
+        seen = observer.read(stage.inode) - before
+        return replace(trial, observed=seen.dropped.get(path.reason, 0))
     finally:
         path.undo()
 
@@ -149,7 +166,7 @@ def _through_library(stage: Arena, switch: KillSwitch) -> Iterator[ClosingPath]:
     library.nft_ctx_buffer_error(context)
     try:
         run(TABLE)
-        yield ClosingPath(LIBRARY, lambda: run(DROP), lambda: run(OPEN))
+        yield ClosingPath(LIBRARY, lambda: run(DROP), lambda: run(OPEN), reason=BY_RULE)
         run("delete table inet kill")
     finally:
         library.nft_ctx_free(context)
@@ -164,7 +181,7 @@ def _through_nft(stage: Arena, switch: KillSwitch) -> Iterator[ClosingPath]:
             run_quietly([nft, text])
 
     run(TABLE)
-    yield ClosingPath(NFT, lambda: run(DROP), lambda: run(OPEN))
+    yield ClosingPath(NFT, lambda: run(DROP), lambda: run(OPEN), reason=BY_RULE)
     run("delete table inet kill")
 
 
@@ -178,12 +195,13 @@ def _through_iptables(stage: Arena, switch: KillSwitch) -> Iterator[ClosingPath]
 
     run("-I")  # and loads what it needs, or says what it lacks
     run("-D")
-    yield ClosingPath(IPTABLES, lambda: run("-I"), lambda: run("-D"))
+    yield ClosingPath(IPTABLES, lambda: run("-I"), lambda: run("-D"), reason=BY_RULE)
 
 
 @contextmanager
 def _through_listener(stage: Arena, switch: KillSwitch) -> Iterator[ClosingPath]:
-    yield ClosingPath(LISTENER, stage.application.close_listener, stage.application.listen)
+    application = stage.application
+    yield ClosingPath(LISTENER, application.close_listener, application.listen, reason=NOBODY_LISTENS)
 
 
 PATHS = {
@@ -232,4 +250,6 @@ def figures(trials: list[Trial]) -> dict[str, Any]:
         "let_in_after_return": sum(trial.let_in_after_return for trial in trials),
         "lost_on_the_way": sum(trial.missed for trial in trials),
         "counts_disagree": sum(not trial.counts_agree for trial in trials),
+        "observed": sum(trial.observed is not None for trial in trials),
+        "observer_disagrees": sum(not trial.observer_agrees for trial in trials),
     }

@@ -27,7 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from experiments.benchmarks.goals import JudgedFigure
+from controller.core.admission.reservation import LAG_S
+from experiments.benchmarks.goals import JudgedFigure, in_ms
 from experiments.benchmarks.rates_network import (
     Order,
     RatesNetwork,
@@ -39,6 +40,9 @@ from testbed.enforcement import Enforcement, payload_rate, wire_rate
 from topologies.units import GBIT_PER_S, MBIT_PER_S
 
 GOAL: Final = (0.97, 1.0)
+RISING_GRANTS: Final = tuple(rate * MBIT_PER_S for rate in (5, 50, 400))
+NOTHING_S: Final = 0.5
+PARKED, PACED = "parked", "paced to nothing"
 SHARED_GRANTS: Final = tuple(rate * MBIT_PER_S for rate in (2, 4, 6, 8, 10, 12, 14))
 
 
@@ -91,8 +95,18 @@ def measure_rates(out: Path, *, quick: bool = False) -> dict[str, Any]:
 
     Takes 5 minutes, `quick` 90 s. SetupError without root; BpfError where BPF is missing.
     """
-    warm_s, measured_s = (1.0, 1.5) if quick else (2.0, 6.0)
+    warm_s, measured_s, tries = (1.0, 1.5, 2) if quick else (2.0, 6.0, 5)
+    rises: list[dict[str, Any]] = []
     with rates_network(len(SHARED_GRANTS) + 1) as network:
+        network.shape(TrunkShaping(GBIT_PER_S, serves_marked_first=True))
+        for congestion in ("bbr", "cubic"):
+            for grant in RISING_GRANTS:
+                order = Order(grant, Enforcement.PACE, congestion)
+                ways = {
+                    way: [network.rise(order, NOTHING_S, paced_to_nothing=way == PACED) for _ in range(tries)]
+                    for way in (PARKED, PACED)
+                }
+                rises.append({"congestion": congestion, "grant_bytes_per_s": grant, "behind_s": ways})
         measured = {
             setting.name: {s.name: _measure(network, setting, s, warm_s, measured_s) for s in SYSTEMS}
             for setting in SETTINGS
@@ -104,6 +118,8 @@ def measure_rates(out: Path, *, quick: bool = False) -> dict[str, Any]:
         "measured_s": measured_s,
         "goal": GOAL,
         "settings": measured,
+        "nothing_s": NOTHING_S,
+        "rises": rises,
         # whether every flow gets its grant and no more, without a drop
         "verdict": {
             name: {
@@ -154,6 +170,10 @@ def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
         worst = systems["ours, BBR, marked first"]["worst_goodput_over_grant"]
         met = result["verdict"][name]["ours, BBR, marked first"]
         yield JudgedFigure(f"goodput over grant, {name}", f"{low} to {high}", f"{worst:.3f}", met)
+    behind_s = max(max(rise["behind_s"][PARKED]) for rise in result["rises"])
+    yield JudgedFigure(
+        "a grant that follows nothing: behind by", f"<= {in_ms(LAG_S)}", in_ms(behind_s), behind_s <= LAG_S
+    )
 
 
 def _measure(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -23,9 +24,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final
 
+from bpf.maps import HostMaps
 from bpf.objects import HostPrograms, load_host_programs
+from testbed.agent.io.outbound_transfer import AHEAD_S, LEAST_AHEAD_BYTES
 from testbed.emulation.kernel.attachment import host_requests
 from testbed.emulation.kernel.netlink import NetlinkSocket
 from testbed.enforcement import (
@@ -37,6 +41,7 @@ from testbed.enforcement import (
     wire_rate,
 )
 from testbed.errors import CommandFailed, SetupError
+from testbed.transfer import unacknowledged_bytes
 from topologies.spec import TrafficClass
 
 PORT: Final = 5000
@@ -49,6 +54,9 @@ BURST_S: Final = 1e-3
 MIN_BURST_BYTES: Final = 16384
 ARRIVE_S: Final = 10.0  # a sender that is not there by then has failed, and says why
 CHUNK: Final = bytes(256 << 10)
+BEFORE_S: Final = 0.5  # of the grant before and after it is nothing
+GIVEN_UP_S: Final = 3.0
+NOTHING_BYTES_PER_S: Final = 8192.0
 _CLONE_NEWNET: Final = 0x40000000
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -157,6 +165,24 @@ class RatesNetwork:
         lines += _class(99, rest, rate, priority=1)
         self._switch.run("tc", "-batch", "-", text="\n".join(lines))
 
+    def rise(self, order: Order, nothing_s: float, *, paced_to_nothing: bool) -> float:
+        """One flow that has its grant, nothing for a while, and its grant again: how many seconds it is behind that soon after.
+
+        Nothing is being parked, as agents do it; or `paced_to_nothing`: a sender that goes on at NOTHING_BYTES_PER_S.
+        """
+        self._sink.ask(flows=1, warm_s=0.0, measured_s=2 * BEFORE_S + nothing_s + GIVEN_UP_S)
+        sender = self._senders[0]
+        sender.ask(
+            grant=order.grant_bytes_per_s,
+            enforcement=order.enforcement,
+            congestion=order.congestion,
+            nothing_s=nothing_s,
+            paced_to_nothing=paced_to_nothing,
+        )
+        behind_s = float(sender.answer()["behind_s"])
+        self._sink.answer()
+        return behind_s
+
     def measure(self, orders: Sequence[Order], warm_s: float, measured_s: float) -> list[dict[str, Any]]:
         """Runs one flow an order, from sender n; their reports: goodput_bytes_per_s, retransmits, bucket_drops."""
         self._sink.ask(flows=len(orders), warm_s=warm_s, measured_s=measured_s)
@@ -255,12 +281,15 @@ class Sink:
 def _drain(selector: selectors.BaseSelector, received: dict[socket.socket, int], until_s: float) -> None:
     """Counts arriving bytes; MSG_TRUNC throws them away inside the kernel, so that the sink is not what is measured."""
     room = bytearray(1 << 20)
-    while (left_s := until_s - time.monotonic()) > 0:
+    while selector.get_map() and (left_s := until_s - time.monotonic()) > 0:
         for key, _ in selector.select(left_s):
             connection = key.fileobj
             assert isinstance(connection, socket.socket)
             with suppress(BlockingIOError):
-                received[connection] += connection.recv_into(room, len(room), socket.MSG_TRUNC)
+                arrived = connection.recv_into(room, len(room), socket.MSG_TRUNC)
+                received[connection] += arrived
+                if not arrived:  # its sender has hung up
+                    selector.unregister(connection)
 
 
 class Sender:
@@ -287,6 +316,8 @@ class Sender:
         else:
             programs.aggregate.unset()
         with socket.create_connection((SINK, PORT), ARRIVE_S) as sock:
+            if "nothing_s" in order:
+                return {"behind_s": _rise(programs.maps, sock, order)}
             sock.settimeout(None)
             guard = FlowGuard(
                 programs.maps, sock, traffic_class, grant or 1.0, enforcement, order["congestion"]
@@ -300,3 +331,34 @@ class Sender:
             "retransmits": struct.unpack_from("=I", information, TOTAL_RETRANSMITS)[0],
             "bucket_drops": counted.dropped_packets if counted else 0,
         }
+
+
+def _rise(maps: HostMaps, sock: socket.socket, order: dict[str, Any]) -> float:
+    """A flow's grant, nothing, its grant again; by how many seconds it is behind the second grant after BEFORE_S of it."""
+    grant = order["grant"]
+    guard = FlowGuard(maps, sock, TrafficClass.PLANNED, grant, congestion=order["congestion"])
+    sock.setsockopt(
+        socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, max(LEAST_AHEAD_BYTES, round(grant * AHEAD_S))
+    )
+    sock.setblocking(False)
+
+    def send(lasts_s: float, most: float) -> float:
+        """As much as the socket takes for a time, until `most` bytes are acknowledged; how long that took, s."""
+        began_s, sent = time.monotonic(), -unacknowledged_bytes(sock)
+        while (took_s := time.monotonic() - began_s) < lasts_s and sent - unacknowledged_bytes(sock) < most:
+            select.select([], [sock], [], 0.002)
+            with suppress(BlockingIOError):
+                sent += sock.send(CHUNK)
+        return took_s
+
+    send(BEFORE_S, inf)
+    if order["paced_to_nothing"]:
+        guard.regrant(NOTHING_BYTES_PER_S)
+        send(order["nothing_s"], inf)
+    else:
+        time.sleep(order["nothing_s"])
+        guard.park()
+    guard.regrant(grant)
+    behind_s = send(GIVEN_UP_S, grant * BEFORE_S) - BEFORE_S
+    guard.close()
+    return behind_s

@@ -63,11 +63,17 @@ class Trial:
     let_in_after_return: int  # SYNs sent after the call was over, that got in: a switch that closes has none
     missed: int  # SYNs without an answer before the last that got in: lost on the way
     dropped: int | None  # what the program says it has dropped; None: another hand closed the host
+    observed: int | None = None  # drops that the second observer saw in the host's network; None: none looked
 
     @property
     def counts_agree(self) -> bool:
         """Whether the program has dropped exactly the SYNs without an answer, as the storm saw it from outside."""
         return self.dropped is None or self.dropped == self.sent - self.answered
+
+    @property
+    def observer_agrees(self) -> bool:
+        """Whether the second observer saw the kernel drop exactly the SYNs without an answer."""
+        return self.observed is None or self.observed == self.sent - self.answered
 
     def record(self) -> dict[str, float | int | None]:
         """As a line of the file of raw samples."""
@@ -218,6 +224,12 @@ class Arena:
     outside: NetworkNamespace  # the storm's
     storm: SynStorm
     application: ListeningProcess
+
+    @property
+    def inode(self) -> int:
+        """Of the host's network namespace: what observers know it by."""
+        assert self.host.fd is not None
+        return os.fstat(self.host.fd).st_ino
 
 
 @contextmanager

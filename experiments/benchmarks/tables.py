@@ -8,6 +8,9 @@ from typing import Any
 
 from rich.table import Table
 
+from experiments.benchmarks.goals import in_ms
+from topologies.units import MBIT_PER_S
+
 BASE = "age"  # the controller that others are set beside
 
 VIRTUAL = (
@@ -67,6 +70,18 @@ def rates_table(result: Mapping[str, Any]) -> Table:
             table.add_row(label, name, spread, str(measured["bucket_drops"]), rest, met)
             label = ""
         table.add_section()
+    return table
+
+
+def rises_table(result: Mapping[str, Any]) -> Table:
+    """How far a flow is behind a grant that follows one of nothing: parked, as ours are, and paced to (almost) nothing."""
+    title = f"A grant, nothing for {result['nothing_s']:g} s, the grant again: by how much it is behind half a second's bytes"
+    ways = list(result["rises"][0]["behind_s"])
+    table = Table("grant", "congestion control", *ways, title=title)
+    for rise in result["rises"]:
+        grant = f"{rise['grant_bytes_per_s'] / MBIT_PER_S:g} Mbit/s"
+        spans = [f"{in_ms(min(rise['behind_s'][way]))} - {in_ms(max(rise['behind_s'][way]))}" for way in ways]
+        table.add_row(grant, rise["congestion"], *spans)
     return table
 
 

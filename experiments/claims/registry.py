@@ -48,6 +48,8 @@ ALL = (
 CLAIMS: dict[str, Claim] = {claim.name: claim for claim in ALL}
 # played only where a folder of records is given: none is a part of this program
 OF_RECORDS = (traces.CLAIM.name,)
+# compare systems that a user names
+COMPARING = (table3.CLAIM.name, traces.CLAIM.name)
 
 
 def chosen(names: Sequence[str], *, has_records: bool = True) -> list[Claim]:

@@ -27,9 +27,10 @@ from experiments.claims.framework.records import PICTURE, ClaimRecord, write_rec
 from experiments.claims.framework.results import page as page_of_results
 from experiments.claims.framework.values import read, write
 from experiments.claims.framework.verdicts import judge
-from experiments.claims.registry import chosen
+from experiments.claims.registry import COMPARING, OF_RECORDS, chosen
 from experiments.runtime.revision import revision
 from topologies import plugins
+from topologies.errors import SpecError
 
 COLOURS = {
     Level.REPRODUCED: "green",
@@ -65,6 +66,17 @@ def reproduce(
     SpecError: no such claim, system, record or case.
     """
     claims = chosen(names, has_records=records is not None)
+    of_options = {
+        "--system": (systems, COMPARING),
+        "--traces": (records, OF_RECORDS),
+        "--only": (only, OF_RECORDS),
+    }
+    for option, (given, known) in of_options.items():
+        if given and not any(claim.name in known for claim in claims):
+            named = " or ".join(known)
+            raise SpecError(
+                option, str(given), f"nothing, without the claim {named}, which alone looks at it"
+            )
     for system in systems:
         find_policy(system, "--system")
     compile_once()

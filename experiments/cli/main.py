@@ -22,6 +22,7 @@ from experiments.cli.options import (
     Out,
     Owners,
     PolicyName,
+    ResultPage,
     SystemName,
     Web,
     WithWeb,
@@ -262,7 +263,7 @@ def storm(
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
     dask: Dask = None,
-    result: Annotated[Path | None, typer.Option(help="Write the page of results there too.")] = None,
+    result: ResultPage = None,
     gangs: Annotated[bool, typer.Option("--gangs", help="Some of the jobs have several ranks.")] = False,
     trunks: Annotated[
         bool, typer.Option("--trunks", help="Campuses have several paths, and trunks die and come back.")
@@ -408,9 +409,7 @@ def reproduce(
         ),
     ] = None,
     dask: Dask = None,
-    result: Annotated[
-        Path | None, typer.Option(help="Write verdicts and headline numbers there too, as Markdown.")
-    ] = None,
+    result: ResultPage = None,
     out: Out = Path("out/claims"),
 ) -> None:
     """Run tables and figures of the papers again: values beside theirs, picture, verdict, one page of all.
@@ -708,7 +707,9 @@ def _add(policies: Path | None) -> None:
 
 def main() -> None:
     """The command line; the exit status is one of `experiments.runtime.ending`."""
-    sys.exit(ending.run(_command))
+    status = ending.run(_command)
+    ending.stands()
+    sys.exit(status)
 
 
 def _command() -> int | None:

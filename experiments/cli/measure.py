@@ -243,11 +243,13 @@ def measure_rates(
     """Goodput over grant: ours, paper A's drop bucket, HTB classes and nothing; transfer and packet costs too."""
     from experiments.benchmarks.packets import measure_packets
     from experiments.benchmarks.rates import measure_rates as run
-    from experiments.benchmarks.tables import packets_table, rates_table
+    from experiments.benchmarks.tables import packets_table, rates_table, rises_table
     from experiments.benchmarks.transfer import measure_transfer
 
     console.print(packets_table(measure_packets(out)))
-    console.print(rates_table(run(out, quick=quick)))
+    result = run(out, quick=quick)
+    console.print(rates_table(result))
+    console.print(rises_table(result))
     measure_transfer(out)
     console.print(f"JSON and figures of all three in {out}")
 

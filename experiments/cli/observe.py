@@ -14,6 +14,7 @@ from rich.table import Table
 
 from bpf.errors import BpfError
 from bpf.observer import Observation
+from experiments.cli.options import held_beyond_exec
 from testbed.emulation.safety.ledger import namespace_pids, only_campus
 from testbed.emulation.safety.observation import MACHINE, SWITCHES, CampusObserver
 from testbed.errors import SetupError
@@ -113,4 +114,5 @@ def capture(
         "-i",
         f"{host}-eth0",
     ]
+    held_beyond_exec()
     execute("nsenter", [*argv, *ring, *words])

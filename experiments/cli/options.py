@@ -64,6 +64,27 @@ def _results(path: Path) -> Path:
     return path
 
 
+def _page(path: Path | None) -> Path | None:
+    """A file for a page, which can be written: better to fail before hours of runs than after."""
+    if path is None:
+        return None
+    was_there = path.exists()
+    try:
+        path.open("a").close()
+        if not was_there:
+            path.unlink()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise typer.BadParameter(f"{path}: {reason}; a file that can be written") from error
+    return path
+
+
+def held_beyond_exec() -> None:
+    """What this process becomes writes to its directories still: they stay its own."""
+    for lock in _HELD.values():
+        os.set_inheritable(lock.fileno(), True)
+
+
 def put_away() -> None:
     """Hand the directories that a command wrote to over to the user of sudo, and enter them in the index of all runs.
 
@@ -142,6 +163,10 @@ def _gid(group: str | None) -> int | None:
 
 
 Out = Annotated[Path, typer.Option("--out", help="Directory for the results.", callback=_results)]
+ResultPage = Annotated[
+    Path | None,
+    typer.Option("--result", help="Write the page of results there too, as Markdown.", callback=_page),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of tables, for scripts.")]
 CampusId = Annotated[
     str | None,

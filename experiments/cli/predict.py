@@ -44,7 +44,7 @@ def predict_file(
     described = described if seed is None else replace(described, seed=seed)
     observed: list[ObservedRun] = []
     is_whole = True
-    for number, (case, each, trace) in enumerate(cases(described, runs, records), 1):
+    for number, (case, each, trace) in enumerate(list(cases(described, runs, records)), 1):
         console.print(
             f"[bold]run {number} of {runs}[/bold], {case}: {each.name}, seed {each.seed}, {trace.origin}"
         )

@@ -10,23 +10,20 @@ import sys
 
 def main() -> None:
     """Entry point; the exit status is one of `experiments.runtime.ending`."""
-    if sys.argv[1:2] in (["reclaim"], ["return"]):
-        from experiments.cli import owner
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) == signal.SIG_DFL:
+            signal.signal(signum, signal.default_int_handler)  # as `ending` has it, which is imported late
+    try:
+        if sys.argv[1:2] in (["reclaim"], ["return"]):
+            from experiments.cli import owner
 
-        wish = owner.read_plain(sys.argv[1:])
-        if wish is not None:
-            for signum in (signal.SIGTERM, signal.SIGHUP):
-                if signal.getsignal(signum) == signal.SIG_DFL:
-                    signal.signal(
-                        signum, signal.default_int_handler
-                    )  # as `ending` has it, which is imported late
-            try:
+            wish = owner.read_plain(sys.argv[1:])
+            if wish is not None:
                 print(wish(), flush=True)
-            except BaseException as error:  # noqa: BLE001 - the edge of the program
-                from experiments.runtime import ending
+                return
+        from experiments.cli import main as command_line
+    except BaseException as error:  # noqa: BLE001 - the edge of the program
+        from experiments.runtime import ending
 
-                sys.exit(ending.report(error))
-            return
-    from experiments.cli import main as command_line
-
+        sys.exit(ending.report(error))
     command_line.main()

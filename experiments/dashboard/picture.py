@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from controller.core.model import facts as f
 from topologies.errors import SpecError
-from topologies.paths import Routes, dead_trunks
+from topologies.paths import Routes, Way, dead_trunks
 from topologies.spec import Campus, DirectedLink, Role
 
 Row = dict[str, Any]
@@ -120,6 +121,8 @@ class Picture:
     def __init__(self, campus: Campus) -> None:
         self.campus = campus
         self._routes = Routes(campus)
+        self._pins: dict[tuple[str, str], Way] = {}
+        self._draining: frozenset[frozenset[str]] = frozenset()
         self._numbers = {
             link: 2 * number + way
             for number, cable in enumerate(campus.links)
@@ -188,7 +191,7 @@ class Picture:
     def path(self, source: str, destination: str) -> list[int]:
         """The links of a way by number: twice the cable's place in the campus, one more for its second direction."""
         try:
-            return [self._numbers[link] for link in self._routes.route(source, destination)]
+            return [self._numbers[link] for link in self._routes.way(source, destination)]
         except SpecError:  # a host that the campus does not have
             return []
 
@@ -242,6 +245,14 @@ class Picture:
                 if link is not None:
                     self.links.put(v, str(link), {"rate": fact.rate_bytes_per_s})
                     self._follow_trunks(v)
+            case f.WayTaken(source=source, destination=to, nodes=nodes):
+                others = {ends: way for ends, way in self._pins.items() if ends != (source, to)}
+                way = tuple(map(DirectedLink, nodes, nodes[1:]))
+                self._pins = {**others, (source, to): way} if way else others
+                self._follow_trunks(v)
+            case f.TrunksDraining(trunks=trunks):
+                self._draining = frozenset(map(frozenset, trunks))
+                self._follow_trunks(v)
             case f.LevelLearned(level=level):
                 self.level = level
             case f.HostJoined() | f.HostLost() | f.HostReclaimed() | f.HostReturned():
@@ -260,7 +271,12 @@ class Picture:
             for link, n in self._numbers.items()
             if (row := self.links.get(str(n))) is not None
         }
-        routes = Routes(self.campus, dead_trunks(rates))
+        dead = dead_trunks(rates)
+        self._draining -= dead
+        routes = Routes(self.campus, dead | self._draining)
+        for ends, way in self._pins.items():
+            with suppress(SpecError):  # a trunk of it has died, or the campus has no such hosts
+                routes.pin(*ends, way)
         if not routes.equals(self._routes):
             self._routes = routes  # copies keep theirs
             for key, row in list(self.flows.live()):

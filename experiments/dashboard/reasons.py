@@ -131,13 +131,13 @@ class Reasons:
             budget_s = self.cluster.jobs[name].spec.loss_budget_s
             numbers = (float(c[row]) for c in (rates_bytes_per_s, intervals_s, hazards_per_s))
             decision = _told_plan(self.cluster, self.cluster.jobs[name], payload, budget_s, *numbers)
-            way = self.cluster.routes.route(host, standby)
+            way = self.cluster.routes.way(host, standby)
             if way:
                 narrow = min(way, key=lambda link: free[link])
                 sharing = [
                     n
                     for n, (_, other, to) in enumerate(counted)
-                    if narrow in self.cluster.routes.route(other, to)
+                    if narrow in self.cluster.routes.way(other, to)
                 ]
                 decision["inputs"].append(
                     [

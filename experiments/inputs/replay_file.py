@@ -43,7 +43,7 @@ def read_replay(folder: Path) -> ReplaySpec:
     path = folder / REPLAY
     try:
         told = msgspec.json.decode(path.read_bytes(), type=_File)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, msgspec.MsgspecError) as error:  # ValueError: no UTF-8
         raise SpecError(
             "replay", path.name, f"as `reclaimnet simulate` writes it ({error})", str(folder)
         ) from None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from math import inf
 
 from controller.core.model import facts as f
 from experiments.results.history import (
@@ -24,13 +25,14 @@ from topologies.spec import DirectedLink
 
 # As played: an agent that stands still is known as lost a lease and a little more after its last word.
 SILENCE_S = 5.0
-# Counters come with a heartbeat, every second: a longer window is that of a process that was stopped.
-STOOD_STILL_S = 1.8
+# Agents look at their counters ten times a second; one that is so late was stopped, or had no processor.
+STOOD_STILL_S = 0.8
 KINDS = (
     f.CoordinatorRestarted,
     f.HostLost,
     f.EgressMeasured,
     f.LinkChanged,
+    f.TrunksDraining,
     f.MigrationDegraded,
     f.HostReclaimed,
     f.HostReturned,
@@ -75,12 +77,15 @@ def overdue(facts: Sequence[Timed], ended_s: float, routes: RouteHistory | None 
 
 def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None = None) -> str | None:
     """The first cause among these facts, in words; None if none of them excuses the migration."""
-    cut_s: float | None = None  # when some trunk last died
+    cut_s: float | None = None  # when some trunk last died, or was announced to
+    rates: dict[tuple[str, str], float] = {}  # of links that were changed before the admission
     ends = {notice.source: "source", notice.destination: "destination"}
     for at_s, fact in facts:
         if notice.admitted_s is None or at_s < notice.admitted_s:
+            if isinstance(fact, f.LinkChanged):
+                rates[fact.source, fact.target] = fact.rate_bytes_per_s
             continue
-        if isinstance(fact, f.LinkChanged):
+        if isinstance(fact, f.LinkChanged | f.TrunksDraining):
             cut_s = at_s
         match fact:
             case f.CoordinatorRestarted(silent_s=silent_s) if at_s - silent_s < notice.deadline_s:
@@ -88,15 +93,19 @@ def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None =
             case f.HostLost(host=host) if host in ends and at_s < notice.deadline_s + SILENCE_S:
                 if notice.finished_s is None or at_s <= notice.finished_s:
                     return f"the agent of its {ends[host]} {host} was lost"
-            case f.EgressMeasured(host=host, window_s=window_s) if host in ends and window_s > STOOD_STILL_S:
-                if at_s - window_s < notice.deadline_s:
+            case f.EgressMeasured(host=host, stood_still_s=stood_s) if (
+                host in ends and stood_s > STOOD_STILL_S
+            ):
+                if at_s - fact.window_s - stood_s < notice.deadline_s:
                     return f"the agent of its {ends[host]} {host} stood still"
             case _ if at_s >= notice.deadline_s:
                 continue
             case f.MigrationDegraded(job=job) if job == notice.job and at_s == cut_s:
                 return "a trunk died, and it was said at once that there is no other way in time"
             case f.LinkChanged(source=a, target=b) if routes and (a, b) in _way(notice, routes, at_s):
-                return f"the link {a}-{b} changed during the notice"
+                described = routes.campus.capacity_bytes_per_s.get(DirectedLink(a, b), inf)
+                if fact.rate_bytes_per_s < rates.get((a, b), described):
+                    return f"the link {a}-{b} became slower during the notice"
             case f.HostReclaimed(host=host, notice_s=notice_s) if host == notice.source:
                 if at_s > notice.admitted_s and (notice_s <= 0.0 or notice.was_cut):
                     return f"the owner of its source {host} took it before the notice was over"

@@ -18,7 +18,7 @@ import msgspec
 
 from controller.core.model import facts as f
 from experiments.results.history import Timed, attempts, notices, only, whereabouts
-from experiments.results.link_rates import RoutesThen
+from experiments.results.link_rates import WAYS, RoutesThen
 from experiments.results.losses import interruptions, work_lost
 from experiments.results.lost_time import balances
 from experiments.results.run_context import RunContext
@@ -332,13 +332,13 @@ def _links(facts: Sequence[Timed], context: RunContext) -> Iterator[LinkRow]:
     campus, routes = context.campus, RoutesThen(context.campus)
     nodes = {node.name for node in campus.nodes}
     transfers, carried, changes = Counter[DirectedLink](), Counter[DirectedLink](), Counter[DirectedLink]()
-    for at_s, fact in only(facts, (f.TransferFinished, f.LinkChanged)):
+    for at_s, fact in only(facts, (f.TransferFinished, *WAYS)):
+        routes.note(at_s, fact)
         match fact:
             case f.LinkChanged():
-                routes.note(at_s, fact)
                 changes[DirectedLink(fact.source, fact.target)] += 1
             case f.TransferFinished(source=source, destination=to) if {source, to} <= nodes:
-                for link in routes.history.latest.route(source, to):  # that it ended on
+                for link in routes.history.latest.way(source, to):  # that it ended on
                     transfers[link] += 1
                     carried[link] += fact.bytes_sent
     for cable in campus.links:

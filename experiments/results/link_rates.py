@@ -1,4 +1,4 @@
-"""Rates of links, and routes, over a run: as described, until a `LinkChanged` says otherwise."""
+"""Rates of links, routes and ways over a run: as described, until a fact of WAYS says otherwise."""
 
 from __future__ import annotations
 
@@ -7,26 +7,44 @@ from collections.abc import Iterable
 
 from controller.core.model import facts as f
 from experiments.results.history import Timed
+from topologies.errors import SpecError
 from topologies.paths import RouteHistory, dead_trunks
 from topologies.spec import Campus, DirectedLink
 
+WAYS = (f.LinkChanged, f.TrunksDraining, f.WayTaken)
+
 
 class RoutesThen:
-    """The routes that the coordinator planned on, fact by fact, and then as a `history`."""
+    """The routes and ways that the coordinator planned on, fact by fact, and then as a `history`."""
 
     def __init__(self, campus: Campus, facts: Iterable[Timed] = ()) -> None:
         self.history = RouteHistory(campus)
         self._capacity = dict(campus.capacity_bytes_per_s) if self.history.latest.has_choice else {}
+        self._draining = frozenset[frozenset[str]]()
         for at_s, fact in facts:
-            if isinstance(fact, f.LinkChanged):
-                self.note(at_s, fact)
+            self.note(at_s, fact)
 
-    def note(self, at_s: float, fact: f.LinkChanged) -> bool:
-        """A link has changed. Whether routes are others now: never in a campus that is a tree."""
+    def note(self, at_s: float, fact: f.Fact) -> bool:
+        """Take in a fact, one of WAYS if it is to change anything. Whether routes or ways are others now: never in a campus that
+        is a tree. A way that the campus does not have changes nothing."""
         if not self._capacity:
             return False
-        self._capacity[DirectedLink(fact.source, fact.target)] = fact.rate_bytes_per_s
-        return self.history.follow(at_s, dead_trunks(self._capacity))
+        match fact:
+            case f.WayTaken(source, destination, nodes):
+                way = tuple(map(DirectedLink, nodes, nodes[1:])) or None
+                try:
+                    return self.history.pin(at_s, source, destination, way)
+                except SpecError:
+                    return False
+            case f.TrunksDraining(trunks):
+                self._draining = frozenset(map(frozenset, trunks))
+            case f.LinkChanged(source, target, rate):
+                self._capacity[DirectedLink(source, target)] = rate
+            case _:
+                return False
+        dead = dead_trunks(self._capacity)
+        self._draining -= dead  # what was announced has happened
+        return self.history.follow(at_s, dead | self._draining)
 
 
 class LinkRates:

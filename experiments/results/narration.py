@@ -42,6 +42,8 @@ SENTENCES: dict[type[f.Fact], str] = {
     "on average",
     f.MigrationDegraded: "{job} cannot be moved from {source} in time: {reason}",
     f.LevelLearned: "queue level r is now {level:.3f}",
+    f.WayTaken: "{source} -> {destination} goes by {nodes}",
+    f.TrunksDraining: "announced to go down: {trunks}",
     f.LinkChanged: "the link {source} -> {target} now works at {rate_bytes_per_s:rate}",
 }
 # the daily business, which only the story of a broken promise tells

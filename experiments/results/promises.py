@@ -29,7 +29,7 @@ from experiments.results.history import (
     telling,
     whereabouts,
 )
-from experiments.results.link_rates import LinkRates, RoutesThen
+from experiments.results.link_rates import WAYS, LinkRates, RoutesThen
 from experiments.results.losses import work_lost
 from experiments.results.lost_time import LostPart, balances
 from experiments.results.narration import concerns, describe
@@ -398,7 +398,7 @@ def restores_give_the_same_state(facts: Sequence[Timed], context: RunContext) ->
 def grants_stay_within_the_share(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """At every moment, what is granted over a link is no more than what migrations may use of it."""
     account = _GrantAccount(context)
-    kinds = (f.Granted, f.GrantEnded, f.LinkChanged, f.HostLost, f.HostJoined)
+    kinds = (f.Granted, f.GrantEnded, *WAYS, f.HostLost, f.HostJoined)
     for at_s, moment in groupby(only(facts, kinds), key=lambda timed: timed[0]):
         changed: set[DirectedLink] = set()
         for _, fact in moment:
@@ -429,30 +429,30 @@ class _GrantAccount:
                 link, keeps = DirectedLink(source, target), self._context.keeps_reserve
                 self._share[link] = migration_share(self._context.campus, rate, keeps_reserve=keeps)
                 self._changed.add(link)
-                if self._routes.note(at_s, fact):  # grants are in force on other links from now on
-                    self._on.clear()
-                    for flow, granted in self._rates.items():
-                        for each in self._routes.history.latest.route(flow[1], flow[2]):
-                            self._on.setdefault(each, {})[flow] = granted
-                    self._changed |= self._on.keys()
-                    return set(self._on)
             case f.HostLost(host=host):
                 self._lost.add(host)
             case f.HostJoined(host=host):
                 self._lost.discard(host)
+        if self._routes.note(at_s, fact):  # grants are in force on other links from now on
+            self._on.clear()
+            for flow, granted in self._rates.items():
+                for each in self._routes.history.latest.way(flow[1], flow[2]):
+                    self._on.setdefault(each, {})[flow] = granted
+            self._changed |= self._on.keys()
+            return set(self._on)
         if not isinstance(fact, f.Granted | f.GrantEnded):
             return set()
         flow = (fact.job, fact.source, fact.destination)
-        route = self._routes.history.latest.route(fact.source, fact.destination)
+        way = self._routes.history.latest.way(fact.source, fact.destination)
         if isinstance(fact, f.GrantEnded):
             self._rates.pop(flow, None)
-            for link in route:
+            for link in way:
                 self._on.get(link, {}).pop(flow, None)
             return set()
         self._rates[flow] = fact.rate_bytes_per_s
-        for link in route:
+        for link in way:
             self._on.setdefault(link, {})[flow] = fact.rate_bytes_per_s
-        return set(route)
+        return set(way)
 
     def excess(self, link: DirectedLink) -> str | None:
         """What is wrong on a link, if anything is. (Written so that a rate that is no number is wrong too.)"""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import IntEnum
 from types import FrameType
-from typing import Any
+from typing import Any, Never
 
 import typer
 from rich.console import Console
@@ -39,7 +39,9 @@ _MACHINE = frozenset(
 
 AGAIN_S = 0.05  # long enough for a callback to have returned, too short for a person to notice
 _INTERRUPTS = (KeyboardInterrupt, SystemExit)
-_SWALLOWED: list[int] = []  # signals that came where nothing could be raised
+_CAME: list[
+    int
+] = []  # signals: some are swallowed where they are raised, and what they cut short fails later
 _OURS = ("bpf", "controller", "experiments", "testbed", "topologies")
 
 
@@ -65,10 +67,13 @@ def run(command: Callable[[], int | None]) -> int:
     """
     # A script's shell has SIGINT ignored in what it starts with `&`. trio hears of an interrupt by SIGINT alone, so there it
     # would end on no signal at all: SIGINT is always heard.
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    usual, typed = signal.default_int_handler, signal.getsignal(signal.SIGINT)
+    # trio takes over an interrupt from what has this name, and from nothing else
+    signal.default_int_handler = _typed
+    if typed in (signal.SIG_IGN, usual):
+        signal.signal(signal.SIGINT, _typed)
     for signum in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(signum) == signal.SIG_DFL:
+        if signal.getsignal(signum) in (signal.SIG_DFL, usual):
             signal.signal(signum, _interrupt)
     before, sys.unraisablehook = sys.unraisablehook, _interrupt_again
     try:
@@ -77,9 +82,17 @@ def run(command: Callable[[], int | None]) -> int:
     except BaseException as error:  # noqa: BLE001 - the edge of the program: nothing above could report it
         return report(error)
     finally:
-        sys.unraisablehook = before
+        sys.unraisablehook, signal.default_int_handler = before, usual
+        if signal.getsignal(signal.SIGINT) is _typed:
+            signal.signal(signal.SIGINT, usual)
     # typer's own word for an interrupt is 130
     return ExitStatus.CUT_SHORT if ended == 128 + signal.SIGINT else ended or ExitStatus.KEPT
+
+
+def stands() -> None:
+    """From here on the status stands: all is put away, and a signal while the interpreter ends changes nothing any more."""
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)
 
 
 def status_of(error: BaseException) -> int:
@@ -109,7 +122,7 @@ def status_of(error: BaseException) -> int:
 
 def _is_of_an_interrupt(error: BaseException) -> bool:
     """Whether an interrupt came first, and what it cut short then failed."""
-    if _SWALLOWED:
+    if _CAME:
         return True
     earlier = error.__cause__ or error.__context__
     return earlier is not None and (isinstance(earlier, _INTERRUPTS) or _is_of_an_interrupt(earlier))
@@ -169,7 +182,7 @@ def _interrupt_again(ignored: sys.UnraisableHookArgs) -> None:
     or while an object is removed. Python would only print it."""
     if isinstance(ignored.exc_value, _INTERRUPTS):
         signum = signal.SIGINT if isinstance(ignored.exc_value, KeyboardInterrupt) else signal.SIGTERM
-        _SWALLOWED.append(signum)
+        _CAME.append(signum)
         # a real signal, which ends a sleep of the main thread, too
         main = threading.main_thread().ident
         later = threading.Timer(AGAIN_S, signal.pthread_kill, (main, signum))
@@ -179,9 +192,16 @@ def _interrupt_again(ignored: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(ignored)
 
 
+def _typed(signum: int, frame: FrameType | None) -> Never:
+    """As Python's own handler, and it is known to have come: some imports (numpy's) swallow it, and fail later."""
+    _CAME.append(signum)
+    raise KeyboardInterrupt
+
+
 def _interrupt(signum: int, frame: FrameType | None) -> None:
     """What SIGTERM and SIGHUP do. trio handles an interrupt where it does no harm; outside of it nothing may catch it as one
     that was typed, as Mininet's command line does."""
+    _CAME.append(signum)
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_run():
         signal.raise_signal(signal.SIGINT)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import re
 import sys
 import tempfile
 import threading
@@ -26,6 +27,7 @@ from experiments.runtime import native
 from experiments.runtime.tasks import Play, Task
 from experiments.runtime.workers import workers
 from testbed.errors import InvariantBroken, SetupError
+from topologies.errors import SpecError
 
 if TYPE_CHECKING:
     from distributed import Future
@@ -85,6 +87,8 @@ class _Dask:
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self._address = engine, engine.dask or ""
+        if not re.fullmatch(r"[a-z]+://[^/\s]+:\d+", self._address):
+            raise SpecError("--dask", self._address, "the address of a scheduler, such as tcp://HOST:8786")
         # tasks that were played twice alike, and those that no second worker could play
         self._same = self._alone = 0
         files = {name: path.read_bytes() for name, path in engine.modules.items()}
@@ -196,7 +200,7 @@ def chosen(tasks: Sequence[Task]) -> frozenset[str]:
 
 _ONE_AT_A_TIME = threading.Lock()  # runs want a process of their own: a worker's threads wait for each other
 _BROUGHT: dict[str, bytes] = {}
-_FOLDER: list[str] = []
+_FOLDER: list[tempfile.TemporaryDirectory[str]] = []  # gone with this process
 
 
 def _on_worker(frame: tuple[str, bool, Mapping[str, bytes]], inner: bytes) -> tuple[str, Any]:
@@ -222,10 +226,10 @@ def _bring(files: Mapping[str, bytes]) -> None:
     if not changed:
         return
     if not _FOLDER:
-        _FOLDER.append(tempfile.mkdtemp(prefix="reclaimnet-modules-"))
-        sys.path.insert(0, _FOLDER[0])
+        _FOLDER.append(tempfile.TemporaryDirectory(prefix="reclaimnet-modules-", ignore_cleanup_errors=True))
+        sys.path.insert(0, _FOLDER[0].name)
     for name, text in changed.items():
-        path = Path(_FOLDER[0], name)
+        path = Path(_FOLDER[0].name, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text)
     from controller.own_policies import forget

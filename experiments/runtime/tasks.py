@@ -62,16 +62,16 @@ def results_of(
 
 
 def kept(path: Path, code: str) -> dict[str, Result]:
-    """The results of that code in the file; a line that was cut off while it was written counts as none."""
+    """The results of that code in the file; a line that was cut off while it was written, or is another program's, is none."""
     if not path.exists():
         return {}
     found: dict[str, Result] = {}
-    for line in path.read_text().splitlines():
+    for line in path.read_bytes().splitlines():
         try:
             entry = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             continue
-        if entry["code"] == code:
+        if isinstance(entry, dict) and entry.get("code") == code and {"key", "result"} <= entry.keys():
             found[entry["key"]] = entry["result"]
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -37,18 +38,23 @@ class _Context(SpawnContext):
 def workers(count: int, *, prefer_native: bool) -> Iterator[ProcessPoolExecutor]:
     """A pool of so many; `prefer_native`: where they play virtually, in machine code if it is built.
 
-    Interrupted, it leaves tasks that have not begun.
+    Interrupted, or where the caller fails, it ends at once, and with it tasks that have begun: one may take minutes.
     """
     pool = ProcessPoolExecutor(count, _Context(), initializer=_begin, initargs=(prefer_native,))
     try:
         yield pool
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _begin(prefer_native: bool) -> None:
     """Before anything that a task needs is imported. A worker whose parent was killed would wait for ever for its next task, so
-    it ends with its parent."""
+    it ends with its parent. What is typed at a terminal is for the parent alone, which ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if prefer_native:
         native.prefer()
     parent = multiprocessing.parent_process()

@@ -18,12 +18,15 @@ at that moment; in the action of `upon`, `it` is the host that it happened to.
                                            another one goes on with its journal, and the old one wakes after
     link A B FACTOR [FOR_S]                a cable works at a part of its rate; 0: it is down, and if it is a trunk of a campus
                                            with several paths, the coordinator is told
+    drain A B                              a trunk is announced to go down; whatever can leaves it, until it does
     research A B [BYTES_PER_S]             a research flow from A to B begins; greedy without a rate
     background A B BYTES_PER_S             what others send from A to B from now on, wire; the coordinator is told, as by switches
     late HOST BY_S FOR_S                   messages from and to a host (or *) are late, in order
     repeat HOST KIND                       the next message of that kind, to or from the agent, is said twice
     overtake HOST KIND BY_S                the next message of that kind is so much later, and others pass it
     mute HOST to|from FOR_S                nothing arrives in one direction; what is sent waits
+    evade HOST FOR_S                       an agent says neither that a job has started nor that it has stopped one, and goes on
+                                           with its heartbeats: a fault of its own, or a lie
     freeze FOR_S                           SIGSTOP of the coordinator
     step HOST BY_S                         the host's clock jumps ahead
     loss A B SHARE FOR_S                   that part of the packets of a cable is lost
@@ -47,10 +50,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
+from math import inf, isfinite, nan
 from typing import get_args
 
-from controller.core.model.entities import OVER
+import msgspec
+
+from controller.core.model.entities import OVER, Phase
+from controller.core.model.facts import AnyFact
 from experiments.inputs.scenario import ResearchFlow
 from experiments.storms.clock import Clock
 from experiments.storms.fault_windows import (
@@ -73,6 +79,7 @@ NOT_REPEATED = (m.Hello, m.Welcome, m.Heartbeat, m.HeartbeatAck)  # these begin 
 REPEATABLE = tuple(
     kind.__name__ for side in (m.ToAgent, m.FromAgent) for kind in get_args(side) if kind not in NOT_REPEATED
 )
+FACT_NAMES = frozenset(kind.__name__ for kind in get_args(AnyFact))
 Act = Callable[[StormWorld, Line, str], bool]
 
 
@@ -138,8 +145,78 @@ def _check(line: Line, hosts: set[str]) -> None:
     allowed = hosts | {IT} | ({ANY_HOST} if line.verb in FOR_ANY_HOST else set())
     if verb.names_host and words[0][0] not in "@>^" and words[0] not in allowed:
         raise SpecError(str(line), words[0], "a host of the campus, or @job, >job, ^job")
+    if (why := _WORDS[line.verb](line, hosts) if line.verb in _WORDS else None) is not None:
+        raise SpecError(str(line), why[0], why[1])
     if line.verb == "upon":
         _check(action_of(line), hosts)
+
+
+# ---------------------------------------------------------------- words
+
+Wrong = tuple[str, str] | None  # (what it is, what is allowed)
+
+
+def _hosts_of_start(line: Line, hosts: set[str]) -> Wrong:
+    strange = [name for name in line.positional if name not in hosts]
+    return (strange[0], "hosts of the campus") if strange else None
+
+
+def _words_of_submit(line: Line, hosts: set[str]) -> Wrong:
+    try:
+        _job_of(line)
+        draw = float(line.options.get("draw", 0.0))
+    except (ValueError, OverflowError, msgspec.ValidationError) as error:
+        return " ".join(line.words), f"a job ({error})"
+    return None if 0.0 <= draw < 1.0 else (f"draw={draw:g}", "draw from 0 to 1")
+
+
+def _words_of_forget(line: Line, hosts: set[str]) -> Wrong:
+    count = line.positional[0]
+    return (
+        None
+        if count.isascii() and count.isdecimal() and len(count) < 10
+        else (count, "a whole number of events")
+    )
+
+
+def _words_of_clock(line: Line, hosts: set[str]) -> Wrong:
+    try:
+        offset_s, rate = (float(word) for word in line.positional[1:3])
+    except ValueError:
+        offset_s = rate = nan
+    good = isfinite(offset_s) and 0.0 < rate < inf
+    return None if good else (" ".join(line.positional[1:3]), "seconds, and a rate above 0")
+
+
+def _words_of_upon(line: Line, hosts: set[str]) -> Wrong:
+    name, after = line.positional[1], line.options.get("after", "0")
+    if name[0] not in "@>^" and name not in (*hosts, ANY_HOST):
+        return name, "a host of the campus, *, @job, >job, or ^job"
+    try:
+        return None if 0.0 <= float(after) < inf else (after, "after=SECONDS")
+    except ValueError:
+        return after, "after=SECONDS"
+
+
+def _words_of_expect(line: Line, hosts: set[str]) -> Wrong:
+    what, *rest = line.positional
+    attempt = line.options.get("attempt", "1")
+    if what in FACT_NAMES:
+        good = len(rest) == 2 and rest[1].isascii() and rest[1].isdecimal()
+        return None if good else (" ".join(rest), "a job, and how often, after a fact")
+    if len(rest) != 1 or rest[0] not in tuple(Phase):
+        return " ".join(rest), f"after a job one of {', '.join(Phase)}"
+    return None if attempt.isascii() and attempt.isdecimal() else (attempt, "attempt=NUMBER")
+
+
+_WORDS: dict[str, Callable[[Line, set[str]], Wrong]] = {
+    "start": _hosts_of_start,
+    "submit": _words_of_submit,
+    "forget": _words_of_forget,
+    "clock": _words_of_clock,
+    "upon": _words_of_upon,
+    "expect": _words_of_expect,
+}
 
 
 def _host(world: StormWorld, name: str, it: str) -> str | None:
@@ -178,6 +255,12 @@ def _start(world: StormWorld, line: Line, host: str) -> bool:
 
 @_verb(1, 1, names_host=False)
 def _submit(world: StormWorld, line: Line, host: str) -> bool:
+    world.submit(_job_of(line), float(line.options.get("draw", 0.0)))
+    return True
+
+
+def _job_of(line: Line) -> JobSpec:
+    """The job that a line submits. ValueError, or msgspec's, where a word is none."""
     given = line.options
     spec = JobSpec(
         line.positional[0],
@@ -189,8 +272,7 @@ def _submit(world: StormWorld, line: Line, host: str) -> bool:
         memory_bytes=float(given.get("memory", 0.0)),
         ranks=int(given.get("ranks", 1)),
     )
-    world.submit(spec, float(given.get("draw", 0.0)))
-    return True
+    return msgspec.convert(msgspec.to_builtins(spec), JobSpec)
 
 
 @_verb(1, 1, names_host=False)
@@ -296,6 +378,15 @@ def _link(world: StormWorld, line: Line, host: str) -> bool:
     return True
 
 
+@_verb(2, 2, names_host=False)
+def _drain(world: StormWorld, line: Line, host: str) -> bool:
+    a, b = line.positional[:2]
+    if DirectedLink(a, b) not in world.env.campus.capacity_bytes_per_s or world.links.is_told(a, b):
+        return False
+    world.drain_link(a, b)
+    return True
+
+
 @_verb(2, 3, names_host=False)
 def _research(world: StormWorld, line: Line, host: str) -> bool:
     source, target = line.positional[:2]
@@ -345,6 +436,13 @@ def _mute(world: StormWorld, line: Line, host: str) -> bool:
     world.disturb("one direction was dead", for_s, host=host)
     world.after(for_s, lambda: world.connections.unmute(host, to_host=to_host))
     return True
+
+
+@_verb(2, 2)
+def _evade(world: StormWorld, line: Line, host: str) -> bool:
+    for_s = _seconds(line, 1)
+    world.disturb("an agent did not answer", for_s, host=host)
+    return world.evade(host, for_s)
 
 
 @_verb(1, 1, names_host=False)
@@ -434,10 +532,7 @@ def _spoil(world: StormWorld, line: Line, host: str) -> bool:
 
 @_verb(3, 3)
 def _clock(world: StormWorld, line: Line, host: str) -> bool:
-    try:
-        offset_s, rate = (float(word) for word in line.positional[1:3])
-    except ValueError:
-        raise SpecError(str(line), line.positional[1:3], "seconds and a rate") from None
+    offset_s, rate = (float(word) for word in line.positional[1:3])
     world.clocks[host] = Clock(offset_s, rate)
     return not world.quiet
 
@@ -469,6 +564,8 @@ def _expect(world: StormWorld, line: Line, host: str) -> bool:
         if (job.phase.value, job.attempt) != (words[1], attempt):
             raise broken(world, job.name, f"{job.phase} in attempt {job.attempt}, not as expected: {line}")
         return False
+    if words[0] not in FACT_NAMES:
+        raise broken(world, words[0], f"no such job, not as expected: {line}")
     kind, name, count = words
     found = [f for _, f in world.facts if type(f).__name__ == kind and getattr(f, "job", None) == name]
     if len(found) != int(count):

@@ -28,6 +28,7 @@ SKEWED_SHARE = 0.5
 FORGETFUL_SHARE = 0.2  # of storms that are not gentle: the coordinator's journal is cut
 PROMISING = tuple(name for name, row in POLICIES.items() if row.promises_rates)
 GENTLE_SHARE = 0.4  # of storms: long notices and few faults, so that most admissions have to be in time
+EVASIVE_SHARE = 0.2  # of storms that are neither quiet nor gentle: an agent does not answer
 CANCEL_SHARE = 0.25  # of storms: users cancel jobs
 MESSAGES = (
     "StartJob",
@@ -147,6 +148,8 @@ def generate(
         rng.choice(drawn)(draft, rng.uniform(0.5, STORM_S))
     _plan_forgetting(draft, random.Random(f"forget {seed}"), gentle=gentle)
     _plan_cancels(draft, random.Random(f"cancel {seed}"))
+    if not quiet and not gentle:
+        _plan_evasions(draft, random.Random(f"evade {seed}"))
     if trunks:
         _plan_trunks(draft, random.Random(f"trunks {seed}"))
     if gangs:
@@ -188,7 +191,11 @@ def _mesh(options: dict[str, str]) -> dict[str, str]:
     """The same campus, with two or three uplinks a building in place of one. Its stream is its own."""
     rng = random.Random(f"mesh {options['seed']}")
     # uplinks that carry little more than one host: they are what migrations share
-    mesh = {"spines": str(rng.choice([2, 2, 3])), "uplink_mb": str(rng.choice([8, 12, 20])), "on_demand": "0"}
+    mesh = {
+        "spines": str(rng.choice([2, 2, 3])),
+        "uplink_mb": str(rng.choice([4, 6, 12, 20])),
+        "on_demand": "0",
+    }
     return {key: value for key, value in options.items() if key != "leave"} | mesh
 
 
@@ -286,7 +293,16 @@ def _plan_trunks(draft: _Draft, rng: random.Random) -> None:
         upon = rng.choice(["", "", *MOVES[:2], "MigrationAdmitted", "CoordinatorRestarted", "LinkChanged"])
         when = ["upon", upon, "*", f"after={rng.choice([0.0, 0.01, 0.3, 1.0])}"] if upon else []
         together = [ends for ends in trunks if a in ends] if rng.random() < 0.1 else [(a, b)]
+        if rng.random() < 0.25:  # owners of a building leave at once: what is there shares its trunks
+            building = rng.choice(draft.campus.buildings).name
+            begin_s, notice_s = max(0.0, at_s - rng.choice([0.5, 3.0])), rng.choice([8.0, 12.0, 20.0])
+            for owner in draft.owned:
+                if draft.campus.host_by_name[owner].building == building:
+                    draft.say(begin_s, "reclaim", owner, notice_s)
+                    draft.say(begin_s + notice_s + rng.uniform(0.1, 8.0), "return", owner)
         for ends in together:
+            if rng.random() < 0.5:
+                draft.say(max(0.0, at_s - rng.choice([0.005, 0.05, 1.0])), *when, "drain", *ends)
             draft.say(at_s, *when, "link", *ends, 0.0, for_s)
 
 
@@ -309,6 +325,19 @@ def _make_gangs(draft: _Draft, rng: random.Random) -> None:
                 for word in line.words
             ]
             draft.lines[n] = replace(line, words=tuple(words))
+    for (
+        name,
+        size,
+    ) in (
+        ranks.items()
+    ):  # one rank is out of touch while another ends: who may still compute must be waited for
+        if rng.random() < 0.5:
+            silent, ended = (rank_name(name, number, size) for number in rng.sample(range(size), 2))
+            at_s, after_s = rng.uniform(0.0, STORM_S / 2), rng.uniform(0.2, 3.0)
+            ends = [("oom", f"@{ended}", ended), ("kill", f"@{ended}"), ("reclaim", f"@{ended}")]
+            upon = ("upon", "JobRunning", "*")
+            draft.say(at_s, *upon, f"after={after_s:.3g}", "cut", f"@{silent}", rng.uniform(1.0, 4.0), 0.0)
+            draft.say(at_s, *upon, f"after={after_s + rng.uniform(0.0, 1.0):.3g}", *rng.choice(ends))
 
 
 def _plan_cancels(draft: _Draft, rng: random.Random) -> None:
@@ -352,6 +381,15 @@ def _plan_cancels(draft: _Draft, rng: random.Random) -> None:
             )
             draft.say(at_s + rng.uniform(1.0, 8.0), "start")
             draft.say(at_s + rng.uniform(1.0, 8.0), "return", "*")
+
+
+def _plan_evasions(draft: _Draft, rng: random.Random) -> None:
+    """An agent does not answer, sometimes for longer than it is asked. Its stream is its own: other storms stay as they are."""
+    if rng.random() >= EVASIVE_SHARE:
+        return
+    for _ in range(rng.choice([1, 1, 2])):
+        host, for_s = rng.choice(draft.hosts), rng.choice([1.0, 8.0, 90.0])
+        draft.say(rng.uniform(0.5, STORM_S), "evade", host, for_s)
 
 
 # ---------------------------------------------------------------- faults

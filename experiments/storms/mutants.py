@@ -462,6 +462,7 @@ ALL += [
         _keeping_routes,
         trunks=True,
     ),
+    Mutant("ways never asked for", f"{LIFE}.ways:ask_network", _nothing, trunks=True),
     Mutant("a gang of any parts", "controller.core.model.cluster:Cluster.common", _any_part, gangs=True),
 ]
 BY_NAME = {mutant.name: mutant for mutant in ALL}

@@ -86,7 +86,12 @@ def play(
 ) -> StormOutcome:
     """The whole storm. SpecError: the script cannot be played at all."""
     ground = ground_of(script)
-    world = world_of(ground, tells_story=tells_story)
+    try:
+        world = world_of(ground, tells_story=tells_story)
+    except ValueError as error:  # settings that do not go together
+        raise SpecError(
+            "settings", dict(script.settings), f"settings of which a world can be made ({error})"
+        ) from None
     check(script, list(world.machines))
     failure = None
     try:

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from math import inf
 from typing import Any, TypeVar
 
+from controller.core.policies.table import LEARNERS
 from controller.core.settings import Settings
 from controller.own_policies import find_policy
 from experiments.storms.script import Script
@@ -73,6 +75,15 @@ DEFAULTS = {
     "enforcement": Enforcement.PACE.value,
 }
 OTHERS = ("file", "leave", "spare")
+# of settings and costs that divide, or that something is done again after
+POSITIVE = dict.fromkeys(
+    (
+        *("target_delay_s", "level_step_per_s", "prior_hazard_per_s", "hazard_window_s", "day_s"),
+        *("heartbeat_s", "lease_s", "control_period_s"),
+        *("snapshot_bytes_per_s", "snapshot_pause_bytes_per_s"),
+    ),
+    1e-3,
+) | {"prior_hazard_per_s": 1e-12, "level_step_per_s": 1e-12}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +109,8 @@ def ground_of(script: Script) -> StormSetup:
     if "spare" in given:
         settings = replace(settings, spare_gpus=_whole("spare", given))
     find_policy(settings.policy)
+    if settings.learner and settings.learner not in LEARNERS:
+        raise SpecError("settings learner", settings.learner, f"one of {', '.join(LEARNERS)}")
     try:
         enforcement = Enforcement(given["enforcement"])
     except ValueError:
@@ -151,12 +164,14 @@ def _whole(key: str, given: Mapping[str, str]) -> int:
 
 
 def _number(key: str, given: Mapping[str, str], kind: type[int] | type[float] = float) -> float:
+    allowed = "a number of 0 or more" if kind is float else "a whole number of 0 or more"
     try:
-        return kind(given[key])
+        found = kind(given[key])
     except ValueError:
-        raise SpecError(
-            f"campus {key}", given[key], "a number" if kind is float else "a whole number"
-        ) from None
+        raise SpecError(f"campus {key}", given[key], allowed) from None
+    if not 0 <= found < inf:
+        raise SpecError(f"campus {key}", given[key], allowed)
+    return found
 
 
 def _changed(defaults: T, given: Mapping[str, str], where: str) -> T:
@@ -175,10 +190,19 @@ def _value(where: str, key: str, text: str, default: object) -> Any:
             case int():
                 return int(text)
             case float():
-                return float(text)
+                return _not_below(POSITIVE.get(key, 0.0), float(text))
             case tuple():
                 low, _, high = text.partition(",")
-                return (float(low), float(high or low))
-        return text if key != "k_min" else int(text)
+                return (_not_below(0.0, float(low)), _not_below(float(low), float(high or low)))
+        return (
+            text if key not in ("k_min", "snapshot_pause_s") else int(text) if key == "k_min" else float(text)
+        )
     except ValueError:
         raise SpecError(f"{where} {key}", text, f"a value like {default!r}") from None
+
+
+def _not_below(least: float, value: float) -> float:
+    """The value; ValueError if it is less, or no number."""
+    if not value >= least:
+        raise ValueError
+    return value

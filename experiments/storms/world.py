@@ -54,6 +54,7 @@ class StormWorld(VirtualWorld):
         self.ways = RouteHistory(ground.campus)  # that packets took
         self._background: dict[tuple[str, str], float] = {}  # what others send, wire bytes/s
         self._repeats: set[tuple[str, str]] = set()
+        self._evasive: dict[str, float] = {}  # hosts whose agents do not answer -> until when
         self._overtaken: dict[
             tuple[str, str], float
         ] = {}  # (kind, host) of the next message that others overtake -> by how long
@@ -193,6 +194,8 @@ class StormWorld(VirtualWorld):
                 self._repeats.discard(said)
                 self.noticed("message repeated", effect.host)
                 super()._perform(effect)
+        if isinstance(effect, cdo.SetWays) and self._untold is not None:
+            return  # its successor tells the network everything anew
         super()._perform(effect)
         if isinstance(effect, cdo.Record):
             if self.judges is not None:
@@ -417,6 +420,13 @@ class StormWorld(VirtualWorld):
         for source, target in self._background:
             self.set_background(source, target, 0.0)
 
+    def evade(self, host: str, for_s: float) -> bool:
+        """An agent goes on with its heartbeats, and says neither that a job has started nor that it has stopped one."""
+        if self.quiet:
+            return False
+        self._evasive[host] = self.now_s + for_s
+        return True
+
     def repeat(self, kind: str, host: str) -> None:
         """The agent's next message of that kind is said twice, as one that may have been lost with its connection is."""
         self._repeats.add((kind, host))
@@ -428,6 +438,11 @@ class StormWorld(VirtualWorld):
     def _act(self, machine: Machine, effect: ado.Effect) -> None:
         if self.judges is not None:
             self.judges.agent_does(self, machine, effect)
+        if isinstance(effect, ado.Send) and self.now_s < self._evasive.get(machine.name, 0.0):
+            match effect.message:
+                case m.JobStarted() | m.JobEnded(outcome="stopped"):
+                    self.noticed("answer not given", machine.name)
+                    return
         if isinstance(effect, ado.Send) and self._overtaken:
             said, link = (type(effect.message).__name__, machine.name), machine.link
             if (by_s := self._overtaken.pop(said, None)) is not None:

@@ -45,6 +45,8 @@ from testbed.checkpoints.reception import Finder, Reception
 from testbed.checkpoints.recovery import FILE, recover
 from testbed.checkpoints.spares import Spares
 
+# of a job, beside those that arrive: the one that the next may go on with. A sender that breaks off each one fills no disk
+MOST_GIVEN_UP: Final = 1
 MAX_OPEN: Final = 8  # received payloads whose files stay open, to be written over once dropped: the newest
 
 
@@ -186,15 +188,22 @@ class CheckpointStore:
         return reception
 
     def _take_over(self, key: Key, partial: Path) -> None:
-        """Gives the newest attempt at an earlier checkpoint of the job, if it is not arriving now, this checkpoint's name."""
+        """Gives the newest attempt at an earlier checkpoint of the job, if it is not arriving now, this checkpoint's name.
+
+        Of the others MOST_GIVEN_UP remain.
+        """
         job, sequence = key
         with self._guard:
             if partial.exists():
                 return
             left = (int(path.stem) for path in self._directory(job).glob("*.partial"))
-            given_up = [n for n in left if n < sequence and (job, n) not in self._receiving]
-            if given_up:
-                self._path((job, max(given_up)), "partial").replace(partial)
+            given_up = sorted(n for n in left if (job, n) not in self._receiving)
+            earlier = [n for n in given_up if n < sequence]
+            if earlier:
+                self._path((job, earlier[-1]), "partial").replace(partial)
+                given_up.remove(earlier[-1])
+            for n in given_up[:-MOST_GIVEN_UP]:
+                self._path((job, n), "partial").unlink(missing_ok=True)
 
     def verify(self, manifest: Manifest) -> None:
         """Reads the payload back and hashes every chunk. Raises NotStored, CheckpointDamaged."""

@@ -417,13 +417,15 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         jitter: float | str | None = None,
         reorders: bool | None = None,
         up: bool | None = None,
+        drain: bool = False,
     ) -> None:
         """Change the link of two nodes in place, in both directions, and read it back; what is not named stays as it is.
 
         `rate`: bytes/s on the wire, or text with its unit ("100 Mbit/s"); the research reserve and the limits of a host's
         port follow it. `delay` (one way), `jitter` (at most the delay): seconds, or text ("5 ms"). `loss`: a probability.
         `reorders`: whether jitter lets packets overtake each other. A cable that had none of these is cut for the delay line:
-        it carries nothing for some 20 ms. `up`: whether the cable carries anything. SpecError for a value or a node that
+        it carries nothing for some 20 ms. `up`: whether the cable carries anything. `drain`, with up=False: its trunk of a
+        programmed network is left before, without a packet lost (`drained`). SpecError for a value or a node that
         cannot be, SetupError if the campus does not run, KernelMismatch if the kernel reports something else.
         """
         wanted = {
@@ -434,7 +436,19 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             "reorders": reorders,
             "up": up,
         }
-        self._change(a, b, (a, b), {key: value for key, value in wanted.items() if value is not None})
+        if drain and up is not False:
+            raise SpecError(f"links.{a}-{b}.drain", drain, "with up=False only")
+        with self.drained(a, b) if drain else contextlib.nullcontext():
+            self._change(a, b, (a, b), {key: value for key, value in wanted.items() if value is not None})
+
+    @contextlib.contextmanager
+    def drained(self, a: str, b: str) -> Iterator[None]:
+        """A trunk between two programmed switches that all leave that can, while it still carries; who does not cut it within
+        the block lets it be used again. SetupError: no such trunk, or the network's controller does not do it."""
+        if self.openflow is None or not {a, b} <= self.plan.openflow.keys():
+            raise SetupError(f"link {a}-{b} cannot be drained: it is no trunk of a programmed network")
+        with self.openflow.drained(a, b):
+            yield
 
     def _change_interface(self, interface: Any, **wanted: Any) -> None:
         """`set_link` of what leaves through one interface."""

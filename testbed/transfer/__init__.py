@@ -14,9 +14,17 @@ from testbed.transfer.events import (
 )
 from testbed.transfer.messages import Hello
 from testbed.transfer.receive import serve_checkpoints
-from testbed.transfer.send import SendResult, send_checkpoint, unacknowledged_bytes
+from testbed.transfer.send import (
+    SENDFILE_BYTES,
+    UNSENT_BYTES,
+    SendResult,
+    send_checkpoint,
+    unacknowledged_bytes,
+)
 
 __all__ = [
+    "SENDFILE_BYTES",
+    "UNSENT_BYTES",
     "Hello",
     "ReceiveCompleted",
     "ReceiveEvent",

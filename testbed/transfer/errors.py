@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from testbed.bounds import quoted
 from testbed.errors import TestbedError
 
 
 class TransferFailed(TestbedError):
     """A checkpoint did not get there. The receiver's completed checkpoints are as they were.
 
-    `reason` is for people; `retryable` says whether the same call may succeed later with nothing else changed (what
-    arrived is kept, and not sent again); `bytes_sent` is what this attempt put on the wire; `chunk` is the index of a
-    chunk that arrived damaged, if that was it.
+    `reason` is for people, and goes on to the coordinator: what it quotes of a peer is cut. `retryable` says whether the same
+    call may succeed later with nothing else changed (what arrived is kept, and not sent again); `bytes_sent` is what this
+    attempt put on the wire; `chunk` is the index of a chunk that arrived damaged, if that was it.
     """
 
     def __init__(
         self, reason: str, *, retryable: bool, bytes_sent: int = 0, chunk: int | None = None
     ) -> None:
-        self.reason, self.retryable, self.bytes_sent, self.chunk = reason, retryable, bytes_sent, chunk
-        super().__init__(reason)
+        self.reason, self.retryable, self.bytes_sent, self.chunk = (
+            quoted(reason),
+            retryable,
+            bytes_sent,
+            chunk,
+        )
+        super().__init__(self.reason)

@@ -24,7 +24,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from testbed.bounds import Name, PayloadBytes, Sequence, Ticket
+from testbed.bounds import LONGEST_QUOTE, Name, PayloadBytes, Sequence, Ticket
 from testbed.checkpoints import Manifest
 from testbed.checkpoints.manifest import DIGEST_BYTES, MAX_CHUNK_BYTES, MAX_CHUNKS, MIN_CHUNK_BYTES
 from testbed.errors import RemoteProtocolError
@@ -32,8 +32,7 @@ from testbed.framing import Codec
 
 # how the reason begins that a receiver gives for what it cannot read
 NOT_UNDERSTOOD: Final = "the sender broke the protocol"
-REASON_CHARACTERS: Final = 1000
-_Reason = Annotated[str, msgspec.Meta(max_length=REASON_CHARACTERS)]
+_Reason = Annotated[str, msgspec.Meta(max_length=LONGEST_QUOTE)]
 _TransferName = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 _CodecName = Annotated[str, msgspec.Meta(min_length=1, max_length=32)]
 _Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]

@@ -5,7 +5,7 @@ TransferFailed, told to the host as an event and to the peer as a Rejected.
 
 A second transfer of a checkpoint that is already arriving supersedes the first: most often the first one's sender has lost
 its connection and this side has not noticed yet. The successor resumes what the first one verified. So does a transfer of a
-later checkpoint of the job from the same host: a host sends one at a time, so it has given up the earlier one for it (the
+another checkpoint of the job from the same host: a host sends one at a time, so it has given up the one before for it (the
 snapshot at a notice's beginning for the final one), and what arrived of that is most of this.
 
 What one peer can take of this host is bounded (`limits.py`): a connection has no thread, no file and no room on the disk
@@ -47,7 +47,6 @@ from testbed.transfer.messages import (
     ANSWER,
     HELLO,
     NOT_UNDERSTOOD,
-    REASON_CHARACTERS,
     Busy,
     Contents,
     Describe,
@@ -174,12 +173,12 @@ class _Server:
         """The only reception of this checkpoint, after ending an earlier one; ends with TransferFailed when superseded."""
         key = hello.job, hello.sequence
         while True:
-            # of the same checkpoint, or of an earlier one of the job that the same host was sending
+            # of the same checkpoint, or of another one of the job that the same host was sending
             earlier = self.arrivals.get(key) or next(
                 (
                     arrival
-                    for (job, sequence), arrival in self.arrivals.items()
-                    if job == hello.job and sequence < hello.sequence and arrival.sender == sender
+                    for (job, _), arrival in self.arrivals.items()
+                    if job == hello.job and arrival.sender == sender
                 ),
                 None,
             )
@@ -253,10 +252,9 @@ class _Conversation:
         """Tells the host and, if it can still hear, the peer. A reset must not overtake the words: the peer closes first."""
         transfer = self._hello.transfer if self._hello else None
         await self._server.tell(ReceiveFailed(transfer, self._peer, failure.reason, failure.retryable))
-        reason = failure.reason[:REASON_CHARACTERS]
         with trio.move_on_after(LINGER_S):
             try:
-                await self._out.send(Rejected(reason, failure.retryable, failure.chunk))
+                await self._out.send(Rejected(failure.reason, failure.retryable, failure.chunk))
                 await self._stream.send_eof()
                 while await self._stream.receive_some(DRAINED_BYTES):
                     pass

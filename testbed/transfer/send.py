@@ -20,7 +20,7 @@ import os
 import socket
 import sys
 import termios
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -59,6 +59,10 @@ from testbed.transfer.messages import (
 from testbed.wire import Channel
 
 IDLE_TIMEOUT_S: Final = 10.0
+# A receiver that shows signs of life for ever, a byte or a Busy now and then, would leave its sender's job without protection. It
+# is given so many times what the payload takes at its grant (the paper's bucket leaves a flow 4 %), and a slow disk's time.
+PATIENCE: Final = 64.0
+LEAST_PATIENCE_S: Final = 60.0
 # most that one call is asked to take: as much as a grown send buffer holds
 SENDFILE_BYTES: Final = 4 << 20
 # most that waits unsent in the socket: trio's 16 KiB would wake us for every packet
@@ -68,6 +72,12 @@ CODED_BYTES: Final = 512 << 10
 _CODERS: Final = trio.CapacityLimiter(1)
 
 Progress = Callable[[int, int], None]
+Allowance = Callable[[], Awaitable[int]]
+
+
+async def all_at_once() -> int:
+    """The allowance of a flow that nothing holds back but the kernel."""
+    return SENDFILE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +107,12 @@ async def send_checkpoint(
     ticket: int = 0,
     on_connected: Callable[[socket.socket], None],
     on_progress: Progress | None = None,
+    allowance: Allowance = all_at_once,
     idle_timeout_s: float = IDLE_TIMEOUT_S,
     network: NetworkNamespace = OWN_NETWORK,
     rate_bytes_per_s: float = 0.0,
+    allowed_bytes: Callable[[], float] | None = None,
+    least_patience_s: float = LEAST_PATIENCE_S,
     codes: bool = True,
 ) -> SendResult:
     """Brings a completed checkpoint of `store` to the receiver at `address` (numeric IP, port).
@@ -107,8 +120,11 @@ async def send_checkpoint(
     `ticket` is the number under which the receiver expects it, `network` where the connection begins. `on_connected` gets the
     connected socket before the first byte: pace and mark it there, and keep it to change the pace later (it is closed when
     this returns, or before the next is given). `on_progress(sent_bytes, wanted_bytes)` counts bytes handed to the kernel, and
-    the plain bytes of what the receiver wants. Chunks may be coded if `codes`; `rate_bytes_per_s` is what the flow is granted
-    at first. Raises TransferFailed; a cancelled or failed transfer can be tried again and sends only what did not arrive.
+    the plain bytes of what the receiver wants; `allowance` is asked before each call how many bytes it may hand over, and
+    may wait. Chunks may be coded if `codes`; `rate_bytes_per_s` is what the flow is granted at first, `allowed_bytes` what its
+    rates would have carried since it was connected: a receiver that has not finished when that is PATIENCE times the payload is
+    given up, after `least_patience_s` at the earliest. Raises TransferFailed; a cancelled or failed transfer can be tried again
+    and sends only what did not arrive.
     """
     started_s = trio.current_time()
     try:
@@ -132,8 +148,19 @@ async def send_checkpoint(
             for hello in hellos:
                 with await _connect(address, idle_timeout_s, network) as sock:
                     on_connected(sock)
+                    patience = ReceiverPatience(
+                        started_s + least_patience_s, PATIENCE * manifest.payload_bytes, allowed_bytes
+                    )
                     sending = _Sending(
-                        sock, file.fileno(), manifest, encoder, files, on_progress, idle_timeout_s
+                        sock,
+                        file.fileno(),
+                        manifest,
+                        encoder,
+                        files,
+                        on_progress,
+                        allowance,
+                        idle_timeout_s,
+                        patience,
                     )
                     try:
                         stored = await sending.converse(hello)
@@ -177,6 +204,21 @@ def _encoder(
         return None, {}
 
 
+@dataclass(frozen=True, slots=True)
+class ReceiverPatience:
+    """How long a receiver that lives may take."""
+
+    until_s: float
+    most_bytes: float
+    allowed_bytes: Callable[[], float] | None
+
+    def is_over(self, now_s: float) -> bool:
+        """Whether it is given up."""
+        if now_s < self.until_s:
+            return False
+        return self.allowed_bytes is not None and self.allowed_bytes() >= self.most_bytes
+
+
 class _Sending:
     """One connection, from hello to the verdict."""
 
@@ -188,8 +230,11 @@ class _Sending:
         encoder: ChunkEncoder | None,
         bases: Mapping[bytes, int],
         on_progress: Progress | None,
+        allowance: Allowance,
         idle_s: float,
+        patience: ReceiverPatience,
     ) -> None:
+        self._patience = patience
         self.sent_bytes = 0  # over the wire
         self.wanted_bytes = 0  # of plain chunks
         self.coded = self.starved = False
@@ -199,9 +244,8 @@ class _Sending:
         self.file_error: OSError | None = None
         self.first_byte_s: float | None = None
         self._sock, self._file, self._manifest = sock, file, manifest
-        self._on_progress, self._idle_s = on_progress, idle_s
+        self._on_progress, self._allowance, self._idle_s = on_progress, allowance, idle_s
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         self._out: Channel[Message] = Channel(stream, CONTENTS)
         self._in: Channel[Message] = Channel(stream, ANSWER)
         self._alive_s = trio.current_time()
@@ -268,6 +312,11 @@ class _Sending:
                     )
                 if not isinstance(message, Busy):
                     return message
+            if self._patience.is_over(trio.current_time()):
+                return TransferFailed(
+                    f"the receiver lives, and took more than {PATIENCE:g} times as long as its grant allows",
+                    retryable=True,
+                )
             now_s, left = trio.current_time(), unacknowledged_bytes(self._sock)
             if not patience.cancelled_caught or left < self._unacknowledged_bytes:
                 self._alive_s = now_s
@@ -308,8 +357,9 @@ class _Sending:
             rest = memoryview(coded)
             while rest:
                 await trio.lowlevel.wait_writable(self._sock)
+                most = await self._allowance()
                 try:
-                    taken = self._sock.send(rest)
+                    taken = self._sock.send(rest[:most])
                 except BlockingIOError:
                     continue
                 except OSError:
@@ -332,10 +382,9 @@ class _Sending:
             offset, stop = span(start)[0], sum(span(end - 1))
             while offset < stop:
                 await trio.lowlevel.wait_writable(self._sock)
+                most = await self._allowance()
                 try:
-                    taken = os.sendfile(
-                        self._sock.fileno(), self._file, offset, min(stop - offset, SENDFILE_BYTES)
-                    )
+                    taken = os.sendfile(self._sock.fileno(), self._file, offset, min(stop - offset, most))
                 except BlockingIOError:
                     continue
                 except OSError as error:
@@ -356,9 +405,13 @@ def unacknowledged_bytes(sock: socket.socket) -> int:
 
 
 async def _connect(address: tuple[str, int], timeout_s: float, network: NetworkNamespace) -> socket.socket:
-    version = ipaddress.ip_address(address[0]).version
+    try:
+        version = ipaddress.ip_address(address[0]).version
+    except ValueError as error:
+        raise TransferFailed(f"the address of the receiver: {error}", retryable=False) from error
     sock = network.socket(socket.AF_INET6 if version == 6 else socket.AF_INET)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
     connected = False
     try:
         with trio.fail_after(timeout_s):

@@ -106,6 +106,11 @@ def unpack(archive: Path, folder: Path, most_bytes: int) -> ProgramProgress:
             headers = members.pax_headers
         for path, link in links:
             path.symlink_to(link)
+        for path, link in links:
+            if not _leads_within(folder, path):
+                raise StateMismatch(
+                    f"{archive}: {path.relative_to(folder)} leads to {link}, out of the directory"
+                )
         for path, mode in reversed(modes):
             path.chmod(mode)
         return ProgramProgress(int(headers[_STEP]), headers[_TOLD] == "1")
@@ -143,7 +148,7 @@ def _entries(folder: Path, most_bytes: int) -> Iterator[_Entry]:
             target = os.readlink(name, dir_fd=fd) if kind == stat.S_IFLNK else ""
             if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
                 raise CannotKeep(f"{path} is no file, directory or symbolic link: it would not come back")
-            if target and not _stays_within(path, target):
+            if target and not (_stays_within(path, target) and _leads_within(folder, folder / path)):
                 raise CannotKeep(f"{path} links to {target}, out of the checkpoint directory")
             if len(os.fsencode(path)) > LONGEST_PATH:
                 raise CannotKeep(f"{path[:80]}...: a path of more than {LONGEST_PATH} bytes")
@@ -229,6 +234,11 @@ def _stays_within(path: str, target: str) -> bool:
         if depth < 0:
             return False
     return True
+
+
+def _leads_within(folder: Path, link: Path) -> bool:
+    """Whether a link that is there leads to something in the folder, by way of whatever other links."""
+    return Path(os.path.realpath(link)).is_relative_to(os.path.realpath(folder))
 
 
 def _too_large(size_bytes: int, most_bytes: int) -> str:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from testbed.errors import RemoteProtocolError
+from testbed.identity import signal_name
 from testbed.program import ProgramRun
 from testbed.workloads import criu
 from testbed.workloads.archive import CannotKeep, ProgramProgress, digest, pack, unpack
@@ -364,7 +365,7 @@ def say(text: str) -> None:
 def _how(status: int | None) -> str:
     if status is None or status >= 0:
         return f"ended with exit code {status}"
-    return f"was ended by {signal.Signals(-status).name}"
+    return f"was ended by {signal_name(-status)}"
 
 
 def _last_line() -> str:

@@ -1,4 +1,8 @@
-"""What an agent and the process of a job say to each other, framed by `testbed.framing` over a socket pair."""
+"""What an agent and the process of a job say to each other, framed by `testbed.framing` over a socket pair.
+
+A job's process runs anybody's code. What it reports goes on to the coordinator, so the ranges of its numbers are those of
+`testbed.bounds`: a step that no message can carry ends the job that says it, and not its host's connection.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from testbed.bounds import PayloadBytes, Seconds, StateDigest, Step
 from testbed.framing import Codec
 from testbed.program import ProgramRun
 
@@ -69,14 +74,14 @@ class Stop(msgspec.Struct, tag="stop", frozen=True):
 class Started(msgspec.Struct, tag="started", frozen=True):
     """The state is verified to be that of `step`, and the job runs."""
 
-    step: int
-    digest: bytes
+    step: Step
+    digest: StateDigest
 
 
 class Progress(msgspec.Struct, tag="progress", frozen=True):
     """`step` steps are done."""
 
-    step: int
+    step: Step
 
 
 class SnapshotTaken(msgspec.Struct, tag="snapshot_taken", frozen=True):
@@ -88,10 +93,10 @@ class SnapshotTaken(msgspec.Struct, tag="snapshot_taken", frozen=True):
     """
 
     number: int
-    step: int
-    pause_s: float
-    write_s: float
-    size_bytes: int
+    step: Step
+    pause_s: Seconds
+    write_s: Seconds
+    size_bytes: PayloadBytes
     stopped: str = ""
     halted: bool = False  # a rank's, with which some rank leaves: no rank goes on
 
@@ -106,8 +111,8 @@ class SnapshotFailed(msgspec.Struct, tag="snapshot_failed", frozen=True):
 class Finished(msgspec.Struct, tag="finished", frozen=True):
     """All steps are done and the state is verified."""
 
-    step: int
-    digest: bytes
+    step: Step
+    digest: StateDigest
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):

@@ -21,6 +21,7 @@ from typing import Final, Self
 import trio
 
 from testbed.errors import LocalProtocolError, RemoteProtocolError, TestbedError
+from testbed.identity import signal_name
 from testbed.wire import Channel
 from testbed.workloads.launch import Launch, Launched, start_interpreter
 from testbed.workloads.lease import LeaseFile
@@ -101,6 +102,7 @@ class WorkloadProcess:
         self._is_rank = is_rank
         self.exited: Exited | None = None
         self._killed_here = False
+        self._wrong = ""  # what it said that no job may say
         self._children: list[
             int
         ] = []  # pidfds: the kernel ends a program's namespace some time after its starter
@@ -240,7 +242,8 @@ class WorkloadProcess:
             message = await self._channel.receive()
         except trio.BrokenResourceError:
             message = None  # it died with something unread
-        except RemoteProtocolError:
+        except RemoteProtocolError as error:
+            self._wrong = str(error)
             self.kill()
             message = None
         match message:
@@ -254,6 +257,7 @@ class WorkloadProcess:
             case Started() | Progress() | Finished() | Failed():
                 self._events.append(message)
             case _:
+                self._wrong = f"{type(message).__name__} is an order"
                 self.kill()
 
     async def _reap(self) -> None:
@@ -273,8 +277,10 @@ class WorkloadProcess:
         for pidfd in (self._launched.pidfd, *self._children):
             os.close(pidfd)
         reason = _REASONS.get(status, "ended by the workload itself")
-        if status < 0:
-            reason = f"killed by {signal.Signals(-status).name}"
+        if self._wrong:
+            reason = f"it was ended for what it said: {self._wrong}"
+        elif status < 0:
+            reason = f"killed by {signal_name(-status)}"
         self.exited = Exited(status, reason, -status in KILLS and not self._killed_here)
         self._events.append(self.exited)
 

@@ -15,10 +15,13 @@ keep-alives) after some seconds.
 
 from __future__ import annotations
 
+import selectors
 import socket
 import struct
 import time
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from typing import Final, Self
 from zlib import crc32
 
@@ -32,6 +35,7 @@ FIRST_PORT: Final = 20_000
 PORTS: Final = 5_000  # pairs of them: a workload has the one above for connections of its own
 RETRY_S: Final = 0.05
 PATIENCE_S: Final = 2.0  # for the first word on a connection
+BACKLOG: Final = 1024  # connections that wait to be accepted: strangers' are turned away as they come
 MOST_WORDS: Final = 1 << 15  # bytes of what is said at the meeting: 64 times 300, and more
 SILENT_S: Final = 10  # a peer that answers no keep-alive for so long is gone
 _LENGTH: Final = struct.Struct("!I")
@@ -118,32 +122,86 @@ class Rendezvous:
 
 
 def _gather(place: Place) -> dict[int, tuple[socket.socket, Presence]]:
-    """Rank 0 waits for all others, and turns strangers away."""
+    """Rank 0 waits for all others, and turns strangers away: one that connects and says nothing keeps none of them waiting."""
     found: dict[int, tuple[socket.socket, Presence]] = {}
     address = place.addresses[0]
+    # of each host with ranks, as many connections as it has ranks, and as many that were tried again
+    room = Counter(place.addresses[1:] * 2)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listener:
+    with ExitStack() as held:
+        waiting = held.enter_context(selectors.DefaultSelector())
+        listener = held.enter_context(socket.socket(family, socket.SOCK_STREAM))
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, rendezvous_port(place)))
-        listener.listen(len(place.addresses))
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+        waiting.register(listener, selectors.EVENT_READ)
+        guests: list[_Guest] = []
         while len(found) < len(place.addresses) - 1:
-            peer, source = listener.accept()
-            try:
-                peer.settimeout(PATIENCE_S)
-                said = msgspec.msgpack.decode(_receive(peer), type=Presence)
-                expected = (place.gang, place.attempt)
-                if (said.gang, said.attempt) != expected or source[0] != place.addresses[said.number]:
-                    raise OSError(f"{source[0]} is none of the ranks that are expected")
-                if not said.number > 0:
-                    raise OSError(f"{source[0]} says that it is rank {said.number}")
-            except (OSError, LookupError, msgspec.MsgspecError):
-                peer.close()
-                continue
-            if said.number in found:  # it has tried again
-                found[said.number][0].close()
-            _watched(peer)
-            found[said.number] = (peer, said)
+            ready = [key.data for key, _ in waiting.select(PATIENCE_S / 4)]
+            if None in ready:
+                with suppress(OSError):  # it has gone already
+                    peer, source = listener.accept()
+                    if room[source[0]] > sum(guest.address == source[0] for guest in guests):
+                        guest = _Guest(peer, source[0], time.monotonic() + PATIENCE_S)
+                        guests.append(guest)
+                        waiting.register(peer, selectors.EVENT_READ, guest)
+                    else:
+                        peer.close()
+            for guest in list(guests):
+                said: Presence | None = None
+                try:
+                    if guest in ready:
+                        said = guest.hear(place)
+                    elif time.monotonic() > guest.until_s:
+                        raise TimeoutError("it says nothing")
+                except (OSError, LookupError, msgspec.MsgspecError):
+                    waiting.unregister(guest.peer)
+                    guest.peer.close()
+                    guests.remove(guest)
+                if said is not None:
+                    waiting.unregister(guest.peer)
+                    guests.remove(guest)
+                    if said.number in found:  # it has tried again
+                        found[said.number][0].close()
+                    _watched(guest.peer)
+                    found[said.number] = (guest.peer, said)
+        for guest in guests:
+            guest.peer.close()
     return found
+
+
+class _Guest:
+    """A connection that has not said yet which rank it is."""
+
+    def __init__(self, peer: socket.socket, address: str, until_s: float) -> None:
+        self.peer, self.address, self.until_s = peer, address, until_s
+        self._words = bytearray()
+        peer.setblocking(False)
+
+    def hear(self, place: Place) -> Presence | None:
+        """What it says, once that is whole. OSError, LookupError, MsgspecError: it is none of the ranks that are expected."""
+        length = _LENGTH.size
+        if len(self._words) >= length:
+            length += _LENGTH.unpack_from(self._words)[0]
+        if length > MOST_WORDS:
+            raise OSError(f"a word of {length} bytes; at most {MOST_WORDS}")
+        try:
+            more = self.peer.recv(length - len(self._words))
+        except BlockingIOError:
+            return None
+        if not more:
+            raise ConnectionResetError("the connection has ended")
+        self._words += more
+        if len(self._words) == _LENGTH.size or len(self._words) < length:
+            return None
+        said = msgspec.msgpack.decode(self._words[_LENGTH.size :], type=Presence)
+        expected = (place.gang, place.attempt)
+        if (said.gang, said.attempt) != expected or self.address != place.addresses[said.number]:
+            raise OSError(f"{self.address} is none of the ranks that are expected")
+        if not said.number > 0:
+            raise OSError(f"{self.address} says that it is rank {said.number}")
+        return said
 
 
 def _connect(place: Place, own: Presence) -> socket.socket:

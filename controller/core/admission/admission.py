@@ -165,7 +165,7 @@ def fluid_edf(requests: Requests, now_s: float, share: LinkShares, committed: Pr
     has both. Exact on one link with equal starts; sound everywhere: a migration that is admitted is in time if the timetable is
     followed. Without requests: the timetable of what is promised. ValueError: a link without a share, or a key twice.
     """
-    held = _floors(committed, now_s, only=Demand)
+    held = promised_floors(committed, now_s, only=Demand)
     _check_known(held, share)
     free = {**share, **{link: max(0.0, share[link] - rate) for link, rate in held.items()}} if held else share
     hopeful = [r for r in requests if r.due_s > max(now_s, r.start_s)]
@@ -207,7 +207,7 @@ def _admit_in_order(
     stops: bool = False,
 ) -> Admission:
     """All that can start as early as they may; then, of those, all that can start when it would be welcome."""
-    taken, answer, stopped = _floors(committed, now_s), Admission({}, {}), False
+    taken, answer, stopped = promised_floors(committed, now_s), Admission({}, {}), False
     ordered = sorted(requests, key=key)
     for request in ordered:
         rate = _rate(request, now_s)
@@ -268,7 +268,7 @@ def _check_known(links: Iterable[DirectedLink], share: LinkShares) -> None:
             raise ValueError(f"link {link}: no migration share is known")
 
 
-def _floors(promises: Promises, now_s: float, only: type | None = None) -> dict[DirectedLink, float]:
+def promised_floors(promises: Promises, now_s: float, only: type | None = None) -> dict[DirectedLink, float]:
     """What promises (of one kind) take of each link now; bytes by a deadline count at their minimum rate."""
     taken: dict[DirectedLink, float] = {}
     for promise in promises:

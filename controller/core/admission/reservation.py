@@ -9,12 +9,14 @@ known at the sender up to `LAG_S` later, and the last byte is followed by its ac
 - counts a rise from `LAG_S` later;
 - ends `MARGIN_S` before the destination must begin to restart.
 
-Counted like that the rest is an upper bound, and planning it anew at every change corrects the timetable by itself.
+Counted like that the rest is an upper bound, and planning it anew at every change corrects the timetable by itself. Where the
+bound was wrong (a flow got less of its grant than was ever seen), a migration that has had all of its bytes and has not arrived
+is given some more, a few times: without a turn it would wait behind all others for its last bytes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from controller.core.admission.admission import MigrationRequest
@@ -24,6 +26,7 @@ GOODPUT = 0.97  # least share of its grant that a paced flow was seen to get
 LAG_S = 0.1  # the longest that a message to an agent was seen to take on a busy machine
 MARGIN_S = 0.2  # between timetable and restart: the receiver's fsync, and its word to the coordinator
 NOTHING = 1e-6  # of a payload: what is left then is rounding
+SOME_MORE, TIMES_MORE = 0.05, 4  # of a payload, and how often: who needs more than this is not slow but stuck
 
 
 @dataclass(slots=True)
@@ -39,6 +42,11 @@ class Pledge:
     promised_bytes_per_s: float = 0.0  # of its path, on average until it is due, when last counted
     slow_until_s: float = -inf  # a rise is not sure to have arrived before
     slow_bytes_per_s: float = 0.0  # what counts until then
+    more_bytes: float = field(init=False)  # what it gets more, each time it has had all and is not there
+    times_more: int = TIMES_MORE
+
+    def __post_init__(self) -> None:
+        self.more_bytes = SOME_MORE * self.left_bytes
 
     @property
     def turn_s(self) -> float:
@@ -56,7 +64,10 @@ class Pledge:
             slow_s = max(0.0, min(now_s, self.slow_until_s) - self.since_s)
             sent = slow_s * self.slow_bytes_per_s + (now_s - self.since_s - slow_s) * rate_bytes_per_s
             left = self.left_bytes - sent
-            self.left_bytes, self.since_s = (left if left > NOTHING * self.left_bytes else 0.0), now_s
+            if left <= NOTHING * self.left_bytes:
+                left = self.more_bytes if self.times_more else 0.0
+                self.times_more = max(0, self.times_more - 1)
+            self.left_bytes, self.since_s = left, now_s
         self.promised_bytes_per_s = self.left_bytes / (self.due_s - now_s) if now_s < self.due_s else 0.0
 
     def regranted(self, now_s: float, old_bytes_per_s: float, new_bytes_per_s: float) -> None:

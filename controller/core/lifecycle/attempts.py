@@ -73,7 +73,7 @@ def fetch(cluster: Cluster, job: JobState, host: HostState, checkpoint: Checkpoi
     """Have the best connected holder of a checkpoint send it to the host that will resume the job."""
     free = residual(cluster, cluster.now_s, promised)
     reach = {
-        holder: min(free[link] for link in cluster.routes.route(holder, host.name))
+        holder: min(free[link] for link in cluster.routes.way(holder, host.name))
         for holder in cluster.holders(checkpoint)
     }
     sender = max(reach, key=lambda holder: (reach[holder], holder))

@@ -106,7 +106,7 @@ def safe_store(cluster: Cluster, job: JobState, source: str, free: Residual) -> 
     fit = sorted(cluster.fit_hosts(job))
     kept = [h.name for h in map(cluster.hosts.__getitem__, fit) if h.usable and not h.is_volunteer]
     return max(
-        kept, key=lambda to: bottleneck(cluster.routes.route(source, to), free).bytes_per_s, default=None
+        kept, key=lambda to: bottleneck(cluster.routes.way(source, to), free).bytes_per_s, default=None
     )
 
 
@@ -138,8 +138,12 @@ def candidates(
     now_s: float,
     *,
     among: Collection[str] | None = None,
+    all_ways: bool = False,
 ) -> Candidates:
-    """Volunteers that could take the job, reached from whichever of `sources` is best; no source: nothing to carry."""
+    """Volunteers that could take the job, reached from whichever of `sources` is best; no source: nothing to carry.
+
+    `all_ways`: by whichever way is widest, not only by the tree's.
+    """
     places, taken = cluster.places, cluster.taken_column
     able = cluster.usable_column.copy()
     if among is not None and len(among) != len(cluster.hosts):
@@ -159,6 +163,8 @@ def candidates(
     bandwidth = np.full(len(places.hosts), 0.0 if sources else np.inf)
     for source in sources:
         bandwidth = np.maximum(bandwidth, reaches.from_host(source))
+        if all_ways and cluster.chooses_ways:
+            bandwidth = np.maximum(bandwidth, cluster.widest_beside(source, free.column))
     slowness = mean_slowness[rows]
     carries = wanted.payload_bytes > 0.0  # nothing takes no time, even to nowhere; NaN stays
     nowhere_s = np.where(np.isnan(slowness), np.nan, 0.0)

@@ -113,7 +113,7 @@ def _in_objects(
             job.name,
             payload,
             hazard,
-            cluster.routes.route(job.host or "", job.standby or ""),
+            cluster.routes.way(job.host or "", job.standby or ""),
             loss_budget_s=job.spec.loss_budget_s,
         )
         for job, payload, hazard in zip(jobs, counted.tolist(), hazards.tolist(), strict=True)

@@ -27,6 +27,7 @@ from testbed.ranks import superseded
 from topologies.spec import DirectedLink
 
 UNFIT_PERIODS = 10  # control periods for which a host is avoided that would not take a job's checkpoint
+MOST_HELD = 16  # checkpoints of one job that a host may say it holds: a store keeps three at most
 MAX_MISSES = 2  # checkpoints in a row that may fail before another standby is sought
 
 
@@ -81,6 +82,8 @@ def _not_ordered(cluster: Cluster, job: JobState, host: HostState, stored: m.Sto
     known = job.checkpoints.get(stored.sequence)
     if known is not None and known.stored != stored:
         return "another checkpoint of that number is known"
+    if known is None and sum(host.name in c.holders for c in job.checkpoints.values()) >= MOST_HELD:
+        return f"it says that it holds more than {MOST_HELD} of this job"
     return ""
 
 
@@ -90,6 +93,8 @@ def _complete(cluster: Cluster, job: JobState, host: HostState, stored: m.Stored
     for sequence in superseded(job.name, here, stored.sequence):
         if sequence != stored.sequence:
             job.checkpoints[sequence].holders.discard(host.name)  # a store keeps a job's latest only
+            if not job.checkpoints[sequence].holders:
+                del job.checkpoints[sequence]
     job.traces.add(host.name)
     known = job.checkpoints.setdefault(stored.sequence, Checkpoint(stored))
     if host.name in known.holders:

@@ -52,11 +52,25 @@ def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) ->
     """Remove a flow; `tell` its sender to stop, where it has not stopped of itself."""
     if not cluster.take_flow(flow.key):
         return
+    cluster.orders.pop(flow.key, None)  # one that waited for its way
     cluster.changed_flows[flow.key] = None
     cluster.rates_stale = True
     if tell:
         cluster.tell(flow.source, CancelTransfers(flow.job, flow.destination))
     cluster.record(facts.GrantEnded(flow.job, flow.source, flow.destination))
+    if flow.traffic_class is TrafficClass.PLANNED and not goes_between(
+        cluster, flow.source, flow.destination
+    ):
+        cluster.set_way(flow.source, flow.destination, None)
+
+
+def goes_between(cluster: Cluster, source: str, destination: str) -> bool:
+    """Whether a migration or a recovery is on its way from one host to another: their way is not to be chosen again."""
+    return any(
+        flow.traffic_class is TrafficClass.PLANNED
+        and (flow.source, flow.destination) == (source, destination)
+        for flow in cluster.flows.values()
+    )
 
 
 def close_flows(
@@ -87,7 +101,7 @@ def committed(cluster: Cluster, *, movable: bool = False) -> list[Promise]:
         connected = cluster.hosts[flow.source].connected
         if flow.pledge is None and flow.floor_bytes_per_s <= 0.0 and connected:
             continue
-        links, cap = cluster.routes.route(flow.source, flow.destination), flow.cap_bytes_per_s
+        links, cap = cluster.routes.way(flow.source, flow.destination), flow.cap_bytes_per_s
         if flow.pledge is not None and connected:
             promises.append(flow.pledge.request(flow.key, links, cap, cluster.now_s, movable=movable))
         else:
@@ -137,7 +151,7 @@ def settle(cluster: Cluster) -> None:
     for row in [row for row, flow in enumerate(flows) if not cluster.hosts[flow.source].connected]:
         floor[row], cap[row] = _bounds(flows[row], connected=False)
     wants = Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap)
-    rates, held_by = cluster.policy.share(wants, cluster.spendable_column)
+    rates, held_by = cluster.policy.share(wants, cluster.given_column)
     old = np.array([flow.rate_bytes_per_s for flow in flows], dtype=float)
     for n in rates_moved(old, rates, LEAST_FALL, LEAST_RISE).tolist():
         flow, rate = flows[n], float(rates[n])

@@ -31,7 +31,7 @@ def job_started(cluster: Cluster, host: HostState, message: m.JobStarted) -> Non
         return
     cluster.advance(job, "started")
     job.protected_since_s, job.unfit = cluster.now_s, {}
-    job.step = max(job.step, message.step)
+    job.did(message.step)
     downtime_s = None if job.stopped_at_s is None else cluster.now_s - job.stopped_at_s
     cluster.record(
         facts.JobRunning(
@@ -60,14 +60,14 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
     """
     job = present(cluster, host, message.job, message.attempt)
     if job is not None and job.phase is Phase.CANCELLING:  # however it ended: its user does not want it
-        job.step = max(job.step, min(message.step, job.spec.steps))
+        job.did(message.step)
         cancelled(cluster, job, "gone")
         return
     if job is None or job.phase not in TOLD:
         goes_on = message.job in cluster.jobs and cluster.jobs[message.job].phase not in OVER
         cluster.tell(host.name, m.Forget(message.job, 0 if goes_on else EVERYTHING))
         return
-    job.step = max(job.step, min(message.step, job.spec.steps))
+    job.did(message.step)
     outcome, reason, cause = message.outcome, message.reason, ""
     if outcome == "finished" and message.step != job.spec.steps:
         outcome, reason = "killed", f"it is said to have finished at step {message.step} of {job.spec.steps}"
@@ -134,6 +134,8 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
     """A snapshot exists, on its own host only. The final one has stopped the job, and its move waits for it."""
     job = present(cluster, host, message.job, message.attempt)
     if job is None or message.sequence // m.SEQUENCES_PER_ATTEMPT != job.attempt:
+        return
+    if message.step > job.spec.steps:  # a lie: it is no state of the job
         return
     job.last_checkpoint_s = cluster.now_s
     job.taken[message.sequence] = message.step

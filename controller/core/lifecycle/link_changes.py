@@ -2,22 +2,35 @@
 
 A trunk that dies or comes back gives a campus with several paths another tree (`topologies.paths`). From that moment on all is
 charged, shared and planned on the new routes; what was reserved on the old ones is free. Migrations that are under way stay
-promised where their new route has room. Those that have no way left, or that would be late by the change, are planned anew with
-P2 and P3 together, as after the loss of a destination: they go elsewhere, or it is said at once that they do not.
+promised where their new route has room. Those that have no way left, or that would be late by the change, take another way, if
+there is one on which all promises are kept; else they are planned anew with P2 and P3 together, as after the loss of a
+destination: they go elsewhere, or it is said at once that they do not.
 
-A campus that is a tree has no other routes. A link that is slow or down is planned with as it is.
+A trunk that is announced to go down is left in the same manner, but while it still carries: old and new ways are both paid for
+until the network has the new ones (`ways`), so that no packet is lost. A network that does not say so has the tree and the ways
+that it had, as far as anybody knows: until it answers again there is one path.
+
+A trunk is hot when others take so much of it that what they leave is less than what is promised there; migrations leave that,
+too, where there is room elsewhere.
+
+A campus that is a tree has no other routes. A link that is slow is planned with as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from math import inf
 
-from controller.core.lifecycle.grants import committed, count_sent
+from controller.core.lifecycle.candidates import promised
+from controller.core.lifecycle.grants import committed
 from controller.core.lifecycle.migration import replan, tell_turns
+from controller.core.lifecycle.ways import late_by
 from controller.core.model import facts
-from controller.core.model.cluster import Cluster
+from controller.core.model.cluster import Cluster, Ends
+from controller.core.model.entities import CheckpointFlow
 from controller.core.network.links import fits
-from topologies.spec import DirectedLink
+from topologies.paths import DeadTrunks, Way
+from topologies.spec import DirectedLink, TrafficClass
 
 
 def links_changed(cluster: Cluster, wire_bytes_per_s: Mapping[DirectedLink, float]) -> None:
@@ -26,56 +39,138 @@ def links_changed(cluster: Cluster, wire_bytes_per_s: Mapping[DirectedLink, floa
     Where routes stay, floors that a link can no longer carry are cut, all of them by the same factor: those migrations will be
     late. What follows a timetable is planned anew by `settle`, and is late if it must be.
     """
-    late = _late(cluster) if cluster.routes.has_choice else frozenset()
+    late = late_by(cluster, {}) if cluster.routes.has_choice else frozenset()
     rerouted = cluster.links_changed(wire_bytes_per_s)
     for link, rate in wire_bytes_per_s.items():
         cluster.record(facts.LinkChanged(link.source, link.target, rate))
     if rerouted:
         _replan_moves(cluster, late)
         return
-    promised = [
+    constant = [
         flow for flow in cluster.flows.values() if flow.pledge is None and flow.floor_bytes_per_s > 0.0
     ]
     for link in wire_bytes_per_s:
-        crossing = [f for f in promised if link in cluster.routes.route(f.source, f.destination)]
+        crossing = [f for f in constant if link in cluster.routes.way(f.source, f.destination)]
         floors = sum(flow.floor_bytes_per_s for flow in crossing)
         if floors > cluster.promisable[link]:
             for flow in crossing:
                 flow.floor_bytes_per_s *= cluster.promisable[link] / floors
 
 
+def drain_trunks(cluster: Cluster, trunks: DeadTrunks) -> None:
+    """These trunks, and no others, are announced to go down: nothing is planned over them, and what is there leaves."""
+    late = late_by(cluster, {}) if cluster.routes.has_choice else frozenset()
+    if cluster.drain(trunks):
+        _replan_moves(cluster, late)
+
+
+def network_silent(cluster: Cluster) -> None:
+    """The network has not said in time that it has the ways that it was told: they are given up."""
+    late = late_by(cluster, {})
+    cluster.network_answers, cluster.network_due_s = False, inf
+    for ends, held in list(cluster.held.items()):
+        is_live = cluster.routes.is_carried(held.confirmed)
+        cluster.set_way(*ends, held.confirmed if is_live else None)
+    for ends in list(cluster.held):
+        del cluster.held[ends]
+        cluster.forget_paths(ends)
+    cluster.drain(())
+    cluster.ways_stale = True  # it is told so, and may answer that
+    _replan_moves(cluster, late)
+
+
+def leave_hot_trunks(cluster: Cluster) -> None:
+    """Migrations on a hot trunk take the first way on which all that is promised fits in what others leave, and is in time.
+
+    Where there is none a migration stays, and its promise stands on what research does not have reserved, as before.
+    """
+    if not cluster.chooses_ways:
+        return
+    share, moved = cluster.spendable, False
+    for flow in _planned_flows(cluster):
+        ends = (flow.source, flow.destination)
+        if not _is_hot(cluster, cluster.routes.way(*ends), _promised_on(cluster, {})):
+            continue
+        for way in cluster.choices(*ends):
+            if way != cluster.routes.way(*ends) and not _is_hot(
+                cluster, way, _promised_on(cluster, {ends: way})
+            ):
+                late = late_by(cluster, {ends: way}, share)
+                if not any(
+                    f.key in late for f in _planned_flows(cluster) if (f.source, f.destination) == ends
+                ):
+                    cluster.set_way(*ends, way)
+                    moved = True
+                    break
+    if moved:
+        _tell_turns(cluster)
+
+
 def _replan_moves(cluster: Cluster, late_before: Set[str]) -> None:
-    """Moves that have no way left, or whose promise their new route cannot keep; not those that were late without it."""
-    late = _late(cluster) - late_before
+    """Moves that cannot go on as they go now take another way; those that have none are planned anew."""
+    failing, ways = _failing(cluster, late_before, {}), dict[Ends, Way]()
+    for flow in failing:
+        ends = (flow.source, flow.destination)
+        for way in cluster.choices(*ends):
+            trial = {**ways, ends: way}
+            still = _failing(cluster, late_before, trial)
+            if len(still) < len(failing) and flow not in still:
+                failing, ways = still, trial
+                break
+    for ends, way in ways.items():
+        cluster.set_way(*ends, way)
+    replan(cluster, *(cluster.jobs[flow.job] for flow in failing))
+    _tell_turns(cluster)
+
+
+def _tell_turns(cluster: Cluster) -> None:
+    """Links of promises are others: so are the moments at which jobs are to stop."""
+    promises = committed(cluster, movable=True)
+    tell_turns(cluster, cluster.policy.admit([], cluster.now_s, cluster.promisable, promises).timetable)
+
+
+def _failing(cluster: Cluster, late_before: Set[str], ways: Mapping[Ends, Way]) -> list[CheckpointFlow]:
+    """Flows of moves that have no way, or whose promise their way cannot keep, if these pairs took these ways; not those that
+    were late without it."""
+    late = late_by(cluster, ways) - late_before
     reserved: dict[DirectedLink, float] = {}  # what floors take
     failing = []
     for key, flow in cluster.flows.items():  # in the order in which they were admitted
-        job, route = cluster.jobs[flow.job], cluster.routes.route(flow.source, flow.destination)
+        job, ends = cluster.jobs[flow.job], (flow.source, flow.destination)
+        way = ways.get(ends) or cluster.routes.way(*ends)
         connected, floor = cluster.hosts[flow.source].connected, 0.0
         if not connected:  # it cannot be told, and keeps the rate that it has
             floor = flow.rate_bytes_per_s
         elif flow.pledge is None:
             floor = flow.floor_bytes_per_s
         if connected and job.move is not None and flow.destination == job.move.destination:
-            has_way = all(cluster.promisable[link] > 0.0 for link in route)
-            has_room = all(fits(reserved.get(link, 0.0) + floor, cluster.promisable[link]) for link in route)
-            if key in late or not has_way or (floor > 0.0 and not has_room):
-                failing.append(job)
+            is_carried = cluster.routes.is_carried(way) and all(
+                cluster.promisable[link] > 0.0 for link in way
+            )
+            has_room = all(fits(reserved.get(link, 0.0) + floor, cluster.promisable[link]) for link in way)
+            if key in late or not is_carried or (floor > 0.0 and not has_room):
+                failing.append(flow)
                 continue
-        for link in route:
+        for link in way:
             reserved[link] = reserved.get(link, 0.0) + floor
-    replan(cluster, *failing)
-    tell_turns(
-        cluster,
-        cluster.policy.admit(
-            [], cluster.now_s, cluster.promisable, committed(cluster, movable=True)
-        ).timetable,
-    )
+    return failing
 
 
-def _late(cluster: Cluster) -> Set[str]:
-    """Keys of the flows that miss what they were promised, by the timetable."""
-    count_sent(cluster)
-    return cluster.policy.admit(
-        [], cluster.now_s, cluster.promisable, committed(cluster, movable=True)
-    ).timetable.late
+def _planned_flows(cluster: Cluster) -> list[CheckpointFlow]:
+    """Flows of migrations whose senders hear, in the order in which they were admitted."""
+    flows = cluster.flows.values()
+    return [f for f in flows if f.traffic_class is TrafficClass.PLANNED and cluster.hosts[f.source].connected]
+
+
+def _is_hot(cluster: Cluster, way: Way, taken: Mapping[DirectedLink, float]) -> bool:
+    return not all(fits(taken.get(link, 0.0), cluster.spendable[link]) for link in way)
+
+
+def _promised_on(cluster: Cluster, ways: Mapping[Ends, Way]) -> dict[DirectedLink, float]:
+    """What is promised on each link, payload bytes/s until it is due, if these pairs took these ways."""
+    taken: dict[DirectedLink, float] = {}
+    for flow in _planned_flows(cluster):
+        ends = (flow.source, flow.destination)
+        for link in ways.get(ends) or cluster.routes.way(*ends):
+            taken[link] = taken.get(link, 0.0) + promised(flow)
+    return taken

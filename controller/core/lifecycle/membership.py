@@ -82,6 +82,8 @@ def not_yet(cluster: Cluster, host: HostState, hello: Hello, now_s: float) -> st
         return (
             f"the journal was cut, and leases that it told of may run for {left_s:.3f} s yet: try again then"
         )
+    if now_s < host.shunned_until_s:
+        return f"it did not answer, and its lease runs for {host.shunned_until_s - now_s:.3f} s yet: try again then"
     if host.incarnation in (-1, hello.incarnation):
         return ""
     if host.connected:
@@ -113,7 +115,8 @@ def agree(cluster: Cluster, host: HostState, hello: Hello, told: list[tuple[str,
         if job.gang is not None and (name in job.gang.done or name in job.gang.stopped):
             continue  # it has ended, and waits for the other ranks
         if claim is not None:
-            job.step, job.interval_s = max(job.step, claim.step), None
+            job.did(claim.step)
+            job.interval_s = None
             if job.gang is not None and job.gang.ending:
                 cluster.tell(host.name, StopJob(name, attempt))
         elif not land_unheard(cluster, job):
@@ -159,7 +162,7 @@ def heartbeat(cluster: Cluster, host: HostState, beat: Heartbeat) -> None:
     heard(cluster, host)
     for claim in beat.jobs:
         if job := present(cluster, host, claim.job, claim.attempt):
-            job.step = max(job.step, claim.step)
+            job.did(claim.step)
         elif claim.job in cluster.jobs and cluster.jobs[claim.job].phase is Phase.CANCELLED:
             cluster.tell(host.name, StopJob(claim.job, claim.attempt))  # its start came after its end
     host.flows = {flow.transfer: flow for flow in beat.flows}
@@ -176,6 +179,7 @@ def heartbeat(cluster: Cluster, host: HostState, beat: Heartbeat) -> None:
             sum(sample.research_bytes for sample in beat.samples),
             drops - host.drops,
             max(s.migration_bytes / s.period_s for s in beat.samples if s.period_s > 0.0),
+            beat.loop_lag_s,
         )
     )
     host.drops = drops
@@ -214,10 +218,11 @@ def _interrupt_all(cluster: Cluster, host: HostState, cause: str) -> None:
             interrupt(cluster, job, cause)
 
 
-def silent(cluster: Cluster, host: HostState) -> None:
-    """Connected, but not heard for a whole lease: as good as gone."""
+def silent(cluster: Cluster, host: HostState, why: str = "silent for a whole lease") -> None:
+    """Connected, but not heard, or not to what matters: as good as gone, and not back before its lease has lapsed."""
     cluster.outbox.append(do.Disconnect(host.name))
-    leave(cluster, host, "silent for a whole lease")
+    leave(cluster, host, why)
+    host.shunned_until_s = host.fence_at_s
 
 
 def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) -> None:
@@ -225,7 +230,7 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
     now_s, announced = cluster.now_s, host.reclaim_at_s is not None
     for claim in message.stopped:
         if job := present(cluster, host, claim.job, claim.attempt):
-            job.step = max(job.step, claim.step)
+            job.did(claim.step)
     here = [job for job in cluster.jobs_on(host) if job.host == host.name]
     names = [job.name for job in here]
     cluster.record(facts.HostReclaimed(host.name, message.notice_s, message.grace, names))

@@ -22,6 +22,7 @@ from dataclasses import replace
 from math import inf
 
 from controller.core.admission.admission import Admission, MigrationRequest
+from controller.core.admission.best_ways import admit_best
 from controller.core.admission.reservation import (
     GOODPUT,
     LAG_S,
@@ -37,6 +38,7 @@ from controller.core.lifecycle.grants import (
     LEAST_SPAN_S,
     close_flows,
     committed,
+    goes_between,
     open_flow,
     pledged,
 )
@@ -54,6 +56,10 @@ from controller.core.model.entities import (
 from controller.core.placement.select import DestinationChoice, NoDestination
 from testbed.messages import SEQUENCES_PER_ATTEMPT, StopJob
 from topologies.spec import TrafficClass
+
+PROGRAMMED_S = (
+    0.05  # until all switches have a new way: some milliseconds for each of its switches (`measure fabric`)
+)
 
 
 def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
@@ -312,7 +318,14 @@ def _admit(
             del asked[name]
             reasons.setdefault(name, "another rank of its gang cannot move")
         promises = committed(cluster, movable=True)
-        answer = cluster.policy.admit(list(asked.values()), cluster.now_s, cluster.spendable, promises)
+        pairs = {job.name: (job.host or "", choice.host) for job, choice in found if job.name in asked}
+        ways = {
+            pair: [cluster.routes.way(*pair)] if goes_between(cluster, *pair) else cluster.choices(*pair)
+            for pair in pairs.values()
+        }
+        asked, answer = admit_best(
+            cluster.policy.admit, asked, pairs, ways, cluster.now_s, cluster.spendable, promises
+        )
         if cluster.witness is not None:
             cluster.witness.admitted(list(asked.values()), cluster.spendable, promises, answer)
         refused |= answer.refused.keys()
@@ -343,13 +356,13 @@ def _choose_destination(
         beside = {cluster.hosts[rank.host or ""].spec.building for rank in job.all_ranks if rank is not job}
         near = {name for name in among if cluster.hosts[name].spec.building in beside}
         hosts = [rank.host for rank in job.all_ranks if rank.host is not None and rank is not job]
-        found = candidates(cluster, wanted, [job.host], free, now_s, among=near)
+        found = candidates(cluster, wanted, [job.host], free, now_s, among=near, all_ways=True)
         choice = cluster.policy.select(wanted, shared_risk(found, hosts, job.spec.ranks), draw=draw)
         if isinstance(choice, DestinationChoice):
             if cluster.witness is not None:
                 cluster.witness.chose_host("rescue" if rescue else "destination", job, wanted, found, choice)
             return choice
-    found = candidates(cluster, wanted, [job.host], free, now_s, among=among)
+    found = candidates(cluster, wanted, [job.host], free, now_s, among=among, all_ways=True)
     choice = cluster.policy.select(wanted, found, draw=draw)
     if cluster.witness is not None:
         cluster.witness.chose_host("rescue" if rescue else "destination", job, wanted, found, choice)
@@ -364,7 +377,7 @@ def _request(cluster: Cluster, job: JobState, choice: DestinationChoice, *, resc
     if cluster.policy.rates_vary:
         deadline_s -= MARGIN_S
     lead_s, restart_s = _lead_s(cluster, job), 0.0 if rescue else cluster.settings.restart_s
-    links = cluster.routes.route(job.host, choice.host)
+    links = cluster.routes.way(job.host, choice.host)
     mostly_there = choice.host == job.standby and job.sent_bytes is not None
     half_way_s = (now_s + deadline_s - restart_s + lead_s) / 2.0
     rather_s = now_s if mostly_there or job.final_sequence is not None else half_way_s
@@ -401,6 +414,7 @@ def _begin_move(
         job.move.hoped_bytes_per_s = asked.payload_bytes / time_s
     if job.standby is not None and job.standby != choice.host:  # its agent stops those transfers of itself
         close_flows(cluster, job=job.name, destination=job.standby)
+    cluster.set_way(job.host, choice.host, asked.links)
     flow = CheckpointFlow(
         job.name,
         job.host,
@@ -455,6 +469,8 @@ def _granted_bytes(cluster: Cluster, job: JobState) -> float:
 def _lead_s(cluster: Cluster, job: JobState) -> float:
     """From the order to take the final snapshot to its first byte: one may be being taken when it is due."""
     lag_s = LAG_S if cluster.policy.rates_vary else 0.0
+    if cluster.chooses_ways:  # the order waits for the network
+        lag_s += PROGRAMMED_S
     payload_bytes, speed = job.spec.payload_bytes, cluster.hosts[job.host or ""].speed
     writes_s = cluster.settings.writes_s(payload_bytes)
     if job.gang is not None:  # ranks agree on a snapshot at the end of a step

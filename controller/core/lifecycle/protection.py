@@ -152,7 +152,7 @@ def improve_standby(cluster: Cluster) -> None:
         better = _choose_standby(cluster, job, free)
         if better is None or better == job.standby:
             continue
-        if bottleneck(cluster.routes.route(host, better), free).bytes_per_s >= wanted:
+        if bottleneck(cluster.routes.way(host, better), free).bytes_per_s >= wanted:
             forget_standby(cluster, job)
             job.standby = better
             return

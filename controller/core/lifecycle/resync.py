@@ -56,9 +56,15 @@ class Reunion:
     awaited: set[str]
     until_s: float
     hellos: dict[str, Hello] = field(default_factory=dict)
-    kept: list[ev.AgentSaid | ev.JobSubmitted | ev.CancelAsked | ev.LinksMeasured | ev.LinksChanged] = field(
-        default_factory=list
-    )
+    kept: list[
+        ev.AgentSaid
+        | ev.JobSubmitted
+        | ev.CancelAsked
+        | ev.LinksMeasured
+        | ev.LinksChanged
+        | ev.WaysSet
+        | ev.DrainAsked
+    ] = field(default_factory=list)
     is_cut: bool = False  # the end of the journal is gone: what hosts hold is what they say now
 
     def over(self, now_s: float) -> bool:

@@ -44,7 +44,7 @@ def take_up_better(cluster: Cluster, job: JobState) -> None:
     if job.host not in better.holders:
         free = residual(cluster, cluster.now_s, promised)  # as far as is free now
         holders = cluster.holders(better)
-        ways = [cluster.routes.route(holder, job.host) for holder in holders]
+        ways = [cluster.routes.way(holder, job.host) for holder in holders]
         takes_s += min(transfer_s(job.spec.payload_bytes, bottleneck(way, free).bytes_per_s) for way in ways)
     if (better.stored.step - job.step) * job.spec.step_s >= WORTH * takes_s:
         cluster.tell(job.host, StopJob(job.name, job.attempt))

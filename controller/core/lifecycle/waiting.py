@@ -6,10 +6,14 @@ process. `Cluster.expect_word` says until when. After that the question is put a
 receiver that has it says so), or the job is ordered to stop, which is answered whatever has become of it. Each time is twice as
 long as the one before; a checkpoint that is still not there after `MOST_ASKED` is sought elsewhere. What takes its time for a
 good reason is so asked a few times, and not broken off.
+
+An agent that goes on with its heartbeats and leaves `MOST_UNANSWERED` orders to stop unanswered is as good as silent: it is hung
+up on, and does not come back before its lease has lapsed (`HostState.shunned_until_s`), when no process of it can run.
 """
 
 from __future__ import annotations
 
+from controller.core.lifecycle.membership import silent
 from controller.core.lifecycle.offers import interrupt
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import Phase
@@ -17,6 +21,8 @@ from testbed.messages import StopJob
 
 # with a first time of ten times what it should take, that is three hundred times as long
 MOST_ASKED = 5
+# an order to stop is answered in a moment, whatever has become of the job: the second is for one that was lost
+MOST_UNANSWERED = 2
 
 
 def ask_again(cluster: Cluster) -> None:
@@ -30,7 +36,10 @@ def ask_again(cluster: Cluster) -> None:
             continue
         asked, host = wait.asked + 1, job.host or ""
         flows = [flow for flow in cluster.flows.values() if flow.job == name and flow.destination == host]
-        if job.phase is not Phase.FETCHING:
+        if job.phase is not Phase.FETCHING and asked > MOST_UNANSWERED and cluster.hosts[host].connected:
+            job.unfit[host] = cluster.now_s + asked * wait.within_s
+            silent(cluster, cluster.hosts[host], f"{asked - 1} orders to stop {name} were not answered")
+        elif job.phase is not Phase.FETCHING:
             cluster.tell(host, StopJob(name, job.attempt))
         elif asked > MOST_ASKED or not flows or job.restore is None:
             job.unfit[host] = cluster.now_s + asked * cluster.settings.control_period_s

@@ -23,10 +23,10 @@ from controller.core.model.entities import (
     Phase,
     Wait,
 )
-from controller.core.model.facts import Fact
+from controller.core.model.facts import Fact, TrunksDraining, WayTaken
 from controller.core.model.witness import Witness
 from controller.core.network.bandwidth import LinkBandwidth
-from controller.core.network.links import Floats, Mask, Network, Paths, filled
+from controller.core.network.links import Floats, Mask, Network, Numbers, Paths, filled
 from controller.core.placement.exposure import HOURS
 from controller.core.placement.owner_history import OwnerHistory
 from controller.core.placement.tree_rates import Known, Places, Rows
@@ -35,12 +35,24 @@ from controller.core.queueing.queue import SpotQueue
 from controller.core.settings import Settings
 from testbed.bounds import ATTEMPTS_PER_CUT
 from testbed.messages import Endpoint, Expect, ToAgent
-from topologies.paths import MOST_KNOWN, Routes, dead_trunks
+from topologies.paths import MOST_KNOWN, DeadTrunks, Routes, Way, dead_trunks
 from topologies.spec import Campus, DirectedLink
 
 # what is on its way when a connection ends is known to be lost after one, and said again on the next
 LEAST_LEASES = 3.0
 LEAST_FALL = 0.01  # a rate that falls by less than 1 % is not worth a message: only so much less than a share is given out
+
+
+Ends = tuple[str, str]  # source, destination
+
+
+@dataclass(frozen=True, slots=True)
+class HeldWay:
+    """A pair of hosts whose way is being changed: what it sends may go over any of these links."""
+
+    asked: int  # the number of the `SetWays` that changes it
+    confirmed: Way  # the way that the network has for sure
+    links: tuple[DirectedLink, ...]  # of all ways since
 
 
 @dataclass
@@ -98,9 +110,21 @@ class Cluster:
     _spendable: dict[DirectedLink, float] | None = field(default=None, repr=False)
     _spendable_column: Floats | None = field(default=None, repr=False)
     _promisable_column: Floats = field(init=False, repr=False)
+    _given_column: Floats = field(init=False, repr=False)  # the same, with what is draining
     # what promises may stand on of each link: its share, less the room for falls that are too small to tell
     promisable: dict[DirectedLink, float] = field(init=False, repr=False)
     withheld_column: Floats = field(init=False, repr=False)  # that room, by number of the link
+    # ways beside the tree's, and what the network's controller is told of them (`lifecycle.ways`)
+    way_numbers: dict[Ends, int] = field(default_factory=dict)  # of each pinned pair: another with each way
+    ways_pinned: int = 0  # so far
+    draining: frozenset[frozenset[str]] = frozenset()  # trunks that still carry, and are announced to go down
+    held: dict[Ends, HeldWay] = field(default_factory=dict)
+    ways_stale: bool = False  # it is to be told
+    ways_asked: int = 0  # how often it was told,
+    ways_done: int = 0  # and up to which time it has done so
+    network_due_s: float = inf  # when its answer is overdue
+    network_answers: bool = True
+    _others: dict[str, tuple[Numbers, Paths]] = field(default_factory=dict, repr=False)
     places: Places = field(init=False, repr=False)  # the volunteers, by number, and how they hang on the tree
     volunteers: list[HostState] = field(
         init=False, repr=False
@@ -128,9 +152,14 @@ class Cluster:
         self.places = Places(self.campus, volunteers, self.network, self.routes)
 
     def _share_out(self) -> None:
-        """What follows from `share`."""
-        self.promisable = {link: rate * (1.0 - LEAST_FALL) for link, rate in self.share.items()}
-        self._promisable_column = self.network.column(self.promisable)
+        """What follows from `share`, and from what is draining: nothing is promised there."""
+        given = {link: rate * (1.0 - LEAST_FALL) for link, rate in self.share.items()}
+        self._given_column = self._promisable_column = self.network.column(given)
+        self.promisable = given
+        if self.draining:
+            left = {link: 0.0 for link in given if frozenset(link) in self.draining}
+            self.promisable = {**given, **left}
+            self._promisable_column = self.network.column(self.promisable)
         self.withheld_column = LEAST_FALL * self.network.column(self.share)
         self._spendable, self._spendable_column = None, None
 
@@ -202,8 +231,8 @@ class Cluster:
         if known is None:
             if len(self._paths) >= MOST_KNOWN:
                 self._paths.clear()
-            route = self.routes.route(source, destination)
-            known = self._paths[source, destination] = self.network.path(route)
+            way = self.routes.way(source, destination)
+            known = self._paths[source, destination] = self.network.path(way)
         return known
 
     @property
@@ -224,6 +253,14 @@ class Cluster:
             )
         return self._spendable_column
 
+    @property
+    def given_column(self) -> Floats:
+        """What flows are granted, by number of the link: `spendable_column`, and the whole of links that are draining."""
+        if not self.draining:
+            return self.spendable_column
+        left: Floats = self.bandwidth.left_column * (1.0 - LEAST_FALL)
+        return np.minimum(self._given_column, left) if self.bandwidth.told else self._given_column
+
     def links_measured(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
         """Take note of what others take of some links, wire bytes/s, as switches count it; the rest is as it was.
 
@@ -242,17 +279,125 @@ class Cluster:
         """
         self.bandwidth.change(wire_bytes_per_s)
         self.share.update({link: self.bandwidth.share(link) for link in wire_bytes_per_s})
+        dead = dead_trunks(self.bandwidth.capacity)
+        self.ways_stale |= not dead.isdisjoint(self.draining)
+        self.draining -= dead
         self._share_out()
         self.plan_stale = self.rates_stale = True
-        if not self.routes.follow(dead_trunks(self.bandwidth.capacity)):
+        return self._follow(dead)
+
+    def drain(self, trunks: DeadTrunks) -> bool:
+        """These trunks, and no others, are announced to go down. Whether routes are others now; what is on its way may still go
+        over the old ones."""
+        dead = dead_trunks(self.bandwidth.capacity)
+        draining = frozenset(trunks) - dead
+        if draining == self.draining:
             return False
+        self.draining = draining
+        self.ways_stale = self.plan_stale = self.rates_stale = True
+        self._share_out()
+        self.record(TrunksDraining([sorted(trunk) for trunk in sorted(draining, key=sorted)]))
+        ways = {ends: self.routes.way(*ends) for ends in self._ends()}
+        rerouted = self._follow(dead)
+        for ends, way in ways.items():
+            if self.routes.way(*ends) != way:
+                self._hold(ends, way)
+        return rerouted
+
+    def _follow(self, dead: frozenset[frozenset[str]]) -> bool:
+        """Routes go round these trunks and those that are draining."""
+        before = self.routes.pins
+        if not self.routes.follow(dead | self.draining):
+            return False
+        for ends in before.keys() - self.routes.pins.keys():
+            self._unpinned(ends)
         self._paths.clear()
         self._path_of.clear()
+        self._others.clear()
         self._flow_paths = None
         self._place()
         self.known.forget()
         self.known.routes = Rows()
         return True
+
+    # ------------------------------------------------------------ ways beside the tree's
+
+    @property
+    def chooses_ways(self) -> bool:
+        """Whether there may be more than one way from one host to another."""
+        return self.routes.has_choice and self.settings.paths > 1 and self.network_answers
+
+    def choices(self, source: str, destination: str) -> list[Way]:
+        """The ways that a migration may take, the tree's first."""
+        if not self.chooses_ways:
+            return [self.routes.way(source, destination)]
+        return self.routes.choices(source, destination, self.settings.paths)
+
+    def widest_beside(self, source: str, free_bytes_per_s: Floats) -> Floats:
+        """Of each volunteer, the rate of the widest way to it that is not the tree's; 0 where there is none."""
+        known = self._others.get(source)
+        if known is None:
+            most = self.settings.paths
+            ways = [
+                (place, self.network.path(way))
+                for place, host in enumerate(self.places.hosts)
+                if host != source
+                for way in self.routes.choices(source, host, most)[1:]
+            ]
+            places = np.array([place for place, _ in ways], dtype=np.intp)
+            known = self._others[source] = (places, Paths.of([path for _, path in ways]))
+        widest = np.zeros(len(self.places.hosts))
+        np.maximum.at(widest, known[0], known[1].least(free_bytes_per_s))
+        return widest
+
+    def set_way(self, source: str, destination: str, way: Way | None) -> None:
+        """What the pair sends takes this way from now on; None: the tree's."""
+        ends, before = (source, destination), self.routes.way(source, destination)
+        pinned = None if way == self.routes.route(source, destination) else way
+        if (pinned or self.routes.route(source, destination)) == before:
+            return
+        self.routes.pin(source, destination, pinned)
+        if pinned is None:
+            self._unpinned(ends)
+        else:
+            self.ways_pinned += 1
+            self.way_numbers[ends] = self.ways_pinned
+            self.record(WayTaken(source, destination, [source, *(link.target for link in pinned)]))
+        self.ways_stale = self.plan_stale = self.rates_stale = True
+        self._hold(ends, before)
+        self.forget_paths(ends)
+
+    def _unpinned(self, ends: Ends) -> None:
+        del self.way_numbers[ends]
+        self.ways_stale = True
+        self.record(WayTaken(*ends, []))
+
+    def _hold(self, ends: Ends, way: Way) -> None:
+        """The pair had this way, and may still have it until the network has been told and has answered."""
+        if self.network_answers:
+            held = self.held.get(ends)
+            links = (*held.links, *way) if held else way
+            confirmed = held.confirmed if held else way
+            self.held[ends] = HeldWay(self.ways_asked + 1, confirmed, tuple(dict.fromkeys(links)))
+
+    def forget_paths(self, ends: Ends) -> None:
+        """What a pair crosses is another set of links."""
+        self._paths.pop(ends, None)
+        for flow in self.flows.values():
+            if (flow.source, flow.destination) == ends:
+                self._path_of.pop(flow.key, None)
+        self._flow_paths = None
+        self.known.routes = Rows()
+
+    def _ends(self) -> list[Ends]:
+        """Between which flows are open."""
+        return list(dict.fromkeys((flow.source, flow.destination) for flow in self.flows.values()))
+
+    def _crossed(self, flow: CheckpointFlow) -> tuple[int, ...]:
+        """The links that a flow is shared on: its way, and those that it may still take while that is being changed."""
+        held = self.held.get((flow.source, flow.destination))
+        path = self.path(flow.source, flow.destination)
+        return path if held is None else tuple(dict.fromkeys((*path, *self.network.path(held.links))))
 
     def put_flow(self, flow: CheckpointFlow) -> None:
         """The flow is open, in place of one of its key."""
@@ -274,7 +419,7 @@ class Cluster:
             for key in known.keys() - flows.keys():
                 del known[key]
             new = flows.keys() - known.keys()
-            known.update({key: self.path((flow := flows[key]).source, flow.destination) for key in new})
+            known.update({key: self._crossed(flows[key]) for key in new})
             if new:
                 known = self._path_of = dict(sorted(known.items()))
             self._flow_paths = (list(known), Paths.of(list(known.values())))

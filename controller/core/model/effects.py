@@ -34,4 +34,20 @@ class Answer(Struct, frozen=True, gc=False):
     message: Accepted | Cancelled | Rejected
 
 
-Effect = Tell | Disconnect | Record | Answer
+class PinnedWay(Struct, frozen=True, gc=False):
+    """What the testbed sends from the first of these nodes, a host, to the last goes by all of them. A way has its own number."""
+
+    number: int
+    nodes: list[str]
+
+
+class SetWays(Struct, frozen=True, gc=False):
+    """Have the network's controller pin these ways and no others, and lead nothing over trunks that are draining; `WaysSet` says
+    when it has done what it was told under this number."""
+
+    number: int
+    ways: list[PinnedWay]
+    draining: list[tuple[str, str]]
+
+
+Effect = Tell | Disconnect | Record | Answer | SetWays

@@ -156,6 +156,10 @@ class JobState:
         """Whether it is a rank that waits where it is while others of its gang move."""
         return self.move is not None and self.move.destination == self.host
 
+    def did(self, step: int) -> None:
+        """Its host says that it has done this step: never less than before, and never more than there are, whatever is said."""
+        self.step = max(self.step, min(step, self.spec.steps))
+
     def to(self, trigger: str) -> None:
         """Take the transition that the table has for `trigger`; anything else is a bug that carries its story."""
         try:
@@ -216,6 +220,7 @@ class HostState:
     drops: int = 0  # packets that its buckets have dropped, as last reported
     speed: SnapshotSpeed | None = None  # of its snapshots, as it measured it; None: it has not told yet
     fence_at_s: float = inf  # silent: its jobs count as stopped from then on
+    shunned_until_s: float = -inf  # it did not answer: no agent of it registers before
 
     @property
     def name(self) -> str:

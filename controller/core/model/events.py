@@ -57,6 +57,18 @@ class LinksChanged(Struct, frozen=True, tag=True):
     rates: list[tuple[str, str, float]]
 
 
+class WaysSet(Struct, frozen=True, tag=True):
+    """The network has what it was told by `SetWays` of that number."""
+
+    number: int
+
+
+class DrainAsked(Struct, frozen=True, tag=True):
+    """These trunks, each by its two switches, are to go down soon, and no others: what goes over them is to leave."""
+
+    trunks: list[tuple[str, str]]
+
+
 class Restarted(Struct, frozen=True, tag=True):
     """The coordinator's process began again from its journal, whose last event is `silent_s` older: no connection is left.
 
@@ -67,4 +79,15 @@ class Restarted(Struct, frozen=True, tag=True):
     cuts: int = 0
 
 
-Event = AgentSaid | AgentGone | JobSubmitted | CancelAsked | Woke | LinksMeasured | LinksChanged | Restarted
+Event = (
+    AgentSaid
+    | AgentGone
+    | JobSubmitted
+    | CancelAsked
+    | Woke
+    | LinksMeasured
+    | LinksChanged
+    | WaysSet
+    | DrainAsked
+    | Restarted
+)

@@ -358,6 +358,20 @@ class LinkChanged(Fact, frozen=True):
     rate_bytes_per_s: float
 
 
+class WayTaken(Fact, frozen=True):
+    """What the testbed sends from one host to another goes by these nodes from now on; none: by the tree of trunks again."""
+
+    source: str
+    destination: str
+    nodes: list[str]
+
+
+class TrunksDraining(Fact, frozen=True):
+    """These trunks, each by its two switches, are announced to go down, and no others: nothing is planned over them."""
+
+    trunks: list[list[str]]
+
+
 class EgressMeasured(Fact, frozen=True):
     """Kernel counters of a host's egress over a window, wire bytes."""
 
@@ -367,6 +381,7 @@ class EgressMeasured(Fact, frozen=True):
     research_bytes: int
     drops: int
     peak_migration_bytes_per_s: float
+    stood_still_s: float = 0.0  # the longest that the agent was late to look at them
 
 
 AnyFact = (
@@ -405,5 +420,7 @@ AnyFact = (
     | MigrationFinished
     | LevelLearned
     | LinkChanged
+    | WayTaken
+    | TrunksDraining
     | EgressMeasured
 )

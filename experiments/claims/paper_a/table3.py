@@ -61,9 +61,13 @@ PUBLISHED: dict[str, dict[str, float]] = {
 EQUAL_PRICE = "writes-stop-jobs", "tv-fixed-interval"
 BESIDE = (EQUAL_PRICE[0], "one-copy")  # the other: what ours is without its vault and without taking up again
 CELLS = {"downtime": 0.15, "success": 0.05, DEGRADATION: 0.2, "utilisation": 0.05}  # relative tolerances
-# cells that the model of a system decides: a system that moves nothing disturbs nothing and hands nothing over, and a
-# replica's steps are slower by a constant
-BUILT_CELLS = {("no-migration", "success"), ("no-migration", DEGRADATION), ("bamboo", "utilisation")}
+# cells that the model of a system decides: a system that moves nothing disturbs nothing and hands nothing over, a
+# replica's steps are slower by a constant, and where a fluid net keeps the reserve, research that asks for it loses nothing
+BUILT_CELLS = {("no-migration", "success"), ("no-migration", DEGRADATION), ("bamboo", "utilisation")} | {
+    (system, DEGRADATION) for system in PUBLISHED if system != ORACLE and POLICIES[system].enforced
+}
+# the oracle needs a trace to plan on: it is not played in waves
+NOT_PLAYED = {(ORACLE, DEGRADATION)}
 WORSE = ("slurm-pr", "no-migration", "static", "bamboo", "random-dst", "no-tc-bpf", "tv-fixed-interval")
 
 CLAIM_TEXT = (
@@ -184,7 +188,7 @@ def checks(values: Values) -> Iterator[Check]:
     yield above(ClaimKind.VALUE, "ReclaimNet hands over more than 91 % of jobs under notice", success, 91.0)
     for system, cells in PUBLISHED.items():
         for quantity, tolerance in CELLS.items():
-            if system != ORACLE and quantity in cells:
+            if quantity in cells and (system, quantity) not in NOT_PLAYED:
                 kind = ClaimKind.BUILT if (system, quantity) in BUILT_CELLS else ClaimKind.VALUE
                 text = f"{label(system)}: {quantity} of {cells[quantity]:g}, as printed"
                 yield near(kind, text, values.get(GROUP, system, quantity), cells[quantity], tolerance)

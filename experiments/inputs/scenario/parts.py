@@ -86,6 +86,8 @@ class Protocol:
     head_stores: bool = flag(False)
     # whether others' traffic that switches count on trunks is left its room; else research has its reserve and no more
     trunk_counters: bool = flag(False)
+    # ways from one host to another that P2 and P3 choose from on a campus with several paths; 1: one tree's
+    paths: int = whole(1, 4, 4)
     # an agent unheard for so long must have stopped its jobs
     lease_s: float = quantity(D.DURATION, 30.0, above=True)
 
@@ -146,11 +148,15 @@ class LinkEvent:
         Flag()
     )  # whether packets may overtake each other by their jitter; live only
     up: bool | None = optional(Flag())  # whether the cable carries anything
+    # for how long before that a trunk is drained: whatever can leaves it while it still carries
+    drain_s: float | None = optional(Quantity(D.DURATION, above=True))
 
     def __post_init__(self) -> None:
         check(self, "events")
         if len(self.between) != 2:
             raise SpecError("events.between", list(self.between), 'two nodes, such as ["h3", "a1"]')
+        if self.drain_s is not None and (self.up is not False or self.drain_s > self.at_s):
+            raise SpecError("events.drain", self.drain_s, "of an event with up = false, at most its time")
         if not self.changes:
             raise SpecError(
                 "events",

@@ -60,6 +60,7 @@ def settings_of(played: Scenario) -> Settings:
         prior_hazard_per_s=protocol.prior_hazard_per_s,
         day_s=owners.day_s,
         day_start_s=owners.day_start_s,
+        paths=protocol.paths,
         head_stores=protocol.head_stores,
         policy=protocol.policy,
     )

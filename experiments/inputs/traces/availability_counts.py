@@ -39,7 +39,7 @@ from topologies.errors import SpecError
 from topologies.tables import shown, shown_text
 
 MOST = 100_000  # instances
-LONGEST_GAP_S = 30 * 86_400.0
+SHORTEST_GAP_S, LONGEST_GAP_S = 1e-3, 30 * 86_400.0
 FASTEST = 4096
 # Of a record whose changes are written at any time: enough for a second's grain in a day.
 MOST_SAMPLES = 100_000
@@ -84,8 +84,12 @@ def parse_counts(text: str) -> Counts:
             "JSON", shown(document), 'an object {"metadata": {"gap_seconds": ...}, "data": [...]}'
         )
     gap_s, data = metadata.get("gap_seconds"), document["data"]
-    if isinstance(gap_s, bool) or not isinstance(gap_s, int | float) or not 0.0 < gap_s <= LONGEST_GAP_S:
-        allowed = f"seconds, greater than 0, at most {LONGEST_GAP_S:g}"
+    if (
+        isinstance(gap_s, bool)
+        or not isinstance(gap_s, int | float)
+        or not SHORTEST_GAP_S <= gap_s <= LONGEST_GAP_S
+    ):
+        allowed = f"seconds, from {SHORTEST_GAP_S:g} to {LONGEST_GAP_S:g}"
         raise SpecError("metadata.gap_seconds", shown(gap_s), allowed)
     if not isinstance(data, list) or len(data) < 2:
         raise SpecError("data", shown(data), "a list of at least two counts")
@@ -111,9 +115,10 @@ def parse_counts_csv(text: str, header: Sequence[str] | None = None) -> Counts:
             raise row.wrong(time, "at least the time of the row before")
     totals = [sum(row.whole(zone, 0, MOST) for zone in zones) for row in rows]
     gaps_s = [after - before for before, after in itertools.pairwise(times_s) if after > before]
-    if not gaps_s:
-        raise SpecError("rows", len(rows), "at least two rows, at different times")
-    gap_s = max(min(gaps_s), times_s[-1] / MOST_SAMPLES)
+    if not gaps_s or times_s[-1] < SHORTEST_GAP_S:
+        allowed = f"at least two rows, at times that are {SHORTEST_GAP_S:g} s apart or more"
+        raise SpecError("rows", len(rows), allowed)
+    gap_s = max(min(gaps_s), times_s[-1] / MOST_SAMPLES, SHORTEST_GAP_S)
     samples = round(times_s[-1] / gap_s) + 1
     available = [totals[bisect_right(times_s, step * gap_s * (1.0 + 1e-9)) - 1] for step in range(samples)]
     if not any(available):
@@ -142,7 +147,7 @@ def fit_counts(
     drops, wanted = fitted.drops(), max(1, len(chosen) // 2)
     speed = 1.0  # the slowest power of two whose busiest window has the reclaims that are wanted
     while True:
-        steps = min(len(drops), max(1, round(duration_s * speed / fitted.gap_s)))
+        steps = max(1, round(min(float(len(drops)), duration_s * speed / fitted.gap_s)))
         total = [0, *itertools.accumulate(drops)]
         in_window = [after - before for before, after in zip(total, total[steps:], strict=False)]
         happens = duration_s * speed >= fitted.gap_s and max(in_window) >= wanted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +16,12 @@ from experiments.inputs.traces import (
 )
 from experiments.inputs.traces.availability_counts import Counts
 from experiments.inputs.traces.background import background_traffic
-from experiments.inputs.traces.csv_rows import number_of
 from experiments.inputs.traces.doubts import doubts
 from experiments.inputs.traces.folder import load_folder
 from experiments.inputs.traces.generated import arrivals, generate
 from experiments.inputs.traces.lifetimes import LentSpell
 from experiments.inputs.traces.machines import Machines
-from experiments.inputs.traces.timestamps import Moments
+from experiments.inputs.traces.timestamps import Moments, is_moment
 from experiments.inputs.traces.trace import Recorded, Trace
 from topologies import plugins, toml
 from topologies.errors import SpecError
@@ -67,7 +67,7 @@ def trace_of(scenario: Scenario, records: Sequence[Path]) -> Trace:
             'a file or folder of records, or "module:NAME" of a function that makes a Trace of a Scenario'
         )
         made = plugins.find("trace", name, plugins.TRACES, allowed)
-        trace = made(scenario) if callable(made) else made
+        trace = plugins.call("trace", name, made, scenario) if callable(made) else made
         if not isinstance(trace, Trace):
             raise SpecError("trace", name, f"that gives a {type(trace).__name__}; allowed: {allowed}")
         hosts = {host.name for host in scenario.volunteers}
@@ -111,12 +111,21 @@ def _recorded(paths: Sequence[Path], scenario: Scenario) -> Recorded:
     return lifetimes.fit_spells(spells, name, hosts, duration_s, owners, seed)
 
 
+def _first_row(text: str) -> list[str]:
+    """The fields of the first line that has any."""
+    try:
+        fields = next(csv.reader([text.lstrip().partition("\n")[0]]), [])
+        return [field.strip() for field in fields] or [""]
+    except csv.Error:
+        return [""]
+
+
 def _read(text: str, name: str, scenario: Scenario) -> Record | Recorded:
     """The record in a text, in the format that its beginning tells."""
     if text.lstrip()[:1] in ("{", "["):
         return availability_counts.parse_counts(text)
-    first = [field.strip() for field in text.lstrip().partition("\n")[0].split(",")]
-    if number_of(first[0]) is not None and len(first) > 1:
+    first = _first_row(text)
+    if is_moment(first[0]) and len(first) > 1:
         if len(first) == len(AVAILABLE):
             return availability_counts.parse_counts_csv(text, AVAILABLE)
         if first[1].lower() in machines.KNOWN and len(first) == len(BAMBOO):

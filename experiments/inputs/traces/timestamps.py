@@ -94,6 +94,11 @@ def elapsed_s(rows: Sequence[CsvRow], column: str) -> tuple[list[float], str]:
     return [(value - begin) / 1000.0 for value in values], "milliseconds"
 
 
+def is_moment(text: str) -> bool:
+    """Whether a field is a time, as a number or a date, and no name of a column."""
+    return number_of(text) is not None or _date_of(text) is not None
+
+
 def _duration_of(text: str) -> float | None:
     try:
         return parse_duration(text)

@@ -281,19 +281,19 @@ def granted_on_links(
     for at_s, moment in groupby(facts, key=lambda timed: timed[0]):
         touched: dict[DirectedLink, None] = {}
         for _, fact in moment:
-            if isinstance(fact, f.LinkChanged) and routes.note(at_s, fact):
+            if routes.note(at_s, fact):
                 touched |= dict.fromkeys(on_link)
                 moved = sorted({flow for flows in on_link.values() for flow in flows if rates[flow] > 0.0})
                 on_link.clear()
                 for flow in moved:
-                    for link in routes.history.latest.route(*flow[1:]):
+                    for link in routes.history.latest.way(*flow[1:]):
                         on_link.setdefault(link, set()).add(flow)
                         touched[link] = None
             if isinstance(fact, f.Granted | f.GrantEnded):
                 flow = (fact.job, fact.source, fact.destination)
                 rates[flow] = fact.rate_bytes_per_s if isinstance(fact, f.Granted) else 0.0
                 try:
-                    route = routes.history.latest.route(fact.source, fact.destination)
+                    route = routes.history.latest.way(fact.source, fact.destination)
                 except SpecError:  # the campus has no such hosts
                     continue
                 for link in route:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import signal
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from controller.persistence.journal import export_jsonl, read_facts
 from experiments.inputs.job_file import check_runs
 from experiments.inputs.job_specs import job_spec
 from experiments.inputs.scenario import OwnerEvent, Scenario
+from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.scenario.settings import count_period_s, live_row, settings_of
 from experiments.inputs.traces import Trace
 from experiments.results.live_display import Live
@@ -40,6 +42,7 @@ from testbed.errors import SetupError
 from topologies.errors import SpecError
 from topologies.scale import Scale
 
+LOG = logging.getLogger("run")
 STATUS_PERIOD_S = 0.5
 WATCH_PERIOD_S = 0.1
 AGAIN_S = 0.1  # pause before a coordinator that does not answer is tried again
@@ -142,8 +145,28 @@ class LiveRun:
 
     async def _change_links(self, begin_s: float) -> None:
         """The scenario's events: the kernel's links change, are read back, and the coordinator is told what it plans with."""
+        async with trio.open_nursery() as nursery:
+            cut = [trio.Event() for _ in self.scenario.events]
+            for event, happened in zip(self.scenario.events, cut, strict=True):
+                if event.drain_s is not None:
+                    nursery.start_soon(self._drain, event, begin_s, happened)
+            await self._change_in_turn(begin_s, cut)
+
+    async def _drain(self, event: LinkEvent, begin_s: float, happened: trio.Event) -> None:
+        """Have a trunk left, until it is cut."""
+        await trio.sleep_until(begin_s + event.at_s - (event.drain_s or 0.0))
+        with ExitStack() as drained:
+            try:
+                await trio.to_thread.run_sync(
+                    drained.enter_context, self.world.campus.drained(*event.between)
+                )
+            except SetupError as error:  # it is cut all the same
+                LOG.warning("%s", error)
+            await happened.wait()
+
+    async def _change_in_turn(self, begin_s: float, cut: Sequence[trio.Event]) -> None:
         campus = self.world.campus
-        for event in self.scenario.events:
+        for event, happened in zip(self.scenario.events, cut, strict=True):
             await trio.sleep_until(begin_s + event.at_s)
             a, b = event.between
             change = partial(
@@ -158,6 +181,7 @@ class LiveRun:
                 up=event.up,
             )
             await trio.to_thread.run_sync(change)
+            happened.set()
             if event.rate_bytes_per_s is None and self.network.hears_of(a, b):
                 continue  # its controller tells, when its tables follow
             if event.rate_bytes_per_s is not None or event.up is not None:

@@ -16,7 +16,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -38,6 +38,7 @@ from testbed.agent.pool import PoolMember, run_pool
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.processes import ForkedProcess, ForkRequest
 from testbed.enforcement import Enforcement, payload_rate
+from testbed.identity import signal_name
 from topologies.spec import Host, Role
 
 COORDINATOR = "coordinator"
@@ -131,7 +132,7 @@ class LiveWorld:
 
     def _start_coordinator(self) -> None:
         """For the first time, or to go on with its journal."""
-        host = self.campus.spec.coordinator
+        host, openflow = self.campus.spec.coordinator, self.campus.openflow
         config = CoordinatorConfig(
             self.campus.spec,
             self.settings,
@@ -140,6 +141,7 @@ class LiveWorld:
             self.operator_socket,
             str(host.address),
             started_s=self.started_s,
+            network_socket=openflow.socket if openflow is not None and openflow.is_ours else None,
         )
         self.coordinator = self.campus.fork(
             host.name,
@@ -231,7 +233,7 @@ class LiveWorld:
         if process.poll() is None:
             return False
         status = process.returncode or 0
-        how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        how = f"killed by {signal_name(-status)}" if status < 0 else f"exit status {status}"
         self.deaths.append(Death(time.monotonic() - self.started_s, subject, how))
         return True
 
@@ -274,6 +276,8 @@ def live_world(
         old.unlink()
     compile_once()
     build()
+    if controller is not None:
+        settings = replace(settings, paths=1)  # nobody could tell it of others
     holds = switches_hold and enforcement_of(scenario) is not Enforcement.NONE
     cut = {event.between for event in scenario.events if event.changes.keys() - {"rate_bytes_per_s", "up"}}
     with LiveCampus(

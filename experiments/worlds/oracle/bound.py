@@ -26,8 +26,9 @@ snapshots wastes more than it saves, and is none of these. Write s = step_s + pa
    all its steps are, floor((u - t_0) / s) at least. The bound of the attempt is the smaller of the two, in `step_s`.
 4. Attempts add up: what an attempt lost beyond k no later one can take up, so executed less kept is at least their sum.
 
-The r of a system whose grants are enforced is the link's migration share, else the whole link. A system that computes
-jobs twice (replicas) sends no state at all: there is no bound for it.
+The r of a system whose grants are enforced is the link's migration share, else the whole link; of an uplink whose rate
+changes, at its greatest. A rank of a gang counts as one that lost nothing. A system that computes jobs twice (replicas) sends no
+state at all: there is no bound for it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import Trace
 from experiments.results.history import Attempt, attempts, only
-from experiments.results.run_context import WIRE_PER_PAYLOAD
+from experiments.results.link_rates import LinkRates
+from experiments.results.run_context import migration_share
 from experiments.worlds.virtual import Overheads, VirtualRun
 from experiments.worlds.virtual.overheads import costs_of
 from testbed.messages import SEQUENCES_PER_ATTEMPT
@@ -103,7 +105,7 @@ def least_losses(
     for at_s, fact in run.facts:
         if isinstance(fact, f.CheckpointCompleted):
             elsewhere_s.setdefault((fact.job, fact.sequence), at_s)
-    found = []
+    found, rates = [], LinkRates(run.context.campus, run.facts)
     for attempt, ended_s, running_s in _ended_at_once(run):
         from_home = (
             each.restore_sequence is not None
@@ -112,14 +114,15 @@ def least_losses(
             and elsewhere_s.get((each.job, each.restore_sequence), inf) > ended_s
             for each in used
         )
-        if any(from_home):
+        spec = specs.get(attempt.job)
+        if spec is None or any(from_home):  # a rank of a gang is not looked at, and may have lost nothing
             continue
-        spec = specs[attempt.job]
         pause_s = costs.snapshot_s[1] + spec.payload_bytes / costs.snapshot_bytes_per_s
         access = run.context.campus.access_link(attempt.host)
         uplink = DirectedLink(attempt.host, access.b if access.a == attempt.host else access.a)
-        wire_bytes_per_s = access.rate_bytes_per_s / WIRE_PER_PAYLOAD
-        rate = (run.context.share[uplink] if row.enforced else wire_bytes_per_s) * (1.0 + RATE_SLACK)
+        _, fastest = rates.extremes(uplink, running_s, ended_s)  # an event may have changed it
+        share = migration_share(run.context.campus, fastest, keeps_reserve=row.enforced)
+        rate = share * (1.0 + RATE_SLACK)
         ran_s = ended_s - running_s - HEARD_S
         steps = least_steps(float(spec.payload_bytes), spec.dirty_fraction, spec.step_s, pause_s, ran_s, rate)
         found.append(LeastLoss(attempt.job, attempt.attempt, steps, steps * spec.step_s))

@@ -32,7 +32,7 @@ SHARING = {
 }
 
 
-class Streams:
+class RandomStreams:
     """Named streams of chance: one a purpose and host, so that one more draw for one never moves another."""
 
     def __init__(self, seed: int) -> None:
@@ -59,7 +59,7 @@ class Environment:
     routes: Routes
     costs: Overheads
     faults: Faults
-    streams: Streams
+    streams: RandomStreams
     scheduler: Scheduler
     network: ScheduledNetwork
     machines: dict[str, Machine]
@@ -129,4 +129,6 @@ def make_environment(
     network = ScheduledNetwork(scheduler, fluid, Egress(fluid, (host.name for host in campus.hosts)))
     machines = {host.name: Machine(host.name) for host in campus.agents(head_stores=head_stores)}
     routes, capacity = Routes(campus), dict(campus.capacity_bytes_per_s)
-    return Environment(campus, routes, costs, faults, Streams(seed), scheduler, network, machines, capacity)
+    return Environment(
+        campus, routes, costs, faults, RandomStreams(seed), scheduler, network, machines, capacity
+    )

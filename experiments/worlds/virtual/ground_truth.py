@@ -185,8 +185,8 @@ def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> dict[
         return {}
     rates = defaultdict[DirectedLink, float](float)
     unsure: set[DirectedLink] = set()
-    # a coordinator that was dead when a trunk died plans on other routes until it is told
-    told = world.coordinator.cluster.routes.dead == world.env.routes.dead
+    # a coordinator that was dead when a trunk died plans on other routes until it is told, and so does the network
+    told = world.coordinator.cluster.routes.equals(world.env.routes)
     for flow in flows:
         heard = told and has_heard_everything(world, world.machines[flow.links[0].source])
         for link in flow.links:

@@ -149,8 +149,11 @@ def _check_routes(world: VirtualWorld, known: Cluster) -> None:
     """A coordinator that was told of every trunk plans on the routes that packets take, and moves no job over a dead trunk."""
     if known.bandwidth.capacity != world.env.capacity:
         return  # it was dead meanwhile, and is about to be told
+    if known.ways_stale or known.ways_done < known.ways_asked or world.connections.refused:
+        return  # the network is being told, or the coordinator is dead and drains what may have been cut since
     if not known.routes.equals(world.env.routes):
-        raise broken(world, "routes", f"planned on as if {sorted(map(sorted, known.routes.dead))} were dead")
+        rule = f"planned on as if {sorted(map(sorted, known.routes.dead))} were dead, with ways {sorted(known.routes.pins)}"
+        raise broken(world, "routes", rule)
     if known.policy.promises_rates:
         for key, flow in known.flows.items():
             move = known.jobs[flow.job].move
@@ -158,7 +161,7 @@ def _check_routes(world: VirtualWorld, known: Cluster) -> None:
             if (
                 moves
                 and known.hosts[flow.source].connected
-                and not known.routes.is_live(flow.source, flow.destination)
+                and not known.routes.is_carried(known.routes.way(flow.source, flow.destination))
             ):
                 raise broken(world, key, "it moves over a dead trunk")
 
@@ -171,7 +174,7 @@ def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, 
             raise broken(world, key, f"a flow of a job that is {job.phase}")
         if known.routes.has_choice and not known.hosts[flow.source].connected:
             continue  # it keeps the rate that fitted on the route before
-        for link in known.routes.route(flow.source, flow.destination):
+        for link in known.routes.way(flow.source, flow.destination):
             used[link] = used.get(link, 0.0) + flow.rate_bytes_per_s
     for link, rate in used.items():
         if known.bandwidth.capacity[link] != world.env.capacity[link]:

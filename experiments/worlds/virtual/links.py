@@ -2,14 +2,16 @@
 
 On a campus with several paths a trunk between switches that have a choice is a port of a programmed network: whatever takes it
 down, its switches see it, packets take the other routes, and the coordinator is told. (The milliseconds that this takes live
-are left out.)
+are left out.) Ways that the coordinator asks for are there PROGRAMMING_S later, and then it is told so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from controller.core.model.events import LinksChanged
+from controller.core.model.effects import SetWays
+from controller.core.model.events import DrainAsked, LinksChanged, WaysSet
 from experiments.worlds.virtual.connections import Connections
 from experiments.worlds.virtual.egress import guard_of
 from experiments.worlds.virtual.environment import Environment
@@ -19,6 +21,7 @@ from topologies.paths import dead_trunks, junctions
 from topologies.spec import DirectedLink
 from topologies.units import PAYLOAD_SHARE
 
+PROGRAMMING_S = 0.01  # of all switches, stage by stage (`reclaimnet measure fabric`)
 TELL_AGAIN_S = 0.1  # until a coordinator that is dead listens again, as the live world does
 
 
@@ -34,14 +37,17 @@ class VirtualLinks:
     ) -> None:
         self._env, self._connections, self._broken_off = env, connections, broken_off
         self._rerouted = rerouted
-        self._programmed = frozenset(junctions(env.campus)) if env.routes.has_choice else frozenset()
+        self._junctions = frozenset(junctions(env.campus)) if env.routes.has_choice else frozenset()
         self._capacity = dict(env.capacity)
         self._rates = dict(env.capacity)
         self._is_up = dict.fromkeys(env.capacity, True)
+        self._asked_to_drain = frozenset[frozenset[str]]()  # trunks that are to go down
+        self._wanted = SetWays(0, [], [])  # what the coordinator last asked for,
+        self._programmed = self._wanted  # and what the switches have of that
 
     def set(self, a: str, b: str, factor: float) -> None:
         """One works at `factor` of its rate, in both directions; 0: it is down, and messages wait."""
-        if {a, b} <= self._programmed and self._is_up[DirectedLink(a, b)] is not (factor > 0.0):
+        if {a, b} <= self._junctions and self._is_up[DirectedLink(a, b)] is not (factor > 0.0):
             self.change(a, b, None, factor > 0.0)
         if factor <= 0.0 and not self._is_up[DirectedLink(a, b)]:
             return
@@ -69,6 +75,40 @@ class VirtualLinks:
         self._follow()
         self.tell(ends)
 
+    def drain(self, a: str, b: str) -> None:
+        """A trunk is to go down: the coordinator is asked to have it left, if it hears."""
+        if {a, b} <= self._junctions and self._is_up[DirectedLink(a, b)]:
+            self._env.note(f"the link {a}-{b} is announced to go down")
+            self._asked_to_drain |= {frozenset((a, b))}
+            self._tell_draining()
+
+    def _tell_draining(self) -> None:
+        """Ask for all trunks that are announced to go down, as the network's controller does when a coordinator connects, too."""
+        if not self._connections.refused:
+            trunks = [(a, b) for a, b in sorted(sorted(trunk) for trunk in self._asked_to_drain)]
+            self._env.decide(DrainAsked(trunks))
+
+    def program(self, wanted: SetWays) -> None:
+        """The coordinator wants these ways: they are there a moment later, and not what it wanted before if that is not yet."""
+        self._wanted = wanted
+        self._env.after(PROGRAMMING_S, partial(self._has, wanted), Priority.NETWORK)
+
+    def _has(self, wanted: SetWays) -> None:
+        if wanted is not self._wanted:
+            return
+        self._programmed = wanted
+        self._follow()
+        pins = {}
+        for pinned in wanted.ways:
+            way = tuple(map(DirectedLink, pinned.nodes, pinned.nodes[1:]))
+            pins[pinned.nodes[0], pinned.nodes[-1]] = way
+        self._env.routes.pin_all(pins)
+        self._rerouted()
+        if not self._connections.refused:
+            self._env.decide(WaysSet(wanted.number))
+            if self._asked_to_drain != set(map(frozenset, self._wanted.draining)):
+                self._tell_draining()  # a coordinator that was dead has not heard of it
+
     def is_told(self, a: str, b: str) -> bool:
         """Whether a trunk is down, and the coordinator knows it, or will."""
         return not self._is_up[DirectedLink(a, b)]
@@ -81,9 +121,15 @@ class VirtualLinks:
         else:
             env.decide(LinksChanged([(link.source, link.target, env.capacity[link]) for link in links]))
 
+    def _draining(self) -> frozenset[frozenset[str]]:
+        """Trunks over which nothing is led any more, though they carry: those that have not gone down since it was asked for."""
+        return frozenset(map(frozenset, self._programmed.draining)) & self._asked_to_drain
+
     def _follow(self) -> None:
         """Traffic takes the routes that are alive; hosts behind a link that is down cannot be heard, others can."""
-        if self._env.routes.follow(dead_trunks(self._capacity)):
+        dead = dead_trunks(self._capacity)
+        self._asked_to_drain -= dead
+        if self._env.routes.follow(dead | self._draining()):
             self._rerouted()
         root = self._env.campus.coordinator.name
         for name, machine in self._env.machines.items():

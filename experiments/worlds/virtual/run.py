@@ -145,6 +145,9 @@ def make_world(
             world.change_link, *change.between, rate_bytes_per_s=change.rate_bytes_per_s, up=change.up
         )
         world.at(BEGIN_S + change.at_s, alter, Priority.OWNER)
+        if change.drain_s is not None:
+            drain = partial(world.drain_link, *change.between)
+            world.at(BEGIN_S + change.at_s - change.drain_s, drain, Priority.OWNER)
     for event in events.owner_events:
         acts = (
             partial(world.give_back, event.host)

@@ -96,8 +96,8 @@ class Transfers:
             env.network.start(transfer.key, links, traffic, transfer.lacking_bytes, cap, arrived)
 
     def _way(self, source: str, target: str) -> tuple[DirectedLink, ...]:
-        """The links of the route, and the sender's aggregate bucket."""
-        links = self._env.routes.route(source, target)
+        """The links of the way, and the sender's aggregate bucket."""
+        links = self._env.routes.way(source, target)
         return links if self.enforcement is Enforcement.NONE else (*links, guard_of(source))
 
     def follow_routes(self) -> None:

@@ -248,6 +248,8 @@ class VirtualWorld:
                 link = self.machines[host].link
                 if link and link.coordinator_open:
                     self.after(0.0, lambda: self.connections.coordinator_notices(link, "disconnected"))
+            case cdo.SetWays():
+                self.links.program(effect)
             case cdo.Answer():
                 pass
 
@@ -402,6 +404,10 @@ class VirtualWorld:
     ) -> None:
         """An event of the scenario: the cable works at another rate (wire bytes/s), or is cut, and the coordinator is told."""
         self.links.change(a, b, rate_bytes_per_s, up)
+
+    def drain_link(self, a: str, b: str) -> None:
+        """A trunk is to go down, and what goes over it is to leave before: nothing, where the two nodes have no trunk."""
+        self.links.drain(a, b)
 
     def _rerouted(self) -> None:
         """A trunk died or is back: traffic takes other routes."""

@@ -35,6 +35,7 @@ class Lease:
     sampled: ev.Sampled | None = None
     samples: list[EgressSample] = field(default_factory=list)
     told_drops: int = 0
+    lagged_s: float = 0.0  # the longest that counters were late since the last heartbeat
     answered_s: float = 0.0  # the last acknowledgement came so long after its heartbeat
 
     def greet(self, now_s: float) -> None:
@@ -70,7 +71,8 @@ class Lease:
         sampled = self.sampled or ev.Sampled({}, [], None, 0.0)
         samples, self.samples = self.samples, []
         self.told_drops = _drops(sampled)
-        counted = sampled.classes, sampled.flows, samples, sampled.loop_lag_s
+        counted = sampled.classes, sampled.flows, samples, self.lagged_s
+        self.lagged_s = 0.0
         return [do.Send(Heartbeat(self.number, claims, *counted, self.answered_s))]
 
     def busy(self, now_s: float) -> None:
@@ -83,6 +85,7 @@ class Lease:
         """Take in the kernel's counters; whether they are worth a heartbeat at once: another set of flows, or drops."""
         known = {flow.transfer for flow in self.sampled.flows} if self.sampled else set()
         self.sampled = sampled
+        self.lagged_s = max(self.lagged_s, sampled.loop_lag_s)
         if sampled.sample is not None:
             self.samples = [*self.samples, sampled.sample][-MAX_UNSENT_SAMPLES:]
         changed = known != {flow.transfer for flow in sampled.flows} or _drops(sampled) != self.told_drops

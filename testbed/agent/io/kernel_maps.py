@@ -30,6 +30,7 @@ IDLE_SAMPLE_S = 2.0  # of a host that sends nothing
 NO_END_S = 1e6  # a drain that was given no end
 # of a host's flow table, what connections that only acknowledge may take: the rest is for transfers of its own.
 MARKED_MOST = MAX_FLOWS // 2
+LATE_S = 0.5  # a look that comes so late is told, of an idle host too
 LOG = logging.getLogger("agent")
 
 
@@ -86,7 +87,8 @@ class KernelMaps:
         now_s, before = trio.current_time(), self._sampled
         # without what is said to the coordinator and acknowledged to senders: that alone is not worth a sample
         words = self.maps.counters.words(ClassId.PLANNED, ClassId.RESEARCH)
-        if before is not None and words == before.words and not flows and now_s < before.at_s + IDLE_SAMPLE_S:
+        is_idle = before is not None and words == before.words and not flows and lag_s < LATE_S
+        if before is not None and is_idle and now_s < before.at_s + IDLE_SAMPLE_S:
             self._idle_at_s = now_s
             return []
         traffic = self.maps.counters.read_all()

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 
 import trio
 
-from testbed.enforcement import FlowGuard
+from testbed.enforcement import PARKED_BYTES_PER_S, FlowGuard
 from testbed.messages import FlowCount
-from testbed.transfer import unacknowledged_bytes
+from testbed.transfer import SENDFILE_BYTES, UNSENT_BYTES, unacknowledged_bytes
 
 # shorter transfers are mostly slow start and round trips: their goodput says nothing about the grant
 LEAST_MEASURED_S, LEAST_MEASURED_BYTES = 0.5, 1 << 20
-# a flow that is granted nothing at present trickles, and is there when it gets more
-LEAST_RATE_BYTES_PER_S = 8192.0
+# a flow that is granted less is parked: it hands over so much once a second, which shows that it lives
+LEAST_RATE_BYTES_PER_S, TRICKLE_S = 8192.0, 1.0
+# of a grant that the socket holds unsent: what still leaves when the grant falls, and how long a sender may be off its processor
+AHEAD_S, LEAST_AHEAD_BYTES = 0.03, 64 << 10
 
 MakeGuard = Callable[[socket.socket, float], FlowGuard]
 
@@ -38,6 +40,9 @@ class Outgoing:
     sent_bytes: int = 0
     drops: int = 0
     _sock: socket.socket | None = None
+    _risen: trio.Event = field(default_factory=trio.Event)
+    _connected_s: float | None = None  # or since when `_allowed_bytes` does not count
+    _allowed_bytes: float = 0.0
     _granted_bytes: float = 0.0
     _regranted_s: float = 0.0
     # (seconds, acknowledged, granted) since the first byte
@@ -47,7 +52,22 @@ class Outgoing:
         """The socket exists: pace it, and put its flow under the kernel's guard, before a byte leaves."""
         self.close()  # of a connection before, if there was one
         self._sock = sock
-        self.guard = self.make_guard(sock, max(LEAST_RATE_BYTES_PER_S, self.grant_bytes_per_s))
+        if self._connected_s is None:
+            self._connected_s = trio.current_time()
+        self.guard = self.make_guard(sock, max(PARKED_BYTES_PER_S, self.grant_bytes_per_s))
+        self._hold_ahead()
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it is granted nothing at present."""
+        return self.grant_bytes_per_s < LEAST_RATE_BYTES_PER_S
+
+    async def allowance(self) -> int:
+        """How many bytes may be handed to the kernel now. Where nothing is granted that is a trickle, once a second."""
+        if self.is_parked:
+            with trio.move_on_after(TRICKLE_S):
+                await self._risen.wait()
+        return round(LEAST_RATE_BYTES_PER_S * TRICKLE_S) if self.is_parked else SENDFILE_BYTES
 
     def progressed(self, sent_bytes: int, _total_bytes: int) -> None:
         """So many bytes were handed to the kernel."""
@@ -56,12 +76,27 @@ class Outgoing:
         self.sent_bytes = sent_bytes
 
     def regrant(self, rate_bytes_per_s: float) -> None:
-        """Another rate from now on."""
-        self._granted_bytes = self._granted_so_far()
+        """Another rate from now on. What is parked is closed to the kernel as well once its socket is empty."""
+        self._granted_bytes, self._allowed_bytes = self._granted_so_far(), self.allowed_bytes()
         self._regranted_s = trio.current_time()
+        if self._connected_s is not None:
+            self._connected_s = self._regranted_s
         self.grant_bytes_per_s = rate_bytes_per_s
+        if self.is_parked:
+            if self._risen.is_set():
+                self._risen = trio.Event()
+            return
+        self._risen.set()
         if self.guard is not None:
-            self.guard.regrant(max(LEAST_RATE_BYTES_PER_S, rate_bytes_per_s))
+            self.guard.regrant(rate_bytes_per_s)
+            self._hold_ahead()
+
+    def allowed_bytes(self) -> float:
+        """What its rates since it was connected would have carried, whether the receiver let it begin or not."""
+        if self._connected_s is None:
+            return 0.0
+        rate = max(LEAST_RATE_BYTES_PER_S, self.grant_bytes_per_s)
+        return self._allowed_bytes + rate * (trio.current_time() - self._connected_s)
 
     def close(self) -> None:
         """Take the flow out of the kernel's table; what it dropped stays known."""
@@ -72,10 +107,12 @@ class Outgoing:
 
     def sample(self) -> None:
         """Note how far it is; called every 100 ms, and of no effect once everything has arrived."""
-        if self.began_s is None or self._sock is None or self._sock.fileno() < 0:
+        if self._sock is None or self._sock.fileno() < 0:
             return
         unacknowledged = unacknowledged_bytes(self._sock)
-        if unacknowledged:
+        if self.is_parked and not unacknowledged and self.guard is not None:
+            self.guard.park()
+        if unacknowledged and self.began_s is not None:
             acknowledged = self.sent_bytes - unacknowledged
             self._sampled = (trio.current_time() - self.began_s, acknowledged, self._granted_so_far())
 
@@ -93,6 +130,11 @@ class Outgoing:
         drops = self.drops if traffic is None else traffic.dropped_packets
         lasted_s, acknowledged, _ = self._sampled
         return FlowCount(self.transfer, max(0, acknowledged), self.grant_bytes_per_s, drops, lasted_s)
+
+    def _hold_ahead(self) -> None:
+        if self._sock is not None:
+            ahead = min(UNSENT_BYTES, max(LEAST_AHEAD_BYTES, round(self.grant_bytes_per_s * AHEAD_S)))
+            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, ahead)
 
     def _granted_so_far(self) -> float:
         if self.began_s is None:

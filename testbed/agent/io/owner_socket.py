@@ -1,6 +1,7 @@
 """The socket on which an owner's command says that it has written the kill-switch.
 
-A datagram here only says "look now": the map is what counts, and it is looked at ten times a second anyway.
+A datagram here only says "look now": the map is what counts, and it is looked at ten times a second anyway. One who does not read
+the answers, or says nonsense, keeps no other owner waiting, and fills no log.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from testbed import messages as m
 from testbed.agent.core import events as ev
 from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.errors import ProtocolError
+from testbed.peers import Occasions
 from testbed.wire import Codec
 
 LOG = logging.getLogger("agent")
@@ -32,7 +34,12 @@ async def listen_to_owner(
 ) -> None:
     """Hears root, and the members of `group` if there is one, until cancelled; each is answered once the agent has obeyed."""
     path.unlink(missing_ok=True)
-    with trio.socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+    occasions = Occasions(LOG)
+    with (
+        trio.socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as answers,
+    ):
+        answers.setblocking(False)
         await sock.bind(str(path))
         if group is not None:
             os.chown(path, -1, group)
@@ -43,12 +50,12 @@ async def listen_to_owner(
             try:
                 [word] = OWNER.decoder().feed(data)
             except (ProtocolError, ValueError) as error:
-                LOG.warning("owner's socket: %s", error)
+                occasions.warn("word", f"owner's socket: {error}")
                 continue
             if (switch := kernel.look_at_switch(grace=word.grace)) is not None:
                 handle(switch)
             if sender:  # the owner waits until it is done
                 try:
-                    await sock.sendto(b"done", sender)
+                    answers.sendto(b"done", sender)
                 except OSError as error:
-                    LOG.info("the owner did not wait: %s", error)
+                    occasions.warn("answer", f"an owner did not wait: {error}")

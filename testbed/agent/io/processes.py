@@ -15,7 +15,7 @@ import trio
 from testbed import messages as m
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
-from testbed.bounds import most_checkpoint_bytes
+from testbed.bounds import most_checkpoint_bytes, quoted
 from testbed.checkpoints import CheckpointError, CheckpointStore, Manifest, NotStored
 from testbed.errors import SpecError
 from testbed.program import Program, ProgramRun
@@ -119,7 +119,7 @@ class JobProcesses:
             )
         except (OSError, SpecError, CheckpointError) as error:
             self._ending.discard(key)
-            self._over(key, ev.WorkloadEnded(m.JobEnded(*key, "failed", 0, reason=str(error))))
+            self._over(key, ev.WorkloadEnded(m.JobEnded(*key, "failed", 0, reason=quoted(str(error)))))
             return
         if key not in self._expected or key in self._ending:
             process.kill()
@@ -148,7 +148,7 @@ class JobProcesses:
                                 outcome = "killed"
                             elif event.peer_lost:
                                 outcome = "stopped"
-                            ended = m.JobEnded(*key, outcome, step, digest, reason or event.reason)
+                            ended = m.JobEnded(*key, outcome, step, digest, quoted(reason or event.reason))
                             self._over(key, ev.WorkloadEnded(ended, event.lease_lapsed))
                 nursery.cancel_scope.cancel()
         finally:
@@ -197,9 +197,9 @@ class JobProcesses:
             LOG.warning("no snapshot %d of %s: %s", order.sequence, order.job, error)
             if path is not None:  # the process that wrote it has gone, or said that it does not any more
                 await trio.to_thread.run_sync(partial(path.unlink, missing_ok=True))
-            self._handle(ev.SnapshotFailed(*key, order.sequence, order.final, str(error)))
+            self._handle(ev.SnapshotFailed(*key, order.sequence, order.final, quoted(str(error))))
         else:
-            cost = m.SnapshotCost(taken.pause_s, taken.write_s + stored_s, taken.stopped)
+            cost = m.SnapshotCost(taken.pause_s, taken.write_s + stored_s, quoted(taken.stopped))
             self._handle(ev.SnapshotDone(order.attempt, stored_checkpoint(manifest), order.final, cost))
         finally:
             self._snapshots.discard(key)
@@ -208,7 +208,7 @@ class JobProcesses:
         """A rank's part of a snapshot of all ranks, whichever agent asked for it: into the store."""
         final = key in self._leaving
         if isinstance(taken, SnapshotFailed):
-            self._handle(ev.SnapshotFailed(*key, taken.number, final, taken.reason))
+            self._handle(ev.SnapshotFailed(*key, taken.number, final, quoted(taken.reason)))
             return
         final &= taken.halted
         path = Path(f"{str(self._store.scratch(key[0])).removesuffix('0')}{taken.number}")
@@ -224,9 +224,9 @@ class JobProcesses:
         except (CheckpointError, OSError) as error:
             LOG.warning("no snapshot %d of %s: %s", taken.number, key[0], error)
             await trio.to_thread.run_sync(partial(path.unlink, missing_ok=True))
-            self._handle(ev.SnapshotFailed(*key, taken.number, final, str(error)))
+            self._handle(ev.SnapshotFailed(*key, taken.number, final, quoted(str(error))))
         else:
-            cost = m.SnapshotCost(taken.pause_s, taken.write_s + stored_s, taken.stopped)
+            cost = m.SnapshotCost(taken.pause_s, taken.write_s + stored_s, quoted(taken.stopped))
             self._handle(ev.SnapshotDone(key[1], stored_checkpoint(manifest), final, cost, taken.halted))
         finally:
             self._snapshots.discard(key)

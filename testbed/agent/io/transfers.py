@@ -109,8 +109,10 @@ class Transfers:
                     ticket=to.ticket,
                     on_connected=outgoing.connected,
                     on_progress=outgoing.progressed,
+                    allowance=outgoing.allowance,
                     network=self._network,
                     rate_bytes_per_s=order.rate_bytes_per_s,
+                    allowed_bytes=outgoing.allowed_bytes,
                     codes=self._codes,
                 )
                 # where the wire waited for the coder its rate says nothing about the grant

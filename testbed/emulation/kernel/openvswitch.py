@@ -17,6 +17,7 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -41,6 +42,7 @@ from testbed.emulation.kernel.netlink import (
 )
 from testbed.emulation.safety.ledger import MARK
 from testbed.errors import CommandFailed, KernelMismatch, SetupError
+from topologies.openflow import Drained, HaveDrained
 
 PROGRAMS = ("ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovsdb-tool", "ovs-ofctl")
 # where packages put the schema, and where `make install` does
@@ -56,6 +58,8 @@ NETLINK_GENERIC, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME = 16, 1
 GENERIC_MESSAGE = struct.Struct("=BBH")  # genlmsghdr: command, version, reserved
 # whence the userspace datapath has the interface that each of its switches gets (a tap device)
 TUN = Path("/dev/net/tun")
+# a coordinator plans around a trunk, and switches are programmed anew
+DRAIN_LIMIT_S = 3.0
 # the interface to which all ports of the kernel's datapath belong
 KERNEL_DATAPATH = "ovs-system"
 # the longest wait of a switch between two tries to reach its controller
@@ -194,12 +198,37 @@ class OpenvSwitchFabric(BridgeFabric):
         file = self.directory / "topology.json"
         file.write_bytes(msgspec.json.encode(topology_of(plan)))
         listen = CONTROLLER.removeprefix("tcp:")
-        options = [str(file), "--listen", listen, "--events", str(self.events)]
+        options = [str(file), "--listen", listen, "--events", str(self.events), "--socket", str(self.socket)]
+        options += ["--control", str(self.directory / "ovs-vswitchd.ctl")]
         self._launch("controller", [sys.executable, "-m", "controller.openflow", *options])
 
     def stop_controller(self) -> None:
         """End the campus's own controller; the switches go on with their tables."""
         self._end("controller")
+
+    @property
+    def socket(self) -> Path:
+        """Where the campus's own controller is told which ways are wanted (`topologies.openflow`)."""
+        return self.directory / "controller.sock"
+
+    @contextlib.contextmanager
+    def drained(self, a: str, b: str) -> Iterator[None]:
+        """Have whatever can leave the trunk leave it, without a packet lost; to be cut within the block, or it is used again.
+
+        SetupError: the controller is another's, or does not answer; the two are no trunk.
+        """
+        answer = Drained("it is not ours") if self._remote else Drained("it did not answer in time")
+        with socket.socket(socket.AF_UNIX) as client:
+            if not self._remote:
+                client.settimeout(DRAIN_LIMIT_S)
+                with contextlib.suppress(OSError, msgspec.MsgspecError):
+                    client.connect(str(self.socket))
+                    client.sendall(msgspec.json.encode(HaveDrained(a, b)) + b"\n")
+                    with client.makefile("rb") as lines:
+                        answer = msgspec.json.decode(lines.readline(), type=Drained)
+            if answer.reason:
+                raise SetupError(f"the controller of the switches did not drain {a}-{b}: {answer.reason}")
+            yield
 
     @property
     def is_ours(self) -> bool:

@@ -17,8 +17,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bpf.btf import drop_reasons
 from bpf.errors import BpfError
-from bpf.observer import Observer, drop_reasons, inode_of
+from bpf.observer import Observer, inode_of
+from bpf.second_observer import SecondObserver
 from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import (
     Bridge,
@@ -346,6 +348,21 @@ def _tracepoints() -> str:
             return f"{len(drop_reasons())} reasons for which a packet is dropped"
     except BpfError as error:
         raise Absent(str(error).partition("\n")[0]) from error
+
+
+@_feature(
+    "bcc",
+    Need.OPTIONAL,
+    "nothing counts beside the programs and the storm in `measure killswitch`",
+    "./setup-apt.sh measure",
+)
+def _bcc() -> str:
+    try:
+        with SecondObserver() as observer:
+            observer.read(inode_of("self"))
+    except BpfError as error:
+        raise Absent(str(error).partition("\n")[0]) from error
+    return "a second observer compiles and counts"
 
 
 _feature("tcpdump", Need.OPTIONAL, "no `capture`", "apt-get install tcpdump")(_program("tcpdump"))

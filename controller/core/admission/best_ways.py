@@ -1,0 +1,131 @@
+"""P3 where hosts have several ways to each other: a way for each migration, and then admission as ever.
+
+With k ways for each of n migrations there are k^n choices, and which of them admits most is NP-hard already for migrations that
+all have the same deadline (a payload goes over one trunk or the other: partition). So:
+
+1. **Spread.** Pairs of hosts, earliest deadline first, take the first of their ways on which every link stays half empty, each
+   migration counted at its minimum rate; if there is none, the way whose fullest link is least full. Half, because a migration
+   would rather start half-way through its notice (`migration`), which doubles the rate that it needs. The first way is the
+   tree's, so what fits there goes there.
+2. **The first ways of all**, if somebody was refused: never fewer are admitted than where there is one path.
+3. **Mend.** Each one that is still refused tries its other ways, smallest first, as long as more are admitted by it.
+
+What two migrations send from one host to another goes the same way, because a switch tells pairs of hosts apart and not jobs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from controller.core.admission.admission import (
+    Admission,
+    Admit,
+    LinkShares,
+    MigrationRequest,
+    Promises,
+    Reason,
+    minimum_rate,
+    promised_floors,
+)
+from topologies.paths import Way
+from topologies.spec import DirectedLink
+
+Pair = tuple[str, str]  # source, destination
+COMFORTABLE = 0.5  # of a link's share: up to here nobody looks for another way
+MOST_TRIES = 24  # admissions that `mend` may ask for: some milliseconds each with dozens of migrations
+
+Asked = dict[str, MigrationRequest]
+
+
+def admit_best(
+    admit: Admit,
+    asked: Mapping[str, MigrationRequest],
+    pairs: Mapping[str, Pair],
+    ways: Mapping[Pair, Sequence[Way]],
+    now_s: float,
+    share: LinkShares,
+    committed: Promises,
+) -> tuple[Asked, Admission]:
+    """(the requests with the links of their ways, P3's answer to them); requests are in `asked` by key, which is in `pairs`.
+
+    Where no pair has more than one way this is `admit`, asked once.
+    """
+
+    def answer(chosen: Mapping[Pair, int]) -> tuple[Asked, Admission]:
+        requests = {
+            key: replace(request, links=ways[pairs[key]][chosen[pairs[key]]])
+            for key, request in asked.items()
+        }
+        return requests, admit(list(requests.values()), now_s, share, committed)
+
+    first = dict.fromkeys(ways, 0)
+    if all(len(ways[pair]) == 1 for pair in pairs.values()):
+        return answer(first)
+    chosen = spread(asked, pairs, ways, now_s, share, committed)
+    best = answer(chosen)
+    if (
+        _no_room(best[1])
+        and chosen != first
+        and len((plain := answer(first))[1].admitted) > len(best[1].admitted)
+    ):
+        chosen, best = first, plain
+    tries, mended = MOST_TRIES, True
+    while mended:
+        mended = False
+        for key in sorted(_no_room(best[1]), key=lambda key: (asked[key].payload_bytes, key)):
+            pair = pairs[key]
+            for other in range(len(ways[pair])):
+                if mended or other == chosen[pair] or not tries:
+                    continue
+                tries -= 1
+                trial = answer({**chosen, pair: other})
+                if len(trial[1].admitted) > len(best[1].admitted):
+                    chosen, best, mended = {**chosen, pair: other}, trial, True
+            if mended:
+                break
+    return best
+
+
+def spread(
+    asked: Mapping[str, MigrationRequest],
+    pairs: Mapping[str, Pair],
+    ways: Mapping[Pair, Sequence[Way]],
+    now_s: float,
+    share: LinkShares,
+    committed: Promises,
+) -> dict[Pair, int]:
+    """The place of each pair's way among its ways, by what links carry (see the module)."""
+    taken = promised_floors(committed, now_s)
+    needed: dict[Pair, float] = {}
+    due: dict[Pair, float] = {}
+    for key, request in asked.items():
+        rate = minimum_rate(
+            request.payload_bytes, request.deadline_s - max(now_s, request.start_s), request.restart_s
+        )
+        pair = pairs[key]
+        needed[pair] = needed.get(pair, 0.0) + (rate if isinstance(rate, float) else 0.0)
+        due[pair] = min(due.get(pair, math.inf), request.deadline_s)
+
+    def fullest(way: Way, rate: float) -> float:
+        return max((_filled(taken.get(link, 0.0) + rate, share, link) for link in way), default=0.0)
+
+    chosen = dict.fromkeys(ways, 0)
+    for pair in sorted(needed, key=lambda pair: (due[pair], pair)):
+        full = [fullest(way, needed[pair]) for way in ways[pair]]
+        place = next((n for n, each in enumerate(full) if each <= COMFORTABLE), full.index(min(full)))
+        chosen[pair] = place
+        for link in ways[pair][place]:
+            taken[link] = taken.get(link, 0.0) + needed[pair]
+    return chosen
+
+
+def _filled(rate: float, share: LinkShares, link: DirectedLink) -> float:
+    """The part of a link's share that a rate takes; infinite where it has none."""
+    return rate / share[link] if share[link] > 0.0 else math.inf if rate > 0.0 else 0.0
+
+
+def _no_room(answer: Admission) -> list[str]:
+    """Those that another way might help."""
+    return [key for key, refusal in answer.refused.items() if refusal.reason is not Reason.NO_TIME]

@@ -1,0 +1,68 @@
+"""Ways through a network with several paths: what its controller is told, and what waits until it has done so.
+
+**Before the first byte.** A pair of hosts that is pinned to another way than the tree's is in the next `SetWays`, which tells the
+network's controller everything that it is to have (so nothing is lost with a connection). Orders to send over it wait for
+`WaysSet`, which says that all switches have it.
+
+**Make before break.** While a way is being changed, what the pair sends may go over either, and is shared on both
+(`Cluster.held`); when the new one is set, the old one is free. So no byte goes where it is not granted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from math import inf
+
+from controller.core.lifecycle.grants import committed, count_sent
+from controller.core.model import effects as do
+from controller.core.model.cluster import Cluster, Ends
+from topologies.paths import Way
+from topologies.spec import DirectedLink
+
+ANSWER_S = 1.0  # programming takes some milliseconds; a controller that dies is started again in that time, or not at all
+
+
+def ask_network(cluster: Cluster) -> None:
+    """Tell the network's controller which ways it is to have, if they are others than it was last told."""
+    if not cluster.ways_stale:
+        return
+    cluster.ways_stale = False
+    cluster.ways_asked += 1
+    pins = [
+        do.PinnedWay(cluster.way_numbers[ends], [ends[0], *(link.target for link in way)])
+        for ends, way in cluster.routes.pins.items()
+    ]
+    draining = [(a, b) for a, b in sorted(sorted(trunk) for trunk in cluster.draining)]
+    cluster.outbox.append(do.SetWays(cluster.ways_asked, pins, draining))
+    if cluster.network_answers and cluster.held:
+        cluster.network_due_s = min(cluster.network_due_s, cluster.now_s + ANSWER_S)
+
+
+def ways_set(cluster: Cluster, number: int) -> None:
+    """The network has what it was told under that number: old ways are free, and what waited for the new ones may be sent."""
+    cluster.network_answers, cluster.ways_done = True, number
+    for ends in [ends for ends, held in cluster.held.items() if held.asked <= number]:
+        del cluster.held[ends]
+        cluster.forget_paths(ends)
+        cluster.rates_stale = True
+    if not cluster.held:
+        cluster.network_due_s = inf
+
+
+def late_by(
+    cluster: Cluster, ways: Mapping[Ends, Way], share: Mapping[DirectedLink, float] | None = None
+) -> Set[str]:
+    """Keys of the flows that miss what they were promised, by the timetable, if these pairs took these ways.
+
+    `share`: payload bytes/s of each link; None: what promises may stand on.
+    """
+    count_sent(cluster)
+    routes = cluster.routes
+    if ways:
+        cluster.routes = routes.pinned({**routes.pins, **ways})
+    try:
+        promises = committed(cluster, movable=True)
+    finally:
+        cluster.routes = routes
+    share = cluster.promisable if share is None else share
+    return cluster.policy.admit([], cluster.now_s, share, promises).timetable.late

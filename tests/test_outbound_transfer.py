@@ -1,0 +1,92 @@
+"""What a transfer may hand over while it is granted something, nothing, and something again."""
+
+import socket
+from contextlib import suppress
+
+import pytest
+import trio
+
+from testbed.agent.io.outbound_transfer import LEAST_RATE_BYTES_PER_S, TRICKLE_S, Outgoing
+from testbed.enforcement import GUARD_SLACK, PARKED_BYTES_PER_S, FlowGuard, paced_rate, wire_rate
+from testbed.transfer import SENDFILE_BYTES
+from tests.bpf_machine import programs_fixture
+from topologies.spec import TrafficClass
+
+host = pytest.fixture(programs_fixture)
+GRANT = 2e6
+
+
+@pytest.fixture
+def pair():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = socket.create_connection(server.getsockname()[:2])
+        served, _ = server.accept()
+    with client, served:
+        yield client, served
+
+
+def outgoing_of(maps, rate_bytes_per_s):
+    return Outgoing(
+        "t", rate_bytes_per_s, lambda sock, rate: FlowGuard(maps, sock, TrafficClass.PLANNED, rate)
+    )
+
+
+@pytest.mark.trio
+async def test_a_flow_that_is_granted_nothing_trickles_once_a_second_and_a_rise_ends_its_waiting(
+    autojump_clock,
+):
+    outgoing = outgoing_of(None, 0.0)
+    began_s = trio.current_time()
+    assert [await outgoing.allowance() for _ in range(3)] == [LEAST_RATE_BYTES_PER_S * TRICKLE_S] * 3
+    assert trio.current_time() - began_s == pytest.approx(3.0 * TRICKLE_S)
+    async with trio.open_nursery() as nursery:
+
+        async def rise():
+            await trio.sleep(TRICKLE_S / 4)
+            outgoing.regrant(GRANT)
+
+        nursery.start_soon(rise)
+        assert await outgoing.allowance() == SENDFILE_BYTES
+    assert trio.current_time() - began_s == pytest.approx(3.25 * TRICKLE_S)
+    outgoing.regrant(0.0)
+    assert await outgoing.allowance() < SENDFILE_BYTES
+    outgoing.regrant(GRANT)
+    assert await outgoing.allowance() == SENDFILE_BYTES
+    assert trio.current_time() - began_s == pytest.approx(4.25 * TRICKLE_S)
+
+
+@pytest.mark.kernel
+@pytest.mark.stock_kernel
+@pytest.mark.trio
+async def test_a_parked_flow_keeps_its_pacing_and_its_bucket_falls_when_its_socket_is_empty(host, pair):
+    client, served = pair
+    outgoing = outgoing_of(host.maps, GRANT)
+    outgoing.connected(client)
+    # more than the receiver takes: something stays unacknowledged
+    client.setblocking(False)
+    while True:
+        try:
+            client.send(bytes(1 << 20))
+        except BlockingIOError:
+            break
+    outgoing.regrant(0.0)
+    outgoing.sample()
+    readback = outgoing.guard.readback()
+    assert readback.bucket_bytes_per_s == int(
+        wire_rate(GRANT) * GUARD_SLACK
+    )  # what is under way still leaves
+    served.setblocking(False)
+    with trio.fail_after(30.0):
+        while outgoing.guard.readback() == readback:
+            with suppress(BlockingIOError):
+                served.recv(1 << 22)
+            outgoing.sample()
+            await trio.sleep(0.005)
+    parked = outgoing.guard.readback()
+    assert parked.bucket_bytes_per_s == int(wire_rate(PARKED_BYTES_PER_S) * GUARD_SLACK)
+    assert parked.pacing_bytes_per_s == paced_rate(GRANT)
+    outgoing.regrant(2 * GRANT)
+    opened = outgoing.guard.readback()
+    assert opened.pacing_bytes_per_s == paced_rate(2 * GRANT)
+    assert opened.bucket_bytes_per_s == int(wire_rate(2 * GRANT) * GUARD_SLACK)
+    outgoing.close()

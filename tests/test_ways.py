@@ -1,0 +1,455 @@
+"""Several ways from one host to another: which there are, which a migration is admitted on, and how it changes to another."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.core.admission.admission import MigrationRequest, edf_skip, edf_stop, fluid_edf
+from controller.core.admission.best_ways import admit_best
+from controller.core.coordinator import Coordinator
+from controller.core.lifecycle.ways import ANSWER_S
+from controller.core.model import effects as do
+from controller.core.model import events as ev
+from controller.core.model import facts as f
+from experiments.benchmarks.fabric import burst
+from experiments.dashboard.picture import Picture
+from experiments.inputs.scenario import files as scenario_files
+from experiments.inputs.scenario.parts import LinkEvent
+from experiments.inputs.traces import generate
+from experiments.results.link_rates import RoutesThen
+from experiments.results.promises import grants_stay_within_the_share
+from experiments.storms.generate import generate as storm
+from experiments.storms.mutants import BY_NAME, planted
+from experiments.storms.play import context_of, play
+from experiments.storms.setup import SETTINGS
+from experiments.worlds.virtual.invariants import Invariants
+from experiments.worlds.virtual.run import simulate
+from experiments.worlds.virtual.world import VirtualWorld
+from testbed.errors import InvariantBroken
+from testbed.messages import JobSpec
+from tests.test_dead_trunks import campuses, reached, some_dead, with_cuts
+from topologies import presets
+from topologies.errors import SpecError
+from topologies.paths import Routes, Way
+from topologies.spec import Campus, DirectedLink, TrafficClass
+
+MB = 1e6
+
+
+def nodes_of(way: Way) -> list[str]:
+    return [way[0].source, *(link.target for link in way)]
+
+
+# ---------------------------------------------------------------- which ways there are
+
+
+@given(campuses(), st.lists(st.integers(0, 30), max_size=4), st.integers(1, 4))
+@settings(max_examples=80, deadline=None)
+def test_ways_are_simple_and_alive_and_the_first_is_the_route(
+    campus: Campus, picks: list[int], most: int
+) -> None:
+    dead = some_dead(campus, picks)
+    routes = Routes(campus, dead)
+    for a in campus.hosts:
+        for b in campus.hosts:
+            if a is b:
+                continue
+            ways = routes.choices(a.name, b.name, most)
+            assert ways[0] == routes.route(a.name, b.name) and 1 <= len(ways) <= most
+            assert len(set(ways)) == len(ways)
+            if b.name not in reached(campus, a.name, dead):
+                assert len(ways) == 1
+                continue
+            for way in ways:
+                nodes = nodes_of(way)
+                assert (nodes[0], nodes[-1]) == (a.name, b.name) and len(set(nodes)) == len(nodes)
+                assert all(y in campus.neighbours[x] for x, y in pairwise(nodes))
+                assert not any(frozenset(link) in dead for link in way)
+            if (
+                most > 1 and len(ways) == 1
+            ):  # then every way shares some trunk with all others: one cut parts the two
+                assert (
+                    any(
+                        b.name not in reached(campus, a.name, dead | {frozenset(link)})
+                        for link in ways[0][1:-1]
+                    )
+                    or len(ways[0]) == 2
+                )
+
+
+@given(campuses(), st.lists(st.integers(0, 30), max_size=3), st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_pin_is_kept_until_its_way_dies_and_concerns_its_pair_alone(
+    campus: Campus, picks: list[int], draws: random.Random
+) -> None:
+    routes = Routes(campus)
+    a, b = (host.name for host in draws.sample(campus.hosts, 2))
+    way = draws.choice(routes.choices(a, b))
+    before = {
+        (x.name, y.name): routes.way(x.name, y.name) for x in campus.hosts for y in campus.hosts if x is not y
+    }
+    routes.pin(a, b, way)
+    for ends, route in before.items():
+        assert routes.way(*ends) == (way if ends == (a, b) else route)
+    dead = some_dead(campus, picks)
+    routes.follow(dead)
+    if any(frozenset(link) in dead for link in way):
+        assert not routes.pins and routes.way(a, b) == routes.route(a, b)
+    else:
+        assert routes.way(a, b) == way
+    routes.pin(a, b, None)
+    assert routes.equals(Routes(campus, dead))
+
+
+def test_way_that_cannot_be_is_refused() -> None:
+    campus = presets.leaf_spine(2, 2, 1)
+    routes = Routes(campus)
+    (way, other) = routes.choices("h1", "h2")
+    for wrong in (other[1:], way[:-1], (*way, *way), (way[0], DirectedLink("l1", "l2"), way[-1])):
+        with pytest.raises(SpecError, match="a simple way over cables that are alive"):
+            routes.pin("h1", "h2", wrong)
+    routes.follow({frozenset(other[1])})
+    with pytest.raises(SpecError):
+        routes.pin("h1", "h2", other)
+    assert not routes.pins
+
+
+# ---------------------------------------------------------------- admission
+
+
+def some_requests(campus: Campus, draws: random.Random) -> tuple[dict, dict, dict, dict]:
+    """(requests, pairs, ways, share)"""
+    routes = Routes(campus)
+    share = {link: rate * 0.6 for link, rate in campus.capacity_bytes_per_s.items()}
+    names = [host.name for host in campus.hosts]
+    asked, pairs, ways = {}, {}, {}
+    for number in range(draws.randint(1, 9)):
+        pair = tuple(draws.sample(names, 2))
+        ways[pair] = routes.choices(*pair, draws.randint(1, 4)) if pair not in ways else ways[pair]
+        size, due_s = draws.choice([0.2, 1.0, 3.0]) * 1e8, draws.uniform(1.0, 8.0)
+        asked[f"j{number}"] = MigrationRequest(
+            f"j{number}", size, due_s, 0.2, ways[pair][0], 0.1, due_s / 2.0
+        )
+        pairs[f"j{number}"] = pair
+    return asked, pairs, ways, share
+
+
+@given(campuses(), st.randoms(use_true_random=False), st.sampled_from([fluid_edf, edf_skip, edf_stop]))
+@settings(max_examples=60, deadline=None)
+def test_several_ways_admit_no_fewer_than_one_and_all_of_them_in_time(campus, draws, admit) -> None:
+    asked, pairs, ways, share = some_requests(campus, draws)
+    chosen, answer = admit_best(admit, asked, pairs, ways, 0.0, share, [])
+    alone = admit(list(asked.values()), 0.0, share, [])
+    assert len(answer.admitted) >= len(alone.admitted)
+    assert answer.admitted.keys() | answer.refused.keys() == asked.keys()
+    for key, request in chosen.items():
+        assert request.links in ways[pairs[key]]
+        assert replace(request, links=asked[key].links) == asked[key]
+    for pair in set(pairs.values()):
+        assert len({chosen[key].links for key in asked if pairs[key] == pair}) == 1
+    if admit is fluid_edf:
+        assert not answer.timetable.late
+        for key in answer.admitted:
+            spans = answer.timetable.spans[key]
+            sent = sum(span.rate_bytes_per_s * (span.until_s - span.from_s) for span in spans)
+            assert sent == pytest.approx(asked[key].payload_bytes) and spans[-1].until_s <= asked[
+                key
+            ].due_s * (1 + 1e-9)
+    else:
+        for link in share:
+            rates = [rate for key, rate in answer.admitted.items() if link in chosen[key].links]
+            assert sum(rates) <= share[link] * (1.0 + 1e-9)
+
+
+@given(campuses(), st.randoms(use_true_random=False))
+@settings(max_examples=30, deadline=None)
+def test_one_way_each_is_admission_as_ever(campus, draws) -> None:
+    asked, pairs, ways, share = some_requests(campus, draws)
+    chosen, answer = admit_best(
+        fluid_edf, asked, pairs, {pair: some[:1] for pair, some in ways.items()}, 0.0, share, []
+    )
+    assert chosen == asked and answer == fluid_edf(list(asked.values()), 0.0, share, [])
+
+
+# ---------------------------------------------------------------- the virtual campus
+
+
+def two_leaves(paths: int, *, hosts: int = 7, **changed: object) -> VirtualWorld:
+    """Jobs on every host of one leaf, every host of the other is free; two trunks between them."""
+    mix = (presets.GpuShare(presets.RTX3090, 1, 1),)
+    campus = presets.leaf_spine(2, 2, hosts, access_bytes_per_s=40 * MB, uplink_bytes_per_s=40 * MB, mix=mix)
+    world = VirtualWorld(campus, replace(SETTINGS, paths=paths, **changed), after_each=Invariants())
+    first, second = ([n for n in world.machines if leaf in campus.neighbours[n]] for leaf in ("l1", "l2"))
+    world.start(*first)
+    for name in first:
+        world.at(1.0, lambda name=name: world.submit(JobSpec(f"of-{name}", 30_000, 0.1, 100_000_000)))
+    world.run(5.0)
+    world.start(*second)
+    world.run(10.0)
+    return world
+
+
+def busy(world: VirtualWorld) -> list[str]:
+    return [name for name, host in world.coordinator.cluster.hosts.items() if host.jobs]
+
+
+def told(world: VirtualWorld, kind: type[f.Fact]) -> list:
+    return [fact for _, fact in world.facts if type(fact) is kind]
+
+
+def judged(world: VirtualWorld) -> None:
+    """What judges know from facts is what the coordinator planned on, and grants fitted there."""
+    context = context_of(world, {})
+    assert RoutesThen(context.campus, world.facts).history.latest.equals(world.coordinator.cluster.routes)
+    assert list(grants_stay_within_the_share(world.facts, context)) == []
+
+
+def test_migrations_over_two_trunks_keep_their_promises_and_leave_no_way_behind() -> None:
+    world = two_leaves(4)
+    for name in busy(world):
+        world.reclaim(name, 20.0, grace=True)
+    world.run(60.0)
+    finished = told(world, f.MigrationFinished)
+    assert len(finished) == len(told(world, f.MigrationAdmitted)) and all(fact.in_time for fact in finished)
+    assert not world.coordinator.cluster.held and not world.env.routes.pins
+    assert {tuple(fact.nodes[2:3]) for fact in told(world, f.WayTaken)} == {(), ("s2",)}
+    judged(world)
+
+
+def moving(paths: int = 4) -> VirtualWorld:
+    """Three migrations are on their way over two trunks."""
+    world = two_leaves(paths, hosts=3)
+    for name in busy(world):
+        world.reclaim(name, 20.0, grace=True)
+    while len(list(sent(world))) < 3:
+        world.run(world.now_s + 0.1)
+    return world
+
+
+def until_chosen(world: VirtualWorld) -> None:
+    """Until some migration takes another way than the tree's."""
+    while not world.coordinator.cluster.held:
+        world.run(world.now_s + 0.001)
+
+
+def sent(world: VirtualWorld) -> list:
+    """Migrations that are on their way, as they truly are."""
+    return [flow for flow in world.env.network.fluid.flows() if flow.traffic_class is TrafficClass.PLANNED]
+
+
+def test_order_to_send_over_another_way_comes_when_the_network_has_it() -> None:
+    world = two_leaves(4, hosts=3)
+    held = []
+
+    def watch() -> None:
+        cluster = world.coordinator.cluster
+        held.extend(
+            key for key, flow in cluster.flows.items() if (flow.source, flow.destination) in cluster.held
+        )
+
+    for name in busy(world):
+        world.reclaim(name, 20.0, grace=True)
+    until_chosen(world)
+    watch()
+    ways = {(fact.source, fact.destination): fact.nodes for fact in told(world, f.WayTaken)}
+    assert ways and not world.env.routes.pins and held
+    cluster = world.coordinator.cluster
+    assert all(key in cluster.orders for key in held)
+    world.run(world.now_s + 0.02)
+    assert not cluster.held and not cluster.orders
+    assert {ends: nodes_of(way) for ends, way in world.env.routes.pins.items()} == ways
+
+
+def test_drained_trunk_is_left_before_it_is_cut_and_every_migration_is_in_time() -> None:
+    world = moving()
+    over = {trunk: [f for f in sent(world) if trunk in f.links] for trunk in uplinks()}
+    assert all(over.values())
+    world.drain_link("l1", "s1")
+    cluster = world.coordinator.cluster
+    assert cluster.held and cluster.draining == {frozenset(("l1", "s1"))}
+    both = {link for number in cluster.flow_paths()[1].link for link in [cluster.network.links[number]]}
+    assert set(uplinks()) <= both  # what may go over either is paid for on both
+    world.run(world.now_s + 0.02)
+    assert not cluster.held
+    assert not any(uplinks()[0] in flow.links for flow in sent(world)) and len(sent(world)) == 3
+    admitted = len(told(world, f.MigrationAdmitted))
+    world.change_link("l1", "s1", up=False)
+    assert not cluster.draining and len(told(world, f.MigrationAdmitted)) == admitted == 3
+    assert not told(world, f.MigrationDegraded)
+    world.run(world.now_s + 2.0)
+    world.change_link("l1", "s1", up=True)
+    world.run(60.0)
+    assert (
+        all(fact.in_time for fact in told(world, f.MigrationFinished))
+        and len(told(world, f.MigrationFinished)) == 3
+    )
+    assert cluster.routes.equals(Routes(world.env.campus)) and world.env.routes.equals(cluster.routes)
+    judged(world)
+
+
+def uplinks() -> list[DirectedLink]:
+    return [DirectedLink("l1", "s1"), DirectedLink("l1", "s2")]
+
+
+def test_migration_that_cannot_leave_a_drained_trunk_is_degraded_at_once() -> None:
+    world = moving()
+    at_s = world.now_s
+    world.drain_link("l1", "s1")
+    world.drain_link("l1", "s2")  # no way is left
+    degraded = [when for when, fact in world.facts if isinstance(fact, f.MigrationDegraded)]
+    assert degraded and set(degraded) == {at_s}
+    assert not any(flow.pledge for flow in world.coordinator.cluster.flows.values())
+    world.run(60.0)
+
+
+def test_migration_leaves_a_trunk_that_a_stranger_fills_and_keeps_its_promise() -> None:
+    world = moving()
+    cluster = world.coordinator.cluster
+    before = {flow.key: cluster.routes.way(flow.source, flow.destination) for flow in cluster.flows.values()}
+    hot = [key for key, way in before.items() if uplinks()[1] in way]
+    assert hot
+    world.decide(ev.LinksMeasured([("l1", "s2", 40 * MB)]))
+    after = {flow.key: cluster.routes.way(flow.source, flow.destination) for flow in cluster.flows.values()}
+    left = [key for key in hot if uplinks()[1] not in after[key]]
+    assert left and not told(world, f.MigrationDegraded)
+    world.run(60.0)
+    assert [fact.in_time for fact in told(world, f.MigrationFinished)] == [True] * 3
+    judged(world)
+
+
+def test_network_that_does_not_answer_has_one_path_until_it_does() -> None:
+    world = two_leaves(4, hosts=3)
+    asked: list[do.SetWays] = []
+    world.links.program = asked.append  # its controller is dead
+    for name in busy(world):
+        world.reclaim(name, 20.0, grace=True)
+    until_chosen(world)
+    cluster = world.coordinator.cluster
+    waiting = dict(cluster.held)
+    assert waiting and asked[-1].ways
+    world.run(world.now_s + ANSWER_S + 0.01)
+    assert not cluster.network_answers and not cluster.held and not cluster.routes.pins
+    assert asked[-1].ways == [] and asked[-1].number > asked[0].number
+    admitted = [flow for flow in cluster.flows.values() if flow.pledge]
+    assert admitted and len(cluster.choices("h1", "h6")) == 1
+    world.run(60.0)
+    assert all(fact.in_time for fact in told(world, f.MigrationFinished))
+    world.decide(ev.WaysSet(asked[-1].number))
+    assert len(cluster.choices("h1", "h6")) == 2
+
+
+def test_coordinator_that_begins_again_has_the_ways_of_its_journal_and_tells_the_network() -> None:
+    world = two_leaves(4, hosts=3)
+    events: list[tuple[float, ev.Event]] = []
+    fresh = [Coordinator(world.env.campus, world.settings, lambda: 0.5) for _ in range(2)]
+    way = Routes(world.env.campus).choices("h1", "h6")[1]
+    for core in fresh:
+        core.cluster.set_way("h1", "h6", way)
+    told_by = [core.handle(ev.DrainAsked([("l2", "s1")]), 1.0) for core in fresh]
+    assert told_by[0] == told_by[1] and not events
+    asked = [effect for effect in told_by[0] if isinstance(effect, do.SetWays)]
+    assert [pinned.nodes for pinned in asked[-1].ways] == [["h1", "l1", "s2", "l2", "h6"]]
+    assert asked[-1].draining == [("l2", "s1")]
+    again = fresh[0].handle(ev.Restarted(1.0), 2.0) + fresh[0].handle(ev.Woke(), 30.0)
+    assert [effect for effect in again if isinstance(effect, do.SetWays)][-1].ways == asked[-1].ways
+
+
+@pytest.mark.parametrize(
+    "campus", [presets.leaf_spine(3, 2, 2), presets.fat_tree(4)], ids=["leaf-spine", "fat tree"]
+)
+def test_run_with_a_drained_trunk_keeps_every_promise(campus: Campus) -> None:
+    ends = next(
+        tuple(link)
+        for link in campus.capacity_bytes_per_s
+        if link.source[0] in "lp" and link.target[0] in "sp"
+    )
+    base = with_cuts(campus, [])
+    minute = base.duration_s / 60.0
+    events = (LinkEvent(20 * minute, ends, up=False, drain_s=minute), LinkEvent(40 * minute, ends, up=True))
+    scenario = replace(base, events=events)
+    assert scenario_files.loads(scenario_files.dumps(scenario)).events == events
+    run = simulate(scenario, generate(scenario), after_each=Invariants())
+    assert not run.summary().invariants_broken
+    drained = [at_s for at_s, fact in run.facts if isinstance(fact, f.TrunksDraining)]
+    died = [at_s for at_s, fact in run.facts if isinstance(fact, f.LinkChanged) and not fact.rate_bytes_per_s]
+    assert len(drained) == 1 and died and drained[0] < died[0]
+
+
+def test_live_page_draws_a_flow_on_the_way_that_it_takes() -> None:
+    campus = presets.leaf_spine(2, 2, 1)
+    picture, routes = Picture(campus), Routes(campus)
+    tree, other = (nodes_of(way) for way in routes.choices("h1", "h2"))
+    facts = [
+        f.Granted("j", "h1", "h2", "AF41", 1e6, 0.0, ""),
+        f.WayTaken("h1", "h2", other),
+        f.WayTaken("h1", "elsewhere", ["h1", "elsewhere"]),
+        f.TrunksDraining([["l1", "s2"]]),
+        f.WayTaken("h1", "h2", []),
+    ]
+    drawn = []
+    for number, fact in enumerate(facts):
+        picture.apply(number, float(number), fact)
+        ((_, row),) = picture.flows.live()
+        drawn.append(row["path"])
+    by_tree, by_other = (picture.path("h1", "h2"), drawn[1])
+    assert drawn == [by_tree, by_other, by_other, by_tree, by_tree] and by_tree != by_other
+    assert tree != other
+
+
+def test_judges_leave_out_a_way_that_the_campus_does_not_have() -> None:
+    campus = presets.leaf_spine(2, 2, 1)
+    then = RoutesThen(
+        campus,
+        [(1.0, f.WayTaken("h1", "h9", ["h1", "l1", "h9"])), (2.0, f.WayTaken("h1", "h2", ["h1", "h2"]))],
+    )
+    assert then.history.latest.equals(Routes(campus))
+
+
+def test_drain_of_what_is_not_cut_is_refused() -> None:
+    for wrong in (
+        {"up": True, "drain_s": 1.0},
+        {"drain_s": 1.0, "rate_bytes_per_s": 1e6},
+        {"up": False, "drain_s": 9.0},
+    ):
+        with pytest.raises(SpecError, match=r"events.drain .*an event with up = false, at most its time"):
+            LinkEvent(5.0, ("a", "b"), **wrong)
+
+
+def test_storms_notice_a_coordinator_that_never_asks_for_its_ways() -> None:
+    seed = 19  # the first in which a migration takes another way than the tree's
+    assert play(storm(seed, trunks=True)).failure is None
+    with planted(BY_NAME["ways never asked for"]):
+        assert play(storm(seed, trunks=True)).failure is not None
+
+
+def test_burst_of_the_benchmark_admits_1_7_times_as_much_over_two_trunks() -> None:
+    one, ways = burst(1), burst(4)
+    assert ways["admitted"] >= 1.7 * one["admitted"] > 0
+    assert all(each["in_time"] == each["admitted"] for each in (one, ways))
+
+
+def test_example_of_the_docs_leaves_by_both_cores_and_before_the_cut() -> None:
+    scenario = scenario_files.load("docs/examples/evacuation.toml")
+    run = simulate(scenario, generate(scenario), after_each=Invariants())
+    kinds = {
+        kind: [fact for _, fact in run.facts if type(fact) is kind] for kind in (f.WayTaken, f.TrunksDraining)
+    }
+    assert kinds[f.WayTaken][0].nodes[2] == "core2" and len(kinds[f.TrunksDraining]) == 1
+    finished = [fact for _, fact in run.facts if isinstance(fact, f.MigrationFinished)]
+    assert [fact.in_time for fact in finished] == [True] * 3 and not run.summary().invariants_broken
+
+
+def test_invariants_notice_ways_that_the_network_does_not_have() -> None:
+    world = two_leaves(4, hosts=3)
+    for name in busy(world):
+        world.reclaim(name, 20.0, grace=True)
+    world.run(world.now_s + 0.02)
+    world.env.routes.pin_all({})
+    with pytest.raises(InvariantBroken, match="planned on as if"):
+        world.run(world.now_s + 1.0)
