@@ -12,6 +12,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
+from topologies.units import LARGEST_RATE_BYTES_PER_S
+
 # sums of a few of them stay within what SQLite and MessagePack call an integer (2**63 - 1)
 LARGEST_COUNT: Final = 2**62
 # one below, so that Forget can name a number above every sequence
@@ -57,7 +59,7 @@ Step = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
 PayloadBytes = Annotated[int, Meta(ge=0, le=LARGEST_PAYLOAD_BYTES)]
 Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
 Period = Annotated[float, Meta(ge=SHORTEST_PERIOD_S, le=1e9)]
-Rate = Annotated[float, Meta(ge=0.0, le=1e12)]
+Rate = Annotated[float, Meta(ge=0.0, le=LARGEST_RATE_BYTES_PER_S)]
 Speed = Annotated[float, Meta(ge=SLOWEST_BYTES_PER_S, le=FASTEST_BYTES_PER_S)]
 Ratio = Annotated[float, Meta(ge=0.0, le=LARGEST_NUMBER)]
 Address = Annotated[str, Meta(max_length=64)]

@@ -18,6 +18,7 @@ from testbed.bounds import (
     MOST_CLASSES,
     MOST_SAMPLES,
     SEQUENCES_PER_ATTEMPT,
+    SHORTEST_PERIOD_S,
     Address,
     Attempt,
     Count,
@@ -54,13 +55,13 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
 
     name: Name
     steps: Annotated[int, Meta(ge=1, le=LARGEST_STEP)]
-    step_s: Annotated[float, Meta(gt=0.0, le=1e6)]  # emulated GPU time of one step
+    step_s: Annotated[float, Meta(ge=SHORTEST_PERIOD_S, le=1e6)]  # emulated GPU time of one step
     payload_bytes: Annotated[int, Meta(ge=1, le=LARGEST_PAYLOAD_BYTES)]  # size of a checkpoint
     workload: Text = "synthetic"  # a built-in name, or "module:Class"
     params: dict[str, str | int | float | bool] = {}  # passed on to the workload
     memory_bytes: Ratio = 0.0  # GPU memory needed
     min_capability: Ratio = 0.0  # CUDA compute capability needed
-    loss_budget_s: Annotated[float, Meta(gt=0.0, le=1e9)] = 900.0  # L_max of paper A, eq. (9)
+    loss_budget_s: Annotated[float, Meta(ge=SHORTEST_PERIOD_S, le=1e9)] = 900.0  # L_max of paper A, eq. (9)
     grace_s: Seconds = 2.0  # what its process gets to end by itself when it is asked to, before it is killed
     program: Program | None = None  # of workload "executable"
     # GPUs that it computes on at once, all or none; each rank has a checkpoint of that size, and needs that memory
@@ -457,18 +458,14 @@ class ChangeLinks(Message, frozen=True):
     """Cables work at other rates: (source, target, wire bytes/s; 0: down), by direction. Answered by Noted, once it is in the
     journal."""
 
-    rates: Annotated[
-        list[tuple[Name, Name, Annotated[float, Meta(ge=0.0, le=1e15)]]], Meta(max_length=100_000)
-    ]
+    rates: Annotated[list[tuple[Name, Name, Rate]], Meta(max_length=100_000)]
 
 
 class CountTraffic(Message, frozen=True):
     """Switches have counted what others send: (source, target, wire bytes/s), by direction, until told anew. Answered by Noted,
     once it is in the journal."""
 
-    research: Annotated[
-        list[tuple[Name, Name, Annotated[float, Meta(ge=0.0, le=1e15)]]], Meta(max_length=100_000)
-    ]
+    research: Annotated[list[tuple[Name, Name, Rate]], Meta(max_length=100_000)]
 
 
 FromOperator = Submit | Cancel | StatusRequest | Watch | ChangeLinks | CountTraffic

@@ -104,6 +104,16 @@ def test_host_that_runs_nothing_is_silent_for_half_a_lease_until_a_job_begins_th
     assert core.lease.heartbeat_at_s == pytest.approx(12.5)
 
 
+def test_the_longest_that_counters_were_late_is_told_once() -> None:
+    core = agent()
+    for lag_s, at_s in ((0.0, 10.3), (1.7, 10.5), (0.001, 10.6)):
+        core.handle(ev.Sampled({}, [], m.EgressSample(0.0, 0.1, 0, 0), lag_s), at_s)
+    [beat] = said(core.handle(ev.Woke(), core.lease.heartbeat_at_s), m.Heartbeat)
+    assert beat.loop_lag_s == 1.7
+    [beat] = said(core.handle(ev.Woke(), core.lease.heartbeat_at_s), m.Heartbeat)
+    assert beat.loop_lag_s == 0.0
+
+
 def test_an_old_acknowledgement_does_not_shorten_the_lease() -> None:
     core = agent()
     first = core.lease.number
@@ -553,6 +563,18 @@ def test_a_snapshot_that_is_ready_after_the_job_was_asked_to_end_is_of_no_use(fi
     effects = snapshot(core, 1_000_001, 11.1, final=final)
     assert of(effects, do.StartSending) == []
     assert [ended.outcome for ended in said(effects, m.JobEnded)] == (["stopped"] if final else [])
+
+
+@pytest.mark.parametrize("ending", [False, True])
+def test_an_order_to_move_a_job_that_stands_still_is_obeyed_unless_it_was_asked_to_end(ending: bool) -> None:
+    core = running()
+    taken = m.StoredCheckpoint("a", 1_000_001, 7, 1_000_000, "digest")
+    core.handle(ev.SnapshotDone(1, taken, final=False, halted=True), 11.0)
+    if ending:
+        core.handle(ev.Received(m.StopJob("a", 1, grace_s=2.0)), 11.1)
+    effects = migrate(core, 11.2)
+    assert [taken.final for taken in said(effects, m.SnapshotTaken)] == ([] if ending else [True])
+    assert core.running["a"].phase is (AttemptPhase.ENDING if ending else AttemptPhase.MOVED)
 
 
 def test_an_owner_or_a_lapsed_lease_does_not_wait_for_the_grace() -> None:

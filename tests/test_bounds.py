@@ -13,6 +13,9 @@ from testbed import messages as m
 from testbed.errors import RemoteProtocolError
 from testbed.framing import Codec
 from testbed.workloads.messages import Finished, Progress, SnapshotTaken, Started
+from topologies.errors import SpecError
+from topologies.spec import Link
+from topologies.units import LARGEST_RATE_BYTES_PER_S
 
 CODEC: Codec[m.FromAgent] = Codec(m.FromAgent)
 
@@ -111,3 +114,23 @@ def test_every_report_of_a_job_fits_what_its_agent_says_of_it() -> None:
             assert not bounds.within(
                 hint.__origin__(2**63 if hint.__origin__ is not bytes else 10_000), hint
             ), name
+
+
+@pytest.mark.parametrize("kind", [m.ChangeLinks, m.CountTraffic])
+def test_no_cable_is_faster_than_a_grant_may_be(kind: Any) -> None:
+    """At 1e15 bytes/s, which an operator could say, no agent took its grants, nor its coordinator's connection, any more."""
+    operators: Codec[Any] = Codec(m.FromOperator)
+    fastest = LARGEST_RATE_BYTES_PER_S
+    assert operators.decoder().feed(operators.encode(kind([("a", "b", fastest)])))
+    with pytest.raises(RemoteProtocolError):
+        operators.decoder().feed(operators.encode(kind([("a", "b", 2.0 * fastest)])))
+    assert bounds.within(fastest, bounds.Rate)
+    with pytest.raises(SpecError, match=r"a-b\.rate = .*: at most 8 Tbit/s"):
+        Link("a", "b", 2.0 * fastest)
+
+
+@pytest.mark.parametrize("changes", [{"step_s": 5e-324}, {"loss_budget_s": 5e-324}])
+def test_a_job_has_no_step_that_no_clock_can_measure(changes: dict[str, float]) -> None:
+    spec = msgspec.structs.replace(m.JobSpec("a", 10, 1.0, 1), **changes)
+    assert not bounds.within(msgspec.to_builtins(spec), m.JobSpec)
+    assert bounds.within(msgspec.to_builtins(m.JobSpec("a", 10, bounds.SHORTEST_PERIOD_S, 1)), m.JobSpec)

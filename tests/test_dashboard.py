@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -359,6 +360,8 @@ def test_a_page_is_for_loopback_names_and_loads_nothing_from_elsewhere(page: str
         "/api/at?s=nan",
         "/api/at?s=x",
         "/api/why?fact=",
+        "/api/why?fact=1e308",
+        "/api/why?fact=-1e30",
         "/api/play?from_s=0&speed=0",
         "/api/play?from_s=0",
     ],
@@ -367,6 +370,28 @@ def test_a_wrong_question_is_answered_with_what_is_wrong(page: str, path: str) -
     status, _, body = get(page + path)
     assert status == 400
     assert "expected" in json.loads(body)["words"] or "speed" in json.loads(body)["words"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"GET / HT",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 100_000,
+        b"POST /api/switch HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99999999999\r\n\r\n{",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 100,
+        b"\x16\x03\x01\x02\x00" + bytes(512),
+    ],
+)
+def test_many_who_say_a_part_or_nonsense_keep_no_reader_out(page: str, said: bytes) -> None:
+    with ExitStack() as held:
+        for _ in range(60):
+            stream = held.enter_context(socket.create_connection(("127.0.0.1", urlsplit(page).port or 0)))
+            with suppress(ConnectionError):
+                stream.sendall(said)
+        began_s = time.monotonic()
+        assert get(page + "/healthz")[0] == 200
+        assert time.monotonic() - began_s < 10.0
 
 
 def test_every_metric_that_alerts_and_dashboard_name_is_exposed_and_labels_are_few(page: str) -> None:

@@ -16,7 +16,8 @@ from controller.own_policies import forget
 from experiments.inputs.scenario import demo_scenario
 from experiments.runtime import native
 from experiments.runtime.engines import Engine, chosen
-from experiments.runtime.tasks import Task, results_of
+from experiments.runtime.tasks import Task, kept, results_of
+from experiments.runtime.workers import workers
 from experiments.storms.campaign import CampaignPlan, run
 from experiments.sweeps import SweepPlan, run_sweep
 from testbed.errors import InvariantBroken, SetupError
@@ -171,3 +172,20 @@ def test_a_script_needs_no_guard_for_its_main_program(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.stdout, done.returncode) == ("begins\n{'square': 4}\n", 0), done.stderr
+
+
+def test_an_interrupt_ends_workers_in_the_middle_of_their_tasks() -> None:
+    """One that waited for a run of minutes could not be told from one that hangs."""
+    began_s = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), workers(2, prefer_native=False) as pool:
+        pool.submit(time.sleep, 0.0).result()
+        running = [pool.submit(time.sleep, 300.0) for _ in range(3)]
+        raise KeyboardInterrupt
+    assert time.monotonic() - began_s < 120.0
+    assert not any(one.done() and one.exception() is None for one in running if not one.cancelled())
+
+
+def test_a_file_of_results_that_is_another_programs_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_bytes(b'5\n{"code": "c"}\n[1]\n\xff\xfe\n{"code": "c", "key": "k", "result": 3}\n{"cod')
+    assert kept(path, "c") == {"k": 3}

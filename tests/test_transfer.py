@@ -668,6 +668,14 @@ async def test_what_a_sender_says_out_of_turn_is_told_in_one_short_line(tmp_path
         assert failed.reason.isprintable()
 
 
+@pytest.mark.parametrize("address", ["", "nowhere", "300.1.1.1", "::1%none%", "10.0.0.1/8"])
+async def test_order_to_send_to_no_address_fails_and_ends_nothing_else(tmp_path: Path, address: str) -> None:
+    async with serving(tmp_path) as pair:
+        with pytest.raises(TransferFailed, match="address") as caught:
+            await pair.send(pair.ingest(content(1)), address=(address, 7200))
+        assert not caught.value.retryable
+
+
 async def test_nobody_listening_is_retryable(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from controller.core.lifecycle.waiting import MOST_ASKED
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
-from controller.core.model.entities import Phase
+from controller.core.model.entities import OVER, Phase
 from testbed import messages as m
 from tests.cores_world import a_running_job
 from tests.test_coordinator import a_world, job
@@ -114,3 +115,9 @@ def test_a_move_whose_notice_never_ends_is_ordered_to_stop(silent: Silent) -> No
 def test_a_word_that_came_is_not_waited_for(silent: Silent) -> None:
     assert silent.job.phase is Phase.RUNNING
     assert silent.core.cluster.next_word_s() == inf
+
+
+def test_the_page_says_of_each_phase_what_ends_it() -> None:
+    page = (Path(__file__).parents[1] / "docs/how/job.md").read_text()
+    missing = [phase for phase in Phase if phase not in OVER and f"| `{phase}` |" not in page]
+    assert missing == []

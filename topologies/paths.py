@@ -133,13 +133,13 @@ class Routes:
         tree.
         """
         before_dead, self.dead = self.dead, frozenset(dead)
+        before = self._parent, self._dead_in_tree(before_dead), self._pins
+        self._pins = {ends: way for ends, way in self._pins.items() if self.is_carried(way)}
         if not self.has_choice or self.dead == before_dead:
             return False
-        before = self._parent, self._dead_in_tree(before_dead), self._pins
         self._parent, self._depth, self._up, self._down = {}, {}, {}, {}
         self._hang_from(self.root)
         self._known, self._beside = {}, {}  # others may look at those before (`pinned`)
-        self._pins = {ends: way for ends, way in self._pins.items() if self.is_carried(way)}
         return (self._parent, self._dead_in_tree(self.dead), self._pins) != before
 
     @property

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from topologies.dimension import DURATION, NUMBER, RATE, SIZE
 from topologies.errors import SpecError
+from topologies.units import LARGEST_RATE_BYTES_PER_S, format_rate
 
 # an interface is called NAME-eth1023: 15 characters at most in Linux
 NAME = re.compile(r"[a-z][a-z0-9]{0,8}")
@@ -161,6 +162,9 @@ class Link:
     def __post_init__(self) -> None:
         key = f"links.{self.a}-{self.b}"
         _positive(f"{key}.rate", self.rate_bytes_per_s)
+        if self.rate_bytes_per_s > LARGEST_RATE_BYTES_PER_S:
+            most = format_rate(LARGEST_RATE_BYTES_PER_S)
+            raise SpecError(f"{key}.rate", self.rate_bytes_per_s, f"at most {most}: no message carries more")
         if not (0.0 <= self.delay_s < math.inf):
             raise SpecError(f"{key}.delay", self.delay_s, "a duration of 0 s or more")
         if not 0.0 <= self.loss < 1.0:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 MBIT_PER_S = 125_000.0  # bytes per second
 GBIT_PER_S = 125_000_000.0
 HOUR_S = 3600.0
+# of a cable, and so of any grant: 8 Tbit/s. Messages carry rates up to this (`testbed.bounds.Rate`)
+LARGEST_RATE_BYTES_PER_S = 1e12
 # payload and wire bytes of a full TCP segment at an MTU of 1500: Ethernet, IPv4 and TCP headers with timestamps
 SEGMENT_BYTES, FRAME_BYTES = 1448, 1514
 PAYLOAD_SHARE = SEGMENT_BYTES / FRAME_BYTES  # of what links, shapers and buckets count

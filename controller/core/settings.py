@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Amount = TypeVar("Amount", float, NDArray[np.float64])  # one, or of each
 
 DAY_S = 86_400.0
 
@@ -50,7 +56,7 @@ class Settings:
         """Seconds from the order to take a snapshot of so much to its first byte, at which it is on its host's disk."""
         return self.snapshot_s + payload_bytes / self.snapshot_bytes_per_s
 
-    def pauses_s(self, payload_bytes: float, host_bytes_per_s: float | None = None) -> float:
+    def pauses_s(self, payload_bytes: Amount, host_bytes_per_s: float | None = None) -> Amount:
         """p: seconds for which a snapshot of so much stops a job that goes on; at its host's own rate, where that is known."""
         if self.snapshot_pause_s is None:
             fixed_s, assumed_bytes_per_s = self.snapshot_s, self.snapshot_bytes_per_s

@@ -90,6 +90,12 @@ def rounded(x: float) -> float:
     return math.ldexp(round(mantissa * ROUNDED), exponent) / ROUNDED if math.isfinite(x) else x
 
 
+def all_rounded(x: Array) -> Array:
+    """`rounded` of each."""
+    mantissa, exponent = np.frexp(x)
+    return np.where(np.isfinite(x), np.ldexp(np.rint(mantissa * ROUNDED), exponent) / ROUNDED, x)
+
+
 def logs(x: Array) -> Array:
     """`log` of each; NaN where it is negative."""
     ordinary = (x > 0.0) & (x < np.inf)

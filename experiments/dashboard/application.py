@@ -31,6 +31,7 @@ from experiments.dashboard.layout import layout
 from experiments.dashboard.metrics import registry
 from experiments.dashboard.switches import OwnerRequest, Switches
 from experiments.results import pages
+from testbed.bounds import LARGEST_INTEGER
 from testbed.errors import TestbedError
 
 HERE = Path(__file__).parent
@@ -159,9 +160,11 @@ class Application:
 
     async def _why(self, request: Request) -> Response:
         """The decisions behind a fact, or how far the replay is."""
-        number = int(_number(request, "fact"))
+        number = _number(request, "fact")
+        if not 0.0 <= number < LARGEST_INTEGER:  # no database takes another
+            raise RequestRefused(400, f"fact {number:g}: the number of a fact is expected")
         self._ask_why()
-        return _json(self._answers.of(number))
+        return _json(self._answers.of(int(number)))
 
     async def _metrics(self, request: Request) -> Response:
         return Response(generate_latest(self._registry), headers={"content-type": CONTENT_TYPE_LATEST})

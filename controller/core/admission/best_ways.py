@@ -50,7 +50,7 @@ def admit_best(
 ) -> tuple[Asked, Admission]:
     """(the requests with the links of their ways, P3's answer to them); requests are in `asked` by key, which is in `pairs`.
 
-    Where no pair has more than one way this is `admit`, asked once.
+    Where no pair has more than one way, which is that of its requests, this is `admit`, asked once.
     """
 
     def answer(chosen: Mapping[Pair, int]) -> tuple[Asked, Admission]:
@@ -62,7 +62,7 @@ def admit_best(
 
     first = dict.fromkeys(ways, 0)
     if all(len(ways[pair]) == 1 for pair in pairs.values()):
-        return answer(first)
+        return dict(asked), admit(list(asked.values()), now_s, share, committed)
     chosen = spread(asked, pairs, ways, now_s, share, committed)
     best = answer(chosen)
     if (

@@ -99,7 +99,8 @@ def begin_attempt(
         cluster.record(facts.WorkLost(job.name, job.attempt, cause, job.step, restore_step, again_s))
     if job.stopped_cause == "superseded" and again_s < 0.0:  # what was given up need not be computed again
         cluster.record(facts.WorkTakenUp(job.name, job.attempt, job.step, restore_step, -again_s))
-    job.host, job.restore, job.step, job.final_sequence = host.name, checkpoint, restore_step, None
+    cluster.put_job(job, host.name)
+    job.restore, job.step, job.final_sequence = checkpoint, restore_step, None
     job.last_checkpoint_s, job.interval_s, job.sent_bytes = None, None, None
     cluster.timers += 1
     job.timer = cluster.timers
@@ -149,7 +150,8 @@ def release(cluster: Cluster, job: JobState) -> None:
     names = {job.host, job.move.destination if job.move else None, replica_of(cluster, job)}
     for name in sorted(name for name in names if name is not None):
         cluster.free_gpu(job, cluster.hosts[name])
-    job.host, job.move = None, None
+    cluster.put_job(job, None)
+    job.move = None
 
 
 def drop_move(cluster: Cluster, job: JobState) -> None:

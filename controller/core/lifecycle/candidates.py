@@ -16,15 +16,13 @@ from controller.core.checkpointing.intervals import StaticPlanner
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow, JobState
 from controller.core.network.bandwidth import bottleneck
-from controller.core.network.links import Floats, Paths, Residual, filled, sums
+from controller.core.network.links import Floats, Residual, filled, sums
 from controller.core.placement import congestion
 from controller.core.placement.hazard import expected_reclaims
 from controller.core.placement.select import Candidates, PlacementRequest
 from controller.core.placement.tree_rates import Reaches
+from controller.core.settings import Amount
 from controller.numerics.jit import survivals
-from topologies.spec import TrafficClass
-
-NO_STREAM: dict[int, float] = {}
 
 
 def residual(cluster: Cluster, now_s: float, taken: Callable[[CheckpointFlow], float]) -> Residual:
@@ -57,14 +55,6 @@ def fair_share(cluster: Cluster, job: JobState, now_s: float) -> Residual:
     return FairShares(cluster, now_s).of(job)
 
 
-def checkpoint_streams(cluster: Cluster) -> tuple[list[CheckpointFlow], Paths, list[bool]]:
-    """(all flows, their paths, which of them are streams of checkpoints from their jobs' hosts: not copies to a vault)."""
-    keys, paths = cluster.flow_paths()
-    flows = [cluster.flows[key] for key in keys]
-    presync = TrafficClass.PRESYNC
-    return flows, paths, [f.traffic_class is presync and cluster.jobs[f.job].host == f.source for f in flows]
-
-
 class FairShares:
     """What one more stream of checkpoints would get of each link at this moment, bytes/s: an equal part of what is not promised.
 
@@ -73,32 +63,35 @@ class FairShares:
     """
 
     def __init__(self, cluster: Cluster, now_s: float) -> None:
-        flows, paths, stand = checkpoint_streams(cluster)
-        self._network = cluster.network
-        self._streams = paths.load(np.array(stand, dtype=float), len(cluster.network))
+        self._cluster, self._streams = cluster, cluster.streams()
         self._free = residual(cluster, now_s, promised).column
-        self._shares = self._free / (1.0 + self._streams)
-        self._own: dict[str, dict[int, float]] = {}  # job -> how many of its streams cross each link
-        for flow, stands in zip(flows, stand, strict=True):
-            if stands:
-                own = self._own.setdefault(flow.job, {})
-                for link in cluster.path(flow.source, flow.destination):
-                    own[link] = own.get(link, 0.0) + 1.0
+        self._shares = self._free / (1.0 + self._streams.crossing)
+
+    def _own(self, job: JobState) -> dict[int, float]:
+        """How many of the job's streams cross each link."""
+        own: dict[int, float] = {}
+        for flow in self._streams.of_job(job.name):
+            for link in self._cluster.path(flow.source, flow.destination):
+                own[link] = own.get(link, 0.0) + 1.0
+        return own
 
     def on(self, job: JobState, links: Sequence[int]) -> list[float]:
         """For a stream of this job on each of these links, by their numbers."""
-        own = self._own.get(job.name, NO_STREAM)
+        return self._on(self._own(job), links)
+
+    def _on(self, own: dict[int, float], links: Sequence[int]) -> list[float]:
+        crossing = self._streams.crossing
         return [
-            float(self._free[link]) / (1.0 + (float(self._streams[link]) - own.get(link, 0.0)))
-            for link in links
+            float(self._free[link]) / (1.0 + (float(crossing[link]) - own.get(link, 0.0))) for link in links
         ]
 
     def of(self, job: JobState) -> Residual:
         """For a stream of this job on every link."""
         column = self._shares.copy()
-        if links := list(self._own.get(job.name, NO_STREAM)):
-            column[links] = self.on(job, links)
-        return Residual(self._network, column)
+        own = self._own(job)
+        if links := list(own):
+            column[links] = self._on(own, links)
+        return Residual(self._cluster.network, column)
 
 
 def safe_store(cluster: Cluster, job: JobState, source: str, free: Residual) -> str | None:
@@ -197,22 +190,11 @@ def added_loss_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floa
     payload = float(job.spec.payload_bytes)
     short = cluster.too_short(filled(payload, len(uplinks)), uplinks, cluster.now_s)
     hurting = hazards_per_s * short
-    there = [
-        (place, other)
-        for place in np.flatnonzero(cluster.taken_column).tolist()
-        for other in cluster.jobs_on(cluster.volunteers[place])
-        if other is not job
-        and (
-            other.move is None or other.host != cluster.places.hosts[place]
-        )  # one that leaves is in no one's way
-    ]
+    there = cluster.occupants
+    rows = there.beside(job, cluster.places.hosts)  # those that leave are in no one's way
+    aims_s = _aims_s(cluster, there.payload_bytes, there.loss_budget_s, hurting[there.place])
     streams = congestion.Streams(
-        np.array([place for place, _ in there], dtype=np.intp),
-        np.array([other.checkpoint_bytes for _, other in there], dtype=float),
-        np.array(
-            [aim_s(cluster, other, hurting[place : place + 1])[0] for place, other in there], dtype=float
-        ),
-        np.array([other.remaining_s for _, other in there], dtype=float),
+        there.place[rows], there.checkpoint_bytes[rows], aims_s[rows], there.remaining_s[rows]
     )
     ways = Reaches(cluster.places, fair_share(cluster, job, cluster.now_s).column).to_best(
         cluster.usable_column
@@ -223,9 +205,14 @@ def added_loss_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floa
 
 def aim_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floats:
     """The checkpoint intervals that P1 would choose for the job under these hazards if bandwidth were no matter."""
-    plan, budget_s = cluster.policy.plan, 2.0 * job.spec.loss_budget_s
+    return _aims_s(cluster, float(job.spec.payload_bytes), job.spec.loss_budget_s, hazards_per_s)
+
+
+def _aims_s(cluster: Cluster, payload_bytes: Amount, loss_budget_s: Amount, hazards_per_s: Floats) -> Floats:
+    """`aim_s` of one job or of each."""
+    plan = cluster.policy.plan
     if isinstance(plan, StaticPlanner):
         return filled(plan.interval_s, len(hazards_per_s))
     with np.errstate(divide="ignore"):
-        best_s = np.sqrt(2.0 * cluster.settings.pauses_s(job.spec.payload_bytes) / hazards_per_s)
-    return np.minimum(best_s, budget_s)
+        best_s = np.sqrt(2.0 * cluster.settings.pauses_s(payload_bytes) / hazards_per_s)
+    return np.minimum(best_s, 2.0 * loss_budget_s)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 
@@ -17,9 +18,18 @@ from controller.core.checkpointing.planner import ExactPlanner, JobColumns
 from controller.core.lifecycle.candidates import left_for_checkpoints
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState
+from controller.core.model.occupants import checkpoint_bytes
 from controller.core.network.links import Floats, Mask, Numbers, filled
+from testbed.messages import SnapshotSpeed
 
 MOST_ROWS = 100_000  # routes remembered: some 10 MB
+_HOST, _HOST_STANDBY, _SENT_BYTES = (
+    attrgetter("host"),
+    attrgetter("host", "standby"),
+    attrgetter("sent_bytes"),
+)
+_PAYLOAD, _LOSS_BUDGET = attrgetter("spec.payload_bytes"), attrgetter("spec.loss_budget_s")
+_SPEED = attrgetter("speed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +46,10 @@ class Planned:
 def plan_all(cluster: Cluster, jobs: Sequence[JobState], now_s: float) -> Planned:
     """Rates and intervals of all these jobs, every one of which has a host (a volunteer) and a standby."""
     hazards = cluster.hazards_now_per_s(jobs, now_s)
-    counted = np.array([job.checkpoint_bytes for job in jobs], dtype=float)
+    payloads = np.array(list(map(_PAYLOAD, jobs)), dtype=float)
+    counted = checkpoint_bytes(payloads, np.array(list(map(_SENT_BYTES, jobs)), dtype=float))
     if isinstance(cluster.policy.plan, ExactPlanner):
-        planned = _in_columns(cluster, cluster.policy.plan, jobs, hazards, counted, now_s)
+        planned = _in_columns(cluster, cluster.policy.plan, jobs, hazards, payloads, counted, now_s)
     else:
         planned = _in_objects(cluster, jobs, hazards, counted, now_s)
     return _in_step(planned, jobs) if cluster.gangs else planned
@@ -68,14 +79,13 @@ def _in_columns(
     planner: ExactPlanner,
     jobs: Sequence[JobState],
     hazards: Floats,
+    payloads: Floats,
     counted: Floats,
     now_s: float,
 ) -> Planned:
-    budgets = np.array([job.spec.loss_budget_s for job in jobs], dtype=float)
+    budgets = np.array(list(map(_LOSS_BUDGET, jobs)), dtype=float)
     everybody, beta = np.arange(len(jobs)), cluster.checkpoint_share
-    # a snapshot is of the whole payload, however little of it is sent
-    snapshots_s = np.array([_stands_still_s(cluster, job) for job in jobs], dtype=float)
-    pauses_s = planner.pauses_s(snapshots_s)
+    pauses_s = planner.pauses_s(_stand_still_s(cluster, jobs, payloads))
     columns = JobColumns(
         counted, hazards, filled(np.inf, len(jobs)), budgets, _routes(cluster, jobs), everybody
     )
@@ -92,17 +102,28 @@ def _in_columns(
     return Planned(rates, found.intervals_s, ~found.budget_kept, hazards, interval)
 
 
-def _stands_still_s(cluster: Cluster, job: JobState) -> float:
-    """For a snapshot at its host; all ranks of a gang for that of the slowest."""
-    if job.gang is not None:
-        return max(_stands_still_at_s(cluster, job, rank.host or job.host or "") for rank in job.all_ranks)
-    return _stands_still_at_s(cluster, job, job.host or "")
+def _stand_still_s(cluster: Cluster, jobs: Sequence[JobState], payloads: Floats) -> Floats:
+    """For a snapshot at each job's host, of the whole payload, however little of it is sent; all ranks of a gang for that of the
+    slowest."""
+    hosts, settings = cluster.hosts, cluster.settings
+    speeds = list(map(_SPEED, map(hosts.__getitem__, map(_HOST, jobs))))
+    if speeds.count(None) == len(speeds):
+        still_s = settings.pauses_s(payloads)
+    else:
+        still_s = np.array(
+            [_at_speed_s(cluster, *both) for both in zip(jobs, speeds, strict=True)], dtype=float
+        )
+    if cluster.gangs:
+        for row, job in enumerate(jobs):
+            if job.gang is not None:
+                there = [hosts[rank.host or job.host or ""] for rank in job.all_ranks]
+                still_s[row] = max(_at_speed_s(cluster, job, host.speed) for host in there)
+    return still_s
 
 
-def _stands_still_at_s(cluster: Cluster, job: JobState, host: str) -> float:
-    speed = cluster.hosts[host].speed
+def _at_speed_s(cluster: Cluster, job: JobState, speed: SnapshotSpeed | None) -> float:
     measured = None if speed is None else speed.pause_bytes_per_s
-    return cluster.settings.pauses_s(job.spec.payload_bytes, measured)
+    return cluster.settings.pauses_s(float(job.spec.payload_bytes), measured)
 
 
 def _in_objects(
@@ -133,12 +154,12 @@ def _in_objects(
 def _routes(cluster: Cluster, jobs: Sequence[JobState]) -> Numbers:
     """From each job's host to its standby; only pairs of hosts that were not asked for before are looked up."""
     known = cluster.known.routes
-    ends = [(job.host or "", job.standby or "") for job in jobs]
-    rows = [known.row.get(pair, -1) for pair in ends]
-    if -1 in rows:
+    ends: list[tuple[str, str]] = list(map(_HOST_STANDBY, jobs))
+    rows = list(map(known.row.get, ends))
+    if None in rows:
         if len(known.row) > MOST_ROWS:
             known.row.clear()
         new = [pair for pair in dict.fromkeys(ends) if pair not in known.row]
         known.add(new, [cluster.path(host, standby) for host, standby in new], len(cluster.network))
-        rows = [known.row[pair] for pair in ends]
+        rows = list(map(known.row.get, ends))
     return known.links[np.array(rows, dtype=np.intp)]

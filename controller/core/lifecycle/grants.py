@@ -10,6 +10,7 @@ from what is left of each (`pledge`), and `Cluster.regrant_at_s` is when the nex
 from __future__ import annotations
 
 from math import inf
+from operator import attrgetter
 
 import numpy as np
 
@@ -31,6 +32,9 @@ LEAST_RISE = 0.02  # a rate that rises by less than 2 % is not worth a message
 LEAST_SPAN_S = (
     0.02  # rates are not changed more often by a timetable than this: a message takes about as long
 )
+
+
+_SHARED = attrgetter("floor_bytes_per_s", "cap_bytes_per_s", "rate_bytes_per_s", "source")
 
 
 def open_flow(cluster: Cluster, flow: CheckpointFlow) -> None:
@@ -58,10 +62,9 @@ def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) ->
     if tell:
         cluster.tell(flow.source, CancelTransfers(flow.job, flow.destination))
     cluster.record(facts.GrantEnded(flow.job, flow.source, flow.destination))
-    if flow.traffic_class is TrafficClass.PLANNED and not goes_between(
-        cluster, flow.source, flow.destination
-    ):
-        cluster.set_way(flow.source, flow.destination, None)
+    ends = (flow.source, flow.destination)
+    if ends in cluster.way_numbers and not goes_between(cluster, *ends):
+        cluster.set_way(*ends, None)
 
 
 def goes_between(cluster: Cluster, source: str, destination: str) -> bool:
@@ -143,16 +146,16 @@ def settle(cluster: Cluster) -> None:
     """Share all links anew (max-min of totals with floors and caps) and tell whose rate changed, falls first."""
     cluster.rates_stale = False
     _follow_timetable(cluster)
-    keys, paths = cluster.flow_paths()
-    flows = [cluster.flows[key] for key in keys]
-    floor = np.array([flow.floor_bytes_per_s for flow in flows], dtype=float)
-    cap = np.array([flow.cap_bytes_per_s for flow in flows], dtype=float)
-    floor = np.minimum(floor, cap)
-    for row in [row for row, flow in enumerate(flows) if not cluster.hosts[flow.source].connected]:
-        floor[row], cap[row] = _bounds(flows[row], connected=False)
+    _, paths = cluster.flow_paths()
+    flows = cluster.flows_in_order()
+    floors, caps, rates_now, sources = zip(*map(_SHARED, flows), strict=True) if flows else ((), (), (), ())
+    cap, old = np.array(caps, dtype=float), np.array(rates_now, dtype=float)
+    floor = np.minimum(np.array(floors, dtype=float), cap)
+    if not cluster.apart.isdisjoint(sources):
+        for row in [row for row, source in enumerate(sources) if source in cluster.apart]:
+            floor[row], cap[row] = _bounds(flows[row], connected=False)
     wants = Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap)
     rates, held_by = cluster.policy.share(wants, cluster.given_column)
-    old = np.array([flow.rate_bytes_per_s for flow in flows], dtype=float)
     for n in rates_moved(old, rates, LEAST_FALL, LEAST_RISE).tolist():
         flow, rate = flows[n], float(rates[n])
         if flow.pledge is not None:

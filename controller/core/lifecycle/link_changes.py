@@ -60,6 +60,7 @@ def links_changed(cluster: Cluster, wire_bytes_per_s: Mapping[DirectedLink, floa
 def drain_trunks(cluster: Cluster, trunks: DeadTrunks) -> None:
     """These trunks, and no others, are announced to go down: nothing is planned over them, and what is there leaves."""
     late = late_by(cluster, {}) if cluster.routes.has_choice else frozenset()
+    cluster.network_answers = True
     if cluster.drain(trunks):
         _replan_moves(cluster, late)
 
@@ -69,7 +70,7 @@ def network_silent(cluster: Cluster) -> None:
     late = late_by(cluster, {})
     cluster.network_answers, cluster.network_due_s = False, inf
     for ends, held in list(cluster.held.items()):
-        is_live = cluster.routes.is_carried(held.confirmed)
+        is_live = held.confirmed is not None and cluster.routes.is_carried(held.confirmed)
         cluster.set_way(*ends, held.confirmed if is_live else None)
     for ends in list(cluster.held):
         del cluster.held[ends]

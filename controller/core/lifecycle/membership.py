@@ -281,11 +281,11 @@ def abandon_here(cluster: Cluster, job: JobState) -> None:
 
 def let_go(cluster: Cluster, host: HostState) -> None:
     """Find another for whatever counted on this host for later: standbys, fetches, destinations of moves, senders."""
+    name = host.name
     counting = [
         job
         for job in cluster.unfinished()
-        if host.name in (job.standby, job.host)
-        or (job.move is not None and job.move.destination == host.name)
+        if job.standby == name or job.host == name or (job.move is not None and job.move.destination == name)
     ]
     for job in counting:
         if job.phase is Phase.FETCHING and job.host == host.name:

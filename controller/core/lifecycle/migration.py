@@ -319,10 +319,9 @@ def _admit(
             reasons.setdefault(name, "another rank of its gang cannot move")
         promises = committed(cluster, movable=True)
         pairs = {job.name: (job.host or "", choice.host) for job, choice in found if job.name in asked}
-        ways = {
-            pair: [cluster.routes.way(*pair)] if goes_between(cluster, *pair) else cluster.choices(*pair)
-            for pair in pairs.values()
-        }
+        ways = {pair: [cluster.routes.way(*pair)] for pair in pairs.values()}
+        if cluster.chooses_ways:
+            ways |= {pair: cluster.choices(*pair) for pair in ways if not goes_between(cluster, *pair)}
         asked, answer = admit_best(
             cluster.policy.admit, asked, pairs, ways, cluster.now_s, cluster.spendable, promises
         )

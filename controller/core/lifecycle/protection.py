@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass, replace
-from math import inf, nan
+from math import inf
+from operator import attrgetter
 
 import numpy as np
 
@@ -45,6 +46,7 @@ LEAST_CHANGE = (
     0.1  # an interval that moves by less than a tenth costs less than a thousandth more (eq. 1 is flat there)
 )
 CLEARLY_BETTER = 2.0  # times the rate that a new standby must promise before the old one is given up
+_INTERVAL = attrgetter("interval_s")
 MAX_FIRST_S = 1e9  # the longest duration that a message can carry
 
 
@@ -59,29 +61,33 @@ class CheckpointPlan:
 def plan_checkpoints(cluster: Cluster) -> CheckpointPlan | None:
     """Standbys and rates of all running jobs anew; `tell_intervals` follows when rates are settled."""
     cluster.plan_stale, cluster.planned_s, cluster.plan_at_s = False, cluster.now_s, inf
-    jobs = [job for job in cluster.unfinished() if _needs_protection(cluster, job)]
+    jobs = _needing_protection(cluster)
     if isinstance(plan := cluster.policy.plan, StaticPlanner) and cluster.policy.stays:
         for job in jobs:
             if job.interval_s is None:
                 _protect_at_home(cluster, job, plan.interval_s)
         return None
-    hosts, replicates = cluster.hosts, cluster.policy.replication is not None
-    for job in jobs:
-        if replicates or job.standby is None or not hosts[job.standby].usable:
-            _keep_standby(cluster, job)
+    usable, replicates = cluster.usable_hosts, cluster.policy.replication is not None
+    for job in jobs if replicates else [job for job in jobs if job.standby not in usable]:
+        _keep_standby(cluster, job)
     protected = [job for job in jobs if job.standby is not None]
     planned = plan_all(cluster, protected, cluster.now_s)
     if cluster.witness is not None:
-        rates, intervals_s = planned.rates_bytes_per_s, planned.intervals_s
-        cluster.witness.planned(protected, rates, intervals_s, planned.hazards_per_s, planned.infeasible)
-    for job, rate in zip(protected, planned.rates_bytes_per_s.tolist(), strict=True):
-        known = cluster.flows.get(f"{job.name}:{job.host}>{job.standby}")
-        if known is not None and known.traffic_class is TrafficClass.PRESYNC:
+        cluster.witness.planned(
+            protected,
+            planned.rates_bytes_per_s,
+            planned.intervals_s,
+            planned.hazards_per_s,
+            planned.infeasible,
+        )
+    flows, presync = cluster.flows_to_standbys(protected), TrafficClass.PRESYNC
+    rates, infeasible = planned.rates_bytes_per_s.tolist(), planned.infeasible.tolist()
+    for job, known, rate, endangered in zip(protected, flows, rates, infeasible, strict=True):
+        job.endangered = endangered
+        if known is not None and known.traffic_class is presync:
             known.cap_bytes_per_s = rate
         else:
             open_flow(cluster, presync_flow(job.name, job.host or "", job.standby or "", rate))
-    for job, infeasible in zip(protected, planned.infeasible.tolist(), strict=True):
-        job.endangered = infeasible
     cluster.plan_stale, cluster.rates_stale = False, True
     return CheckpointPlan(protected, planned)
 
@@ -89,7 +95,7 @@ def plan_checkpoints(cluster: Cluster) -> CheckpointPlan | None:
 def tell_intervals(cluster: Cluster, plan: CheckpointPlan) -> None:
     """Tell the agents of jobs whose interval or standby has changed."""
     jobs, planned = plan.jobs, plan.planned
-    old_s = np.array([nan if job.interval_s is None else job.interval_s for job in jobs], dtype=float)
+    old_s = np.array(list(map(_INTERVAL, jobs)), dtype=float)  # NaN where none was told yet
     for row in intervals_moved(old_s, planned.intervals_s, LEAST_CHANGE).tolist():
         _tell_interval(cluster, jobs[row], planned.interval(row), float(planned.hazards_per_s[row]))
 
@@ -135,7 +141,7 @@ def improve_standby(cluster: Cluster) -> None:
     """
     if isinstance(cluster.policy.plan, StaticPlanner):
         return  # loss budgets have no say
-    endangered = [job for job in cluster.unfinished() if job.endangered and _needs_protection(cluster, job)]
+    endangered = [job for job in _needing_protection(cluster) if job.endangered]
     if not endangered:
         return
     shares = FairShares(cluster, cluster.now_s)
@@ -158,12 +164,18 @@ def improve_standby(cluster: Cluster) -> None:
             return
 
 
-def _needs_protection(cluster: Cluster, job: JobState) -> bool:
-    if job.phase is not Phase.RUNNING or job.host is None or job.final_sequence is not None:
-        return False
-    if job.gang is not None and job.gang.ending:
-        return False
-    return job.host in cluster.places.number and cluster.hosts[job.host].connected
+def _needing_protection(cluster: Cluster) -> list[JobState]:
+    """Jobs that run on a volunteer that can be told, and were not stopped, by name."""
+    running, volunteers, apart = Phase.RUNNING, cluster.places.number, cluster.apart
+    return [
+        job
+        for job in cluster.unfinished()
+        if job.phase is running
+        and job.final_sequence is None
+        and job.host in volunteers
+        and job.host not in apart
+        and not (job.gang is not None and job.gang.ending)
+    ]
 
 
 def _keep_standby(cluster: Cluster, job: JobState) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from controller.core.checkpointing.second_level import second_interval_s
-from controller.core.lifecycle.candidates import aim_s, checkpoint_streams, fair_share, safe_store
+from controller.core.lifecycle.candidates import aim_s, fair_share, safe_store
 from controller.core.lifecycle.grants import (
     close_flow,
     open_flow,
@@ -65,11 +65,12 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
 
 def _due_after_s(cluster: Cluster, job: JobState, standby: str, vault: str) -> float:
     """How much work the copy may lack before it is due (`second_level`)."""
-    now_s, places = cluster.now_s, cluster.places
-    [hazard_per_s] = cluster.hazards_now_per_s([job], now_s).tolist()
-    together = cluster.hazards.joint.q_column(job.host or "", places.hosts, now_s)[places.number[standby]]
     price = price_of(cluster, cluster.path(standby, vault))
-    return second_interval_s(job.checkpoint_bytes, price, hazard_per_s, float(together))
+    if price <= 0.0:
+        return 0.0  # whatever the hazard
+    [hazard_per_s] = cluster.hazards_now_per_s([job], cluster.now_s).tolist()
+    together = cluster.hazards.joint.q(job.host or "", standby, cluster.now_s)
+    return second_interval_s(job.checkpoint_bytes, price, hazard_per_s, together)
 
 
 def price_of(cluster: Cluster, links: Sequence[int]) -> float:
@@ -78,25 +79,28 @@ def price_of(cluster: Cluster, links: Sequence[int]) -> float:
     On each full link that is what its neediest stream would save with more (`congestion.loss_at_reclaim_s`), lambda C/b^2, and
     more where the rate also holds its interval up: P1's multipliers, but for streams that are alone too, which need none there.
     """
-    flows, paths, stand = checkpoint_streams(cluster)
+    _, flows, paths, stand, _ = cluster.streams()
     planned = np.array([flow.cap_bytes_per_s for flow in flows], dtype=float)
     full = paths.load(np.where(stand, planned, 0.0), len(cluster.network)) >= cluster.spendable_column * FULL
     wanted, beta = {link for link in links if full[link]}, cluster.checkpoint_share
-    neediest: dict[
-        int, tuple[float, str]
-    ] = {}  # full link -> (what its neediest stream would save, which that is)
-    for flow, stands in zip(flows, stand, strict=True):
-        shared = wanted.intersection(cluster.path(flow.source, flow.destination)) if stands else set()
-        if not shared or flow.cap_bytes_per_s <= 0.0:
-            continue
-        job = cluster.jobs[flow.job]
-        hazards = cluster.hazards_now_per_s([job], cluster.now_s)
+    if not wanted:
+        return 0.0
+    rows = np.flatnonzero(stand & (planned > 0.0) & paths.crossing(list(wanted))).tolist()
+    jobs = [cluster.jobs[flows[row].job] for row in rows]
+    hazards = cluster.hazards_now_per_s(jobs, cluster.now_s)
+    # full link -> (what its neediest stream would save, which that is)
+    neediest: dict[int, tuple[float, str]] = {}
+    for place, (row, job) in enumerate(zip(rows, jobs, strict=True)):
+        flow = flows[row]
         sending_s = job.checkpoint_bytes / flow.cap_bytes_per_s
-        holds_up = sending_s / beta > float(aim_s(cluster, job, hazards)[0])
+        holds_up = sending_s / beta > float(aim_s(cluster, job, hazards[place : place + 1])[0])
         saved = (
-            float(hazards[0]) * (1.0 + (0.5 / beta if holds_up else 0.0)) * sending_s / flow.cap_bytes_per_s
+            float(hazards[place])
+            * (1.0 + (0.5 / beta if holds_up else 0.0))
+            * sending_s
+            / flow.cap_bytes_per_s
         )
-        for link in shared:
+        for link in wanted.intersection(cluster.path(flow.source, flow.destination)):
             neediest[link] = max(neediest.get(link, (0.0, "")), (saved, flow.key))
     return sum(
         {key: saved for saved, key in neediest.values()}.values()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import islice
 from math import inf
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from controller.core.model.entities import (
     Wait,
 )
 from controller.core.model.facts import Fact, TrunksDraining, WayTaken
+from controller.core.model.occupants import Occupants
 from controller.core.model.witness import Witness
 from controller.core.network.bandwidth import LinkBandwidth
 from controller.core.network.links import Floats, Mask, Network, Numbers, Paths, filled
@@ -36,7 +38,7 @@ from controller.core.settings import Settings
 from testbed.bounds import ATTEMPTS_PER_CUT
 from testbed.messages import Endpoint, Expect, ToAgent
 from topologies.paths import MOST_KNOWN, DeadTrunks, Routes, Way, dead_trunks
-from topologies.spec import Campus, DirectedLink
+from topologies.spec import Campus, DirectedLink, TrafficClass
 
 # what is on its way when a connection ends is known to be lost after one, and said again on the next
 LEAST_LEASES = 3.0
@@ -51,8 +53,32 @@ class HeldWay:
     """A pair of hosts whose way is being changed: what it sends may go over any of these links."""
 
     asked: int  # the number of the `SetWays` that changes it
-    confirmed: Way  # the way that the network has for sure
+    confirmed: Way | None  # the pin that the network has for sure; None: it has none
     links: tuple[DirectedLink, ...]  # of all ways since
+
+
+_NAME_HOST_STANDBY, _HOST = attrgetter("spec.name", "host", "standby"), attrgetter("host")
+_PAYLOAD = attrgetter("spec.payload_bytes")
+
+
+class Streams(NamedTuple):
+    """All flows in the order of their keys, and which of them are streams of checkpoints from where their jobs run."""
+
+    keys: list[str]
+    flows: list[CheckpointFlow]
+    paths: Paths
+    stand: Mask  # of each flow: not a move, a recovery, or a copy to a vault
+    crossing: Floats  # how many of these streams cross each link
+
+    def of_job(self, name: str) -> list[CheckpointFlow]:
+        """Those of one job."""
+        begins, found = f"{name}:", list[CheckpointFlow]()
+        for row in range(bisect_left(self.keys, begins), len(self.keys)):
+            if not self.keys[row].startswith(begins):
+                break
+            if self.stand[row] and self.flows[row].job == name:
+                found.append(self.flows[row])
+        return found
 
 
 @dataclass
@@ -97,18 +123,28 @@ class Cluster:
     )  # flow -> (receiver, what it was told)
     changed_flows: dict[str, None] = field(default_factory=dict)  # since receivers were last told
     _paths: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict, repr=False)
-    _path_of: dict[str, tuple[int, ...]] = field(
-        default_factory=dict, repr=False
-    )  # each flow's, by key, in order
-    _flow_paths: tuple[list[str], Paths] | None = field(default=None, repr=False)
+    # keys of all flows, in order, and the flow and the path of each (None: not asked for yet)
+    _flow_keys: list[str] = field(default_factory=list, repr=False)
+    _flows: list[CheckpointFlow] = field(default_factory=list, repr=False)
+    _flow_ways: list[tuple[int, ...] | None] = field(default_factory=list, repr=False)
+    _flow_paths: Paths | None = field(default=None, repr=False)
+    _flow_between: dict[tuple[str, str, str], CheckpointFlow] = field(default_factory=dict, repr=False)
+    _streams: Streams | None = field(default=None, repr=False)
     known: Known = field(default_factory=Known, repr=False)
     # when a lease or a fence ends, and the number of its host: a heap, of which only those count that still hold
     _silences: list[tuple[float, int]] = field(default_factory=list, repr=False)
+    usable_hosts: set[str] = field(default_factory=set, repr=False)  # by name: `HostState.usable`
+    apart: set[str] = field(default_factory=set, repr=False)  # hosts that are not connected
     _in_order: list[HostState] = field(init=False, repr=False)  # all hosts, by that number
     _number: dict[str, int] = field(init=False, repr=False)
-    _going_on: tuple[int, list[JobState]] = field(default=(0, []), repr=False)
+    _going_on: list[JobState] = field(
+        default_factory=list, repr=False
+    )  # of the first so many, those not over
+    _submitted: int = field(default=0, repr=False)
+    _some_over: bool = field(default=False, repr=False)  # since then
     _spendable: dict[DirectedLink, float] | None = field(default=None, repr=False)
     _spendable_column: Floats | None = field(default=None, repr=False)
+    _uplinks: Floats | None = field(default=None, repr=False)
     _promisable_column: Floats = field(init=False, repr=False)
     _given_column: Floats = field(init=False, repr=False)  # the same, with what is draining
     # what promises may stand on of each link: its share, less the room for falls that are too small to tell
@@ -133,6 +169,7 @@ class Cluster:
         init=False, repr=False
     )  # whether it is connected and lent, with no notice running
     taken_column: Floats = field(init=False, repr=False)  # GPUs that are used or reserved
+    occupants: Occupants = field(default_factory=Occupants, repr=False)  # the jobs that have them
     planned_s: float = -inf  # when all checkpoints were last planned
     plan_at_s: float = inf  # when they are to be planned again before the next tick
     regrant_at_s: float = inf  # when the timetable of promised migrations next changes a rate
@@ -145,11 +182,14 @@ class Cluster:
         self.taken_column = np.array([len(host.jobs) for host in self.volunteers], dtype=float)
         self._in_order = list(self.hosts.values())
         self._number = {host.name: number for number, host in enumerate(self._in_order)}
+        self.usable_hosts = {host.name for host in self._in_order if host.usable}
+        self.apart = {host.name for host in self._in_order if not host.connected}
 
     def _place(self) -> None:
         """What follows from the routes for P2: how the volunteers hang on their tree."""
         volunteers = [name for name, host in self.hosts.items() if host.is_volunteer]
         self.places = Places(self.campus, volunteers, self.network, self.routes)
+        self._uplinks = None
 
     def _share_out(self) -> None:
         """What follows from `share`, and from what is draining: nothing is promised there."""
@@ -161,7 +201,7 @@ class Cluster:
             self.promisable = {**given, **left}
             self._promisable_column = self.network.column(self.promisable)
         self.withheld_column = LEAST_FALL * self.network.column(self.share)
-        self._spendable, self._spendable_column = None, None
+        self._spendable, self._spendable_column, self._uplinks = None, None, None
 
     # ------------------------------------------------------------ effects
 
@@ -184,17 +224,22 @@ class Cluster:
         """Take the job's transition for `trigger`. P1 plans anew when a job begins to run, or runs no more."""
         before = job.phase
         job.to(trigger)
-        self.plan_stale |= Phase.RUNNING in (before, job.phase)
+        self.plan_stale |= before is Phase.RUNNING or job.phase is Phase.RUNNING
+        self._some_over |= job.phase in OVER
 
     def hold_gpu(self, job: JobState, host: HostState) -> None:
         """A GPU of the host is the job's."""
         host.jobs.add(job.name)
         self._note(host)
+        if (number := self.places.number.get(host.name)) is not None:
+            self.occupants.add(number, job)
 
     def let_gpu_go(self, job: JobState, host: HostState) -> None:
         """The job has no GPU on that host any more, as if it had never had one."""
         host.jobs.discard(job.name)
         self._note(host)
+        if (number := self.places.number.get(host.name)) is not None:
+            self.occupants.remove(number, job)
 
     def free_gpu(self, job: JobState, host: HostState) -> None:
         """The job has no GPU on that host any more: it is offered when the event has been decided."""
@@ -207,10 +252,13 @@ class Cluster:
         self._note(host)
 
     def _note(self, host: HostState) -> None:
-        """Columns of volunteers follow the host."""
-        number = self.places.number.get(host.name)
+        """Columns of volunteers follow the host, and so do sets of hosts."""
+        name, usable = host.name, host.usable
+        (self.usable_hosts.add if usable else self.usable_hosts.discard)(name)
+        (self.apart.discard if host.connected else self.apart.add)(name)
+        number = self.places.number.get(name)
         if number is not None:
-            self.usable_column[number], self.taken_column[number] = host.usable, len(host.jobs)
+            self.usable_column[number], self.taken_column[number] = usable, len(host.jobs)
 
     # ------------------------------------------------------------ links
 
@@ -269,7 +317,7 @@ class Cluster:
         off because of another's download), and the account that every grant is held against.
         """
         self.bandwidth.tell(research_bytes_per_s)
-        self._spendable, self._spendable_column = None, None
+        self._spendable, self._spendable_column, self._uplinks = None, None, None
         self.plan_stale = True
 
     def links_changed(self, wire_bytes_per_s: Mapping[DirectedLink, float]) -> bool:
@@ -282,6 +330,9 @@ class Cluster:
         dead = dead_trunks(self.bandwidth.capacity)
         self.ways_stale |= not dead.isdisjoint(self.draining)
         self.draining -= dead
+        for ends, held in self.held.items():  # nothing goes over a trunk that is dead
+            links = tuple(link for link in held.links if frozenset(link) not in dead)
+            self.held[ends] = replace(held, links=links)
         self._share_out()
         self.plan_stale = self.rates_stale = True
         return self._follow(dead)
@@ -297,11 +348,11 @@ class Cluster:
         self.ways_stale = self.plan_stale = self.rates_stale = True
         self._share_out()
         self.record(TrunksDraining([sorted(trunk) for trunk in sorted(draining, key=sorted)]))
-        ways = {ends: self.routes.way(*ends) for ends in self._ends()}
+        ways, pins = {ends: self.routes.way(*ends) for ends in self._ends()}, self.routes.pins
         rerouted = self._follow(dead)
         for ends, way in ways.items():
             if self.routes.way(*ends) != way:
-                self._hold(ends, way)
+                self._hold(ends, way, pins.get(ends))
         return rerouted
 
     def _follow(self, dead: frozenset[frozenset[str]]) -> bool:
@@ -312,9 +363,9 @@ class Cluster:
         for ends in before.keys() - self.routes.pins.keys():
             self._unpinned(ends)
         self._paths.clear()
-        self._path_of.clear()
         self._others.clear()
-        self._flow_paths = None
+        self._flow_ways = [None] * len(self._flows)
+        self._flow_paths, self._streams = None, None
         self._place()
         self.known.forget()
         self.known.routes = Rows()
@@ -353,6 +404,7 @@ class Cluster:
     def set_way(self, source: str, destination: str, way: Way | None) -> None:
         """What the pair sends takes this way from now on; None: the tree's."""
         ends, before = (source, destination), self.routes.way(source, destination)
+        confirmed = self.routes.pins.get(ends)
         pinned = None if way == self.routes.route(source, destination) else way
         if (pinned or self.routes.route(source, destination)) == before:
             return
@@ -364,7 +416,7 @@ class Cluster:
             self.way_numbers[ends] = self.ways_pinned
             self.record(WayTaken(source, destination, [source, *(link.target for link in pinned)]))
         self.ways_stale = self.plan_stale = self.rates_stale = True
-        self._hold(ends, before)
+        self._hold(ends, before, confirmed)
         self.forget_paths(ends)
 
     def _unpinned(self, ends: Ends) -> None:
@@ -372,21 +424,21 @@ class Cluster:
         self.ways_stale = True
         self.record(WayTaken(*ends, []))
 
-    def _hold(self, ends: Ends, way: Way) -> None:
-        """The pair had this way, and may still have it until the network has been told and has answered."""
+    def _hold(self, ends: Ends, way: Way, pinned: Way | None) -> None:
+        """The pair had this way (`pinned`, if it was a pin), and may still have it until the network has answered."""
         if self.network_answers:
             held = self.held.get(ends)
             links = (*held.links, *way) if held else way
-            confirmed = held.confirmed if held else way
+            confirmed = held.confirmed if held else pinned
             self.held[ends] = HeldWay(self.ways_asked + 1, confirmed, tuple(dict.fromkeys(links)))
 
     def forget_paths(self, ends: Ends) -> None:
         """What a pair crosses is another set of links."""
         self._paths.pop(ends, None)
-        for flow in self.flows.values():
+        for row, flow in enumerate(self._flows):
             if (flow.source, flow.destination) == ends:
-                self._path_of.pop(flow.key, None)
-        self._flow_paths = None
+                self._flow_ways[row] = None
+        self._flow_paths, self._streams = None, None
         self.known.routes = Rows()
 
     def _ends(self) -> list[Ends]:
@@ -401,29 +453,60 @@ class Cluster:
 
     def put_flow(self, flow: CheckpointFlow) -> None:
         """The flow is open, in place of one of its key."""
-        if flow.key not in self.flows:
+        key, self._streams = flow.key, None
+        row = bisect_left(self._flow_keys, key)
+        if key in self.flows:
+            self._flows[row] = flow
+        else:
+            self._flow_keys.insert(row, key)
+            self._flows.insert(row, flow)
+            self._flow_ways.insert(row, None)
             self._flow_paths = None
-        self.flows[flow.key] = flow
+        self.flows[key] = self._flow_between[flow.job, flow.source, flow.destination] = flow
 
     def take_flow(self, key: str) -> bool:
         """The flow is open no more. Whether it was."""
-        if self.flows.pop(key, None) is None:
+        flow = self.flows.pop(key, None)
+        if flow is None:
             return False
-        self._flow_paths = None
+        del self._flow_between[flow.job, flow.source, flow.destination]
+        row = bisect_left(self._flow_keys, key)
+        del self._flow_keys[row], self._flows[row], self._flow_ways[row]
+        self._flow_paths, self._streams = None, None
         return True
+
+    def flows_to_standbys(self, jobs: Sequence[JobState]) -> list[CheckpointFlow | None]:
+        """Of each job the open flow from its host to its standby."""
+        return list(map(self._flow_between.get, map(_NAME_HOST_STANDBY, jobs)))
+
+    def flows_in_order(self) -> list[CheckpointFlow]:
+        """All flows, in the order of their keys."""
+        return self._flows
 
     def flow_paths(self) -> tuple[list[str], Paths]:
         """The keys of all flows, in order, and their paths."""
-        known, flows = self._path_of, self.flows
         if self._flow_paths is None:
-            for key in known.keys() - flows.keys():
-                del known[key]
-            new = flows.keys() - known.keys()
-            known.update({key: self._crossed(flows[key]) for key in new})
-            if new:
-                known = self._path_of = dict(sorted(known.items()))
-            self._flow_paths = (list(known), Paths.of(list(known.values())))
-        return self._flow_paths
+            ways = [
+                self._crossed(flow) if way is None else way
+                for flow, way in zip(self._flows, self._flow_ways, strict=True)
+            ]
+            self._flow_ways = [*ways]
+            self._flow_paths = Paths.of(ways)
+        return self._flow_keys, self._flow_paths
+
+    def put_job(self, job: JobState, host: str | None) -> None:
+        """The job's attempt is on that host from now on; None: on none."""
+        job.host, self._streams = host, None
+
+    def streams(self) -> Streams:
+        """All flows, and which of them are streams of checkpoints from their jobs' hosts: not copies to a vault."""
+        if self._streams is None:
+            keys, paths = self.flow_paths()
+            flows, jobs, presync = [*self._flows], self.jobs, TrafficClass.PRESYNC
+            stand = [f.traffic_class is presync and jobs[f.job].host == f.source for f in flows]
+            carry = np.array(stand, dtype=bool)
+            self._streams = Streams([*keys], flows, paths, carry, paths.load(carry * 1.0, len(self.network)))
+        return self._streams
 
     # ------------------------------------------------------------ hosts
 
@@ -529,13 +612,13 @@ class Cluster:
 
     def unfinished(self) -> Sequence[JobState]:
         """Jobs that are not over, by name."""
-        submitted, jobs = self._going_on
-        jobs = [job for job in jobs if job.phase not in OVER]  # for good
-        for job in islice(reversed(self.jobs.values()), len(self.jobs) - submitted):  # since then
-            if job.phase not in OVER:
-                insort(jobs, job, key=attrgetter("name"))
-        self._going_on = (len(self.jobs), jobs)
-        return jobs
+        if self._some_over or self._submitted < len(self.jobs):
+            jobs = [job for job in self._going_on if job.phase not in OVER]
+            for job in islice(reversed(self.jobs.values()), len(self.jobs) - self._submitted):
+                if job.phase not in OVER:
+                    insort(jobs, job, key=attrgetter("name"))
+            self._going_on, self._submitted, self._some_over = jobs, len(self.jobs), False
+        return self._going_on
 
     # ------------------------------------------------------------ checkpoints
 
@@ -591,9 +674,8 @@ class Cluster:
     def hazards_now_per_s(self, jobs: Sequence[JobState], now_s: float) -> Floats:
         """For jobs on volunteers, at this time of day: the upper rate of departures that hurt, with too little notice to move."""
         levels, profile = self.hazard_levels(now_s)
-        places = [self.places.number[job.host or ""] for job in jobs]
-        there = np.array(places, dtype=np.intp)
-        payloads = np.array([job.spec.payload_bytes for job in jobs], dtype=float)
+        there = np.array(list(map(self.places.number.__getitem__, map(_HOST, jobs))), dtype=np.intp)
+        payloads = np.array(list(map(_PAYLOAD, jobs)), dtype=float)
         factor = profile[self.hour(now_s)]
         hazards = levels[there] * factor * self.too_short(payloads, self.uplinks_bytes_per_s[there], now_s)
         if self.gangs:
@@ -615,7 +697,9 @@ class Cluster:
     @property
     def uplinks_bytes_per_s(self) -> Floats:
         """What is given out of each volunteer's own uplink; infinite on a campus that is one host."""
-        return np.append(self.spendable_column, np.inf)[self.places.uplink]
+        if self._uplinks is None:
+            self._uplinks = np.append(self.spendable_column, np.inf)[self.places.uplink]
+        return self._uplinks
 
     def too_short(self, payload_bytes: Floats, rates_bytes_per_s: Floats, now_s: float) -> Floats:
         """P(a departure's notice is too short to send so much at such a rate); 1 where only emergencies count as departures."""

@@ -105,6 +105,10 @@ class Paths:
         """What flows of these rates put on each of `links` links together."""
         return _loads(self.start, self.link, rates, links)
 
+    def crossing(self, links: Sequence[int]) -> Mask:
+        """Which of the paths cross any of these links."""
+        return _crossing(self.start, self.link, np.array(links, dtype=np.intp))
+
     def least(self, values: Floats, nowhere: float = np.inf) -> Floats:
         """The least of a value a link along each path; `nowhere` where a path crosses no link."""
         answer = np.full(len(self), nowhere)
@@ -121,3 +125,13 @@ def _loads(start: Numbers, link: Numbers, rates: Floats, links: int) -> Floats:
         for number in link[start[flow] : start[flow + 1]]:
             loads[number] += rates[flow]
     return loads
+
+
+@compiled
+def _crossing(start: Numbers, link: Numbers, links: Numbers) -> Mask:
+    answer = np.zeros(len(start) - 1, np.bool_)
+    for path in range(len(answer)):
+        for number in link[start[path] : start[path + 1]]:
+            for wanted in links:
+                answer[path] |= number == wanted
+    return answer

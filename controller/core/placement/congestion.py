@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.core.network.links import Floats, Numbers
+from controller.numerics.jit import compiled
 
 
 class Streams(NamedTuple):
@@ -57,17 +58,43 @@ def added_loss_s(
     `uplink_bytes_per_s`: each host's budget for checkpoints; `own_bytes_per_s`: what the job would get from there of the way to
     its best standby; `aim_s`: A of the job on each host.
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        slowness = 1.0 / uplink_bytes_per_s
-        carried = np.bincount(streams.host, streams.payload_bytes, len(slowness))
-        before_s, after_s = carried * slowness, (carried + payload_bytes) * slowness
-        together = np.minimum(1.0, streams.remaining_s / remaining_s) if remaining_s > 0.0 else 0.0
-        more_s = loss_at_reclaim_s(after_s[streams.host], streams.aim_s, beta)
-        more_s = more_s - loss_at_reclaim_s(before_s[streams.host], streams.aim_s, beta)
-        others_s = np.bincount(streams.host, together * more_s, len(slowness))
-        added: Floats = np.where(
-            own_bytes_per_s > 0.0,
-            loss_at_reclaim_s(np.maximum(after_s, payload_bytes / own_bytes_per_s), aim_s, beta) + others_s,
-            np.inf,
-        )
+    return _added_loss_s(
+        uplink_bytes_per_s, own_bytes_per_s, *streams, payload_bytes, aim_s, remaining_s, beta
+    )
+
+
+@compiled
+def _lost_s(sending_s: float, aim_s: float, beta: float) -> float:
+    """`loss_at_reclaim_s` of one."""
+    return sending_s + max(aim_s, sending_s / beta) / 2.0
+
+
+@compiled
+def _added_loss_s(
+    uplink_bytes_per_s: Floats,
+    own_bytes_per_s: Floats,
+    host: Numbers,
+    stream_bytes: Floats,
+    stream_aim_s: Floats,
+    stream_remaining_s: Floats,
+    payload_bytes: float,
+    aim_s: Floats,
+    remaining_s: float,
+    beta: float,
+) -> Floats:
+    slowness = 1.0 / uplink_bytes_per_s
+    carried, others_s = np.zeros(len(slowness)), np.zeros(len(slowness))
+    for stream in range(len(host)):
+        carried[host[stream]] += stream_bytes[stream]
+    before_s, after_s = carried * slowness, (carried + payload_bytes) * slowness
+    for stream in range(len(host)):
+        there, aim = host[stream], stream_aim_s[stream]
+        together = min(1.0, stream_remaining_s[stream] / remaining_s) if remaining_s > 0.0 else 0.0
+        more_s = _lost_s(after_s[there], aim, beta) - _lost_s(before_s[there], aim, beta)
+        others_s[there] += together * more_s
+    added = np.full(len(slowness), np.inf)
+    for there in range(len(slowness)):
+        if own_bytes_per_s[there] > 0.0:
+            sending_s = max(after_s[there], payload_bytes / own_bytes_per_s[there])
+            added[there] = _lost_s(sending_s, aim_s[there], beta) + others_s[there]
     return added

@@ -32,7 +32,7 @@ with three for everything, hours foretold recorded preemptions worse than one ra
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -50,7 +50,7 @@ from controller.core.placement.exposure import (
     between,
 )
 from controller.numerics.jit import compiled
-from controller.numerics.portable_math import exp, rounded
+from controller.numerics.portable_math import all_rounded, exp, rounded
 
 DAY_S = 86_400.0
 LEVEL = 0.95  # one-sided confidence
@@ -120,7 +120,16 @@ def expected_reclaims(table: Table, start_s: float, duration_s: float, day_s: fl
         raise ValueError(f"an hourly table has {HOURS} rates, not {len(table)}")
     if math.isinf(duration_s):
         return math.inf if any(table) else 0.0
-    return math.fsum(table[hour] * held_s for hour, held_s in _time_in_hours(start_s, duration_s, day_s))
+    hour_s = day_s / HOURS
+    days, rest_s = divmod(duration_s, day_s)
+    expected = [rate * (days * hour_s) for rate in table] if days else []
+    at_s = start_s % day_s
+    end_s, hour = at_s + rest_s, int(at_s // hour_s)
+    while at_s < end_s:
+        next_s = min((hour + 1) * hour_s, end_s)
+        expected.append(table[hour % HOURS] * (next_s - at_s))
+        at_s, hour = next_s, hour + 1
+    return math.fsum(expected)
 
 
 def survival(table: Table, start_s: float, duration_s: float, day_s: float = DAY_S) -> float:
@@ -201,20 +210,18 @@ class HazardWindow:
         """(`upper_column`, `profile`)."""
         events, exposure_s, profile = self._pooled(hosts, now_s)
         known = self._known_quantiles
-        if (
-            known is None or known[0] != level or not np.array_equal(known[1], events)
-        ):  # some count has changed
+        if known is None or known[0] != level or not _same(known[1], events):  # some count has changed
             few, which = np.unique(events, return_inverse=True)
-            quantiles = np.array([_half_chi2(level, n + 1.0) for n in few.tolist()])[which]
+            quantiles = all_rounded(gammaincinv(few + 1.0, level))[which]
             known = self._known_quantiles = (level, events, quantiles)
-        upper = np.divide(known[2], exposure_s, out=np.full(len(events), np.inf), where=exposure_s > 0.0)
-        return upper, tuple(profile.tolist())
+        return _over(known[2], exposure_s), tuple(profile.tolist())
 
     def _pooled(self, hosts: Sequence[str], now_s: float) -> tuple[Floats, Floats, Floats]:
         """(events and exposure of these hosts, with what each borrows; the campus's profile)."""
         seen = self._seen
-        ends, shape, days, numbers = seen.ends(now_s), seen.shape, seen.days(now_s), seen.numbers(hosts)
-        return _estimated(*ends, *shape, days, numbers, self.prior.events, self.prior.exposure_s)
+        until, since = seen.ends(now_s)
+        shape, days, numbers = seen.shape, seen.days(now_s), seen.numbers(hosts)
+        return _estimated(*until, *since, *shape, days, numbers, self.prior.events, self.prior.exposure_s)
 
     def likely_by_hour(self, hosts: Sequence[str], now_s: float) -> tuple[Floats, tuple[float, ...]]:
         """(`estimate(...).mle` of many hosts at once, `profile`)."""
@@ -230,9 +237,35 @@ class HazardWindow:
 
 
 @compiled
+def _same(one: Floats, other: Floats) -> bool:
+    return len(one) == len(other) and bool((one == other).all())
+
+
+@compiled
+def _over(quantiles: Floats, exposure_s: Floats) -> Floats:
+    """Each quantile over its exposure; infinite where there is none."""
+    upper = np.full(len(quantiles), np.inf)
+    for place in range(len(quantiles)):
+        if exposure_s[place] > 0.0:
+            upper[place] = quantiles[place] / exposure_s[place]
+    return upper
+
+
+# the fields of both moments one by one: a compiled function takes arrays and numbers quicker than named tuples
+@compiled
 def _estimated(
-    until: Until,
-    since: Until,
+    hosts_until: Floats,
+    hours_until: Floats,
+    all_until: Floats,
+    until_s: float,
+    whole_until_s: float,
+    rest_until_s: float,
+    hosts_since: Floats,
+    hours_since: Floats,
+    all_since: Floats,
+    since_s: float,
+    whole_since_s: float,
+    rest_since_s: float,
     size: int,
     hour_s: float,
     days: float,
@@ -241,7 +274,12 @@ def _estimated(
     prior_exposure_s: float,
 ) -> tuple[Floats, Floats, Floats]:
     """(events and exposure of these hosts, with what each borrows; the campus's profile)."""
-    seen = between(until, since, size, hour_s)
+    seen = between(
+        Until(hosts_until, hours_until, all_until, until_s, whole_until_s, rest_until_s),
+        Until(hosts_since, hours_since, all_since, since_s, whole_since_s, rest_since_s),
+        size,
+        hour_s,
+    )
     events, exposure_s = seen.all_events + prior_events, seen.all_lent_s + prior_exposure_s
     part = 1.0
     if events > 0.0:
@@ -306,21 +344,6 @@ def _relative(events: Floats, exposure_s: Floats, scattered: float) -> Floats:
     borrowed = scattered / differ
     factors: Floats = (events + borrowed) / (expected + borrowed)
     return factors
-
-
-def _time_in_hours(start_s: float, duration_s: float, day_s: float) -> Iterator[tuple[int, float]]:
-    """(hour, seconds spent in it), in order; whole days come as one entry an hour."""
-    hour_s = day_s / HOURS
-    days, rest_s = divmod(duration_s, day_s)
-    if days:
-        yield from ((hour, days * hour_s) for hour in range(HOURS))
-    at_s = start_s % day_s
-    end_s = at_s + rest_s
-    hour = int(at_s // hour_s)
-    while at_s < end_s:
-        next_s = min((hour + 1) * hour_s, end_s)
-        yield hour % HOURS, next_s - at_s
-        at_s, hour = next_s, hour + 1
 
 
 @lru_cache(maxsize=4096)

@@ -155,6 +155,16 @@ class JointWindow:
         (a, b, c), (d, e, f) = self._trials, self._joint
         return (a, b, c), (d, e, f)
 
+    def q(self, host: str, other: str, now_s: float) -> float:
+        """`together` of this pair; 1 for the host itself."""
+        by_class, own, another = self.together(now_s), self._numbered(host), self._numbered(other)
+        if own == another:
+            return 1.0
+        (switch, building), (its_switch, its_building) = self._stands[own], self._stands[another]
+        if switch == its_switch:
+            return by_class[SAME_SWITCH]
+        return by_class[SAME_BUILDING if building == its_building else OTHER]
+
     def q_column(self, host: str, hosts: Sequence[str], now_s: float) -> Floats:
         """`together` of (host, each of `hosts`); 1 for the host itself. Cheap to ask again with the same tuple of hosts."""
         return self.spread(host, hosts, self.together(now_s))

@@ -13,12 +13,13 @@ the posterior mean of a proportion after Jeffreys' prior: 1/2 where nothing was 
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from math import frexp
 
 import numpy as np
 
 from controller.core.network.links import Floats
+from controller.numerics.jit import compiled
 
 PARTS = 8  # bins of an octave
 # octaves: from 2^-8 s (4 ms: shorter ones are none) to 2^24 s, half a year
@@ -63,21 +64,30 @@ class NoticeWindow:
         n = self.seen(now_s)
         if self._below is None:
             self._below = np.concatenate(([0.0], np.cumsum(self._counts)))
-        ordinary = (needed_s > 0.0) & (needed_s < np.inf)
-        mantissa, exponent = np.frexp(np.where(ordinary, needed_s, 1.0))
-        place = (mantissa - 0.5) * (2 * PARTS)
-        within = np.floor(place)
-        number = 1 + PARTS * (exponent - 1 - LOWEST) + within.astype(np.intp)
-        part = np.where((number >= 1) & (number < BINS), place - within, 0.0)
-        number = np.minimum(np.maximum(number, 1), BINS)
-        below = self._below[number] + part * self._counts[np.minimum(number, BINS - 1)]
-        answer = (below + HALF) / (n + 1.0)
-        return np.where(ordinary, answer, np.where(needed_s > 0.0, 1.0, 0.0))
+        return _too_short(needed_s, self._below, self._counts, n)
+
+
+@compiled
+def _too_short(needed_s: Floats, before: Floats, counts: Floats, n: int) -> Floats:
+    """`too_short_column` of n departures, so many in each bin, and `before` each."""
+    answer = np.zeros(len(needed_s))
+    for place in range(len(needed_s)):
+        if needed_s[place] == np.inf:
+            answer[place] = 1.0
+        elif needed_s[place] > 0.0:
+            mantissa, exponent = math.frexp(needed_s[place])
+            within = (mantissa - 0.5) * (2 * PARTS)
+            number = 1 + PARTS * (exponent - 1 - LOWEST) + int(within)
+            part = within - np.floor(within) if 1 <= number < BINS else 0.0
+            number = min(max(number, 1), BINS)
+            below = before[number] + part * counts[min(number, BINS - 1)]
+            answer[place] = (below + HALF) / (n + 1.0)
+    return answer
 
 
 def _bin(notice_s: float) -> int:
     if not notice_s > 0.0:
         return 0
-    mantissa, exponent = frexp(notice_s)
+    mantissa, exponent = math.frexp(notice_s)
     number = 1 + PARTS * (exponent - 1 - LOWEST) + int((mantissa - 0.5) * (2 * PARTS))
     return 0 if number < 1 else min(number, BINS - 1)

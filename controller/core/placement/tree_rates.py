@@ -139,23 +139,8 @@ class Reaches:
 
     def to_best(self, among: Mask) -> Floats:
         """From each volunteer to that other one of `among` to which it has most, bytes/s; 0 where there is none."""
-        node, up, down = self.places.node, self._least(self.places.up), self.down
-        best = np.zeros(len(among))
-        for level in range(len(node) - 1):
-            switch, child = node[level], node[level + 1]
-            there = np.flatnonzero(among & (child >= 0))
-            # of each child of a switch the best host below it; then of each switch the best child, and the best of the others
-            below, first, second = np.zeros((3, self.places.nodes))
-            chosen = np.full(self.places.nodes, -1)
-            np.maximum.at(below, child[there], down[level, there])
-            np.maximum.at(first, switch[there], below[child[there]])
-            is_first = there[below[child[there]] == first[switch[there]]]
-            chosen[switch[is_first]] = child[is_first]
-            rest = there[chosen[switch[there]] != child[there]]
-            np.maximum.at(second, switch[rest], below[child[rest]])
-            others = np.where(chosen[switch] == child, second[switch], first[switch])
-            best = np.maximum(best, np.where(child >= 0, np.minimum(up[level], others), 0.0))
-        return best
+        places = self.places
+        return _best_ways(places.node, self._least(places.up), self.down, among, places.nodes)
 
     def mean_slowness(self, among: Mask) -> Floats:
         """Of each volunteer, the mean of 1/bw to the others of `among`, s/byte, over those that it reaches at all.
@@ -222,6 +207,31 @@ def _rates_from(way: Numbers, up: Floats, node: Numbers, down: Floats) -> Floats
             common += 1
         rates[host] = min(up[common], down[common, host])
     return rates
+
+
+@compiled
+def _best_ways(node: Numbers, up: Floats, down: Floats, among: Mask, nodes: int) -> Floats:
+    """Of each host the most that it has to another of `among`, over any switch above it; 0 where there is none."""
+    best = np.zeros(node.shape[1])
+    for level in range(len(node) - 1):
+        # of each child of a switch the best host below it; then of each switch the best child, and the best of the others
+        below, first, second = np.zeros(nodes), np.zeros(nodes), np.zeros(nodes)
+        chosen = np.full(nodes, -1)
+        there = among & (node[level + 1] >= 0)
+        for host in np.flatnonzero(there):
+            child = node[level + 1, host]
+            below[child] = max(below[child], down[level, host])
+        for host in np.flatnonzero(there):
+            switch, child = node[level, host], node[level + 1, host]
+            if chosen[switch] < 0 or (chosen[switch] != child and below[child] > first[switch]):
+                second[switch], first[switch], chosen[switch] = first[switch], below[child], child
+            elif chosen[switch] != child:
+                second[switch] = max(second[switch], below[child])
+        for host in np.flatnonzero(node[level + 1] >= 0):
+            switch = node[level, host]
+            others = second[switch] if chosen[switch] == node[level + 1, host] else first[switch]
+            best[host] = max(best[host], min(up[level, host], others))
+    return best
 
 
 @compiled

@@ -7,13 +7,14 @@ core is needed for, in `ground_truth`.
 from __future__ import annotations
 
 from math import inf
+from operator import attrgetter, is_
 
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import ON_HOST, OVER, JobState, Phase
 from experiments.worlds.virtual.ground_truth import Excess, GroundTruth, Journalled, broken
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.ranks import rank_of
-from topologies.spec import DirectedLink
+from topologies.spec import DirectedLink, TrafficClass
 
 __all__ = ["Invariants", "broken"]
 
@@ -127,8 +128,23 @@ def _check_columns(world: VirtualWorld, known: Cluster) -> None:
     ):
         if (usable, taken) != (host.usable, len(host.jobs)):
             raise broken(world, host.name, f"columns say usable {usable}, {taken:g} GPUs taken")
+    there = known.occupants
+    held = [
+        (place, name)
+        for place, host in enumerate(known.volunteers)
+        if host.jobs
+        for name in sorted(host.jobs)
+    ]
+    if list(zip(there.place.tolist(), [job.name for job in there.jobs], strict=True)) != held:
+        raise broken(world, "GPUs", f"held by {there.jobs}, and that is {held}")
     if known.flow_paths()[0] != sorted(known.flows):
         raise broken(world, "flows", f"paths of {known.flow_paths()[0]}, open are {sorted(known.flows)}")
+    streams, in_order = known.streams(), sorted(known.flows.values(), key=attrgetter("key"))
+    if not all(map(is_, streams.flows, in_order)) or streams.stand.tolist() != [
+        flow.traffic_class is TrafficClass.PRESYNC and known.jobs[flow.job].host == flow.source
+        for flow in in_order
+    ]:
+        raise broken(world, "flows", f"which are streams of checkpoints: {streams.stand} of {in_order}")
 
 
 def _check_offers(world: VirtualWorld, known: Cluster) -> None:

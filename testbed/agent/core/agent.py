@@ -185,6 +185,8 @@ class AgentCore:
             case m.Migrate(name, attempt, to, rate, final_within_s):
                 if (job := self._of(name, attempt)) is None:
                     return self._stop(name, attempt, "")
+                if job.phase is AttemptPhase.ENDING:  # ordered before its end was
+                    return []
                 aborts = self.outbound.abort_elsewhere(name, to.host)
                 self.outbound.readdress(name, to)
                 job.move_to(to, rate, now_s + final_within_s)
