@@ -26,6 +26,7 @@ from testbed.errors import InvariantBroken
 from topologies import plugins
 from topologies.errors import SpecError
 
+_OWN = '"module:NAME" of a controller.core.policies.table.Policy'
 PROJECT: Final = ("bpf", "controller", "experiments", "testbed", "topologies")
 _CONTROLLER: Final = (
     "level",
@@ -46,10 +47,11 @@ def find_policy(name: str, key: str = "policy") -> Policy:
     """
     row = POLICIES.get(name)
     if row is None:
-        allowed = f'one of {", ".join(POLICIES)}, or "module:NAME" of a controller.core.policies.table.Policy'
+        allowed = f"one of {', '.join(POLICIES)}, or {_OWN}"
         found = plugins.find(key, name, plugins.POLICIES, allowed, among="POLICIES")
         if not isinstance(found, Policy):
-            raise SpecError(key, name, f"that is a {type(found).__name__}, no Policy; allowed: {allowed}")
+            wanted = _OWN if plugins.is_reference(name) else allowed
+            raise SpecError(key, name, f"that is a {type(found).__name__}, no Policy; allowed: {wanted}")
         row = POLICIES[name] = guarded(name, found)
     return row
 

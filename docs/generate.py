@@ -86,6 +86,12 @@ Made by `docs/generate.py` from the tables that read campus files. A campus file
 wrong file is answered with file, key, value and what is allowed. A switch or a host may say itself where its cable goes
 (`link_to`), or the cable stands in `[[links]]`; `[[groups]]` stands for so many identical hosts on one switch. The cables of
 a campus of bridges form a tree; with `fabric = "openvswitch"` there may be several paths.
+
+A file that ends in `.graphml` is a campus too, such as those of the Topology Zoo ([several paths](../how/fabric.md)): each
+node a switch (`s1`, `s2`, ... in the file's order) in a building of its own (`b1`, `b2`, ...) with one volunteer on it
+(`h1`, `h2`, ...: one RTX 3090 of 24 GB, capability 8.6), each edge a trunk of its `LinkSpeedRaw` (bit/s; 1 Gbit/s where it
+has none; 1 Mbit/s to 40 Gbit/s). All other attributes are left alone. Other hosts, GPUs and rates:
+`topologies.graphml.load(path, hosts_per_switch=, rate_bytes_per_s=, gpu_model=)`.
 """
 JOB_HEAD = """# Job keys
 
@@ -99,6 +105,30 @@ PROGRAM_HEAD = """
 
 With `command` the job is [any executable](../own_jobs.md#any-executable); it has no `workload` and no `[params]`.
 `[environment]` has variables of its environment, beside those of the campus: texts and numbers.
+
+"""
+POLICY_HEAD = """# What a policy decides by
+
+Made by `docs/generate.py` from `controller/core/policies/table.py` and `controller/core/placement/select.py`. A policy is a
+`Policy("what it does", ...)`: what is left out is ReclaimNet's ([tutorial](../tutorial.md), [plug-ins](../plugins.md)). Its
+selectors (`select`, `standby`) are functions
+
+```text
+def choose(request: PlacementRequest, candidates: Candidates, *, draw: float = 0.0) -> DestinationChoice | NoDestination
+```
+
+that are asked whenever a host is chosen. `able_to_run(request, candidates)` gives the candidates that can run the job and be
+reached (`.rows`, `.columns`), or a `NoDestination` that says why there is none; its `.choice(number)` makes the answer of
+the candidate of that number among `.rows`. `draw`, from 0 to 1, is for rules that choose at random: with any other dice two
+runs of one seed would differ. `plan`, `admit`, `share` and `learner` are functions too: those of
+`controller/core/checkpointing/planner.py`, `controller/core/admission/admission.py` and
+`controller/core/queueing/controllers` are there to be read, and to be set with other parameters.
+"""
+WORKLOAD_HEAD = """# What a workload does
+
+Made by `docs/generate.py` from `testbed/workloads/base.py` ([your own jobs](../own_jobs.md)). `begin`, `step`, `save`, `load`,
+`verify` and `steps_total` have to be written, the others may. Each attempt makes one object of it, in a process of its own:
+`__init__`, then `begin` or `load`, `verify`, (`meet`), and `step` until `step_number` is `steps_total`.
 
 """
 COLUMNS = "| key | takes | default | meaning |\n|---|---|---|---|\n"
@@ -202,6 +232,59 @@ def job_page() -> str:
         for section in (JOB, PROGRAM)
     )
     return JOB_HEAD + COLUMNS + every + PROGRAM_HEAD + COLUMNS + programs
+
+
+def policy_page() -> str:
+    """docs/reference/policy.md."""
+    from controller.core.placement import select
+    from controller.core.policies.table import Policy
+
+    parts = [POLICY_HEAD]
+    for of in (
+        Policy,
+        select.PlacementRequest,
+        select.Candidates,
+        select.DestinationChoice,
+        select.NoDestination,
+    ):
+        said = meanings(of)
+        lines = (
+            f"| `{each.name}` | {_type(str(each.type))} | {said.get(each.name, '')} |" for each in fields(of)
+        )
+        about = (inspect.getdoc(of) or "").split("\n\n")[0]
+        parts.append(
+            f"## {of.__name__}\n\n{about}\n\n| field | type | meaning |\n|---|---|---|\n"
+            + "\n".join(lines)
+            + "\n"
+        )
+    reasons = "\n".join(f"| `Missing.{each.name}` | {each.value} |" for each in select.Missing)
+    parts.append(f"## Reasons of NoDestination\n\n| reason | what it says |\n|---|---|\n{reasons}\n")
+    return "\n".join(parts)
+
+
+def _type(text: str) -> str:
+    """A type in a cell of a table."""
+    column = text in ("Floats", "NDArray[np.object_]")
+    return "a column" if column else f"`{text}`".replace(" | None", "` or `None")
+
+
+def workload_page() -> str:
+    """docs/reference/workload.md."""
+    from testbed.workloads import base
+
+    methods = [name for name in vars(base.Workload) if name == "__init__" or not name.startswith("_")]
+    parts = []
+    for owner, names in ((base.Workload, methods), (base, ("number", "only", "write_parts"))):
+        for name in names:
+            of = getattr(owner, name)
+            of = of.fget if isinstance(of, property) else of
+            if callable(of):
+                signature = str(inspect.signature(of)).replace("'", "")
+                said = " ".join((inspect.getdoc(of) or "").split())
+                parts.append(f"| `{name}{signature.replace('|', chr(92) + '|')}` | {said} |")
+    about = (inspect.getdoc(base.Workload) or "").partition("\n\n")[2]
+    table = "| method or function | what it does |\n|---|---|\n"
+    return f"{WORKLOAD_HEAD}{about}\n\n{table}" + "\n".join(parts) + "\n"
 
 
 def systems_page() -> str:
@@ -388,6 +471,8 @@ PAGES = {
     "reference/scenario.md": scenario_page,
     "reference/campus.md": campus_page,
     "reference/job.md": job_page,
+    "reference/policy.md": policy_page,
+    "reference/workload.md": workload_page,
     "reference/systems.md": systems_page,
     "reference/commands.md": commands_page,
     "reference/results.md": results_page,

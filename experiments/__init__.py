@@ -23,13 +23,20 @@ if TYPE_CHECKING:
     from experiments.inputs.scenario import Scenario as Scenario
     from experiments.inputs.scenario import demo_scenario as demo_scenario
     from experiments.inputs.scenario import load as load_scenario  # noqa: F401
+    from experiments.inputs.traces import JobArrival as JobArrival
+    from experiments.inputs.traces import JobDraw as JobDraw
+    from experiments.inputs.traces import OwnerEvent as OwnerEvent
     from experiments.inputs.traces import Trace as Trace
+    from experiments.inputs.traces import generate as generate
     from experiments.sweeps import SweepResult as SweepResult
     from experiments.sweeps import sweep as sweep
 
 _PLACES = {
     "InverseLaw": "experiments.inputs.scenario",
+    "JobArrival": "experiments.inputs.traces",
+    "JobDraw": "experiments.inputs.traces",
     "Jobs": "experiments.inputs.scenario",
+    "OwnerEvent": "experiments.inputs.traces",
     "Owners": "experiments.inputs.scenario",
     "Peak": "experiments.inputs.scenario",
     "Protocol": "experiments.inputs.scenario",
@@ -40,6 +47,7 @@ _PLACES = {
     "SweepResult": "experiments.sweeps",
     "Trace": "experiments.inputs.traces",
     "demo_scenario": "experiments.inputs.scenario",
+    "generate": "experiments.inputs.traces",
     "load_scenario": "experiments.inputs.scenario",
     "run_live": "experiments.api",
     "simulate": "experiments.api",

@@ -23,6 +23,7 @@ from rich.console import Console
 from controller.core.policies.table import POLICIES, Policy
 from controller.own_policies import find_policy
 from controller.warm_up import compile_once
+from experiments.inputs.replay_file import REPLAY, ReplaySpec, write_replay
 from experiments.inputs.scenario import Scenario, load
 from experiments.inputs.traces import Trace, trace_of
 from experiments.results import frames, report
@@ -51,6 +52,7 @@ class RunResult:
     scenario: Scenario
     trace: Trace
     played: Played
+    replay: ReplaySpec | None = None  # by which another process can play it again; None: none could
 
     @cached_property
     def summary(self) -> Summary:
@@ -80,11 +82,16 @@ class RunResult:
         return file
 
     def write(self, folder: str | Path) -> Path:
-        """Write `summary.json`, `events.jsonl` and `report.html` into a folder, as the commands do; returns it."""
+        """Write `summary.json`, `events.jsonl` and `report.html` into a folder, as the commands do, and `replay.json`, with which
+        the live page can replay it, if it is a virtual run that names are enough for; returns the folder."""
         out = Path(folder)
         report.write_summary(out, self.summary, provenance(self.scenario))
         write_events(out / "events.jsonl", self.events)
         self.report(out / "report.html")
+        if self.replay is not None:
+            write_replay(out, self.replay)
+        else:
+            (out / REPLAY).unlink(missing_ok=True)  # of another run
         return out
 
     def __repr__(self) -> str:
@@ -114,7 +121,10 @@ def simulate(
     described = prepared(scenario, policy, seed)
     owners = trace_for(described, trace)
     compile_once()
-    return RunResult(described, owners, virtual.simulate(described, owners, until_over=until_over))
+    run = virtual.simulate(described, owners, until_over=until_over)
+    if isinstance(policy, Policy) or isinstance(trace, Trace):
+        return RunResult(described, owners, run)
+    return RunResult(described, owners, run, ReplaySpec(described, None, records_of(trace), until_over))
 
 
 def run_live(
@@ -159,5 +169,10 @@ def trace_for(scenario: Scenario, trace: Owners) -> Trace:
             if host not in known:
                 raise SpecError("trace", host, f"hosts of the scenario: {', '.join(sorted(known)[:12])}")
         return trace
+    return trace_of(scenario, records_of(trace))
+
+
+def records_of(trace: str | Path | Sequence[str | Path] | None) -> tuple[Path, ...]:
+    """The files, or the name of a function, that a trace is made from."""
     records = [] if trace is None else [trace] if isinstance(trace, str | Path) else trace
-    return trace_of(scenario, [Path(record) for record in records])
+    return tuple(Path(record) for record in records)

@@ -472,9 +472,10 @@ FromOperator = Submit | Cancel | StatusRequest | Watch | ChangeLinks | CountTraf
 
 
 class Accepted(Message, frozen=True):
-    """The job is in the journal."""
+    """The job is in the journal. `before`: it was already, as it is, and nothing is begun anew."""
 
     job: Name
+    before: bool = False
 
 
 class Rejected(Message, frozen=True):

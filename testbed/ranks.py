@@ -45,6 +45,12 @@ def rank_of(job: str) -> Rank | None:
     return Rank(found[1], number, ranks) if number < ranks and ranks > 1 else None
 
 
+def gang_of(job: str) -> str:
+    """The name of its gang; of a job of one, its own."""
+    rank = rank_of(job)
+    return job if rank is None else rank.gang
+
+
 def superseded(job: str, held: Iterable[int], arrived: int) -> list[int]:
     """Of the checkpoints of a job that a store holds, those that are of no use to it since `arrived` is there too."""
     if rank_of(job) is None:

@@ -19,7 +19,8 @@ import experiments
 import testbed
 import topologies
 from controller.core.policies.table import POLICIES, Policy
-from experiments import RunResult, Scenario, Trace, demo_scenario, simulate
+from experiments import RunResult, Scenario, Trace, demo_scenario, load_scenario, simulate
+from experiments.inputs.replay_file import ReplaySpec, read_replay, write_replay
 from experiments.results import frames
 from tests import run_story
 from tests.live_campus import live
@@ -217,3 +218,22 @@ def test_the_pages_live_part_runs_beside_a_running_event_loop(
     said = capsys.readouterr().out
     assert "10." in said
     assert (tmp_path / "out/live/events.jsonl").stat().st_size > 1000
+
+
+def test_a_run_that_names_are_enough_for_is_written_with_its_replay_and_no_other_is(tmp_path: Path) -> None:
+    named = simulate("example:lab", seed=3)
+    named.write(tmp_path)
+    assert read_replay(tmp_path) == ReplaySpec(named.scenario)
+    simulate("example:lab", trace=named.trace).write(tmp_path)
+    assert not (tmp_path / "replay.json").exists()
+
+
+def test_a_replay_keeps_the_name_of_a_function_and_the_whole_path_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "owners.csv").write_text("")
+    write_replay(
+        tmp_path, ReplaySpec(load_scenario("example:lab"), None, (Path("mine:owners"), Path("owners.csv")))
+    )
+    assert read_replay(tmp_path).records == (Path("mine:owners"), tmp_path / "owners.csv")

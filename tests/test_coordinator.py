@@ -390,7 +390,11 @@ def test_a_job_that_no_host_can_run_is_refused_with_the_reason() -> None:
 def test_a_job_submitted_again_is_accepted_again_and_is_no_other_job() -> None:
     core = Coordinator(small_campus(2, 1), SETTINGS, lambda: 0.0)
     first, *_ = (e for e in core.handle(ev.JobSubmitted(job("a"), 0.0, 7), 1.0) if isinstance(e, do.Answer))
-    assert core.handle(ev.JobSubmitted(job("a"), 0.0, 7), 2.0) == [first]
+    assert (
+        core.handle(ev.JobSubmitted(job("a"), 0.0, 7), 2.0)
+        == [do.Answer(7, m.Accepted("a", before=True))]
+        != [first]
+    )
     [other] = core.handle(ev.JobSubmitted(job("a", 5), 0.0, 7), 3.0)
     assert isinstance(other, do.Answer)
     assert isinstance(other.message, m.Rejected)

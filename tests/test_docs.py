@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shlex
 import subprocess
@@ -107,6 +108,26 @@ def test_the_tutorial_runs_as_it_is_written(tmp_path: Path) -> None:
         done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "lost.svg").read_text().count("<path") > 5
+
+
+def test_the_page_of_traces_runs_as_it_is_written(tmp_path: Path) -> None:
+    blocks = re.findall(r"```sh\n(.*?)\n```", (DOCS / "traces.md").read_text(), re.S)
+    assert len(blocks) == 3
+    for line in "\n".join(blocks).splitlines():
+        words = [re.sub(r"^(\.\./\.\./)?out/traces", str(tmp_path), word) for word in shlex.split(line)]
+        if words[0] == "cd":
+            continue
+        here = words[0].startswith("../..")  # in docs/examples
+        words[:1] = [sys.executable, "-m", "experiments.cli"]
+        folder = DOCS / "examples" if here else ROOT
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode == 0, done.stderr
+    told = {
+        name: json.loads((tmp_path / name / "summary.json").read_text())
+        for name in ("file", "again", "function")
+    }
+    assert told["file"]["emergencies"]["reclaims"] == 1  # as owners.csv has it
+    assert told["function"]["emergencies"]["reclaims"] == 0
 
 
 def test_policies_of_a_file_stand_beside_the_projects(

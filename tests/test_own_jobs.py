@@ -46,6 +46,8 @@ def test_programs_are_moved_and_cancelled_and_say_why_they_failed(
         assert (refused.returncode, "nothing.sh" in refused.stderr) == (2, True), refused.stderr
         accepted = command("submit", "adding.toml", "failing.toml", "endless.toml")
         assert accepted.returncode == 0, accepted.stderr
+        again = command("submit", "adding.toml")
+        assert (again.returncode, "nothing is begun anew" in again.stdout) == (0, True), again.stdout
         (tmp_path / "other").mkdir()
         (tmp_path / "other/adding.toml").write_text(job.replace("120", "121").replace("./", "../"))
         taken = command("submit", "failing.toml", "other/adding.toml", "endless.toml")
@@ -101,14 +103,15 @@ def test_a_job_of_ones_own_outlives_a_reclaim_and_another_says_why_it_failed(
     )
     script = tmp_path / "commands"
     script.write_text("sh sleep 60\n")
-    with running(tmp_path / "out", "up", "--hosts", "3", "--script", str(script)) as run:
+    (tmp_path / "pair.toml").write_text('ranks = 2\nsteps = 20\nstep = "50 ms"\npayload = "1 kB"\n')
+    with running(tmp_path / "out", "up", "--hosts", "5", "--script", str(script)) as run:
         run.wait_until(lambda: command("jobs").returncode == 0)
         refused = command("submit", "counting.toml", str(broken))
         assert (refused.returncode, "params.typo" in refused.stderr) == (2, True), refused.stderr
         assert "counting" not in command("jobs").stdout  # with a wrong one beside it, it was not handed over
         watching = subprocess.Popen([*CLI, "events", "--job", "counting"], stdout=subprocess.PIPE, text=True)
         try:
-            accepted = command("submit", "counting.toml", "failing.toml")
+            accepted = command("submit", "counting.toml", "failing.toml", "pair.toml")
             assert accepted.returncode == 0, accepted.stderr
             run.wait_until(lambda: "step 5\n" in command("logs", "counting").stdout)
             host = next(line for line in command("jobs").stdout.splitlines() if "counting" in line).split()[5]
@@ -129,8 +132,14 @@ def test_a_job_of_ones_own_outlives_a_reclaim_and_another_says_why_it_failed(
             ran.get(1, host) == host != ran[2]
         )  # the first attempt may have begun before the command had connected
         assert "JobFinished" in [fact["fact"] for fact in told]
-        assert command("logs", "nothing").returncode == 2
+        pair = command("logs", "pair", "--follow")
+        assert pair.returncode == 0, pair.stderr
+        unknown = command("logs", "nothing")
+        assert (unknown.returncode, "see `reclaimnet jobs`): " in unknown.stderr) == (2, True), unknown.stderr
     assert (tmp_path / "out/logs/jobs/counting.2.log").read_text().endswith("step 50\n")
+    summary = json.loads((tmp_path / "out/summary.json").read_text())
+    assert (summary["jobs"]["finished"], summary["fidelity"]["valid"]) == (3, False)
+    assert "counting" in (tmp_path / "out/report.html").read_text()
 
 
 @needs_criu

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +18,7 @@ from controller.core.network.sharing import Demand, in_columns
 from controller.core.policies.table import POLICIES, Policy
 from controller.core.settings import Settings
 from controller.own_policies import add_policies, find_policy, source_of
+from experiments import api
 from experiments.inputs.scenario import Scenario, demo_scenario, loads
 from experiments.inputs.traces import trace_of
 from experiments.runtime.ending import ExitStatus, run
@@ -29,6 +31,7 @@ from testbed.workloads.submission import cannot_run
 from topologies import files, plugins
 from topologies.errors import SpecError
 
+AFTERNOON = Path(__file__).parents[1] / "docs/examples/afternoon.toml"
 MODULE = """
 from controller.core.policies.table import POLICIES as OURS, Policy
 from experiments.inputs.traces import Trace
@@ -70,7 +73,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     POLICIES.clear()
     POLICIES.update(before)
-    for name in ("mine_of_tests", "helper_of_mine", "broken_of_tests"):
+    for name in ("mine_of_tests", "helper_of_mine", "broken_of_tests", "owners_of_tests"):
         sys.modules.pop(name, None)
 
 
@@ -111,7 +114,42 @@ def test_a_wrong_policy_says_what_is_wrong_and_what_is_allowed(name: str, wrong:
     with pytest.raises(SpecError, match=wrong) as error:
         find_policy(name, "--system")
     assert error.value.key == "--system"
-    assert "one of slurm-pr" in error.value.allowed
+    assert ("one of slurm-pr" in error.value.allowed) is (
+        ":" not in name or name in ("mine_of_tests:", "a/b:c")
+    )
+    assert '"module:NAME" of a controller.core.policies.table.Policy' in error.value.allowed
+
+
+def test_a_policy_that_is_named_by_its_file_alone_is_answered_with_its_form(folder: Path) -> None:
+    with pytest.raises(
+        SpecError, match=r'there is a file mine_of_tests\.py: one of its names is "mine_of_tests:NAME"'
+    ):
+        find_policy("mine_of_tests")
+
+
+def test_an_error_in_a_users_policy_is_theirs_and_says_the_line(folder: Path) -> None:
+    (folder / "failing_of_tests.py").write_text(
+        "from controller.core.policies.table import Policy\n\n\ndef choose(request, candidates, *, draw=0.0):\n"
+        "    return candidates.bandwith\n\n\nPOLICIES = {'x': Policy('x', select=choose)}\n"
+    )
+    command = [sys.executable, "-m", "experiments.cli", "simulate", str(AFTERNOON), "--out", "out"]
+    done = subprocess.run(
+        [*command, "--system", "failing_of_tests:x"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert "failing_of_tests.py, line 5: AttributeError" in last
+
+
+def test_a_scenarios_own_jobs_are_played_with_a_trace_of_a_function(folder: Path) -> None:
+    (folder / "owners_of_tests.py").write_text(
+        "from experiments import OwnerEvent, Trace\n\n\ndef once(scenario):\n"
+        "    return Trace('once', (), (OwnerEvent(5.0, scenario.volunteers[0].name, notice_s=20.0),))\n"
+    )
+    own = "[[jobs]]\nsteps = 10\nstep = '1 s'\npayload = '1 kB'\n"
+    (folder / "own.toml").write_text(f"name = 'own'\ncampus = 'example:lab'\nduration = '1 min'\n{own}")
+    run = api.simulate("own.toml", trace="owners_of_tests:once")
+    assert [run.summary.jobs.finished, run.frame("reclaims")["host"].n_unique()] == [1, 1]
 
 
 RULE = """

@@ -18,7 +18,7 @@ from controller.core.model import facts as f
 from experiments.results import accounting, report
 from experiments.results.report import charts, tables
 from experiments.results.report.svg import Axis, Canvas, steps
-from experiments.results.report.timeline import queue_lengths, spans
+from experiments.results.report.timeline import colours, queue_lengths, spans
 from experiments.results.run_context import Death, FidelityRecord, RunContext
 from testbed.emulation.safety.observation import DisturbedWindow
 from tests import run_story
@@ -245,6 +245,12 @@ def test_grants_on_a_link_are_those_of_all_flows_that_cross_it() -> None:
 
 def test_running_means_end_at_the_mean() -> None:
     assert charts.running_mean([(1.0, 2.0), (2.0, 4.0)]) == [(1.0, 2.0), (2.0, 3.0)]
+
+
+def test_ranks_of_a_gang_have_one_colour_and_neighbours_another() -> None:
+    names = ("a", "wide.0of2", "wide.1of2", "b")
+    facts = [(float(n), f.JobSubmitted(name, 1, 1.0, 1)) for n, name in enumerate(names)]
+    assert colours(facts) == {"a": 0, "wide.0of2": 1, "wide.1of2": 1, "b": 2}
 
 
 def test_map_shows_every_core_and_the_trunks_beside_the_tree() -> None:

@@ -325,3 +325,17 @@ def test_an_owners_script_needs_order() -> None:
     with pytest.raises(SpecError, match="after the notice"):
         events = (OwnerEvent(1.0, "h1", "reclaim", 60.0), OwnerEvent(4.0, "h1", "return"))
         Scenario("x", SMALL, owners=replace(Owners(), script=events))
+
+
+def test_a_job_that_would_come_after_the_end_is_refused_with_the_end() -> None:
+    late = "[[jobs]]\nname = 'late'\nat = '2 h'\nsteps = 1\nstep = '1 s'\npayload = '1 kB'\n"
+    with pytest.raises(SpecError, match=r"jobs\.late\.at = '2 h': before the run's end, duration = 1 h"):
+        loads(f"name = 'x'\ncampus = 'example:lab'\n{late}")
+
+
+def test_a_job_that_no_gpu_fits_is_told_which_gpus_there_are() -> None:
+    large = "[[jobs]]\nname = 'large'\nmemory = '2 TB'\nsteps = 1\nstep = '1 s'\npayload = '1 kB'\n"
+    with pytest.raises(
+        SpecError, match=r"'2 TB of memory, capability 0': what some volunteer GPU has: .*GB, "
+    ):
+        loads(f"name = 'x'\ncampus = 'example:lab'\n{large}")

@@ -135,6 +135,26 @@ async def test_job_runs_to_its_end_and_proves_its_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.trio
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("def work(self): self.step_number -= 1", "step_number = 0: 1: step() has to advance it by one"),
+        (
+            "def work(self): pass\n\ndef verify(self): return 'mine'",
+            "verify() = 'mine': bytes: the digest of the state",
+        ),
+    ],
+)
+async def test_a_workload_that_keeps_no_count_or_proves_nothing_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, said: str
+) -> None:
+    name = third_party(tmp_path, body)
+    async with desk(tmp_path) as d:
+        events = await all_events(await d.start(WorkloadSpec(name, {})))
+        assert [said in event.reason for event in events if isinstance(event, Failed)] == [True]
+
+
+@pytest.mark.trio
 async def test_restored_job_goes_on_from_the_snapshot_in_a_new_process(tmp_path: Path) -> None:
     async with desk(tmp_path) as d:
         first = await d.start(synthetic(steps=1000))

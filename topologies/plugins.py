@@ -8,6 +8,7 @@ rights. Names of the project's own come first: no package can replace them.
 from __future__ import annotations
 
 import ast
+import difflib
 import importlib
 import re
 import sys
@@ -57,7 +58,11 @@ def find(key: str, name: str, group: str, allowed: str, among: str | None = None
     parts = _REFERENCE.fullmatch(target(name, group))
     if parts is None:
         near = f"; installed packages offer {', '.join(offered(group))}" if offered(group) else ""
+        if name.isidentifier() and Path(f"{name}.py").is_file():
+            near += f'; there is a file {name}.py: one of its names is "{name}:NAME"'
         raise SpecError(key, name, f"{allowed}{near}")
+    own = allowed.find('"module:NAME"')  # ours are no news to those who named a module
+    allowed = allowed[max(own, 0) :]
     module = _module(key, name, parts[1], allowed)
     found: object = module
     for attribute in parts[2].split("."):
@@ -66,9 +71,13 @@ def find(key: str, name: str, group: str, allowed: str, among: str | None = None
     if found is None and isinstance(table, dict):
         found = table.get(parts[2])
     if found is None:
-        names = [*(table if isinstance(table, dict) else ()), *_public(module)]
-        has = ", ".join(str(each) for each in names[:12]) or "nothing"
-        raise SpecError(key, name, f"module {parts[1]} has no {parts[2]}, it has {has}; allowed: {allowed}")
+        names = [str(each) for each in (*(table if isinstance(table, dict) else ()), *_public(module))]
+        close = difflib.get_close_matches(parts[2], names, n=1)
+        near = f" (nearest: {close[0]})" if close else ""
+        has = ", ".join(names[:12]) or "nothing"
+        raise SpecError(
+            key, name, f"module {parts[1]} has no {parts[2]}, it has {has}{near}; allowed: {allowed}"
+        )
     return found
 
 
@@ -111,9 +120,16 @@ def _module(key: str, name: str, module_name: str, allowed: str) -> ModuleType:
         why = (
             f"there is no module {error.name} in {here} or on Python's path"  # type: ignore[union-attr]
             if is_missing
-            else f"module {module_name} fails: {where(error)}{error!r}"
+            else f"module {module_name} fails: {_said(error)}"
         )
         raise SpecError(key, name, f"{why}; allowed: {allowed}") from error
+
+
+def _said(error: BaseException) -> str:
+    """The error in one line, and where it came from."""
+    if isinstance(error, SyntaxError):
+        return f"{Path(error.filename or '').name}, line {error.lineno}: {type(error).__name__}: {error.msg}"
+    return f"{where(error)}{error!r}"
 
 
 def where(error: BaseException) -> str:

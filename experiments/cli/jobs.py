@@ -5,6 +5,7 @@ The campus is found by its ledger, its coordinator by its socket, which is for r
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 import time
@@ -23,6 +24,7 @@ from experiments.worlds.live.operator import JOB_LOGS, LOGS, Operator, ask
 from testbed.emulation.safety.ledger import only_campus
 from testbed.errors import SetupError, SpecError
 from testbed.messages import Rejected
+from testbed.ranks import gang_of
 from testbed.workloads.output import HEAD_BYTES, output_files
 from topologies.units import format_duration, format_rate
 
@@ -59,7 +61,14 @@ def submit(console: Console, files: Sequence[Path], campus_id: str | None) -> No
                 if jobs[n + 1 :]:
                     reason += f"; not handed over: {', '.join(job.name for job in jobs[n + 1 :])}"
                 raise SpecError("job", job.name, reason, str(path))
-            console.print(f"{job.name} is in the journal of campus {campus.id}")
+            if answer.before:
+                console.print(
+                    f"{job.name} was handed over before, as it is: nothing is begun anew (see `reclaimnet jobs`); "
+                    "to run it once more, give it another name",
+                    soft_wrap=True,
+                )
+            else:
+                console.print(f"{job.name} is in the journal of campus {campus.id}")
 
     ask(campus.run_dir, hand_over, PATIENCE_S)
 
@@ -115,18 +124,25 @@ def jobs(console: Console, campus_id: str | None, *, as_json: bool = False) -> N
 
 
 def logs(job: str, follow: bool, campus_id: str | None) -> None:
-    """What a job wrote to stdout and stderr, attempt by attempt; `follow`: until it is over."""
+    """What a job wrote to stdout and stderr, attempt by attempt; of a gang, what its ranks wrote. `follow`: until it is over."""
     campus = only_campus(campus_id)
     folder = campus.run_dir / LOGS / JOB_LOGS
     read: dict[Path, int] = {}
     while True:
         told = ask(campus.run_dir, Operator.status, PATIENCE_S)
-        written = output_files(folder, job)
-        is_over = not any(each.job == job for each in told.jobs)
-        if is_over and not written and not any(each.job == job for each in told.ended):
-            raise SpecError("JOB", job, "a job of the campus (see `reclaimnet jobs`)")
-        for attempt, path in written.items():
-            _copy_on(attempt, path, read)
+        known = [each.job for each in told.jobs] + [each.job for each in told.ended]
+        names = [job] if job in known else sorted(name for name in known if gang_of(name) == job) or [job]
+        written = [
+            (f"{name}, attempt {attempt}" if name != job else f"attempt {attempt}", path)
+            for name in names
+            for attempt, path in output_files(folder, name).items()
+        ]
+        is_over = not any(each.job in names for each in told.jobs)
+        if is_over and not written and not any(name in known for name in names):
+            near = ", ".join(difflib.get_close_matches(job, known, n=3, cutoff=0.0)) or "none was submitted"
+            raise SpecError("JOB", job, f"a job of the campus (see `reclaimnet jobs`): {near}")
+        for head, path in written:
+            _copy_on(head, path, read)
         if is_over or not follow:
             return
         time.sleep(LOOK_S)
@@ -137,7 +153,8 @@ def events(job: str | None, campus_id: str | None) -> None:
 
     async def watch(operator: Operator) -> None:
         async for at_s, fact in operator.watch():
-            if job is None or getattr(fact, "job", None) == job:
+            of = getattr(fact, "job", None)
+            if job is None or (of is not None and job in (of, gang_of(of))):
                 line = {"at_s": round(at_s, 6), **msgspec.to_builtins(fact)}
                 sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
                 sys.stdout.flush()
@@ -145,8 +162,8 @@ def events(job: str | None, campus_id: str | None) -> None:
     ask(only_campus(campus_id).run_dir, watch, inf)
 
 
-def _copy_on(attempt: int, path: Path, read: dict[Path, int]) -> None:
-    """What has been added to a log since it was read; its attempt's number before its beginning."""
+def _copy_on(head: str, path: Path, read: dict[Path, int]) -> None:
+    """What has been added to a log since it was read; a line with whose it is before its beginning."""
     try:
         file = path.open("rb")
     except FileNotFoundError:  # nothing was written to it, and the attempt is over
@@ -160,7 +177,7 @@ def _copy_on(attempt: int, path: Path, read: dict[Path, int]) -> None:
         file.seek(at)
         while data := file.read(READ_BYTES):
             if path not in read:
-                sys.stdout.buffer.write(f"== attempt {attempt}\n".encode())
+                sys.stdout.buffer.write(f"== {head}\n".encode())
             sys.stdout.buffer.write(data)
             read[path] = file.tell()
     sys.stdout.flush()

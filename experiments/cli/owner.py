@@ -92,7 +92,9 @@ def _campus_of(host: str, campus_id: str | None) -> RunningCampus:
         import difflib
 
         near = difflib.get_close_matches(host, names, n=1)
-        hint = f" (nearest: {near[0]})" if near else ""
+        hint = (
+            f" (nearest: {near[0]})" if near else f": {', '.join(names[:12])}{', ...' if names[12:] else ''}"
+        )
         raise SpecError("HOST", host, f"a volunteer host of a running campus{hint}")
     if not having[0].switch_pin(host).exists():
         raise SetupError(

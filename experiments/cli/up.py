@@ -12,14 +12,23 @@ from mininet.log import error as error_line
 from mininet.log import setLogLevel
 from rich.console import Console
 
+from controller.core.model.facts import JobSubmitted
+from controller.persistence.journal import export_jsonl, read_facts
 from experiments.cli.dashboard import page_beside
 from experiments.inputs.scenario import Scenario
-from experiments.inputs.scenario.settings import settings_of
-from experiments.worlds.live.world import let_owners, live_world
+from experiments.inputs.scenario.settings import live_row, settings_of
+from experiments.inputs.traces import Trace
+from experiments.results import report
+from experiments.results.measurements import measured_curves
+from experiments.results.provenance import provenance
+from experiments.results.run_context import FidelityRecord
+from experiments.worlds.live.operator import JOB_LOGS
+from experiments.worlds.live.world import LiveWorld, let_owners, live_world
+from experiments.worlds.played import Played, context_of
 from testbed.emulation.campus import LiveCampus
 from testbed.errors import SpecError
 from topologies import files, presets, toml
-from topologies.spec import Fabric
+from topologies.spec import Fabric, Role
 
 
 def up(
@@ -58,18 +67,43 @@ def up(
         return
     scenario = Scenario(spec.name, spec).played()
     settings = settings_of(scenario)
-    with (
-        live_world(
-            scenario,
-            settings,
-            out,
-            owners_gid=owners_gid,
-            controller=controller,
-            agents_per_process=agents_per_process,
-        ) as world,
-        page_beside(console, world.campus.id, web),
-    ):
-        _command_line(console, world.campus, script)
+    stood: LiveWorld | None = None
+    try:
+        with (
+            live_world(
+                scenario,
+                settings,
+                out,
+                owners_gid=owners_gid,
+                controller=controller,
+                agents_per_process=agents_per_process,
+            ) as world,
+            page_beside(console, world.campus.id, web),
+        ):
+            stood = world
+            _command_line(console, world.campus, script)
+    finally:
+        if stood is not None:
+            _report(console, out, stood, scenario)
+
+
+def _report(console: Console, out: Path, world: LiveWorld, scenario: Scenario) -> None:
+    """Page, figures and facts of what was handed to the campus; nothing if no job was. Nobody watched whether the machine kept
+    up with it, so its figures are not to be used, and say so."""
+    facts = list(read_facts(world.journal))
+    if not any(isinstance(fact, JobSubmitted) for _, fact in facts):
+        return
+    export_jsonl(world.journal, out / "events.jsonl")
+    context = replace(
+        context_of(scenario, Trace("by hand", (), ()), live_row(scenario)),
+        fidelity=FidelityRecord(False, ["nobody watched whether the machine kept up: `run` does"]),
+        deaths=tuple(world.deaths),
+        measured=measured_curves(out / "logs" / JOB_LOGS),
+    )
+    run, origin = Played(facts, context), provenance(scenario)
+    summary = run.summary()
+    report.write_summary(out, summary, origin)
+    console.print(str(report.write(out, summary, run.facts, run.context, origin)), highlight=False)
 
 
 class _CommandLine(CLI):  # type: ignore[misc]
@@ -88,9 +122,11 @@ class _CommandLine(CLI):  # type: ignore[misc]
 
 
 def _command_line(console: Console, net: LiveCampus, script: Path | None) -> None:
+    names = [host.name for host in (*net.spec.hosts_of(Role.VOLUNTEER), *net.spec.hosts)]
+    one, other = names[0], names[1:2][0] if names[1:] else names[0]
     console.print(
         f"campus [bold]{net.id}[/bold] stands: {len(net.hosts)} hosts, {len(net.switches)} switches. "
-        "Try: pingall, h1 ping -c1 h2, h1 ip addr; in another terminal: reclaimnet status, reclaimnet reclaim h1",
+        f"Try: pingall, {one} ping -c1 {other}, {one} ip addr; in another terminal: reclaimnet status, reclaimnet reclaim {one}",
         soft_wrap=True,
     )
     if script is not None or not sys.stdin.isatty():

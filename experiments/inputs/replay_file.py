@@ -33,7 +33,8 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 def write_replay(folder: Path, replay: ReplaySpec) -> None:
     """`folder`/replay.json."""
-    records = [str(path.resolve()) for path in replay.records]
+    # a record that is no file is the name of a function
+    records = [str(path.resolve() if path.exists() else path) for path in replay.records]
     told = _File(dumps(replay.scenario), replay.system, records, replay.until_over)
     (folder / REPLAY).write_bytes(msgspec.json.encode(told))
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NoReturn
 
-from testbed.errors import RemoteProtocolError
+from testbed.errors import RemoteProtocolError, SpecError
 from testbed.workloads.base import Workload, load_workload
 from testbed.workloads.copying import CopiedSnapshot, bytes_of, why_not
 from testbed.workloads.fate import end_with_parent
@@ -142,7 +142,7 @@ class Runner:
             workload.begin()
         else:
             workload.load(Path(start.restore))
-        digest = workload.verify()
+        digest = _digest(workload)
         try:
             if start.place is not None:
                 self._gang = StepAgreement(start.place, start.snapshots, workload.step_number, digest)
@@ -165,13 +165,18 @@ class Runner:
                 paused_s += self._agree(self._gang, workload)
             if self._lease.left_s() <= 0.0:
                 leave(EXIT_LEASE_LAPSED)
+            before = workload.step_number
             workload.step()
+            if workload.step_number <= before:
+                raise SpecError(
+                    "step_number", workload.step_number, f"{before + 1}: step() has to advance it by one"
+                )
             due_s = max(due_s + paused_s, time.monotonic() - CATCH_UP_S) + workload.step_s
             now_s = time.monotonic()
             if now_s >= told_s + tell_every_s:
                 told_s = now_s
                 self._link.send(Progress(workload.step_number))
-        self._link.send(Finished(workload.step_number, workload.verify()))
+        self._link.send(Finished(workload.step_number, _digest(workload)))
 
     def _listen_until(self, due_s: float, workload: Workload) -> float | None:
         """Obeys orders until the time; the seconds for which snapshots held the job up, or None if it is to stop."""
@@ -266,6 +271,16 @@ class Runner:
         took_s = time.monotonic() - began_s
         step = workload.step_number
         self._link.send(SnapshotTaken(order.number, step, took_s, took_s, size_bytes, obstacle, halted))
+
+
+def _digest(workload: Workload) -> bytes:
+    """What the workload's state proves to be. SpecError: it is not bytes."""
+    digest = workload.verify()
+    if not isinstance(digest, bytes):
+        raise SpecError(
+            "verify()", digest, f"bytes: the digest of the state; this is of type {type(digest).__name__}"
+        )
+    return digest
 
 
 def leave(status: int) -> NoReturn:

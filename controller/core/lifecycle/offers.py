@@ -31,7 +31,7 @@ def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
     spec = event.job
     known = cluster.gangs.get(spec.name) or cluster.jobs.get(spec.name)
     if known is not None and known.spec == spec:  # said again: the first answer was not heard
-        cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name)))
+        cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name, before=True)))
         return False
     refusal = "another job of this name was submitted before" if known is not None else _unfit(cluster, spec)
     if refusal:

@@ -69,7 +69,8 @@ export class CampusMap {
   _switch(name, node) {
     const g = add(this.svg, "g", { "data-tip": `${name}, ${node.tier} switch` });
     add(g, "rect", { x: node.x, y: node.y, width: node.w, height: node.h, rx: 6, class: `switch ${node.tier}` });
-    const words = node.tier === "distribution" && node.building && node.building !== name ? `${name} · ${node.building}` : name;
+    const both = `${name} · ${node.building}`; // 13 letters fit into the box
+    const words = node.tier === "distribution" && node.building && node.building !== name && both.length <= 13 ? both : name;
     add(g, "text", { x: node.x + node.w / 2, y: node.y + 17, class: "switch-name", "text-anchor": "middle" }, words);
   }
 

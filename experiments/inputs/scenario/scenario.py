@@ -24,6 +24,7 @@ from topologies.errors import SpecError
 from topologies.keys import Quantity, Whole
 from topologies.scale import Scale
 from topologies.spec import Campus, Host, Link, Role
+from topologies.units import format_duration, format_size
 
 MAX_EVENTS = 2_000_000  # jobs, or reclaims, expected in one run
 MAX_STEPS = 1e9  # of one job: more are shorter than what a clock that counts days in seconds tells apart
@@ -117,9 +118,18 @@ class Scenario:
             models = [self.campus.gpu_by_name[h.gpu_model] for h in self.campus.hosts_of(role) if h.gpu_model]
             for key, memory, capability in needs if models else ():
                 if not any(m.compute_capability >= capability and m.memory_bytes >= memory for m in models):
-                    allowed = f"what some {role} GPU has"
-                    raise SpecError(key, f"{memory:g} bytes of memory, capability {capability:g}", allowed)
+                    has = [
+                        f"{m.name} {format_size(m.memory_bytes)}, {m.compute_capability:g}"
+                        for m in sorted(set(models), key=lambda model: model.name)
+                    ]
+                    allowed = f"what some {role} GPU has: {'; '.join(has[:12])}"
+                    raise SpecError(
+                        key, f"{format_size(memory)} of memory, capability {capability:g}", allowed
+                    )
         for job in self.own_jobs:
+            if not job.at_s < self.duration_s:
+                allowed = f"before the run's end, duration = {format_duration(self.duration_s)}"
+                raise SpecError(f"jobs.{job.name}.at", format_duration(job.at_s), allowed)
             known, need = self.campus.gpu_by_name, job.memory_bytes
             fitting = [h for h in self.volunteers if h.gpu_model and known[h.gpu_model].memory_bytes >= need]
             if (most := sum(host.gpus for host in fitting)) < job.given.ranks:

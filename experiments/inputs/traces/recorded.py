@@ -18,7 +18,7 @@ from experiments.inputs.traces.availability_counts import Counts
 from experiments.inputs.traces.background import background_traffic
 from experiments.inputs.traces.doubts import doubts
 from experiments.inputs.traces.folder import load_folder
-from experiments.inputs.traces.generated import arrivals, generate
+from experiments.inputs.traces.generated import arrivals, generate, with_own_jobs
 from experiments.inputs.traces.lifetimes import LentSpell
 from experiments.inputs.traces.machines import Machines
 from experiments.inputs.traces.timestamps import Moments, is_moment
@@ -59,7 +59,8 @@ def load_trace(path: str | Path, scenario: Scenario, *further: str | Path) -> Tr
 def trace_of(scenario: Scenario, records: Sequence[Path]) -> Trace:
     """The trace with the owners of records (`load_trace`), or with generated owners if there are no records.
 
-    A single record may name a function of a user's (`module:NAME`, or an entry point `reclaimnet.traces`) that makes the trace.
+    A single record may name a function of a user's (`module:NAME`, or an entry point `reclaimnet.traces`) that makes the trace;
+    the scenario's own jobs (`[[jobs]]`) are played in it, unless it has some of them itself.
     """
     if len(records) == 1 and not records[0].exists() and plugins.is_plugin(str(records[0]), plugins.TRACES):
         name = str(records[0])
@@ -74,6 +75,8 @@ def trace_of(scenario: Scenario, records: Sequence[Path]) -> Trace:
         for host in (*trace.away, *(event.host for event in trace.owner_events)):
             if host not in hosts:
                 raise SpecError("trace", name, f"a trace of the scenario's volunteers; it has a host {host}")
+        if not any(arrival.job.given for arrival in trace.arrivals):
+            trace = replace(trace, arrivals=with_own_jobs(trace.arrivals, scenario))
         return replace(trace, warnings=(*trace.warnings, *doubts(scenario, trace)))
     return load_trace(records[0], scenario, *records[1:]) if records else generate(scenario)
 

@@ -21,6 +21,7 @@ from experiments.results.report.svg import Attribute, Axis, steps
 from experiments.results.report.time_chart import Element, TimeCanvas
 from experiments.results.report.times import RunClock
 from experiments.results.run_context import RunContext
+from testbed.ranks import gang_of, rank_of
 from topologies.spec import Host, Role
 from topologies.units import format_duration
 
@@ -99,9 +100,10 @@ def spans(facts: Sequence[Timed], until_s: float) -> list[TimelineSpan]:
 
 
 def colours(facts: Sequence[Timed]) -> dict[str, int]:
-    """A colour for each job, in order of submission; neighbours differ."""
+    """A colour for each job, in order of submission; neighbours differ, ranks of a gang are alike."""
     jobs = dict.fromkeys(fact.job for _, fact in facts if isinstance(fact, f.JobSubmitted | f.JobDispatched))
-    return {job: n % COLOURS for n, job in enumerate(jobs)}
+    number = {gang: n % COLOURS for n, gang in enumerate(dict.fromkeys(map(gang_of, jobs)))}
+    return {job: number[gang_of(job)] for job in jobs}
 
 
 def clock_of(facts: Sequence[Timed], context: RunContext) -> RunClock:
@@ -220,9 +222,13 @@ class _Timeline:
         started = "never heard to run" if attempt.running_s is None else f"running from {moment(run)}"
         ended = "still there at the end" if attempt.ended_s is None else f"until {moment(end)}"
         why = CAUSES.get(attempt.how, attempt.how)
+        rank = rank_of(job)
+        whose = f"\nrank {rank.number} of the {rank.ranks} of {rank.gang}" if rank else ""
         tip = (
             f"{job}, attempt {attempt.attempt} on {attempt.host}\n"
-            f"given at {moment(attempt.dispatched_s)}, {started}, {ended}" + (f"\n{why}" if why else "")
+            f"given at {moment(attempt.dispatched_s)}, {started}, {ended}"
+            + (f"\n{why}" if why else "")
+            + whose
         )
         colour = f"c{self.colour.get(job, 0)}"
         told: dict[str, Attribute] = {"data_job": job, "data_tip": tip}

@@ -140,7 +140,7 @@ def make_world(
         if only_live := sorted(change.changes.keys() - PLAYED):
             allowed = "rate and up: the virtual world's links have no queue that could hold or lose a packet"
             keys = ", ".join(name.removesuffix("_s") for name in only_live)
-            raise SpecError("events", f"{keys} of {'-'.join(change.between)}", allowed)
+            raise SpecError(f"events.{keys}", f"of {'-'.join(change.between)}", allowed)
         alter = partial(
             world.change_link, *change.between, rate_bytes_per_s=change.rate_bytes_per_s, up=change.up
         )
