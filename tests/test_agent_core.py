@@ -293,6 +293,19 @@ def test_no_snapshot_is_taken_while_the_last_one_is_on_its_way() -> None:
     assert not of(core.handle(ev.Woke(), 15.5), do.TakeSnapshot)
 
 
+@pytest.mark.parametrize("ok", [True, False])
+def test_a_snapshot_that_was_due_while_the_last_was_on_its_way_is_taken_once_that_has_ended(ok: bool) -> None:
+    core = running()
+    protect(core, 10.5)
+    snapshot(core, 1_000_001, 10.6)
+    core.lease.lease_until_s = inf
+    core.handle(ev.Woke(), 15.5)
+    assert of(sent(core, "h2", 1_000_001, 16.0, ok=ok), do.TakeSnapshot)
+    snapshot(core, 1_000_002, 16.1)
+    assert not of(sent(core, "h2", 1_000_002, 17.0), do.TakeSnapshot)  # the next is due at 21.0
+    assert core.running["a"].next_snapshot_s() == 16.0 + 5.0
+
+
 def test_a_failed_presync_is_not_tried_again_and_is_told() -> None:
     core = running()
     protect(core, 10.5)

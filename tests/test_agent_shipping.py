@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from ipaddress import IPv4Address
@@ -12,6 +13,7 @@ import pytest
 import trio
 
 from testbed.agent.config import AgentConfig
+from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.announced import Announced
 from testbed.agent.io.kernel_maps import KernelMaps
@@ -19,11 +21,12 @@ from testbed.agent.io.processes import JobProcesses
 from testbed.agent.io.transfers import Transfers
 from testbed.bounds import LARGEST_SEQUENCE
 from testbed.checkpoints import CheckpointStore
-from testbed.messages import Expect, JobSpec
+from testbed.messages import Endpoint, Expect, JobSpec
 from testbed.transfer import SendResult, TransferFailed, send_checkpoint
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Finished
 from testbed.workloads.process import Exited, WorkloadProcess
+from topologies.spec import TrafficClass
 
 pytestmark = [pytest.mark.trio, pytest.mark.alone]
 
@@ -86,6 +89,26 @@ async def test_attempts_that_a_newer_checkpoint_or_the_jobs_end_made_useless_are
             await shipping.drop("job", 2**62)
             assert list(directory.iterdir()) == []
             assert store.manifests() == []
+
+
+async def test_checkpoint_that_is_being_sent_on_stays_until_its_transfer_has_ended_though_newer_ones_come(
+    tmp_path: Path,
+) -> None:
+    with CheckpointStore(tmp_path / "own") as own, socket.create_server(("127.0.0.1", 0)) as silent:
+        vault = Endpoint("h3", "127.0.0.1", silent.getsockname()[1], 1)
+        async with receiving(tmp_path) as (store, shipping, address, _), trio.open_nursery() as nursery:
+
+            async def arrives(sequence: int) -> list[int]:
+                ingest(own, sequence)
+                await send(own, sequence, address, TRUE.ticket)
+                return [manifest.sequence for manifest in store.manifests()]
+
+            assert await arrives(5) == [5]
+            shipping.begin(do.StartSending("job", 5, vault, 1e6, TrafficClass.PRESYNC), nursery)
+            assert await arrives(6) == [5, 6]
+            assert await arrives(7) == [5, 7]
+            shipping.abort("job", "h3")
+            assert await arrives(8) == [8]
 
 
 async def test_forged_checkpoint_of_a_later_sequence_is_refused_and_the_true_one_stays(

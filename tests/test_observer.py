@@ -170,6 +170,8 @@ def test_a_running_campus_is_observed_and_captured_from_another_terminal(tmp_pat
                 table = observer.communicate()[0]
                 while captured().count(said) < 50 and time.monotonic() < until_s:
                     time.sleep(0.1)
+                again = subprocess.run(capture, capture_output=True, text=True, check=False)
+                assert (again.returncode, "writes there" in again.stderr) == (2, True)
             finally:
                 observer.kill()
                 tcpdump.send_signal(signal.SIGINT)

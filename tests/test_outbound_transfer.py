@@ -27,7 +27,7 @@ def pair():
 
 def outgoing_of(maps, rate_bytes_per_s):
     return Outgoing(
-        "t", rate_bytes_per_s, lambda sock, rate: FlowGuard(maps, sock, TrafficClass.PLANNED, rate)
+        "t", 1, rate_bytes_per_s, lambda sock, rate: FlowGuard(maps, sock, TrafficClass.PLANNED, rate)
     )
 
 

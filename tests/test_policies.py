@@ -106,6 +106,22 @@ def test_a_static_interval_shrinks_with_the_time_of_a_scaled_scenario() -> None:
     assert policy("reclaimnet", time_scale=0.01).plan is POLICIES["reclaimnet"].plan
 
 
+def test_sending_may_take_the_paper_s_fifth_of_an_interval_where_the_job_stands_still_for_it() -> None:
+    shares = {name: row.checkpoint_share for name, row in POLICIES.items()}
+    printed = {
+        "reclaimnet-as-printed",
+        "tv-fixed-interval",
+        "writes-stop-jobs",
+        "cube-roots",
+        "slurm-pr",
+        "static",
+    }
+    assert {shares[name] for name in printed} == {0.2}
+    assert {
+        shares[name] for name in ("reclaimnet", "no-tc-bpf", "random-dst", "no-vault", "most-budgets")
+    } == {0.9}
+
+
 def test_a_policy_that_does_not_exist_is_refused_with_the_list() -> None:
     with pytest.raises(SpecError, match="policy = 'best': one of slurm-pr, "):
         policy("best")

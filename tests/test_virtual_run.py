@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -20,10 +21,11 @@ from experiments.cli.simulate import simulate_file
 from experiments.inputs.scenario import (
     InverseLaw,
     OwnerEvent,
+    Owners,
     Scenario,
     demo_scenario,
 )
-from experiments.inputs.traces import Trace, generate
+from experiments.inputs.traces import JobArrival, JobDraw, Trace, generate
 from experiments.results.events_file import event_lines
 from experiments.worlds.virtual import (
     VirtualRun,
@@ -31,8 +33,11 @@ from experiments.worlds.virtual import (
     simulate,
 )
 from experiments.worlds.virtual.invariants import Invariants
+from topologies import presets
 from topologies.errors import SpecError
 from topologies.scale import Scale
+from topologies.spec import ResearchReserve
+from topologies.units import GBIT_PER_S
 
 DIGEST = """
 import hashlib
@@ -267,3 +272,51 @@ def _without_time(line: bytes) -> bytes:
     record = json.loads(line)
     del record["at_s"]
     return json.dumps(record).encode()
+
+
+def with_one_large_job(share: float | None = None, uplink_bytes_per_s: float = GBIT_PER_S) -> VirtualRun:
+    """20 GB on a host of 1 Gbit/s for 4 hours, which no owner disturbs: 241 s of what is not research's."""
+    small = demo_scenario(hosts=4, seed=1)
+    scenario = replace(
+        small,
+        duration_s=4.0 * 3600.0,
+        campus=presets.three_tier(
+            4,
+            2,
+            uplink_bytes_per_s=uplink_bytes_per_s,
+            mix=(presets.GpuShare(presets.A100, 1, 1),),
+            reserve=ResearchReserve(beta=0.3),
+        ),
+        protocol=replace(small.protocol, checkpoint_share=share, head_stores=True),
+        jobs=replace(small.jobs, min_capabilities=(0.0,)),
+        owners=Owners(hazard_per_s=0.0),
+        research=(),
+        scale=Scale(),
+    )
+    job = JobDraw("large", 20_000_000_000, 2000, 10.0, 1.0, 40e9, 0.0, 300.0)
+    return simulate(scenario, Trace("by hand", (JobArrival(0.0, job),), ()))
+
+
+@pytest.mark.parametrize(("share", "least_s", "most_s"), [(None, 240.0, 600.0), (0.2, 1150.0, 1250.0)])
+def test_a_large_payload_keeps_its_loss_budget_where_sending_may_take_most_of_an_interval(
+    share: float | None, least_s: float, most_s: float
+) -> None:
+    """A loss budget of 300 s allows 600 s from one checkpoint to the next."""
+    run = with_one_large_job(share)
+    interval_s = story_of(run, f.CheckpointPlanned)[-1].interval_s
+    assert least_s <= interval_s <= most_s
+    there_s = [at_s for at_s, fact in run.facts if isinstance(fact, f.CheckpointCompleted)]
+    gaps_s = [b - a for a, b in pairwise(there_s)]
+    assert len(gaps_s) >= 5
+    assert max(gaps_s) <= 1.05 * most_s  # none was left out
+
+
+def test_a_second_copy_that_takes_longer_than_an_interval_is_complete_all_the_same() -> None:
+    """Over an uplink of 160 Mbit/s it takes 1 500 s; the standby has three newer checkpoints by then."""
+    run = with_one_large_job(uplink_bytes_per_s=0.16 * GBIT_PER_S)
+    assert story_of(run, f.CheckpointPlanned)[-1].interval_s < 700.0
+    copies = [sent for sent in story_of(run, f.TransferFinished) if sent.destination == "coord"]
+    assert [sent.reason for sent in copies if not sent.ok] == []
+    assert min(sent.duration_s for sent in copies) > 1000.0
+    held = [fact.sequence for fact in story_of(run, f.CheckpointHeld) if fact.holder == "coord"]
+    assert len(held) == len(copies) >= 5

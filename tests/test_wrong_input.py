@@ -142,6 +142,23 @@ LINES = [
     *(("reclaim", "h1", "--campus", "none", "--notice", text) for text in ("-1", "nan", "inf", "x")),
     *((command, "h1", "--campus", "none") for command in ("return", "reclaim")),
     ("simulate", "good.toml", "--system", "nosuch"),
+    *(("submit", name) for name in ("folder", "binary", "none", "good.toml")),
+    *((command, "j1", "--campus", "none") for command in ("cancel", "logs", "capture")),
+    *((command, "--campus", "none") for command in ("jobs", "events", "observe", "dashboard")),
+    *(("dashboard", name) for name in ("folder", "binary", "empty", "none")),
+    *(("sweep", name) for name in ("folder", "binary", "none", "example:nosuch")),
+    *(
+        ("sweep", "good.toml", *how)
+        for how in (("--seeds", "1,1"), ("--set", "x"), ("--figures", "x"), ("--dask", "x"))
+    ),
+    ("storm", "--seeds", "0:2", "--result", "folder"),
+    ("reproduce", "B2", "--quick", "--result", "none/page.md"),
+    ("reproduce", "B2", "--quick", "--only", "notice"),
+    ("reproduce", "B2", "--quick", "--traces", "folder"),
+    ("reproduce", "B2", "--quick", "--system", "static"),
+    ("measure", "hazard", "--data", "folder"),
+    ("measure", "controllers", "--traces", "folder"),
+    ("compare", "good.toml", "--runs", "3", "--trace", "none"),
     ("simulate", "good.toml", "--seed", "-1"),
     ("simulate", "good.toml", "--out", "empty"),
     ("demo", "--group", "no-such-group"),

@@ -209,6 +209,7 @@ def scenario_of(system: System, ks: Sequence[int]) -> Scenario:
             enforcement=system.enforcement,
             congestion_control=system.congestion,
             snapshots="copy",
+            checkpoint_share=0.2,
             restart_s=RESTART_S,
             control_period_s=0.5,
             lease_s=3.0,

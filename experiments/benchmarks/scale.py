@@ -102,7 +102,9 @@ def scale_scenario(hosts: int, seconds: float, *, idle: bool, seed: int = 1) -> 
         duration_s=seconds,
         jobs=jobs,
         owners=owners,
-        protocol=Protocol(restart_s=1.0, control_period_s=1.0, lease_s=6.0, snapshots="copy"),
+        protocol=Protocol(
+            restart_s=1.0, control_period_s=1.0, lease_s=6.0, snapshots="copy", checkpoint_share=0.2
+        ),
         scale=Scale(bytes=BYTES),
     )
 

@@ -33,6 +33,8 @@ def observe(console: Console, campus_id: str | None, seconds: float | None, ever
         observer = CampusObserver(pids, began_s)
     except BpfError as error:
         raise SetupError(f"this kernel cannot be observed: {error}") from error
+    except PermissionError as error:
+        raise SetupError("only root may look into the networks of a campus") from error
     try:
         with Live(console=console, auto_refresh=False) as shown:
             seen = observer.look(began_s)

@@ -507,7 +507,7 @@ def _told_plan(
     interval_s: float,
     hazard_per_s: float,
 ) -> Decision:
-    planner, beta = cluster.policy.plan, cluster.settings.checkpoint_share
+    planner, beta = cluster.policy.plan, cluster.checkpoint_share
     speed = cluster.hosts[job.host].speed if job.host in cluster.hosts else None
     measured = None if speed is None else speed.pause_bytes_per_s
     snapshot_s = cluster.settings.pauses_s(job.spec.payload_bytes, measured)

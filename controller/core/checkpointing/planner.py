@@ -10,6 +10,11 @@ writes that are short against the time between reclaims the answer is then Theor
 is the snapshot's time, much less: they should checkpoint more often, and the best interval depends on no rate
 (`plan_behind`).
 
+**How much of an interval sending may take**, beta of eq. (9), is .2 in the paper, whose job stands still meanwhile. Where it
+goes on, its pauses are in the sum above, and research and migrations have their shares of each link before P1 has any: nothing is
+left for beta to protect. What remains is that one checkpoint is there before the next is begun, D >= writing + C/b:
+SENDING_SHARE. With .2, intervals of large payloads were several times as long as the sum, or the loss budget, asked for.
+
 `plan_columns` works on arrays, for thousands of jobs a tick; `plan_exact` is the same behind `intervals.Planner`.
 """
 
@@ -43,6 +48,9 @@ from controller.core.network.links import NO_LINK, Floats, Mask, Numbers
 from controller.numerics.jit import compiled
 from topologies.spec import DirectedLink
 
+# of an interval: the rest is for what a transfer takes beside its bytes at the rate of its grant. It is written before the first
+# byte leaves (5 % of the sending, at 1.5 GB/s and 80 MB/s), and TCP does not quite fill a grant (3 %, `reservation.GOODPUT`)
+SENDING_SHARE = 0.9
 ROUNDING = 1e-9  # relative: a rate that is less than a budget needs by so little keeps it
 NEARLY = 1e-6  # a rate this close to a bound is at it: the last digits are cut so that links are not over
 CLOSE = 1e-3  # of the expected loss: what a live plan may cost more than the best one; no host's hazard is known to 1 %

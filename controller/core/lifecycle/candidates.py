@@ -119,7 +119,7 @@ def request(
         cluster.hosts[source].spec.building if source else None,
         job.name,
         settings.max_load,
-        checkpoint_share=settings.checkpoint_share,
+        checkpoint_share=cluster.checkpoint_share,
     )
 
 
@@ -199,7 +199,7 @@ def added_loss_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floa
     ways = Reaches(cluster.places, fair_share(cluster, job, cluster.now_s).column).to_best(
         cluster.usable_column
     )
-    aims, beta = aim_s(cluster, job, hurting), cluster.settings.checkpoint_share
+    aims, beta = aim_s(cluster, job, hurting), cluster.checkpoint_share
     return short * congestion.added_loss_s(uplinks, ways, streams, payload, aims, job.remaining_s, beta)
 
 

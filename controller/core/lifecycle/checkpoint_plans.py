@@ -84,7 +84,7 @@ def _in_columns(
     now_s: float,
 ) -> Planned:
     budgets = np.array(list(map(_LOSS_BUDGET, jobs)), dtype=float)
-    everybody, beta = np.arange(len(jobs)), cluster.settings.checkpoint_share
+    everybody, beta = np.arange(len(jobs)), cluster.checkpoint_share
     pauses_s = planner.pauses_s(_stand_still_s(cluster, jobs, payloads))
     columns = JobColumns(
         counted, hazards, filled(np.inf, len(jobs)), budgets, _routes(cluster, jobs), everybody
@@ -140,7 +140,7 @@ def _in_objects(
         for job, payload, hazard in zip(jobs, counted.tolist(), hazards.tolist(), strict=True)
     ]
     free = left_for_checkpoints(cluster, now_s)
-    by_name = cluster.policy.plan(asked, free, cluster.settings.checkpoint_share)
+    by_name = cluster.policy.plan(asked, free, cluster.checkpoint_share)
     plans = [by_name[job.name] for job in jobs]
     return Planned(
         np.array([plan.rate_bytes_per_s for plan in plans], dtype=float),

@@ -4,7 +4,8 @@ Owners take machines in bursts: in a few of a hundred interruptions the standby 
 that the job ever computed is out of reach. When a job's standby has stored a checkpoint, it sends it on to the job's vault, if
 what is there is old enough for that to pay (`checkpointing.second_level`): the best connected host that has no owner, or else a
 volunteer of P2's choice, in a building of its own if there is one. The copy travels as a checkpoint does, no faster than the
-job's own, and nothing waits for it.
+job's own, and nothing waits for it. It may take longer than the next checkpoint takes to come: the standby keeps what it is
+sending until the transfer has ended (`testbed.agent.io.transfers`).
 
 Paper A has one copy; rows that follow it to the letter have no vault (`Policy.vault`).
 """
@@ -81,7 +82,7 @@ def price_of(cluster: Cluster, links: Sequence[int]) -> float:
     _, flows, paths, stand, _ = cluster.streams()
     planned = np.array([flow.cap_bytes_per_s for flow in flows], dtype=float)
     full = paths.load(np.where(stand, planned, 0.0), len(cluster.network)) >= cluster.spendable_column * FULL
-    wanted, beta = {link for link in links if full[link]}, cluster.settings.checkpoint_share
+    wanted, beta = {link for link in links if full[link]}, cluster.checkpoint_share
     if not wanted:
         return 0.0
     rows = np.flatnonzero(stand & (planned > 0.0) & paths.crossing(list(wanted))).tolist()

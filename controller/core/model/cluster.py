@@ -263,6 +263,12 @@ class Cluster:
     # ------------------------------------------------------------ links
 
     @property
+    def checkpoint_share(self) -> float:
+        """beta of eq. (9): the part of an interval that sending may take."""
+        given = self.settings.checkpoint_share
+        return self.policy.checkpoint_share if given is None else given
+
+    @property
     def network(self) -> Network:
         """The links of the campus, by number."""
         return self.bandwidth.network

@@ -150,6 +150,12 @@ class Policy:
         return isinstance(self.select, partial) and bool(self.select.keywords.get("congestion"))
 
     @property
+    def checkpoint_share(self) -> float:
+        """beta of eq. (9) where the scenario gives none: P1's own where jobs go on while they are sent, else the paper's."""
+        goes_on = isinstance(self.plan, planner.ExactPlanner) and self.plan.behind
+        return planner.SENDING_SHARE if goes_on else intervals.BETA
+
+    @property
     def promises_rates(self) -> bool:
         """Whether an admitted migration is promised to be in time: it has a rate that holds, and senders keep to theirs."""
         return self.migrates and self.enforced and self.admit is not admission.admit_all

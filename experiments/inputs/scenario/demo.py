@@ -91,7 +91,10 @@ def demo_scenario(
             spare_gpus=-(-hosts // 12) if hosts >= 4 else 0,
         ),
         # Periods that, played, are within what processes and sockets can keep: a lease of 3 s, an epoch of half a second.
-        protocol=Protocol(restart_s=16.0, control_period_s=20.0, lease_s=120.0, snapshots="copy"),
+        # Checkpoints as seldom as paper A's: live, one machine carries the bytes of all hosts.
+        protocol=Protocol(
+            restart_s=16.0, control_period_s=20.0, lease_s=120.0, snapshots="copy", checkpoint_share=0.2
+        ),
         # Erlangs = arrival rate times mean run time. Steps of 0.25 s played, so that a second of work is four steps.
         jobs=Jobs(
             interarrival=InverseLaw("exponential", RUN_TIME.mean() / (OFFERED * hosts)),

@@ -70,8 +70,8 @@ class Protocol:
     snapshots: str = choice(SNAPSHOTS, "stop")
     # auto: chunks of checkpoints are coded on their way where samples shrink and the receiver can; live campuses only
     coding: str = choice(CODINGS, "auto")
-    # P1, beta of eq. (9): the part of an interval that sending may take
-    checkpoint_share: float = quantity(D.NUMBER, 0.2, high=1.0, above=True)
+    # P1, beta of eq. (9): the part of an interval that sending may take; none: 0.9 where jobs go on meanwhile, else paper A's 0.2
+    checkpoint_share: float | None = optional(Quantity(D.NUMBER, 0.0, 1.0, above=True))
     stability_penalty: float = quantity(D.NUMBER, 1.0)  # P2, alpha of eq. (11): of a likely reclaim
     # P2, theta of Algorithm 2: the highest load of a destination
     max_load: float = quantity(D.NUMBER, 1.0, high=1.0, above=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from math import inf
 
@@ -12,6 +12,7 @@ from testbed.agent.core.effects import StartSending
 from testbed.messages import JobSpec, StoredCheckpoint
 from testbed.ranks import superseded
 
+NONE: Set[int] = frozenset()  # of sequences
 DEFAULT_DIRTY = (
     0.1  # share of its state that a step of the synthetic workload rewrites, if the job does not say
 )
@@ -88,18 +89,20 @@ class Disk:
         """All of a job, oldest first."""
         return [self.stored[key] for key in sorted([key for key in self.stored if key[0] == job])]
 
-    def drop(self, job: str, before: int) -> None:
-        """Those with a sequence below `before` are gone."""
-        for key in [key for key in self.stored if key[0] == job and key[1] < before]:
+    def drop(self, job: str, before: int, but: Set[int] = NONE) -> None:
+        """Those with a sequence below `before`, `but` for these, are gone."""
+        old = [key for key in self.stored if key[0] == job and key[1] < before and key[1] not in but]
+        for key in old:
             del self.stored[key]
         if job in self.partial and not any(key[0] == job for key in self.stored):
             del self.partial[job]
 
-    def put(self, checkpoint: StoredCheckpoint) -> None:
-        """It has arrived, and what is of no use beside it is dropped."""
+    def put(self, checkpoint: StoredCheckpoint, but: Set[int] = NONE) -> None:
+        """It has arrived, and what is of no use beside it, `but` for these, is dropped."""
         job, arrived = checkpoint.job, checkpoint.sequence
         for sequence in superseded(job, [number for name, number in self.stored if name == job], arrived):
-            self.stored.pop((job, sequence), None)
+            if sequence not in but:
+                self.stored.pop((job, sequence), None)
         self.stored[job, arrived] = checkpoint
 
     def keep_latest(self, job: str, count: int) -> None:
@@ -172,6 +175,10 @@ class Machine:
     def store(self) -> dict[tuple[str, int], StoredCheckpoint]:
         """What its disk holds whole."""
         return self.disk.stored
+
+    def sends(self, job: str) -> Set[int]:
+        """Sequences of the job's checkpoints that are on their way from here."""
+        return {transfer.order.sequence for (name, _), transfer in self.transfers.items() if name == job}
 
     @property
     def held(self) -> bool:

@@ -82,6 +82,7 @@ class AgentCore:
             if job.protection is not None and job.migration is None:
                 job.protection.next_s = now_s + job.protection.interval_s
                 if job.standby_host in self.outbound.of(name):
+                    job.protection.overdue = True
                     continue  # the last one is still on its way: a newer one would only queue behind it
             effects.append(do.TakeSnapshot(name, job.attempt, job.begin_snapshot(), final))
         effects += self.outbound.retry(now_s)
@@ -394,6 +395,8 @@ class AgentCore:
             return []
         del self.outbound.table[key]
         told: list[do.Effect] = [do.Send(account)]
+        if job is not None and job.protection is not None and job.standby_host == account.destination:
+            job.protection.sent(now_s)
         if job is not None and job.final is None:
             job.copy_ended(account.destination, now_s, ok=account.ok)
         elif job is not None and job.final is not None and account.ok and job.moves_to(account.destination):

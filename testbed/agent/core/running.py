@@ -48,6 +48,12 @@ class Protection:
     rate_bytes_per_s: float
     interval_s: float
     next_s: float
+    overdue: bool = False  # a snapshot was due while the last was on its way
+
+    def sent(self, now_s: float) -> None:
+        """The last one is on its way no more: what was due meanwhile is taken now."""
+        if self.overdue:
+            self.overdue, self.next_s = False, min(self.next_s, now_s)
 
 
 @dataclass

@@ -31,6 +31,7 @@ class Outgoing:
     """
 
     transfer: str
+    sequence: int  # of the checkpoint that it carries
     grant_bytes_per_s: float
     make_guard: MakeGuard
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import suppress
 from functools import partial
 
@@ -77,6 +77,7 @@ class Transfers:
         """Starts a transfer in `nursery`; from now on it can be granted another rate, or aborted."""
         outgoing = Outgoing(
             order.transfer,
+            order.sequence,
             order.rate_bytes_per_s,
             lambda sock, rate: self._kernel.guard(sock, order.traffic_class, rate),
         )
@@ -172,12 +173,12 @@ class Transfers:
                     self._store.collect_attempts, self._announced().jobs(), ATTEMPT_KEPT_S
                 )
 
-    async def drop(self, job: str, before: int) -> None:
-        """Forgets the checkpoints of a job below a sequence."""
+    async def drop(self, job: str, before: int, but: Set[int] = frozenset()) -> None:
+        """Forgets the checkpoints of a job below a sequence, `but` for these."""
 
         def drop() -> None:
             for manifest in self._store.manifests():
-                if manifest.job == job and manifest.sequence < before:
+                if manifest.job == job and manifest.sequence < before and manifest.sequence not in but:
                     with suppress(NotStored):  # another order dropped it first
                         self._store.drop(job, manifest.sequence)
             self._store.drop_attempts(job, before)
@@ -200,7 +201,11 @@ class Transfers:
         match event:
             case ReceiveCompleted(manifest=manifest):
                 if rank_of(manifest.job) is None:
-                    await self.drop(manifest.job, manifest.sequence)
+                    # what is on its way from here is kept until it is there, or a copy that takes longer than the next
+                    # checkpoint takes to come would never be complete; the one after it finds it still
+                    outgoing = self._outgoing.items()
+                    sends = {each.sequence for (job, _), each in outgoing if job == manifest.job}
+                    await self.drop(manifest.job, manifest.sequence, sends)
                 else:
                     await trio.to_thread.run_sync(
                         drop_superseded, self._store, manifest.job, manifest.sequence
