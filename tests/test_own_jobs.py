@@ -102,7 +102,7 @@ def test_a_job_of_ones_own_outlives_a_reclaim_and_another_says_why_it_failed(
         'workload = "synthetic"\nsteps = 3\nstep = "10 ms"\npayload = "1 kB"\n[params]\ntypo = 1\n'
     )
     script = tmp_path / "commands"
-    script.write_text("sh sleep 60\n")
+    script.write_text("sh sleep 100\n")
     (tmp_path / "pair.toml").write_text('ranks = 2\nsteps = 20\nstep = "50 ms"\npayload = "1 kB"\n')
     with running(tmp_path / "out", "up", "--hosts", "5", "--script", str(script)) as run:
         run.wait_until(lambda: command("jobs").returncode == 0)
@@ -148,7 +148,7 @@ def test_a_program_that_knows_nothing_of_checkpoints_outlives_a_reclaim(
 ) -> None:
     monkeypatch.chdir(EXAMPLES)
     script = tmp_path / "commands"
-    script.write_text("sh sleep 60\n")
+    script.write_text("sh sleep 100\n")
     with running(tmp_path / "out", "up", "--hosts", "3", "--script", str(script)) as run:
         run.wait_until(lambda: command("jobs").returncode == 0)
         assert command("submit", "knows_nothing.toml").returncode == 0
