@@ -40,7 +40,7 @@ def test_they_reach_every_kind_of_fault_every_policy_and_every_phase() -> None:
     faults = {
         f"fault: {verb}"
         for verb in VERBS
-        # some are counted under another name; trunks drain on campuses with several paths only (tests/test_dead_trunks.py)
+        # some are counted under another name; trunks drain on campuses with several paths only (tests/test_ways.py)
         if verb not in ("repeat", "overtake", "fail", "tear", "usurp", "upon", "expect", "drain")
     }
     faults |= {f"fault: {what} fails" for what in ("sending", "snapshot", "workload")}
