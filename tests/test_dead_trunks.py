@@ -184,7 +184,8 @@ def two_uplinks() -> Campus:
 
 def moving(notice_s: float) -> VirtualWorld:
     """h1's job is on its way to another building, the way that P3 was asked for."""
-    world = VirtualWorld(two_uplinks(), SETTINGS, after_each=Invariants())
+    seldom = replace(SETTINGS, checkpoint_share=0.2)  # no checkpoint is on its way when the notice comes
+    world = VirtualWorld(two_uplinks(), seldom, after_each=Invariants())
     world.start()
     world.at(1.0, lambda: world.submit(JobSpec("j", 3000, 0.1, 20_000_000)))
     world.run(8.0)

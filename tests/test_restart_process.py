@@ -193,7 +193,7 @@ async def it_ends_while_nobody_hears(process: Process, agent: Agent) -> None:
     agent.handle(ev.WorkloadEnded(m.JobEnded("a", 1, "finished", JOB.steps, "d")))
     process.start()
     await process.until(f.JobFinished, 1)
-    assert await process.asked(lambda operator: operator.submit(JOB)) == m.Accepted("a")
+    assert await process.asked(lambda operator: operator.submit(JOB)) == m.Accepted("a", before=True)
     other = structs.replace(JOB, steps=1)
     refused = await process.asked(lambda operator: operator.submit(other))
     assert refused == m.Rejected("a", "another job of this name was submitted before")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import topologies.spec as spec
@@ -57,6 +57,9 @@ def test_scaling_a_campus_scales_every_rate_delay_and_memory(scale: Scale) -> No
             "links": tuple(spec.Link(ln.a, ln.b, ln.rate_bytes_per_s, 1e-3, 0.01) for ln in campus.links),
         }
     )
+    assume(
+        max(link.rate_bytes_per_s for link in slow.links) * scale.factor(Dimension.RATE) <= 1e12
+    )  # 8 Tbit/s
     played = scale.apply(slow)
     for before, after in zip(slow.links, played.links, strict=True):
         assert after.rate_bytes_per_s == before.rate_bytes_per_s * scale.factor(Dimension.RATE)

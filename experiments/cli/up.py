@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -90,7 +91,10 @@ def up(
 def _report(console: Console, out: Path, world: LiveWorld, scenario: Scenario) -> None:
     """Page, figures and facts of what was handed to the campus; nothing if no job was. Nobody watched whether the machine kept
     up with it, so its figures are not to be used, and say so."""
-    facts = list(read_facts(world.journal))
+    try:
+        facts = list(read_facts(world.journal))
+    except sqlite3.OperationalError:  # the campus was gone before its coordinator had begun a journal
+        return
     if not any(isinstance(fact, JobSubmitted) for _, fact in facts):
         return
     export_jsonl(world.journal, out / "events.jsonl")

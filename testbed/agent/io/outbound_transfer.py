@@ -17,7 +17,7 @@ LEAST_MEASURED_S, LEAST_MEASURED_BYTES = 0.5, 1 << 20
 # a flow that is granted less is parked: it hands over so much once a second, which shows that it lives
 LEAST_RATE_BYTES_PER_S, TRICKLE_S = 8192.0, 1.0
 # of a grant that the socket holds unsent: what still leaves when the grant falls, and how long a sender may be off its processor
-AHEAD_S, LEAST_AHEAD_BYTES = 0.03, 64 << 10
+AHEAD_S, LEAST_AHEAD_BYTES = 0.1, 256 << 10
 
 MakeGuard = Callable[[socket.socket, float], FlowGuard]
 
