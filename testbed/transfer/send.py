@@ -245,7 +245,10 @@ class _Sending:
         self.first_byte_s: float | None = None
         self._sock, self._file, self._manifest = sock, file, manifest
         self._on_progress, self._allowance, self._idle_s = on_progress, allowance, idle_s
+        ahead = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT)
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
+        # trio has set its own of 16 KiB: a coded flow would run dry, any other wake us for every packet
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, ahead)
         self._out: Channel[Message] = Channel(stream, CONTENTS)
         self._in: Channel[Message] = Channel(stream, ANSWER)
         self._alive_s = trio.current_time()
