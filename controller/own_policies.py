@@ -158,7 +158,7 @@ def guarded(name: str, row: Policy) -> Policy:
 
 
 def _is_own(function: Any) -> bool:
-    """Whether a function is a user's; a planner of ours stays what it is, whoever made it."""
+    """Whether a function is a user's. The project's planners are not, also where a user's module made one."""
     if isinstance(function, partial):
         return _is_own(function.func)
     module = getattr(function, "__module__", None) or type(function).__module__

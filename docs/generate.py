@@ -248,9 +248,12 @@ def policy_page() -> str:
         select.NoDestination,
     ):
         said = meanings(of)
-        lines = (
-            f"| `{each.name}` | {_type(str(each.type))} | {said.get(each.name, '')} |" for each in fields(of)
-        )
+        lines = []
+        for each in fields(of):
+            text = str(each.type)
+            column = text in ("Floats", "NDArray[np.object_]")
+            kind = "a column" if column else f"`{text}`".replace(" | None", "` or `None")
+            lines.append(f"| `{each.name}` | {kind} | {said.get(each.name, '')} |")
         about = (inspect.getdoc(of) or "").split("\n\n")[0]
         parts.append(
             f"## {of.__name__}\n\n{about}\n\n| field | type | meaning |\n|---|---|---|\n"
@@ -260,12 +263,6 @@ def policy_page() -> str:
     reasons = "\n".join(f"| `Missing.{each.name}` | {each.value} |" for each in select.Missing)
     parts.append(f"## Reasons of NoDestination\n\n| reason | what it says |\n|---|---|\n{reasons}\n")
     return "\n".join(parts)
-
-
-def _type(text: str) -> str:
-    """A type in a cell of a table."""
-    column = text in ("Floats", "NDArray[np.object_]")
-    return "a column" if column else f"`{text}`".replace(" | None", "` or `None")
 
 
 def workload_page() -> str:

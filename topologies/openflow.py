@@ -1,5 +1,5 @@
 """What an OpenFlow controller is told: about a campus, as one JSON file that the campus writes; and while it runs, in lines of
-JSON on a UNIX socket. The campus's coordinator wants ways, whoever is about to cut a trunk has it drained."""
+JSON on a UNIX socket. The campus's coordinator wants ways; a client that is about to cut a trunk has it drained."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class ToDrain(msgspec.Struct, frozen=True, tag="to_drain"):
 
 
 class Drained(msgspec.Struct, frozen=True, tag="drained"):
-    """Controller to who asked: nothing goes over that trunk any more; or why not."""
+    """Controller to client: nothing goes over that trunk any more; or why not."""
 
     reason: str = ""
 

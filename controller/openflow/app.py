@@ -63,7 +63,7 @@ LEFT_S = 0.1  # after this no packet is on an old way: several times what queues
 # a barrier speaks of tables: what the datapath has cached of them is looked through right after, on a busy machine later
 CACHE_LIMIT_S = 2.0
 ALONE_S = 0.5  # a coordinator that has not planned around a trunk to be drained by then is not waited for
-CUT_WITHIN_S = 1.0  # who had a trunk drained and leaves has cut it, or the trunk is used again
+CUT_WITHIN_S = 1.0  # a client that had a trunk drained and leaves has cut it, or the trunk is used again
 
 
 class Said(EventBase):  # type: ignore[misc]
@@ -123,7 +123,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         self._again = False  # other ways are wanted already
         self._stages: deque[dict[str, Update]] = deque()  # of what they are being given, still to be sent
         self._changes, self._change_began_s = 0, 0.0
-        # trunks that are to be drained, and who wants that; those that no coordinator is waited for; those left by now
+        # trunks that are to be drained, and the clients that want it; those that no coordinator is waited for; those left by now
         self._to_drain: dict[frozenset[str], list[Client]] = {}
         self._alone: set[frozenset[str]] = set()
         self._left: frozenset[frozenset[str]] = frozenset()
@@ -256,7 +256,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(Said)  # type: ignore[untyped-decorator]
     def client_said(self, event: Said) -> None:
-        """Ways are wanted, or a trunk is to be drained; or who wanted that is gone."""
+        """Take what a client wants: ways, or a trunk drained; None: the client is gone."""
         client = event.client
         match event.message:
             case WantedWays() as ways:
@@ -302,7 +302,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             self._coordinator.tell(ToDrain(tuple(trunks)))
 
     def _drain_alone(self, ends: frozenset[str]) -> None:
-        """Nobody plans around it: no packet is to be lost all the same."""
+        """Leave a trunk that the coordinator, if there is one, has not planned around: no packet is to be lost all the same."""
         if ends in self._to_drain and ends not in self._draining:
             self._alone.add(ends)
             self._change()
@@ -313,7 +313,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         self._alone.discard(ends)
 
     def _forget(self, client: Client) -> None:
-        """A trunk that nobody wants drained any more, and that was not cut, is used again."""
+        """Use trunks again that only this client wanted drained, and that were not cut."""
         for ends, clients in list(self._to_drain.items()):
             if client in clients:
                 clients.remove(client)

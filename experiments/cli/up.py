@@ -89,8 +89,8 @@ def up(
 
 
 def _report(console: Console, out: Path, world: LiveWorld, scenario: Scenario) -> None:
-    """Page, figures and facts of what was handed to the campus; nothing if no job was. Nobody watched whether the machine kept
-    up with it, so its figures are not to be used, and say so."""
+    """Write page, figures and facts of the jobs that were submitted, if any were. No verdict says whether the machine kept up, so
+    the figures are marked as not to be used."""
     try:
         facts = list(read_facts(world.journal))
     except sqlite3.OperationalError:  # the campus was gone before its coordinator had begun a journal
@@ -100,7 +100,7 @@ def _report(console: Console, out: Path, world: LiveWorld, scenario: Scenario) -
     export_jsonl(world.journal, out / "events.jsonl")
     context = replace(
         context_of(scenario, Trace("by hand", (), ()), live_row(scenario)),
-        fidelity=FidelityRecord(False, ["nobody watched whether the machine kept up: `run` does"]),
+        fidelity=FidelityRecord(False, ["`up` does not watch whether the machine keeps up: `run` does"]),
         deaths=tuple(world.deaths),
         measured=measured_curves(out / "logs" / JOB_LOGS),
     )

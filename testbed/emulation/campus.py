@@ -443,8 +443,8 @@ class LiveCampus(Mininet):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def drained(self, a: str, b: str) -> Iterator[None]:
-        """A trunk between two programmed switches that all leave that can, while it still carries; who does not cut it within
-        the block lets it be used again. SetupError: no such trunk, or the network's controller does not do it."""
+        """Lead packets round a trunk between two programmed switches while it still carries; if the block does not cut it, it is
+        used again. SetupError: no such trunk, or the network's controller does not do it."""
         if self.openflow is None or not {a, b} <= self.plan.openflow.keys():
             raise SetupError(f"link {a}-{b} cannot be drained: it is no trunk of a programmed network")
         with self.openflow.drained(a, b):

@@ -1,4 +1,4 @@
-"""P3 where hosts have several ways to each other: a way for each migration, and then admission as ever.
+"""Admission (P3) on campuses with several ways between hosts: a way for each migration, then P3 as on a tree.
 
 With k ways for each of n migrations there are k^n choices, and which of them admits most is NP-hard already for migrations that
 all have the same deadline (a payload goes over one trunk or the other: partition). So:
@@ -7,17 +7,17 @@ all have the same deadline (a payload goes over one trunk or the other: partitio
    migration counted at its minimum rate; if there is none, the way whose fullest link is least full. Half, because a migration
    would rather start half-way through its notice (`migration`), which doubles the rate that it needs. The first way is the
    tree's, so what fits there goes there.
-2. **The first ways of all**, if somebody was refused: never fewer are admitted than where there is one path.
-3. **Mend.** Each one that is still refused tries its other ways, smallest first, as long as more are admitted by it.
+2. **The first ways of all**, if a migration was refused: never fewer are admitted than where there is one path.
+3. **Mend.** Each migration that is still refused tries its other ways, smallest first, as long as more are admitted by it.
 
 What two migrations send from one host to another goes the same way, because a switch tells pairs of hosts apart and not jobs.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from controller.core.admission.admission import (
     Admission,
@@ -30,10 +30,9 @@ from controller.core.admission.admission import (
     promised_floors,
 )
 from topologies.paths import Way
-from topologies.spec import DirectedLink
 
 Pair = tuple[str, str]  # source, destination
-COMFORTABLE = 0.5  # of a link's share: up to here nobody looks for another way
+COMFORTABLE = 0.5  # of a link's share: up to here no other way is looked for
 MOST_TRIES = 24  # admissions that `mend` may ask for: some milliseconds each with dozens of migrations
 
 Asked = dict[str, MigrationRequest]
@@ -106,10 +105,11 @@ def spread(
         )
         pair = pairs[key]
         needed[pair] = needed.get(pair, 0.0) + (rate if isinstance(rate, float) else 0.0)
-        due[pair] = min(due.get(pair, math.inf), request.deadline_s)
+        due[pair] = min(due.get(pair, inf), request.deadline_s)
 
     def fullest(way: Way, rate: float) -> float:
-        return max((_filled(taken.get(link, 0.0) + rate, share, link) for link in way), default=0.0)
+        carried = ((taken.get(link, 0.0) + rate, share[link]) for link in way)
+        return max((load / of if of > 0.0 else inf for load, of in carried if load > 0.0), default=0.0)
 
     chosen = dict.fromkeys(ways, 0)
     for pair in sorted(needed, key=lambda pair: (due[pair], pair)):
@@ -121,11 +121,6 @@ def spread(
     return chosen
 
 
-def _filled(rate: float, share: LinkShares, link: DirectedLink) -> float:
-    """The part of a link's share that a rate takes; infinite where it has none."""
-    return rate / share[link] if share[link] > 0.0 else math.inf if rate > 0.0 else 0.0
-
-
 def _no_room(answer: Admission) -> list[str]:
-    """Those that another way might help."""
+    """Keys of refused migrations that another way might help."""
     return [key for key, refusal in answer.refused.items() if refusal.reason is not Reason.NO_TIME]

@@ -61,7 +61,7 @@ _NAME_HOST_STANDBY, _HOST = attrgetter("spec.name", "host", "standby"), attrgett
 _PAYLOAD = attrgetter("spec.payload_bytes")
 
 
-class Streams(NamedTuple):
+class OrderedFlows(NamedTuple):
     """All flows in the order of their keys, and which of them are streams of checkpoints from where their jobs run."""
 
     keys: list[str]
@@ -129,7 +129,7 @@ class Cluster:
     _flow_ways: list[tuple[int, ...] | None] = field(default_factory=list, repr=False)
     _flow_paths: Paths | None = field(default=None, repr=False)
     _flow_between: dict[tuple[str, str, str], CheckpointFlow] = field(default_factory=dict, repr=False)
-    _streams: Streams | None = field(default=None, repr=False)
+    _streams: OrderedFlows | None = field(default=None, repr=False)
     known: Known = field(default_factory=Known, repr=False)
     # when a lease or a fence ends, and the number of its host: a heap, of which only those count that still hold
     _silences: list[tuple[float, int]] = field(default_factory=list, repr=False)
@@ -348,7 +348,8 @@ class Cluster:
         self.ways_stale = self.plan_stale = self.rates_stale = True
         self._share_out()
         self.record(TrunksDraining([sorted(trunk) for trunk in sorted(draining, key=sorted)]))
-        ways, pins = {ends: self.routes.way(*ends) for ends in self._ends()}, self.routes.pins
+        open_between = dict.fromkeys((flow.source, flow.destination) for flow in self.flows.values())
+        ways, pins = {ends: self.routes.way(*ends) for ends in open_between}, self.routes.pins
         rerouted = self._follow(dead)
         for ends, way in ways.items():
             if self.routes.way(*ends) != way:
@@ -441,10 +442,6 @@ class Cluster:
         self._flow_paths, self._streams = None, None
         self.known.routes = Rows()
 
-    def _ends(self) -> list[Ends]:
-        """Between which flows are open."""
-        return list(dict.fromkeys((flow.source, flow.destination) for flow in self.flows.values()))
-
     def _crossed(self, flow: CheckpointFlow) -> tuple[int, ...]:
         """The links that a flow is shared on: its way, and those that it may still take while that is being changed."""
         held = self.held.get((flow.source, flow.destination))
@@ -498,14 +495,16 @@ class Cluster:
         """The job's attempt is on that host from now on; None: on none."""
         job.host, self._streams = host, None
 
-    def streams(self) -> Streams:
+    def streams(self) -> OrderedFlows:
         """All flows, and which of them are streams of checkpoints from their jobs' hosts: not copies to a vault."""
         if self._streams is None:
             keys, paths = self.flow_paths()
             flows, jobs, presync = [*self._flows], self.jobs, TrafficClass.PRESYNC
             stand = [f.traffic_class is presync and jobs[f.job].host == f.source for f in flows]
             carry = np.array(stand, dtype=bool)
-            self._streams = Streams([*keys], flows, paths, carry, paths.load(carry * 1.0, len(self.network)))
+            self._streams = OrderedFlows(
+                [*keys], flows, paths, carry, paths.load(carry * 1.0, len(self.network))
+            )
         return self._streams
 
     # ------------------------------------------------------------ hosts

@@ -1,7 +1,7 @@
 """The socket on which an owner's command says that it has written the kill-switch.
 
-A datagram here only says "look now": the map is what counts, and it is looked at ten times a second anyway. One who does not read
-the answers, or says nonsense, keeps no other owner waiting, and fills no log.
+A datagram here only says "look now": the map is what counts, and it is looked at ten times a second anyway. An owner
+that does not read the answers, or sends nonsense, keeps no other owner waiting, and fills no log.
 """
 
 from __future__ import annotations
