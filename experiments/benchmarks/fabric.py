@@ -46,8 +46,7 @@ from topologies.units import GBIT_PER_S, format_rate
 
 FAST = 40 * GBIT_PER_S
 PROBE_INTERVAL_S = 0.0005
-# before the cut, until the gap is over, and after it
-PROBE_S = 1.2
+BEFORE_S, AFTER_S = 0.4, 0.8  # of a probe: before the cut, and until the gap is over
 PORT = 7100
 # issue's goals, and what was probed on such a machine before this was built
 GOALS = {
@@ -114,12 +113,15 @@ print(json.dumps(came), flush=True)
 """
 # 184: the code point EF, shifted as the socket option wants it
 _PROBE = """
-import socket, sys, time
+import signal, socket, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 184)
 s.connect((sys.argv[1], int(sys.argv[2])))
+ended = []
+signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
+print("ready", flush=True)
 interval, begin, n = float(sys.argv[3]), time.perf_counter(), 0
-while n * interval < float(sys.argv[4]):
+while not ended:
     while time.perf_counter() < begin + n * interval:
         pass
     s.send(str(n).encode())
@@ -214,7 +216,7 @@ def failover(trials: int) -> dict[str, Any]:
             for _ in range(trials):
                 port = net.get(a).connectionsTo(net.get(b))[0][0].name
                 with _probing(net) as seen:
-                    time.sleep(PROBE_S / 3)
+                    time.sleep(BEFORE_S)
                     net.get(at).cmd(f"ip link set {port} down")
                 steps = np.diff([at_s for _, at_s in seen["came"]])
                 gaps.append(float(max(0.0, steps.max() - np.median(steps))))
@@ -247,7 +249,7 @@ def planned_cuts(trials: int) -> dict[str, Any]:
         for trial in range(trials):
             a, b = ("l1" if trial % 2 else "l2"), "s1"
             with _probing(net) as seen:
-                time.sleep(PROBE_S / 6)
+                time.sleep(BEFORE_S)
                 begin_s = time.perf_counter()
                 net.set_link(a, b, up=False, drain=True)
                 drained_s.append(time.perf_counter() - begin_s)
@@ -399,11 +401,14 @@ def _switch_cpu_s(net: LiveCampus) -> float:
 
 @contextlib.contextmanager
 def _probing(net: LiveCampus) -> Iterator[dict[str, Any]]:
-    """Probes from h1 to h3 while the block runs and until they end; then "sent" and "came", (number, time) of each."""
+    """Probes from h1 to h3 while the block runs and `AFTER_S` longer; then "sent" and "came", (number, time) of each."""
     seen: dict[str, Any] = {}
     with _program(net, "h3", _LISTEN, PORT) as listener:
         _said(listener)
-        with _program(net, "h1", _PROBE, net.get("h3").IP(), PORT, PROBE_INTERVAL_S, PROBE_S) as probe:
+        with _program(net, "h1", _PROBE, net.get("h3").IP(), PORT, PROBE_INTERVAL_S) as probe:
+            _said(probe)
             yield seen
+            time.sleep(AFTER_S)
+            probe.terminate()
             seen["sent"] = int(_said(probe))
             seen["came"] = json.loads(_said(listener))

@@ -58,8 +58,8 @@ NETLINK_GENERIC, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME = 16, 1
 GENERIC_MESSAGE = struct.Struct("=BBH")  # genlmsghdr: command, version, reserved
 # whence the userspace datapath has the interface that each of its switches gets (a tap device)
 TUN = Path("/dev/net/tun")
-# a coordinator plans around a trunk, and switches are programmed anew
-DRAIN_LIMIT_S = 3.0
+# a coordinator plans around a trunk, switches are programmed anew and, on a busy machine late, look through their caches
+DRAIN_LIMIT_S = 20.0
 # the interface to which all ports of the kernel's datapath belong
 KERNEL_DATAPATH = "ovs-system"
 # the longest wait of a switch between two tries to reach its controller

@@ -1,0 +1,47 @@
+"""When packets follow the tables: a switch of Open vSwitch answers a barrier when its tables have changed, but goes on sending
+packets as it has cached them until its revalidator has looked through the caches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+log = logging.getLogger("reclaimnet.openflow")
+
+LOOK_WITHIN_S, AGAIN_S = 2.0, 1.0  # a look takes milliseconds, on a busy machine longer
+
+
+def wait_until_followed(control: Path, touch: Callable[[], None]) -> None:
+    """Return when the caches of all switches of a daemon follow what their tables were when this was called.
+
+    `control` is the daemon's control socket; `touch` changes a table (to what it is), so that a look begins at once and not
+    within half a second. A look that is under way may have passed what has just changed: a second is waited for.
+    """
+    looks = 0
+    while looks < 2:
+        try:
+            _await_look(control, touch)
+            looks += 1
+        except OSError as error:
+            log.warning("%s: the switches' caches were not looked through (%s): again", control, error)
+            time.sleep(AGAIN_S)
+
+
+def _await_look(control: Path, touch: Callable[[], None]) -> None:
+    """JSON-RPC 1.0, as ovs-appctl speaks it. `revalidator/wait` is answered when the look ends that is under way, or the next."""
+    with socket.socket(socket.AF_UNIX) as daemon:
+        daemon.settimeout(LOOK_WITHIN_S)
+        daemon.connect(str(control))
+        daemon.sendall(json.dumps({"id": 0, "method": "revalidator/wait", "params": []}).encode())
+        touch()
+        answer = daemon.recv(4096)
+        with contextlib.suppress(ValueError):
+            if json.loads(answer) == {"id": 0, "result": "", "error": None}:
+                return
+        raise OSError(f"it answered {answer!r}")
