@@ -132,7 +132,7 @@ def _compare(again: tuple[float, bytes] | None, before: tuple[float, bytes] | No
 
 
 def _told(fact: tuple[float, bytes] | None) -> str:
-    return "nothing" if fact is None else fact[1].decode()
+    return "nothing" if fact is None else quoted(fact[1].decode(errors="replace"))
 
 
 def _differences(found: dict[str, str], mine: dict[str, str]) -> Iterator[str]:
