@@ -81,6 +81,12 @@ def test_a_gang_survives_a_kill_and_moves_on_notice_as_one(
         assert not facts(told, "WorkLost", attempt=3)
         run.wait_until(lambda: len(facts(told, OVER)) == 4, timeout_s=60.0)
         assert len({fact["digest"] for fact in facts(told, OVER)}) == 4
+        # second copies, of all ranks: parts of one number that a host holds beside the one that completed it
+        held = {(fact["job"], fact["sequence"]) for fact in facts(told, "CheckpointHeld")}
+        assert any(
+            {f"gang.{n}of4" for n in range(4)} == {job for job, number in held if number == sequence}
+            for _, sequence in held
+        )
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra `torch`")
