@@ -33,7 +33,7 @@ from testbed.workloads.submission import cannot_run
 from tests.gang_ranks import EXAMPLES, HOSTS, Ranks, ranks, sums_of_together
 
 TOGETHER = str(EXAMPLES / "together.py")
-STEPS = 60
+STEPS = 120
 
 
 def checkpointed(step: int, *, told: bool = True) -> Ended:
