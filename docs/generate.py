@@ -92,6 +92,12 @@ node a switch (`s1`, `s2`, ... in the file's order) in a building of its own (`b
 (`h1`, `h2`, ...: one RTX 3090 of 24 GB, capability 8.6), each edge a trunk of its `LinkSpeedRaw` (bit/s; 1 Gbit/s where it
 has none; 1 Mbit/s to 40 Gbit/s). All other attributes are left alone. Other hosts, GPUs and rates:
 `topologies.graphml.load(path, hosts_per_switch=, rate_bytes_per_s=, gpu_model=)`.
+
+A whole one, `docs/examples/yard.toml`; `campus = "yard.toml"` in a scenario beside it plays there:
+
+```toml
+--8<-- "docs/examples/yard.toml"
+```
 """
 JOB_HEAD = """# Job keys
 

@@ -20,6 +20,7 @@ from controller.core.policies.table import POLICIES
 from controller.own_policies import add_policies
 from experiments.cli.main import app
 from topologies.errors import SpecError
+from topologies.files import load
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -72,6 +73,44 @@ def test_every_example_of_the_docs_is_shown_on_a_page() -> None:
 def test_every_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r"[\w/]+\.md", (ROOT / "mkdocs.yml").read_text()))
     assert listed == {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+
+
+def test_the_campus_of_the_reference_page_is_one() -> None:
+    campus = load(DOCS / "examples/yard.toml")
+    assert (len(campus.hosts), campus.name) == (11, "yard")
+
+
+def test_the_dockerfile_and_the_public_checks_do_what_the_makefile_does() -> None:
+    """Neither can be run here: their steps are the Makefile's own, and their Debian has a Python that setup.cfg allows."""
+    made, image = (ROOT / "Makefile").read_text(), (ROOT / "Dockerfile").read_text()
+    steps = re.findall(r"^RUN (.+)$", image, re.MULTILINE)
+    assert len(steps) == 5
+    for step in steps:
+        words = (
+            re.sub(r" && .*| --no-cache-dir", "", step)
+            .replace(".venv/bin", "$(BIN)")
+            .replace(".venv", "$(VENV)")
+        )
+        words = words.replace("/usr/bin/python3", "$(PYTHON)")
+        known = [
+            re.sub(r" --quiet --disable-pip-version-check|'|\[dev\]|\$\(SUDO\) ", "", line)
+            for line in made.splitlines()
+        ]
+        assert f"\t{words}" in known, step
+    pythons = {"bookworm": (3, 11), "trixie": (3, 13)}
+    [debian] = re.findall(r"^FROM debian:(\w+)", image, re.MULTILINE)
+    needed = re.search(r"python_requires = >=(\d+)\.(\d+)", (ROOT / "setup.cfg").read_text())
+    assert needed is not None
+    assert pythons[debian] >= (int(needed[1]), int(needed[2]))
+    checks = (ROOT / ".github/workflows/ci.yml").read_text()
+    targets = set(re.findall(r"^([\w-]+):", made, re.MULTILINE))
+    asked = re.findall(r"run: make (\S+)", checks)
+    assert asked
+    assert set(asked) <= targets
+    assert "docker build" in checks
+    [entry] = re.findall(r'^ENTRYPOINT \["(.+)"\]', image, re.MULTILINE)
+    [first] = re.findall(r'^CMD \["(\w+)"', image, re.MULTILINE)
+    assert (entry, first) == ("reclaimnet", "demo")
 
 
 def test_the_readme_is_at_most_900_words() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controller.core.lifecycle.second_copy import in_vaults
 from controller.core.model import facts as f
 from controller.core.model.entities import JobState, Phase
 from controller.core.model.events import CancelAsked
@@ -282,3 +283,73 @@ def test_storms_with_gangs_keep_every_promise(seed: int) -> None:
 def test_a_storm_notices_when_ranks_that_stay_are_not_stopped() -> None:
     with planted(BY_NAME["ranks that stay not stopped"]):
         assert play(generate(16, gangs=True)).failure is not None
+
+
+def with_gang(policy: str = "reclaimnet") -> tuple[CoresWorld, list[Any]]:
+    """A gang of three on hosts of owners only, in three buildings, with some checkpoints behind it."""
+    world = CoresWorld(small_campus(8, 0, 3), replace(SETTINGS, level_start=8.0, policy=policy))
+    world.start()
+    world.run(0.8)
+    a_running_gang(world, 8.0, steps=1500, loss_budget_s=1.0)
+    return world, ranks_of(world)
+
+
+def lose_a_rank_with_its_standby(world: CoresWorld) -> list[Any]:
+    """What all ranks go on with then."""
+    rank = ranks_of(world)[0]
+    for name in (rank.standby, rank.host):
+        world.reclaim(name)
+    world.run(world.now_s + 5.0)
+    assert phases(world) == {Phase.RUNNING}
+    begun = [fact for fact in world.of(f.JobDispatched) if fact.attempt == rank.attempt]
+    assert len(begun) == 3
+    return begun
+
+
+def test_all_parts_of_one_step_are_sent_on_and_bring_all_ranks_back_where_a_host_goes_with_its_standby() -> (
+    None
+):
+    world, ranks = with_gang()
+    cluster = world.coordinator.cluster
+    gang_ = cluster.gangs["g"]
+    assert world.run_until(lambda: in_vaults(cluster, gang_) is not None, 120.0)
+    for rank in ranks:
+        assert rank.vault not in (rank.host, rank.standby)
+    kept = in_vaults(cluster, gang_)
+    assert kept is not None
+    steps = {rank.checkpoints[kept].stored.step for rank in ranks}
+    again = lose_a_rank_with_its_standby(world)
+    assert len({(fact.restore_step, fact.restore_sequence) for fact in again}) == 1
+    assert again[0].restore_step >= max(steps) > 0
+    calm_and_finish(world)
+
+
+def test_without_a_vault_that_gang_begins_again() -> None:
+    world, _ = with_gang("no-vault")
+    world.run(60.0)
+    assert all(rank.vault is None for rank in ranks_of(world))
+    again = lose_a_rank_with_its_standby(world)
+    assert {fact.restore_step for fact in again} == {0}
+
+
+@pytest.mark.parametrize("send_failures", [0.0, 0.3])
+def test_what_is_whole_in_the_vaults_stays_until_something_newer_is(send_failures: float) -> None:
+    """Also where some parts of a newer one arrive, and others do not."""
+    world, ranks = with_gang()
+    world.send_failures = send_failures
+    cluster = world.coordinator.cluster
+    gang_ = cluster.gangs["g"]
+    assert world.run_until(lambda: in_vaults(cluster, gang_) is not None, 120.0)
+    best, seen = 0, set()
+    while world.now_s < 130.0:
+        world.run(world.now_s + 0.5)
+        whole = in_vaults(cluster, gang_)
+        if whole is None:  # after misses a rank's vault has become its standby, and another is to be filled
+            assert send_failures > 0.0
+            continue
+        assert whole >= best
+        best = whole
+        seen.add(whole)
+        for rank in ranks:  # truly on the vault's disk
+            assert (rank.name, whole) in world.machines[rank.vault].store
+    assert len(seen) > 3

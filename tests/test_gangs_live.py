@@ -6,6 +6,7 @@ import importlib.util
 import json
 import shutil
 import subprocess
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.emulation_campuses import kernel
+from tests.gang_ranks import sums_of_together
 from tests.live_campus import CLI, Run, command, running
 
 pytestmark = kernel
@@ -79,6 +81,12 @@ def test_a_gang_survives_a_kill_and_moves_on_notice_as_one(
         assert not facts(told, "WorkLost", attempt=3)
         run.wait_until(lambda: len(facts(told, OVER)) == 4, timeout_s=60.0)
         assert len({fact["digest"] for fact in facts(told, OVER)}) == 4
+        # second copies, of all ranks: parts of one number that a host holds beside the one that completed it
+        held = {(fact["job"], fact["sequence"]) for fact in facts(told, "CheckpointHeld")}
+        assert any(
+            {f"gang.{n}of4" for n in range(4)} == {job for job, number in held if number == sequence}
+            for _, sequence in held
+        )
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra `torch`")
@@ -97,3 +105,38 @@ def test_four_ranks_train_over_gloo_and_hold_one_model_after_a_kill(
         run.wait_until(lambda: len(facts(told, OVER)) == 4, timeout_s=60.0)
         assert {fact["attempt"] for fact in facts(told, OVER)} == {2}
         assert len({fact["digest"] for fact in facts(told, OVER)}) == 1
+
+
+def test_programs_of_three_hosts_survive_a_kill_and_a_notice_with_the_result_of_an_undisturbed_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = tmp_path / "trio.toml"
+    job.write_text(
+        textwrap.dedent(f"""\
+            command = ["{EXAMPLES / "together.py"}"]
+            ranks = 4
+            steps = 200
+            step = "50 ms"
+            payload = "100 kB"
+            loss_budget = "2 s"
+        """)
+    )
+    with a_campus(tmp_path, monkeypatch, 7) as (run, told):
+        assert command("reclaim", "h4").returncode == 0  # else one host with four GPUs would have all ranks
+        accepted = command("submit", str(job))
+        assert accepted.returncode == 0, accepted.stderr
+        run.wait_until(lambda: len(facts(told, BEGUN, attempt=1)) == 4, timeout_s=30.0)
+        run.wait_until(lambda: len({fact["job"] for fact in facts(told, "CheckpointCompleted")}) == 4)
+        host = facts(told, BEGUN, attempt=1, job="trio.1of4")[0]["host"]
+        assert command("reclaim", host).returncode == 0
+        run.wait_until(lambda: len(facts(told, BEGUN, attempt=2)) == 4, timeout_s=30.0)
+        assert restored(told, 2) > 0
+        left = facts(told, BEGUN, attempt=2, job="trio.2of4")[0]["host"]
+        assert command("reclaim", left, "--notice", "12").returncode == 0
+        run.wait_until(lambda: len(facts(told, BEGUN, attempt=3)) == 4, timeout_s=30.0)
+        restored(told, 3)
+        assert not facts(told, "WorkLost", attempt=3)
+        run.wait_until(lambda: len(facts(told, OVER)) == 4, timeout_s=60.0)
+        said = command("logs", "trio").stdout
+        for result in sums_of_together(4, 200):
+            assert f"the number is {result}" in said

@@ -99,9 +99,9 @@ def test_in_the_virtual_world_a_job_is_its_steps_its_step_and_its_payload_at_the
         (OWN.replace('at = "2 min"', 'name = "shell"'), "jobs.name", "no job before"),
         (OWN.replace("ranks = 2", "ranks = 60"), "jobs.own2.ranks", "at most"),
         (
-            OWN.replace("environment", "ranks = 2\nenvironment"),
+            OWN.replace("environment", "ranks = 2\ncheckpoint_by = 'criu'\nenvironment"),
             "jobs.shell.workload",
-            "a program is one process",
+            "CRIU saves each program by itself",
         ),
         (OWN.replace("[[jobs]]", "[[jobs.own]]").replace('"shell"', '"j7"'), "jobs.name", "j1, j2"),
     ],

@@ -77,7 +77,8 @@ class Rendezvous:
     """One rank's connections: rank 0's to all others, each other's to rank 0."""
 
     def __init__(self, place: Place, peers: Sequence[socket.socket], states: Sequence[bytes]) -> None:
-        self._place, self._peers = place, peers
+        self._place = place
+        self.peers = peers  # of rank 0 those to ranks 1, 2, ...; of another that to rank 0
         self.states = states  # digests of all ranks' states, by number
 
     @classmethod
@@ -106,15 +107,15 @@ class Rendezvous:
         """What all ranks do before the next step: the highest number that any wishes for; it halts all if one wish does."""
         try:
             if self._place.number:
-                [hub] = self._peers
+                [hub] = self.peers
                 hub.sendall(_WISH.pack(wish.sequence, wish.halts))
                 return SnapshotWish(*_WISH.unpack(_exactly(hub, _WISH.size)))
             wishes = [
                 wish,
-                *(SnapshotWish(*_WISH.unpack(_exactly(peer, _WISH.size))) for peer in self._peers),
+                *(SnapshotWish(*_WISH.unpack(_exactly(peer, _WISH.size))) for peer in self.peers),
             ]
             agreed = SnapshotWish(max(each.sequence for each in wishes), any(each.halts for each in wishes))
-            for peer in self._peers:
+            for peer in self.peers:
                 peer.sendall(_WISH.pack(agreed.sequence, agreed.halts))
         except OSError as error:
             raise PeerLost(f"{self._place.gang}: a rank has gone: {error}") from error

@@ -131,19 +131,19 @@ class Runner:
         start = self._link.receive(None)
         if not isinstance(start, Start):
             raise RemoteProtocolError(f"the first order is Start, not {start!r}")
-        if start.spec.program is not None:
-            from testbed.workloads.executable import run_program  # other jobs start without it
-
-            run_program(self._link, start.spec.program, start.restore)
-            return
-        workload = load_workload(start.spec.workload, start.spec.params)
-        workload.place = start.place
-        if start.restore is None:
-            workload.begin()
-        else:
-            workload.load(Path(start.restore))
-        digest = _digest(workload)
         try:
+            if start.spec.program is not None:
+                from testbed.workloads.executable import run_program  # other jobs start without it
+
+                run_program(self._link, start)
+                return
+            workload = load_workload(start.spec.workload, start.spec.params)
+            workload.place = start.place
+            if start.restore is None:
+                workload.begin()
+            else:
+                workload.load(Path(start.restore))
+            digest = _digest(workload)
             if start.place is not None:
                 self._gang = StepAgreement(start.place, start.snapshots, workload.step_number, digest)
                 workload.meet(self._gang.rendezvous.states)

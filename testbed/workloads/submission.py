@@ -39,8 +39,11 @@ def cannot_run(spec: JobSpec) -> str:
     """Why no agent can run a job; empty if nothing speaks against it. A third party's code is not loaded here: only agents do."""
     if spec.payload_bytes > LARGEST_BYTES:
         return f"payload_bytes = {spec.payload_bytes}: a checkpoint has at most {LARGEST_BYTES} bytes"
-    if spec.ranks > 1 and spec.program is not None:
-        return f"ranks = {spec.ranks}: a program is one process; the ranks of a gang are Python workloads, which can meet"
+    if spec.ranks > 1 and is_saved_from_outside(spec):
+        return (
+            f"ranks = {spec.ranks}: CRIU saves each program by itself, and closes the connections between them; "
+            'the ranks of a gang checkpoint_by = "itself", together'
+        )
     try:
         if spec.program is not None or spec.workload == EXECUTABLE:
             _check_program(spec)

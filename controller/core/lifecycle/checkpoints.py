@@ -11,7 +11,7 @@ from controller.core.lifecycle.grants import close_flows
 from controller.core.lifecycle.migration import land, replan
 from controller.core.lifecycle.offers import interrupt
 from controller.core.lifecycle.protection import forget_standby
-from controller.core.lifecycle.second_copy import copies_to_vaults, keep_safe, stop_copying
+from controller.core.lifecycle.second_copy import copies_to_vaults, in_vaults, keep_safe, stop_copying
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import (
@@ -133,14 +133,19 @@ def _forget_older(cluster: Cluster, gang: Gang) -> None:
     safe = cluster.common(gang, is_safe)
     if safe is None:
         return
+    kept = in_vaults(cluster, gang)
     for rank in gang.ranks:
         step = rank.checkpoints[safe].stored.step
         older = {n: c for n, c in rank.checkpoints.items() if n < safe and c.stored.step <= step}
         for name in sorted({name for known in older.values() for name in known.holders}):
-            if all(n >= safe or n in older for n, c in rank.checkpoints.items() if name in c.holders):
-                cluster.tell(name, m.Forget(rank.name, safe))
-                for known in older.values():
-                    known.holders.discard(name)
+            here = [n for n, c in rank.checkpoints.items() if name in c.holders]
+            # a vault keeps what is whole there, or else what it has, until the other ranks' parts have come
+            before = min(safe, max(here) if kept is None else kept) if name == rank.vault else safe
+            if min(here) < before and all(n >= before or n in older for n in here):
+                cluster.tell(name, m.Forget(rank.name, before))
+                for number, known in older.items():
+                    if number < before:
+                        known.holders.discard(name)
         rank.checkpoints = {n: c for n, c in rank.checkpoints.items() if c.holders}
 
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from controller.core.model import facts as f
+from experiments.results.gangs import gang_attempts
 from experiments.results.history import (
     OVER,
     Attempt,
@@ -183,6 +184,7 @@ class _Timeline:
             for n, lane in enumerate(row.lanes):
                 for attempt in lane:
                     self._bar(row, n, attempt)
+        self._gangs()
         self._checkpoints()
         self._moves()
         for death in self.context.deaths:
@@ -277,6 +279,31 @@ class _Timeline:
             canvas.mark(
                 x1, x1, line, row=(look, top), height=height, what=f"jobs {attempt.how} on {attempt.host}"
             )
+
+    def _gangs(self) -> None:
+        """A line from the first to the last lane of an attempt's ranks, where they begin and where they end: all or none."""
+        for one in gang_attempts(self.attempts):
+            lanes = [
+                self.at[key] for rank in one.ranks.values() if (key := (rank.job, rank.attempt)) in self.at
+            ]
+            if len(lanes) < 2:
+                continue
+            top, bottom, of = (
+                min(lanes),
+                max(lanes),
+                f"{one.gang}, attempt {one.attempt}: all {one.size} ranks",
+            )
+            for at_s, what in ((one.dispatched_s, "begin"), (one.ended_s, "end")):
+                if at_s is None:
+                    continue
+                why = f"\n{CAUSES.get(one.how, one.how)}" if what == "end" and one.how else ""
+                x, ends = self.x(at_s), {"y1": top, "y2": bottom}
+                colour = f"gang c{self.colour.get(one.ranks[min(one.ranks)].job, 0)}"
+                told: dict[str, Attribute] = {"data_job": one.gang, "data_tip": f"{of} {what}{why}"}
+                line: Element = ("line", "", {"x1": x, "x2": x, **ends, "class_": colour, **told})
+                self.canvas.mark(
+                    x, x, line, row=("gang", top), height=bottom - top, what=f"gangs that {what}"
+                )
 
     def _checkpoints(self) -> None:
         done = {(c.job, c.sequence) for _, c in self.facts if isinstance(c, f.CheckpointCompleted)}
