@@ -120,7 +120,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     _occasions: Occasions = field(default_factory=lambda: Occasions(LOG))
 
     def __post_init__(self) -> None:
-        addresses = {str(host.spec.address) for host in self.core.cluster.hosts.values()}
+        addresses = {host.address for host in self.core.cluster.hosts.values()}
         self._unknown = AddressSlots(
             lambda: addresses,
             Allotment(UNKNOWN_OF_ONE, max(UNKNOWN, len(addresses))),
