@@ -34,7 +34,7 @@ from controller.network_link import NetworkLink
 from controller.persistence.journal import Journal, encoded
 from controller.persistence.snapshot import freeze, program
 from testbed import messages as m
-from testbed.bounds import quoted
+from testbed.bounds import MOST_HELLO_FRAMES, quoted
 from testbed.driver import Driver
 from testbed.errors import ProtocolError, RemoteProtocolError
 from testbed.peers import AddressSlots, Allotment, Budget, Occasions
@@ -44,7 +44,7 @@ from topologies.spec import DirectedLink
 
 AGENT_PORT = 7100
 HELLO_TIMEOUT_S = 5.0  # a connection that does not introduce itself in this time is closed
-HELLO_BYTES = 1 << 18  # a frame before Hello is taken, and Hello: a thousand stored checkpoints
+HELLO_BYTES = 1 << 18  # a frame until Hello is taken: its lists (HELLO_LIST_BYTES), and the rest of it
 # connections without a Hello: an agent has one, and perhaps an old one; all together hold 64 MB of frames, or one frame a host
 UNKNOWN, UNKNOWN_OF_ONE = 256, 4
 # of them, from addresses that are no host's: these only hear why they are refused
@@ -60,7 +60,7 @@ SAVE_AFTER_S = 0.5  # of decisions: a successor spends as long on them, and that
 LOG = logging.getLogger("controller")
 ToPeer = TypeVar("ToPeer", m.ToAgent, m.ToOperator)
 
-AGENT_IN: Codec[m.FromAgent] = Codec(m.FromAgent)
+AGENT_IN: Codec[m.OnAgentLink] = Codec(m.OnAgentLink)
 AGENT_OUT: Codec[m.ToAgent] = Codec(m.ToAgent)
 OPERATOR_IN: Codec[m.FromOperator] = Codec(m.FromOperator)
 OPERATOR_OUT: Codec[m.ToOperator] = Codec(m.ToOperator)
@@ -118,9 +118,12 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     _unknown: AddressSlots = field(init=False)
     _operators: Allotment = field(default_factory=lambda: Allotment(OPERATORS, OPERATORS))
     _occasions: Occasions = field(default_factory=lambda: Occasions(LOG))
+    _host_at: dict[str, str] = field(init=False)  # of each address of the campus
+    # of a host that sends parts of a Hello, the connection: parts are kept of one only
+    _in_parts: dict[str, trio.CancelScope] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        addresses = {host.address for host in self.core.cluster.hosts.values()}
+        addresses = self._host_at = {h.address: name for name, h in self.core.cluster.hosts.items()}
         self._unknown = AddressSlots(
             lambda: addresses,
             Allotment(UNKNOWN_OF_ONE, max(UNKNOWN, len(addresses))),
@@ -226,7 +229,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                 raise RemoteProtocolError("too many connections without a Hello")
             peer = Peer(Channel(stream, AGENT_OUT), scope)
             try:
-                hello = await self._introduction(channel, address)
+                hello = await self._introduction(channel, address, scope)
             except ProtocolError as error:
                 await peer.refuse(str(error))
                 raise
@@ -240,8 +243,10 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             try:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(peer.send_all)
-                    message: m.FromAgent | None = hello
+                    message: m.OnAgentLink | None = hello
                     while message is not None:
+                        if isinstance(message, m.HelloPart):
+                            raise RemoteProtocolError("a part of a Hello comes ahead of it")
                         if isinstance(message, m.Heartbeat):
                             self.load.reports.add(message.answered_s)
                         self.handle(ev.AgentSaid(hello.host, message))
@@ -257,22 +262,39 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             finally:
                 self._agent_gone(hello.host, peer, reason)
 
-    async def _introduction(self, channel: Channel[m.FromAgent], address: str) -> m.Hello:
-        """The Hello of an agent that may come in now. RemoteProtocolError: of one that may not, or none."""
-        with trio.move_on_after(HELLO_TIMEOUT_S):
-            hello = await channel.receive()
-            if hello is None:
-                raise trio.BrokenResourceError("it closed before its Hello")
-            if not isinstance(hello, m.Hello):
-                raise RemoteProtocolError(f"the first message is Hello, not {type(hello).__name__}")
-            known = self.core.cluster.hosts.get(hello.host)  # the coordinator's own host has no agent
+    async def _introduction(
+        self, channel: Channel[m.OnAgentLink], address: str, scope: trio.CancelScope
+    ) -> m.Hello:
+        """The Hello of an agent that may come in now, whole. RemoteProtocolError: of one that may not, or none."""
+        parts: list[m.HelloPart] = []
+        host, heard_bytes = self._host_at.get(address, ""), 0
+        try:
+            while not isinstance(message := await _first_words(channel), m.Hello):
+                if not isinstance(message, m.HelloPart):
+                    raise RemoteProtocolError(f"the first message is Hello, not {type(message).__name__}")
+                if not host:
+                    raise RemoteProtocolError(f"no host of this campus has the address {address}")
+                if len(parts) == MOST_HELLO_FRAMES - 1:
+                    raise RemoteProtocolError(f"a Hello has at most {MOST_HELLO_FRAMES} frames")
+                if not parts:
+                    if before := self._in_parts.get(host):
+                        before.cancel()
+                    self._in_parts[host] = scope
+                parts.append(message)
+                await self._turn_of(host, 1.0, channel.received_bytes - heard_bytes)
+                heard_bytes = channel.received_bytes
+            known = self.core.cluster.hosts.get(message.host)  # the coordinator's own host has no agent
             if known is None or known.spec.address != ip_address(address):
-                raise RemoteProtocolError(f"no host {hello.host!r} of this campus has the address {address}")
-            await self._turn_of(hello.host, HELLO_COST, channel.received_bytes)
-            if why := not_yet(self.core.cluster, known, hello, self.now_s):
+                raise RemoteProtocolError(
+                    f"no host {message.host!r} of this campus has the address {address}"
+                )
+            await self._turn_of(message.host, HELLO_COST, channel.received_bytes - heard_bytes)
+            if why := not_yet(self.core.cluster, known, message, self.now_s):
                 raise RemoteProtocolError(why)
-            return hello
-        raise RemoteProtocolError(f"no Hello within {HELLO_TIMEOUT_S} s")
+            return m.whole_hello(parts, message)
+        finally:
+            if self._in_parts.get(host) is scope:
+                del self._in_parts[host]
 
     async def _turn_of(self, host: str, words: float, size_bytes: int) -> None:
         """Until what the agent of a host has said is to be heard: after others' in any case, later if it says too much."""
@@ -335,6 +357,16 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
         for source, target, _ in told:
             if DirectedLink(source, target) not in self.core.cluster.share:
                 raise RemoteProtocolError(f"this campus has no link {source}-{target}")
+
+
+async def _first_words(channel: Channel[m.OnAgentLink]) -> m.OnAgentLink:
+    """What a connection says next that has not introduced itself. RemoteProtocolError: it takes too long."""
+    with trio.move_on_after(HELLO_TIMEOUT_S):
+        message = await channel.receive()
+        if message is None:
+            raise trio.BrokenResourceError("it closed before its Hello")
+        return message
+    raise RemoteProtocolError(f"no Hello within {HELLO_TIMEOUT_S} s")
 
 
 def _words(group: BaseExceptionGroup[BaseException]) -> str:

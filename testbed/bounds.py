@@ -46,6 +46,11 @@ LONGEST_NAME: Final = 64
 # what is told of a peer's own words, and of an error that may repeat them
 LONGEST_QUOTE: Final = 1000
 
+# Of an agent's first words: a Hello, and what goes ahead of it for want of room, in frames of so many bytes of lists (a thousand
+# stored checkpoints), at most so many frames in all: seventeen thousand.
+HELLO_LIST_BYTES: Final = 200 << 10
+MOST_HELLO_FRAMES: Final = 16
+
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z"  # \Z, since $ also matches before a newline at the end
 NAME_RULE: Final = (
     f"1 to {LONGEST_NAME} letters, digits, dots, dashes and underscores, beginning with a letter or digit"

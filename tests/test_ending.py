@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -38,6 +39,10 @@ STATUSES = [
     (ModuleNotFoundError("No module named 'mininet'", name="mininet"), ExitStatus.NOT_RUN),
     (ModuleNotFoundError("No module named 'bpf.x'", name="bpf.x"), ExitStatus.INTERNAL),
 ]
+
+
+MOMENTS = int(os.environ.get("MOMENTS", "5"))
+STARTS_S = 1.0  # imports take about so long
 
 
 def ended(error: BaseException) -> int:
@@ -147,6 +152,34 @@ def test_what_fails_after_an_interrupt_was_swallowed_is_no_fault_of_the_program(
 def command(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "experiments.cli", *arguments]
     return subprocess.run(argv, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+
+
+START = """
+import time
+from experiments.runtime import beginning
+beginning.leave_on_signals()
+print("begins", flush=True)
+import experiments.cli.main, experiments.cli.simulate, experiments.cli.up
+time.sleep(60.0)
+"""
+
+
+@pytest.mark.parametrize(
+    "signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda signum: signum.name
+)
+def test_a_signal_at_any_moment_of_a_commands_imports_ends_it(signum: signal.Signals) -> None:
+    """A KeyboardInterrupt in a weakref callback of importlib's was printed and forgotten, and the command ran on."""
+    draws = random.Random(f"start {signum.name}")
+    for number in range(MOMENTS):
+        child = subprocess.Popen(
+            [sys.executable, "-c", START], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"begins\n"
+        time.sleep((number + draws.random()) / MOMENTS * STARTS_S)
+        child.send_signal(signum)
+        _, told = child.communicate(timeout=60)
+        assert (child.returncode, told.decode()) == (ExitStatus.CUT_SHORT, "reclaimnet: interrupted\n")
 
 
 def test_a_full_disk_and_a_closed_pipe_are_no_broken_promise() -> None:

@@ -7,7 +7,7 @@ import random
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -21,12 +21,16 @@ from msgspec import structs
 from controller import host
 from controller.core.coordinator import Coordinator
 from controller.core.model import facts
-from controller.core.model.events import JobSubmitted
+from controller.core.model.events import AgentSaid, JobSubmitted
 from controller.core.settings import Settings
 from controller.host import CoordinatorHost
 from controller.persistence.journal import Journal, read_facts
 from testbed import messages as m
-from testbed.bounds import LONGEST_QUOTE
+from testbed.agent.config import AgentConfig
+from testbed.agent.core import events as aev
+from testbed.agent.io.coordinator_link import CoordinatorLink
+from testbed.agent.io.kernel_maps import KernelMaps
+from testbed.bounds import HELLO_LIST_BYTES, LONGEST_QUOTE, MOST_HELLO_FRAMES
 from testbed.errors import InvariantBroken
 from testbed.wire import Channel
 from topologies.files import loads
@@ -285,6 +289,85 @@ def test_a_frame_before_hello_is_short(tmp_path: Path) -> None:
         await agent.out.send(long)
         while not isinstance(word := await agent.heard(), m.HeartbeatAck):
             assert word is not None
+
+    play(tmp_path, scenario)
+
+
+def held(count: int) -> list[m.StoredCheckpoint]:
+    """As long as a checkpoint's name, number and digest may be."""
+    return [m.StoredCheckpoint(f"{n:064}", 2**61, 2**61, 2**49, "d" * 128) for n in range(count)]
+
+
+def test_a_host_that_holds_thousands_of_checkpoints_registers_with_all_of_them(tmp_path: Path) -> None:
+    """1 400 of a usual length were more than a frame before Hello takes, so such a host never came back."""
+    stored, ended = held(4000), [m.JobEnded(f"e{n}", 1, "failed", 1, reason="x" * 4096) for n in range(90)]
+    hello = m.Hello("h1", 1, 7200, [], stored, ended, True)
+
+    async def scenario(coordinator: Running) -> None:
+        told = list[object]()
+        stream = await coordinator.connect()
+
+        async def opened() -> trio.abc.Stream:
+            return stream
+
+        def handle(event: aev.Event) -> None:
+            told.append(event)
+            if isinstance(event, aev.Connected):
+                link.say(hello)
+
+        link = CoordinatorLink(
+            ("", 0), KernelMaps(AgentConfig("h1", IPv4Address("127.0.0.1"), ("", 0), Path())), handle, opened
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(link.stay_connected)
+            await coordinator.until(lambda: len(told) > 1)
+            nursery.cancel_scope.cancel()
+        assert isinstance(told[1], aev.Received)
+        assert isinstance(told[1].message, m.Welcome)
+        heard = [e.message for _, e in coordinator.host.journal.inputs() if isinstance(e, AgentSaid)]
+        assert heard == [hello]
+        assert not coordinator.host._in_parts
+
+    play(tmp_path, scenario)
+
+
+def test_a_hello_in_parts_is_the_same_hello_and_each_frame_is_short() -> None:
+    for count in (0, 1, 700, 5000):
+        hello = m.Hello("h1", 1, 7200, [], held(count), [m.JobEnded("e", 1, "failed", 1)] * (count % 3), True)
+        *ahead, last = m.hello_in_parts(hello, HELLO_LIST_BYTES)
+        assert all(len(host.AGENT_IN.encode(frame)) < host.HELLO_BYTES for frame in (*ahead, last))
+        assert isinstance(last, m.Hello)
+        assert m.whole_hello([part for part in ahead if isinstance(part, m.HelloPart)], last) == hello
+
+
+@pytest.mark.parametrize("part", [m.HelloPart([], []), m.HelloPart(held(700), [])], ids=["empty", "long"])
+def test_a_flood_of_parts_ends_with_the_connection_and_only_one_of_a_host_holds_any(
+    tmp_path: Path, part: m.HelloPart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "WORDS_AT_ONCE", 1e5)
+
+    async def scenario(coordinator: Running) -> None:
+        one = await coordinator.connect()
+        await one.send_all(host.AGENT_IN.encode(part))
+        await coordinator.until(lambda: "h1" in coordinator.host._in_parts)
+        other = Agent(await coordinator.connect())
+        await other.out.send(part)
+        assert await one.receive_some() == b""  # the later one counts
+        with suppress(trio.BrokenResourceError):
+            for _ in range(MOST_HELLO_FRAMES):
+                await other.out.send(part)
+        refused = await other.heard()
+        assert isinstance(refused, m.Refused)
+        assert f"at most {MOST_HELLO_FRAMES} frames" in refused.reason
+        await coordinator.until(lambda: not coordinator.host._in_parts)
+        stranger = Agent(await coordinator.connect("127.0.0.77"))
+        await stranger.out.send(part)
+        assert isinstance(await stranger.heard(), m.Refused)
+        late = await coordinator.agent()
+        assert isinstance(await late.heard(), m.Welcome)
+        await late.out.send(part)  # behind its Hello
+        assert await late.heard() is None
+        await coordinator.serves()
 
     play(tmp_path, scenario)
 

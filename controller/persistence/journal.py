@@ -21,15 +21,16 @@ import argparse
 import fcntl
 import sqlite3
 from collections.abc import Iterator
+from hashlib import blake2b
 from math import inf
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
 from controller.core.model.events import AgentGone, AgentSaid, Event
 from controller.core.model.facts import AnyFact, Fact
-from testbed.bounds import LARGEST_INTEGER, LARGEST_NUMBER
+from testbed.bounds import LARGEST_INTEGER, LARGEST_NUMBER, quoted
 from testbed.errors import InvariantBroken, SetupError
 
 _SCHEMA = """
@@ -43,6 +44,9 @@ _FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
 _ENCODER = msgspec.json.Encoder()
 _EVENTS: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 _EVENT_ENCODER = msgspec.msgpack.Encoder()
+DIGEST_BYTES = 16  # before a snapshot's body
+# of a body that is none: TypeError is that of a number or of nothing, where text or bytes should be
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, TypeError, RecursionError, MemoryError)
 
 
 class Journal:
@@ -80,8 +84,8 @@ class Journal:
 
     def origin(self) -> dict[str, str]:
         """Whose journal it is; empty: a new one. SetupError: it holds events, and does not say whose."""
-        origin = dict(self._db.execute("SELECT key, value FROM origin"))
-        if not origin and self._db.execute("SELECT 1 FROM input LIMIT 1").fetchone():
+        origin = dict(self._read("SELECT key, value FROM origin"))
+        if not origin and any(self._read("SELECT 1 FROM input LIMIT 1")):
             raise SetupError(
                 f"{self.path} was written by an earlier version of this program; name another file"
             )
@@ -117,30 +121,36 @@ class Journal:
     def save(self, submitted: int, program: str, body: bytes) -> None:
         """A snapshot of the core as it is after the last event; the one before is kept, older ones are not."""
         self.begin()
+        counts = "SELECT (SELECT max(number) FROM input), (SELECT coalesce(max(number), 0) FROM fact)"
+        event, facts = self._db.execute(counts).fetchone()
+        kept = _digest(event, facts, submitted, program, body) + body
         self._db.execute(
-            "INSERT OR REPLACE INTO snapshot VALUES ((SELECT max(number) FROM input),"
-            " (SELECT coalesce(max(number), 0) FROM fact), ?, ?, ?)",
-            (submitted, program, body),
+            "INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?, ?)", (event, facts, submitted, program, kept)
         )
-        kept = "SELECT event FROM snapshot ORDER BY event DESC LIMIT 2"
-        self._db.execute(f"DELETE FROM snapshot WHERE event NOT IN ({kept})")
+        latest = "SELECT event FROM snapshot ORDER BY event DESC LIMIT 2"
+        self._db.execute(f"DELETE FROM snapshot WHERE event NOT IN ({latest})")
         self.commit()
 
     def snapshots(self) -> Iterator[tuple[int, int, int, str, bytes]]:
-        """(number of the last event, of the last fact, jobs submitted, program, the core), the latest first."""
+        """(number of the last event, of the last fact, jobs submitted, program, the core), the latest first; damaged ones are
+        passed over, for they only save time."""
         columns = "event, facts, submitted, program, body"
-        yield from self._db.execute(f"SELECT {columns} FROM snapshot ORDER BY event DESC")
+        rows = self._read(f"SELECT {columns} FROM snapshot ORDER BY event DESC")
+        for event, facts, submitted, program, kept in rows:
+            if isinstance(kept, bytes) and isinstance(program, str):
+                body = kept[DIGEST_BYTES:]
+                if kept[:DIGEST_BYTES] == _digest(event, facts, submitted, program, body):
+                    yield event, facts, submitted, program, body
 
     def inputs(self, after: int = 0) -> Iterator[tuple[float, Event]]:
         """(seconds, event) in order, beyond the event of that number. SetupError: one cannot be read; it says which."""
         columns = "number, at_s, body"
-        rows = self._db.execute(f"SELECT {columns} FROM input WHERE number > ? ORDER BY number", (after,))
-        for number, at_s, body in rows:
-            try:
-                event = _EVENTS.decode(body)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                raise SetupError(_unreadable(self.path, "input", number, at_s, error)) from error
+        rows = self._read(f"SELECT {columns} FROM input WHERE number > ? ORDER BY number", after)
+        for _, at_s, event in _lines(self.path, "input", rows, _EVENTS):
             yield at_s, event
+
+    def _read(self, query: str, *values: object) -> Iterator[Any]:
+        return _rows(self._db, self.path, query, *values)
 
     def cut(self, before_s: float) -> Path | None:
         """Keep what is before a time, and nothing of what came after; all of it stays in the file that is returned.
@@ -148,8 +158,11 @@ class Journal:
         The origin counts the cuts: a coordinator that begins after one, even at its second try, knows that it has forgotten.
         None: there is nothing to cut. SetupError: an earlier cut left its file there.
         """
-        count = "SELECT (SELECT count(*) FROM input WHERE at_s >= ?1) + (SELECT count(*) FROM fact WHERE at_s >= ?1)"
-        if not self._db.execute(count, (before_s,)).fetchone()[0]:
+        ends = [
+            f"EXISTS (SELECT 1 FROM {table} WHERE number >= {_end(table)})" for table in ("input", "fact")
+        ]
+        [(is_more,)] = self._read(f"SELECT {' OR '.join(ends)}", before_s)
+        if not is_more:
             return None
         whole = self.path.with_name(f"{self.path.name}.whole")
         if whole.exists():
@@ -157,11 +170,13 @@ class Journal:
         copy = sqlite3.connect(whole)
         try:
             self._db.backup(copy)
+        except sqlite3.Error as error:
+            raise SetupError(f"{self.path} is damaged: {error}") from error
         finally:
             copy.close()
         self.begin()
         for table in ("input", "fact"):
-            self._db.execute(f"DELETE FROM {table} WHERE at_s >= ?", (before_s,))
+            self._db.execute(f"DELETE FROM {table} WHERE number >= {_end(table)}", (before_s,))
         self._db.execute(
             "INSERT OR REPLACE INTO origin (key, value) VALUES ('cuts', ?)", (str(self.cuts() + 1),)
         )
@@ -174,18 +189,20 @@ class Journal:
 
     def cuts(self) -> int:
         """How often its end was cut off."""
-        row = self._db.execute("SELECT value FROM origin WHERE key = 'cuts'").fetchone()
-        return int(row[0]) if row else 0
+        return next((int(value) for (value,) in self._read("SELECT value FROM origin WHERE key = 'cuts'")), 0)
 
     def last_s(self) -> float:
         """Time of the last event; 0 without one."""
-        row = self._db.execute("SELECT at_s FROM input ORDER BY number DESC LIMIT 1").fetchone()
-        return float(row[0]) if row else 0.0
+        columns = "number, at_s, body"
+        rows = self._read(f"SELECT {columns} FROM input ORDER BY number DESC LIMIT 1")
+        return next((at_s for _, at_s, _ in _lines(self.path, "input", rows, _EVENTS)), 0.0)
 
     def facts(self, after: int = 0) -> Iterator[tuple[float, bytes]]:
-        """(seconds, JSON of the fact) in order, beyond the fact of that number."""
-        rows = self._db.execute("SELECT at_s, body FROM fact WHERE number > ? ORDER BY number", (after,))
-        for at_s, body in rows:
+        """(seconds, JSON of the fact) in order, beyond the fact of that number. SetupError: one is no text."""
+        rows = self._read("SELECT number, at_s, body FROM fact WHERE number > ? ORDER BY number", after)
+        for number, at_s, body in rows:
+            if not isinstance(body, str):
+                raise SetupError(unreadable(self.path, "fact", number, at_s, "it is no text"))
             yield at_s, body.encode()
 
     def close(self) -> None:
@@ -208,6 +225,13 @@ def _locked(path: Path) -> IO[bytes]:
 
 def encoded(fact: Fact) -> bytes:
     """A fact as the journal keeps it. InvariantBroken: one of its numbers is none that a reader would find there again."""
+    if rule := out_of_range(fact):
+        raise InvariantBroken(type(fact).__name__, rule, [repr(fact)])
+    return _ENCODER.encode(fact)
+
+
+def out_of_range(fact: Fact) -> str:
+    """Which of its numbers a journal does not take; empty: it takes all."""
     for name in fact.__struct_fields__:
         value = getattr(fact, name)
         kind = type(value)
@@ -217,34 +241,83 @@ def encoded(fact: Fact) -> bytes:
             holds = kind is not int or -LARGEST_INTEGER <= value <= LARGEST_INTEGER
         if not holds:
             most = f"{LARGEST_NUMBER:g}" if kind is float else str(LARGEST_INTEGER)
-            rule = f"{name} = {value}: a journal takes numbers up to {most}"
-            raise InvariantBroken(type(fact).__name__, rule, [repr(fact)])
-    return _ENCODER.encode(fact)
+            return f"{name} = {value}: a journal takes numbers up to {most}"
+    return ""
 
 
 def read_facts(path: Path, before_s: float = inf) -> Iterator[tuple[float, AnyFact]]:
     """(seconds, fact) in order, those before a time, from a journal that may be in use or left by a killed process.
 
-    SetupError: a line cannot be read; the message says which, and up to where the journal is good.
+    SetupError: a line cannot be read; the message says which, and up to where the journal is good. sqlite3.OperationalError:
+    there is no journal, or none has been begun.
     """
     db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
-        rows = db.execute("SELECT number, at_s, body FROM fact WHERE at_s < ? ORDER BY number", (before_s,))
-        for number, at_s, body in rows:
-            try:
-                fact = _FACTS.decode(body)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                raise SetupError(_unreadable(path, "fact", number, at_s, error)) from error
+        try:
+            db.execute("SELECT 1 FROM fact LIMIT 1").close()
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError as error:
+            raise SetupError(f"{path} is damaged: {error}") from error
+        query = f"SELECT number, at_s, body FROM fact WHERE number < {_end('fact')} ORDER BY number"
+        for _, at_s, fact in fact_lines(path, _rows(db, path, query, before_s)):
             yield at_s, fact
     finally:
         db.close()
 
 
-def _unreadable(path: Path, table: str, number: int, at_s: float, error: Exception) -> str:
+def fact_lines(path: Path, rows: Iterator[tuple[int, float, str]]) -> Iterator[tuple[int, float, AnyFact]]:
+    """(number, seconds, fact) of rows of the table fact. SetupError: as `read_facts`."""
+    for number, at_s, fact in _lines(path, "fact", rows, _FACTS):
+        if rule := out_of_range(fact):
+            raise SetupError(unreadable(path, "fact", number, at_s, rule))
+        yield number, at_s, fact
+
+
+def _end(table: str) -> str:
+    """SQL for the number of the first line that is not before a time; lines behind it are not, whatever time they tell."""
+    return f"coalesce((SELECT min(number) FROM {table} WHERE coalesce(at_s, 9e999) >= ?1), 9e18)"
+
+
+def _rows(db: sqlite3.Connection, path: Path, query: str, *values: object) -> Iterator[Any]:
+    """What a table holds. SetupError: the file is damaged."""
+    try:
+        for row in db.execute(query, values):  # noqa: UP028 - `yield from` closes the cursor, when the database may be closed
+            yield row
+    except (sqlite3.Error, OverflowError) as error:
+        raise SetupError(f"{path} is damaged: {error}") from error
+
+
+def _lines(
+    path: Path, table: str, rows: Iterator[tuple[Any, Any, Any]], decoder: Any
+) -> Iterator[tuple[int, float, Any]]:
+    """(number, seconds, what the body says) of each row. SetupError: a time is none, or runs back, or a body says nothing."""
+    before_s = 0.0
+    for number, at_s, body in rows:
+        if not isinstance(at_s, float) or not before_s <= at_s <= LARGEST_NUMBER:
+            why = f"its time is {at_s!r}, and the line before is of {before_s!r} s"
+            raise SetupError(unreadable(path, table, number, before_s, why))
+        before_s = at_s
+        try:
+            said = decoder.decode(body)
+        except _UNREADABLE as error:
+            raise SetupError(unreadable(path, table, number, at_s, error)) from error
+        yield number, at_s, said
+
+
+def unreadable(path: Path, table: str, number: int, at_s: float, error: object) -> str:
+    """Words for a line that cannot be read."""
     return (
-        f"{path}: line {number} of the table {table}, at {at_s!r} s, cannot be read: {error}. "
+        f"{path}: line {number} of the table {table}, at {at_s!r} s, cannot be read: {quoted(str(error))}. "
         f"`--up-to {at_s!r}` goes on with what is before it"
     )
+
+
+def _digest(event: object, facts: object, submitted: object, program: str, body: bytes) -> bytes:
+    """Of a snapshot: what it says of itself, and the core."""
+    return blake2b(
+        f"{event} {facts} {submitted} {program} ".encode() + body, digest_size=DIGEST_BYTES
+    ).digest()
 
 
 def export_jsonl(path: Path, target: Path, before_s: float = inf) -> int:
@@ -272,7 +345,8 @@ def main() -> None:
     try:
         print(f"{export_jsonl(given.journal, given.out, given.up_to)} facts in {given.out}")
     except (SetupError, OSError, sqlite3.Error) as error:
-        parser.exit(2, f"{parser.prog}: {error}\n")
+        named = "" if isinstance(error, SetupError) else f"{given.journal}: "
+        parser.exit(2, f"{parser.prog}: {named}{error}\n")
 
 
 if __name__ == "__main__":

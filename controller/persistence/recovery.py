@@ -30,6 +30,7 @@ from controller.core.model import events as ev
 from controller.core.settings import Settings
 from controller.persistence.journal import Journal, encoded
 from controller.persistence.snapshot import CoreSnapshot, thaw
+from testbed.bounds import quoted
 from testbed.errors import SetupError
 from testbed.identity import boot_id
 from topologies.files import dumps
@@ -65,7 +66,14 @@ def origin_of(campus: Campus, settings: Settings, seed: int, started_s: float) -
 
 def check_origin(found: dict[str, str], mine: dict[str, str], path: Path) -> None:
     """SetupError: the journal is of another format, campus, seed, or of other settings; the message names them."""
-    differing = list(_differences(found, mine))
+    try:
+        differing = list(_differences(found, mine))
+        float(found["started_monotonic_s"]), float(found["started_calendar_s"]), found["boot"]
+        bytes.fromhex(found.get("secret", "")), int(found.get("cuts", "0"))
+    except (KeyError, ValueError, TypeError, AttributeError, msgspec.MsgspecError) as error:
+        raise SetupError(
+            f"{path}: the table origin cannot be read ({quoted(str(error))}): name a new file"
+        ) from error
     if differing:
         told = "; ".join(differing[:MOST_TOLD]) + (" …" if len(differing) > MOST_TOLD else "")
         raise SetupError(
@@ -88,7 +96,15 @@ def recall(journal: Journal, fresh: Coordinator) -> Recalled:
     for at_s, event in journal.inputs(snapshot.event):
         events += 1
         submitted += isinstance(event, ev.JobSubmitted)
-        for effect in core.handle(event, at_s):
+        try:
+            effects = core.handle(event, at_s)
+        except Exception as error:  # it was decided once: what could not be is in no journal
+            raise SetupError(
+                f"{journal.path}: the event of {at_s!r} s in it cannot be decided again "
+                f"({type(error).__name__}: {quoted(str(error))}): lines before it were changed, or are missing. "
+                f"`--up-to {at_s!r}` goes on with what is before it"
+            ) from error
+        for effect in effects:
             if isinstance(effect, do.Record):
                 _compare((at_s, encoded(effect.fact)), next(recorded, None), journal.path)
     _compare(None, next(recorded, None), journal.path)
@@ -110,12 +126,13 @@ def _compare(again: tuple[float, bytes] | None, before: tuple[float, bytes] | No
         at_s = (before or again or (0.0,))[0]
         raise SetupError(
             f"{path}: from the same events, this program decides otherwise at {at_s:.6f} s: {_told(again)} where the journal "
-            f"has {_told(before)}. Start the version that wrote it, or name a new file"
+            f"has {_told(before)}. Start the version that wrote it, name a new file, or go on with what is before it: "
+            f"`--up-to {at_s!r}`"
         )
 
 
 def _told(fact: tuple[float, bytes] | None) -> str:
-    return "nothing" if fact is None else fact[1].decode()
+    return "nothing" if fact is None else quoted(fact[1].decode(errors="replace"))
 
 
 def _differences(found: dict[str, str], mine: dict[str, str]) -> Iterator[str]:

@@ -4,15 +4,14 @@ rest: a host is closed before anything is imported that the store into the kerne
 
 from __future__ import annotations
 
-import signal
 import sys
+
+from experiments.runtime import beginning
 
 
 def main() -> None:
     """Entry point; the exit status is one of `experiments.runtime.ending`."""
-    for signum in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(signum) == signal.SIG_DFL:
-            signal.signal(signum, signal.default_int_handler)  # as `ending` has it, which is imported late
+    beginning.leave_on_signals()
     try:
         if sys.argv[1:2] in (["reclaim"], ["return"]):
             from experiments.cli import owner

@@ -13,6 +13,7 @@ import sqlite3
 from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from experiments.dashboard.kept import DECIDED
 from experiments.dashboard.picture import Picture, Row
 from experiments.dashboard.sources import EventsFile, JournalSource, Meter, Numbered
 from experiments.results.narration import describe, notable
+from topologies.errors import TestbedError
 
 POLL_S = 0.05  # between two looks at a journal
 USE_S = 0.5  # between two looks at what agents count
@@ -93,8 +95,10 @@ class Feed:
             ended = self._ended()
             try:
                 found = self.source.facts(self.head.number + 1, READ)
-            except (sqlite3.Error, msgspec.MsgspecError, OSError) as error:
+            except (sqlite3.Error, OSError) as error:
                 self.broken, ended, found = f"{self.source.path}: {error}", True, []
+            except TestbedError as error:  # it names file and line
+                self.broken, ended, found = str(error), True, []
             for number, at_s, fact in found:
                 self._add(number, at_s, fact)
             if found:
@@ -129,7 +133,7 @@ class Feed:
         assert isinstance(self.source, JournalSource)
         try:
             reports = self.source.reports(READ)
-        except (sqlite3.Error, msgspec.MsgspecError):
+        except sqlite3.Error:
             return  # told at the next look at the facts, if it is not over
         for host, at_s, beat in reports:
             self.head.reported(*self._meter.take(host, at_s, beat))
@@ -175,8 +179,9 @@ class Feed:
         await self._forward(picture, at_s, inf)
         if isinstance(self.source, JournalSource):
             meter = Meter()
-            for host, when_s, beat in self.source.reports_at(at_s):
-                picture.reported(*meter.take(host, when_s, beat))
+            with suppress(sqlite3.Error):  # what agents counted then is not to be had
+                for host, when_s, beat in self.source.reports_at(at_s):
+                    picture.reported(*meter.take(host, when_s, beat))
         picture.at_s = at_s
         return picture
 

@@ -17,7 +17,9 @@ import msgspec
 
 from controller.core.model.events import AgentSaid, Event
 from controller.core.model.facts import AnyFact
+from controller.persistence.journal import fact_lines, out_of_range
 from experiments.worlds.live.operator import JOURNAL
+from testbed.bounds import LARGEST_NUMBER, quoted
 from testbed.errors import SetupError, SpecError
 from testbed.identity import boot_id
 from testbed.messages import Heartbeat
@@ -78,11 +80,15 @@ class JournalSource:
             origin = dict(self._db.execute("SELECT key, value FROM origin"))
         except sqlite3.Error as error:
             raise SetupError(f"{path}: {error}: a journal that this user may read") from error
-        if "campus" not in origin:
-            raise SetupError(f"{path} does not say whose journal it is")
-        self.campus = files.loads(origin["campus"], str(path))
+        try:
+            started_s = float(origin["started_monotonic_s"])
+            self.campus = files.loads(str(origin["campus"]), str(path))
+        except (KeyError, ValueError) as error:
+            raise SetupError(
+                f"{path} does not say whose journal it is, or of when: {quoted(str(error))}"
+            ) from error
         same_boot = origin.get("boot") == boot_id()
-        self._started_s = float(origin["started_monotonic_s"]) if live and same_boot else None
+        self._started_s = started_s if live and same_boot else None
         self._heard = 0  # number of the last input whose report was read
 
     def now_s(self) -> float | None:
@@ -90,11 +96,11 @@ class JournalSource:
         return None if self._started_s is None else time.monotonic() - self._started_s
 
     def facts(self, first: int, most: int) -> list[Numbered]:
-        """Facts from that number on, as many as there are by now."""
+        """Facts from that number on, as many as there are by now. SetupError names the line that is none."""
         rows = self._db.execute(
             "SELECT number, at_s, body FROM fact WHERE number >= ? ORDER BY number LIMIT ?", (first, most)
         ).fetchall()
-        return [(number, at_s, _FACTS.decode(body)) for number, at_s, body in rows]
+        return list(fact_lines(self.path, iter(rows)))
 
     def reports(self, most: int) -> list[tuple[str, float, Heartbeat]]:
         """(host, s, heartbeat), those that came since the last call; the first time, from now on."""
@@ -109,7 +115,7 @@ class JournalSource:
         while low < high:  # times rise with numbers
             middle = (low + high + 1) // 2
             row = self._db.execute("SELECT at_s FROM input WHERE number = ?", (middle,)).fetchone()
-            if row is not None and row[0] <= at_s:
+            if row is not None and isinstance(row[0], float) and row[0] <= at_s:
                 low = middle
             else:
                 high = middle - 1
@@ -123,7 +129,10 @@ class JournalSource:
             "SELECT at_s, body FROM input WHERE number > ? AND number <= ? ORDER BY number", (after, last)
         ).fetchall()
         for at_s, body in rows:
-            event = _EVENTS.decode(body)
+            try:
+                event = _EVENTS.decode(body)
+            except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):
+                continue  # what else it told is in other lines
             if isinstance(event, AgentSaid) and isinstance(event.message, Heartbeat):
                 yield event.host, at_s, event.message
 
@@ -144,14 +153,18 @@ class EventsFile:
         if last < first:
             return []
         self._file.seek(self._ends[first - 1])
-        lines = self._file.read(self._ends[last] - self._ends[first - 1]).splitlines()
-        found = []
-        for number, line in enumerate(lines, first):
+        lines = self._file.read(self._ends[last] - self._ends[first - 1]).split(b"\n")
+        found: list[Numbered] = []
+        for number, line in enumerate(lines[: last - first + 1], first):
             try:
-                found.append((number, _TIMED.decode(line).at_s, _FACTS.decode(line)))
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                allowed = f"a fact with at_s, as a run writes them ({error})"
-                raise SpecError("line", number, allowed, str(self.path)) from None
+                at_s, fact = _TIMED.decode(line).at_s, _FACTS.decode(line)
+                wrong = out_of_range(fact) or ("" if 0.0 <= at_s <= LARGEST_NUMBER else f"at_s = {at_s}")
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                wrong = quoted(str(error))
+            if wrong:
+                allowed = f"a fact with at_s, as a run writes them ({wrong})"
+                raise SpecError("line", number, allowed, str(self.path))
+            found.append((number, at_s, fact))
         return found
 
 

@@ -81,6 +81,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     Raises SetupError on start if the machine lacks what the description needs.
     """
 
+    @signals_held()  # for it imports: an interrupt in a callback of importlib's would be lost
     def __init__(
         self,
         spec: description.Campus,
@@ -201,14 +202,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         """
         if self._ledger:
             raise SetupError(f"campus {self.id} is already running")
-        self._kernel.plan = self._described
-        # netem lets packets overtake by their jitter
-        in_order = any(link.jitter_s and not link.reorders for link in self.plan.impaired)
-        if self.plan.impaired and (in_order or not has_netem()):
-            self._kernel.plan = self.plan.through_line()
-        for a, b in self._cut:
-            self._kernel.plan = self.plan.with_cable(self.plan.cable_between(a, b).through_line())
-        require_before_start(self.plan)
+        self._choose_plan()
         self._put_signals_back = end_by_exit()
         atexit.register(self.stop)  # an interrupt may strike on the way to `stop`
         try:
@@ -224,6 +218,18 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             if isinstance(error, TestbedError):
                 explain_failure(self.plan, enforcement=self.enforcement)
             raise
+
+    @signals_held()  # for it imports
+    def _choose_plan(self) -> None:
+        """How what is described can be had on this machine. SetupError: it cannot."""
+        self._kernel.plan = self._described
+        # netem lets packets overtake by their jitter
+        in_order = any(link.jitter_s and not link.reorders for link in self.plan.impaired)
+        if self.plan.impaired and (in_order or not has_netem()):
+            self._kernel.plan = self.plan.through_line()
+        for a, b in self._cut:
+            self._kernel.plan = self.plan.with_cable(self.plan.cable_between(a, b).through_line())
+        require_before_start(self.plan)
 
     def _begin(self, check: Callable[[], None]) -> None:
         wanted = DESCRIPTORS_A_HOST * len(self.spec.hosts) + 1024

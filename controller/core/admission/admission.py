@@ -17,8 +17,8 @@ Where this departs from the print:
 - **Rates may vary.** Eq. (12) holds a rate from notice to deadline, and a link on which several are held has idle
   room in no moment and urgent work in few. `fluid_edf` promises bytes by a deadline instead: the link is for the
   most urgent first, and rates follow a timetable (`moore_hodgson`, `schedule`). Of 7 flows at 87.5 MB/s with the paper campus's
-  notices it admits 6.2 on average, smallest demand first 5.7, skipping 5.4, stopping 2.5 (of the law fitted to earlier work:
-  4.67).
+  notices it admits 6.1 on average, smallest demand first 5.7, skipping 5.3, stopping 2.4 (of the law fitted to earlier work:
+  4.69).
 - **Promises are kept.** Flows admitted earlier hold their floors; newcomers get what is left, and no
   newcomer's deadline removes them. If a link's share shrinks below what was promised on it (the estimate of
   research use grew), nothing more is admitted there.

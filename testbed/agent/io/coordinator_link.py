@@ -20,6 +20,7 @@ import trio
 from testbed import messages as m
 from testbed.agent.core import events as ev
 from testbed.agent.io.kernel_maps import KernelMaps
+from testbed.bounds import HELLO_LIST_BYTES, MOST_HELLO_FRAMES
 from testbed.errors import ProtocolError
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
 from testbed.wire import Channel, Codec
@@ -32,8 +33,10 @@ UNHEARD_MS = 10_000  # bytes that were not acknowledged: the other machine is go
 SILENT_S = 10.0
 # of a coordinator that wants heartbeats seldom, so many of them
 SILENT_HEARTBEATS = 4.0
+# of a coordinator that hears a long Hello, a second for each so many bytes (it listens to twice as many)
+HEARD_BYTES_PER_S = 100 << 10
 LOG = logging.getLogger("agent")
-OUT: Codec[m.FromAgent] = Codec(m.FromAgent)
+OUT: Codec[m.OnAgentLink] = Codec(m.OnAgentLink)
 IN: Codec[m.ToAgent] = Codec(m.ToAgent)
 Open = Callable[[], Awaitable[trio.abc.Stream]]
 
@@ -83,10 +86,21 @@ class CoordinatorLink:
         out = Channel(stream, OUT)
         arriving: Channel[m.ToAgent] = Channel(stream, IN)
         unanswered_s = trio.current_time()  # since when an answer is due; inf: none is
+        silent_s = SILENT_S
 
         async def say_all() -> None:
-            nonlocal unanswered_s
+            nonlocal unanswered_s, silent_s
             async for message in unsent:
+                if isinstance(message, m.Hello):
+                    frames = m.hello_in_parts(message, HELLO_LIST_BYTES)
+                    silent_s += (len(frames) - 1) * HELLO_LIST_BYTES / HEARD_BYTES_PER_S
+                    if len(frames) > MOST_HELLO_FRAMES:
+                        LOG.warning(
+                            "too many checkpoints for a Hello: it tells of those of the last jobs by name"
+                        )
+                    for frame in frames[-MOST_HELLO_FRAMES:]:
+                        await out.send(frame)
+                    continue
                 await out.send(message)
                 if isinstance(message, m.Heartbeat):
                     unanswered_s = min(unanswered_s, trio.current_time())
@@ -96,7 +110,6 @@ class CoordinatorLink:
             with self._kernel.as_metadata(stream):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(say_all)
-                    silent_s = SILENT_S
                     while True:
                         patience_s = unanswered_s + silent_s - trio.current_time()
                         with trio.move_on_after(min(max(0.0, patience_s), silent_s)) as patience:

@@ -1,9 +1,9 @@
 """Signals that end the program wait while a campus is half made or half gone, and never miss one that stands.
 
 A handler may raise between any two instructions of the main thread: after an object was made and before it is remembered, in the
-middle of taking it down, or inside a callback whose errors Python drops (os.fork's hooks, finalizers), where an interrupt is
-lost. So what makes, forks and removes runs with the signals held: they are noted, and delivered to the program's own handlers
-at the end. Only the main thread runs handlers; elsewhere there is nothing to hold.
+middle of taking it down, or inside a callback whose errors Python drops (os.fork's hooks, finalizers, importlib's weak
+references), where an interrupt is lost. So what makes, forks and removes runs with the signals held: they are noted, and
+delivered to the program's own handlers at the end. Only the main thread runs handlers; elsewhere there is nothing to hold.
 """
 
 from __future__ import annotations
