@@ -123,7 +123,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     _in_parts: dict[str, trio.CancelScope] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        addresses = self._host_at = {str(h.spec.address): name for name, h in self.core.cluster.hosts.items()}
+        addresses = self._host_at = {h.address: name for name, h in self.core.cluster.hosts.items()}
         self._unknown = AddressSlots(
             lambda: addresses,
             Allotment(UNKNOWN_OF_ONE, max(UNKNOWN, len(addresses))),

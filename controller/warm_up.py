@@ -46,6 +46,7 @@ def rehearse(policy: str = Settings().policy) -> None:
         host = core.cluster.jobs[f"job{number}"].host
         if host is not None:
             core.handle(ev.AgentSaid(host, OwnerReclaims(notice_s, False, [])), float(at_s))
+    core.cluster.flow_paths()[1].crossing([0])  # what a second copy asks where links are full
     # hosts of more kinds than this campus has
     places, kinds = core.cluster.places, np.arange(HOSTS)
     free = np.append(core.cluster.spendable_column, np.inf)

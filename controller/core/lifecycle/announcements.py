@@ -33,14 +33,14 @@ def announce(cluster: Cluster) -> None:
                 del cluster.announced[key]
                 cluster.tell(before[0], ExpectNoMore(before[1].ticket))
             continue
-        job, source = cluster.jobs[flow.job], cluster.hosts[flow.source].spec
+        job, source = cluster.jobs[flow.job], cluster.hosts[flow.source]
         if flow.sequence is not None:
             first = last = flow.sequence
         else:  # whatever the present attempt takes
             first = job.attempt * SEQUENCES_PER_ATTEMPT
             last = first + SEQUENCES_PER_ATTEMPT - 1
         most_bytes = most_checkpoint_bytes(job.spec.payload_bytes)
-        now = Expect(flow.ticket, job.name, first, last, source.name, str(source.address), most_bytes)
+        now = Expect(flow.ticket, job.name, first, last, source.name, source.address, most_bytes)
         if before is not None and before[1] == now:
             continue
         cluster.announced[key] = (flow.destination, now)

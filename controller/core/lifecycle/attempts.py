@@ -137,11 +137,7 @@ def start(cluster: Cluster, job: JobState, host: HostState) -> None:
     """Tell the host to run the attempt, and expect its word."""
     cluster.expect_word(job, PATIENCE * start_s(cluster, job))
     restore = job.restore.stored if job.restore else None
-    peers = (
-        []
-        if job.gang is None
-        else [str(cluster.hosts[rank.host or ""].spec.address) for rank in job.gang.ranks]
-    )
+    peers = [] if job.gang is None else [cluster.hosts[rank.host or ""].address for rank in job.gang.ranks]
     cluster.tell(host.name, StartJob(job.spec, job.attempt, restore, host.closures, peers))
 
 

@@ -583,7 +583,7 @@ class Cluster:
     def endpoint(self, flow: CheckpointFlow) -> Endpoint:
         """Where a flow goes, and under which number."""
         host = self.hosts[flow.destination]
-        return Endpoint(host.name, str(host.spec.address), host.data_port, flow.ticket)
+        return Endpoint(host.name, host.address, host.data_port, flow.ticket)
 
     def fits(self, job: JobState, host: HostState) -> bool:
         """Whether a GPU of the host can run the job at all."""

@@ -221,6 +221,10 @@ class HostState:
     speed: SnapshotSpeed | None = None  # of its snapshots, as it measured it; None: it has not told yet
     fence_at_s: float = inf  # silent: its jobs count as stopped from then on
     shunned_until_s: float = -inf  # it did not answer: no agent of it registers before
+    address: str = field(init=False)  # as messages say it
+
+    def __post_init__(self) -> None:
+        self.address = str(self.spec.address)
 
     @property
     def name(self) -> str:

@@ -48,6 +48,7 @@ class Transfers:
     def __init__(self, env: Environment, enforcement: Enforcement) -> None:
         self._env, self.enforcement = env, enforcement
         self._flowing: dict[str, tuple[Machine, Transfer]] = {}
+        self._addresses = {host.name: str(host.address) for host in env.campus.hosts}
         self._begun = 0
 
     # ------------------------------------------------------------ begin
@@ -112,7 +113,7 @@ class Transfers:
         """Whether the receiver takes no such transfer; of a number that it does not know it is asked again for a while."""
         env, ticket = self._env, transfer.order.destination.ticket
         if announced.knows(ticket):
-            address = str(env.campus.host_by_name[machine.name].address)
+            address = self._addresses[machine.name]
             reason = announced.refusal(ticket, stored.job, stored.sequence, stored.payload_bytes, address)
             if reason:
                 self._fail_later(machine, transfer, 0.0, reason, retryable=False)
