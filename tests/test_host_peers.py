@@ -111,7 +111,9 @@ async def running(folder: Path) -> AsyncIterator[Running]:
     """A coordinator on a port of its own."""
     core = Coordinator(loads(CAMPUS), Settings(lease_s=LEASE_S), random.Random(1).random)
     for number, name in enumerate(("h1", "h2"), 1):  # a campus is in 10.0.0.0/8, and the loopback is not
-        object.__setattr__(core.cluster.hosts[name].spec, "address", IPv4Address(f"127.0.0.{number}"))
+        host = core.cluster.hosts[name]
+        object.__setattr__(host.spec, "address", IPv4Address(f"127.0.0.{number}"))
+        host.address = str(host.spec.address)
     journal = Journal(folder / "journal.sqlite")
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     operators = folder / "o.sock"

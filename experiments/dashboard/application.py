@@ -92,6 +92,7 @@ class Application:
             Route("/api/play", self._play),
             Route("/api/at", self._at),
             Route("/api/why", self._why),
+            Route("/api/health", self._told_health),
             Route("/api/switch", self._switch, methods=["POST"]),
             Route("/metrics", self._metrics),
             Route("/healthz", self._healthz),
@@ -170,21 +171,28 @@ class Application:
         return Response(generate_latest(self._registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def _healthz(self, request: Request) -> Response:
+        """For who asks by status: 503 is not well."""
+        told = self._health_now()
+        return _json(told, 200 if told["ok"] else 503)
+
+    async def _told_health(self, request: Request) -> Response:
+        """The same for the page: a browser writes each 503 into its console as an error of the page."""
+        return _json(self._health_now())
+
+    def _health_now(self) -> dict[str, Any]:
         feed, health = self._feed, self._health
         if feed.broken:
-            return _json({"ok": False, "words": feed.broken}, 503)
+            return {"ok": False, "words": feed.broken}
         if not health.watched:
-            return _json({"ok": True, "words": f"a {feed.source.world} run"})
+            return {"ok": True, "words": f"a {feed.source.world} run"}
         if feed.over:
-            return _json({"ok": False, "words": "the campus is gone"}, 503)
+            return {"ok": False, "words": "the campus is gone"}
         ago_s = trio.current_time() - health.answered_s
-        words = "the coordinator answers" if health.answers else "the coordinator does not answer"
-        told = {
+        return {
             "ok": health.answers,
-            "words": words,
+            "words": "the coordinator answers" if health.answers else "the coordinator does not answer",
             "answered_s_ago": ago_s if math.isfinite(ago_s) else None,
         }
-        return _json(told, 200 if health.answers else 503)
 
     # ------------------------------------------------------------ writing
 

@@ -495,7 +495,7 @@ function beginReplay(end) {
 async function watchHealth() {
   for (;;) {
     try {
-      S.health = (await fetch("/healthz")).ok;
+      S.health = (await (await fetch("/api/health")).json()).ok;
     } catch {
       S.health = false;
     }
