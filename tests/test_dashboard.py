@@ -7,6 +7,7 @@ import json
 import os
 import re
 import socket
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -22,7 +23,7 @@ import trio
 from controller.core.model import facts as f
 from controller.persistence.journal import Journal
 from experiments.cli import main
-from experiments.dashboard import decisions, feed, picture
+from experiments.dashboard import decisions, feed, picture, serve
 from experiments.dashboard.application import MOST_STREAMS
 from experiments.dashboard.chronicle import Chronicle, Stairs
 from experiments.dashboard.decisions import Divergence, decide_journal, decide_virtual
@@ -34,6 +35,7 @@ from experiments.dashboard.sources import EventsFile, JournalSource, Meter, open
 from experiments.dashboard.switches import OwnerRequest, Switches
 from experiments.results.history import Where, attempts, whereabouts
 from experiments.results.report.timeline import queue_lengths, spans
+from experiments.worlds.live.operator import JOURNAL
 from testbed.emulation.safety.ledger import RunningCampus
 from testbed.errors import SetupError, SpecError
 from testbed.messages import FlowCount, Heartbeat, JobClaim
@@ -410,6 +412,28 @@ def test_every_metric_that_alerts_and_dashboard_name_is_exposed_and_labels_are_f
     assert len(shown) > 20
     assert all(panel["targets"] for panel in panels)
     assert get(page + "/healthz")[0] == 200
+
+
+def test_a_coordinator_that_has_not_begun_its_journal_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir, journal = tmp_path / "run", tmp_path / "journal.sqlite"
+    run_dir.mkdir()
+    (run_dir / JOURNAL).symlink_to(journal)
+    campus = RunningCampus("c", "c", run_dir, os.getpid(), (), run_dir)
+    coordinator = threading.Timer(0.3, runs.write_journal, (journal, 5.0))
+    coordinator.start()
+    try:
+        assert serve.of_campus(campus).path == journal
+    finally:
+        coordinator.join()
+    monkeypatch.setattr(serve, "BEGUN_S", 0.1)
+    journal.unlink()
+    with pytest.raises(SetupError, match=r"journal\.sqlite"):
+        serve.of_campus(campus)
+    (run_dir / JOURNAL).unlink()
+    with pytest.raises(SetupError, match="without agents"):
+        serve.of_campus(campus)
 
 
 def test_a_replay_that_is_over_has_no_switches(page: str) -> None:

@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +32,7 @@ from testbed.errors import SetupError
 ADDRESS = "127.0.0.1"
 STALLED_MS = 5000  # a reader that takes nothing for so long is closed, by the kernel
 BUFFERED_BYTES = 1 << 18  # for each connection, in the kernel
+BEGUN_S = 5.0  # within which a coordinator that was started has begun its journal
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,24 @@ class Shown:
 
 
 def of_campus(campus: RunningCampus) -> Shown:
-    """A campus that stands. SetupError: it has no journal (no coordinator), or this user may not read it."""
-    path = campus.run_dir / JOURNAL
-    try:
-        if not path.exists():
-            raise SetupError(f"campus {campus.id} has no journal: it was built without agents")
-        return Shown(JournalSource(path.resolve(), live=True), path.resolve(), campus)
-    except PermissionError as error:
-        raise SetupError("only root may read the journal of a campus") from error
+    """A campus that stands; a coordinator that has just been started is waited for until it has begun its journal.
+
+    SetupError: it has none (no coordinator), or this user may not read it.
+    """
+    link, end_s = campus.run_dir / JOURNAL, time.monotonic() + BEGUN_S
+    while True:
+        try:
+            if not link.is_symlink():
+                raise SetupError(f"campus {campus.id} has no journal: it was built without agents")
+            path = link.resolve()
+            if path.exists() or time.monotonic() > end_s:
+                return Shown(JournalSource(path, live=True), path, campus)
+        except PermissionError as error:
+            raise SetupError("only root may read the journal of a campus") from error
+        except SetupError:
+            if not link.is_symlink() or time.monotonic() > end_s:
+                raise
+        time.sleep(0.05)
 
 
 def serve(shown: Shown, port: int, tell: Callable[[str], None], *, until_eof: bool = False) -> None:
