@@ -23,8 +23,7 @@ from controller.persistence.journal import Journal, read_facts
 from experiments.benchmarks.fabric import AFTER_S, failover, planned_cuts
 from experiments.worlds.live.network import NetworkWatch
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.kernel import linux
-from testbed.emulation.kernel.openvswitch import RECEIVED_BYTES, SENT_BYTES, kernel_datapath, missing_programs
+from testbed.emulation.kernel.openvswitch import kernel_datapath, missing_programs
 from testbed.emulation.safety import cleaning
 from testbed.errors import SetupError, SpecError
 from tests.emulation_campuses import kernel, small_campus
@@ -229,35 +228,6 @@ def test_shapers_stay_on_the_ports_of_open_vswitch(campus: LiveCampus) -> None:
     campus.configLinkStatus("l2", "s2", "down")
     campus.configLinkStatus("l2", "s2", "up")
     in_thread(campus.kernel.read_back_fabric)
-
-
-def test_packet_sockets_hold_super_packets_also_of_a_port_that_came_later(campus: LiveCampus) -> None:
-    assert campus.openflow
-    if campus.openflow.in_kernel:
-        pytest.skip("the kernel forwards without packet sockets")
-
-    def buffers() -> list[tuple[int, int]]:
-        daemon = campus.openflow and campus.openflow.pid("ovs-vswitchd")
-        assert daemon
-        return [
-            (
-                one.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF),
-                one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF),
-            )
-            for one in linux.sockets_of(daemon)
-            if one.family == socket.AF_PACKET
-        ]
-
-    def ports() -> int:
-        return sum(
-            len(campus.get(name).cmd(f"ovs-vsctl list-ports {name}").split()) for name in campus.plan.openflow
-        )
-
-    assert buffers() == [(RECEIVED_BYTES, SENT_BYTES)] * (ports() + 1)
-    events = len(campus.openflow.read_events())
-    campus.set_link("l3", "s2", delay="1 ms")  # by a delay line: the ports are made anew
-    campus.openflow.wait_programmed(after=events)
-    assert buffers() == [(RECEIVED_BYTES, SENT_BYTES)] * (ports() + 1)
 
 
 def test_anothers_controller_programs_the_switches() -> None:

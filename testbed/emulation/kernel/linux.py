@@ -6,15 +6,12 @@ import contextlib
 import ctypes
 import os
 import signal
-import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 from testbed.errors import SetupError
 from testbed.namespaces import CLONE_NEWNET, setns
 
 PR_SET_PDEATHSIG = 1
-PIDFD_GETFD = 438  # the number of the call, on every architecture
 NOTHING_ABOVE = 0x7FFFFFFF  # last descriptor for close_range
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -59,22 +56,6 @@ def close_all_but(keep: set[int]) -> None:
         if fd > first:
             os.closerange(first, fd)
         first = fd + 1
-
-
-def sockets_of(pid: int) -> Iterator[socket.socket]:
-    """Each socket that the process has open, one after another; closed here, not there, when the next is asked for. OSError with
-    the kernel's reason."""
-    pidfd = os.pidfd_open(pid)
-    try:
-        for path in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-                if path.readlink().name.startswith("socket:"):
-                    fd = _libc.syscall(PIDFD_GETFD, pidfd, int(path.name), 0)
-                    _checked(min(fd, 0), f"pidfd_getfd({pid}, {path.name})")
-                    with socket.socket(fileno=fd) as one:
-                        yield one
-    finally:
-        os.close(pidfd)
 
 
 def network_inode(pid: int | str = "thread-self") -> int | None:

@@ -3,10 +3,9 @@
 Cables stay kernel veths with their shapers, so rates, read-back and enforcement are what they are with bridges; Open vSwitch only
 forwards. The kernel's datapath is used where the kernel has it (asked for by name, it loads its module), else the userspace one,
 which takes frames from the veths by packet sockets. With `userspace-tso-enable` super-packets pass whole there (some 7 Gbit/s
-through one switch, .4 without); the option must be in the database before the first port is opened. By default such a socket
-holds three of them, and one socket sends for all ports, so that a trunk with a backlog takes the others' packets: buffers are
-widened. A packet socket hears frames before tc does, so a host's port, whose tc program holds addresses and rates, is never a
-port of Open vSwitch: hosts hang on a kernel bridge beside it (`plan`).
+through one switch, .4 without); the option must be in the database before the first port is opened. A packet socket hears frames
+before tc does, so a host's port, whose tc program holds addresses and rates, is never a port of Open vSwitch: hosts hang on a
+kernel bridge beside it (`plan`).
 
 All processes carry the campus's mark and die with the process that builds it; sockets, database and logs are in the campus's run
 directory. `fail_mode=secure`: without a controller a switch goes on with the tables that it has.
@@ -32,7 +31,7 @@ import msgspec
 from testbed.emulation.description import link_requests
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import CableEnd, CampusPlan
-from testbed.emulation.kernel import linux, readback
+from testbed.emulation.kernel import readback
 from testbed.emulation.kernel.fabric import BridgeFabric, Timed
 from testbed.emulation.kernel.netlink import (
     NetlinkRefused,
@@ -59,12 +58,6 @@ NETLINK_GENERIC, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME = 16, 1
 GENERIC_MESSAGE = struct.Struct("=BBH")  # genlmsghdr: command, version, reserved
 # whence the userspace datapath has the interface that each of its switches gets (a tap device)
 TUN = Path("/dev/net/tun")
-# Of a packet socket, as the kernel counts: a dozen super-packets (three lose a tenth of eight connections' packets and starve
-# some, a hundred let connections wait on each other); and all that waits in queues of trunks, which have limits of their own.
-RECEIVED_BYTES, SENT_BYTES = 1 << 20, 1 << 30
-SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
-# a frame that no switch passes on (of the link-layer discovery protocol)
-NOT_PASSED_ON = "0180c200000e" + "020000000000" + "88cc" + 46 * "00"
 # a coordinator plans around a trunk, switches are programmed anew and, on a busy machine late, look through their caches
 DRAIN_LIMIT_S = 20.0
 # the interface to which all ports of the kernel's datapath belong
@@ -168,12 +161,6 @@ class OpenvSwitchFabric(BridgeFabric):
             for port, (switch, number) in _ports(plan).items():
                 command += _add_port(port, switch, number)
             self._vsctl(*command)
-            if not self.in_kernel:
-                switch, number = next(iter(_ports(plan).values()))
-                # the socket that sends is opened by the first packet
-                send = f"in_port=controller packet={NOT_PASSED_ON} actions=output:{number}"
-                self._run("ovs-ofctl", "-O", "OpenFlow13", "packet-out", switch, send)
-                self._widen_packet_sockets()
             if "controller" in self._processes:  # a switch that finds nobody there tries again after a second
                 self._wait(self.socket.exists, "controller", "its socket")
             command = []
@@ -207,21 +194,6 @@ class OpenvSwitchFabric(BridgeFabric):
         yield
         added = [word for port, (switch, number) in ports.items() for word in _add_port(port, switch, number)]
         self._vsctl(*LEFT_ALONE, *added)
-        if not self.in_kernel:
-            self._widen_packet_sockets()
-
-    def _widen_packet_sockets(self) -> None:
-        """KernelMismatch: one holds less than was asked for."""
-        for packet_socket in linux.sockets_of(self._processes["ovs-vswitchd"].pid):
-            if packet_socket.family == socket.AF_PACKET:
-                for force, option, held in (
-                    (SO_RCVBUFFORCE, socket.SO_RCVBUF, RECEIVED_BYTES),
-                    (SO_SNDBUFFORCE, socket.SO_SNDBUF, SENT_BYTES),
-                ):
-                    packet_socket.setsockopt(socket.SOL_SOCKET, force, held // 2)  # the kernel doubles it
-                    found = packet_socket.getsockopt(socket.SOL_SOCKET, option)
-                    if found < held:
-                        raise KernelMismatch("buffer of a packet socket of ovs-vswitchd", held, found)
 
     def start_controller(self, plan: CampusPlan) -> None:
         """Start the campus's own controller; `read_back` waits for it. Nothing, if it runs or another's was given."""
