@@ -19,15 +19,15 @@ from testbed.workloads.program_gang import (
     Alive,
     AreYouThere,
     Ask,
-    Broken,
-    Drop,
+    CheckpointWanted,
     Ended,
     Fell,
     GangFailed,
     Keep,
+    LeftBehind,
+    NoCheckpoint,
     Over,
     Verdicts,
-    Wish,
 )
 from testbed.workloads.submission import cannot_run
 from tests.gang_ranks import EXAMPLES, HOSTS, Ranks, ranks, sums_of_together
@@ -48,8 +48,8 @@ FINISHED = Ended("finished", 9, told=True)
 
 def test_one_wish_asks_all_and_what_all_exited_with_is_kept_under_its_number() -> None:
     verdicts = Verdicts(2, 10.0, asks=True)
-    assert verdicts.hear(1, Wish(7, halts=False), 0.0) == [Ask(7, halts=False)]
-    assert verdicts.hear(0, Wish(7, halts=False), 0.1) == []
+    assert verdicts.hear(1, CheckpointWanted(7, halts=False), 0.0) == [Ask(7, halts=False)]
+    assert verdicts.hear(0, CheckpointWanted(7, halts=False), 0.1) == []
     assert verdicts.hear(1, checkpointed(4), 1.0) == []
     assert verdicts.hear(0, checkpointed(4), 1.0) == [Keep(7, halts=False, step=4)]
     assert verdicts.next_s == math.inf
@@ -57,8 +57,8 @@ def test_one_wish_asks_all_and_what_all_exited_with_is_kept_under_its_number() -
 
 def test_a_wish_to_leave_that_comes_meanwhile_makes_it_the_last() -> None:
     verdicts = Verdicts(2, 10.0, asks=True)
-    verdicts.hear(1, Wish(7, halts=False), 0.0)
-    assert verdicts.hear(0, Wish(8, halts=True), 1.0) == [Ask(8, halts=True)]
+    verdicts.hear(1, CheckpointWanted(7, halts=False), 0.0)
+    assert verdicts.hear(0, CheckpointWanted(8, halts=True), 1.0) == [Ask(8, halts=True)]
     assert verdicts.next_s == 11.0
     verdicts.hear(0, checkpointed(4), 2.0)
     assert verdicts.hear(1, checkpointed(4), 2.0) == [Keep(8, halts=True, step=4)]
@@ -72,7 +72,7 @@ def test_ranks_that_nobody_asked_are_only_started_again() -> None:
 
 def test_programs_that_tell_different_steps_have_no_checkpoint_of_the_gang() -> None:
     verdicts = Verdicts(2, 10.0, asks=True)
-    verdicts.hear(0, Wish(7, halts=False), 0.0)
+    verdicts.hear(0, CheckpointWanted(7, halts=False), 0.0)
     verdicts.hear(0, checkpointed(4), 2.0)
     [failed] = verdicts.hear(1, checkpointed(5), 2.0)
     assert isinstance(failed, GangFailed)
@@ -81,28 +81,28 @@ def test_programs_that_tell_different_steps_have_no_checkpoint_of_the_gang() -> 
 
 def test_steps_that_the_clock_counts_give_way_to_told_ones() -> None:
     verdicts = Verdicts(2, 10.0, asks=True)
-    verdicts.hear(0, Wish(7, halts=False), 0.0)
+    verdicts.hear(0, CheckpointWanted(7, halts=False), 0.0)
     verdicts.hear(0, checkpointed(9, told=False), 2.0)
     assert verdicts.hear(1, checkpointed(5), 2.0) == [Keep(7, halts=False, step=5)]
 
 
 def test_a_question_that_no_rank_answers_in_its_grace_is_dropped_and_all_run_on() -> None:
     verdicts = Verdicts(2, 10.0, asks=True)
-    verdicts.hear(0, Wish(7, halts=False), 5.0)
+    verdicts.hear(0, CheckpointWanted(7, halts=False), 5.0)
     assert verdicts.wake(14.9) == []
     [dropped] = verdicts.wake(15.0)
-    assert isinstance(dropped, Drop)
+    assert isinstance(dropped, NoCheckpoint)
     assert dropped.sequence == 7
     assert verdicts.next_s == math.inf
 
 
 def test_ranks_that_do_not_follow_those_that_exited_break_the_attempt() -> None:
     verdicts = Verdicts(3, 10.0, asks=False)
-    verdicts.hear(0, Wish(7, halts=False), 0.0)
+    verdicts.hear(0, CheckpointWanted(7, halts=False), 0.0)
     assert verdicts.next_s == math.inf  # without a signal there is no time in which to answer
     verdicts.hear(1, checkpointed(4), 20.0)
     [broken] = verdicts.wake(30.0)
-    assert isinstance(broken, Broken)
+    assert isinstance(broken, LeftBehind)
     assert broken.late == [0, 2]
 
 

@@ -171,12 +171,12 @@ class Application:
         return Response(generate_latest(self._registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def _healthz(self, request: Request) -> Response:
-        """For who asks by status: 503 is not well."""
+        """The health as a status, for a service manager: 503 is not well."""
         told = self._health_now()
         return _json(told, 200 if told["ok"] else 503)
 
     async def _told_health(self, request: Request) -> Response:
-        """The same for the page: a browser writes each 503 into its console as an error of the page."""
+        """The health as words, for the page: a browser writes each 503 into its console as an error of the page."""
         return _json(self._health_now())
 
     def _health_now(self) -> dict[str, Any]:

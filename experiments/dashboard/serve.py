@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -50,19 +51,18 @@ def of_campus(campus: RunningCampus) -> Shown:
     SetupError: it has none (no coordinator), or this user may not read it.
     """
     link, end_s = campus.run_dir / JOURNAL, time.monotonic() + BEGUN_S
-    while True:
-        try:
-            if not link.is_symlink():
-                raise SetupError(f"campus {campus.id} has no journal: it was built without agents")
-            path = link.resolve()
-            if path.exists() or time.monotonic() > end_s:
-                return Shown(JournalSource(path, live=True), path, campus)
-        except PermissionError as error:
-            raise SetupError("only root may read the journal of a campus") from error
-        except SetupError:
-            if not link.is_symlink() or time.monotonic() > end_s:
-                raise
-        time.sleep(0.05)
+    try:
+        if not link.is_symlink():
+            raise SetupError(f"campus {campus.id} has no journal: it was built without agents")
+        path = link.resolve()
+        while time.monotonic() < end_s:
+            if path.exists():
+                with suppress(SetupError):  # its tables are being made
+                    return Shown(JournalSource(path, live=True), path, campus)
+            time.sleep(0.05)
+        return Shown(JournalSource(path, live=True), path, campus)
+    except PermissionError as error:
+        raise SetupError("only root may read the journal of a campus") from error
 
 
 def serve(shown: Shown, port: int, tell: Callable[[str], None], *, until_eof: bool = False) -> None:

@@ -153,7 +153,9 @@ def report(error: BaseException) -> int:
             match each:
                 case SystemExit(code=str()):
                     text = f"{each.code}"
-                case SystemExit() | BrokenPipeError():
+                case BrokenPipeError():
+                    continue
+                case SystemExit() if not (_CAME and ends_with == ExitStatus.CUT_SHORT):
                     continue
                 case _ if isinstance(each, _UsageError):
                     rich_utils.rich_format_error(each)

@@ -50,12 +50,12 @@ from testbed.workloads.program_gang import (
     Alive,
     AreYouThere,
     Ask,
-    Broken,
-    Drop,
     Ended,
     Fell,
     GangFailed,
     Keep,
+    LeftBehind,
+    NoCheckpoint,
     Over,
     ProgramGang,
     Verdict,
@@ -368,7 +368,7 @@ class RankOfPrograms(SelfCheckpointing):
                     self._end(program)
                     return
                 if isinstance(order, SnapshotTogether):
-                    self._gang.wish(order.number, halts=order.halts)
+                    self._gang.want(order.number, halts=order.halts)
                 elif order is not None:
                     raise RemoteProtocolError(f"not an order for a running rank: {order!r}")
                 if program.status is None and program.poll():
@@ -420,11 +420,11 @@ class RankOfPrograms(SelfCheckpointing):
             case Again():
                 time.sleep(max(0.0, LEAST_RUN_S - (time.monotonic() - self._begun_s)))
                 return self._start_anew()
-            case Drop(sequence, reason):
+            case NoCheckpoint(sequence, reason):
                 self._ask, self._signalled = None, False
                 say(f"no checkpoint: {reason}")
                 self._link.send(SnapshotFailed(sequence, reason))
-            case Broken(late, reason):
+            case LeftBehind(late, reason):
                 if self._place.number in late:
                     program.kill()
                     _die(reason)

@@ -4,12 +4,12 @@ The programs know one another (their environment says where all are), and agree 
 checkpoint, as they agree on all else: the signal comes to each at about the same moment. What is here is between the processes
 that run them, over the connections of `rendezvous`: rank 0's hears all and decides for all (`Verdicts`, without a clock).
 
-    a wish of any rank's agent       all programs are asked by their signal
+    any rank's agent wants one       all programs are asked by their signal
     all exited to be started again   what is in their directories is the gang's checkpoint, if the steps that they told are one;
                                      then all are started again
     none did within the grace        no checkpoint; they run on
-    some did, the others not in a    what those have computed can be used by nobody: they are killed, and all come back from the
-    further grace                    last checkpoint of the gang (five times, as after any kill)
+    some did, the others not in a    no rank can use what those have computed: they are killed, and all come back from the last
+    further grace                    checkpoint of the gang (five times, as after any kill)
     one ended wrongly                the job has failed, unless another rank is gone: then that is why, and all come back
     all finished                     the job is finished
 """
@@ -38,7 +38,7 @@ MOST_BYTES: Final = 1 << 14
 _PIECE_BYTES: Final = 1 << 16
 
 
-class Wish(msgspec.Struct, tag="wish", frozen=True):
+class CheckpointWanted(msgspec.Struct, tag="wanted", frozen=True):
     """A rank's agent wants a checkpoint of that number; `halts`: the gang leaves with it."""
 
     sequence: int
@@ -79,17 +79,17 @@ class Keep(msgspec.Struct, tag="keep", frozen=True):
 
 
 class Again(msgspec.Struct, tag="again", frozen=True):
-    """All programs ended to be started again, and nobody wants that checkpoint."""
+    """All programs ended to be started again, and no agent wants that checkpoint."""
 
 
-class Drop(msgspec.Struct, tag="drop", frozen=True):
+class NoCheckpoint(msgspec.Struct, tag="none", frozen=True):
     """No checkpoint of that number; the programs run on."""
 
     sequence: int
     reason: str
 
 
-class Broken(msgspec.Struct, tag="broken", frozen=True):
+class LeftBehind(msgspec.Struct, tag="left", frozen=True):
     """Some ranks ended to be started again, and these did not follow."""
 
     late: list[int]
@@ -110,8 +110,8 @@ class Over(msgspec.Struct, tag="over", frozen=True):
     """All programs have finished."""
 
 
-Said = Wish | Ended | Fell | Alive
-Verdict = Ask | Keep | Again | Drop | Broken | GangFailed | AreYouThere | Over
+Said = CheckpointWanted | Ended | Fell | Alive
+Verdict = Ask | Keep | Again | NoCheckpoint | LeftBehind | GangFailed | AreYouThere | Over
 CODEC: Final[Codec[Said | Verdict]] = Codec(Said | Verdict, MOST_BYTES)
 
 
@@ -136,8 +136,8 @@ class Verdicts:
     def hear(self, rank: int, said: Said, now_s: float) -> list[Verdict]:
         """What all are to be told now that this rank has said that."""
         match said:
-            case Wish(sequence, halts):
-                return self._wished(sequence, halts, now_s)
+            case CheckpointWanted(sequence, halts):
+                return self._wanted(sequence, halts, now_s)
             case Ended(how):
                 self._ended[rank] = said
                 if how == "checkpointed" and sum(e.how == how for e in self._ended.values()) == 1:
@@ -162,10 +162,10 @@ class Verdicts:
             late = [rank for rank in range(self._ranks) if rank not in self._ended]
             if any(ended.how == "checkpointed" for ended in self._ended.values()):
                 those = f"ranks {sorted(self._ended)} have exited for a checkpoint"
-                told.append(Broken(late, f"{those}, ranks {late} had not {self._grace_s:g} s later"))
+                told.append(LeftBehind(late, f"{those}, ranks {late} had not {self._grace_s:g} s later"))
             elif self._asked is not None:
                 told.append(
-                    Drop(
+                    NoCheckpoint(
                         self._asked.sequence,
                         f"no rank has checkpointed within the grace of {self._grace_s:g} s",
                     )
@@ -173,7 +173,7 @@ class Verdicts:
                 self._asked = None
         return told
 
-    def _wished(self, sequence: int, halts: bool, now_s: float) -> list[Verdict]:
+    def _wanted(self, sequence: int, halts: bool, now_s: float) -> list[Verdict]:
         before = self._asked
         if before is not None:
             sequence, halts = max(sequence, before.sequence), halts or before.halts
@@ -247,12 +247,12 @@ class ProgramGang:
             return 0.0
         return inf if self._verdicts is None else max(0.0, self._verdicts.next_s - now_s)
 
-    def wish(self, sequence: int, *, halts: bool) -> None:
+    def want(self, sequence: int, *, halts: bool) -> None:
         """This rank's agent wants one; that of this number may be there already, and is its answer, but for a last one."""
         if halts:
-            self.say(Wish(max(sequence, self._last + 1), halts=True))
+            self.say(CheckpointWanted(max(sequence, self._last + 1), halts=True))
         elif sequence > self._last:
-            self.say(Wish(sequence, halts=False))
+            self.say(CheckpointWanted(sequence, halts=False))
 
     def say(self, said: Said) -> None:
         """Tells rank 0. Raises PeerLost."""
