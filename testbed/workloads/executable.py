@@ -368,7 +368,7 @@ class RankOfPrograms(SelfCheckpointing):
                     self._end(program)
                     return
                 if isinstance(order, SnapshotTogether):
-                    self._gang.want(order.number, halts=order.halts)
+                    self._gang.wish(order.number, halts=order.halts)
                 elif order is not None:
                     raise RemoteProtocolError(f"not an order for a running rank: {order!r}")
                 if program.status is None and program.poll():

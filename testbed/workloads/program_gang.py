@@ -137,7 +137,7 @@ class Verdicts:
         """What all are to be told now that this rank has said that."""
         match said:
             case CheckpointWanted(sequence, halts):
-                return self._wanted(sequence, halts, now_s)
+                return self._wished(sequence, halts, now_s)
             case Ended(how):
                 self._ended[rank] = said
                 if how == "checkpointed" and sum(e.how == how for e in self._ended.values()) == 1:
@@ -173,7 +173,7 @@ class Verdicts:
                 self._asked = None
         return told
 
-    def _wanted(self, sequence: int, halts: bool, now_s: float) -> list[Verdict]:
+    def _wished(self, sequence: int, halts: bool, now_s: float) -> list[Verdict]:
         before = self._asked
         if before is not None:
             sequence, halts = max(sequence, before.sequence), halts or before.halts
@@ -247,7 +247,7 @@ class ProgramGang:
             return 0.0
         return inf if self._verdicts is None else max(0.0, self._verdicts.next_s - now_s)
 
-    def want(self, sequence: int, *, halts: bool) -> None:
+    def wish(self, sequence: int, *, halts: bool) -> None:
         """This rank's agent wants one; that of this number may be there already, and is its answer, but for a last one."""
         if halts:
             self.say(CheckpointWanted(max(sequence, self._last + 1), halts=True))
