@@ -155,6 +155,28 @@ def test_the_one_before_which_ours_is_first_is_the_nearest() -> None:
     assert "before Bamboo" in found.detail
 
 
+def test_one_interval_for_all_is_met_at_its_own_price_and_rows_beside_ours_judge_nothing() -> None:
+    found = [row for row in rows({}) if row.quantity == traces.WORK]
+
+    def apart(one: str, other: str, low: float, high: float) -> Value:
+        return Value(CASE, f"{one} - {other}", traces.WORK, "GPU-h", (low + high) / 2.0, low, high, 10)
+
+    # at unequal prices ours would be behind TV-FI, and it is behind both of its own relatives
+    found += [
+        apart("reclaimnet", other, 1.0, 2.0)
+        for other in ("tv-fixed-interval", "writes-stop-jobs", "one-copy")
+    ]
+    at_equal_price = apart("writes-stop-jobs", "tv-fixed-interval", -0.5, 0.5)
+    standing = traces.standing(Values((*found, at_equal_price)), CASE, traces.WORK)
+    assert standing.outcome is ClaimOutcome.UNDECIDED
+    assert (
+        "not distinguishable from first: TV-FI (B7), a checkpoint costing both its write" in standing.detail
+    )
+    decided = apart("writes-stop-jobs", "tv-fixed-interval", 0.5, 1.5)
+    standing = traces.standing(Values((*found, decided)), CASE, traces.WORK)
+    assert standing.outcome is ClaimOutcome.FAILS and "behind TV-FI (B7), a checkpoint" in standing.detail
+
+
 def test_a_claim_of_records_is_played_only_where_there_are_some() -> None:
     assert "traces" in CLAIMS
     assert "traces" not in [claim.name for claim in chosen([], has_records=False)]
@@ -166,12 +188,15 @@ def test_a_claim_of_records_is_played_only_where_there_are_some() -> None:
 def test_it_goes_from_records_to_a_page_and_is_resumed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traces, "systems", lambda: ["slurm-pr", "reclaimnet"])
+    monkeypatch.setattr(traces, "systems", lambda: ["slurm-pr", "tv-fixed-interval", "reclaimnet"])
     console = Console(file=StringIO(), width=200)
     asked = {"quick": True, "seeds": 2, "records": folder, "only": ["region/a, notice 120 s, no"]}
     reproduce(console, tmp_path / "out", ["traces"], **asked)  # type: ignore[arg-type]
     record, values = read_record(tmp_path / "out" / "traces")
     assert values.groups() == ["region/a, notice 120 s, no storage server"]
+    assert {"writes-stop-jobs", "one-copy", "writes-stop-jobs - tv-fixed-interval"} <= {
+        row.system for row in values.rows
+    }
     assert len(record.verdict.checks) == 2 and (tmp_path / "out" / "traces" / PICTURE).exists()
     ours = values.find(values.groups()[0], "reclaimnet", traces.LOST)
     parts = [row for row in values.rows if row.system == "reclaimnet" and row.note.startswith("part of")]
