@@ -49,6 +49,10 @@ DIGEST_BYTES = 16  # before a snapshot's body
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, TypeError, RecursionError, MemoryError)
 
 
+class NoJournal(SetupError):
+    """There is no journal in a file, or none has been begun."""
+
+
 class Journal:
     """The writing side; owned by the coordinator's process. Times are seconds since the coordinator started first.
 
@@ -248,17 +252,15 @@ def out_of_range(fact: Fact) -> str:
 def read_facts(path: Path, before_s: float = inf) -> Iterator[tuple[float, AnyFact]]:
     """(seconds, fact) in order, those before a time, from a journal that may be in use or left by a killed process.
 
-    SetupError: a line cannot be read; the message says which, and up to where the journal is good. sqlite3.OperationalError:
-    there is no journal, or none has been begun.
+    SetupError: a line cannot be read; the message says which, and up to where the journal is good. NoJournal.
     """
-    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
-        try:
-            db.execute("SELECT 1 FROM fact LIMIT 1").close()
-        except sqlite3.OperationalError:
-            raise
-        except sqlite3.DatabaseError as error:
-            raise SetupError(f"{path} is damaged: {error}") from error
+        db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    except sqlite3.OperationalError as error:
+        raise NoJournal(f"{path}: {error}; allowed: the journal of a run") from error
+    try:
+        if not any(_rows(db, path, "SELECT 1 FROM sqlite_master WHERE name = 'fact'")):
+            raise NoJournal(f"{path} holds no table fact: no journal was begun there")
         query = f"SELECT number, at_s, body FROM fact WHERE number < {_end('fact')} ORDER BY number"
         for _, at_s, fact in fact_lines(path, _rows(db, path, query, before_s)):
             yield at_s, fact
@@ -344,9 +346,8 @@ def main() -> None:
     given = parser.parse_args()
     try:
         print(f"{export_jsonl(given.journal, given.out, given.up_to)} facts in {given.out}")
-    except (SetupError, OSError, sqlite3.Error) as error:
-        named = "" if isinstance(error, SetupError) else f"{given.journal}: "
-        parser.exit(2, f"{parser.prog}: {named}{error}\n")
+    except (SetupError, OSError) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
 
 
 if __name__ == "__main__":

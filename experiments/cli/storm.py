@@ -28,6 +28,7 @@ from experiments.storms.play import play
 from experiments.storms.results import admissions_told, page, story, write_failures
 from experiments.storms.script import parse
 from topologies import plugins, toml
+from topologies.errors import SpecError
 
 LINE_EVERY = 400  # storms, where there is no terminal to draw on
 
@@ -84,7 +85,10 @@ def replay(console: Console, file: Path) -> int:
     """Play one script again and tell its story. Returns 0, or 1 if it breaks a promise. SpecError: it cannot be read."""
     script = parse(toml.read_text(file, "a script of a storm"), str(file))
     compile_once()
-    outcome = play(script, tells_story=True)
+    try:
+        outcome = play(script, tells_story=True)
+    except SpecError as error:
+        raise error if error.source else error.within(str(file)) from None
     if outcome.failure is not None:
         console.print(
             story(FailedStorm(int(script.campus.get("seed", 0)), outcome.failure)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sqlite3
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from mininet.log import setLogLevel
 from rich.console import Console
 
 from controller.core.model.facts import JobSubmitted
-from controller.persistence.journal import export_jsonl, read_facts
+from controller.persistence.journal import NoJournal, export_jsonl, read_facts
 from experiments.cli.dashboard import page_beside
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.settings import live_row, settings_of
@@ -93,7 +92,7 @@ def _report(console: Console, out: Path, world: LiveWorld, scenario: Scenario) -
     the figures are marked as not to be used."""
     try:
         facts = list(read_facts(world.journal))
-    except sqlite3.OperationalError:  # the campus was gone before its coordinator had begun a journal
+    except NoJournal:  # the campus was gone before its coordinator had begun a journal
         return
     if not any(isinstance(fact, JobSubmitted) for _, fact in facts):
         return

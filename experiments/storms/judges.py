@@ -51,7 +51,6 @@ class StormJudges:
         self._doubted: set[tuple[str, str]] = set()  # (job, host) whose checkpoints there failed to be of use
         self._cancelled: set[str] = set()
         self._ended: dict[str, str] = {}  # job whose end was heard -> from which host
-        self._forgot = False  # a part of the coordinator's journal was cut off
         self._gathers_until_s = 0.0  # a coordinator that began again believes what was, and listens first
 
     def begin_again(self) -> None:
@@ -59,7 +58,6 @@ class StormJudges:
         self.invariants.begin_again()
         self._ended.clear()
         self._cancelled.clear()
-        self._forgot = True
 
     def __call__(self, world: VirtualWorld) -> None:
         """Look at everything, now."""
@@ -171,9 +169,7 @@ class StormJudges:
                         job,
                         f"it is dispatched again, and {self._ended[job]} had said that it has finished",
                     )
-                # after a cut it listens long: owners that return meanwhile are heard behind what is decided at the end of that
-                if not self._forgot or world.now_s > self._gathers_until_s:
-                    self._check_freshest(world, world.jobs[job], step)
+                self._check_freshest(world, world.jobs[job], step)
 
     # ------------------------------------------------------------ checkpoints
 

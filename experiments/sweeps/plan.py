@@ -187,19 +187,21 @@ def read_plan(what: str, **given: Any) -> SweepPlan:
     `given` (policies, seeds, values, records, until_over, figures) comes before what the file says; None: nothing is given.
     """
     path = files.find(what, EXAMPLES)
-    table = toml.parse(toml.read_text(path, "a scenario or sweep file (TOML)")) if path.is_file() else {}
     chosen: dict[str, Any] = {}
-    if isinstance(table.get("scenario"), str):
-        try:
+    try:
+        table = toml.parse(toml.read_text(path, "a scenario or sweep file (TOML)")) if path.is_file() else {}
+        if isinstance(table.get("scenario"), str):
             what, chosen = _of_file(Table(table), path.parent)
-        except SpecError as error:
-            raise error if error.source else error.within(str(path)) from None
-    chosen |= {key: value for key, value in given.items() if value}
+    except SpecError as error:
+        raise error if error.source else error.within(str(path)) from None
+    given = {key: value for key, value in given.items() if value}
     scenario = load(what)
     folder = files.find(what, EXAMPLES).parent
-    chosen.setdefault("policies", (scenario.protocol.policy,))
-    chosen.setdefault("seeds", tuple(FEWEST_SEEDS))
-    return SweepPlan(scenario, folder=folder, **chosen)
+    usual = {"policies": (scenario.protocol.policy,), "seeds": tuple(FEWEST_SEEDS)}
+    try:
+        return SweepPlan(scenario, folder=folder, **(usual | chosen | given))
+    except SpecError as error:
+        raise error.within(str(path)) if error.key in chosen and error.key not in given else error from None
 
 
 def _of_file(table: Table, folder: Path) -> tuple[str, dict[str, Any]]:

@@ -259,6 +259,17 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
 
 def owner_returns(cluster: Cluster, host: HostState) -> None:
     """A spot offer for every free GPU; moves that have not stopped their job yet are called off."""
+    lent_again(cluster, host)
+    for job in cluster.jobs_on(host):
+        is_moving = job.host == host.name and job.phase is Phase.MOVING
+        if is_moving and all(rank.final_sequence is None for rank in job.all_ranks):
+            abandon_here(cluster, job)
+    offer_all(cluster, host)
+    take_up(cluster, host)
+
+
+def lent_again(cluster: Cluster, host: HostState) -> None:
+    """The owner has returned it: jobs there need not leave, and what it stores is at hand."""
     cluster.lend(host, True, None)
     cluster.plan_stale = True
     cluster.hazards.lend(host.name, cluster.now_s)
@@ -266,10 +277,6 @@ def owner_returns(cluster: Cluster, host: HostState) -> None:
     for job in cluster.jobs_on(host):
         if job.host == host.name:
             job.degraded = False
-            if job.phase is Phase.MOVING and all(rank.final_sequence is None for rank in job.all_ranks):
-                abandon_here(cluster, job)
-    offer_all(cluster, host)
-    take_up(cluster, host)
 
 
 def abandon_here(cluster: Cluster, job: JobState) -> None:

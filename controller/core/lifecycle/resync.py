@@ -5,8 +5,8 @@ without it: jobs computed and finished, checkpoints arrived, owners came and wen
 its Hello, but each says its own half only. A move whose final checkpoint has arrived is known to its destination, and at
 its source nothing is left of the job; a coordinator that judged the source's Hello before it had heard the destination
 would take the job for dead. So it gathers: Hellos are answered, which renews leases, and everything else waits until every
-agent that was connected has come back, or until `PATIENCE` heartbeats are over. Then all are judged together: first what is
-stored, then which are missing, then what runs where; at last what was said meanwhile.
+agent that was connected has come back, or until `PATIENCE` heartbeats are over. Then all are judged together: first whose owner
+has returned it since, and what is stored, then which are missing, then what runs where; at last what else was said meanwhile.
 
 Leases need no clock that outlived the process. An agent's lease runs from the sending of a heartbeat that was acknowledged by
 the process that died, so it ends at the latest one lease after that death, thus within one lease of the restart, however
@@ -33,6 +33,7 @@ from controller.core.lifecycle.membership import (
     agree,
     disconnect,
     join,
+    lent_again,
     let_go,
     lose,
     remind,
@@ -43,7 +44,7 @@ from controller.core.lifecycle.rollforward import take_up
 from controller.core.model import events as ev
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import HostState, Phase
-from testbed.messages import Hello
+from testbed.messages import Hello, OwnerReclaims, OwnerReturns
 
 FLOWS_PER_CUT = 2**32  # opened since the journal was cut last: a thousand a second for seven weeks
 PATIENCE = 2  # heartbeats: two attempts of an agent to connect at its slowest, and less than a lease
@@ -77,6 +78,16 @@ class Reunion:
         self.hellos[hello.host] = hello
         join(cluster, cluster.hosts[hello.host], hello)
 
+    def returned(self) -> list[str]:
+        """Hosts whose owners have returned them since their Hellos, in order; they are not kept any more."""
+        first: dict[str, ev.AgentSaid] = {}
+        for event in self.kept:
+            if isinstance(event, ev.AgentSaid) and isinstance(event.message, OwnerReturns | OwnerReclaims):
+                first.setdefault(event.host, event)
+        found = [event for event in first.values() if isinstance(event.message, OwnerReturns)]
+        self.kept = [event for event in self.kept if not any(event is each for each in found)]
+        return [event.host for event in found]
+
     def went(self, cluster: Cluster, host: HostState) -> None:
         """It has lost its connection again: what it said, it will say again."""
         if self.hellos.pop(host.name, None) is None:
@@ -98,6 +109,8 @@ def begin(cluster: Cluster, before: Reunion | None, cuts: int) -> Reunion:
     is_cut = cuts > cluster.cuts
     if is_cut:
         cluster.cuts, cluster.opened = cuts, cuts * FLOWS_PER_CUT
+    if is_cut or (before is not None and before.is_cut and not before.hellos):
+        # none has registered since the cut; the clock by which some of the time went by may be another
         cluster.barred_until_s = fence_at_s
     for host in cluster.hosts.values():
         if host.connected:
@@ -123,6 +136,8 @@ def begin(cluster: Cluster, before: Reunion | None, cuts: int) -> Reunion:
 def judge(cluster: Cluster, reunion: Reunion) -> None:
     """All agents that came back have spoken: from here on the picture is the truth, as far as it can be known."""
     came = [(cluster.hosts[name], hello) for name, hello in sorted(reunion.hellos.items())]
+    for name in reunion.returned():
+        lent_again(cluster, cluster.hosts[name])
     told = {host.name: told_to_run(cluster, host) for host, _ in came}
     if reunion.is_cut:
         for job in cluster.unfinished():
