@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import importlib
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import trio
@@ -147,6 +149,44 @@ def test_what_fails_after_an_interrupt_was_swallowed_is_no_fault_of_the_program(
 
     assert ending.run(half_imported) == ExitStatus.CUT_SHORT
     assert "Traceback" not in capsys.readouterr().err
+
+
+SWALLOWS = """
+import contextlib, signal
+with contextlib.suppress(BaseException):
+    signal.raise_signal(signal.{})
+done = True
+"""
+
+
+@pytest.mark.parametrize(
+    "signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT], ids=lambda signum: signum.name
+)
+def test_an_interrupt_waits_for_the_end_of_an_import_which_may_swallow_it(
+    signum: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"swallows_{signum.name}.py").write_text(SWALLOWS.format(signum.name))
+    monkeypatch.syspath_prepend(tmp_path)
+    found = []
+
+    def imports() -> None:
+        found.append(importlib.import_module(f"swallows_{signum.name}").done)
+        time.sleep(20.0)  # which it ends
+        found.append("lost")
+
+    assert ending.run(imports) == ExitStatus.CUT_SHORT
+    assert found == [True]
+
+
+def test_an_import_without_end_is_interrupted_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "MOST_WAITS", 4)
+    (tmp_path / "never_done.py").write_text(
+        "import signal, time\nsignal.raise_signal(signal.SIGINT)\ntime.sleep(60.0)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert ending.run(lambda: importlib.import_module("never_done") and None) == ExitStatus.CUT_SHORT
 
 
 def command(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:

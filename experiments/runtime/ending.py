@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import IntEnum
 from types import FrameType
-from typing import Any, Never
+from typing import Any, cast
 
 import typer
 from rich.console import Console
@@ -38,7 +38,9 @@ _MACHINE = frozenset(
 )
 
 
+MOST_WAITS = 100  # for imports, of AGAIN_S each
 AGAIN_S = 0.05  # long enough for a callback to have returned, too short for a person to notice
+IMPORTER = "<frozen importlib._bootstrap>"  # the file that frames of an import are of
 _INTERRUPTS = (KeyboardInterrupt, SystemExit)
 _CAME: list[
     int
@@ -72,7 +74,7 @@ def run(command: Callable[[], int | None]) -> int:
     # would end on no signal at all: SIGINT is always heard.
     usual, typed = signal.default_int_handler, signal.getsignal(signal.SIGINT)
     # trio takes over an interrupt from what has this name, and from nothing else
-    signal.default_int_handler = _typed
+    signal.default_int_handler = cast(Any, _typed)
     if typed in (signal.SIG_IGN, usual, beginning.leave):
         signal.signal(signal.SIGINT, _typed)
     for signum in (signal.SIGTERM, signal.SIGHUP):
@@ -188,19 +190,35 @@ def _interrupt_again(ignored: sys.UnraisableHookArgs) -> None:
     if isinstance(ignored.exc_value, _INTERRUPTS):
         signum = signal.SIGINT if isinstance(ignored.exc_value, KeyboardInterrupt) else signal.SIGTERM
         _CAME.append(signum)
-        # a real signal, which ends a sleep of the main thread, too
-        main = threading.main_thread().ident
-        later = threading.Timer(AGAIN_S, signal.pthread_kill, (main, signum))
-        later.daemon = True
-        later.start()
+        _later(signum)
     else:
         sys.__unraisablehook__(ignored)
 
 
-def _typed(signum: int, frame: FrameType | None) -> Never:
-    """As Python's own handler, and it is known to have come: some imports (numpy's) swallow it, and fail later."""
+def _later(signum: int) -> None:
+    """Send it to the main thread in a moment: a real signal, which ends a sleep, too."""
+    later = threading.Timer(AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, signum))
+    later.daemon = True
+    later.start()
+
+
+def _can_wait(frame: FrameType | None) -> bool:
+    """Whether a module is being imported: importlib and modules in C may swallow what is raised there, or fail half made. A
+    module of a user may import without end, so this is true for some seconds only."""
+    while frame is not None and len(_CAME) < MOST_WAITS:
+        if frame.f_code.co_filename == IMPORTER:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _typed(signum: int, frame: FrameType | None) -> None:
+    """As Python's own handler, once no module is being imported."""
     _CAME.append(signum)
-    raise KeyboardInterrupt
+    if _can_wait(frame):
+        _later(signum)
+    else:
+        raise KeyboardInterrupt
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
@@ -208,7 +226,9 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
     that was typed, as Mininet's command line does."""
     _CAME.append(signum)
     trio = sys.modules.get("trio")
-    if trio is not None and trio.lowlevel.in_trio_run():
+    if _can_wait(frame):
+        _later(signum)
+    elif trio is not None and trio.lowlevel.in_trio_run():
         signal.raise_signal(signal.SIGINT)
     else:
         raise SystemExit(ExitStatus.CUT_SHORT)
