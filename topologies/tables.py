@@ -79,7 +79,7 @@ class Table:
                 near = difflib.get_close_matches(name, self._asked, n=1)
                 hint = f"no key of this name; nearest: {near[0]}; " if near else "no key of this name; "
                 raise SpecError(
-                    self.path(shown_text(name)),
+                    self.path(shown_text(name) or '""'),
                     shown(self._data[name]),
                     f"{hint}allowed here: {', '.join(sorted(self._asked))}",
                 )
