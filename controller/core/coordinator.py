@@ -138,6 +138,11 @@ class Coordinator:
             next_s = min(next_s, *cluster.requeued.values())
         return next_s
 
+    @property
+    def gathers(self) -> bool:
+        """Whether it has begun again, and still listens: it believes what was."""
+        return self._reunion is not None
+
     def status(self, now_s: float) -> m.Status:
         """What an operator sees."""
         return status(self.cluster, now_s)

@@ -9,7 +9,7 @@ admitted later, and a coordinator's death nothing that was admitted after it or 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from controller.core.model import facts as f
@@ -19,6 +19,7 @@ from experiments.results.history import (
     notices,
     only,
 )
+from testbed.ranks import gang_of, rank_of
 from topologies.errors import SpecError
 from topologies.paths import RouteHistory
 from topologies.spec import DirectedLink
@@ -65,14 +66,40 @@ class Overdue:
 def overdue(facts: Sequence[Timed], ended_s: float, routes: RouteHistory | None = None) -> list[Overdue]:
     """All of a run that ended at `ended_s`, from facts in the journal's order; those still under notice then are not due.
     `routes`: of the run; without them no changed link excuses anything."""
-    causes = list(only(facts, KINDS))
+    causes, found = list(only(facts, KINDS)), notices(facts)
     return [
-        Overdue(notice, excuse(notice, causes, routes))
-        for notice in notices(facts)
+        Overdue(notice, _excuse_of_any(notice, found, causes, routes))
+        for notice in found
         if notice.admitted_s is not None
         and not notice.in_time
         and (notice.in_time is False or notice.deadline_s < ended_s)
     ]
+
+
+def with_gang(notice: Notice, found: Sequence[Notice]) -> list[Notice]:
+    """A notice, and for the same time those of other ranks that were to move with the job: a gang runs on all or none."""
+    if rank_of(notice.job) is None or notice.admitted_s is None:
+        return [notice]
+    others = [
+        replace(
+            other,
+            admitted_s=max(other.admitted_s, notice.admitted_s),
+            notice_s=notice.deadline_s - other.at_s,
+        )
+        for other in found
+        if gang_of(other.job) == gang_of(notice.job) and other.job != notice.job
+        if other.admitted_s is not None
+        and other.admitted_s < notice.deadline_s
+        and other.deadline_s > notice.admitted_s
+    ]
+    return [notice, *others]
+
+
+def _excuse_of_any(
+    notice: Notice, found: Sequence[Notice], facts: Sequence[Timed], routes: RouteHistory | None
+) -> str | None:
+    excuses = (excuse(each, facts, routes) for each in with_gang(notice, found))
+    return next((words for words in excuses if words), None)
 
 
 def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None = None) -> str | None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from experiments.results.exemptions import KINDS, excuse
+from experiments.results.exemptions import KINDS, excuse, with_gang
 from experiments.results.history import Notice, notices, only
 from experiments.results.promises import IN_TIME, not_promised
 from experiments.storms.world import StormWorld
@@ -41,7 +41,8 @@ def excused_admissions(world: StormWorld) -> Iterator[tuple[Notice, str]]:
     """Each admitted migration, and why it is not judged ("" if it is). The run is over, so every deadline has passed."""
     row = not_promised(world.policy).get(IN_TIME)
     told = list(only(world.facts, KINDS))
-    for notice in notices(world.facts):
+    found = notices(world.facts)
+    for notice in found:
         if notice.admitted_s is None or notice.destination is None:
             continue
         if row is not None:
@@ -51,7 +52,8 @@ def excused_admissions(world: StormWorld) -> Iterator[tuple[Notice, str]]:
         else:
             over_s = min(notice.deadline_s, notice.finished_s or notice.deadline_s)
             until_over = replace(notice, notice_s=over_s - notice.at_s)
-            yield notice, _fault(world, until_over) or excuse(until_over, told) or ""
+            excuses = (_fault(world, each) or excuse(each, told) for each in with_gang(until_over, found))
+            yield notice, next((words for words in excuses if words), "")
 
 
 def _fault(world: StormWorld, notice: Notice) -> str:

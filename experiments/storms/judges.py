@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.core.lifecycle.resync import PATIENCE
 from controller.core.model import events as cev
 from controller.core.model import facts as f
 from controller.core.model.entities import OVER, Gang, JobState, Phase
@@ -51,7 +50,6 @@ class StormJudges:
         self._doubted: set[tuple[str, str]] = set()  # (job, host) whose checkpoints there failed to be of use
         self._cancelled: set[str] = set()
         self._ended: dict[str, str] = {}  # job whose end was heard -> from which host
-        self._gathers_until_s = 0.0  # a coordinator that began again believes what was, and listens first
 
     def begin_again(self) -> None:
         """The coordinator's journal was cut: what it has forgotten binds it no more."""
@@ -68,7 +66,7 @@ class StormJudges:
                 for (name, _), process in machine.processes.items():
                     if process.alive and name in self._cancelled:
                         raise broken(world, name, f"it computes on {machine.name}, and it was cancelled")
-        if world.now_s <= self._gathers_until_s or world.connections.refused:
+        if world.coordinator.gathers or world.connections.refused:
             return
         hosts = world.coordinator.cluster.hosts
         for job in world.coordinator.cluster.unfinished():
@@ -150,10 +148,6 @@ class StormJudges:
         """A job is dispatched; a checkpoint turned out to be of no use; and each is one that a journal takes."""
         encoded(fact)
         match fact:
-            case f.CoordinatorRestarted():
-                known = world.coordinator.cluster
-                listens_s = max(0.0, known.barred_until_s - known.now_s)
-                self._gathers_until_s = world.now_s + listens_s + PATIENCE * world.settings.heartbeat_s
             case (
                 f.TransferFinished(job=job, source=host, ok=False) | f.CheckpointRefused(job=job, holder=host)
             ):

@@ -41,6 +41,7 @@ def stored_by(cluster: Cluster, host: HostState, stored: m.StoredCheckpoint) -> 
         cluster.record(facts.CheckpointRefused(job.name, stored.sequence, host.name, why))
         if host.name not in job.keepers:
             cluster.tell(host.name, m.Forget(job.name, EVERYTHING))
+        job.traces.add(host.name)  # it lies there until the job is over
         return
     is_known = stored.sequence in job.completed or stored.sequence in job.taken
     _complete(cluster, job, host, stored)

@@ -339,7 +339,7 @@ def _choose_destination(
 ) -> DestinationChoice | NoDestination:
     """P2's choice. Of the time of its notice, flows that were promised an earlier end take their part; later ones give way."""
     assert job.host is not None
-    now_s, notice_s = cluster.now_s, _notice_s(cluster, job)
+    now_s, notice_s = cluster.now_s, _time_to_move_s(cluster, job, rescue=rescue)
 
     def taken(flow: CheckpointFlow) -> float:
         if flow.pledge is None or not notice_s:
@@ -372,7 +372,8 @@ def _request(cluster: Cluster, job: JobState, choice: DestinationChoice, *, resc
     """What to ask P3 for: to copy first and stop half-way, if that can be, else to stop when the timetable says."""
     assert job.host is not None
     now_s = cluster.now_s
-    size, deadline_s = _granted_bytes(cluster, job), now_s + _notice_s(cluster, job)
+    size = _granted_bytes(cluster, job)
+    deadline_s = now_s + _time_to_move_s(cluster, job, rescue=rescue)
     if cluster.policy.rates_vary:
         deadline_s -= MARGIN_S
     lead_s, restart_s = _lead_s(cluster, job), 0.0 if rescue else cluster.settings.restart_s
@@ -477,6 +478,14 @@ def _lead_s(cluster: Cluster, job: JobState) -> float:
     if speed is not None:  # a promise is kept by a slow disk too
         writes_s = max(writes_s, cluster.settings.snapshot_s + payload_bytes / speed.write_bytes_per_s)
     return 2.0 * writes_s + lag_s
+
+
+def _time_to_move_s(cluster: Cluster, job: JobState, *, rescue: bool) -> float:
+    """Until the job is to be running elsewhere. A gang runs on when the last part is there, so the first host to go counts for
+    all ranks that leave; to be rescued, each part only has to leave its own."""
+    if job.gang is None or rescue:
+        return _notice_s(cluster, job)
+    return min([_notice_s(cluster, rank) for rank in (job, *to_move(cluster, job.gang))])
 
 
 def _notice_s(cluster: Cluster, job: JobState) -> float:

@@ -219,6 +219,20 @@ class Workloads:
             gone = partial(self._failed, machine, order, "the process has gone")
             env.after(env.costs.finish_s[1], gone, Priority.PROCESS)
             return
+        if (
+            collective is not None and env.now_s < process.paused_until_s
+        ):  # they agree before a step, so after one more
+            core, next_s = (
+                machine.core,
+                process.running_from_s + (step + 1 - process.base_step) * process.step_s,
+            )
+
+            def again() -> None:
+                if machine.core is core:
+                    self.snapshot(machine, order)
+
+            env.after(next_s - env.now_s, lambda: env.to_agent(machine, again), Priority.PROCESS)
+            return
         if collective is None:
             stood_s = self._take(machine, process, order, step, ordered_s)
             process.pause(env.now_s, stood_s)

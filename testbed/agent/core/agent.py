@@ -315,14 +315,16 @@ class AgentCore:
         asked = job.snapshotting
         job.snapshot_taken(checkpoint, final=event.final)
         job.halted |= event.halted
+        if job.protection is not None:
+            # had another rank's agent asked, the next is due when it would be if this one had; and between two there is a step,
+            # however often the plan would have them
+            next_s = job.protection.next_s if asked else now_s + job.protection.interval_s
+            job.protection.next_s = max(next_s, now_s + job.spec.step_s)
         if event.halted and not event.final and job.migration is not None:
             return self._leave_with(job, checkpoint)
         told = do.Send(job.taken(checkpoint, final=event.final, cost=event.cost, speed=self.speeds.told))
-        if not asked:  # another rank's agent did: the next is due when it would be if this one had
-            if job.protection is not None:
-                job.protection.next_s = now_s + job.protection.interval_s
-            if self.outbound.of(job.spec.name) or checkpoint is not job.latest:
-                return [told]  # an earlier part is still on its way, and whole is better than new
+        if not asked and (self.outbound.of(job.spec.name) or checkpoint is not job.latest):
+            return [told]  # an earlier part is still on its way, and whole is better than new
         return [told, *self._send_snapshot(job, checkpoint.sequence)]
 
     def _leave_with(self, job: Running, checkpoint: m.StoredCheckpoint) -> list[do.Effect]:
