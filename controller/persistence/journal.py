@@ -202,9 +202,9 @@ class Journal:
         return next((at_s for _, at_s, _ in _lines(self.path, "input", rows, _EVENTS)), 0.0)
 
     def facts(self, after: int = 0) -> Iterator[tuple[float, bytes]]:
-        """(seconds, JSON of the fact) in order, beyond the fact of that number. SetupError: one is no text."""
+        """(seconds, JSON of the fact) in order, beyond the fact of that number. SetupError: one is no text, or has no time."""
         rows = self._read("SELECT number, at_s, body FROM fact WHERE number > ? ORDER BY number", after)
-        for number, at_s, body in rows:
+        for number, at_s, body in _in_time(self.path, "fact", rows):
             if not isinstance(body, str):
                 raise SetupError(unreadable(self.path, "fact", number, at_s, "it is no text"))
             yield at_s, body.encode()
@@ -294,17 +294,25 @@ def _lines(
     path: Path, table: str, rows: Iterator[tuple[Any, Any, Any]], decoder: Any
 ) -> Iterator[tuple[int, float, Any]]:
     """(number, seconds, what the body says) of each row. SetupError: a time is none, or runs back, or a body says nothing."""
+    for number, at_s, body in _in_time(path, table, rows):
+        try:
+            said = decoder.decode(body)
+        except _UNREADABLE as error:
+            raise SetupError(unreadable(path, table, number, at_s, error)) from error
+        yield number, at_s, said
+
+
+def _in_time(
+    path: Path, table: str, rows: Iterator[tuple[Any, Any, Any]]
+) -> Iterator[tuple[int, float, Any]]:
+    """The rows. SetupError: a time is none, or runs back."""
     before_s = 0.0
     for number, at_s, body in rows:
         if not isinstance(at_s, float) or not before_s <= at_s <= LARGEST_NUMBER:
             why = f"its time is {at_s!r}, and the line before is of {before_s!r} s"
             raise SetupError(unreadable(path, table, number, before_s, why))
         before_s = at_s
-        try:
-            said = decoder.decode(body)
-        except _UNREADABLE as error:
-            raise SetupError(unreadable(path, table, number, at_s, error)) from error
-        yield number, at_s, said
+        yield number, at_s, body
 
 
 def unreadable(path: Path, table: str, number: int, at_s: float, error: object) -> str:
