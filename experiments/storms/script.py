@@ -70,8 +70,8 @@ class Script:
         return max((line.at_s for line in self.lines), default=0.0)
 
     def with_lines(self, lines: Iterable[Line]) -> Script:
-        """The same ground, other lines."""
-        return replace(self, lines=tuple(lines))
+        """The same ground, other lines, in order of time as `parse` has them."""
+        return replace(self, lines=tuple(sorted(lines, key=lambda line: line.at_s)))
 
 
 def parse(text: str, source: str = "script") -> Script:

@@ -413,7 +413,7 @@ def _begin_move(
     if floor == 0.0 and 0.0 < time_s < inf:  # no rate is promised, but when to stop has to be decided somehow
         job.move.hoped_bytes_per_s = asked.payload_bytes / time_s
     if job.standby is not None and job.standby != choice.host:  # its agent stops those transfers of itself
-        close_flows(cluster, job=job.name, destination=job.standby)
+        close_flows(cluster, job=job.name, source=job.host, destination=job.standby)
     cluster.set_way(job.host, choice.host, asked.links)
     flow = CheckpointFlow(
         job.name,
