@@ -46,11 +46,11 @@ def facts(told: Path, kind: str, **of: Any) -> list[dict[str, Any]]:
     return [fact for fact in found if all(fact[key] == value for key, value in of.items())]
 
 
-def fewer_steps(example: str, steps: int) -> str:
-    """A job of the documentation with 100 steps instead of that many."""
+def fewer_steps(example: str, steps: int, fewer: int) -> str:
+    """A job of the documentation with `fewer` steps instead of that many."""
     said = (EXAMPLES / example).read_text()
     assert f"steps = {steps}\n" in said
-    return said.replace(f"steps = {steps}\n", "steps = 100\n")
+    return said.replace(f"steps = {steps}\n", f"steps = {fewer}\n")
 
 
 def restored(told: Path, attempt: int) -> int:
@@ -66,7 +66,9 @@ def test_a_gang_survives_a_kill_and_moves_on_notice_as_one(
 ) -> None:
     with a_campus(tmp_path, monkeypatch, 7) as (run, told):
         assert command("reclaim", "h4").returncode == 0  # else one host with four GPUs would have all ranks
-        (tmp_path / "gang.toml").write_text(fewer_steps("gang.toml", 150))
+        # a budget, since the first checkpoint comes after ten seconds without
+        job = fewer_steps("gang.toml", 150, 70) + 'loss_budget = "4 s"\n'
+        (tmp_path / "gang.toml").write_text(job)
         accepted = command("submit", "gang.toml")
         assert accepted.returncode == 0, accepted.stderr
         run.wait_until(lambda: len(facts(told, BEGUN, attempt=1)) == 4)
@@ -104,7 +106,7 @@ def test_four_ranks_train_over_gloo_and_hold_one_model_after_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copy(EXAMPLES / "gloo.py", tmp_path)
-    (tmp_path / "gloo.toml").write_text(fewer_steps("gloo.toml", 200))
+    (tmp_path / "gloo.toml").write_text(fewer_steps("gloo.toml", 200, 100))
     with a_campus(tmp_path, monkeypatch, 9) as (run, told):
         assert command("reclaim", "h4").returncode == 0  # else one host with four GPUs would have all ranks
         accepted = command("submit", "gloo.toml")
