@@ -56,8 +56,8 @@ native-code: $(VENV)/.ready $(OBJECTS)
 demo: setup
 	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet demo --out out/demo
 
-test: $(VENV)/.ready $(VENV)/.torch
-	$(MAKE) -j2 --output-sync $(VENV)/.apt-tests $(OBJECTS) $(VENV)/.compiled
+test: $(VENV)/.ready
+	$(MAKE) -j3 --output-sync $(VENV)/.torch $(VENV)/.apt-tests $(OBJECTS) $(VENV)/.compiled
 	tests/all.sh $(SUDO)
 
 # what `make test` leaves out for its time: more seeds, longer spans (20 minutes)

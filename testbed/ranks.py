@@ -16,13 +16,10 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from testbed.bounds import LONGEST_NAME
-
 MOST_RANKS: Final = 64
 MOST_NAMES: Final = 4096  # that are remembered: of all jobs that run at once, on the largest campus
 NEWEST_KEPT: Final = 2  # parts of a rank, beside the oldest
 _RANK: Final = re.compile(r"(.+)\.(0|[1-9][0-9]?)of([1-9][0-9]?)")
-LONGEST_GANG_NAME: Final = LONGEST_NAME - len(f".{MOST_RANKS - 1}of{MOST_RANKS}")
 
 
 class Rank(NamedTuple):

@@ -10,6 +10,9 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
+# Several tests run at a time, so a library's own threads only wait for one another: small matrices take up to five times as long.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # An example that takes long on a busy machine is no failure.
 settings.register_profile("reclaimnet", deadline=None)
 settings.load_profile("reclaimnet")

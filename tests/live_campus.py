@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -16,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from controller.core.model import facts as f
+from controller.persistence.journal import read_facts
 from testbed.emulation.safety.ledger import default_root, read_entries
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason=f"needs root: the user id is {os.geteuid()}")
@@ -52,9 +55,16 @@ class Run:
             time.sleep(0.05)
 
     def wait_until_jobs_run(self) -> None:
-        """Until a handful of jobs must be computing."""
-        self.wait_until(lambda: len(self.pids("research receiver")) > 0)
-        time.sleep(3.0)
+        """Until its journal says that two jobs compute."""
+        journal = self.out / "journal.sqlite"
+
+        def look() -> bool:
+            try:
+                return sum(isinstance(fact, f.JobRunning) for _, fact in read_facts(journal)) >= 2
+            except sqlite3.OperationalError:  # not begun
+                return False
+
+        self.wait_until(look)
 
     def finish(self, timeout_s: float = 60.0) -> int:
         """Its exit status, when it has ended by itself."""

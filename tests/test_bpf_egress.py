@@ -36,7 +36,8 @@ from tests.bpf_machine import (
     udp4,
 )
 
-pytestmark = [pytest.mark.kernel, pytest.mark.stock_kernel]
+# not `kernel`: programs and maps of each test are its own, and no clock is watched
+pytestmark = pytest.mark.stock_kernel
 host = pytest.fixture(programs_fixture)
 
 DSCP = {ClassId.EMERGENCY: 46, ClassId.PLANNED: 34, ClassId.PRESYNC: 8, ClassId.RESEARCH: 0}

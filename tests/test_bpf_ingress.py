@@ -27,7 +27,8 @@ from bpf.layout import KillSwitchStruct, Mode
 from bpf.testrun import DROP, PASS, SkBuff, run
 from tests.bpf_machine import ETHER, ip6, programs_fixture, segment, tcp4, udp4
 
-pytestmark = [pytest.mark.kernel, pytest.mark.stock_kernel]
+# not `kernel`: programs and maps of each test are its own, and one test alone watches a clock
+pytestmark = pytest.mark.stock_kernel
 host = pytest.fixture(programs_fixture)
 
 COORDINATOR, COORDINATOR6 = IPv4Address("10.9.9.9"), IPv6Address("fd00::99")
@@ -370,6 +371,7 @@ def test_coordinator_can_be_changed_and_forgotten(isolated):
 # --- times and counts ---
 
 
+@pytest.mark.alone
 def test_drain_becomes_isolation_at_its_time_by_itself(host):
     at_ns = time.monotonic_ns() + 200_000_000
     host.switch.set(Mode.DRAIN, isolate_at_ns=at_ns)

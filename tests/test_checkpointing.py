@@ -184,12 +184,6 @@ def test_a_static_interval_ignores_hazard_but_not_the_wire() -> None:
     assert plans["b"].interval_s == pytest.approx(400e9 / (0.2 * 0.5e9))
 
 
-def test_final_checkpoint_that_cannot_finish_is_refused() -> None:
-    assert not p1.final_checkpoint_fits(3.2e9, 66.25e6, 10.0, 58.0)  # needs 58.30 s
-    assert p1.final_checkpoint_fits(3.2e9, 66.25e6, 10.0, 58.4)
-    assert not p1.final_checkpoint_fits(1.0, 0.0, 0.0, 1e9)
-
-
 def test_the_latest_final_checkpoint_ends_with_the_restart_at_the_deadline() -> None:
     start_s = p1.latest_final_start_s(100.0, 10.0, 2e9, 1e8)
     assert start_s + 2e9 / 1e8 + 10.0 == 100.0

@@ -43,7 +43,7 @@ def test_results_are_within_three_last_places_of_the_true_value(
 
 @pytest.mark.parametrize(
     ("one", "many", "values"),
-    [(el.log, el.logs, POSITIVE), (el.exp, el.exps, ANY), (el.cbrt, el.cbrts, POSITIVE)],
+    [(el.log, el.logs, POSITIVE), (el.cbrt, el.cbrts, POSITIVE)],
 )
 def test_an_array_has_the_same_bits_as_its_numbers(
     one: Callable[[float], float], many: Callable[[el.Array], el.Array], values: list[float]
@@ -59,7 +59,6 @@ def test_ends_of_the_range() -> None:
     assert (el.cbrt(0.0), el.cbrt(27.0), el.cbrt(math.inf)) == (0.0, 3.0, math.inf)
     ends = np.array([0.0, 1.0, math.inf])
     assert el.logs(ends).tolist() == [-math.inf, 0.0, math.inf]
-    assert el.exps(np.array([-math.inf, 0.0, math.inf])).tolist() == [0.0, 1.0, math.inf]
     assert el.cbrts(ends).tolist() == ends.tolist()
     assert math.isnan(float(el.logs(np.array([-1.0]))[0]))
 

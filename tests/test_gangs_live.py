@@ -46,6 +46,13 @@ def facts(told: Path, kind: str, **of: Any) -> list[dict[str, Any]]:
     return [fact for fact in found if all(fact[key] == value for key, value in of.items())]
 
 
+def fewer_steps(example: str, steps: int, fewer: int) -> str:
+    """A job of the documentation with `fewer` steps instead of that many."""
+    said = (EXAMPLES / example).read_text()
+    assert f"steps = {steps}\n" in said
+    return said.replace(f"steps = {steps}\n", f"steps = {fewer}\n")
+
+
 def restored(told: Path, attempt: int) -> int:
     """The step from which all ranks of that attempt were restored."""
     begun = facts(told, "JobDispatched", attempt=attempt)
@@ -59,7 +66,10 @@ def test_a_gang_survives_a_kill_and_moves_on_notice_as_one(
 ) -> None:
     with a_campus(tmp_path, monkeypatch, 7) as (run, told):
         assert command("reclaim", "h4").returncode == 0  # else one host with four GPUs would have all ranks
-        accepted = command("submit", str(EXAMPLES / "gang.toml"))
+        # a budget, since the first checkpoint comes after ten seconds without
+        job = fewer_steps("gang.toml", 150, 70) + 'loss_budget = "4 s"\n'
+        (tmp_path / "gang.toml").write_text(job)
+        accepted = command("submit", "gang.toml")
         assert accepted.returncode == 0, accepted.stderr
         run.wait_until(lambda: len(facts(told, BEGUN, attempt=1)) == 4)
         run.wait_until(lambda: len({fact["job"] for fact in facts(told, "CheckpointCompleted")}) == 4)
@@ -89,12 +99,14 @@ def test_a_gang_survives_a_kill_and_moves_on_notice_as_one(
         )
 
 
+# shorter: `test_gang_processes` has the same ranks without a campus, and the gang above is killed on one
+@pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra `torch`")
 def test_four_ranks_train_over_gloo_and_hold_one_model_after_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("gloo.py", "gloo.toml"):
-        shutil.copy(EXAMPLES / name, tmp_path)
+    shutil.copy(EXAMPLES / "gloo.py", tmp_path)
+    (tmp_path / "gloo.toml").write_text(fewer_steps("gloo.toml", 200, 100))
     with a_campus(tmp_path, monkeypatch, 9) as (run, told):
         assert command("reclaim", "h4").returncode == 0  # else one host with four GPUs would have all ranks
         accepted = command("submit", "gloo.toml")
@@ -115,7 +127,7 @@ def test_programs_of_three_hosts_survive_a_kill_and_a_notice_with_the_result_of_
         textwrap.dedent(f"""\
             command = ["{EXAMPLES / "together.py"}"]
             ranks = 4
-            steps = 200
+            steps = 100
             step = "50 ms"
             payload = "100 kB"
             loss_budget = "2 s"
@@ -138,5 +150,5 @@ def test_programs_of_three_hosts_survive_a_kill_and_a_notice_with_the_result_of_
         assert not facts(told, "WorkLost", attempt=3)
         run.wait_until(lambda: len(facts(told, OVER)) == 4, timeout_s=60.0)
         said = command("logs", "trio").stdout
-        for result in sums_of_together(4, 200):
+        for result in sums_of_together(4, 100):
             assert f"the number is {result}" in said

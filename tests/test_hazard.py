@@ -184,4 +184,3 @@ def test_without_events_all_hours_are_alike() -> None:
     log = HazardWindow(DAY_S)
     log.lend("a", 0.0)
     assert log.profile(5 * HOUR_S) == (1.0,) * 24
-    assert hazard.table_at(0.5, log.profile(5 * HOUR_S)) == (0.5,) * 24

@@ -59,19 +59,35 @@ def test_demo_keeps_its_promises_and_writes_its_report(tmp_path: Path) -> None:
     assert leftovers() == []
 
 
-def test_killed_agents_are_started_again_and_no_job_is_lost(tmp_path: Path) -> None:
-    with running(tmp_path, "demo", "--hosts", "6", "--seconds", "18", "--seed", "6") as run:
+def test_stopped_agent_and_killed_agents_and_coordinators_lose_no_job_and_leave_no_second_copy(
+    tmp_path: Path,
+) -> None:
+    """One agent is stopped for two leases; four are killed; the coordinator is, twice, and goes on with its journal."""
+    with running(tmp_path, "demo", "--hosts", "6", "--seconds", "28", "--seed", "6") as run:
         run.wait_until_jobs_run()
+        stopped = run.pids("agent")[0]
+        os.kill(stopped, signal.SIGSTOP)
+        time.sleep(6.0)  # two leases
+        assert not _children(stopped), "the jobs of a stopped agent end with their lease"
+        os.kill(stopped, signal.SIGCONT)
         for _ in range(4):
             os.kill(run.pids("agent")[0], signal.SIGKILL)
             time.sleep(2.0)
+        for _ in range(2):
+            [coordinator] = run.pids("coordinator")
+            os.kill(coordinator, signal.SIGKILL)
+            time.sleep(4.0)
         status = run.finish(60)
         text = run.finish_text()
     assert status == 0, text
     summary = run.summary()
+    assert summary["ended"] == "completed"
     assert summary["jobs"]["lost"] == 0
-    assert len(summary["deaths"]) == 4
+    assert [death["subject"] == "coordinator" for death in summary["deaths"]] == [False] * 4 + [True] * 2
     assert summary["jobs"]["finished"] > 0
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [e["fact"] for e in events].count("CoordinatorRestarted") == 2
+    assert leftovers() == []
 
 
 def test_pool_of_agents_that_is_killed_is_started_again_and_no_job_is_lost(tmp_path: Path) -> None:
@@ -94,39 +110,6 @@ def test_pool_of_agents_that_is_killed_is_started_again_and_no_job_is_lost(tmp_p
     assert summary["jobs"]["lost"] == 0
     assert summary["jobs"]["finished"] > 0
     assert summary["migrations"]["in_time"] > 0
-    assert leftovers() == []
-
-
-def test_stopped_agent_cannot_leave_a_second_copy_running(tmp_path: Path) -> None:
-    with running(tmp_path, "demo", "--hosts", "5", "--seconds", "16", "--seed", "8") as run:
-        run.wait_until_jobs_run()
-        stopped = run.pids("agent")[0]
-        os.kill(stopped, signal.SIGSTOP)
-        time.sleep(6.0)  # two leases
-        assert not _children(stopped), "the jobs of a stopped agent end with their lease"
-        os.kill(stopped, signal.SIGCONT)
-        status = run.finish(60)
-        text = run.finish_text()
-    assert status == 0, text
-
-
-def test_killed_coordinator_goes_on_with_its_journal(tmp_path: Path) -> None:
-    with running(tmp_path, "demo", "--hosts", "4", "--seconds", "16", "--seed", "7") as run:
-        run.wait_until_jobs_run()
-        for _ in range(2):
-            [coordinator] = run.pids("coordinator")
-            os.kill(coordinator, signal.SIGKILL)
-            time.sleep(4.0)
-        status = run.finish(60)
-        text = run.finish_text()
-    assert status == 0, text
-    summary = run.summary()
-    assert summary["ended"] == "completed"
-    assert [death["subject"] for death in summary["deaths"]] == ["coordinator", "coordinator"]
-    assert summary["jobs"]["lost"] == 0
-    assert summary["jobs"]["finished"] + summary["jobs"]["running"] > 0
-    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
-    assert [e["fact"] for e in events].count("CoordinatorRestarted") == 2
     assert leftovers() == []
 
 
@@ -175,10 +158,14 @@ def test_clean_removes_what_a_killed_run_left(tmp_path: Path) -> None:
         assert "0 campuses cleaned, 0 objects" in command("clean").stdout
 
 
-def test_owner_closes_a_host_whose_agent_and_coordinator_are_dead(tmp_path: Path) -> None:
-    with running(tmp_path, "up", "--hosts", "3", "--script", str(_script(tmp_path, "sh sleep 12"))) as run:
-        run.wait_until(lambda: len(run.pids("agent")) == 4)
-        time.sleep(1.0)
+def test_mininet_commands_work_and_an_owner_closes_a_host_whose_agent_and_coordinator_are_dead(
+    tmp_path: Path,
+) -> None:
+    over, end = tmp_path / "over", tmp_path / "end"
+    waits = f"sh touch {over}; until [ -e {end} ]; do sleep 0.1; done"
+    lines = ("pingall", "h1 ip -4 -brief addr show h1-eth0", waits)
+    with running(tmp_path, "up", "--hosts", "3", "--script", str(_script(tmp_path, *lines))) as run:
+        run.wait_until(lambda: over.exists() and len(run.pids("agent")) == 4)
         for pid in [*run.pids("coordinator"), *run.pids("agent")]:
             os.kill(pid, signal.SIGKILL)
         reclaimed = command("reclaim", "h1")
@@ -191,6 +178,11 @@ def test_owner_closes_a_host_whose_agent_and_coordinator_are_dead(tmp_path: Path
         wrong = command("reclaim", "h9")
         assert wrong.returncode == 2
         assert "h9" in wrong.stderr
+        end.touch()
+        run.finish(60)
+        text = run.finish_text()
+    assert "0% dropped" in text
+    assert "10.1.0.1/8" in text
 
 
 def test_a_member_of_the_owners_group_needs_no_root_and_others_are_told_who_may(tmp_path: Path) -> None:
@@ -217,15 +209,6 @@ def test_a_member_of_the_owners_group_needs_no_root_and_others_are_told_who_may(
         assert (done.returncode, "its agent has obeyed" in done.stdout) == (0, True), done.stderr
         assert "isolate" in command("status", **member).stdout
         assert "lent again" in command("return", "h1", **member).stdout
-
-
-def test_mininet_commands_work_on_a_standing_campus(tmp_path: Path) -> None:
-    script = _script(tmp_path, "pingall", "h1 ip -4 -brief addr show h1-eth0")
-    with running(tmp_path, "up", "--hosts", "3", "--script", str(script)) as run:
-        assert run.finish(60) == 0
-        text = run.finish_text()
-    assert "0% dropped" in text
-    assert "10.1.0.1/8" in text
 
 
 def _script(directory: Path, *lines: str) -> Path:

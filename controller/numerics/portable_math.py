@@ -109,16 +109,6 @@ def logs(x: Array) -> Array:
     )
 
 
-def exps(x: Array) -> Array:
-    """`exp` of each."""
-    held = np.minimum(np.maximum(x, LOWEST), HIGHEST)
-    times = np.rint(held * PER_LN2)
-    answer = np.ldexp(exp_of_parts(held, times), times.astype(np.int32))
-    if ((x > LOWEST) & (x < HIGHEST)).all():
-        return np.asarray(answer)
-    return np.where(x >= HIGHEST, np.inf, np.where(x <= LOWEST, 0.0, answer))
-
-
 def cbrts(x: Array) -> Array:
     """`cbrt` of each, 0 or more."""
     ordinary = (x > 0.0) & (x < np.inf)

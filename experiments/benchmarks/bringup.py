@@ -43,7 +43,7 @@ def measure_bringup(
     """
     out.mkdir(parents=True, exist_ok=True)
     repeats = repeats or (3 if hosts <= 100 else 2)
-    kinds = ("floor", "ours", *(("stock",) if with_stock else ()))
+    kinds = ("ours", "floor", *(("stock",) if with_stock else ()))
     result: dict[str, Any] = {
         "hosts": hosts,
         "repeats": repeats,

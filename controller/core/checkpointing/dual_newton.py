@@ -98,11 +98,6 @@ class RateAllocation:
     gap: float  # relative, between the cost and what no allocation can be below
     steps: int  # of Newton
 
-    @property
-    def certified(self) -> bool:
-        """Whether no allocation is cheaper by more than TOLERANCE of the cost."""
-        return self.gap <= TOLERANCE
-
 
 def allocate(
     problem: ContentionProblem, guess: Floats | None = None, settled: float = SETTLED

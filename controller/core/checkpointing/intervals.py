@@ -242,17 +242,6 @@ class StaticPlanner:
         return {job.key: _fixed(job, shared, self.interval_s, beta, occupies) for job in jobs}
 
 
-def final_checkpoint_fits(
-    payload_bytes: float, rate_bytes_per_s: float, restart_s: float, notice_s: float
-) -> bool:
-    """C/b + T_r <= tau: a hand-over without loss is possible (paper A, section V-A).
-
-    Ask it once, when the reclaim is announced, with the floor that P3 guarantees: a share above it may be
-    withdrawn.
-    """
-    return transfer_s(payload_bytes, rate_bytes_per_s) + restart_s <= notice_s
-
-
 def latest_final_start_s(
     deadline_s: float, restart_s: float, payload_bytes: float, rate_bytes_per_s: float
 ) -> float:

@@ -137,11 +137,6 @@ def survival(table: Table, start_s: float, duration_s: float, day_s: float = DAY
     return exp(-expected_reclaims(table, start_s, duration_s, day_s))
 
 
-def table_at(level_per_s: float, profile: Sequence[float]) -> tuple[float, ...]:
-    """A host's hourly table: its own level (an upper bound, say) times the campus's profile."""
-    return tuple(level_per_s * factor for factor in profile)
-
-
 class HazardWindow:
     """The log of the last `window_s` seconds, and estimates from it; no question costs more for a longer record.
 

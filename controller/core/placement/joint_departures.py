@@ -21,7 +21,7 @@ departure exceeds what independent owners of the same hazard would give by
     Google's (to the second)      .29    .31    .33     .33     .36
 
 so beyond 300 s there is nothing but chance, and less would cut the grain of the sampled ones. A host that leaves later leaves
-on its own account: the hazard of departures says how likely that is (`OwnerHistory.gone_column`).
+on its own account: the hazard of departures says how likely that is (`OwnerHistory.departures`).
 
 All is kept as whole numbers and tallies of hosts by switch and building: an event costs O(1), a question one pass over a column.
 """

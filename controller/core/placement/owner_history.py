@@ -5,9 +5,8 @@ would need (most two-minute notices end degraded), and a copy's holder that leav
 `OwnerHistory` is told of each departure with its notice and answers, for all hosts at once,
 
     departures.upper_by_hour(hosts, now_s)       rate of departures of any kind, estimated as emergencies are
-    hurting_by_hour(hosts, now_s, needed_s)      the same times P(notice < needed_s): the hazard that counts for a job
+    notices.too_short_column(needed_s, now_s)    P(notice < needed_s): that rate times it is the hazard that counts for a job
     joint.q_column(h, hosts, now_s)              P(s leaves together with h) by class of the pair
-    gone_column(h, hosts, now_s, within_s)       the same, or s leaves within `within_s` on its own account
     states.column(hosts, now_s, ahead_s)         factor of each host's hazard by its state, with `states=hazard_states.USED`
 
 An agent that is lost without its owner's doing (`withdraw` without a notice) ends the time lent and is no departure: a
@@ -18,18 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from controller.core.network.links import Floats
 from controller.core.placement.hazard import (
     DAY_S,
-    LEVEL,
     Experience,
     HazardWindow,
-    expected_reclaims,
 )
 from controller.core.placement.hazard_states import StateFactors
 from controller.core.placement.joint_departures import TOGETHER, JointWindow, Neighbourhood
 from controller.core.placement.notices import NoticeWindow
-from controller.numerics.jit import survivals
 
 
 class OwnerHistory(HazardWindow):
@@ -49,7 +44,6 @@ class OwnerHistory(HazardWindow):
         states: Sequence[int] = (),
     ) -> None:
         super().__init__(window_s, prior, day_s, day_start_s)
-        self._day_s, self._day_start_s = day_s, day_start_s
         self.departures = HazardWindow(window_s, prior, day_s, day_start_s)
         self.notices = NoticeWindow(window_s)
         # None: not asked for. They look at every host every 300 s of a day, which costs a simulation of months some hundredths
@@ -90,29 +84,3 @@ class OwnerHistory(HazardWindow):
         if self.states is not None:
             self.states.depart(host, now_s)
         self.joint.depart(host, now_s)
-
-    def hurting_by_hour(
-        self, hosts: Sequence[str], now_s: float, needed_s: float | Floats, level: float = LEVEL
-    ) -> tuple[Floats, tuple[float, ...]]:
-        """(upper rate per second of departures whose notice is shorter than `needed_s`, of each host; profile of departures).
-
-        `needed_s` is one time, or one for each host: how long the job that is there needs for a move or a last checkpoint.
-        """
-        levels, profile = self.departures.upper_by_hour(hosts, now_s, level)
-        if isinstance(needed_s, float | int):
-            return levels * self.notices.too_short(needed_s, now_s), profile
-        return levels * self.notices.too_short_column(needed_s, now_s), profile
-
-    def gone_column(self, host: str, hosts: Sequence[str], now_s: float, within_s: float = 0.0) -> Floats:
-        """P(each of `hosts`, lent now, leaves together with `host`, or within `within_s` on its own account).
-
-        `within_s`: for how long its copy must be there, and how long a copy elsewhere takes to make if it leaves before.
-        """
-        q = self.joint.q_column(host, hosts, now_s)
-        if within_s <= 0.0:
-            return q
-        levels, profile = self.departures.upper_by_hour(hosts, now_s)
-        time_s = (now_s + self._day_start_s) % self._day_s
-        stays = survivals(levels * expected_reclaims(profile, time_s, within_s, self._day_s))
-        gone: Floats = 1.0 - (1.0 - q) * stays
-        return gone

@@ -124,7 +124,7 @@ class Policy:
     enforced: bool = True
     # a job that began again further back goes on from a better checkpoint when its holder returns (`rollforward`)
     takes_up: bool = True
-    # departures with too little notice for a move count as emergencies do (`OwnerHistory.hurting_by_hour`)
+    # departures with too little notice for a move count as emergencies do (`Cluster.too_short`)
     short_notices: bool = True
     # a job that cannot run elsewhere before its notice ends sends its state there (`migration`)
     rescues: bool = True
@@ -379,11 +379,6 @@ ABLATION: dict[
     (False, True, True): "no-p1",
     (True, True, True): "reclaimnet",
 }
-
-
-def ablation(p1: bool, p2: bool, p3: bool) -> Policy:
-    """ReclaimNet with only these protocols: what is off is Table IV's naive baseline (30 min, random destination, TCP)."""
-    return POLICIES[ABLATION[p1, p2, p3]]
 
 
 def policy_of(settings: Settings) -> Policy:

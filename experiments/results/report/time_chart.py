@@ -24,7 +24,6 @@ from experiments.results.report.times import RunClock, Tick
 MOST_MARKS = 5000  # that a chart draws one by one
 SLICES_SHOWN = 6  # that a window shows at most, when they are full
 DECIMALS = 3  # of coordinates in slices: a window may be a thousandth of a run
-LEAST_WIDTH = 1.5
 POINTS_OF_A_PIECE = 100
 POINT_WEIGHT = 0.15  # of a curve's point, in marks: what it takes in bytes
 # a number that stands alone, or begins a path; not one with a leading zero, which would not come back as it was

@@ -68,11 +68,6 @@ class OracleRun:
         return 1.0 - self.bound_s / self.lost_s if self.lost_s > 0.0 else 0.0
 
     @property
-    def worst_gap(self) -> float:
-        """The largest gap of any window; 0 if all are proved optimal."""
-        return max((window.gap for window in self.windows), default=0.0)
-
-    @property
     def solve_s(self) -> float:
         """CPU seconds of the solver, in all."""
         return sum(window.solve_s for window in self.windows)
