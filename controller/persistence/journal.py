@@ -21,6 +21,7 @@ import argparse
 import fcntl
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from hashlib import blake2b
 from math import inf
 from pathlib import Path
@@ -171,13 +172,16 @@ class Journal:
         whole = self.path.with_name(f"{self.path.name}.whole")
         if whole.exists():
             raise SetupError(f"{whole} keeps what an earlier cut took away: move it elsewhere first")
-        copy = sqlite3.connect(whole)
         try:
-            self._db.backup(copy)
+            with closing(sqlite3.connect(whole)) as copy:
+                self._db.backup(copy)
+            self._drop_from(before_s)
         except sqlite3.Error as error:
+            whole.unlink()
             raise SetupError(f"{self.path} is damaged: {error}") from error
-        finally:
-            copy.close()
+        return whole
+
+    def _drop_from(self, before_s: float) -> None:
         self.begin()
         for table in ("input", "fact"):
             self._db.execute(f"DELETE FROM {table} WHERE number >= {_end(table)}", (before_s,))
@@ -189,7 +193,6 @@ class Journal:
             f"DELETE FROM snapshot WHERE event > {last.format('input')} OR facts > {last.format('fact')}"
         )
         self.commit()
-        return whole
 
     def cuts(self) -> int:
         """How often its end was cut off."""

@@ -136,6 +136,10 @@ def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None =
             case f.HostReclaimed(host=host, notice_s=notice_s) if host == notice.source:
                 if at_s > notice.admitted_s and (notice_s <= 0.0 or notice.was_cut):
                     return f"the owner of its source {host} took it before the notice was over"
+            case f.HostReclaimed(jobs=jobs) if at_s > notice.admitted_s and any(
+                gang_of(job) == gang_of(notice.job) for job in jobs if job != notice.job
+            ):
+                return "the owner of another rank's host reclaimed it, and all were planned anew"
             case f.HostReclaimed(host=host) if host == notice.destination:
                 return f"the owner of its destination {host} reclaimed it"
             case f.HostReturned(host=host) if host == notice.source:
