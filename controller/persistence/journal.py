@@ -177,7 +177,7 @@ class Journal:
                 self._db.backup(copy)
             self._drop_from(before_s)
         except sqlite3.Error as error:
-            whole.unlink()
+            whole.unlink(missing_ok=True)
             raise SetupError(f"{self.path} is damaged: {error}") from error
         return whole
 
