@@ -3,6 +3,7 @@ JSON on a UNIX socket. The campus's coordinator wants ways; a client that is abo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
 import msgspec
@@ -33,6 +34,7 @@ class Station(msgspec.Struct, frozen=True):
     port: int
     mac: str
     address: str
+    rate_bytes_per_s: float = 0.0  # what its cable takes from it; 0: nothing holds it to that
 
 
 class Topology(msgspec.Struct, frozen=True, dict=True):
@@ -70,6 +72,14 @@ class Topology(msgspec.Struct, frozen=True, dict=True):
     def station_of(self) -> dict[str, Station]:
         """Each host's, by its name."""
         return {station.host: station for station in self.stations}
+
+    def with_rates(self, rates_bytes_per_s: Mapping[str, float]) -> Topology:
+        """The same, but for what the cables of these hosts take from them."""
+        stations = (
+            msgspec.structs.replace(s, rate_bytes_per_s=rates_bytes_per_s.get(s.host, s.rate_bytes_per_s))
+            for s in self.stations
+        )
+        return msgspec.structs.replace(self, stations=tuple(stations))
 
     @cached_property
     def stations_at(self) -> dict[str, list[Station]]:
