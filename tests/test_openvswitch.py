@@ -213,7 +213,7 @@ def test_rules_of_a_stranger_are_gone_after_the_controller_started_again(campus:
     before = flows(campus)
     campus.openflow.stop_controller()
     campus.get("s1").cmd("ovs-ofctl -O OpenFlow13 add-flow s1 cookie=0x77,priority=9,actions=drop")
-    campus.get("s1").cmd("ovs-ofctl -O OpenFlow13 del-flows s1 table=2")
+    campus.get("s1").cmd("ovs-ofctl -O OpenFlow13 del-flows s1 table=3")
     assert flows(campus) != before
     said = len(campus.openflow.read_events())
     campus.openflow.start_controller(campus.plan)
@@ -406,4 +406,4 @@ def test_the_command_line_shows_the_tables_of_every_switch(tmp_path: Path) -> No
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "0% dropped" in done.stderr
-    assert done.stderr.count("priority=3,arp actions=goto_table:1") == 4
+    assert done.stderr.count("priority=3,arp actions=goto_table:2") == 4
