@@ -22,7 +22,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,6 +36,7 @@ from os_ken.ofproto import ofproto_v1_3
 from controller.openflow import wire
 from controller.openflow.caches import wait_until_followed
 from controller.openflow.clients import Client, Clients
+from controller.openflow.counting import Counting
 from controller.openflow.routes import tables, tables_meanwhile
 from controller.openflow.tables import (
     Group,
@@ -52,6 +53,9 @@ from controller.openflow.tables import (
 from topologies.openflow import (
     Drained,
     HaveDrained,
+    HoldHosts,
+    HostsHeld,
+    ReadCounters,
     ToController,
     ToDrain,
     Topology,
@@ -142,7 +146,8 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._names = {number: name for name, number in self.topology.switches.items()}
+        self._topology = self.topology  # as it is now: rates of hosts' cables change
+        self._names = {number: name for name, number in self._topology.switches.items()}
         self._sessions: dict[str, _Session] = {}
         # (switch, port) that its switch has reported down
         self._down: set[tuple[str, int]] = set()
@@ -161,7 +166,9 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         self._to_drain: dict[frozenset[str], list[Client]] = {}
         self._alone: set[frozenset[str]] = set()
         self._left: frozenset[frozenset[str]] = frozenset()
-        self._wanted: dict[str, SwitchTables] = tables(self.topology, (), self._ways.pins)
+        self._holding: list[Client] = []  # have given rates, and are to be told when they are in force
+        self._countings: list[Counting] = []
+        self._wanted: dict[str, SwitchTables] = tables(self._topology, (), self._ways.pins)
 
     def start(self) -> None:
         """As any application's; and clients are listened to."""
@@ -212,6 +219,9 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         if name and (session := self._sessions.get(name)) and session.datapath is event.datapath:
             del self._sessions[name]
             self._tell("lost", switch=name)
+            for counting in self._countings:
+                counting.forget(name)
+            self._heard_counts()
 
     @set_ev_cls(ofp_event.EventOFPPortDescStatsReply, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def ports_reported(self, event: Any) -> None:
@@ -233,9 +243,11 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(ofp_event.EventOFPFlowStatsReply, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def rules_reported(self, event: Any) -> None:
-        """Collect the cookies of the rules that a switch has."""
+        """Collect the cookies of the rules that a switch has; or what one of them has led."""
         session = self._session(event)
-        if session:
+        if session and any(counting.asked(session.name, event.msg.xid) for counting in self._countings):
+            self._take(event, Counting.take_rules)
+        elif session:
             session.cookies |= {rule.cookie for rule in event.msg.body}
 
     @set_ev_cls(ofp_event.EventOFPGroupDescStatsReply, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
@@ -299,6 +311,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
                 self._read(session)
                 return
         self._tell_if_programmed()
+        self._say_held()
         self._go_on()
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
@@ -329,7 +342,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     def _follow_trunks(self) -> None:
         dead = frozenset(
-            t.ends for t in self.topology.trunks if {(t.a, t.a_port), (t.b, t.b_port)} & self._down
+            t.ends for t in self._topology.trunks if {(t.a, t.a_port), (t.b, t.b_port)} & self._down
         )
         if dead == self._dead:
             return
@@ -340,7 +353,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             del self._to_drain[ends]
         self._dead = dead
         self._left = dead | self._draining
-        self._wanted = tables(self.topology, self._left, self._ways.pins)
+        self._wanted = tables(self._topology, self._left, self._ways.pins)
         self._began_s, self._was_programmed = time.monotonic(), False
         # all at once: stages of a planned change that is under way are overtaken
         self._stages.clear()
@@ -354,7 +367,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(Said)  # type: ignore[untyped-decorator]
     def client_said(self, event: Said) -> None:
-        """Take what a client wants: ways, or a trunk drained; None: the client is gone."""
+        """Take what a client wants: ways, a trunk drained, other rates, counters; None: the client is gone."""
         client = event.client
         match event.message:
             case WantedWays() as ways:
@@ -366,7 +379,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
                 self._change()
             case HaveDrained(a, b):
                 ends = frozenset((a, b))
-                if ends not in self.topology.rate_bytes_per_s:
+                if ends not in self._topology.rate_bytes_per_s:
                     client.tell(Drained(f"{a}-{b} is no trunk of this network"))
                 elif ends in self._dead:
                     client.tell(Drained())
@@ -374,6 +387,12 @@ class FabricController(OSKenApp):  # type: ignore[misc]
                     self._to_drain.setdefault(ends, []).append(client)
                     self._tell_to_drain()
                     self._after(ALONE_S if self._coordinator else 0.0, lambda: self._drain_alone(ends))
+            case HoldHosts(rates_bytes_per_s):
+                self._hold(rates_bytes_per_s)
+                self._holding.append(client)
+                self._say_held()
+            case ReadCounters():
+                self._count(client)
             case None:
                 if client is self._coordinator:
                     self._coordinator = None
@@ -440,6 +459,69 @@ class FabricController(OSKenApp):  # type: ignore[misc]
     def _file(self) -> Path | None:
         return None if self.socket is None else self.socket.with_name("ways.json")
 
+    # ------------------------------------------------------------ rates and counters
+
+    def _hold(self, rates_bytes_per_s: dict[str, float]) -> None:
+        """Change the meters of these hosts at once: no way changes by that."""
+        self._topology = self._topology.with_rates(rates_bytes_per_s)
+        meters = {name: its.meters for name, its in tables(self._topology).items()}
+        self._wanted = {name: replace(its, meters=meters[name]) for name, its in self._wanted.items()}
+        for session in self._sessions.values():
+            if session.installed is not None and session.has_meters:
+                changed = {
+                    number: meter
+                    for number, meter in meters[session.name].items()
+                    if session.installed.meters.get(number) not in (None, meter)
+                }
+                self._send(session, Update(meters_changed=changed))
+
+    def _say_held(self) -> None:
+        """Answer clients that gave rates, if all switches have them."""
+        if not self._holding or not self._all_programmed():
+            return
+        lacking = sorted(
+            session.name
+            for session in self._sessions.values()
+            if session.is_short or (not session.has_meters and self._wanted[session.name].meters)
+        )
+        reason = f"not at {', '.join(lacking)}, which has no meters or refused one" if lacking else ""
+        for client in self._holding:
+            client.tell(HostsHeld(reason))
+        self._holding.clear()
+
+    def _count(self, client: Client) -> None:
+        """Ask all connected switches what they have counted; `Counting` tells the client when the last has answered."""
+        counting = Counting(client, self._topology, self._have.pins)
+        for session in self._sessions.values():
+            counting.ask(session.name, session.datapath, self._wanted[session.name])
+        self._countings.append(counting)
+        self._heard_counts()
+
+    def _heard_counts(self) -> None:
+        self._countings = [counting for counting in self._countings if not counting.tell_if_whole()]
+
+    @set_ev_cls(ofp_event.EventOFPPortStatsReply, [MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
+    def ports_counted(self, event: Any) -> None:
+        """Take what a switch has sent through its ports."""
+        self._take(event, Counting.take_ports)
+
+    @set_ev_cls(ofp_event.EventOFPGroupStatsReply, [MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
+    def groups_counted(self, event: Any) -> None:
+        """Take what groups of a switch have led out."""
+        self._take(event, Counting.take_groups)
+
+    @set_ev_cls(ofp_event.EventOFPMeterStatsReply, [MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
+    def meters_read(self, event: Any) -> None:
+        """Take what guards have dropped."""
+        self._take(event, Counting.take_meters)
+
+    def _take(self, event: Any, take: Callable[[Counting, str, Any], None]) -> None:
+        session = self._session(event)
+        for counting in self._countings:
+            if session and counting.waits_for(session.name, event.msg):
+                take(counting, session.name, event.msg.body)
+        self._heard_counts()
+
     # ------------------------------------------------------------ planned changes
 
     def _begin_change(self) -> None:
@@ -453,8 +535,8 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             return
         self._begin_change()
         self._left = self._dead | self._draining
-        self._wanted = tables(self.topology, self._left, self._ways.pins)
-        meanwhile = tables_meanwhile(self.topology, self._left, self._ways.pins, self._have.pins)
+        self._wanted = tables(self._topology, self._left, self._ways.pins)
+        meanwhile = tables_meanwhile(self._topology, self._left, self._ways.pins, self._have.pins)
         parts = {}
         for name, session in self._sessions.items():
             if session.installed is not None:
@@ -535,6 +617,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         session.was_refused = False
         if self._again and self._setting is None:
             self._change()
+        self._say_held()
         self._tell_if_programmed()
         self._go_on()
 
@@ -566,7 +649,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     def _all_programmed(self) -> bool:
         sessions = self._sessions
-        return len(sessions) == len(self.topology.switches) and all(
+        return len(sessions) == len(self._topology.switches) and all(
             s.installed is not None and not s.barriers for s in sessions.values()
         )
 

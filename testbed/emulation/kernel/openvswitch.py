@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import shutil
 import socket
@@ -42,7 +43,19 @@ from testbed.emulation.kernel.netlink import (
 )
 from testbed.emulation.safety.ledger import MARK
 from testbed.errors import CommandFailed, KernelMismatch, SetupError
-from topologies.openflow import Drained, HaveDrained
+from topologies.openflow import (
+    Counted,
+    Drained,
+    FromController,
+    HaveDrained,
+    HoldHosts,
+    HostsHeld,
+    ReadCounters,
+    ToController,
+    Topology,
+)
+
+log = logging.getLogger("reclaimnet.emulation")
 
 PROGRAMS = ("ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovsdb-tool", "ovs-ofctl")
 # where packages put the schema, and where `make install` does
@@ -59,7 +72,7 @@ GENERIC_MESSAGE = struct.Struct("=BBH")  # genlmsghdr: command, version, reserve
 # whence the userspace datapath has the interface that each of its switches gets (a tap device)
 TUN = Path("/dev/net/tun")
 # a coordinator plans around a trunk, switches are programmed anew and, on a busy machine late, look through their caches
-DRAIN_LIMIT_S = 20.0
+ANSWER_LIMIT_S = 20.0
 # the interface to which all ports of the kernel's datapath belong
 KERNEL_DATAPATH = "ovs-system"
 # the longest wait of a switch between two tries to reach its controller
@@ -199,10 +212,17 @@ class OpenvSwitchFabric(BridgeFabric):
         """Start the campus's own controller; `read_back` waits for it. Nothing, if it runs or another's was given."""
         if self._remote or not plan.openflow or "controller" in self._processes:
             return
-        file = self.directory / "topology.json"
-        file.write_bytes(msgspec.json.encode(topology_of(plan)))
+        self._write_topology(plan)
         listen = CONTROLLER.removeprefix("tcp:")
-        options = [str(file), "--listen", listen, "--events", str(self.events), "--socket", str(self.socket)]
+        options = [
+            str(self._topology_file),
+            "--listen",
+            listen,
+            "--events",
+            str(self.events),
+            "--socket",
+            str(self.socket),
+        ]
         options += ["--control", str(self.directory / "ovs-vswitchd.ctl")]
         self._launch("controller", [sys.executable, "-m", "controller.openflow", *options])
 
@@ -221,18 +241,57 @@ class OpenvSwitchFabric(BridgeFabric):
 
         SetupError: the controller is another's, or does not answer; the two are no trunk.
         """
-        answer = Drained("it is not ours") if self._remote else Drained("it did not answer in time")
+        with self._telling(HaveDrained(a, b)) as answer:
+            reason = answer.reason if isinstance(answer, Drained) else answer
+            if reason:
+                raise SetupError(f"the controller of the switches did not drain {a}-{b}: {reason}")
+            yield
+
+    def hold(self, plan: CampusPlan, host: str) -> None:
+        """Have the host's guard follow the rate of its cable, at once, or when the controller is started again."""
+        if self._remote or not plan.openflow:
+            return
+        topology = self._write_topology(plan)
+        if host not in topology.station_of or self.pid("controller") is None:
+            return
+        with self._telling(HoldHosts({host: topology.station_of[host].rate_bytes_per_s})) as answer:
+            if not isinstance(answer, HostsHeld):
+                raise SetupError(
+                    f"the controller of the switches did not hold {host} to another rate: {answer}"
+                )
+            if answer.reason:
+                log.warning("%s is not held to the rate of its cable: %s", host, answer.reason)
+
+    def count(self) -> Counted:
+        """What the switches have counted by now. SetupError: the controller is another's, or does not answer."""
+        with self._telling(ReadCounters()) as answer:
+            if not isinstance(answer, Counted):
+                raise SetupError(f"the controller of the switches did not count: {answer}")
+            return answer
+
+    @contextlib.contextmanager
+    def _telling(self, message: ToController) -> Iterator[FromController | str]:
+        """The controller's answer, or why there is none; the connection stands while the block runs."""
+        answer: FromController | str = "it is not ours" if self._remote else "it did not answer in time"
         with socket.socket(socket.AF_UNIX) as client:
             if not self._remote:
-                client.settimeout(DRAIN_LIMIT_S)
+                client.settimeout(ANSWER_LIMIT_S)
                 with contextlib.suppress(OSError, msgspec.MsgspecError):
                     client.connect(str(self.socket))
-                    client.sendall(msgspec.json.encode(HaveDrained(a, b)) + b"\n")
+                    client.sendall(msgspec.json.encode(message) + b"\n")
                     with client.makefile("rb") as lines:
-                        answer = msgspec.json.decode(lines.readline(), type=Drained)
-            if answer.reason:
-                raise SetupError(f"the controller of the switches did not drain {a}-{b}: {answer.reason}")
-            yield
+                        answer = msgspec.json.decode(lines.readline(), type=FromController)
+            yield answer
+
+    def _write_topology(self, plan: CampusPlan) -> Topology:
+        topology, new = topology_of(plan), self.directory / "topology.new"
+        new.write_bytes(msgspec.json.encode(topology))
+        new.replace(self._topology_file)
+        return topology
+
+    @property
+    def _topology_file(self) -> Path:
+        return self.directory / "topology.json"
 
     @property
     def is_ours(self) -> bool:
