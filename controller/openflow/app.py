@@ -30,11 +30,17 @@ import msgspec
 from os_ken.base.app_manager import OSKenApp
 from os_ken.controller import ofp_event
 from os_ken.controller.event import EventBase
-from os_ken.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
+from os_ken.controller.handler import (
+    CONFIG_DISPATCHER,
+    DEAD_DISPATCHER,
+    HANDSHAKE_DISPATCHER,
+    MAIN_DISPATCHER,
+    set_ev_cls,
+)
 from os_ken.ofproto import ofproto_v1_3
 
 from controller.openflow import wire
-from controller.openflow.caches import wait_until_followed
+from controller.openflow.caches import wait_until_followed, wake
 from controller.openflow.clients import Client, Clients
 from controller.openflow.counting import Counting
 from controller.openflow.routes import tables, tables_meanwhile
@@ -175,6 +181,12 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         super().start()
         if self.socket is not None:
             Clients(self.socket, lambda client, message: self.send_event(self.name, Said(client, message)))
+
+    @set_ev_cls(ofp_event.EventOFPHello, [HANDSHAKE_DISPATCHER])  # type: ignore[untyped-decorator]
+    def hello_said(self, event: Any) -> None:
+        """Have the switch daemon notice that it was answered."""
+        if self.control is not None:
+            threading.Thread(target=wake, args=(self.control,), daemon=True).start()
 
     @set_ev_cls(ofp_event.EventOFPSwitchFeatures, [CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def switch_connected(self, event: Any) -> None:
@@ -329,6 +341,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         if session:
             session.spoilt.add(bundle)
             session.was_refused = session.is_short = True
+            self._was_programmed = False
             self._give_up()
 
     def _session(self, event: Any) -> _Session | None:

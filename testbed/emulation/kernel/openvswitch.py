@@ -24,6 +24,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,9 @@ class OpenvSwitchFabric(BridgeFabric):
         self.in_kernel = False  # whether the kernel forwards
         self._datapath_ifindex = 0
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        # its one thread lives until `close`: with the thread that started them the daemons die
+        self._starter = ThreadPoolExecutor(1, "openvswitch")
+        self._started: Future[None] | None = None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -119,8 +123,8 @@ class OpenvSwitchFabric(BridgeFabric):
         return {"OVS_RUNDIR": folder, "OVS_LOGDIR": folder, "OVS_DBDIR": folder, MARK: self._campus_id}
 
     def start(self, plan: CampusPlan, fabric_pid: int) -> None:
-        """Start controller, database and switch daemon in the namespace of `fabric_pid`. SetupError: one is not installed, or
-        does not start."""
+        """Begin to start controller, database and switch daemon in the namespace of `fabric_pid`; `build_switches` waits for
+        them. SetupError: one is not installed."""
         self._fabric_pid = fabric_pid
         if not plan.openflow:
             return
@@ -128,24 +132,35 @@ class OpenvSwitchFabric(BridgeFabric):
             raise SetupError(
                 f"the Open vSwitch fabric needs {', '.join(missing)}: apt install openvswitch-switch"
             )
-        schema = next((path for path in SCHEMAS if Path(path).exists()), None)
-        if schema is None:
-            raise SetupError(f"no schema of Open vSwitch's database at {' or '.join(SCHEMAS)}")
+        _schema()
         self.in_kernel = kernel_datapath()
         if not self.in_kernel and not TUN.exists():
             raise SetupError(f"Open vSwitch in user space needs {TUN}, which is not there: modprobe tun")
         self.directory.mkdir(mode=0o755)
+        self._started = self._starter.submit(self._start_daemons, plan)
+
+    def _start_daemons(self, plan: CampusPlan) -> None:
+        """Controller, database, switch daemon, and the switches without their ports: all that needs nothing of the kernel part,
+        which is built meanwhile. The daemon's first switch alone takes .1 s of sleep, in which it measures a clock."""
         self.start_controller(plan)  # first: it is the slowest to come up
-        self._run("ovsdb-tool", "create", f"{self.directory}/conf.db", schema)
+        self._run("ovsdb-tool", "create", f"{self.directory}/conf.db", _schema())
         socket = f"{self.directory}/db.sock"
         self._spawn("ovsdb-server", f"{self.directory}/conf.db", f"--remote=punix:{socket}")
         self._wait(Path(socket).exists, "ovsdb-server", "its socket")
         super_packets = f"other_config:userspace-tso-enable={str(not self.in_kernel).lower()}"
         self._vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", super_packets)
         self._spawn("ovs-vswitchd", f"unix:{socket}")
+        numbers, command = topology_of(plan).switches, list[str]()
+        for switch in plan.openflow:
+            command += ["--", "add-br", switch, "--", "set", "bridge", switch]
+            command += [f"datapath_type={'system' if self.in_kernel else 'netdev'}", "fail_mode=secure"]
+            command += ["protocols=OpenFlow13", "other_config:disable-in-band=true"]
+            command += [f"other_config:datapath-id={numbers[switch]:016x}"]
+        self._vsctl(*command)
 
     def build_switches(self, socket: NetlinkSocket, plan: CampusPlan, timed: Timed) -> None:
-        """The OpenFlow switches with their ports, in one transaction."""
+        """The ports of the OpenFlow switches and where their controller is, in one transaction. SetupError, CommandFailed or
+        KernelMismatch: something that `start` began did not come up."""
         if not plan.openflow:
             return
         with timed("openvswitch"):
@@ -155,28 +170,15 @@ class OpenvSwitchFabric(BridgeFabric):
                     made.append(link_requests.cable(edge, plan.bridges[switch], None))
                     made.append(link_requests.up(edge.b.ifindex, edge.b.name))
             socket.send(made)
-            datapath = "system" if self.in_kernel else "netdev"
-            numbers = topology_of(plan).switches
-            command = list(LEFT_ALONE)
-            for switch in plan.openflow:
-                command += [
-                    "--",
-                    "add-br",
-                    switch,
-                    "--",
-                    "set",
-                    "bridge",
-                    switch,
-                    f"datapath_type={datapath}",
-                ]
-                command += ["fail_mode=secure", "protocols=OpenFlow13", "other_config:disable-in-band=true"]
-                command += [f"other_config:datapath-id={numbers[switch]:016x}"]
-            for port, (switch, number) in _ports(plan).items():
-                command += _add_port(port, switch, number)
-            self._vsctl(*command)
+        with timed("wait_for_openvswitch"):
+            assert self._started is not None
+            self._started.result()
             if "controller" in self._processes:  # a switch that finds nobody there tries again after a second
                 self._wait(self.socket.exists, "controller", "its socket")
-            command = []
+        with timed("openvswitch"):
+            command = list(LEFT_ALONE)
+            for port, (switch, number) in _ports(plan).items():
+                command += _add_port(port, switch, number)
             for switch in plan.openflow:
                 command += ["--", "set-controller", switch, self._remote or CONTROLLER]
                 command += ["--", "set", "controller", switch, f"max_backoff={MAX_BACKOFF_MS}"]
@@ -321,10 +323,10 @@ class OpenvSwitchFabric(BridgeFabric):
         """
 
         def programmed() -> bool:
-            events = self.read_events()[after:]
-            if refused := [e for e in events if e["event"] == "refused"]:
-                raise SetupError(f"an OpenFlow switch refused a message of the controller: {refused[0]}")
-            return any(e["event"] == "programmed" for e in events)
+            said = [e for e in self.read_events()[after:] if e["event"] in ("programmed", "refused")]
+            if said and said[-1]["event"] == "refused":
+                raise SetupError(f"an OpenFlow switch refused a message of the controller: {said[-1]}")
+            return bool(said)
 
         self._wait(programmed, "controller", "programmed switches")
 
@@ -341,9 +343,19 @@ class OpenvSwitchFabric(BridgeFabric):
                 raise KernelMismatch(f"Open vSwitch port {port}", (number, "no error"), found.get(port))
         if not self._remote and "controller" in self._processes:
             self.wait_programmed()
+            if self.unguarded:
+                log.warning(
+                    "switches without meters hold no host to its rate: %s", ", ".join(sorted(self.unguarded))
+                )
+
+    @property
+    def unguarded(self) -> set[str]:
+        """Switches that have no meters: what comes from their hosts is held by the hosts' own shapers and programs alone."""
+        return {e["switch"] for e in self.read_events() if e["event"] == "connected" and not e["meters"]}
 
     def close(self) -> None:
         """End every process; safe to repeat."""
+        self._starter.shutdown(cancel_futures=True)
         for name in list(self._processes)[::-1]:
             self._end(name)
 
@@ -396,6 +408,14 @@ class OpenvSwitchFabric(BridgeFabric):
         if done.returncode:
             raise CommandFailed(list(command), done.returncode, done.stderr)
         return done.stdout
+
+
+def _schema() -> str:
+    """Path of the schema of Open vSwitch's database; SetupError, if it is not installed."""
+    for path in SCHEMAS:
+        if Path(path).exists():
+            return path
+    raise SetupError(f"no schema of Open vSwitch's database at {' or '.join(SCHEMAS)}")
 
 
 def _add_port(port: str, switch: str, number: int) -> list[str]:
