@@ -319,6 +319,23 @@ def test_nothing_is_left_after_the_builder_was_killed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["ovsdb-server", "ovs-vswitchd", "controller"])
+def test_a_daemon_that_is_killed_is_started_again_and_packets_go_on(campus: LiveCampus, name: str) -> None:
+    from testbed.emulation.kernel.build import in_thread
+
+    openflow = campus.openflow
+    assert openflow
+    pid, before, restarts = openflow.pid(name), flows(campus), openflow.restarts
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+    if name == "controller":
+        assert reaches(campus, "h1", "h5", 184)
+    until(lambda: openflow.restarts == [*restarts, name] and openflow.pid(name) not in (None, pid), "it runs")
+    until(lambda: reaches(campus, "h1", "h5", 184) and reaches(campus, "h1", "h3", 0), "packets arrive")
+    until(lambda: flows(campus) == before, "all switches have their tables")
+    in_thread(campus.kernel.read_back_fabric)
+
+
 def test_the_benchmark_of_failures_sees_each_cut() -> None:
     found = failover(1)
     for cut in ("local", "remote"):

@@ -239,9 +239,9 @@ def bring_up(trials: int) -> dict[str, Any]:
 def counters(readings: int) -> dict[str, Any]:
     """Trunks of 54 hosts read from the kernel and by OpenFlow, in turn, ten times a second.
 
-    First nothing is sent: what a reading takes, and costs the processors (by OpenFlow: controller and switch daemon too). Then
-    one host sends research to another for `readings` periods, and a second is waited: what OpenFlow counted as a share of what the
-    kernel's classes counted; and in how many periods OpenFlow's groups had counted nothing though bytes passed.
+    First nothing is sent: what a reading takes, and costs the processors (by OpenFlow: controller and switch daemon too).
+    Then one host sends research to another for `readings` periods, and a second is waited: what OpenFlow counted as a share of
+    what the kernel's classes counted; and in how many periods OpenFlow's groups had counted nothing though bytes passed.
     """
     with LiveCampus(dataclasses.replace(campus54(), fabric=Fabric.OPENVSWITCH), enforcement=False) as net:
         openflow = net.openflow

@@ -7,8 +7,9 @@ through one switch, .4 without); the option must be in the database before the f
 before tc does, so a host's port, whose tc program holds addresses and rates, is never a port of Open vSwitch: hosts hang on a
 kernel bridge beside it (`plan`).
 
-All processes carry the campus's mark and die with the process that builds it; sockets, database and logs are in the campus's run
-directory. `fail_mode=secure`: without a controller a switch goes on with the tables that it has.
+All processes carry the campus's mark and die with the process that builds it; one that ends by itself is started again. Sockets,
+database and logs are in the campus's run directory. `fail_mode=secure`: without a controller a switch goes on with the tables
+that it has.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -76,6 +78,10 @@ TUN = Path("/dev/net/tun")
 ANSWER_LIMIT_S = 20.0
 # the interface to which all ports of the kernel's datapath belong
 KERNEL_DATAPATH = "ovs-system"
+KEEP_S, AGAIN_S = (
+    0.1,
+    1.0,
+)  # between two looks whether a daemon has ended, and two starts of one that ends at once
 # the longest wait of a switch between two tries to reach its controller
 MAX_BACKOFF_MS = 1000
 
@@ -115,6 +121,10 @@ class OpenvSwitchFabric(BridgeFabric):
         # its one thread lives until `close`: with the thread that started them the daemons die
         self._starter = ThreadPoolExecutor(1, "openvswitch")
         self._started: Future[None] | None = None
+        self._commands: dict[str, list[str]] = {}
+        self._launched_s: dict[str, float] = {}
+        self._restarts: list[str] = []
+        self._ending, self._changing = threading.Event(), threading.Lock()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -138,6 +148,7 @@ class OpenvSwitchFabric(BridgeFabric):
             raise SetupError(f"Open vSwitch in user space needs {TUN}, which is not there: modprobe tun")
         self.directory.mkdir(mode=0o755)
         self._started = self._starter.submit(self._start_daemons, plan)
+        self._starter.submit(self._keep)
 
     def _start_daemons(self, plan: CampusPlan) -> None:
         """Controller, database, switch daemon, and the switches without their ports: all that needs nothing of the kernel part,
@@ -157,6 +168,18 @@ class OpenvSwitchFabric(BridgeFabric):
             command += ["protocols=OpenFlow13", "other_config:disable-in-band=true"]
             command += [f"other_config:datapath-id={numbers[switch]:016x}"]
         self._vsctl(*command)
+
+    def _keep(self) -> None:
+        """Start each daemon again that has ended, until `close`. Without its database the switch daemon forwards nothing in user
+        space; started anew it has no rules until its controller has found it."""
+        while not self._ending.wait(KEEP_S):
+            with self._changing:
+                for name, process in list(self._processes.items()):
+                    ended, since_s = process.poll() is not None, time.monotonic() - self._launched_s[name]
+                    if ended and since_s > AGAIN_S:
+                        log.warning("%s has ended (status %d): started again", name, process.returncode)
+                        self._restarts.append(name)
+                        self._launch(name, self._commands[name])
 
     def build_switches(self, socket: NetlinkSocket, plan: CampusPlan, timed: Timed) -> None:
         """The ports of the OpenFlow switches and where their controller is, in one transaction. SetupError, CommandFailed or
@@ -300,6 +323,11 @@ class OpenvSwitchFabric(BridgeFabric):
         """Whether the campus's own controller is in charge, and not another's."""
         return self._remote is None
 
+    @property
+    def restarts(self) -> list[str]:
+        """Daemons that ended and were started again, in the order in which they were."""
+        return list(self._restarts)
+
     def pid(self, name: str) -> int | None:
         """Process number of "ovsdb-server", "ovs-vswitchd" or "controller" while it runs."""
         process = self._processes.get(name)
@@ -355,6 +383,7 @@ class OpenvSwitchFabric(BridgeFabric):
 
     def close(self) -> None:
         """End every process; safe to repeat."""
+        self._ending.set()
         self._starter.shutdown(cancel_futures=True)
         for name in list(self._processes)[::-1]:
             self._end(name)
@@ -367,6 +396,7 @@ class OpenvSwitchFabric(BridgeFabric):
 
     def _launch(self, name: str, command: list[str]) -> None:
         inside = ["setpriv", "--pdeathsig", "KILL", "nsenter", f"--net=/proc/{self._fabric_pid}/ns/net", "--"]
+        self._commands[name], self._launched_s[name] = command, time.monotonic()
         with (self.directory / f"{name}.out").open("ab") as out:
             self._processes[name] = subprocess.Popen(
                 [*inside, *command],
@@ -378,7 +408,8 @@ class OpenvSwitchFabric(BridgeFabric):
             )
 
     def _end(self, name: str) -> None:
-        process = self._processes.pop(name, None)
+        with self._changing:
+            process = self._processes.pop(name, None)
         if process:
             process.kill()
             process.wait()
