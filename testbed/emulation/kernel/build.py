@@ -118,7 +118,7 @@ class KernelCampus:
             with self.phases.timed("unshare"):
                 holders.release()
                 holders.wait_unshared()
-            self._fabric.start(self.plan, self.fabric_pid)
+            self._fabric.start(self.plan, self.fabric_pid, ledger)
             cut = [cable for cable in self.plan.cables if cable.is_cut]
             if cut:
                 with self.phases.timed("delay_line"):

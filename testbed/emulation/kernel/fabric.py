@@ -17,6 +17,7 @@ from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import Bridge, Cable, CableEnd, CampusPlan
 from testbed.emulation.kernel import readback
 from testbed.emulation.kernel.netlink import NetlinkRequest, NetlinkSocket
+from testbed.emulation.safety.ledger import Ledger
 
 Timed = Callable[[str], contextlib.AbstractContextManager[None]]
 
@@ -24,7 +25,7 @@ Timed = Callable[[str], contextlib.AbstractContextManager[None]]
 class BridgeFabric:
     """Kernel bridges: 7-11 Gbit/s through a tree on one machine, no control plane."""
 
-    def start(self, plan: CampusPlan, fabric_pid: int) -> None:
+    def start(self, plan: CampusPlan, fabric_pid: int, ledger: Ledger) -> None:
         """Start what must run before switches are made, in the namespace of `fabric_pid`; the calling thread stays alive."""
 
     def close(self) -> None:

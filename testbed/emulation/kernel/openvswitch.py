@@ -44,7 +44,7 @@ from testbed.emulation.kernel.netlink import (
     attribute,
     message,
 )
-from testbed.emulation.safety.ledger import MARK
+from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import CommandFailed, KernelMismatch, SetupError
 from topologies.openflow import (
     Counted,
@@ -115,6 +115,7 @@ class OpenvSwitchFabric(BridgeFabric):
         self.events = run_dir / "openflow.jsonl"
         self._campus_id, self._remote = campus_id, controller
         self._fabric_pid = 0
+        self._ledger: Ledger | None = None
         self.in_kernel = False  # whether the kernel forwards
         self._datapath_ifindex = 0
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -132,10 +133,10 @@ class OpenvSwitchFabric(BridgeFabric):
         folder = str(self.directory)
         return {"OVS_RUNDIR": folder, "OVS_LOGDIR": folder, "OVS_DBDIR": folder, MARK: self._campus_id}
 
-    def start(self, plan: CampusPlan, fabric_pid: int) -> None:
+    def start(self, plan: CampusPlan, fabric_pid: int, ledger: Ledger) -> None:
         """Begin to start controller, database and switch daemon in the namespace of `fabric_pid`; `build_switches` waits for
         them. SetupError: one is not installed."""
-        self._fabric_pid = fabric_pid
+        self._fabric_pid, self._ledger = fabric_pid, ledger
         if not plan.openflow:
             return
         if missing := missing_programs():
@@ -279,13 +280,18 @@ class OpenvSwitchFabric(BridgeFabric):
         topology = self._write_topology(plan)
         if host not in topology.station_of or self.pid("controller") is None:
             return
-        with self._telling(HoldHosts({host: topology.station_of[host].rate_bytes_per_s})) as answer:
+        self.hold_to({host: topology.station_of[host].rate_bytes_per_s})
+
+    def hold_to(self, rates_bytes_per_s: dict[str, float]) -> None:
+        """Have guards follow these rates now. SetupError: the controller is another's, or does not answer."""
+        with self._telling(HoldHosts(rates_bytes_per_s)) as answer:
+            hosts = ", ".join(rates_bytes_per_s)
             if not isinstance(answer, HostsHeld):
                 raise SetupError(
-                    f"the controller of the switches did not hold {host} to another rate: {answer}"
+                    f"the controller of the switches did not hold {hosts} to another rate: {answer}"
                 )
             if answer.reason:
-                log.warning("%s is not held to the rate of its cable: %s", host, answer.reason)
+                log.warning("%s: not held to the rate of the cable: %s", hosts, answer.reason)
 
     def count(self) -> Counted:
         """What the switches have counted by now. SetupError: the controller is another's, or does not answer."""
@@ -406,6 +412,8 @@ class OpenvSwitchFabric(BridgeFabric):
                 env={**os.environ, **self.environment},
                 start_new_session=True,
             )
+        if self._ledger:
+            self._ledger.record(self._ledger.process(self._processes[name].pid, name))
 
     def _end(self, name: str) -> None:
         with self._changing:
