@@ -115,7 +115,8 @@ def ways(
                 there = neighbour[here, port]
                 yield from step([*way, there], topology.ports[there][here])
 
-    yield from step([source], HOSTS_PORT)
+    port = next(station.port for station in topology.stations if station.mac == packet["eth_src"])
+    yield from step([source], port)
 
 
 def reachable(topology: Topology, a: str, b: str, dead: Dead) -> int | None:
