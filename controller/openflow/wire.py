@@ -1,7 +1,7 @@
 """Flow, group and meter tables as OpenFlow 1.3 writes them: a message each, in bytes, made without os-ken's objects.
 
-A campus of 54 hosts has some 700 rules. os-ken takes .125 ms for each, most of the time that it takes to program the switches;
-these take a twentieth. A test compares both, byte by byte. Transaction numbers are 0 here, and are put in when a message is sent.
+A campus of 54 hosts has some 950 rules. os-ken takes .04 ms of processor time for each, these a twenty-fifth of that. A test
+compares both, byte by byte. Transaction numbers are 0 here, and are put in when a message is sent.
 """
 
 from __future__ import annotations
