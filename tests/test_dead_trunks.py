@@ -35,7 +35,7 @@ from testbed.emulation.description.plan import plan
 from testbed.errors import InvariantBroken
 from testbed.messages import JobSpec
 from testbed.model.network import FluidNetwork
-from tests.test_openflow_routes import EF, ways
+from tests.test_openflow_routes import EF, addressed, ways
 from topologies import files, presets
 from topologies.addresses import building_addresses
 from topologies.paths import RouteHistory, Routes, dead_trunks, junctions
@@ -109,7 +109,7 @@ def test_grants_are_charged_on_the_way_that_the_tables_forward(campus: Campus, p
             assert routes.is_live(a.host, b.host) == (b.host in near)
             assert list(reversed([(y, x) for x, y in route])) == list(routes.route(b.host, a.host))
             if a.switch != b.switch:
-                (way,) = ways(topology, {**EF, "eth_dst": b.mac}, a.switch, made, dead)
+                (way,) = ways(topology, addressed(EF, a, b), a.switch, made, dead)
                 charged = [node for node in nodes if node in topology.switches]
                 assert way == charged if b.host in near else way[-1] == "lost"
 

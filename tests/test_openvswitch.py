@@ -28,7 +28,7 @@ from testbed.emulation.safety import cleaning
 from testbed.errors import SetupError, SpecError
 from tests.emulation_campuses import kernel, small_campus
 from tests.live_campus import command
-from topologies.openflow import FromController, WantedWays, WayPin, WaysInForce
+from topologies.openflow import FromController, WantedWays, WayPin, WaysInForce, read
 from topologies.presets import leaf_spine
 from topologies.spec import Fabric
 from topologies.units import GBIT_PER_S
@@ -213,13 +213,47 @@ def test_rules_of_a_stranger_are_gone_after_the_controller_started_again(campus:
     before = flows(campus)
     campus.openflow.stop_controller()
     campus.get("s1").cmd("ovs-ofctl -O OpenFlow13 add-flow s1 cookie=0x77,priority=9,actions=drop")
-    campus.get("s1").cmd("ovs-ofctl -O OpenFlow13 del-flows s1 table=2")
+    campus.get("s1").cmd("ovs-ofctl -O OpenFlow13 del-flows s1 table=3")
     assert flows(campus) != before
     said = len(campus.openflow.read_events())
     campus.openflow.start_controller(campus.plan)
     campus.openflow.wait_programmed(after=said)
     assert flows(campus) == before
     assert reaches(campus, "h1", "h3", 184)
+
+
+def test_a_switch_that_refuses_a_rule_keeps_all_its_tables_and_says_which(campus: LiveCampus) -> None:
+    openflow = campus.openflow
+    assert openflow
+    before = flows(campus)
+    openflow.stop_controller()
+    file = openflow.directory / "topology.json"
+    good, topology = file.read_bytes(), read(file.read_bytes(), "topology.json")
+    reserved = 0xFFFFFF20  # no port may have that number
+    spoilt = tuple(
+        msgspec.structs.replace(station, port=reserved) if station.host in ("h1", "h2") else station
+        for station in topology.stations
+    )
+    said = len(openflow.read_events())
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            spoilt_topology = msgspec.structs.replace(topology, stations=spoilt)
+            patch.setattr("testbed.emulation.kernel.openvswitch.topology_of", lambda plan: spoilt_topology)
+            openflow.start_controller(campus.plan)
+            with pytest.raises(SetupError, match=r"refused a message.*'switch': 'l1'.*FlowRule"):
+                openflow.wait_programmed(after=said)
+        time.sleep(0.5)
+        assert flows(campus) == before
+        assert reaches(campus, "h1", "h5", 184)
+        refused = [e["switch"] for e in openflow.read_events()[said:] if e["event"] == "refused"]
+        assert set(refused) == {"l1"}
+    finally:
+        openflow.stop_controller()
+        assert file.read_bytes() != good
+        said = len(openflow.read_events())
+        openflow.start_controller(campus.plan)
+        openflow.wait_programmed(after=said)
+    assert flows(campus) == before
 
 
 def test_shapers_stay_on_the_ports_of_open_vswitch(campus: LiveCampus) -> None:
@@ -285,6 +319,23 @@ def test_nothing_is_left_after_the_builder_was_killed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["ovsdb-server", "ovs-vswitchd", "controller"])
+def test_a_daemon_that_is_killed_is_started_again_and_packets_go_on(campus: LiveCampus, name: str) -> None:
+    from testbed.emulation.kernel.build import in_thread
+
+    openflow = campus.openflow
+    assert openflow
+    pid, before, restarts = openflow.pid(name), flows(campus), openflow.restarts
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+    if name == "controller":
+        assert reaches(campus, "h1", "h5", 184)
+    until(lambda: openflow.restarts == [*restarts, name] and openflow.pid(name) not in (None, pid), "it runs")
+    until(lambda: reaches(campus, "h1", "h5", 184) and reaches(campus, "h1", "h3", 0), "packets arrive")
+    until(lambda: flows(campus) == before, "all switches have their tables")
+    in_thread(campus.kernel.read_back_fabric)
+
+
 def test_the_benchmark_of_failures_sees_each_cut() -> None:
     found = failover(1)
     for cut in ("local", "remote"):
@@ -306,12 +357,12 @@ def test_a_trunk_that_is_not_cut_after_all_is_used_again(campus: LiveCampus) -> 
     def groups() -> list[str]:
         return sorted(campus.get("l1").dpctl("dump-groups").splitlines()[1:])
 
-    as_ever = groups()
+    as_ever, trunks = groups(), trunk_events(campus)
     with campus.drained("l1", "s1"):
         assert groups() != as_ever
         assert reaches(campus, "h1", "h3", 184) and reaches(campus, "h1", "h3", 0)
     until(lambda: groups() == as_ever and flows(campus) == before, "led over it again")
-    assert ["l1", "s1"] not in [between for between, _ in trunk_events(campus)[-1:]]
+    assert trunk_events(campus) == trunks
 
 
 def test_what_cannot_be_drained_is_refused(campus: LiveCampus) -> None:
@@ -406,4 +457,153 @@ def test_the_command_line_shows_the_tables_of_every_switch(tmp_path: Path) -> No
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "0% dropped" in done.stderr
-    assert done.stderr.count("priority=3,arp actions=goto_table:1") == 4
+    assert done.stderr.count("priority=3,arp actions=goto_table:2") == 4
+
+
+BLAST = """
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, int(sys.argv[2]))
+end = time.monotonic() + float(sys.argv[3])
+while time.monotonic() < end:
+    try:
+        s.sendto(bytes(1400), (sys.argv[1], 7001))
+    except OSError:
+        pass
+"""
+WEIGH = """
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+s.bind(("", 7001))
+print("ready", flush=True)
+s.recv(2000)
+begin, came = time.monotonic() + float(sys.argv[1]), 0
+while time.monotonic() < begin:
+    s.recv(2000)
+while time.monotonic() < begin + float(sys.argv[2]):
+    came += len(s.recv(2000)) + 42
+print(came / (time.monotonic() - begin), flush=True)
+"""
+
+
+def weighed(net: LiveCampus, a: str, b: str, tos: int = 0) -> float:
+    """Wire bytes/s from a to b, of a blast of datagrams, when what may come at once has come."""
+    with net.get(b).popen([sys.executable, "-c", WEIGH, "1", "2"], stdout=subprocess.PIPE) as receiver:
+        assert receiver.stdout and receiver.stdout.readline() == b"ready\n"
+        with net.get(a).popen([sys.executable, "-c", BLAST, net.get(b).IP(), str(tos), "4"]):
+            return float(receiver.stdout.readline())
+
+
+@pytest.mark.parametrize("tos", [0, 184], ids=["research", "own class"])
+def test_a_host_that_took_off_its_shaper_is_held_to_its_cables_rate_which_may_change(tos: int) -> None:
+    with LiveCampus(leaf_spine(2, 2, 2), enforcement=False) as net:
+        assert net.openflow
+        if not all(event["meters"] for event in net.openflow.read_events() if event["event"] == "connected"):
+            pytest.skip("this datapath has no meters")
+        net.set_link("h1", "l1", rate="16 Mbit/s")
+        lawful = weighed(net, "h1", "h3", tos)
+        assert 0.9 < lawful / 2e6 < 1.01
+        assert net.openflow.count().held["h1"] == 0
+        net.get("h1").cmd("tc qdisc del dev h1-eth0 root")
+        assert 0.9 < weighed(net, "h1", "h3", tos) / 2e6 < 1.04
+        assert net.openflow.count().held["h1"] > 5e5
+        net.get("l1").cmd(
+            "ovs-ofctl -O OpenFlow13 mod-meter l1 meter=1,kbps,burst,band=type=drop,rate=32000,burst_size=5000"
+        )
+        assert weighed(net, "h1", "h3", tos) > 3e6  # so it was the meter that held it
+        events = len(net.openflow.read_events())
+        net.openflow.stop_controller()
+        net.openflow.start_controller(net.plan)
+        net.openflow.wait_programmed(after=events)
+        updated = [e for e in net.openflow.read_events()[events:] if e["event"] == "updated"]
+        assert [(e["switch"], e["messages"]) for e in updated] == [("l1", 1)]
+        assert 0.9 < weighed(net, "h1", "h3", tos) / 2e6 < 1.04
+
+
+def test_frames_under_another_hosts_address_are_dropped(campus: LiveCampus) -> None:
+    h1 = campus.get("h1")
+    own, other = h1.MAC(), campus.get("h2").MAC()
+    assert reaches(campus, "h1", "h5", 0)
+    try:
+        h1.cmd("ip link set h1-eth0 address 02:00:00:00:00:99")
+        assert not reaches(campus, "h1", "h5", 0)
+    finally:
+        h1.cmd(f"ip link set h1-eth0 address {own}")
+    until(lambda: reaches(campus, "h1", "h5", 0), "its own address is heard again")
+    assert own != other
+
+
+def test_guards_drop_nothing_of_hosts_that_send_super_packets_as_fast_as_they_may(campus: LiveCampus) -> None:
+    assert campus.openflow
+    before = campus.openflow.count().held
+    sinks, sources = [], []
+    pairs = [("h1", "h3"), ("h2", "h5"), ("h4", "h1"), ("h6", "h2")]
+    try:
+        for _, b in pairs:
+            sinks.append(campus.get(b).popen([sys.executable, "-c", SWALLOW], stdout=subprocess.PIPE))
+            assert sinks[-1].stdout.readline() == b"ready\n"
+        for a, b in pairs:
+            sources.append(campus.get(a).popen([sys.executable, "-c", POUR, campus.get(b).IP(), "4"]))
+        assert all(source.wait(timeout=LIMIT_S) == 0 for source in sources)
+        came = sum(int(sink.communicate(timeout=LIMIT_S)[0]) for sink in sinks)
+    finally:
+        for program in sinks + sources:
+            program.kill()
+            program.wait()
+    assert came > 25e6  # twice what the meters of all four hosts are deep
+    assert campus.openflow.count().held == before
+
+
+SWALLOW = """
+import socket
+s = socket.create_server(("", 7002))
+print("ready", flush=True)
+c, _ = s.accept()
+n, view = 0, memoryview(bytearray(1 << 20))
+while got := c.recv_into(view):
+    n += got
+print(n, flush=True)
+"""
+POUR = """
+import socket, sys, time
+c = socket.create_connection((sys.argv[1], 7002), timeout=10)
+block, end = bytes(1 << 20), time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:
+    c.sendall(block)
+"""
+
+
+def test_what_a_pinned_way_and_trunks_carried_is_read_from_the_switches(campus: LiveCampus) -> None:
+    openflow = campus.openflow
+    assert openflow
+    with socket.socket(socket.AF_UNIX) as coordinator, coordinator.makefile("rb") as answers:
+        coordinator.settimeout(LIMIT_S)
+        coordinator.connect(str(openflow.socket))
+        wanted = WantedWays(
+            1, (WayPin(7, ("h1", "l1", "s2", "l2", "h3")), WayPin(8, ("h2", "l1", "s1", "l3", "h5")))
+        )
+        coordinator.sendall(msgspec.json.encode(wanted) + b"\n")
+        while msgspec.json.decode(answers.readline(), type=FromController) != WaysInForce(1):
+            pass
+        campus.get("h1").cmd(f"{sys.executable} -c '{SEND_EF}' {campus.get('h3').IP()}")
+        until(lambda: openflow.count().ways[7] >= 50 * 43, "the pin's rule has counted fifty datagrams")
+        assert openflow.count().ways[8] == 0
+        before = openflow.count()
+        with campus.get("h3").popen([sys.executable, "-c", SWALLOW], stdout=subprocess.PIPE) as sink:
+            assert sink.stdout and sink.stdout.readline() == b"ready\n"
+            assert (
+                campus.get("h1").popen([sys.executable, "-c", POUR, campus.get("h3").IP(), "1"]).wait() == 0
+            )
+            came = int(sink.stdout.readline())
+
+        def grown(key: str) -> int:
+            now = {(t.switch, t.neighbour): getattr(t, key) for t in openflow.count().trunks}
+            then = {(t.switch, t.neighbour): getattr(t, key) for t in before.trunks}
+            return sum(now[trunk] - then[trunk] for trunk in (("l1", "s1"), ("l1", "s2")))
+
+        assert grown("sent_bytes") > came
+        until(lambda: grown("research_bytes") > came, "research's groups have counted it")
+        assert grown("research_bytes") < 1.1 * came
+        coordinator.sendall(msgspec.json.encode(WantedWays(2)) + b"\n")
+        until(lambda: openflow.count().ways == {}, "pins are gone")

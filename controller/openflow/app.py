@@ -1,8 +1,14 @@
 """OpenFlow 1.3 through os-ken: gives every switch the tables of `routes`, and keeps them with the trunks' state.
 
-On connection a switch says which ports are up, which rules and groups it has; it is sent the difference, then a barrier. A trunk
-whose end goes down or comes back changes the routes of all: groups of other switches that led there are changed (GROUP_MOD),
-while the switch at the trunk has already turned to its next live bucket by itself. What happens is written as a line of JSON.
+On connection a switch says which ports are up, what it can, and which rules, groups and meters it has; it is sent the
+difference, then a barrier. Rules and groups that it is sent at once take effect at once: they go in a bundle, which is committed
+when it has taken every message of it, and else discarded. After a refusal it is read anew, and what is under way is given up:
+nobody is told that it is in force. A switch that knows no bundles gets the messages as they are, one that has no meters holds
+nobody; either is said.
+
+A trunk whose end goes down or comes back changes the routes of all: groups of other switches that led there are changed
+(GROUP_MOD), while the switch at the trunk has already turned to its next live bucket by itself. What happens is written as a line
+of JSON.
 
 A change that is planned (ways that the coordinator wants, a trunk that is to be drained) loses no packet: switches get it stage
 by stage, those nearest to where packets go first, each stage when packets follow the one before (`tables.staged`, `caches`). What
@@ -15,8 +21,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,25 +30,27 @@ import msgspec
 from os_ken.base.app_manager import OSKenApp
 from os_ken.controller import ofp_event
 from os_ken.controller.event import EventBase
-from os_ken.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
+from os_ken.controller.handler import (
+    CONFIG_DISPATCHER,
+    DEAD_DISPATCHER,
+    HANDSHAKE_DISPATCHER,
+    MAIN_DISPATCHER,
+    set_ev_cls,
+)
 from os_ken.ofproto import ofproto_v1_3
 
-from controller.openflow.caches import wait_until_followed
+from controller.openflow import wire
+from controller.openflow.caches import wait_until_followed, wake
 from controller.openflow.clients import Client, Clients
+from controller.openflow.counting import Counting
 from controller.openflow.routes import tables, tables_meanwhile
 from controller.openflow.tables import (
-    Action,
-    AnswerArp,
-    Drop,
-    FlowRule,
-    GotoTable,
     Group,
     GroupBucket,
     GroupKind,
     Installed,
-    Output,
+    Meter,
     SwitchTables,
-    ToGroup,
     Update,
     after,
     difference,
@@ -51,6 +59,9 @@ from controller.openflow.tables import (
 from topologies.openflow import (
     Drained,
     HaveDrained,
+    HoldHosts,
+    HostsHeld,
+    ReadCounters,
     ToController,
     ToDrain,
     Topology,
@@ -83,15 +94,48 @@ class TimePassed(EventBase):  # type: ignore[misc]
 
 @dataclass(slots=True)
 class _Session:
-    """A connected switch. `installed` is None until both of its answers, rules and groups, are there."""
+    """A connected switch. `installed` is None until all of its answers are there, which its `reading` barrier says."""
 
     name: str
     datapath: Any
-    cookies: set[int] | None = None
-    groups: dict[int, Group | None] | None = None
+    has_meters: bool = True
+    has_bundles: bool = True
+    cookies: set[int] = field(default_factory=set)
+    groups: dict[int, Group | None] = field(default_factory=dict)
+    meters: dict[int, Meter | None] = field(default_factory=dict)
     installed: Installed | None = None
+    reading: int = 0
+    # by transaction number: questions whether it has meters and bundles
+    probes: dict[int, str] = field(default_factory=dict)
+    # by transaction number: words for what it has not answered for yet, and the bundle that holds it (0: none)
+    sent: dict[int, tuple[str, int]] = field(default_factory=dict)
     # transaction numbers of barriers that have not been answered
     barriers: set[int] = field(default_factory=set)
+    # by the barrier after its last message: number of a bundle, and what is sent behind it
+    open_bundles: dict[int, tuple[int, list[tuple[str, bytes]]]] = field(default_factory=dict)
+    bundles: int = 0  # so far
+    spoilt: set[int] = field(default_factory=set)  # bundles of which it refused a message
+    was_refused: bool = False  # and is to be read anew
+    is_short: bool = False  # of what it should have, and has not been sent anything since
+
+    def write(self, messages: Iterable[tuple[str, bytes]], bundle: int = 0) -> None:
+        """Send messages, and remember what they were."""
+        written = []
+        for words, message in messages:
+            self.datapath.xid = xid = (self.datapath.xid + 1) & self.datapath.ofproto.MAX_XID
+            self.sent[xid] = words, bundle
+            numbered = wire.with_number(message, xid)
+            if bundle:
+                numbered = wire.with_number(wire.bundle_add(bundle, numbered), xid)
+            written.append(numbered)
+        if written:
+            self.datapath.send(b"".join(written))
+
+    def write_barrier(self) -> int:
+        """Ask for word when all that was sent is done; its transaction number."""
+        self.write([("barrier", wire.barrier())])
+        self.barriers.add(self.datapath.xid)
+        return int(self.datapath.xid)
 
 
 class FabricController(OSKenApp):  # type: ignore[misc]
@@ -108,7 +152,8 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._names = {number: name for name, number in self.topology.switches.items()}
+        self._topology = self.topology  # as it is now: rates of hosts' cables change
+        self._names = {number: name for name, number in self._topology.switches.items()}
         self._sessions: dict[str, _Session] = {}
         # (switch, port) that its switch has reported down
         self._down: set[tuple[str, int]] = set()
@@ -127,7 +172,9 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         self._to_drain: dict[frozenset[str], list[Client]] = {}
         self._alone: set[frozenset[str]] = set()
         self._left: frozenset[frozenset[str]] = frozenset()
-        self._wanted: dict[str, SwitchTables] = tables(self.topology, (), self._ways.pins)
+        self._holding: list[Client] = []  # have given rates, and are to be told when they are in force
+        self._countings: list[Counting] = []
+        self._wanted: dict[str, SwitchTables] = tables(self._topology, (), self._ways.pins)
 
     def start(self) -> None:
         """As any application's; and clients are listened to."""
@@ -135,21 +182,47 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         if self.socket is not None:
             Clients(self.socket, lambda client, message: self.send_event(self.name, Said(client, message)))
 
+    @set_ev_cls(ofp_event.EventOFPHello, [HANDSHAKE_DISPATCHER])  # type: ignore[untyped-decorator]
+    def hello_said(self, event: Any) -> None:
+        """Have the switch daemon notice that it was answered."""
+        if self.control is not None:
+            threading.Thread(target=wake, args=(self.control,), daemon=True).start()
+
     @set_ev_cls(ofp_event.EventOFPSwitchFeatures, [CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def switch_connected(self, event: Any) -> None:
-        """Ask a new switch for its ports, rules and groups."""
+        """Ask a new switch for its ports, for what it can and for what it has."""
         datapath = event.msg.datapath
         name = self._names.get(datapath.id)
         if name is None:
             log.warning("datapath %x is not of this campus: left alone", datapath.id)
             return
-        self._sessions[name] = _Session(name, datapath)
-        parser, protocol = datapath.ofproto_parser, datapath.ofproto
+        session = self._sessions[name] = _Session(name, datapath)
+        parser = datapath.ofproto_parser
         datapath.send_msg(parser.OFPPortDescStatsRequest(datapath, 0))
+        session.write([("bundle", wire.bundle_control(wire.OPEN, 1))])
+        session.probes[datapath.xid] = "bundles"
+        session.write([("bundle", wire.bundle_control(wire.DISCARD, 1))])
+        session.probes[datapath.xid] = "bundles"
+        question = parser.OFPMeterFeaturesStatsRequest(datapath, 0)
+        session.probes[datapath.set_xid(question)] = "meters"
+        datapath.send_msg(question)
+        self._read(session)
+
+    def _read(self, session: _Session) -> None:
+        """Ask a switch for what it has."""
+        datapath = session.datapath
+        parser, protocol = datapath.ofproto_parser, datapath.ofproto
+        session.cookies, session.groups, session.installed = set(), {}, None
+        if session.has_meters:
+            session.meters = {}
+            question = parser.OFPMeterConfigStatsRequest(datapath, 0, protocol.OFPM_ALL)
+            session.probes[datapath.set_xid(question)] = "meters"
+            datapath.send_msg(question)
         datapath.send_msg(
             parser.OFPFlowStatsRequest(datapath, 0, protocol.OFPTT_ALL, protocol.OFPP_ANY, protocol.OFPG_ANY)
         )
         datapath.send_msg(parser.OFPGroupDescStatsRequest(datapath, 0))
+        session.reading = session.write_barrier()
 
     @set_ev_cls(ofp_event.EventOFPStateChange, [DEAD_DISPATCHER])  # type: ignore[untyped-decorator]
     def switch_lost(self, event: Any) -> None:
@@ -158,6 +231,9 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         if name and (session := self._sessions.get(name)) and session.datapath is event.datapath:
             del self._sessions[name]
             self._tell("lost", switch=name)
+            for counting in self._countings:
+                counting.forget(name)
+            self._heard_counts()
 
     @set_ev_cls(ofp_event.EventOFPPortDescStatsReply, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def ports_reported(self, event: Any) -> None:
@@ -179,21 +255,21 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(ofp_event.EventOFPFlowStatsReply, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def rules_reported(self, event: Any) -> None:
-        """Collect the cookies of the rules that a new switch has."""
+        """Collect the cookies of the rules that a switch has; or what one of them has led."""
         session = self._session(event)
-        if session:
-            session.cookies = (session.cookies or set()) | {rule.cookie for rule in event.msg.body}
-            self._begin(session, event.msg)
+        if session and any(counting.asked(session.name, event.msg.xid) for counting in self._countings):
+            self._take(event, Counting.take_rules)
+        elif session:
+            session.cookies |= {rule.cookie for rule in event.msg.body}
 
     @set_ev_cls(ofp_event.EventOFPGroupDescStatsReply, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def groups_reported(self, event: Any) -> None:
-        """Collect the groups that a new switch has; None for one of a form that `_update` never sends."""
+        """Collect the groups that a switch has; None for one of a form that is never sent."""
         session = self._session(event)
         if not session:
             return
         protocol = event.msg.datapath.ofproto
         kinds = {protocol.OFPGT_SELECT: GroupKind.SELECT, protocol.OFPGT_FF: GroupKind.FAST_FAILOVER}
-        session.groups = session.groups or {}
         for group in event.msg.body:
             ways = [
                 (b.weight, b.watch_port, [getattr(a, "port", None) for a in b.actions]) for b in group.buckets
@@ -201,24 +277,72 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             known = group.type in kinds and all(ports == [watched] for _, watched, ports in ways)
             buckets = tuple(GroupBucket(port, weight) for weight, port, _ in ways)
             session.groups[group.group_id] = Group(kinds[group.type], buckets) if known else None
-        self._begin(session, event.msg)
 
-    @set_ev_cls(ofp_event.EventOFPBarrierReply, [MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
-    def barrier_passed(self, event: Any) -> None:
-        """Say so when the last switch has taken all that it was sent."""
+    @set_ev_cls(ofp_event.EventOFPMeterFeaturesStatsReply, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
+    def meters_counted(self, event: Any) -> None:
+        """Learn whether a switch has meters at all."""
         session = self._session(event)
-        if session:
-            session.barriers.discard(event.msg.xid)
-            self._tell_if_programmed()
-            self._go_on()
+        if session and not any(features.max_meter for features in event.msg.body):
+            session.has_meters = False
+
+    @set_ev_cls(ofp_event.EventOFPMeterConfigStatsReply, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
+    def meters_reported(self, event: Any) -> None:
+        """Collect the meters that a switch has; None for one of a form that is never sent."""
+        session = self._session(event)
+        if not session:
+            return
+        protocol = event.msg.datapath.ofproto
+        for meter in event.msg.body:
+            flags = meter.flags & ~protocol.OFPMF_STATS
+            known = flags == protocol.OFPMF_KBPS | protocol.OFPMF_BURST and [
+                band.type for band in meter.bands
+            ] == [protocol.OFPMBT_DROP]
+            band = meter.bands[0] if known else None
+            session.meters[meter.meter_id] = Meter(band.rate, band.burst_size) if band else None
+
+    @set_ev_cls(ofp_event.EventOFPBarrierReply, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
+    def barrier_passed(self, event: Any) -> None:
+        """Go on where all that was sent has been done; say so when the last switch has taken all that it was sent."""
+        session, xid = self._session(event), event.msg.xid
+        if not session or xid not in session.barriers:
+            return
+        session.barriers.discard(xid)
+        if xid == session.reading:
+            self._begin(session)
+            return
+        if (open_bundle := session.open_bundles.pop(xid, None)) is not None:
+            number, behind = open_bundle
+            ends = wire.DISCARD if number in session.spoilt else wire.COMMIT
+            session.write([("bundle", wire.bundle_control(ends, number))])
+            session.write(behind)
+            session.write_barrier()
+            return
+        if not session.barriers:
+            session.sent.clear()
+            if session.was_refused:
+                self._read(session)
+                return
+        self._tell_if_programmed()
+        self._say_held()
+        self._go_on()
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def refused(self, event: Any) -> None:
-        """Report a message that a switch refused: the tables there are not what was wanted."""
-        session = self._session(event)
-        self._tell(
-            "refused", switch=session.name if session else "?", type=event.msg.type, code=event.msg.code
-        )
+        """Report a message that a switch refused, if it is not one that asks what it can: its tables are not what was wanted, and
+        are read anew; a planned change is given up."""
+        session, msg = self._session(event), event.msg
+        if session and (lacking := session.probes.get(msg.xid)):
+            session.has_bundles &= lacking != "bundles"
+            session.has_meters &= lacking != "meters"
+            return
+        words, bundle = session.sent.get(msg.xid, ("?", 0)) if session else ("?", 0)
+        name = session.name if session else "?"
+        self._tell("refused", switch=name, message=words, type=msg.type, code=msg.code)
+        if session:
+            session.spoilt.add(bundle)
+            session.was_refused = session.is_short = True
+            self._was_programmed = False
+            self._give_up()
 
     def _session(self, event: Any) -> _Session | None:
         session = self._sessions.get(self._names.get(event.msg.datapath.id, ""))
@@ -231,7 +355,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     def _follow_trunks(self) -> None:
         dead = frozenset(
-            t.ends for t in self.topology.trunks if {(t.a, t.a_port), (t.b, t.b_port)} & self._down
+            t.ends for t in self._topology.trunks if {(t.a, t.a_port), (t.b, t.b_port)} & self._down
         )
         if dead == self._dead:
             return
@@ -242,7 +366,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             del self._to_drain[ends]
         self._dead = dead
         self._left = dead | self._draining
-        self._wanted = tables(self.topology, self._left, self._ways.pins)
+        self._wanted = tables(self._topology, self._left, self._ways.pins)
         self._began_s, self._was_programmed = time.monotonic(), False
         # all at once: stages of a planned change that is under way are overtaken
         self._stages.clear()
@@ -256,7 +380,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(Said)  # type: ignore[untyped-decorator]
     def client_said(self, event: Said) -> None:
-        """Take what a client wants: ways, or a trunk drained; None: the client is gone."""
+        """Take what a client wants: ways, a trunk drained, other rates, counters; None: the client is gone."""
         client = event.client
         match event.message:
             case WantedWays() as ways:
@@ -268,7 +392,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
                 self._change()
             case HaveDrained(a, b):
                 ends = frozenset((a, b))
-                if ends not in self.topology.rate_bytes_per_s:
+                if ends not in self._topology.rate_bytes_per_s:
                     client.tell(Drained(f"{a}-{b} is no trunk of this network"))
                 elif ends in self._dead:
                     client.tell(Drained())
@@ -276,6 +400,12 @@ class FabricController(OSKenApp):  # type: ignore[misc]
                     self._to_drain.setdefault(ends, []).append(client)
                     self._tell_to_drain()
                     self._after(ALONE_S if self._coordinator else 0.0, lambda: self._drain_alone(ends))
+            case HoldHosts(rates_bytes_per_s):
+                self._hold(rates_bytes_per_s)
+                self._holding.append(client)
+                self._say_held()
+            case ReadCounters():
+                self._count(client)
             case None:
                 if client is self._coordinator:
                     self._coordinator = None
@@ -342,6 +472,69 @@ class FabricController(OSKenApp):  # type: ignore[misc]
     def _file(self) -> Path | None:
         return None if self.socket is None else self.socket.with_name("ways.json")
 
+    # ------------------------------------------------------------ rates and counters
+
+    def _hold(self, rates_bytes_per_s: dict[str, float]) -> None:
+        """Change the meters of these hosts at once: no way changes by that."""
+        self._topology = self._topology.with_rates(rates_bytes_per_s)
+        meters = {name: its.meters for name, its in tables(self._topology).items()}
+        self._wanted = {name: replace(its, meters=meters[name]) for name, its in self._wanted.items()}
+        for session in self._sessions.values():
+            if session.installed is not None and session.has_meters:
+                changed = {
+                    number: meter
+                    for number, meter in meters[session.name].items()
+                    if session.installed.meters.get(number) not in (None, meter)
+                }
+                self._send(session, Update(meters_changed=changed))
+
+    def _say_held(self) -> None:
+        """Answer clients that gave rates, if all switches have them."""
+        if not self._holding or not self._all_programmed():
+            return
+        lacking = sorted(
+            session.name
+            for session in self._sessions.values()
+            if session.is_short or (not session.has_meters and self._wanted[session.name].meters)
+        )
+        reason = f"not at {', '.join(lacking)}, which has no meters or refused one" if lacking else ""
+        for client in self._holding:
+            client.tell(HostsHeld(reason))
+        self._holding.clear()
+
+    def _count(self, client: Client) -> None:
+        """Ask all connected switches what they have counted; `Counting` tells the client when the last has answered."""
+        counting = Counting(client, self._topology, self._have.pins)
+        for session in self._sessions.values():
+            counting.ask(session.name, session.datapath, self._wanted[session.name])
+        self._countings.append(counting)
+        self._heard_counts()
+
+    def _heard_counts(self) -> None:
+        self._countings = [counting for counting in self._countings if not counting.tell_if_whole()]
+
+    @set_ev_cls(ofp_event.EventOFPPortStatsReply, [MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
+    def ports_counted(self, event: Any) -> None:
+        """Take what a switch has sent through its ports."""
+        self._take(event, Counting.take_ports)
+
+    @set_ev_cls(ofp_event.EventOFPGroupStatsReply, [MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
+    def groups_counted(self, event: Any) -> None:
+        """Take what groups of a switch have led out."""
+        self._take(event, Counting.take_groups)
+
+    @set_ev_cls(ofp_event.EventOFPMeterStatsReply, [MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
+    def meters_read(self, event: Any) -> None:
+        """Take what guards have dropped."""
+        self._take(event, Counting.take_meters)
+
+    def _take(self, event: Any, take: Callable[[Counting, str, Any], None]) -> None:
+        session = self._session(event)
+        for counting in self._countings:
+            if session and counting.waits_for(session.name, event.msg):
+                take(counting, session.name, event.msg.body)
+        self._heard_counts()
+
     # ------------------------------------------------------------ planned changes
 
     def _begin_change(self) -> None:
@@ -355,13 +548,13 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             return
         self._begin_change()
         self._left = self._dead | self._draining
-        self._wanted = tables(self.topology, self._left, self._ways.pins)
-        meanwhile = tables_meanwhile(self.topology, self._left, self._ways.pins, self._have.pins)
-        parts = {
-            name: staged(difference(session.installed, meanwhile[name]), meanwhile[name])[:-1]
-            for name, session in self._sessions.items()
-            if session.installed is not None
-        }
+        self._wanted = tables(self._topology, self._left, self._ways.pins)
+        meanwhile = tables_meanwhile(self._topology, self._left, self._ways.pins, self._have.pins)
+        parts = {}
+        for name, session in self._sessions.items():
+            if session.installed is not None:
+                its = self._for(session, meanwhile)
+                parts[name] = staged(difference(session.installed, its), its)[:-1]
         for stage in range(max(map(len, parts.values()), default=0)):
             self._stages.append(
                 {n: some[stage] for n, some in parts.items() if stage < len(some) and len(some[stage])}
@@ -393,6 +586,15 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         if self._again:
             self._change()
 
+    def _give_up(self) -> None:
+        """A switch lacks what it should have, and later stages would lead packets to where nothing leads on. What switches have
+        by now leads every packet; the next change begins from there."""
+        self._stages.clear()
+        if self._setting is not None:
+            self._tell("given_up", number=self._setting.number)
+            self._setting, self._has_sent = None, False
+            self._changes += 1
+
     def _wait_for_caches(self, control: Path) -> None:
         wait_until_followed(control, lambda: self._touch(next(iter(self._sessions.values()), None)))
         self.send_event(self.name, TimePassed(self._followed))
@@ -403,11 +605,9 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     def _touch(self, session: _Session | None) -> None:
         """Send a switch a rule that it has."""
-        rule = (
-            next(iter(self._wanted[session.name].rules.values())) if session else None
-        )  # the first of CLASSIFY
+        rule = next(iter(self._wanted[session.name].rules.values())) if session else None  # of CLASSIFY
         if session and rule and session.installed and rule.cookie in session.installed.cookies:
-            session.datapath.send_msg(_rule_mod(session.datapath, rule))
+            session.datapath.send(wire.rule_mod(rule))
 
     def _clear(self, changes: int) -> None:
         """No packet is on an old way any more: nothing has to be there for it, and trunks may be cut."""
@@ -418,80 +618,57 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         for ends in self._left & self._to_drain.keys():
             self._say_drained(ends)
 
-    def _begin(self, session: _Session, reply: Any) -> None:
-        """Start programming a switch once its last answer is there."""
-        more = reply.flags & reply.datapath.ofproto.OFPMPF_REPLY_MORE
-        if more or session.cookies is None or session.groups is None or session.installed is not None:
-            return
-        session.installed = Installed(frozenset(session.cookies), session.groups)
+    def _begin(self, session: _Session) -> None:
+        """Program a switch, for all of its answers are there; one that refused a message stays as it is until another change."""
+        session.installed = Installed(frozenset(session.cookies), session.groups, session.meters)
         self._was_programmed = False
-        self._update(session)
+        if not session.was_refused:
+            can = {"bundles": session.has_bundles, "meters": session.has_meters}
+            self._tell("connected", switch=session.name, **can)
+        if not session.was_refused or self._setting is not None:
+            self._update(session)
+        session.was_refused = False
+        if self._again and self._setting is None:
+            self._change()
+        self._say_held()
         self._tell_if_programmed()
         self._go_on()
 
+    def _for(self, session: _Session, wanted: dict[str, SwitchTables]) -> SwitchTables:
+        """What of this a switch can be given."""
+        its = wanted[session.name]
+        return its if session.has_meters else its.without_meters()
+
     def _update(self, session: _Session) -> None:
         if session.installed is not None:
-            self._send(session, difference(session.installed, self._wanted[session.name]))
+            self._send(session, difference(session.installed, self._for(session, self._wanted)))
 
     def _send(self, session: _Session, update: Update) -> None:
         if session.installed is None or not len(update):
             return
-        session.installed = after(session.installed, update)
-        datapath = session.datapath
-        parser, protocol = datapath.ofproto_parser, datapath.ofproto
-        kinds = {
-            GroupKind.SELECT: protocol.OFPGT_SELECT,
-            GroupKind.FAST_FAILOVER: protocol.OFPGT_FF,
-        }
-
-        def group_mod(command: int, number: int, group: Group) -> Any:
-            buckets = [
-                parser.OFPBucket(
-                    weight=bucket.weight,
-                    watch_port=bucket.port,
-                    actions=[parser.OFPActionOutput(bucket.port)],
-                )
-                for bucket in group.buckets
-            ]
-            return parser.OFPGroupMod(datapath, command, kinds[group.kind], number, buckets)
-
-        for number, group in update.groups_added.items():
-            datapath.send_msg(group_mod(protocol.OFPGC_ADD, number, group))
-        for number, group in update.groups_changed.items():
-            datapath.send_msg(group_mod(protocol.OFPGC_MODIFY, number, group))
-        for rule in update.rules_added:
-            datapath.send_msg(_rule_mod(datapath, rule))
-        for cookie in update.cookies_deleted:
-            datapath.send_msg(
-                parser.OFPFlowMod(
-                    datapath,
-                    cookie=cookie,
-                    cookie_mask=(1 << 64) - 1,
-                    table_id=protocol.OFPTT_ALL,
-                    command=protocol.OFPFC_DELETE,
-                    out_port=protocol.OFPP_ANY,
-                    out_group=protocol.OFPG_ANY,
-                )
-            )
-        for number in update.groups_deleted:
-            datapath.send_msg(
-                parser.OFPGroupMod(datapath, protocol.OFPGC_DELETE, protocol.OFPGT_SELECT, number)
-            )
-        barrier = parser.OFPBarrierRequest(datapath)
-        datapath.set_xid(barrier)
-        session.barriers.add(barrier.xid)
-        datapath.send_msg(barrier)
+        session.installed, session.is_short = after(session.installed, update), False
+        session.write(wire.meters_first(update))
+        middle, behind = list(wire.rules_and_groups(update)), list(wire.meters_last(update))
+        if session.has_bundles and middle:
+            session.bundles += 1
+            session.write([("bundle", wire.bundle_control(wire.OPEN, session.bundles))])
+            session.write(middle, session.bundles)
+            session.open_bundles[session.write_barrier()] = session.bundles, behind
+        else:
+            session.write([*middle, *behind])
+            session.write_barrier()
         self._has_sent = True
         self._tell("updated", switch=session.name, messages=len(update))
 
     def _all_programmed(self) -> bool:
         sessions = self._sessions
-        return len(sessions) == len(self.topology.switches) and all(
+        return len(sessions) == len(self._topology.switches) and all(
             s.installed is not None and not s.barriers for s in sessions.values()
         )
 
     def _tell_if_programmed(self) -> None:
-        if self._all_programmed() and not self._was_programmed:
+        is_short = any(session.is_short for session in self._sessions.values())
+        if self._all_programmed() and not self._was_programmed and not is_short:
             self._was_programmed = True
             # what a controller that died had said of trunks may be no more so: the tables stand for these
             dead = sorted(sorted(ends) for ends in self._dead)
@@ -499,41 +676,3 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     def _tell(self, event: str, **facts: Any) -> None:
         type(self).tell(msgspec.json.encode({"event": event, "at_s": time.monotonic(), **facts}).decode())
-
-
-def _rule_mod(datapath: Any, rule: FlowRule) -> Any:
-    parser = datapath.ofproto_parser
-    return parser.OFPFlowMod(
-        datapath,
-        cookie=rule.cookie,
-        table_id=rule.table,
-        priority=rule.priority,
-        match=parser.OFPMatch(**dict(rule.match)),
-        instructions=_instructions(datapath, rule.action),
-    )
-
-
-def _instructions(datapath: Any, action: Action) -> list[Any]:
-    parser, protocol = datapath.ofproto_parser, datapath.ofproto
-    match action:
-        case GotoTable(table):
-            return [parser.OFPInstructionGotoTable(table)]
-        case Drop():
-            return []
-        case Output(port):
-            actions = [parser.OFPActionOutput(port)]
-        case ToGroup(group):
-            actions = [parser.OFPActionGroup(group)]
-        case AnswerArp(mac, address):
-            move = parser.NXActionRegMove
-            actions = [
-                move("eth_src", "eth_dst", 48),
-                move("arp_sha", "arp_tha", 48),
-                move("arp_spa", "arp_tpa", 32),
-                parser.OFPActionSetField(eth_src=mac),
-                parser.OFPActionSetField(arp_op=2),
-                parser.OFPActionSetField(arp_sha=mac),
-                parser.OFPActionSetField(arp_spa=address),
-                parser.OFPActionOutput(protocol.OFPP_IN_PORT),
-            ]
-    return [parser.OFPInstructionActions(protocol.OFPIT_APPLY_ACTIONS, actions)]

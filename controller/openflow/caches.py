@@ -9,11 +9,12 @@ import json
 import logging
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 log = logging.getLogger("reclaimnet.openflow")
 
+WAKE_AGAIN_S = 0.01, 0.05
 LOOK_WITHIN_S, AGAIN_S = 2.0, 1.0  # a look takes milliseconds, on a busy machine longer
 
 
@@ -33,12 +34,27 @@ def wait_until_followed(control: Path, touch: Callable[[], None]) -> None:
             time.sleep(AGAIN_S)
 
 
+def wake(control: Path) -> None:
+    """Have a daemon look at its connections, now and a little later: Open vSwitch 3.1, when a controller's first message comes
+    after its own, does not notice until something else wakes it, up to half a second later."""
+    for pause_s in (0.0, *WAKE_AGAIN_S):
+        time.sleep(pause_s)
+        with contextlib.suppress(OSError), _asked(control, "version", WAKE_AGAIN_S[-1]) as daemon:
+            daemon.recv(4096)
+
+
+@contextlib.contextmanager
+def _asked(control: Path, method: str, within_s: float) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as daemon:
+        daemon.settimeout(within_s)
+        daemon.connect(str(control))
+        daemon.sendall(json.dumps({"id": 0, "method": method, "params": []}).encode())
+        yield daemon
+
+
 def _await_look(control: Path, touch: Callable[[], None]) -> None:
     """JSON-RPC 1.0, as ovs-appctl speaks it. `revalidator/wait` is answered when the look ends that is under way, or the next."""
-    with socket.socket(socket.AF_UNIX) as daemon:
-        daemon.settimeout(LOOK_WITHIN_S)
-        daemon.connect(str(control))
-        daemon.sendall(json.dumps({"id": 0, "method": "revalidator/wait", "params": []}).encode())
+    with _asked(control, "revalidator/wait", LOOK_WITHIN_S) as daemon:
         touch()
         answer = daemon.recv(4096)
         with contextlib.suppress(ValueError):

@@ -18,6 +18,11 @@ A pin whose way crosses a dead trunk is left out, and its packets take the tree.
 **Research** takes all shortest live paths: SELECT groups hash connections over the next hops, weighted by the trunks' rates.
 Every step comes one nearer, so no loop is possible, whatever the hash decides.
 
+**Guards.** What comes from a host passes a meter at the first switch, which holds it to its cable's rate whether or not its own
+shaper does. A host is known by the port and the address of its frames; frames of that port with another address are dropped, or a
+guard could be passed by under a made-up one. A meter drops, and a sender that is dropped from loses more than the excess: so a
+meter is deeper than all that may lawfully come at once (`guard`), and is never met by a host that keeps to its rate.
+
 Nothing is learned from packets. ARP is answered by the first switch that hears it (unless the host that is asked for hangs on the
 very port that the question came from: it answers itself, and a second answer would teach the bridge there that it moved). What
 no rule names is dropped: there is no flooding, so loops in the cabling are harmless.
@@ -25,7 +30,8 @@ no rule names is dropped: there is no flooding, so loops in the cabling are harm
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 
 from controller.openflow.tables import (
@@ -36,6 +42,8 @@ from controller.openflow.tables import (
     Group,
     GroupBucket,
     GroupKind,
+    Meter,
+    Metered,
     Output,
     SwitchTables,
     ToGroup,
@@ -44,8 +52,15 @@ from topologies.openflow import Topology, WayPin
 from topologies.paths import NONE_DEAD, DeadTrunks, tree_of
 from topologies.spec import TrafficClass
 
-CLASSIFY, ARP, OWN, RESEARCH = 0, 1, 2, 3  # tables, in the order of the pipeline
+GUARD, CLASSIFY, ARP, OWN, RESEARCH = 0, 1, 2, 3, 4  # tables, in the order of the pipeline
+KBIT_PER_BYTE = 8e-3
 ETH_IPV4, ETH_ARP, ARP_REQUEST = 0x0800, 0x0806, 1
+# A meter counts the bytes of frames as they are handed to the switch, the shaper those on the wire, which are more: a host that
+# keeps to its rate is below it, and the margin is for two clocks' rounding.
+GUARD_MARGIN = 1.02
+# What may come at once from a host that keeps to its rate: its shaper's burst and two super-packets of 64 KiB, what a packet
+# socket gathers while the switch daemon does something else (its buffer, 208 KiB), and what the kernel gathers before that.
+GATHERED_BYTES, GATHERED_S = 512 << 10, 0.02
 MAX_WEIGHT = 1000  # of a bucket: three digits tell 1 from 2.5 and 10 Gbit/s
 
 
@@ -73,11 +88,12 @@ def tables(
         for switch, entry in _pin(topology, pin, live, own_hops, 2 * len(targets)):
             pinned[switch].append(entry)
     depths = {target: _steps(own_hops[target], target) for target in targets}
+    numbers = {station.host: number for number, station in enumerate(topology.stations, 1)}
     made = {}
     for switch in topology.switches:
         groups: dict[int, Group] = {}
         stages: dict[int, int] = {}
-        rules = [*classification, *_arp(topology, switch)]
+        rules = [*classification, *_guards(topology, switch, numbers), *_arp(topology, switch)]
         for number, target in enumerate(targets):
             own, research = 2 * number + 1, 2 * number + 2
             if target != switch:
@@ -97,8 +113,32 @@ def tables(
             rules.append(rule)
             groups[number] = group
             stages[rule.cookie] = stages[number] = stage
-        made[switch] = SwitchTables({rule.cookie: rule for rule in rules}, groups, stages)
+        meters = {
+            numbers[station.host]: guard(station.rate_bytes_per_s)
+            for station in topology.stations_at[switch]
+            if station.rate_bytes_per_s
+        }
+        made[switch] = SwitchTables({rule.cookie: rule for rule in rules}, groups, stages, meters)
     return made
+
+
+def guard(rate_bytes_per_s: float) -> Meter:
+    """The meter that a host is never held by while it keeps to this rate on the wire, and always is otherwise."""
+    burst_bytes = GATHERED_BYTES + GATHERED_S * rate_bytes_per_s
+    return Meter(
+        math.ceil(GUARD_MARGIN * rate_bytes_per_s * KBIT_PER_BYTE), math.ceil(burst_bytes * KBIT_PER_BYTE)
+    )
+
+
+def _guards(topology: Topology, switch: str, numbers: Mapping[str, int]) -> Iterator[FlowRule]:
+    """What each host's frames pass first; those of the host's port that are of no host there are dropped."""
+    yield FlowRule(GUARD, 1, (), GotoTable(CLASSIFY))
+    here = topology.stations_at[switch]
+    for port in sorted({station.port for station in here}):
+        yield FlowRule(GUARD, 2, (("in_port", port),), Drop())
+    for station in here:
+        held = Metered(numbers[station.host], CLASSIFY) if station.rate_bytes_per_s else GotoTable(CLASSIFY)
+        yield FlowRule(GUARD, 3, (("in_port", station.port), ("eth_src", station.mac)), held)
 
 
 def _pin(

@@ -283,6 +283,8 @@ class LiveCampus(Mininet):  # type: ignore[misc]
                         last.callback(self._ports.close)
                     last.callback(self._kernel.tear_down)
                     last.callback(self._end_programs)
+                    if self.openflow:  # before: it starts its daemons again when they end
+                        last.callback(self.openflow.close)
                     for node in (*self.hosts, *self.switches):
                         last.callback(node.terminate)
                     last.callback(self._end_forked)

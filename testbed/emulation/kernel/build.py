@@ -118,7 +118,7 @@ class KernelCampus:
             with self.phases.timed("unshare"):
                 holders.release()
                 holders.wait_unshared()
-            self._fabric.start(self.plan, self.fabric_pid)
+            self._fabric.start(self.plan, self.fabric_pid, ledger)
             cut = [cable for cable in self.plan.cables if cable.is_cut]
             if cut:
                 with self.phases.timed("delay_line"):
@@ -270,18 +270,25 @@ class KernelCampus:
             before = before.through_line()
             with self._fabric.without_ports(self.plan, [before.a]):
                 self._cut(before)
+        host, changed = cable.b.node, self.plan.with_cable(cable)
+        more = cable.b.shape.rate_bytes_per_s - before.b.shape.rate_bytes_per_s
+        if (
+            more > 0
+        ):  # a guard drops nothing of a host that keeps to its rate: it follows before the rate rises, and after it fell
+            self._fabric.hold(changed, host)
         for side, (old, new) in enumerate(((before.a, cable.a), (before.b, cable.b))):
             if new != old:
                 in_thread(partial(self._change_end, old, new))
                 if new.shape.by_line:
                     self.line.set(cable.name, side, new.shape)
-        host = cable.b.node
         if host in self.plan.host_cables and before.b.shape != cable.b.shape:
             if self._ports:
                 self._ports.change(host, cable.b.shape)
             if self._enforcement:
                 self._enforcement.change(host, cable.b.shape)
-        self.plan = self.plan.with_cable(cable)
+        if more < 0:
+            self._fabric.hold(changed, host)
+        self.plan = changed
 
     def _change_end(self, old: CableEnd, new: CableEnd) -> None:
         linux.enter_network_of(self.holder_pids.get(new.node, self.fabric_pid))

@@ -17,6 +17,7 @@ from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import Bridge, Cable, CableEnd, CampusPlan
 from testbed.emulation.kernel import readback
 from testbed.emulation.kernel.netlink import NetlinkRequest, NetlinkSocket
+from testbed.emulation.safety.ledger import Ledger
 
 Timed = Callable[[str], contextlib.AbstractContextManager[None]]
 
@@ -24,7 +25,7 @@ Timed = Callable[[str], contextlib.AbstractContextManager[None]]
 class BridgeFabric:
     """Kernel bridges: 7-11 Gbit/s through a tree on one machine, no control plane."""
 
-    def start(self, plan: CampusPlan, fabric_pid: int) -> None:
+    def start(self, plan: CampusPlan, fabric_pid: int, ledger: Ledger) -> None:
         """Start what must run before switches are made, in the namespace of `fabric_pid`; the calling thread stays alive."""
 
     def close(self) -> None:
@@ -70,6 +71,9 @@ class BridgeFabric:
     def without_ports(self, plan: CampusPlan, ends: Sequence[CableEnd]) -> Iterator[None]:
         """Let go of ends that are replaced while the block runs; nothing for a kernel bridge, which an end joins by itself."""
         yield
+
+    def hold(self, plan: CampusPlan, host: str) -> None:
+        """Follow the rate of a host's cable, where something but the cable holds it to that: nothing of a kernel bridge."""
 
     def masters(self, plan: CampusPlan) -> Mapping[int, int]:
         """Number of the interface to which each end of a switch belongs; of ends that have none nothing."""

@@ -7,22 +7,26 @@ through one switch, .4 without); the option must be in the database before the f
 before tc does, so a host's port, whose tc program holds addresses and rates, is never a port of Open vSwitch: hosts hang on a
 kernel bridge beside it (`plan`).
 
-All processes carry the campus's mark and die with the process that builds it; sockets, database and logs are in the campus's run
-directory. `fail_mode=secure`: without a controller a switch goes on with the tables that it has.
+All processes carry the campus's mark and die with the process that builds it; one that ends by itself is started again. Sockets,
+database and logs are in the campus's run directory. `fail_mode=secure`: without a controller a switch goes on with the tables
+that it has.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import shutil
 import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +44,21 @@ from testbed.emulation.kernel.netlink import (
     attribute,
     message,
 )
-from testbed.emulation.safety.ledger import MARK
+from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import CommandFailed, KernelMismatch, SetupError
-from topologies.openflow import Drained, HaveDrained
+from topologies.openflow import (
+    Counted,
+    Drained,
+    FromController,
+    HaveDrained,
+    HoldHosts,
+    HostsHeld,
+    ReadCounters,
+    ToController,
+    Topology,
+)
+
+log = logging.getLogger("reclaimnet.emulation")
 
 PROGRAMS = ("ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovsdb-tool", "ovs-ofctl")
 # where packages put the schema, and where `make install` does
@@ -59,9 +75,13 @@ GENERIC_MESSAGE = struct.Struct("=BBH")  # genlmsghdr: command, version, reserve
 # whence the userspace datapath has the interface that each of its switches gets (a tap device)
 TUN = Path("/dev/net/tun")
 # a coordinator plans around a trunk, switches are programmed anew and, on a busy machine late, look through their caches
-DRAIN_LIMIT_S = 20.0
+ANSWER_LIMIT_S = 20.0
 # the interface to which all ports of the kernel's datapath belong
 KERNEL_DATAPATH = "ovs-system"
+KEEP_S, AGAIN_S = (
+    0.1,
+    1.0,
+)  # between two looks whether a daemon has ended, and two starts of one that ends at once
 # the longest wait of a switch between two tries to reach its controller
 MAX_BACKOFF_MS = 1000
 
@@ -95,9 +115,17 @@ class OpenvSwitchFabric(BridgeFabric):
         self.events = run_dir / "openflow.jsonl"
         self._campus_id, self._remote = campus_id, controller
         self._fabric_pid = 0
+        self._ledger: Ledger | None = None
         self.in_kernel = False  # whether the kernel forwards
         self._datapath_ifindex = 0
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        # its one thread lives until `close`: with the thread that started them the daemons die
+        self._starter = ThreadPoolExecutor(1, "openvswitch")
+        self._started: Future[None] | None = None
+        self._commands: dict[str, list[str]] = {}
+        self._launched_s: dict[str, float] = {}
+        self._restarts: list[str] = []
+        self._ending, self._changing = threading.Event(), threading.Lock()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -105,34 +133,58 @@ class OpenvSwitchFabric(BridgeFabric):
         folder = str(self.directory)
         return {"OVS_RUNDIR": folder, "OVS_LOGDIR": folder, "OVS_DBDIR": folder, MARK: self._campus_id}
 
-    def start(self, plan: CampusPlan, fabric_pid: int) -> None:
-        """Start controller, database and switch daemon in the namespace of `fabric_pid`. SetupError: one is not installed, or
-        does not start."""
-        self._fabric_pid = fabric_pid
+    def start(self, plan: CampusPlan, fabric_pid: int, ledger: Ledger) -> None:
+        """Begin to start controller, database and switch daemon in the namespace of `fabric_pid`; `build_switches` waits for
+        them. SetupError: one is not installed."""
+        self._fabric_pid, self._ledger = fabric_pid, ledger
         if not plan.openflow:
             return
         if missing := missing_programs():
             raise SetupError(
                 f"the Open vSwitch fabric needs {', '.join(missing)}: apt install openvswitch-switch"
             )
-        schema = next((path for path in SCHEMAS if Path(path).exists()), None)
-        if schema is None:
-            raise SetupError(f"no schema of Open vSwitch's database at {' or '.join(SCHEMAS)}")
+        _schema()
         self.in_kernel = kernel_datapath()
         if not self.in_kernel and not TUN.exists():
             raise SetupError(f"Open vSwitch in user space needs {TUN}, which is not there: modprobe tun")
         self.directory.mkdir(mode=0o755)
+        self._started = self._starter.submit(self._start_daemons, plan)
+        self._starter.submit(self._keep)
+
+    def _start_daemons(self, plan: CampusPlan) -> None:
+        """Controller, database, switch daemon, and the switches without their ports: all that needs nothing of the kernel part,
+        which is built meanwhile. The daemon's first switch alone takes .1 s of sleep, in which it measures a clock."""
         self.start_controller(plan)  # first: it is the slowest to come up
-        self._run("ovsdb-tool", "create", f"{self.directory}/conf.db", schema)
+        self._run("ovsdb-tool", "create", f"{self.directory}/conf.db", _schema())
         socket = f"{self.directory}/db.sock"
         self._spawn("ovsdb-server", f"{self.directory}/conf.db", f"--remote=punix:{socket}")
         self._wait(Path(socket).exists, "ovsdb-server", "its socket")
         super_packets = f"other_config:userspace-tso-enable={str(not self.in_kernel).lower()}"
         self._vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", super_packets)
         self._spawn("ovs-vswitchd", f"unix:{socket}")
+        numbers, command = topology_of(plan).switches, list[str]()
+        for switch in plan.openflow:
+            command += ["--", "add-br", switch, "--", "set", "bridge", switch]
+            command += [f"datapath_type={'system' if self.in_kernel else 'netdev'}", "fail_mode=secure"]
+            command += ["protocols=OpenFlow13", "other_config:disable-in-band=true"]
+            command += [f"other_config:datapath-id={numbers[switch]:016x}"]
+        self._vsctl(*command)
+
+    def _keep(self) -> None:
+        """Start each daemon again that has ended, until `close`. Without its database the switch daemon forwards nothing in user
+        space; started anew it has no rules until its controller has found it."""
+        while not self._ending.wait(KEEP_S):
+            with self._changing:
+                for name, process in list(self._processes.items()):
+                    ended, since_s = process.poll() is not None, time.monotonic() - self._launched_s[name]
+                    if ended and since_s > AGAIN_S:
+                        log.warning("%s has ended (status %d): started again", name, process.returncode)
+                        self._restarts.append(name)
+                        self._launch(name, self._commands[name])
 
     def build_switches(self, socket: NetlinkSocket, plan: CampusPlan, timed: Timed) -> None:
-        """The OpenFlow switches with their ports, in one transaction."""
+        """The ports of the OpenFlow switches and where their controller is, in one transaction. SetupError, CommandFailed or
+        KernelMismatch: something that `start` began did not come up."""
         if not plan.openflow:
             return
         with timed("openvswitch"):
@@ -142,28 +194,15 @@ class OpenvSwitchFabric(BridgeFabric):
                     made.append(link_requests.cable(edge, plan.bridges[switch], None))
                     made.append(link_requests.up(edge.b.ifindex, edge.b.name))
             socket.send(made)
-            datapath = "system" if self.in_kernel else "netdev"
-            numbers = topology_of(plan).switches
-            command = list(LEFT_ALONE)
-            for switch in plan.openflow:
-                command += [
-                    "--",
-                    "add-br",
-                    switch,
-                    "--",
-                    "set",
-                    "bridge",
-                    switch,
-                    f"datapath_type={datapath}",
-                ]
-                command += ["fail_mode=secure", "protocols=OpenFlow13", "other_config:disable-in-band=true"]
-                command += [f"other_config:datapath-id={numbers[switch]:016x}"]
-            for port, (switch, number) in _ports(plan).items():
-                command += _add_port(port, switch, number)
-            self._vsctl(*command)
+        with timed("wait_for_openvswitch"):
+            assert self._started is not None
+            self._started.result()
             if "controller" in self._processes:  # a switch that finds nobody there tries again after a second
                 self._wait(self.socket.exists, "controller", "its socket")
-            command = []
+        with timed("openvswitch"):
+            command = list(LEFT_ALONE)
+            for port, (switch, number) in _ports(plan).items():
+                command += _add_port(port, switch, number)
             for switch in plan.openflow:
                 command += ["--", "set-controller", switch, self._remote or CONTROLLER]
                 command += ["--", "set", "controller", switch, f"max_backoff={MAX_BACKOFF_MS}"]
@@ -199,10 +238,17 @@ class OpenvSwitchFabric(BridgeFabric):
         """Start the campus's own controller; `read_back` waits for it. Nothing, if it runs or another's was given."""
         if self._remote or not plan.openflow or "controller" in self._processes:
             return
-        file = self.directory / "topology.json"
-        file.write_bytes(msgspec.json.encode(topology_of(plan)))
+        self._write_topology(plan)
         listen = CONTROLLER.removeprefix("tcp:")
-        options = [str(file), "--listen", listen, "--events", str(self.events), "--socket", str(self.socket)]
+        options = [
+            str(self._topology_file),
+            "--listen",
+            listen,
+            "--events",
+            str(self.events),
+            "--socket",
+            str(self.socket),
+        ]
         options += ["--control", str(self.directory / "ovs-vswitchd.ctl")]
         self._launch("controller", [sys.executable, "-m", "controller.openflow", *options])
 
@@ -221,23 +267,72 @@ class OpenvSwitchFabric(BridgeFabric):
 
         SetupError: the controller is another's, or does not answer; the two are no trunk.
         """
-        answer = Drained("it is not ours") if self._remote else Drained("it did not answer in time")
+        with self._telling(HaveDrained(a, b)) as answer:
+            reason = answer.reason if isinstance(answer, Drained) else answer
+            if reason:
+                raise SetupError(f"the controller of the switches did not drain {a}-{b}: {reason}")
+            yield
+
+    def hold(self, plan: CampusPlan, host: str) -> None:
+        """Have the host's guard follow the rate of its cable, at once, or when the controller is started again."""
+        if self._remote or not plan.openflow:
+            return
+        topology = self._write_topology(plan)
+        if host not in topology.station_of or self.pid("controller") is None:
+            return
+        self.hold_to({host: topology.station_of[host].rate_bytes_per_s})
+
+    def hold_to(self, rates_bytes_per_s: dict[str, float]) -> None:
+        """Have guards follow these rates now. SetupError: the controller is another's, or does not answer."""
+        with self._telling(HoldHosts(rates_bytes_per_s)) as answer:
+            hosts = ", ".join(rates_bytes_per_s)
+            if not isinstance(answer, HostsHeld):
+                raise SetupError(
+                    f"the controller of the switches did not hold {hosts} to another rate: {answer}"
+                )
+            if answer.reason:
+                log.warning("%s: not held to the rate of the cable: %s", hosts, answer.reason)
+
+    def count(self) -> Counted:
+        """What the switches have counted by now. SetupError: the controller is another's, or does not answer."""
+        with self._telling(ReadCounters()) as answer:
+            if not isinstance(answer, Counted):
+                raise SetupError(f"the controller of the switches did not count: {answer}")
+            return answer
+
+    @contextlib.contextmanager
+    def _telling(self, message: ToController) -> Iterator[FromController | str]:
+        """The controller's answer, or why there is none; the connection stands while the block runs."""
+        answer: FromController | str = "it is not ours" if self._remote else "it did not answer in time"
         with socket.socket(socket.AF_UNIX) as client:
             if not self._remote:
-                client.settimeout(DRAIN_LIMIT_S)
+                client.settimeout(ANSWER_LIMIT_S)
                 with contextlib.suppress(OSError, msgspec.MsgspecError):
                     client.connect(str(self.socket))
-                    client.sendall(msgspec.json.encode(HaveDrained(a, b)) + b"\n")
+                    client.sendall(msgspec.json.encode(message) + b"\n")
                     with client.makefile("rb") as lines:
-                        answer = msgspec.json.decode(lines.readline(), type=Drained)
-            if answer.reason:
-                raise SetupError(f"the controller of the switches did not drain {a}-{b}: {answer.reason}")
-            yield
+                        answer = msgspec.json.decode(lines.readline(), type=FromController)
+            yield answer
+
+    def _write_topology(self, plan: CampusPlan) -> Topology:
+        topology, new = topology_of(plan), self.directory / "topology.new"
+        new.write_bytes(msgspec.json.encode(topology))
+        new.replace(self._topology_file)
+        return topology
+
+    @property
+    def _topology_file(self) -> Path:
+        return self.directory / "topology.json"
 
     @property
     def is_ours(self) -> bool:
         """Whether the campus's own controller is in charge, and not another's."""
         return self._remote is None
+
+    @property
+    def restarts(self) -> list[str]:
+        """Daemons that ended and were started again, in the order in which they were."""
+        return list(self._restarts)
 
     def pid(self, name: str) -> int | None:
         """Process number of "ovsdb-server", "ovs-vswitchd" or "controller" while it runs."""
@@ -262,10 +357,10 @@ class OpenvSwitchFabric(BridgeFabric):
         """
 
         def programmed() -> bool:
-            events = self.read_events()[after:]
-            if refused := [e for e in events if e["event"] == "refused"]:
-                raise SetupError(f"an OpenFlow switch refused a message of the controller: {refused[0]}")
-            return any(e["event"] == "programmed" for e in events)
+            said = [e for e in self.read_events()[after:] if e["event"] in ("programmed", "refused")]
+            if said and said[-1]["event"] == "refused":
+                raise SetupError(f"an OpenFlow switch refused a message of the controller: {said[-1]}")
+            return bool(said)
 
         self._wait(programmed, "controller", "programmed switches")
 
@@ -282,9 +377,20 @@ class OpenvSwitchFabric(BridgeFabric):
                 raise KernelMismatch(f"Open vSwitch port {port}", (number, "no error"), found.get(port))
         if not self._remote and "controller" in self._processes:
             self.wait_programmed()
+            if self.unguarded:
+                log.warning(
+                    "switches without meters hold no host to its rate: %s", ", ".join(sorted(self.unguarded))
+                )
+
+    @property
+    def unguarded(self) -> set[str]:
+        """Switches that have no meters: what comes from their hosts is held by the hosts' own shapers and programs alone."""
+        return {e["switch"] for e in self.read_events() if e["event"] == "connected" and not e["meters"]}
 
     def close(self) -> None:
         """End every process; safe to repeat."""
+        self._ending.set()
+        self._starter.shutdown(cancel_futures=True)
         for name in list(self._processes)[::-1]:
             self._end(name)
 
@@ -296,6 +402,7 @@ class OpenvSwitchFabric(BridgeFabric):
 
     def _launch(self, name: str, command: list[str]) -> None:
         inside = ["setpriv", "--pdeathsig", "KILL", "nsenter", f"--net=/proc/{self._fabric_pid}/ns/net", "--"]
+        self._commands[name], self._launched_s[name] = command, time.monotonic()
         with (self.directory / f"{name}.out").open("ab") as out:
             self._processes[name] = subprocess.Popen(
                 [*inside, *command],
@@ -305,9 +412,12 @@ class OpenvSwitchFabric(BridgeFabric):
                 env={**os.environ, **self.environment},
                 start_new_session=True,
             )
+        if self._ledger:
+            self._ledger.record(self._ledger.process(self._processes[name].pid, name))
 
     def _end(self, name: str) -> None:
-        process = self._processes.pop(name, None)
+        with self._changing:
+            process = self._processes.pop(name, None)
         if process:
             process.kill()
             process.wait()
@@ -337,6 +447,14 @@ class OpenvSwitchFabric(BridgeFabric):
         if done.returncode:
             raise CommandFailed(list(command), done.returncode, done.stderr)
         return done.stdout
+
+
+def _schema() -> str:
+    """Path of the schema of Open vSwitch's database; SetupError, if it is not installed."""
+    for path in SCHEMAS:
+        if Path(path).exists():
+            return path
+    raise SetupError(f"no schema of Open vSwitch's database at {' or '.join(SCHEMAS)}")
 
 
 def _add_port(port: str, switch: str, number: int) -> list[str]:

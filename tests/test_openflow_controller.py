@@ -1,0 +1,241 @@
+"""The controller as it runs, with switches that are played: those that lack bundles or meters, those that refuse."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.openflow import wire
+from controller.openflow.routes import tables
+from topologies.openflow import FromController, HoldHosts, HostsHeld, Station, Topology, Trunk
+
+REPOSITORY = Path(__file__).parents[1]
+LIMIT_S = 30.0
+HELLO, ERROR, ECHO, ECHO_REPLY, FEATURES, FEATURES_REPLY = 0, 1, 2, 3, 5, 6
+MULTIPART, MULTIPART_REPLY, BARRIER_REPLY = 18, 19, 21
+METER_CONFIG, METER_FEATURES = 10, 11
+BAD_REQUEST, BAD_MULTIPART, BAD_EXPERIMENTER = 1, 2, 3
+TOPOLOGY = Topology(
+    {"a": 1, "b": 2},
+    (Trunk("a", 1, "b", 1, 1e9),),
+    (
+        Station("h1", "a", 1024, "02:00:0a:00:00:01", "10.0.0.1", 1e7),
+        Station("h2", "b", 1024, "02:00:0a:00:00:02", "10.0.0.2", 1e7),
+    ),
+    "a",
+)
+
+
+class PlayedSwitch:
+    """An OpenFlow 1.3 switch that has nothing, takes what it is told, and writes down what that was.
+
+    `refuses`: given the type and body of each message that changes a table; True: it is answered by an error.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        number: int,
+        *,
+        bundles: bool,
+        meters: bool,
+        refuses: Callable[[int, bytes], bool] = lambda kind, body: False,
+    ) -> None:
+        self._number, self._bundles, self._meters, self._refuses = number, bundles, meters, refuses
+        self.heard: list[tuple[int, bytes]] = []
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def taken(self, kind: int) -> int:
+        """How many messages of this type came, outside of bundles."""
+        return sum(heard == kind for heard, _ in self.heard)
+
+    def bundle_messages(self) -> list[int]:
+        """Kinds of control messages of bundles (open, commit, discard), and -1 for each message that was added."""
+        found = []
+        for kind, body in self.heard:
+            if kind == wire.EXPERIMENTER:
+                _, subtype, _, control, _ = struct.unpack_from("!IIIHH", body)
+                found.append(control if subtype == wire.BUNDLE_CONTROL else -1)
+        return found
+
+    def _say(self, kind: int, xid: int, body: bytes = b"") -> None:
+        self._socket.sendall(wire.HEADER.pack(wire.VERSION, kind, 8 + len(body), xid) + body)
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError, ValueError), self._socket.makefile("rb") as read:
+            self._say(HELLO, 1)
+            while header := read.read(8):
+                _, kind, length, xid = wire.HEADER.unpack(header)
+                body = read.read(length - 8)
+                self.heard.append((kind, body))
+                self._answer(kind, xid, body)
+
+    def _answer(self, kind: int, xid: int, body: bytes) -> None:
+        if kind == ECHO:
+            self._say(ECHO_REPLY, xid, body)
+        elif kind == FEATURES:
+            self._say(FEATURES_REPLY, xid, struct.pack("!QIBBxxII", self._number, 0, 254, 0, 0, 0))
+        elif kind == MULTIPART:
+            (what,) = struct.unpack_from("!H", body)
+            if what in (METER_CONFIG, METER_FEATURES) and not self._meters:
+                self._say(ERROR, xid, struct.pack("!HH", BAD_REQUEST, BAD_MULTIPART) + body)
+            else:
+                features = struct.pack("!IIIBBxx", 100, 2, 0xF, 1, 0) if what == METER_FEATURES else b""
+                self._say(MULTIPART_REPLY, xid, struct.pack("!HH4x", what, 0) + features)
+        elif kind == wire.BARRIER_REQUEST:
+            self._say(BARRIER_REPLY, xid)
+        elif kind == wire.EXPERIMENTER and not self._bundles:
+            self._say(ERROR, xid, struct.pack("!HH", BAD_REQUEST, BAD_EXPERIMENTER) + body[:64])
+        elif self._refuses(kind, body):
+            self._say(ERROR, xid, struct.pack("!HH", 5, 1) + body[:64])
+
+
+class Controller:
+    """The controller's process."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.socket, self._events = folder / "c.sock", folder / "events"
+        (folder / "topology.json").write_bytes(msgspec.json.encode(TOPOLOGY))
+        options = [str(folder / "topology.json"), "--listen", f"127.0.0.1:{self.port}"]
+        options += ["--events", str(self._events), "--socket", str(self.socket)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "controller.openflow", *options], cwd=REPOSITORY
+        )
+        until(self.listens, "the controller listens")
+
+    def listens(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            return True
+        return False
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        lines = self._events.read_text().splitlines() if self._events.exists() else []
+        return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+    def hold(self, rates: dict[str, float]) -> HostsHeld:
+        with socket.socket(socket.AF_UNIX) as client, client.makefile("rb") as answers:
+            client.settimeout(LIMIT_S)
+            client.connect(str(self.socket))
+            client.sendall(msgspec.json.encode(HoldHosts(rates)) + b"\n")
+            answer = msgspec.json.decode(answers.readline(), type=FromController)
+            assert isinstance(answer, HostsHeld)
+            return answer
+
+
+def until(true: Callable[[], object], what: str) -> None:
+    end_s = time.monotonic() + LIMIT_S
+    while not true():
+        assert time.monotonic() < end_s, f"not within {LIMIT_S:.0f} s: {what}"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[Controller]:
+    made = Controller(tmp_path)
+    try:
+        yield made
+    finally:
+        made.process.kill()
+        made.process.wait()
+
+
+@contextlib.contextmanager
+def switches(controller: Controller, **of_a: Any) -> Iterator[tuple[PlayedSwitch, PlayedSwitch]]:
+    """Switch a as told, and switch b, which can all and refuses nothing."""
+    a = PlayedSwitch(controller.port, 1, **({"bundles": True, "meters": True} | of_a))
+    b = PlayedSwitch(controller.port, 2, bundles=True, meters=True)
+    try:
+        yield a, b
+    finally:
+        a.close()
+        b.close()
+
+
+def test_switch_without_bundles_and_meters_gets_the_rules_as_they_are_and_it_is_said(
+    controller: Controller,
+) -> None:
+    wanted = tables(TOPOLOGY)
+    with switches(controller, bundles=False, meters=False) as (a, b):
+        until(lambda: controller.events("programmed"), "both are programmed")
+        said = {e["switch"]: (e["bundles"], e["meters"]) for e in controller.events("connected")}
+        assert said == {"a": (False, False), "b": (True, True)}
+        assert a.taken(wire.FLOW_MOD) == len(wanted["a"].rules)
+        assert a.taken(wire.GROUP_MOD) == len(wanted["a"].groups)
+        assert a.taken(wire.METER_MOD) == 0 and b.taken(wire.METER_MOD) == 1
+        assert b.taken(wire.FLOW_MOD) == b.taken(wire.GROUP_MOD) == 0
+        adds = [-1] * (len(wanted["b"].rules) + len(wanted["b"].groups))
+        until(lambda: len(b.bundle_messages()) == len(adds) + 4, "the bundle is committed")
+        assert b.bundle_messages() == [wire.OPEN, wire.DISCARD, wire.OPEN, *adds, wire.COMMIT]
+        assert controller.hold({"h1": 2e7}).reason == "not at a, which has no meters or refused one"
+        assert controller.hold({"h1": 1e7, "h2": 2e7}).reason
+        assert b.taken(wire.METER_MOD) == 2
+        assert not controller.events("refused")
+
+
+def test_rates_of_hosts_change_meters_and_nothing_else(controller: Controller) -> None:
+    with switches(controller) as (a, b):
+        until(lambda: controller.events("programmed"), "both are programmed")
+        told = len(a.heard), len(b.heard)
+        assert controller.hold({"h1": 2e7}) == HostsHeld()
+        assert [kind for kind, _ in a.heard[told[0] :]] == [wire.METER_MOD, wire.BARRIER_REQUEST]
+        assert len(b.heard) == told[1]
+
+
+def test_a_bundle_of_which_a_message_is_refused_is_discarded_and_named_and_the_switch_read_anew(
+    controller: Controller,
+) -> None:
+    seen = []
+
+    def refuses(kind: int, body: bytes) -> bool:
+        """The seventh message that is put into a bundle."""
+        if kind == wire.EXPERIMENTER and struct.unpack_from("!II", body)[1] == wire.BUNDLE_ADD:
+            seen.append(body)
+            return len(seen) == 7
+        return False
+
+    with switches(controller, refuses=refuses) as (a, b):
+        until(lambda: controller.events("refused"), "the refusal is said")
+        until(lambda: wire.DISCARD in a.bundle_messages()[2:], "it is discarded")
+        (refusal,) = controller.events("refused")
+        assert refusal["switch"] == "a" and (refusal["type"], refusal["code"]) == (5, 1)
+        assert refusal["message"].startswith("rule 0x") and "FlowRule(" in refusal["message"]
+        assert wire.COMMIT not in a.bundle_messages()
+        until(lambda: wire.COMMIT in b.bundle_messages(), "the other switch has its tables")
+
+        def questions() -> int:
+            return sum(kind == MULTIPART and body[:2] == b"\0\1" for kind, body in a.heard)
+
+        until(lambda: questions() == 2, "the switch is asked again what it has")
+        time.sleep(0.5)
+        assert questions() == 2 and len(seen) == len(tables(TOPOLOGY)["a"].rules) + len(
+            tables(TOPOLOGY)["a"].groups
+        )  # and is not sent again what it does not take
+        assert not controller.events("programmed")
+        assert controller.hold({"h1": 2e7}).reason.startswith("not at a")
+
+
+def test_a_switch_that_refuses_a_meter_is_named(controller: Controller) -> None:
+    with switches(controller, refuses=lambda kind, body: kind == wire.METER_MOD):
+        until(lambda: controller.events("refused"), "the refusal is said")
+        refusal = controller.events("refused")[0]
+        assert refusal["switch"] == "a" and refusal["message"].startswith("meter 1: Meter(")

@@ -1,0 +1,169 @@
+"""Messages in bytes, compared with os-ken's of the same meaning; and what is made of them in bundles."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from os_ken.ofproto import ofproto_v1_3, ofproto_v1_3_parser
+from os_ken.ofproto.ofproto_protocol import ProtocolDesc
+
+from controller.openflow import wire
+from controller.openflow.routes import tables
+from controller.openflow.tables import (
+    AnswerArp,
+    Drop,
+    FlowRule,
+    GotoTable,
+    Group,
+    GroupKind,
+    Installed,
+    Meter,
+    Metered,
+    Output,
+    ToGroup,
+    difference,
+)
+from testbed.emulation.description.openflow import topology_of
+from testbed.emulation.description.plan import plan
+from tests.test_openflow_routes import topologies
+from topologies.openflow import Topology
+from topologies.presets import fat_tree
+
+THEIRS, PROTOCOL = ofproto_v1_3_parser, ofproto_v1_3
+DATAPATH = ProtocolDesc(version=PROTOCOL.OFP_VERSION)
+
+
+def serialized(message: Any) -> bytes:
+    message.set_xid(0)
+    message.serialize()
+    return bytes(message.buf)
+
+
+def their_rule(rule: FlowRule) -> bytes:
+    match rule.action:
+        case Drop():
+            instructions = []
+        case GotoTable(table):
+            instructions = [THEIRS.OFPInstructionGotoTable(table)]
+        case Metered(meter, table):
+            instructions = [THEIRS.OFPInstructionMeter(meter), THEIRS.OFPInstructionGotoTable(table)]
+        case Output(port):
+            actions = [THEIRS.OFPActionOutput(port)]
+        case ToGroup(group):
+            actions = [THEIRS.OFPActionGroup(group)]
+        case AnswerArp(mac, address):
+            actions = [
+                THEIRS.NXActionRegMove("eth_src", "eth_dst", 48),
+                THEIRS.NXActionRegMove("arp_sha", "arp_tha", 48),
+                THEIRS.NXActionRegMove("arp_spa", "arp_tpa", 32),
+                THEIRS.OFPActionSetField(eth_src=mac),
+                THEIRS.OFPActionSetField(arp_op=2),
+                THEIRS.OFPActionSetField(arp_sha=mac),
+                THEIRS.OFPActionSetField(arp_spa=address),
+                THEIRS.OFPActionOutput(PROTOCOL.OFPP_IN_PORT),
+            ]
+    if isinstance(rule.action, Output | ToGroup | AnswerArp):
+        instructions = [THEIRS.OFPInstructionActions(PROTOCOL.OFPIT_APPLY_ACTIONS, actions)]
+    return serialized(
+        THEIRS.OFPFlowMod(
+            DATAPATH,
+            cookie=rule.cookie,
+            table_id=rule.table,
+            priority=rule.priority,
+            match=THEIRS.OFPMatch(**dict(rule.match)),
+            instructions=instructions,
+        )
+    )
+
+
+def their_group(command: int, number: int, group: Group) -> bytes:
+    kinds = {GroupKind.SELECT: PROTOCOL.OFPGT_SELECT, GroupKind.FAST_FAILOVER: PROTOCOL.OFPGT_FF}
+    buckets = [
+        THEIRS.OFPBucket(
+            weight=b.weight, watch_port=b.port, watch_group=PROTOCOL.OFPG_ANY, actions=[THEIRS.OFPActionOutput(b.port)]
+        )
+        for b in group.buckets
+    ]  # fmt: skip
+    return serialized(THEIRS.OFPGroupMod(DATAPATH, command, kinds[group.kind], number, buckets))
+
+
+@given(topologies())
+@settings(max_examples=25, deadline=None)
+def test_rules_groups_and_meters_are_os_kens_to_the_byte(topology: Topology) -> None:
+    for switch in tables(topology).values():
+        for rule in switch.rules.values():
+            assert wire.rule_mod(rule) == their_rule(rule), rule
+        for number, group in switch.groups.items():
+            for command in (PROTOCOL.OFPGC_ADD, PROTOCOL.OFPGC_MODIFY):
+                assert wire.group_mod(command, number, group) == their_group(command, number, group)
+        for number, meter in switch.meters.items():
+            bands = [THEIRS.OFPMeterBandDrop(meter.rate_kbit_per_s, meter.burst_kbit)]
+            flags = PROTOCOL.OFPMF_KBPS | PROTOCOL.OFPMF_BURST
+            for command in (PROTOCOL.OFPMC_ADD, PROTOCOL.OFPMC_MODIFY):
+                theirs = serialized(THEIRS.OFPMeterMod(DATAPATH, command, flags, number, bands))
+                assert wire.meter_mod(command, number, meter) == theirs
+
+
+def test_deletions_barriers_and_bundles_are_os_kens_to_the_byte() -> None:
+    deletion = THEIRS.OFPFlowMod(
+        DATAPATH,
+        cookie=7,
+        priority=0,
+        cookie_mask=(1 << 64) - 1,
+        table_id=PROTOCOL.OFPTT_ALL,
+        command=PROTOCOL.OFPFC_DELETE,
+        out_port=PROTOCOL.OFPP_ANY,
+        out_group=PROTOCOL.OFPG_ANY,
+    )
+    assert wire.rule_deletion(7) == serialized(deletion)
+    group = THEIRS.OFPGroupMod(DATAPATH, PROTOCOL.OFPGC_DELETE, PROTOCOL.OFPGT_SELECT, 5)
+    assert wire.group_deletion(5) == serialized(group)
+    meter = THEIRS.OFPMeterMod(DATAPATH, PROTOCOL.OFPMC_DELETE, 0, 5, [])
+    assert wire.meter_deletion(5) == serialized(meter)
+    assert wire.barrier() == serialized(THEIRS.OFPBarrierRequest(DATAPATH))
+    flags = PROTOCOL.ONF_BF_ATOMIC | PROTOCOL.ONF_BF_ORDERED
+    for kind, theirs in (
+        (wire.OPEN, PROTOCOL.ONF_BCT_OPEN_REQUEST),
+        (wire.COMMIT, PROTOCOL.ONF_BCT_COMMIT_REQUEST),
+        (wire.DISCARD, PROTOCOL.ONF_BCT_DISCARD_REQUEST),
+    ):
+        control = THEIRS.ONFBundleCtrlMsg(DATAPATH, 9, theirs, flags, [])
+        assert wire.bundle_control(kind, 9) == serialized(control)
+    add = THEIRS.ONFBundleAddMsg(DATAPATH, 9, flags, THEIRS.OFPBarrierRequest(DATAPATH), [])
+    assert wire.bundle_add(9, wire.barrier()) == serialized(add)
+    assert wire.with_number(wire.barrier(), 0x1234)[4:8] == (0x1234).to_bytes(4)
+
+
+def test_an_update_makes_meters_before_rules_and_deletes_them_after() -> None:
+    topology = topology_of(plan(fat_tree(4)))
+    edge = next(name for name, stations in topology.stations_at.items() if stations)
+    wanted = tables(topology)[edge]
+    update = difference(Installed(frozenset({7}), {999: None}, {998: Meter(1, 1)}), wanted)
+    before, middle, last = (
+        [words for words, _ in part(update)]
+        for part in (wire.meters_first, wire.rules_and_groups, wire.meters_last)
+    )
+    assert len(before) == len(wanted.meters) and len(before) + len(middle) + len(last) == len(update)
+    assert [words.split()[0] for words in middle] == [
+        *["group"] * len(wanted.groups),
+        *["rule"] * (len(wanted.rules) + 1),
+        "group",
+    ]
+    assert last == ["meter 998: delete"]
+
+
+@pytest.mark.alone
+def test_messages_are_made_in_a_fifth_of_os_kens_time() -> None:
+    rules = [
+        rule for switch in tables(topology_of(plan(fat_tree(4)))).values() for rule in switch.rules.values()
+    ]
+    took = {}
+    for make in (their_rule, wire.rule_mod):
+        begin_s = time.process_time()
+        for rule in rules:
+            make(rule)
+        took[make] = time.process_time() - begin_s
+    assert took[wire.rule_mod] < took[their_rule] / 5
