@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 
 from controller.core.model import facts as f
-from controller.persistence.journal import read_facts
+from controller.persistence.journal import NoJournal, read_facts
 from testbed.emulation.safety.ledger import default_root, read_entries
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason=f"needs root: the user id is {os.geteuid()}")
@@ -61,7 +60,7 @@ class Run:
         def look() -> bool:
             try:
                 return sum(isinstance(fact, f.JobRunning) for _, fact in read_facts(journal)) >= 2
-            except sqlite3.OperationalError:  # not begun
+            except NoJournal:  # not begun
                 return False
 
         self.wait_until(look)
