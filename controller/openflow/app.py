@@ -3,8 +3,8 @@
 On connection a switch says which ports are up, what it can, and which rules, groups and meters it has; it is sent the
 difference, then a barrier. Rules and groups that it is sent at once take effect at once: they go in a bundle, which is committed
 when it has taken every message of it, and else discarded. After a refusal it is read anew, and what is under way is given up:
-nobody is told that it is in force. A switch that knows no bundles gets the messages as they are, one that has no meters holds
-nobody; either is said.
+it is not said to be in force. A switch that knows no bundles gets the messages as they are; one that has no meters holds no host
+to its rate; either is said.
 
 A trunk whose end goes down or comes back changes the routes of all: groups of other switches that led there are changed
 (GROUP_MOD), while the switch at the trunk has already turned to its next live bucket by itself. What happens is written as a line
@@ -42,7 +42,7 @@ from os_ken.ofproto import ofproto_v1_3
 from controller.openflow import wire
 from controller.openflow.caches import wait_until_followed, wake
 from controller.openflow.clients import Client, Clients
-from controller.openflow.counting import Counting
+from controller.openflow.counting import CounterReading
 from controller.openflow.routes import tables, tables_meanwhile
 from controller.openflow.tables import (
     Group,
@@ -173,7 +173,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         self._alone: set[frozenset[str]] = set()
         self._left: frozenset[frozenset[str]] = frozenset()
         self._holding: list[Client] = []  # have given rates, and are to be told when they are in force
-        self._countings: list[Counting] = []
+        self._countings: list[CounterReading] = []
         self._wanted: dict[str, SwitchTables] = tables(self._topology, (), self._ways.pins)
 
     def start(self) -> None:
@@ -258,7 +258,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         """Collect the cookies of the rules that a switch has; or what one of them has led."""
         session = self._session(event)
         if session and any(counting.asked(session.name, event.msg.xid) for counting in self._countings):
-            self._take(event, Counting.take_rules)
+            self._take(event, CounterReading.take_rules)
         elif session:
             session.cookies |= {rule.cookie for rule in event.msg.body}
 
@@ -503,8 +503,8 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         self._holding.clear()
 
     def _count(self, client: Client) -> None:
-        """Ask all connected switches what they have counted; `Counting` tells the client when the last has answered."""
-        counting = Counting(client, self._topology, self._have.pins)
+        """Ask all connected switches what they have counted; `CounterReading` tells the client when the last has answered."""
+        counting = CounterReading(client, self._topology, self._have.pins)
         for session in self._sessions.values():
             counting.ask(session.name, session.datapath, self._wanted[session.name])
         self._countings.append(counting)
@@ -516,19 +516,19 @@ class FabricController(OSKenApp):  # type: ignore[misc]
     @set_ev_cls(ofp_event.EventOFPPortStatsReply, [MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
     def ports_counted(self, event: Any) -> None:
         """Take what a switch has sent through its ports."""
-        self._take(event, Counting.take_ports)
+        self._take(event, CounterReading.take_ports)
 
     @set_ev_cls(ofp_event.EventOFPGroupStatsReply, [MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
     def groups_counted(self, event: Any) -> None:
         """Take what groups of a switch have led out."""
-        self._take(event, Counting.take_groups)
+        self._take(event, CounterReading.take_groups)
 
     @set_ev_cls(ofp_event.EventOFPMeterStatsReply, [MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
     def meters_read(self, event: Any) -> None:
         """Take what guards have dropped."""
-        self._take(event, Counting.take_meters)
+        self._take(event, CounterReading.take_meters)
 
-    def _take(self, event: Any, take: Callable[[Counting, str, Any], None]) -> None:
+    def _take(self, event: Any, take: Callable[[CounterReading, str, Any], None]) -> None:
         session = self._session(event)
         for counting in self._countings:
             if session and counting.waits_for(session.name, event.msg):

@@ -12,7 +12,7 @@ from controller.openflow.tables import GroupKind, SwitchTables
 from topologies.openflow import Counted, Topology, TrunkCount, WayPin
 
 
-class Counting:
+class CounterReading:
     """Answers of all switches to one client's question."""
 
     def __init__(self, client: Client, topology: Topology, pins: Iterable[WayPin]) -> None:

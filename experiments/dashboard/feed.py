@@ -24,7 +24,7 @@ import trio
 from experiments.dashboard.chronicle import Chronicle
 from experiments.dashboard.kept import DECIDED
 from experiments.dashboard.picture import Picture, Row
-from experiments.dashboard.sources import EventsFile, JournalSource, Meter, Numbered
+from experiments.dashboard.sources import EventsFile, HeartbeatRates, JournalSource, Numbered
 from experiments.results.narration import describe, notable
 from topologies.errors import TestbedError
 
@@ -71,7 +71,7 @@ class Feed:
         self._keyframes = [Keyframe(-inf, self.head.copy())]
         self._spacing = FIRST_SPACING
         self._recent: deque[Numbered] = deque(maxlen=RECENT)
-        self._meter = Meter()
+        self._meter = HeartbeatRates()
         self._news = trio.Event()
         self._encoded: dict[Cursor, tuple[Cursor, bytes]] = {}
 
@@ -178,7 +178,7 @@ class Feed:
         picture = self._keyframes[max(0, place)].picture.copy()
         await self._forward(picture, at_s, inf)
         if isinstance(self.source, JournalSource):
-            meter = Meter()
+            meter = HeartbeatRates()
             with suppress(sqlite3.Error):  # what agents counted then is not to be had
                 for host, when_s, beat in self.source.reports_at(at_s):
                     picture.reported(*meter.take(host, when_s, beat))

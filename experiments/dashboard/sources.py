@@ -40,7 +40,7 @@ _TIMED = msgspec.json.Decoder(_Timed)
 
 
 @dataclass
-class Meter:
+class HeartbeatRates:
     """What agents count of their jobs and flows, from heartbeat to heartbeat."""
 
     _seen: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)  # (host, transfer)

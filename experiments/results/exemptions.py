@@ -2,7 +2,8 @@
 
 Every admitted migration is in time, late, excused for a named cause, or still under way when the run ended. A cause excuses
 only while it lasts and only what it touches: the host (the migration's source or destination) or the job itself, after the
-admission, before the deadline, and before the job ran on. A destination that was lost and is back excuses nothing that is
+admission, before the deadline, and before the job ran on. A gang moves as one, so what touches another rank that was to move with
+it, or another rank's host, touches this one. A destination that was lost and is back excuses nothing that is
 admitted later, and a coordinator's death nothing that was admitted after it or due before it.
 """
 
@@ -68,7 +69,9 @@ def overdue(facts: Sequence[Timed], ended_s: float, routes: RouteHistory | None 
     `routes`: of the run; without them no changed link excuses anything."""
     causes, found = list(only(facts, KINDS)), notices(facts)
     return [
-        Overdue(notice, _excuse_of_any(notice, found, causes, routes))
+        Overdue(
+            notice, next(filter(None, (excuse(n, causes, routes) for n in with_gang(notice, found))), None)
+        )
         for notice in found
         if notice.admitted_s is not None
         and not notice.in_time
@@ -93,13 +96,6 @@ def with_gang(notice: Notice, found: Sequence[Notice]) -> list[Notice]:
         and other.deadline_s > notice.admitted_s
     ]
     return [notice, *others]
-
-
-def _excuse_of_any(
-    notice: Notice, found: Sequence[Notice], facts: Sequence[Timed], routes: RouteHistory | None
-) -> str | None:
-    excuses = (excuse(each, facts, routes) for each in with_gang(notice, found))
-    return next((words for words in excuses if words), None)
 
 
 def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None = None) -> str | None:

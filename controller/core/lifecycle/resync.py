@@ -78,8 +78,8 @@ class Reunion:
         self.hellos[hello.host] = hello
         join(cluster, cluster.hosts[hello.host], hello)
 
-    def returned(self) -> list[str]:
-        """Hosts whose owners have returned them since their Hellos, in order; they are not kept any more."""
+    def take_returns(self) -> list[str]:
+        """Hosts whose owners have returned them since their Hellos, in order; what they said of it is not kept any more."""
         first: dict[str, ev.AgentSaid] = {}
         for event in self.kept:
             if isinstance(event, ev.AgentSaid) and isinstance(event.message, OwnerReturns | OwnerReclaims):
@@ -136,7 +136,7 @@ def begin(cluster: Cluster, before: Reunion | None, cuts: int) -> Reunion:
 def judge(cluster: Cluster, reunion: Reunion) -> None:
     """All agents that came back have spoken: from here on the picture is the truth, as far as it can be known."""
     came = [(cluster.hosts[name], hello) for name, hello in sorted(reunion.hellos.items())]
-    for name in reunion.returned():
+    for name in reunion.take_returns():
         lent_again(cluster, cluster.hosts[name])
     told = {host.name: told_to_run(cluster, host) for host, _ in came}
     if reunion.is_cut:

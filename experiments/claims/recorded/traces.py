@@ -5,8 +5,8 @@ seed, and ours is compared with every other row in work lost and in lost GPU tim
 every other with the whole 95 % interval of the paired difference, *behind* those that lose less than it with theirs, and *not
 distinguishable from first* otherwise: there more seeds would say. Nothing of the systems was fitted to a record.
 
-As in Table III, the one interval for everybody (TV-FI), which takes a checkpoint to cost its write, is met by ours at that price
-(`EQUAL_PRICE`), and what ours is without second copies stands beside it (one-copy); neither row makes ours first or behind
+As in Table III, ours meets the row with one interval for all jobs (TV-FI), which takes a checkpoint to cost its write, at that
+price (`EQUAL_PRICE`), and what ours is without second copies stands beside it (one-copy); neither row makes ours first or behind
 anything else.
 """
 
@@ -58,7 +58,7 @@ CLAIM_TEXT = (
     "in work lost and in lost GPU time."
 )
 LIMITS = (
-    "What any paper prints: nobody else has played these. The records say when machines came and went; jobs, their payloads and "
+    "What any paper prints: no paper has played these. The records say when machines came and went; jobs, their payloads and "
     "the network are those of paper A's campus, at a load of half of what is lent, and the zones of a region are not its "
     "buildings. A cloud's machine that leaves is replaced by another, here its host comes back with its disk. While a whole zone "
     "is away every job waits, whatever a system does: that is most of the lost GPU time. Against TV-FI ours is judged by the row "

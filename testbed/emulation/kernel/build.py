@@ -272,9 +272,8 @@ class KernelCampus:
                 self._cut(before)
         host, changed = cable.b.node, self.plan.with_cable(cable)
         more = cable.b.shape.rate_bytes_per_s - before.b.shape.rate_bytes_per_s
-        if (
-            more > 0
-        ):  # a guard drops nothing of a host that keeps to its rate: it follows before the rate rises, and after it fell
+        # a guard drops nothing of a host that keeps to its rate: it follows before the rate rises, and after it fell
+        if more > 0:
             self._fabric.hold(changed, host)
         for side, (old, new) in enumerate(((before.a, cable.a), (before.b, cable.b))):
             if new != old:
