@@ -165,6 +165,7 @@ def heartbeat(cluster: Cluster, host: HostState, beat: Heartbeat) -> None:
             job.did(claim.step)
         elif claim.job in cluster.jobs and cluster.jobs[claim.job].phase is Phase.CANCELLED:
             cluster.tell(host.name, StopJob(claim.job, claim.attempt))  # its start came after its end
+    expect_ends(cluster, host, {(claim.job, claim.attempt) for claim in beat.jobs})
     host.flows = {flow.transfer: flow for flow in beat.flows}
     cluster.tell(host.name, HeartbeatAck(beat.number))
     window_s = sum(sample.period_s for sample in beat.samples)
@@ -183,6 +184,19 @@ def heartbeat(cluster: Cluster, host: HostState, beat: Heartbeat) -> None:
         )
     )
     host.drops = drops
+
+
+def expect_ends(cluster: Cluster, host: HostState, claimed: set[tuple[str, int]]) -> None:
+    """A job that runs there, and of which a heartbeat says nothing, has ended: its agent is to say how."""
+    for job in cluster.jobs_on(host):
+        if job.host != host.name or job.phase is not Phase.RUNNING:
+            continue
+        wait = cluster.waits.get(job.name)
+        if (job.name, job.attempt) in claimed:
+            if wait is not None and wait.phase is Phase.RUNNING:
+                del cluster.waits[job.name]
+        elif wait is None and (job.gang is None or job.name not in job.gang.done.keys() | job.gang.stopped):
+            cluster.expect_word(job, 0.0)
 
 
 def leave(cluster: Cluster, host: HostState, reason: str) -> None:
