@@ -1,5 +1,5 @@
 #!/bin/bash
-# All tests, in some 18 minutes on two cores. Those of the kernel's part, and those that watch short spans of time, wait most of
+# All tests, in some 10 minutes on two cores. Those of the kernel's part, and those that watch short spans of time, wait most of
 # theirs: they go first, one after another, and all else (idle to the scheduler) takes what they leave of the processors.
 # What fails of the first then has the machine to itself once more, and both outputs are there: only a second failure counts.
 # Usage: tests/all.sh [SUDO]
