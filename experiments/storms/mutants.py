@@ -359,7 +359,7 @@ def _without_what(field: str) -> Callable[..., None]:
 
 
 @_mutant("holders forgotten", f"{LIFE}.checkpoints:_complete", _after)
-def _no_holders(cluster: Any, job: Any, host: Any, stored: Any) -> None:
+def _no_holders(cluster: Any, job: Any, host: Any, stored: Any, beside: Any) -> None:
     for checkpoint in job.checkpoints.values():
         checkpoint.holders.clear()
 

@@ -5,6 +5,9 @@ A checkpoint is completed by the word of a host that has it verified and fsynced
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Set
+
 from controller.core.lifecycle import gangs
 from controller.core.lifecycle.attempts import EVERYTHING, start
 from controller.core.lifecycle.grants import close_flows
@@ -31,8 +34,22 @@ MOST_HELD = 16  # checkpoints of one job that a host may say it holds: a store k
 MAX_MISSES = 2  # checkpoints in a row that may fail before another standby is sought
 
 
-def stored_by(cluster: Cluster, host: HostState, stored: m.StoredCheckpoint) -> None:
-    """A host says that it holds a checkpoint, verified and fsynced. The first to say so completes it."""
+def all_stored_by(cluster: Cluster, host: HostState, hello: m.Hello) -> None:
+    """A host lists what it holds. It may have fetched an older number after a newer one, so it may hold both."""
+    listed = defaultdict[str, set[int]](set)
+    for stored in hello.stored:
+        listed[stored.job].add(stored.sequence)
+    for stored in hello.stored:
+        stored_by(cluster, host, stored, listed[stored.job])
+
+
+def stored_by(
+    cluster: Cluster, host: HostState, stored: m.StoredCheckpoint, beside: Set[int] = frozenset()
+) -> None:
+    """A host says that it holds a checkpoint, verified and fsynced. The first to say so completes it.
+
+    `beside`: sequences of the same job that it says to hold as well.
+    """
     job = cluster.jobs.get(stored.job)
     if job is None or job.phase in OVER:
         cluster.tell(host.name, m.Forget(stored.job, EVERYTHING))
@@ -44,7 +61,7 @@ def stored_by(cluster: Cluster, host: HostState, stored: m.StoredCheckpoint) -> 
         job.traces.add(host.name)  # it lies there until the job is over
         return
     is_known = stored.sequence in job.completed or stored.sequence in job.taken
-    _complete(cluster, job, host, stored)
+    _complete(cluster, job, host, stored, beside)
     if is_known and host.name == job.standby and stored.sequence in job.checkpoints:
         keep_safe(cluster, job, job.checkpoints[stored.sequence])
     if job.phase is not Phase.FETCHING or job.host != host.name or job.restore is None:
@@ -88,11 +105,13 @@ def _not_ordered(cluster: Cluster, job: JobState, host: HostState, stored: m.Sto
     return ""
 
 
-def _complete(cluster: Cluster, job: JobState, host: HostState, stored: m.StoredCheckpoint) -> None:
+def _complete(
+    cluster: Cluster, job: JobState, host: HostState, stored: m.StoredCheckpoint, beside: Set[int]
+) -> None:
     """Note the holder; the first one completes the checkpoint, and hosts that are of no use to the job forget theirs."""
     here = [sequence for sequence, known in job.checkpoints.items() if host.name in known.holders]
     for sequence in superseded(job.name, here, stored.sequence):
-        if sequence != stored.sequence:
+        if sequence != stored.sequence and sequence not in beside:
             job.checkpoints[sequence].holders.discard(host.name)  # a store keeps a job's latest only
             if not job.checkpoints[sequence].holders:
                 del job.checkpoints[sequence]

@@ -13,7 +13,7 @@ from controller.core.lifecycle.offers import interrupt
 from controller.core.lifecycle.rollforward import further, take_up_better
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster, present
-from controller.core.model.entities import OVER, TOLD, HostState, JobState, Phase
+from controller.core.model.entities import OVER, TOLD, Checkpoint, HostState, JobState, Phase
 from testbed import messages as m
 
 # a machine that is short of memory for a moment is worth another try, and a job that is killed wherever it runs is not
@@ -78,7 +78,7 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
         else:
             cause = "killed"
     elif outcome == "failed" and job.phase is Phase.STARTING and job.restore is not None:
-        job.restore.holders.discard(host.name)  # of no use: another holder's, or an older one
+        _of_no_use(cluster, job, job.restore, host)
         cause = "failed_start"
     elif outcome == "stopped":
         if gangs.stayed(cluster, job):
@@ -93,6 +93,24 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
         _finished(cluster, job, message.digest)
     else:
         _failed(cluster, job, reason)
+
+
+def _of_no_use(cluster: Cluster, job: JobState, checkpoint: Checkpoint, host: HostState) -> None:
+    """A host could not start the job from its copy: next is another holder's, and after `MOST_KILLED` such failures an older one.
+
+    The host is to forget its own, or it would answer the sender of another that it has it already. It forgets by number, so
+    with what is older there; not parts of a gang, of which an older one may be the last that is whole.
+    """
+    checkpoint.failed_starts += 1
+    if checkpoint.failed_starts > MOST_KILLED:
+        checkpoint.holders.clear()
+    checkpoint.holders.discard(host.name)
+    if job.gang is None:
+        for sequence, known in job.checkpoints.items():
+            if sequence < checkpoint.stored.sequence:
+                known.holders.discard(host.name)
+        cluster.tell(host.name, m.Forget(job.name, checkpoint.stored.sequence + 1))
+    job.checkpoints = {number: known for number, known in job.checkpoints.items() if known.holders}
 
 
 def _finished(cluster: Cluster, job: JobState, digest: str) -> None:

@@ -11,7 +11,7 @@ from math import inf
 from controller.core.lifecycle.announcements import announce_again
 from controller.core.lifecycle.attempts import withdraw_offers
 from controller.core.lifecycle.cancellation import tell_to_end
-from controller.core.lifecycle.checkpoints import stored_by
+from controller.core.lifecycle.checkpoints import all_stored_by
 from controller.core.lifecycle.gangs import to_move
 from controller.core.lifecycle.grants import tell_grants
 from controller.core.lifecycle.job_reports import job_ended
@@ -47,8 +47,7 @@ def register(cluster: Cluster, host: HostState, hello: Hello) -> None:
     join(cluster, host, hello)
     for ended in hello.ended:
         job_ended(cluster, host, ended)
-    for stored in hello.stored:
-        stored_by(cluster, host, stored)
+    all_stored_by(cluster, host, hello)
     agree(cluster, host, hello, told)
     remind(cluster, host)
     offer_all(cluster, host)

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from controller.core.lifecycle.checkpoints import stored_by
+from controller.core.lifecycle.checkpoints import all_stored_by
 from controller.core.lifecycle.job_reports import job_ended
 from controller.core.lifecycle.membership import (
     agree,
@@ -144,8 +144,7 @@ def judge(cluster: Cluster, reunion: Reunion) -> None:
             for checkpoint in job.checkpoints.values():
                 checkpoint.holders.difference_update(reunion.hellos)
     for host, hello in came:
-        for stored in hello.stored:
-            stored_by(cluster, host, stored)
+        all_stored_by(cluster, host, hello)
     for name in sorted(reunion.awaited):
         lose(cluster, cluster.hosts[name], "did not come back after the coordinator")
     for host, _ in came:
