@@ -49,7 +49,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf, isfinite, nan
 from typing import get_args
 
@@ -546,7 +545,11 @@ def _upon(world: StormWorld, line: Line, host: str) -> bool:
 
     def act(it: str) -> None:
         world.noticed(f"upon {line.positional[0]}", it)
-        world.after(after_s, partial(perform, world, replace(action, at_s=world.now_s), it))
+        world.after(after_s, partial(later, replace(action, at_s=world.now_s), it))
+
+    def later(fault: Line, it: str) -> None:
+        if not world.is_calm:
+            perform(world, fault, it)
 
     named = line.positional[1]
     found = _host(world, named, "")

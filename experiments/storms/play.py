@@ -119,6 +119,7 @@ def run(world: StormWorld, script: Script) -> None:
 
 def calm(world: StormWorld) -> None:
     """No more faults, owners return, agents run: every job finishes, within bounds, and all promises were kept."""
+    world.is_calm = True
     world.weather.clear()
     world.torn_for_s = world.usurped_for_s = None
     for link in world.env.campus.links:

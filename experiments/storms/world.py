@@ -59,6 +59,7 @@ class StormWorld(VirtualWorld):
             tuple[str, str], float
         ] = {}  # (kind, host) of the next message that others overtake -> by how long
         self.judges = StormJudges(self) if checks else None
+        self.is_calm = False  # the last fault is over
         self.torn_for_s: float | None = (
             None  # the coordinator dies while it writes its next event, for so long
         )

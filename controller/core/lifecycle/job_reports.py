@@ -96,14 +96,11 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
 
 
 def _of_no_use(cluster: Cluster, job: JobState, checkpoint: Checkpoint, host: HostState) -> None:
-    """A host could not start the job from its copy: next is another holder's, and after `MOST_KILLED` such failures an older one.
+    """A host could not start the job from its copy: next is another holder's, or an older one.
 
     The host is to forget its own, or it would answer the sender of another that it has it already. It forgets by number, so
     with what is older there; not parts of a gang, of which an older one may be the last that is whole.
     """
-    checkpoint.failed_starts += 1
-    if checkpoint.failed_starts > MOST_KILLED:
-        checkpoint.holders.clear()
     checkpoint.holders.discard(host.name)
     if job.gang is None:
         for sequence, known in job.checkpoints.items():

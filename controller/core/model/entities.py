@@ -65,7 +65,6 @@ class Checkpoint:
 
     stored: StoredCheckpoint
     holders: set[str] = field(default_factory=set)
-    failed_starts: int = 0  # of the job from a copy of it
 
 
 @dataclass
