@@ -31,7 +31,7 @@ from experiments.dashboard.feed import Cursor, Feed
 from experiments.dashboard.kept import DECIDED, Answers, Kept
 from experiments.dashboard.layout import layout
 from experiments.dashboard.picture import Picture, VersionedRows
-from experiments.dashboard.sources import EventsFile, JournalSource, Meter, open_run
+from experiments.dashboard.sources import EventsFile, HeartbeatRates, JournalSource, open_run
 from experiments.dashboard.switches import OwnerRequest, Switches
 from experiments.results.history import Where, attempts, whereabouts
 from experiments.results.report.timeline import queue_lengths, spans
@@ -188,7 +188,7 @@ def test_a_long_curve_is_thinned_and_keeps_its_peaks() -> None:
 
 
 def test_what_agents_count_becomes_what_flows_get() -> None:
-    meter = Meter()
+    meter = HeartbeatRates()
     flow = FlowCount("j1:7>h2", 1000, 500.0, 0, 2.0)
     assert meter.take("h1", 1.0, Heartbeat(1, [JobClaim("j1", 1, 5)], flows=[flow])) == (
         {"j1": 5},
