@@ -6,19 +6,20 @@ that it is a part, on a disk neither.
 
 A checkpoint of a gang is the parts of all ranks under one sequence number, and is complete when all of them are. So a store
 may not drop a part because a newer one has come: that newer one may never be complete. It keeps the oldest part, below which
-the coordinator has had everything dropped (`Forget`), and the two newest: the one that completes, and the one that follows.
+the coordinator has had everything dropped (`Forget`), and each that fewer than two newer ones of as much work follow: the one
+that completes, the one that follows, and what an attempt that began further back has not yet computed again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 MOST_RANKS: Final = 64
 MOST_NAMES: Final = 4096  # that are remembered: of all jobs that run at once, on the largest campus
-NEWEST_KEPT: Final = 2  # parts of a rank, beside the oldest
+NEWEST_KEPT: Final = 2  # parts of a rank that computed on, beside the oldest
 _RANK: Final = re.compile(r"(.+)\.(0|[1-9][0-9]?)of([1-9][0-9]?)")
 
 
@@ -51,8 +52,15 @@ def gang_of(job: str) -> str:
     return job if rank is None else rank.gang
 
 
-def superseded(job: str, held: Iterable[int], arrived: int) -> list[int]:
-    """Of the checkpoints of a job that a store holds, those that are of no use to it since `arrived` is there too."""
+def superseded(job: str, steps: Mapping[int, int], arrived: int) -> list[int]:
+    """Of a job's checkpoints in a store, those that are of no use to it since `arrived` is there too.
+
+    `steps` has the step of each by its sequence number, of `arrived` too.
+    """
     if rank_of(job) is None:
-        return [sequence for sequence in held if sequence < arrived]
-    return sorted({*held, arrived})[1:-NEWEST_KEPT]
+        return [sequence for sequence in steps if sequence < arrived]
+
+    def followers(number: int) -> int:
+        return sum(later > number and step >= steps[number] for later, step in steps.items())
+
+    return [number for number in sorted(steps)[1:] if number != arrived and followers(number) >= NEWEST_KEPT]

@@ -445,6 +445,21 @@ def test_example_of_the_docs_leaves_by_both_cores_and_before_the_cut() -> None:
     assert [fact.in_time for fact in finished] == [True] * 3 and not run.summary().invariants_broken
 
 
+def test_fault_of_a_host_s_own_cable_changes_no_way() -> None:
+    world = moving()
+    until_chosen(world)
+    while not world.env.routes.pins:  # until the network has the way
+        world.run(world.now_s + 0.001)
+    ((_, destination), *_) = world.env.routes.pins
+    leaf = world.env.campus.access_link(destination)
+    world.set_link(leaf.a, leaf.b, 0.0)
+    world.run(world.now_s + 0.5)
+    assert world.env.routes.equals(world.coordinator.cluster.routes)
+    world.set_link(leaf.a, leaf.b, 1.0)
+    world.run(world.now_s + 60.0)
+    judged(world)
+
+
 def test_invariants_notice_ways_that_the_network_does_not_have() -> None:
     world = two_leaves(4, hosts=3)
     for name in busy(world):

@@ -30,7 +30,7 @@ from testbed.ranks import superseded
 from topologies.spec import DirectedLink
 
 UNFIT_PERIODS = 10  # control periods for which a host is avoided that would not take a job's checkpoint
-MOST_HELD = 16  # checkpoints of one job that a host may say it holds: a store keeps three at most
+MOST_HELD = 16  # checkpoints of one job that a host may say it holds (testbed.ranks says what a store keeps)
 MAX_MISSES = 2  # checkpoints in a row that may fail before another standby is sought
 
 
@@ -109,10 +109,12 @@ def _complete(
     cluster: Cluster, job: JobState, host: HostState, stored: m.StoredCheckpoint, beside: Set[int]
 ) -> None:
     """Note the holder; the first one completes the checkpoint, and hosts that are of no use to the job forget theirs."""
-    here = [sequence for sequence, known in job.checkpoints.items() if host.name in known.holders]
-    for sequence in superseded(job.name, here, stored.sequence):
-        if sequence != stored.sequence and sequence not in beside:
-            job.checkpoints[sequence].holders.discard(host.name)  # a store keeps a job's latest only
+    steps = {
+        number: known.stored.step for number, known in job.checkpoints.items() if host.name in known.holders
+    }
+    for sequence in superseded(job.name, steps | {stored.sequence: stored.step}, stored.sequence):
+        if sequence not in beside:
+            job.checkpoints[sequence].holders.discard(host.name)
             if not job.checkpoints[sequence].holders:
                 del job.checkpoints[sequence]
     job.traces.add(host.name)

@@ -18,6 +18,8 @@ from testbed import messages as m
 
 # a machine that is short of memory for a moment is worth another try, and a job that is killed wherever it runs is not
 MOST_KILLED = 5
+# another host, another copy, an older checkpoint may do; a job that cannot read what it has written never goes on
+MOST_FAILED_STARTS = 5
 MOST_TAKEN = 16  # snapshots that are remembered: an order to send an older one has been replaced long ago
 # by what a host's snapshots must have become quicker or slower before P1 hears of it: intervals go with the root of a pause, and
 # one that moves by less than a tenth is not told (`protection.LEAST_CHANGE`)
@@ -30,7 +32,7 @@ def job_started(cluster: Cluster, host: HostState, message: m.JobStarted) -> Non
     if job is None or job.phase is not Phase.STARTING:
         return
     cluster.advance(job, "started")
-    job.protected_since_s, job.unfit = cluster.now_s, {}
+    job.protected_since_s, job.unfit, job.failed_starts = cluster.now_s, {}, 0
     job.did(message.step)
     downtime_s = None if job.stopped_at_s is None else cluster.now_s - job.stopped_at_s
     cluster.record(
@@ -56,7 +58,8 @@ def job_started(cluster: Cluster, host: HostState, message: m.JobStarted) -> Non
 def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
     """Finished or failed: over. Stopped, or failed at a restore: it goes on elsewhere, or from another checkpoint.
 
-    Killed from outside, or gone before its last step whatever is said of it: the same, `MOST_KILLED` times.
+    Killed from outside, or gone before its last step whatever is said of it: the same, `MOST_KILLED` times. It goes on after at
+    most `MOST_FAILED_STARTS` restores in a row that failed.
     """
     job = present(cluster, host, message.job, message.attempt)
     if job is not None and job.phase is Phase.CANCELLING:  # however it ended: its user does not want it
@@ -79,7 +82,13 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
             cause = "killed"
     elif outcome == "failed" and job.phase is Phase.STARTING and job.restore is not None:
         _of_no_use(cluster, job, job.restore, host)
-        cause = "failed_start"
+        job.failed_starts += 1
+        if job.failed_starts > MOST_FAILED_STARTS:
+            reason += (
+                f"; {job.failed_starts} times in a row it could not go on from a copy of its checkpoints"
+            )
+        else:
+            cause = "failed_start"
     elif outcome == "stopped":
         if gangs.stayed(cluster, job):
             land_if_there(cluster, job)

@@ -100,10 +100,11 @@ class Disk:
     def put(self, checkpoint: StoredCheckpoint, but: Set[int] = NONE) -> None:
         """It has arrived, and what is of no use beside it, `but` for these, is dropped."""
         job, arrived = checkpoint.job, checkpoint.sequence
-        for sequence in superseded(job, [number for name, number in self.stored if name == job], arrived):
-            if sequence not in but:
-                self.stored.pop((job, sequence), None)
         self.stored[job, arrived] = checkpoint
+        steps = {number: known.step for (name, number), known in self.stored.items() if name == job}
+        for sequence in superseded(job, steps, arrived):
+            if sequence not in but:
+                del self.stored[job, sequence]
 
     def keep_latest(self, job: str, count: int) -> None:
         """Only the last `count` of a job remain."""

@@ -126,8 +126,11 @@ class VirtualLinks:
         return frozenset(map(frozenset, self._programmed.draining)) & self._asked_to_drain
 
     def _follow(self) -> None:
-        """Traffic takes the routes that are alive; hosts behind a link that is down cannot be heard, others can."""
-        dead = dead_trunks(self._capacity)
+        """Traffic takes the routes that are alive; hosts behind a link that is down cannot be heard, others can.
+
+        A fault of a host's own cable, which no switch reports, changes no way: what is pinned over it waits with it.
+        """
+        dead = dead_trunks(self._env.capacity)
         self._asked_to_drain -= dead
         if self._env.routes.follow(dead | self._draining()):
             self._rerouted()

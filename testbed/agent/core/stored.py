@@ -13,7 +13,8 @@ class StoredCheckpoints(dict[tuple[str, int], StoredCheckpoint]):
         """It is there, and what is of no use beside it is not."""
         job, arrived = checkpoint.job, checkpoint.sequence
         self[job, arrived] = checkpoint
-        for sequence in superseded(job, [number for name, number in self if name == job], arrived):
+        steps = {number: known.step for (name, number), known in self.items() if name == job}
+        for sequence in superseded(job, steps, arrived):
             del self[job, sequence]
 
     def forget(self, job: str, before: int) -> None:

@@ -263,8 +263,8 @@ async def _bound(output: Path) -> None:
 
 def drop_superseded(store: CheckpointStore, job: str, arrived: int) -> None:
     """What is of no use beside the checkpoint of that number is dropped."""
-    held = [manifest.sequence for manifest in store.manifests() if manifest.job == job]
-    for sequence in superseded(job, held, arrived):
+    steps = {manifest.sequence: manifest.step for manifest in store.manifests() if manifest.job == job}
+    for sequence in superseded(job, steps, arrived):
         with suppress(NotStored):  # another order dropped it first
             store.drop(job, sequence)
 
