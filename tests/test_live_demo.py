@@ -5,6 +5,7 @@ from __future__ import annotations
 import grp
 import json
 import os
+import select
 import signal
 import time
 from pathlib import Path
@@ -209,6 +210,20 @@ def test_a_member_of_the_owners_group_needs_no_root_and_others_are_told_who_may(
         assert (done.returncode, "its agent has obeyed" in done.stdout) == (0, True), done.stderr
         assert "isolate" in command("status", **member).stdout
         assert "lent again" in command("return", "h1", **member).stdout
+
+
+def test_a_command_of_the_shell_ends_with_the_campus_that_is_interrupted(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    script = _script(tmp_path, f"sh sleep 1000 & echo $! > {begun}; wait")
+    with running(tmp_path, "up", "--hosts", "2", "--no-agents", "--script", str(script)) as run:
+        run.wait_until(lambda: begun.exists() and begun.read_text().endswith("\n"))
+        sleeping = os.pidfd_open(int(begun.read_text()))
+        try:
+            run.process.terminate()
+            assert run.process.wait(20) == 3
+            assert select.select([sleeping], [], [], 5.0)[0], "it sleeps on"
+        finally:
+            os.close(sleeping)
 
 
 def _script(directory: Path, *lines: str) -> Path:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -122,6 +124,20 @@ class _CommandLine(CLI):  # type: ignore[misc]
         for command in commands:
             if self.onecmd(command):
                 return
+
+    def do_sh(self, line: str) -> None:
+        """Run a command of the shell: sh COMMAND. What it started ends with it when `up` is interrupted."""
+        # at a terminal the whole foreground group hears of an interrupt, and only that may read what is typed
+        apart = None if sys.stdin.isatty() else 0
+        with subprocess.Popen(line, shell=True, process_group=apart) as shell:
+            try:
+                shell.wait()
+            except BaseException:
+                if apart is None:
+                    shell.kill()
+                else:
+                    os.killpg(shell.pid, signal.SIGKILL)
+                raise
 
 
 def _command_line(console: Console, net: LiveCampus, script: Path | None) -> None:
