@@ -261,6 +261,17 @@ def test_an_end_is_said_on_every_connection_until_it_is_forgotten() -> None:
     assert not said(core.handle(ev.Connected(), 12.0), m.Hello)[0].ended
 
 
+def test_last_snapshot_of_a_process_that_ended_is_named_when_its_job_goes_on() -> None:
+    """The coordinator had given the attempt up, and began the job again further back."""
+    core = running()
+    protect(core, 10.5)
+    snapshot(core, 1_000_001, 10.6)
+    ended(core, "finished", 1000, 10.7, digest="digest")
+    [stored] = said(core.handle(ev.Received(m.Forget("a", 0)), 11.0), m.CheckpointStored)
+    assert stored.checkpoint.sequence == 1_000_001
+    assert not said(core.handle(ev.Received(m.Forget("a", 2**62)), 11.1), m.CheckpointStored)
+
+
 def test_a_new_connection_hears_again_that_a_job_started() -> None:
     core = running()
     core.handle(ev.Disconnected(), 10.5)

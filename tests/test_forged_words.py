@@ -167,9 +167,13 @@ def test_a_job_that_cannot_read_what_it_wrote_is_tried_elsewhere_so_many_times(c
         effects = fails_to_start(campus)
         assert [stopped.cause for stopped in facts_of(effects, f.JobStopped)] == ["failed_start"]
         assert facts_of(effects, f.JobDispatched)
-    [failed] = facts_of(fails_to_start(campus), f.JobFailed)
-    assert failed.reason.startswith("no such layer; 6 times in a row")
-    assert campus.known.phase is Phase.FAILED
+    effects = fails_to_start(campus)
+    [again] = facts_of(effects, f.JobDispatched)
+    assert (again.restore_sequence, again.restore_step) == (None, 0)
+    forgetting = {e.host for e in effects if isinstance(e, do.Tell) and isinstance(e.message, m.Forget)}
+    assert campus.known.keepers <= forgetting
+    [refused] = facts_of(campus.stored(campus.standby), f.CheckpointRefused)
+    assert "attempts so far" in refused.reason and not campus.known.checkpoints
 
 
 def test_a_start_that_succeeds_ends_the_row_of_those_that_failed(campus: Campus) -> None:

@@ -131,8 +131,15 @@ def _played(console: Console, plan: CampaignPlan, engine: Engine) -> Campaign:
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as shown:
         task = shown.add_task("storms", total=plan.last - plan.first, failed=0)
 
+        said = 0
+
         def progress(campaign: Campaign) -> None:
+            nonlocal said
             shown.update(task, completed=campaign.storms, failed=len(campaign.failed))
+            for failed in campaign.failed[said:]:  # to shrink them takes minutes
+                said += 1
+                broken = f"storm {failed.seed}: {failed.failure.subject}: {failed.failure.rule}"
+                console.print(broken[:300], markup=False, highlight=False, soft_wrap=True)
             if not console.is_terminal and campaign.storms % LINE_EVERY < CHUNK:
                 console.print(f"{campaign.storms} storms, {len(campaign.failed)} failed so far")
 

@@ -205,12 +205,12 @@ class StormJudges:
         if rank.phase in OVER:
             return
         names = {each.name for each in gang.ranks}
-        # earlier ones are of a job of that name that was cut off the coordinator's journal
-        known_from = rank.attempts_above * SEQUENCES_PER_ATTEMPT
+        # earlier ones are of a job of that name that was cut off the coordinator's journal, or could not be read
+        known_from = (rank.attempts_above + 1) * SEQUENCES_PER_ATTEMPT
         held, left = list[m.StoredCheckpoint](), list[m.StoredCheckpoint]()
         for each in world.machines.values():
             for (name, sequence), stored in each.store.items():
-                if name in names and sequence > known_from:
+                if name in names and sequence >= known_from:
                     held.append(stored)
                     if each is not machine or name != rank.name or sequence >= before:
                         left.append(stored)

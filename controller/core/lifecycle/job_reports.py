@@ -18,7 +18,7 @@ from testbed import messages as m
 
 # a machine that is short of memory for a moment is worth another try, and a job that is killed wherever it runs is not
 MOST_KILLED = 5
-# another host, another copy, an older checkpoint may do; a job that cannot read what it has written never goes on
+# another host, another copy, an older checkpoint may do; from what a job cannot read it never goes on
 MOST_FAILED_STARTS = 5
 MOST_TAKEN = 16  # snapshots that are remembered: an order to send an older one has been replaced long ago
 # by what a host's snapshots must have become quicker or slower before P1 hears of it: intervals go with the root of a pause, and
@@ -58,8 +58,8 @@ def job_started(cluster: Cluster, host: HostState, message: m.JobStarted) -> Non
 def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
     """Finished or failed: over. Stopped, or failed at a restore: it goes on elsewhere, or from another checkpoint.
 
-    Killed from outside, or gone before its last step whatever is said of it: the same, `MOST_KILLED` times. It goes on after at
-    most `MOST_FAILED_STARTS` restores in a row that failed.
+    Killed from outside, or gone before its last step whatever is said of it: the same, `MOST_KILLED` times. After
+    `MOST_FAILED_STARTS` restores in a row that failed it goes on, but from nothing.
     """
     job = present(cluster, host, message.job, message.attempt)
     if job is not None and job.phase is Phase.CANCELLING:  # however it ended: its user does not want it
@@ -82,13 +82,10 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
             cause = "killed"
     elif outcome == "failed" and job.phase is Phase.STARTING and job.restore is not None:
         _of_no_use(cluster, job, job.restore, host)
+        cause = "failed_start"
         job.failed_starts += 1
         if job.failed_starts > MOST_FAILED_STARTS:
-            reason += (
-                f"; {job.failed_starts} times in a row it could not go on from a copy of its checkpoints"
-            )
-        else:
-            cause = "failed_start"
+            _begin_anew(cluster, job)
     elif outcome == "stopped":
         if gangs.stayed(cluster, job):
             land_if_there(cluster, job)
@@ -117,6 +114,18 @@ def _of_no_use(cluster: Cluster, job: JobState, checkpoint: Checkpoint, host: Ho
                 known.holders.discard(host.name)
         cluster.tell(host.name, m.Forget(job.name, checkpoint.stored.sequence + 1))
     job.checkpoints = {number: known for number, known in job.checkpoints.items() if known.holders}
+
+
+def _begin_anew(cluster: Cluster, job: JobState) -> None:
+    """Its checkpoints are of no use to it, and with a rank's those of its gang: they are forgotten wherever they lie.
+
+    What is said of them later is of attempts that do not count any more.
+    """
+    for rank in job.all_ranks:
+        rank.attempts_above, rank.failed_starts = rank.attempt, 0
+        rank.checkpoints, rank.taken = {}, {}
+        for name in sorted(rank.traces | rank.keepers):
+            cluster.tell(name, m.Forget(rank.name, (rank.attempt + 1) * m.SEQUENCES_PER_ATTEMPT))
 
 
 def _finished(cluster: Cluster, job: JobState, digest: str) -> None:

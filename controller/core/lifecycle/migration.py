@@ -412,8 +412,10 @@ def _begin_move(
     time_s = choice.migration_s - cluster.settings.restart_s
     if floor == 0.0 and 0.0 < time_s < inf:  # no rate is promised, but when to stop has to be decided somehow
         job.move.hoped_bytes_per_s = asked.payload_bytes / time_s
-    if job.standby is not None and job.standby != choice.host:  # its agent stops those transfers of itself
-        close_flows(cluster, job=job.name, source=job.host, destination=job.standby)
+    if (
+        job.standby is not None and job.standby != choice.host
+    ):  # the order to move may wait for its way, and be taken back
+        close_flows(cluster, job=job.name, source=job.host, destination=job.standby, tell=True)
     cluster.set_way(job.host, choice.host, asked.links)
     flow = CheckpointFlow(
         job.name,

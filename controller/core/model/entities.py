@@ -89,7 +89,8 @@ class JobState:
     phase: Phase = Phase.WAITING
     attempt: int = 0  # 1 from the first dispatch on; a message of an earlier one changes nothing
     host: str | None = None  # where the attempt runs, or will run once its checkpoint is there
-    # its attempts are above this: those of another job of its name may be, whose submission was cut off the journal
+    # its attempts that count are above this: others are of another job of its name, whose submission was cut off the journal, or
+    # of a time whose checkpoints it could not read
     attempts_above: int = 0
     step: int = 0  # the last that it is known to have done
     on_demand: bool = False  # paper B sent it there, at cost k

@@ -165,8 +165,9 @@ def _check_routes(world: VirtualWorld, known: Cluster) -> None:
     """A coordinator that was told of every trunk plans on the routes that packets take, and moves no job over a dead trunk."""
     if known.bandwidth.capacity != world.env.capacity:
         return  # it was dead meanwhile, and is about to be told
-    if known.ways_stale or known.ways_done < known.ways_asked or world.connections.refused:
-        return  # the network is being told, or the coordinator is dead and drains what may have been cut since
+    there = world.connections
+    if known.ways_stale or known.ways_done < known.ways_asked or there.refused or there.unread is not None:
+        return  # the network is being told, or the coordinator is dead or frozen and drains what may have been cut since
     if not known.routes.equals(world.env.routes):
         rule = f"planned on as if {sorted(map(sorted, known.routes.dead))} were dead, with ways {sorted(known.routes.pins)}"
         raise broken(world, "routes", rule)

@@ -210,9 +210,14 @@ class AgentCore:
                     job.stay(destination)
                 return self.outbound.abort(name, destination)
             case m.Forget(job=name, before=before):
-                self.ended.pop(name, None)
+                ended = self.ended.pop(name, None)
                 self.stored.forget(name, before)
-                return [do.DropCheckpoints(name, before)]
+                # the job goes on though its process has ended here: what was kept without a word may be its best
+                kept = [] if ended is None else [known for known in self.stored.listed() if known.job == name]
+                return [
+                    do.DropCheckpoints(name, before),
+                    *(do.Send(m.CheckpointStored(known)) for known in kept),
+                ]
             case m.Expect():
                 self.announced.tell(message)
                 return []
