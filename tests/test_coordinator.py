@@ -12,6 +12,7 @@ import pytest
 
 from controller.core.admission.reservation import GOODPUT
 from controller.core.coordinator import Coordinator
+from controller.core.lifecycle.job_reports import MOST_FAILED_STARTS
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
@@ -19,7 +20,7 @@ from controller.core.model.cluster import LEAST_FALL
 from controller.core.model.entities import JobState, Phase
 from controller.core.queueing.queue import SpotJob
 from testbed import messages as m
-from tests.cores_world import SETTINGS, CoresWorld, a_running_job, small_campus
+from tests.cores_world import SETTINGS, CoresWorld, a_running_job, calm_and_finish, small_campus
 
 
 def job(name: str, steps: int = 1000, payload_bytes: int = 2_000_000, budget_s: float = 900.0) -> m.JobSpec:
@@ -398,3 +399,40 @@ def test_a_job_submitted_again_is_accepted_again_and_is_no_other_job() -> None:
     [other] = core.handle(ev.JobSubmitted(job("a", 5), 0.0, 7), 3.0)
     assert isinstance(other, do.Answer)
     assert isinstance(other.message, m.Rejected)
+
+
+# ---------------------------------------------------------------- checkpoints that cannot be read
+
+
+def starts_that_fail(world: CoresWorld, count: int) -> list[f.JobStopped]:
+    """The job's process is killed, and so many starts after that fail; the stops that they were."""
+    host = a_running_job(world, job("a", payload_bytes=100_000), 40.0)
+    world.workload_failures = 1.0
+    world.workloads.kill_from_outside(world.machines[host], "a")
+    while len(failed := [stop for stop in world.of(f.JobStopped) if stop.cause == "failed_start"]) < count:
+        world.run(world.now_s + 0.01)
+    world.workload_failures = 0.0
+    return failed
+
+
+def test_starts_that_fail_are_tried_elsewhere_and_after_longer_and_longer_pauses(world: CoresWorld) -> None:
+    failed = starts_that_fail(world, MOST_FAILED_STARTS)
+    assert len({stop.host for stop in failed[:3]}) == 3
+    waits = [fact.reason for fact in world.of(f.JobWaits)]
+    assert waits == [f"requeued, and may start again in {wait_s} s" for wait_s in (1, 2, 4, 8)]
+    world.run(world.now_s + 12.0)
+    running = world.of(f.JobRunning)[-1]
+    assert running.step > 0 and world.jobs["a"].failed_at == []
+    calm_and_finish(world)
+
+
+def test_job_that_cannot_read_its_checkpoints_begins_anew_and_they_are_of_no_use_any_more(
+    world: CoresWorld,
+) -> None:
+    starts_that_fail(world, MOST_FAILED_STARTS + 1)
+    world.run(world.now_s + 5.0)
+    running = world.of(f.JobRunning)[-1]
+    assert (running.step, running.restored_sequence) == (0, None)
+    held = [sequence for machine in world.machines.values() for _, sequence in machine.store]
+    assert all(sequence // m.SEQUENCES_PER_ATTEMPT >= running.attempt for sequence in held)
+    calm_and_finish(world)

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from controller.core.lifecycle.checkpoints import MOST_HELD
-from controller.core.lifecycle.job_reports import MOST_FAILED_STARTS, MOST_KILLED
+from controller.core.lifecycle.job_reports import MOST_KILLED
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
@@ -159,35 +159,3 @@ def test_a_killed_job_goes_on_from_its_checkpoint_so_many_times(campus: Campus) 
     [failed] = facts_of(effects, f.JobFailed)
     assert "killed by signal 9" in failed.reason
     assert campus.known.phase is Phase.FAILED
-
-
-def test_a_job_that_cannot_read_what_it_wrote_is_tried_elsewhere_so_many_times(campus: Campus) -> None:
-    campus.say(campus.host, m.JobEnded("a", campus.known.attempt, "killed", 0, reason="killed by signal 9"))
-    for _ in range(MOST_FAILED_STARTS):
-        effects = fails_to_start(campus)
-        assert [stopped.cause for stopped in facts_of(effects, f.JobStopped)] == ["failed_start"]
-        assert facts_of(effects, f.JobDispatched)
-    effects = fails_to_start(campus)
-    [again] = facts_of(effects, f.JobDispatched)
-    assert (again.restore_sequence, again.restore_step) == (None, 0)
-    forgetting = {e.host for e in effects if isinstance(e, do.Tell) and isinstance(e.message, m.Forget)}
-    assert campus.known.keepers <= forgetting
-    [refused] = facts_of(campus.stored(campus.standby), f.CheckpointRefused)
-    assert "attempts so far" in refused.reason and not campus.known.checkpoints
-
-
-def test_a_start_that_succeeds_ends_the_row_of_those_that_failed(campus: Campus) -> None:
-    campus.say(campus.host, m.JobEnded("a", campus.known.attempt, "killed", 0, reason="killed by signal 9"))
-    fails_to_start(campus)
-    assert campus.known.failed_starts == 1
-    campus.say(campus.known.host, m.JobStarted("a", campus.known.attempt, campus.true.step, ""))
-    assert campus.known.failed_starts == 0
-
-
-def fails_to_start(campus: Campus) -> list[do.Effect]:
-    """What follows when the job's host cannot restore it, while other hosts hold the same checkpoint."""
-    assert campus.known.phase is Phase.STARTING
-    for keeper in sorted(campus.known.keepers - {campus.known.host}):
-        campus.stored(keeper)
-    ended = m.JobEnded("a", campus.known.attempt, "failed", campus.true.step, reason="no such layer")
-    return campus.say(campus.known.host, ended)

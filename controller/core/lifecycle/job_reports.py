@@ -32,7 +32,7 @@ def job_started(cluster: Cluster, host: HostState, message: m.JobStarted) -> Non
     if job is None or job.phase is not Phase.STARTING:
         return
     cluster.advance(job, "started")
-    job.protected_since_s, job.unfit, job.failed_starts = cluster.now_s, {}, 0
+    job.protected_since_s, job.unfit, job.failed_at = cluster.now_s, {}, []
     job.did(message.step)
     downtime_s = None if job.stopped_at_s is None else cluster.now_s - job.stopped_at_s
     cluster.record(
@@ -83,8 +83,8 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
     elif outcome == "failed" and job.phase is Phase.STARTING and job.restore is not None:
         _of_no_use(cluster, job, job.restore, host)
         cause = "failed_start"
-        job.failed_starts += 1
-        if job.failed_starts > MOST_FAILED_STARTS:
+        job.failed_at.append(host.name)
+        if len(job.failed_at) > MOST_FAILED_STARTS:
             _begin_anew(cluster, job)
     elif outcome == "stopped":
         if gangs.stayed(cluster, job):
@@ -122,7 +122,7 @@ def _begin_anew(cluster: Cluster, job: JobState) -> None:
     What is said of them later is of attempts that do not count any more.
     """
     for rank in job.all_ranks:
-        rank.attempts_above, rank.failed_starts = rank.attempt, 0
+        rank.attempts_above, rank.failed_at = rank.attempt, []
         rank.checkpoints, rank.taken = {}, {}
         for name in sorted(rank.traces | rank.keepers):
             cluster.tell(name, m.Forget(rank.name, (rank.attempt + 1) * m.SEQUENCES_PER_ATTEMPT))

@@ -284,18 +284,28 @@ def _stop(cluster: Cluster, job: JobState, cause: str) -> None:
 
 def _come_back(cluster: Cluster, job: JobState, home: str, replica: str | None) -> None:
     """Its replica goes on; or it waits, for its host or until it may start again; or it is resumed at once."""
-    checkpoint, wait_s = cluster.freshest(job), cluster.policy.requeue_wait_s
+    checkpoint = cluster.freshest(job)
+    wait_s = max(0.0 if job.on_demand else cluster.policy.requeue_wait_s, _pause_s(cluster, job))
     if replica and checkpoint and replica in checkpoint.holders and cluster.hosts[replica].usable:
         dispatch(cluster, job, cluster.hosts[replica])
     elif cluster.policy.stays and any(home in known.holders for known in job.checkpoints.values()):
         cluster.homes[job.name] = home
         cluster.record(facts.JobWaits(job.name, f"its checkpoints are on {home}, which its owner has"))
-    elif wait_s > 0.0 and not job.on_demand:
+    elif wait_s > 0.0:
         cluster.requeued[job.name] = cluster.now_s + wait_s
         for rank in job.all_ranks:
             cluster.record(facts.JobWaits(rank.name, f"requeued, and may start again in {wait_s:g} s"))
     else:
         resume(cluster, job)
+
+
+def _pause_s(cluster: Cluster, job: JobState) -> float:
+    """How long it rests after starts that failed: not at all after the first, then twice as long each time.
+
+    What is the matter with its host, its file system, its GPUs may pass.
+    """
+    failed = max(len(rank.failed_at) for rank in job.all_ranks)
+    return cluster.settings.control_period_s * 2.0 ** (failed - 2) if failed > 1 else 0.0
 
 
 def resume_requeued(cluster: Cluster) -> None:
@@ -318,12 +328,19 @@ def resume(cluster: Cluster, job: JobState) -> None:
         cluster.queue.requeue_at_head(_spot_job(job), cluster.now_s)
         for rank in job.all_ranks:
             cluster.record(facts.JobWaits(rank.name, f"no {job.spec.ranks} GPUs are idle at once"))
-    elif (chosen := _choose_host(cluster, job, cluster.fit_hosts(job))) is not None:
+    elif (chosen := _choose_fit_host(cluster, job)) is not None:
         dispatch(cluster, job, cluster.hosts[chosen])
     elif isinstance(answer := cluster.queue.requeue_at_head(_spot_job(job), cluster.now_s), Dispatch):
         _take_offer(cluster, answer)
     else:
         cluster.record(facts.JobWaits(job.name, "no host is free for it"))
+
+
+def _choose_fit_host(cluster: Cluster, job: JobState) -> str | None:
+    """One where it has not just failed to start, if there is one."""
+    fit = cluster.fit_hosts(job)
+    chosen = _choose_host(cluster, job, fit - set(job.failed_at)) if job.failed_at else None
+    return chosen or _choose_host(cluster, job, fit)
 
 
 def _choose_host(cluster: Cluster, job: JobState, among: Set[str]) -> str | None:

@@ -105,7 +105,9 @@ class JobState:
     # its latest snapshots, as its hosts told: sequence -> step
     taken: dict[int, int] = field(default_factory=dict)
     killed: int = 0  # times that its process was killed from outside
-    failed_starts: int = 0  # in a row: times that it could not go on from a copy of its checkpoints
+    failed_at: list[str] = field(
+        default_factory=list
+    )  # hosts, where in a row it could not go on from a copy of its checkpoints
     standby: str | None = None  # the host that its checkpoints go to
     vault: str | None = None  # keeps a second copy, seldom brought up to date (`second_copy`)
     interval_s: float | None = (
