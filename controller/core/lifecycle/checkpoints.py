@@ -219,7 +219,8 @@ def transfer_ended(cluster: Cluster, host: HostState, message: m.TransferEnded) 
     flow = cluster.flows.get(f"{message.job}:{host.name}>{message.destination}")
     if flow is not None and message.goodput_over_grant is not None and flow.bottleneck:
         source, _, target = flow.bottleneck.partition(">")
-        cluster.bandwidth.delivered(DirectedLink(source, target), message.goodput_over_grant, cluster.now_s)
+        account = cluster.bandwidth_of(flow.traffic_class)
+        account.delivered(DirectedLink(source, target), message.goodput_over_grant, cluster.now_s)
     if job.host != host.name and any(f.job == job.name for f in copies_to_vaults(cluster, host.name)):
         if not message.ok:
             job.unfit[message.destination] = _again_s(cluster)

@@ -5,10 +5,15 @@ changes the set of flows ends with `settle` (`conclusion`), which shares the lin
 
 Where P3 lets rates vary, the floors of promised migrations are those of a timetable at this moment. `settle` plans it anew
 from what is left of each (`pledge`), and `Cluster.regrant_at_s` is when the next rate in it changes.
+
+Where checkpoints have the scavenger class, there are two accounts of each link: migrations and recoveries draw on the migration
+share, and they and checkpoints together on all that research leaves. Promises rest on the first alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from math import inf
 from operator import attrgetter
 
@@ -22,7 +27,7 @@ from controller.core.lifecycle.changes import rates_moved
 from controller.core.model import facts
 from controller.core.model.cluster import LEAST_FALL, Cluster
 from controller.core.model.entities import CheckpointFlow
-from controller.core.network.links import NO_LINK, filled
+from controller.core.network.links import NO_LINK, Floats, Numbers, Paths, filled
 from controller.core.network.max_min import Wants
 from controller.core.network.sharing import Demand
 from testbed.messages import CancelTransfers, Grant
@@ -104,6 +109,8 @@ def committed(cluster: Cluster, *, movable: bool = False) -> list[Promise]:
         connected = cluster.hosts[flow.source].connected
         if flow.pledge is None and flow.floor_bytes_per_s <= 0.0 and connected:
             continue
+        if cluster.policy.scavenger and flow.traffic_class is TrafficClass.PRESYNC:
+            continue  # it yields on the wire, told or not
         links, cap = cluster.routes.way(flow.source, flow.destination), flow.cap_bytes_per_s
         if flow.pledge is not None and connected:
             promises.append(flow.pledge.request(flow.key, links, cap, cluster.now_s, movable=movable))
@@ -155,7 +162,10 @@ def settle(cluster: Cluster) -> None:
         for row in [row for row, source in enumerate(sources) if source in cluster.apart]:
             floor[row], cap[row] = _bounds(flows[row], connected=False)
     wants = Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap)
-    rates, held_by = cluster.policy.share(wants, cluster.given_column)
+    if cluster.policy.scavenger:
+        rates, held_by = _share_twice(cluster, wants, flows)
+    else:
+        rates, held_by = cluster.policy.share(wants, cluster.given_column)
     for n in rates_moved(old, rates, LEAST_FALL, LEAST_RISE).tolist():
         flow, rate = flows[n], float(rates[n])
         if flow.pledge is not None:
@@ -174,6 +184,20 @@ def settle(cluster: Cluster) -> None:
                 flow.bottleneck,
             )
         )
+
+
+def _share_twice(cluster: Cluster, wants: Wants, flows: Sequence[CheckpointFlow]) -> tuple[Floats, Numbers]:
+    """`Policy.share` over both accounts: a link counts twice, and checkpoints do not cross it the second time."""
+    links, paths = len(cluster.network), wants.paths
+    both = []
+    for flow, (begin, end) in zip(flows, pairwise(paths.start.tolist()), strict=True):
+        path = paths.link[begin:end].tolist()
+        again = [] if flow.traffic_class is TrafficClass.PRESYNC else [link + links for link in path]
+        both.append([*path, *again])
+    twice = Wants(cluster.accounts, Paths.of(both), wants.weight, wants.floor, wants.cap)
+    rooms = np.concatenate((cluster.checkpoint_given_column, cluster.given_column))
+    rates, held_by = cluster.policy.share(twice, rooms)
+    return rates, np.where(held_by >= links, held_by - links, held_by)
 
 
 def tell_grants(cluster: Cluster, source: str) -> None:

@@ -15,6 +15,7 @@ from experiments.worlds.virtual.ground_truth import Excess, GroundTruth, Journal
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.ranks import rank_of
 from topologies.spec import DirectedLink, TrafficClass
+from topologies.units import PAYLOAD_SHARE
 
 __all__ = ["Invariants", "broken"]
 
@@ -184,6 +185,7 @@ def _check_routes(world: VirtualWorld, known: Cluster) -> None:
 
 def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, float]) -> None:
     used: dict[DirectedLink, float] = {}
+    yielding: dict[DirectedLink, float] = {}  # of that, checkpoints of the scavenger class
     for key, flow in known.flows.items():
         job = known.jobs[flow.job]
         if job.phase in NO_FLOW:
@@ -192,8 +194,13 @@ def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, 
             continue  # it keeps the rate that fitted on the route before
         for link in known.routes.way(flow.source, flow.destination):
             used[link] = used.get(link, 0.0) + flow.rate_bytes_per_s
+            if known.policy.scavenger and flow.traffic_class is TrafficClass.PRESYNC:
+                yielding[link] = yielding.get(link, 0.0) + flow.rate_bytes_per_s
     for link, rate in used.items():
         if known.bandwidth.capacity[link] != world.env.capacity[link]:
             continue  # a coordinator that was dead meanwhile is about to be told
-        if rate > share[link] * (1.0 + ROUNDING):
-            raise broken(world, str(link), f"{rate:.1f} bytes/s granted, {share[link]:.1f} may be")
+        held, whole = rate - yielding.get(link, 0.0), world.env.capacity[link] * PAYLOAD_SHARE
+        if held > share[link] * (1.0 + ROUNDING):
+            raise broken(world, str(link), f"{held:.1f} bytes/s granted, {share[link]:.1f} may be")
+        if rate > whole * (1.0 + ROUNDING):
+            raise broken(world, str(link), f"{rate:.1f} bytes/s granted, it carries {whole:.1f}")
