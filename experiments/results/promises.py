@@ -399,7 +399,8 @@ def restores_give_the_same_state(facts: Sequence[Timed], context: RunContext) ->
 def grants_stay_within_the_share(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """At every moment, what is granted over a link is no more than what migrations may use of it.
 
-    Where checkpoints are below research, that holds for all else that is granted, and all together is no more than the link has.
+    Where checkpoints are below research, that holds for all else that is granted, and all together is no more than the link has
+    (but for checkpoints of a host that cannot be told of a migration that was promised since: they yield to it unasked).
     """
     account = _GrantAccount(context)
     kinds = (f.Granted, f.GrantEnded, *WAYS, f.HostLost, f.HostJoined)
@@ -472,7 +473,10 @@ class _GrantAccount:
         held = {flow: rate for flow, rate in flows.items() if flow not in self._yielding}
         granted, share = sum(held.values()), self._share.get(link, 0.0)
         if granted <= share * (1.0 + RATE_TOLERANCE):
-            granted, share = sum(flows.values()), self._whole.get(link, 0.0)
+            told = [
+                rate for flow, rate in flows.items() if not (flow in self._yielding and flow[1] in self._lost)
+            ]
+            granted, share = sum(told), self._whole.get(link, 0.0)
             if granted <= share * (1.0 + RATE_TOLERANCE):
                 return None
         named = ", ".join(f"{job} {a}->{b} {format_rate(rate)}" for (job, a, b), rate in flows.items())

@@ -192,9 +192,12 @@ def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, 
             raise broken(world, key, f"a flow of a job that is {job.phase}")
         if known.routes.has_choice and not known.hosts[flow.source].connected:
             continue  # it keeps the rate that fitted on the route before
+        yields = known.policy.scavenger and flow.traffic_class is TrafficClass.PRESYNC
+        if yields and not known.hosts[flow.source].connected:
+            continue  # it cannot be told of a promise made since, and yields to that all the same
         for link in known.routes.way(flow.source, flow.destination):
             used[link] = used.get(link, 0.0) + flow.rate_bytes_per_s
-            if known.policy.scavenger and flow.traffic_class is TrafficClass.PRESYNC:
+            if yields:
                 yielding[link] = yielding.get(link, 0.0) + flow.rate_bytes_per_s
     for link, rate in used.items():
         if known.bandwidth.capacity[link] != world.env.capacity[link]:
