@@ -399,8 +399,8 @@ def restores_give_the_same_state(facts: Sequence[Timed], context: RunContext) ->
 def grants_stay_within_the_share(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """At every moment, what is granted over a link is no more than what migrations may use of it.
 
-    Where checkpoints are below research, that holds for all else that is granted, and all together is no more than the link has
-    (but for checkpoints of a host that cannot be told of a migration that was promised since: they yield to it unasked).
+    Where checkpoints are below research, that holds for all else that is granted, and no stream of theirs is granted more than
+    the link has.
     """
     account = _GrantAccount(context)
     kinds = (f.Granted, f.GrantEnded, *WAYS, f.HostLost, f.HostJoined)
@@ -473,10 +473,8 @@ class _GrantAccount:
         held = {flow: rate for flow, rate in flows.items() if flow not in self._yielding}
         granted, share = sum(held.values()), self._share.get(link, 0.0)
         if granted <= share * (1.0 + RATE_TOLERANCE):
-            told = [
-                rate for flow, rate in flows.items() if not (flow in self._yielding and flow[1] in self._lost)
-            ]
-            granted, share = sum(told), self._whole.get(link, 0.0)
+            streams = [rate for flow, rate in flows.items() if flow in self._yielding]
+            granted, share = max(streams, default=0.0), self._whole.get(link, 0.0)
             if granted <= share * (1.0 + RATE_TOLERANCE):
                 return None
         named = ", ".join(f"{job} {a}->{b} {format_rate(rate)}" for (job, a, b), rate in flows.items())

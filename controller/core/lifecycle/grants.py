@@ -6,8 +6,9 @@ changes the set of flows ends with `settle` (`conclusion`), which shares the lin
 Where P3 lets rates vary, the floors of promised migrations are those of a timetable at this moment. `settle` plans it anew
 from what is left of each (`pledge`), and `Cluster.regrant_at_s` is when the next rate in it changes.
 
-Where checkpoints have the scavenger class, there are two accounts of each link: migrations and recoveries draw on the migration
-share, and they and checkpoints together on all that research leaves. Promises rest on the first alone.
+Where checkpoints have the scavenger class, migrations and recoveries are alone on the migration share, and promises rest on that.
+A stream of checkpoints is granted all that research and they leave on its way: P1's b_i says how often it sends, and no longer
+how fast.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def settle(cluster: Cluster) -> None:
             floor[row], cap[row] = _bounds(flows[row], connected=False)
     wants = Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap)
     if cluster.policy.scavenger:
-        rates, held_by = _share_twice(cluster, wants, flows)
+        rates, held_by = _share_in_turn(cluster, wants, flows)
     else:
         rates, held_by = cluster.policy.share(wants, cluster.given_column)
     for n in rates_moved(old, rates, LEAST_FALL, LEAST_RISE).tolist():
@@ -186,18 +187,30 @@ def settle(cluster: Cluster) -> None:
         )
 
 
-def _share_twice(cluster: Cluster, wants: Wants, flows: Sequence[CheckpointFlow]) -> tuple[Floats, Numbers]:
-    """`Policy.share` over both accounts: a link counts twice, and checkpoints do not cross it the second time."""
+def _share_in_turn(cluster: Cluster, wants: Wants, flows: Sequence[CheckpointFlow]) -> tuple[Floats, Numbers]:
+    """Rates where checkpoints are below research: `Policy.share` for all but them, then to each stream all that is left of its way.
+
+    What streams are granted of a link together is more than it has: seldom do all of them send, and those that do share it by
+    TCP, in a queue that costs nobody else.
+    """
     links, paths = len(cluster.network), wants.paths
-    both = []
-    for flow, (begin, end) in zip(flows, pairwise(paths.start.tolist()), strict=True):
-        path = paths.link[begin:end].tolist()
-        again = [] if flow.traffic_class is TrafficClass.PRESYNC else [link + links for link in path]
-        both.append([*path, *again])
-    twice = Wants(cluster.accounts, Paths.of(both), wants.weight, wants.floor, wants.cap)
-    rooms = np.concatenate((cluster.checkpoint_given_column, cluster.given_column))
-    rates, held_by = cluster.policy.share(twice, rooms)
-    return rates, np.where(held_by >= links, held_by - links, held_by)
+    ways = [paths.link[begin:end].tolist() for begin, end in pairwise(paths.start.tolist())]
+    below = np.array([flow.traffic_class is TrafficClass.PRESYNC for flow in flows], dtype=bool)
+    rows, rates, held_by = (
+        np.flatnonzero(~below),
+        wants.cap.copy(),
+        filled(NO_LINK, len(flows)).astype(np.intp),
+    )
+    of_rows = Paths.of([ways[row] for row in rows])
+    first = Wants(cluster.network, of_rows, wants.weight[rows], wants.floor[rows], wants.cap[rows])
+    rates[rows], held_by[rows] = cluster.policy.share(first, cluster.given_column)
+    left = np.maximum(0.0, cluster.checkpoint_given_column - of_rows.load(rates[rows], links))
+    for row in np.flatnonzero(below).tolist():
+        # one without a plan sends nothing yet, and one that cannot be told keeps the rate that it has
+        if wants.cap[row] > 0.0 and flows[row].source not in cluster.apart and len(ways[row]):
+            held_by[row] = ways[row][np.argmin(left[ways[row]])]
+            rates[row] = left[held_by[row]]
+    return rates, held_by
 
 
 def tell_grants(cluster: Cluster, source: str) -> None:

@@ -149,8 +149,6 @@ class Cluster:
     _given_column: Floats = field(init=False, repr=False)  # the same, with what is draining
     # what checkpoints may use: `bandwidth`, or, where their class is below research's, all that research leaves
     checkpoint_bandwidth: LinkBandwidth = field(init=False, repr=False)
-    # there: all links, and once more for what may be promised of them
-    accounts: Network = field(init=False, repr=False)
     # what promises may stand on of each link: its share, less the room for falls that are too small to tell
     promisable: dict[DirectedLink, float] = field(init=False, repr=False)
     # the same room, by number of the link, of what checkpoints may use
@@ -183,7 +181,6 @@ class Cluster:
         self.checkpoint_bandwidth = self.bandwidth
         if self.policy.scavenger:
             self.checkpoint_bandwidth = LinkBandwidth(self.bandwidth.capacity, ResearchReserve(beta=0.0))
-            self.accounts = self.network.twice()
         self._share_out()
         self._place()
         self.volunteers = [self.hosts[name] for name in self.places.hosts]
@@ -333,13 +330,21 @@ class Cluster:
 
     @property
     def checkpoint_given_column(self) -> Floats:
-        """What all flows together are granted where checkpoints have the scavenger class, by number of the link; a new array."""
+        """What research leaves of each link to streams of checkpoints in the scavenger class, by its number; a new array."""
         left: Floats = self.checkpoint_bandwidth.left_column * (1.0 - LEAST_FALL)
         return left
 
-    def bandwidth_of(self, traffic_class: TrafficClass) -> LinkBandwidth:
-        """The account of links that a class draws on."""
-        return self.checkpoint_bandwidth if traffic_class is TrafficClass.PRESYNC else self.bandwidth
+    def delivered(self, flow: CheckpointFlow, goodput_over_grant: float) -> None:
+        """A transfer of a flow that a link holds down got this share of its grant.
+
+        A stream of the scavenger class is granted more than P1 counts with: what counts is how much it got of that.
+        """
+        source, _, target = flow.bottleneck.partition(">")
+        account, got = self.bandwidth, goodput_over_grant
+        if self.policy.scavenger and flow.traffic_class is TrafficClass.PRESYNC:
+            planned = flow.cap_bytes_per_s
+            account, got = self.checkpoint_bandwidth, min(1.0, got * flow.rate_bytes_per_s / planned)
+        account.delivered(DirectedLink(source, target), got, self.now_s)
 
     def links_measured(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
         """Take note of what others take of some links, wire bytes/s, as switches count it; the rest is as it was.

@@ -20,7 +20,6 @@ Floats = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
-AFTER = "\U0010ffff"  # no text sorts behind it
 NO_LINK = -1  # in place of a link's number: no link holds this flow down
 SLACK = 1e-9  # relative; what rounding may add to a sum of rates before it counts as more than a capacity
 
@@ -34,12 +33,6 @@ class Network:
 
     def __len__(self) -> int:
         return len(self.links)
-
-    def twice(self) -> Network:
-        """The same links, and after them all once more under names of their own: link n is there a second time as len + n."""
-        # the byte after all others of UTF-8 text puts them behind, in the same order
-        again = [DirectedLink(f"{AFTER}{link.source}", link.target) for link in self.links]
-        return Network([*self.links, *again])
 
     def column(self, values: Mapping[DirectedLink, float]) -> Floats:
         """One value a link, by number. KeyError: a link without a value."""

@@ -185,7 +185,7 @@ def _check_routes(world: VirtualWorld, known: Cluster) -> None:
 
 def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, float]) -> None:
     used: dict[DirectedLink, float] = {}
-    yielding: dict[DirectedLink, float] = {}  # of that, checkpoints of the scavenger class
+    most_below: dict[DirectedLink, float] = {}  # the fastest stream of the scavenger class
     for key, flow in known.flows.items():
         job = known.jobs[flow.job]
         if job.phase in NO_FLOW:
@@ -193,17 +193,17 @@ def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, 
         if known.routes.has_choice and not known.hosts[flow.source].connected:
             continue  # it keeps the rate that fitted on the route before
         yields = known.policy.scavenger and flow.traffic_class is TrafficClass.PRESYNC
-        if yields and not known.hosts[flow.source].connected:
-            continue  # it cannot be told of a promise made since, and yields to that all the same
         for link in known.routes.way(flow.source, flow.destination):
-            used[link] = used.get(link, 0.0) + flow.rate_bytes_per_s
             if yields:
-                yielding[link] = yielding.get(link, 0.0) + flow.rate_bytes_per_s
+                most_below[link] = max(most_below.get(link, 0.0), flow.rate_bytes_per_s)
+            else:
+                used[link] = used.get(link, 0.0) + flow.rate_bytes_per_s
+    for link, rate in most_below.items():
+        whole = world.env.capacity[link] * PAYLOAD_SHARE
+        if known.bandwidth.capacity[link] == world.env.capacity[link] and rate > whole * (1.0 + ROUNDING):
+            raise broken(world, str(link), f"{rate:.1f} bytes/s granted to a stream, it carries {whole:.1f}")
     for link, rate in used.items():
         if known.bandwidth.capacity[link] != world.env.capacity[link]:
             continue  # a coordinator that was dead meanwhile is about to be told
-        held, whole = rate - yielding.get(link, 0.0), world.env.capacity[link] * PAYLOAD_SHARE
-        if held > share[link] * (1.0 + ROUNDING):
-            raise broken(world, str(link), f"{held:.1f} bytes/s granted, {share[link]:.1f} may be")
-        if rate > whole * (1.0 + ROUNDING):
-            raise broken(world, str(link), f"{rate:.1f} bytes/s granted, it carries {whole:.1f}")
+        if rate > share[link] * (1.0 + ROUNDING):
+            raise broken(world, str(link), f"{rate:.1f} bytes/s granted, {share[link]:.1f} may be")
