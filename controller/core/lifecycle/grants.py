@@ -188,7 +188,7 @@ def settle(cluster: Cluster) -> None:
 
 
 def _share_in_turn(cluster: Cluster, wants: Wants, flows: Sequence[CheckpointFlow]) -> tuple[Floats, Numbers]:
-    """Rates where checkpoints are below research: `Policy.share` for all but them, then to each stream all that is left of its way.
+    """Rates where checkpoints are below research: `Policy.share` for all but them; each stream gets all that is left of its way.
 
     What streams are granted of a link together is more than it has: seldom do all of them send, and those that do share it by
     TCP, in a queue that costs nobody else.
@@ -196,11 +196,7 @@ def _share_in_turn(cluster: Cluster, wants: Wants, flows: Sequence[CheckpointFlo
     links, paths = len(cluster.network), wants.paths
     ways = [paths.link[begin:end].tolist() for begin, end in pairwise(paths.start.tolist())]
     below = np.array([flow.traffic_class is TrafficClass.PRESYNC for flow in flows], dtype=bool)
-    rows, rates, held_by = (
-        np.flatnonzero(~below),
-        wants.cap.copy(),
-        filled(NO_LINK, len(flows)).astype(np.intp),
-    )
+    rows, rates, held_by = np.flatnonzero(~below), wants.cap.copy(), np.full(len(flows), NO_LINK, np.intp)
     of_rows = Paths.of([ways[row] for row in rows])
     first = Wants(cluster.network, of_rows, wants.weight[rows], wants.floor[rows], wants.cap[rows])
     rates[rows], held_by[rows] = cluster.policy.share(first, cluster.given_column)
