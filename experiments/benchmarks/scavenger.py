@@ -178,7 +178,7 @@ def measure_scavenger(
 ) -> dict[str, Any]:
     """Every situation under every way; writes scavenger.json, with each second, to `out`.
 
-    `only`: keys of situations. 9 minutes, `quick` 3. SetupError: the machine cannot.
+    `only`: keys of situations. 14 minutes, `quick` 4. SetupError: the machine cannot.
     """
     setLogLevel("error")
     seconds, rounds = (6, 1) if quick else (12, 2)

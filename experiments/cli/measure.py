@@ -216,7 +216,7 @@ def measure_isolation(
 def measure_scavenger(
     out: Out = Path("out/scavenger"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="One round of fewer seconds: 3 minutes, not 12.")
+        bool, typer.Option("--quick", help="One round of fewer seconds: 4 minutes, not 14.")
     ] = False,
 ) -> None:
     """Checkpoints below research: what greedy research loses to them each second, and what they use of what it leaves."""
