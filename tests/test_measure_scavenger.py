@@ -50,10 +50,18 @@ def result(*trials: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_research_is_compared_second_by_second_and_use_is_of_what_it_leaves() -> None:
-    [found] = scavenger.figures(result(trial("slow", "below research, BBR", [0.4, 0.4], [0.4, 0.38], 0.58)))
-    assert (found.worst, found.median) == (pytest.approx(0.95), pytest.approx(0.975))
+    [found] = scavenger.figures(result(trial("slow", "below research, BBR", [0.4, 0.4], [0.4, 0.392], 0.58)))
+    assert (found.worst, found.median) == (pytest.approx(0.98), pytest.approx(0.99))
     assert found.apart == pytest.approx(1.0)
-    assert found.used == pytest.approx(0.58 / 0.61)
+    assert found.used == pytest.approx(0.58 / 0.604)
+    assert found.keeps_research is True
+    [short] = scavenger.figures(result(trial("slow", "below research, BBR", [0.4, 0.4], [0.4, 0.38], 0.58)))
+    assert short.keeps_research is False
+
+
+def test_where_seconds_alone_differ_by_more_than_may_be_lost_the_median_is_asked() -> None:
+    uneven = [0.2, 0.2, 0.2, 0.1]
+    [found] = scavenger.figures(result(trial("short", "below research, BBR", uneven, [0.2, 0.2, 0.1], 0.8)))
     assert found.keeps_research is True
 
 
