@@ -86,7 +86,8 @@ class MeterStruct(ctypes.Structure):
         ("traffic_class", ctypes.c_uint32),
         ("mode", ctypes.c_uint8),
         ("in_use", ctypes.c_uint8),
-        ("zero", ctypes.c_uint8 * 2),
+        ("migrations_only", ctypes.c_uint8),
+        ("zero", ctypes.c_uint8),
         ("bucket", BucketStruct),
         ("traffic", TrafficStruct),
     ]
@@ -97,7 +98,8 @@ class PortStruct(ctypes.Structure):
 
     _fields_ = [
         ("mac", ctypes.c_uint8 * 6),
-        ("zero", ctypes.c_uint8 * 2),
+        ("scavenger", ctypes.c_uint8),
+        ("zero", ctypes.c_uint8),
         ("ipv4", ctypes.c_uint8 * 4),
         ("ipv6", ctypes.c_uint8 * 16),
         ("link_local", ctypes.c_uint8 * 16),

@@ -30,6 +30,7 @@ from bpf.memory import WritableMap
 
 _BYTES = ctypes.sizeof(MeterStruct)
 _MODE, _IN_USE = MeterStruct.mode.offset, MeterStruct.in_use.offset
+_MIGRATIONS_ONLY = MeterStruct.migrations_only.offset
 _BUCKET, _TRAFFIC = MeterStruct.bucket.offset // 8, MeterStruct.traffic.offset // 8
 _CREDIT = _BUCKET + BucketStruct.credit.offset // 8
 _LAST = _BUCKET + BucketStruct.last_ns.offset // 8
@@ -98,6 +99,14 @@ class Meters(WritableMap):
     def set_mode(self, slot: int, mode: BucketMode) -> None:
         """Another way to treat packets."""
         self.u8[slot * _BYTES + _MODE] = mode
+
+    def charge_migrations_only(self, slot: int, yes: bool) -> None:
+        """Whether checkpoints pass the bucket in that slot, a host's aggregate, uncharged."""
+        self.u8[slot * _BYTES + _MIGRATIONS_ONLY] = yes
+
+    def charges_migrations_only(self, slot: int) -> bool:
+        """What `charge_migrations_only` set."""
+        return self.u8[slot * _BYTES + _MIGRATIONS_ONLY] != 0
 
     def set_rate(self, slot: int, rate_bytes_per_s: int, burst_bytes: int) -> None:
         """Another grant; credit and counters stay. ValueError outside of what cannot overflow."""

@@ -349,6 +349,16 @@ def test_aggregate_is_charged_for_migrations_only(host, traffic_class):
     assert host.aggregate.state().traffic.packets == is_migration
 
 
+@pytest.mark.parametrize("traffic_class", [ClassId.PLANNED, ClassId.PRESYNC])
+def test_checkpoints_below_research_pass_the_aggregate_uncharged(host, traffic_class):
+    put(host, traffic_class=traffic_class)
+    host.aggregate.set_grant(0, 0)
+    host.aggregate.charge_migrations_only(0, True)
+    passes = traffic_class is ClassId.PRESYNC
+    assert send(host, tcp4()).verdict == (PASS if passes else DROP)
+    assert host.aggregate.state().traffic.dropped_packets == (not passes)
+
+
 @pytest.mark.parametrize("mode", [BucketMode.DEBT, BucketMode.DROP])
 def test_refusal_by_the_aggregate_gives_the_flow_its_charge_back(host, mode):
     put(host, mode=mode, burst_bytes=10_000)

@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 from scapy.layers.inet import ICMP, IP, UDP, fragment
@@ -214,6 +215,16 @@ def test_own_classes_are_told_apart_as_the_queues_do(port: PortProgram, name: st
         assert verdict(port, frame) == PASS
         counted = port.table.counters(0)
         assert (counted.own.packets, counted.link.packets) == (int(is_own), 1)
+
+    at_port(body)
+
+
+def test_checkpoints_below_research_are_no_part_of_the_share(port: PortProgram) -> None:
+    def body() -> None:
+        port.table.set(0, replace(rule(Limit(1, 14_000)), scavenger=True))
+        assert sent(port, tcp4(payload=1446, tos=CS1), 30).link.packets == 30
+        counted = sent(port, tcp4(payload=1446, tos=AF41), 30)
+        assert (counted.own.packets, counted.own.dropped_packets, counted.link.packets) == (10, 20, 40)
 
     at_port(body)
 

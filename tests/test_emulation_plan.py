@@ -10,8 +10,12 @@ from hypothesis import strategies as st
 from testbed.emulation.description import shaping
 from testbed.emulation.description.plan import plan
 from testbed.emulation.kernel import netlink
+from testbed.enforcement import PACING_SHARE
 from tests.emulation_campuses import small_campus
+from topologies.spec import ResearchReserve
 from topologies.units import GBIT_PER_S, MBIT_PER_S
+
+PAPER_RESERVE = ResearchReserve()
 
 
 def test_equal_descriptions_give_equal_plans() -> None:
@@ -41,18 +45,33 @@ def test_burst_is_a_millisecond_of_the_rate_but_never_tiny() -> None:
     assert shaping.LinkShape(round(MBIT_PER_S)).burst_bytes == shaping.MIN_BURST_BYTES
 
 
-@given(rate=st.integers(100, 1 << 40), reserved=st.floats(0, 1))
-def test_rates_in_the_class_requests_are_the_rates_that_are_read(rate: int, reserved: float) -> None:
-    shape = shaping.LinkShape(rate, reserve_bytes_per_s=round(reserved * rate))
-    classes = [memoryview(r.data)[netlink.HEADER.size :] for r in shaping.requests(100, shape, "x")[1:4]]
-    queue = {shaping.RESEARCH_CLASS: ("bfifo", struct.pack("=I", shape.queue_bytes))}
-    assert shaping.read(classes, queue) == shaping.expected(shape)
+@given(rate=st.integers(100, 1 << 40), reserved=st.floats(0, 1), scavenger=st.booleans())
+def test_rates_in_the_class_requests_are_the_rates_that_are_read(
+    rate: int, reserved: float, scavenger: bool
+) -> None:
+    shape = shaping.LinkShape(rate, reserve_bytes_per_s=round(reserved * rate), scavenger=scavenger)
+    requests = shaping.requests(100, shape, "x")[1 : 4 + scavenger]
+    classes = [memoryview(r.data)[netlink.HEADER.size :] for r in requests]
+    queues = {shaping.RESEARCH_CLASS: ("bfifo", struct.pack("=I", shape.queue_bytes))}
+    if scavenger:
+        queues[shaping.SCAVENGER_CLASS] = ("bfifo", struct.pack("=I", shape.scavenger_queue_bytes))
+    assert shaping.read(classes, queues) == shaping.expected(shape)
 
 
-@given(rate=st.integers(2, 1 << 40), reserved=st.integers(0, 1 << 41))
-def test_both_parts_of_a_link_are_guaranteed_something(rate: int, reserved: int) -> None:
-    shape = shaping.LinkShape(rate, reserve_bytes_per_s=reserved)
-    assert 0 < shape.research_bytes_per_s < rate
+@given(rate=st.integers(1000, 1 << 40), reserved=st.integers(0, 1 << 41), scavenger=st.booleans())
+def test_all_parts_of_a_link_are_guaranteed_something_and_together_the_link(
+    rate: int, reserved: int, scavenger: bool
+) -> None:
+    shape = shaping.LinkShape(rate, reserve_bytes_per_s=reserved, scavenger=scavenger)
+    assert min(shape.research_bytes_per_s, shape.migration_bytes_per_s) > 0
+    assert (shape.scavenger_bytes_per_s > 0) is scavenger
+    assert shape.research_bytes_per_s + shape.migration_bytes_per_s + shape.scavenger_bytes_per_s == rate
+
+
+def test_what_scavengers_are_guaranteed_does_not_reach_into_paced_migrations() -> None:
+    share = 1.0 - PAPER_RESERVE.beta
+    shape = shaping.LinkShape(1_000_000_000, reserve_bytes_per_s=300_000_000, scavenger=True)
+    assert shape.migration_bytes_per_s >= PACING_SHARE * share * shape.rate_bytes_per_s
 
 
 @given(st.dictionaries(st.integers(1, 100), st.binary(max_size=50)))

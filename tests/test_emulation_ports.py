@@ -166,10 +166,10 @@ def test_ipv6_of_a_campus_that_has_it_passes_the_ports() -> None:
 
 
 def class_packets(net: LiveCampus, node: str, interface: str) -> dict[str, int]:
-    """Packets that took the research (1:2) and the testbed's own (1:3) queue of an interface."""
+    """Packets that took the research (1:2), the testbed's own (1:3) and the scavengers' (1:4) queue of an interface."""
     shown = net[node].cmd(f"tc -s class show dev {interface}")
-    found = re.findall(r"class htb 1:([23]) .*?Sent \d+ bytes (\d+) pkt", shown, re.DOTALL)
-    return {"research" if number == "2" else "own": int(count) for number, count in found}
+    found = re.findall(r"class htb 1:([234]) .*?Sent \d+ bytes (\d+) pkt", shown, re.DOTALL)
+    return {{"2": "research", "3": "own", "4": "checkpoints"}[number]: int(count) for number, count in found}
 
 
 def ip(tos: int = 0) -> Packet:
@@ -186,26 +186,30 @@ QUEUES = {
         Ether(src=ETHER.src, dst=ETHER.dst, type=0x88B5) / Raw(bytes(50)),
     ],
     "own": [
-        ETHER / ip(tos=CS1),
         ETHER / ip(tos=34 << 2 | 1),
         ETHER / ip(tos=46 << 2),
+        ETHER / ARP(op="is-at", hwsrc=ETHER.src, psrc=ATTACKER, pdst=VICTIM),
+    ],
+    "checkpoints": [
+        ETHER / ip(tos=CS1),
         ETHER / Dot1Q(vlan=5) / ip(tos=CS1),
         ETHER / IPv6(src="fe80::1", dst="fe80::2", tc=CS1) / UDP(),
         ETHER / Dot1Q(vlan=5) / IPv6(src="fe80::1", dst="fe80::2", tc=CS1) / UDP(),
-        ETHER / ARP(op="is-at", hwsrc=ETHER.src, psrc=ATTACKER, pdst=VICTIM),
     ],
 }
 
 
 @pytest.mark.stock_kernel
-def test_only_the_testbeds_own_code_points_leave_the_research_queue() -> None:
+@pytest.mark.parametrize("scavenger", [False, True])
+def test_only_the_testbeds_own_code_points_leave_the_research_queue(scavenger: bool) -> None:
     """At the host's end and at the switch's: what was not IPv4 with code point 0 was served as migration."""
     with (
-        LiveCampus(small_campus(2), enforcement=False, ipv6=True) as net,
+        LiveCampus(small_campus(2), enforcement=False, ipv6=True, scavenger=scavenger) as net,
         raw_socket(net, "h1", bypass=False) as sender,
     ):
         victim_port = net.plan.host_cables["h2"].a
-        for queue, frames in QUEUES.items():
+        for kind, frames in QUEUES.items():
+            queue = "own" if kind == "checkpoints" and not scavenger else kind
             for frame in frames:
                 for node, interface in (("h1", "h1-eth0"), (victim_port.node, victim_port.name)):
                     before = class_packets(net, node, interface)

@@ -113,6 +113,19 @@ def test_classes_are_served_in_order() -> None:
     assert rates(net) == {"research": 0.0, "presync": 10.0, "planned": 90.0}
 
 
+def test_checkpoints_below_research_get_what_it_leaves_and_nothing_beside_a_greedy_flow() -> None:
+    net = network(sharing=Sharing.SCAVENGER)
+    net.start("presync", [AB], PRESYNC, inf, 100.0, 0.0)
+    net.start("planned", [AB], PLANNED, inf, 50.0, 0.0)
+    net.start("research", [AB], RESEARCH, inf, 30.0, 1.0)
+    assert rates(net) == {"planned": 50.0, "research": 30.0, "presync": 20.0}
+    net.regrant("research", inf, 2.0)
+    assert rates(net) == {"planned": 50.0, "research": 50.0, "presync": 0.0}
+    net.stop("planned", 3.0)
+    net.stop("research", 4.0)
+    assert rates(net) == {"presync": 100.0}
+
+
 def test_in_one_queue_all_classes_are_alike() -> None:
     net = network(sharing=Sharing.FAIR)
     net.start("research", [AB], RESEARCH, inf, inf, 0.0)
@@ -214,7 +227,11 @@ def test_after_any_changes_rates_are_those_of_water_filling(changes: list[tuple]
 def expected(net: FluidNetwork, capacity: dict[DirectedLink, float], sharing: Sharing) -> dict[str, float]:
     """Everything shared anew, class after class, by `controller.core.network.sharing`."""
     left, found = dict(capacity), {}
-    groups = [[PLANNED, PRESYNC, RESEARCH]] if sharing is Sharing.FAIR else [[PLANNED], [PRESYNC], [RESEARCH]]
+    groups = {
+        Sharing.FAIR: [[PLANNED, PRESYNC, RESEARCH]],
+        Sharing.PRIORITY: [[PLANNED], [PRESYNC], [RESEARCH]],
+        Sharing.SCAVENGER: [[PLANNED], [RESEARCH], [PRESYNC]],
+    }[sharing]
     for group in groups:
         flows = [flow for flow in net.flows() if flow.traffic_class in group]
         demands = [Demand(f.key, f.links, 1.0, 0.0, f.cap_bytes_per_s) for f in flows]

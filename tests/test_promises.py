@@ -67,6 +67,20 @@ def granted(rate: float, to: str = "h2", job: str = "a", source: str = "h1", at_
     return at_s, f.Granted(job, source, to, "presync", rate, 0.0, "")
 
 
+def test_checkpoints_below_research_may_have_the_reserve_and_migrations_may_not() -> None:
+    below, whole = replace(CONTEXT, scavenger=True), 20e6 / WIRE_PER_PAYLOAD
+    planned = f.Granted("b", "h1", "h3", "planned", SHARE, 0.0, "")
+    kept = [granted(whole), (1.0, planned)]
+    assert promises.GRANTED not in rules_broken(*kept, context=below)
+    assert promises.GRANTED in rules_broken(*kept)
+    more = msgspec.structs.replace(planned, rate_bytes_per_s=SHARE * 1.01)
+    assert promises.GRANTED in rules_broken((1.0, more), context=below)
+    assert promises.GRANTED in rules_broken(granted(whole * 1.01), context=below)
+    assert promises.IN_SHARE not in rules_broken(egress(20e6), context=below)
+    assert promises.IN_SHARE in rules_broken(egress(20e6))
+    assert promises.IN_SHARE in rules_broken(egress(25e6), context=below)
+
+
 def egress(migration_bytes: float, peak: float = 0.0) -> Timed:
     return 1.0, f.EgressMeasured("h1", 1.0, int(migration_bytes), 0, 0, peak)
 

@@ -9,7 +9,8 @@
  * literal bucket (MODE_DROP) stays as a baseline.
  *
  * Both migration classes are charged to one aggregate bucket of the host as well; if that refuses, the flow's own
- * charge is given back, so that a refusal by one never costs the other.
+ * charge is given back, so that a refusal by one never costs the other. Where checkpoints are below research on every port,
+ * they may use more than the migration share, and only migrations are charged to it.
  *
  * A root user of the host can take this program off its interface, or send around it (PACKET_QDISC_BYPASS). It is how an
  * honest host keeps its grants; what must hold against a dishonest one, the switch's side of the cable holds (port.bpf.c).
@@ -89,7 +90,7 @@ INLINE int charge_aggregate(__u32 traffic_class, __u32 bytes, __u64 now_ns)
 	if (!is_migration(traffic_class))
 		return 1;
 	aggregate = bpf_map_lookup_elem(&reclaim_aggr, &zero);
-	if (!aggregate)
+	if (!aggregate || (traffic_class == CLASS_PRESYNC && aggregate->migrations_only))
 		return 1;
 	passes = charge_meter(aggregate, bytes, now_ns);
 	count(&aggregate->traffic, bytes, passes);

@@ -11,7 +11,7 @@
  *   cut short), ARP that is not of IPv4 over Ethernet, router advertisements and redirects. A host of a campus without IPv6
  *   sends no IPv6 at all. Other EtherTypes pass with the host's MAC; hosts understand none of them.
  * - The testbed's own classes (EF, AF41, CS1) and ARP, which the queues of all ports serve apart from research, may together
- *   have the migration share of the link and no more.
+ *   have the migration share of the link and no more. Where checkpoints (CS1) are below research, they are no part of that.
  * - The host may send at its link's rate and no faster.
  *
  * What a root user of a host still can do: spend its own port's shares as it likes (forge code points within them, flood its own
@@ -180,7 +180,7 @@ INLINE int is_genuine(const struct __sk_buff *skb, const struct parsed *p, const
 }
 
 /* Whether the queues of a port (testbed/emulation/description/shaping.py) would take what begins with this word for the testbed's own. */
-INLINE int is_own_word(const struct __sk_buff *skb, __u32 offset)
+INLINE int is_own_word(const struct __sk_buff *skb, const struct port *port, __u32 offset)
 {
 	__u32 copy, word, dscp;
 	const __u32 *first = peek(skb, offset, &copy, sizeof(copy));
@@ -198,13 +198,13 @@ INLINE int is_own_word(const struct __sk_buff *skb, __u32 offset)
 	default:
 		return word == ARP_ETHERNET_IPV4;
 	}
-	return dscp == DSCP_EMERGENCY || dscp == DSCP_PLANNED || dscp == DSCP_PRESYNC;
+	return dscp == DSCP_EMERGENCY || dscp == DSCP_PLANNED || (dscp == DSCP_PRESYNC && !port->scavenger);
 }
 
 /* Those queues look behind the tag that the kernel keeps beside the packet; a second one is in the bytes. */
-INLINE int is_own_class(const struct __sk_buff *skb, const struct parsed *p)
+INLINE int is_own_class(const struct __sk_buff *skb, const struct parsed *p, const struct port *port)
 {
-	return is_own_word(skb, ETH_BYTES) || (p->network != ETH_BYTES && is_own_word(skb, p->network));
+	return is_own_word(skb, port, ETH_BYTES) || (p->network != ETH_BYTES && is_own_word(skb, port, p->network));
 }
 
 /* What a super-packet will be on the wire: `wire_len` does not say it on this side of a cable. */
@@ -245,5 +245,5 @@ int reclaim_port(struct __sk_buff *skb)
 		count(&port->forged, skb->len, 0);
 		return TC_ACT_SHOT;
 	}
-	return charge_port(port, wire_bytes(skb, &p), is_own_class(skb, &p)) ? TC_ACT_OK : TC_ACT_SHOT;
+	return charge_port(port, wire_bytes(skb, &p), is_own_class(skb, &p, port)) ? TC_ACT_OK : TC_ACT_SHOT;
 }

@@ -74,14 +74,15 @@ struct traffic {
 
 /*
  * A bucket and its counters, in memory that user space maps: one slot of the array of meters for each flow, and one for
- * the host's aggregate of both migration classes. The programs touch credit, last_ns and traffic with atomic operations
+ * the host's aggregate of the migration classes. The programs touch credit, last_ns and traffic with atomic operations
  * only; user space stores class, mode and rate (bpf/meters.py says in which order), so that a new grant loses nothing.
  */
 struct meter {
 	__u32 traffic_class;
 	__u8 mode;
 	__u8 in_use; /* user space's own mark: this slot belongs to a flow */
-	__u8 zero[2];
+	__u8 migrations_only; /* of the aggregate: checkpoints are below research, and not charged to it */
+	__u8 zero;
 	struct bucket bucket;
 	struct traffic traffic;
 };
@@ -92,7 +93,8 @@ struct meter {
  */
 struct port {
 	__u8 mac[6];
-	__u8 zero[2];
+	__u8 scavenger; /* checkpoints are below research: of the testbed's own classes, those but theirs are held to the share */
+	__u8 zero;
 	__u32 ipv4; /* addresses in network byte order */
 	__u32 ipv6[4]; /* all 0: the host has no IPv6, and sends none */
 	__u32 link_local[4];

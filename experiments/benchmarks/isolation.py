@@ -328,7 +328,7 @@ class IsolationTrial:
 
     def _receiver(self, host: str, begin_s: float) -> tuple[ForkRequest, int]:
         read_fd, write_fd = os.pipe()
-        receive = partial(_receive, write_fd, self.campus.get(host).IP(), begin_s, self.windows)
+        receive = partial(receive_windows, write_fd, self.campus.get(host).IP(), begin_s, self.windows)
         return ForkRequest(host, receive, "receiver", keep=(write_fd,)), read_fd
 
     def _station(self, host: str, target: str) -> SendingHost:
@@ -361,7 +361,7 @@ class IsolationTrial:
         return {host: counted.get(self.campus.get(host).IP(), [0] * self.windows) for host in hosts}
 
 
-def _receive(write_fd: int, address: str, begin_s: float, windows: int) -> None:
+def receive_windows(write_fd: int, address: str, begin_s: float, windows: int) -> None:
     """Take in whatever is sent over TCP; payload bytes by sender in each window, as JSON; then go on taking in."""
     counted: dict[str, list[int]] = {}
     room = bytearray(1 << 20)

@@ -31,6 +31,7 @@ from experiments.benchmarks import (
     observer,
     rates,
     scale,
+    scavenger,
     snapshots,
 )
 from experiments.benchmarks.goals import JudgedFigure
@@ -72,6 +73,7 @@ PARTS = (
     Part("links", ("--quick",), 120.0, links.judged_figures),
     Part("observer", ("--rounds", "8"), 120.0, observer.judged_figures),
     Part("isolation", ("--quick",), 240.0, isolation.judged_figures),
+    Part("scavenger", ("--quick",), 360.0, scavenger.judged_figures),
     Part("migrations", ("--quick",), 300.0, migrations.judged_figures),
     Part("scale", ("--hosts", "54,250", "--seconds", "30"), 300.0, scale.judged_figures),
     Part("rates", ("--quick",), 300.0, rates.judged_figures),

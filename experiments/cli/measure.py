@@ -212,6 +212,25 @@ def measure_isolation(
     console.print(f"{out}/{RESULT}, {out}/{PICTURE}")
 
 
+@command("scavenger")
+def measure_scavenger(
+    out: Out = Path("out/scavenger"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One round of fewer seconds: 4 minutes, not 14.")
+    ] = False,
+) -> None:
+    """Checkpoints below research: what greedy research loses to them each second, and what they use of what it leaves."""
+    from experiments.benchmarks.scavenger import RESULT, scavenger_notes, scavenger_table
+    from experiments.benchmarks.scavenger import measure_scavenger as run
+
+    with console.status("") as status:
+        result = run(out, quick=quick, progress=status.update)
+    console.print(scavenger_table(result))
+    for line in scavenger_notes(result):
+        console.print(line, markup=False, highlight=False)
+    console.print(f"{out}/{RESULT}")
+
+
 @command("migrations")
 def measure_migrations(
     out: Out = Path("out/migrations"),

@@ -38,11 +38,12 @@ from experiments.results.run_context import (
     WIRE_PER_PAYLOAD,
     RunContext,
     migration_share,
+    migration_shares,
     research_shares,
 )
 from testbed.ranks import rank_of
 from topologies.errors import SpecError
-from topologies.spec import DirectedLink
+from topologies.spec import DirectedLink, TrafficClass
 from topologies.units import format_duration, format_rate
 
 RATE_TOLERANCE = 1e-6  # relative: what rounding may add to a sum of rates
@@ -396,7 +397,11 @@ def restores_give_the_same_state(facts: Sequence[Timed], context: RunContext) ->
 
 
 def grants_stay_within_the_share(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
-    """At every moment, what is granted over a link is no more than what migrations may use of it."""
+    """At every moment, what is granted over a link is no more than what migrations may use of it.
+
+    Where checkpoints are below research, that holds for all else that is granted, and no stream of theirs is granted more than
+    the link has.
+    """
     account = _GrantAccount(context)
     kinds = (f.Granted, f.GrantEnded, *WAYS, f.HostLost, f.HostJoined)
     for at_s, moment in groupby(only(facts, kinds), key=lambda timed: timed[0]):
@@ -420,6 +425,8 @@ class _GrantAccount:
         self._changed: set[DirectedLink] = set()  # links that have not their described rate any more
         self._lost: set[str] = set()  # hosts that cannot be told anything: they keep the rate that they have
         self._rates: dict[tuple[str, str, str], float] = {}
+        self._yielding: set[tuple[str, str, str]] = set()  # flows of the scavenger class
+        self._whole = migration_shares(context.campus, keeps_reserve=False)
         self._on: dict[DirectedLink, dict[tuple[str, str, str], float]] = {}
 
     def note(self, at_s: float, fact: f.AnyFact) -> set[DirectedLink]:
@@ -428,6 +435,7 @@ class _GrantAccount:
             case f.LinkChanged(source, target, rate):
                 link, keeps = DirectedLink(source, target), self._context.keeps_reserve
                 self._share[link] = migration_share(self._context.campus, rate, keeps_reserve=keeps)
+                self._whole[link] = migration_share(self._context.campus, rate, keeps_reserve=False)
                 self._changed.add(link)
             case f.HostLost(host=host):
                 self._lost.add(host)
@@ -446,10 +454,13 @@ class _GrantAccount:
         way = self._routes.history.latest.way(fact.source, fact.destination)
         if isinstance(fact, f.GrantEnded):
             self._rates.pop(flow, None)
+            self._yielding.discard(flow)
             for link in way:
                 self._on.get(link, {}).pop(flow, None)
             return set()
         self._rates[flow] = fact.rate_bytes_per_s
+        yields = self._context.scavenger and fact.traffic_class == TrafficClass.PRESYNC
+        (self._yielding.add if yields else self._yielding.discard)(flow)
         for link in way:
             self._on.setdefault(link, {})[flow] = fact.rate_bytes_per_s
         return set(way)
@@ -459,9 +470,13 @@ class _GrantAccount:
         flows = self._on.get(link, {})
         if link in self._changed:  # a sender that cannot be told of it keeps the rate that fitted before
             flows = {flow: rate for flow, rate in flows.items() if flow[1] not in self._lost}
-        granted, share = sum(flows.values()), self._share.get(link, 0.0)
+        held = {flow: rate for flow, rate in flows.items() if flow not in self._yielding}
+        granted, share = sum(held.values()), self._share.get(link, 0.0)
         if granted <= share * (1.0 + RATE_TOLERANCE):
-            return None
+            streams = [rate for flow, rate in flows.items() if flow in self._yielding]
+            granted, share = max(streams, default=0.0), self._whole.get(link, 0.0)
+            if granted <= share * (1.0 + RATE_TOLERANCE):
+                return None
         named = ", ".join(f"{job} {a}->{b} {format_rate(rate)}" for (job, a, b), rate in flows.items())
         return f"{format_rate(granted)} granted where {format_rate(share)} may be: {named}"
 
@@ -469,6 +484,7 @@ class _GrantAccount:
 def migrations_leave_within_the_share(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """What the kernel counted leaving a host in migration classes is within its access link's share (wire bytes).
 
+    Where checkpoints are below research: within the link's rate, since counters do not tell migrations and checkpoints apart.
     Allowed in a window are the rate of the host's aggregate bucket times the window, its burst, and one super-packet of
     debt; for the peak the window is one sample.
     """
@@ -483,8 +499,9 @@ def migrations_leave_within_the_share(facts: Sequence[Timed], context: RunContex
         up = DirectedLink(fact.host, link.b if link.a == fact.host else link.a)
         # counters lie a heartbeat back, and the kernel's change a moment before the coordinator's word of it
         _, fastest = rates.extremes(up, at_s - fact.window_s - TOLD_S, at_s + TOLD_S)
-        share = migration_share(context.campus, fastest, keeps_reserve=context.keeps_reserve)
-        if fastest == context.campus.capacity_bytes_per_s.get(up):
+        keeps = context.keeps_reserve and not context.scavenger
+        share = migration_share(context.campus, fastest, keeps_reserve=keeps)
+        if keeps and fastest == context.campus.capacity_bytes_per_s.get(up):
             share = context.share.get(up, 0.0)
         rate = share * WIRE_PER_PAYLOAD * context.guard_slack
         burst = max(context.guard_burst_bytes, rate * context.guard_burst_s) + SUPER_PACKET_BYTES

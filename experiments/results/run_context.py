@@ -145,6 +145,8 @@ class RunContext:
     not_promised: Mapping[str, str] = field(default_factory=dict)
     # whether the system that ran leaves research its reserve
     keeps_reserve: bool = True
+    # whether its checkpoints may use all that research leaves, behind it
+    scavenger: bool = False
     # what the trace does not put to the test
     warnings: Sequence[str] = ()
     # by how much of itself a step takes longer on hosts with an owner, because a replica computes it too

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from controller.core.policies.table import LEARNERS, POLICIES
+from controller.core.policies.table import LEARNERS, POLICIES, SCAVENGER
 from experiments.storms.script import Line, Script
 from experiments.storms.setup import ground_of
 from testbed.ranks import rank_name
@@ -26,7 +26,10 @@ MOST_IN_A_GANG = 4
 QUIET_SHARE = 0.2  # of storms: what can change nothing is left out, as in runs over months
 SKEWED_SHARE = 0.5
 FORGETFUL_SHARE = 0.2  # of storms that are not gentle: the coordinator's journal is cut
-PROMISING = tuple(name for name, row in POLICIES.items() if row.promises_rates)
+# the class of checkpoints is drawn for each of these
+DRAWN = tuple(name for name, row in POLICIES.items() if not row.scavenger)
+PROMISING = tuple(name for name in DRAWN if POLICIES[name].promises_rates)
+SCAVENGER_SHARE = 0.5  # of storms: checkpoints are below research
 GENTLE_SHARE = 0.4  # of storms: long notices and few faults, so that most admissions have to be in time
 EVASIVE_SHARE = 0.2  # of storms that are neither quiet nor gentle: an agent does not answer
 CANCEL_SHARE = 0.25  # of storms: users cancel jobs
@@ -125,7 +128,7 @@ def generate(
     script = Script(
         (),
         _mesh(where) if trunks and campus_file is None else where,
-        _settings(rng, policy, gentle=gentle),
+        _settings(rng, policy, gentle=gentle) | _checkpoint_class(random.Random(f"class {seed}"), policy),
         {"switch_s": "0,0.1"} if rng.random() < 0.7 else {},
         (f"storm {seed}",),
     )
@@ -201,7 +204,7 @@ def _mesh(options: dict[str, str]) -> dict[str, str]:
 
 def _settings(rng: random.Random, policy: str | None, *, gentle: bool) -> dict[str, str]:
     options = {
-        "policy": policy or rng.choice(["reclaimnet", *(PROMISING if gentle else POLICIES)]),
+        "policy": policy or rng.choice(["reclaimnet", *(PROMISING if gentle else DRAWN)]),
         "spare_gpus": str(rng.choice([0, 0, 0, 1])),
         "level_start": _word(rng.choice([0.5, 1.0, 3.0])),
         "offer_ttl_s": _word(inf if gentle else rng.choice([inf, inf, 4.0, 0.0])),
@@ -211,6 +214,12 @@ def _settings(rng: random.Random, policy: str | None, *, gentle: bool) -> dict[s
     if rng.random() < 0.3:
         options["k_min"] = "1"
     return options
+
+
+def _checkpoint_class(rng: random.Random, policy: str | None) -> dict[str, str]:
+    """Its stream is its own: other storms stay as they are."""
+    drawn = policy is None and rng.random() < SCAVENGER_SHARE
+    return {"checkpoint_class": SCAVENGER} if drawn else {}
 
 
 # ---------------------------------------------------------------- what happens

@@ -212,6 +212,7 @@ def context_of(world: VirtualWorld, waived: Mapping[str, str]) -> RunContext:
         world="storm",
         ended_at_s=world.now_s,
         keeps_reserve=world.policy.enforced,
+        scavenger=world.policy.scavenger,
         not_promised=waived,
     )
 

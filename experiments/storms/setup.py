@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields, replace
 from math import inf
 from typing import Any, TypeVar
 
-from controller.core.policies.table import LEARNERS
+from controller.core.policies.table import CHECKPOINT_CLASSES, LEARNERS
 from controller.core.settings import Settings
 from controller.own_policies import find_policy
 from experiments.storms.script import Script
@@ -109,6 +109,9 @@ def ground_of(script: Script) -> StormSetup:
     if "spare" in given:
         settings = replace(settings, spare_gpus=_whole("spare", given))
     find_policy(settings.policy)
+    if settings.checkpoint_class and settings.checkpoint_class not in CHECKPOINT_CLASSES:
+        allowed = f"one of {', '.join(CHECKPOINT_CLASSES)}"
+        raise SpecError("settings checkpoint_class", settings.checkpoint_class, allowed)
     if settings.learner and settings.learner not in LEARNERS:
         raise SpecError("settings learner", settings.learner, f"one of {', '.join(LEARNERS)}")
     try:

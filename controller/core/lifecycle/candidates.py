@@ -15,7 +15,7 @@ import numpy as np
 from controller.core.checkpointing.intervals import StaticPlanner
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow, JobState
-from controller.core.network.bandwidth import bottleneck
+from controller.core.network.bandwidth import LinkBandwidth, bottleneck
 from controller.core.network.links import Floats, Residual, filled, sums
 from controller.core.placement import congestion
 from controller.core.placement.hazard import expected_reclaims
@@ -25,8 +25,16 @@ from controller.core.settings import Amount
 from controller.numerics.jit import survivals
 
 
-def residual(cluster: Cluster, now_s: float, taken: Callable[[CheckpointFlow], float]) -> Residual:
-    """What each link could still promise, when each flow that was promised something takes `taken(flow)` of it."""
+def residual(
+    cluster: Cluster,
+    now_s: float,
+    taken: Callable[[CheckpointFlow], float],
+    bandwidth: LinkBandwidth | None = None,
+) -> Residual:
+    """What each link could still promise, when each flow that was promised something takes `taken(flow)` of it.
+
+    `bandwidth`: another account than that of promises.
+    """
     crossed, amounts = list[int](), list[float]()
     for flow in cluster.flows.values():
         if flow.pledge is not None or flow.floor_bytes_per_s > 0.0:
@@ -36,7 +44,8 @@ def residual(cluster: Cluster, now_s: float, taken: Callable[[CheckpointFlow], f
     committed: Floats | float = 0.0
     if crossed:
         committed = sums(np.array(crossed, dtype=np.intp), np.array(amounts), len(cluster.network))
-    return Residual(cluster.network, cluster.bandwidth.available_column(now_s, committed))
+    account = cluster.bandwidth if bandwidth is None else bandwidth
+    return Residual(cluster.network, account.available_column(now_s, committed))
 
 
 def promised(flow: CheckpointFlow) -> float:
@@ -45,8 +54,9 @@ def promised(flow: CheckpointFlow) -> float:
 
 
 def left_for_checkpoints(cluster: Cluster, now_s: float) -> Residual:
-    """What P1 may give out of each link, bytes/s: of what is given out at all (`Cluster.spendable`), what is not promised."""
-    free = residual(cluster, now_s, promised)
+    """What P1 may give out of each link, bytes/s: of what checkpoints may use (`Cluster.checkpoint_column`), what is not
+    promised."""
+    free = residual(cluster, now_s, promised, cluster.checkpoint_bandwidth)
     return Residual(cluster.network, np.maximum(0.0, free.column - cluster.withheld_column))
 
 
@@ -64,7 +74,7 @@ class FairShares:
 
     def __init__(self, cluster: Cluster, now_s: float) -> None:
         self._cluster, self._streams = cluster, cluster.streams()
-        self._free = residual(cluster, now_s, promised).column
+        self._free = residual(cluster, now_s, promised, cluster.checkpoint_bandwidth).column
         self._shares = self._free / (1.0 + self._streams.crossing)
 
     def _own(self, job: JobState) -> dict[int, float]:
@@ -200,7 +210,8 @@ def added_loss_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floa
         cluster.usable_column
     )
     aims, beta = aim_s(cluster, job, hurting), cluster.checkpoint_share
-    return short * congestion.added_loss_s(uplinks, ways, streams, payload, aims, job.remaining_s, beta)
+    sending = cluster.checkpoint_uplinks_bytes_per_s
+    return short * congestion.added_loss_s(sending, ways, streams, payload, aims, job.remaining_s, beta)
 
 
 def aim_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floats:

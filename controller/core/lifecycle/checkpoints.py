@@ -27,7 +27,6 @@ from controller.core.model.entities import (
 )
 from testbed import messages as m
 from testbed.ranks import superseded
-from topologies.spec import DirectedLink
 
 UNFIT_PERIODS = 10  # control periods for which a host is avoided that would not take a job's checkpoint
 MOST_HELD = 16  # checkpoints of one job that a host may say it holds (testbed.ranks says what a store keeps)
@@ -220,8 +219,7 @@ def transfer_ended(cluster: Cluster, host: HostState, message: m.TransferEnded) 
         return
     flow = cluster.flows.get(f"{message.job}:{host.name}>{message.destination}")
     if flow is not None and message.goodput_over_grant is not None and flow.bottleneck:
-        source, _, target = flow.bottleneck.partition(">")
-        cluster.bandwidth.delivered(DirectedLink(source, target), message.goodput_over_grant, cluster.now_s)
+        cluster.delivered(flow, message.goodput_over_grant)
     if job.host != host.name and any(f.job == job.name for f in copies_to_vaults(cluster, host.name)):
         if not message.ok:
             job.unfit[message.destination] = _again_s(cluster)

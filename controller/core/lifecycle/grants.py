@@ -5,10 +5,16 @@ changes the set of flows ends with `settle` (`conclusion`), which shares the lin
 
 Where P3 lets rates vary, the floors of promised migrations are those of a timetable at this moment. `settle` plans it anew
 from what is left of each (`pledge`), and `Cluster.regrant_at_s` is when the next rate in it changes.
+
+Where checkpoints have the scavenger class, migrations and recoveries are alone on the migration share, and promises rest on that.
+A stream of checkpoints is granted all that research and they leave on its way: P1's b_i says how often it sends, and no longer
+how fast.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from math import inf
 from operator import attrgetter
 
@@ -22,7 +28,7 @@ from controller.core.lifecycle.changes import rates_moved
 from controller.core.model import facts
 from controller.core.model.cluster import LEAST_FALL, Cluster
 from controller.core.model.entities import CheckpointFlow
-from controller.core.network.links import NO_LINK, filled
+from controller.core.network.links import NO_LINK, Floats, Numbers, Paths, filled
 from controller.core.network.max_min import Wants
 from controller.core.network.sharing import Demand
 from testbed.messages import CancelTransfers, Grant
@@ -104,6 +110,8 @@ def committed(cluster: Cluster, *, movable: bool = False) -> list[Promise]:
         connected = cluster.hosts[flow.source].connected
         if flow.pledge is None and flow.floor_bytes_per_s <= 0.0 and connected:
             continue
+        if cluster.policy.scavenger and flow.traffic_class is TrafficClass.PRESYNC:
+            continue  # it yields on the wire, told or not
         links, cap = cluster.routes.way(flow.source, flow.destination), flow.cap_bytes_per_s
         if flow.pledge is not None and connected:
             promises.append(flow.pledge.request(flow.key, links, cap, cluster.now_s, movable=movable))
@@ -155,7 +163,10 @@ def settle(cluster: Cluster) -> None:
         for row in [row for row, source in enumerate(sources) if source in cluster.apart]:
             floor[row], cap[row] = _bounds(flows[row], connected=False)
     wants = Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap)
-    rates, held_by = cluster.policy.share(wants, cluster.given_column)
+    if cluster.policy.scavenger:
+        rates, held_by = _share_in_turn(cluster, wants, flows)
+    else:
+        rates, held_by = cluster.policy.share(wants, cluster.given_column)
     for n in rates_moved(old, rates, LEAST_FALL, LEAST_RISE).tolist():
         flow, rate = flows[n], float(rates[n])
         if flow.pledge is not None:
@@ -174,6 +185,28 @@ def settle(cluster: Cluster) -> None:
                 flow.bottleneck,
             )
         )
+
+
+def _share_in_turn(cluster: Cluster, wants: Wants, flows: Sequence[CheckpointFlow]) -> tuple[Floats, Numbers]:
+    """Rates where checkpoints are below research: `Policy.share` for all but them; each stream gets all that is left of its way.
+
+    What streams are granted of a link together is more than it has: seldom do all of them send, and those that do share it by
+    TCP, in a queue that costs nobody else.
+    """
+    links, paths = len(cluster.network), wants.paths
+    ways = [paths.link[begin:end].tolist() for begin, end in pairwise(paths.start.tolist())]
+    below = np.array([flow.traffic_class is TrafficClass.PRESYNC for flow in flows], dtype=bool)
+    rows, rates, held_by = np.flatnonzero(~below), wants.cap.copy(), np.full(len(flows), NO_LINK, np.intp)
+    of_rows = Paths.of([ways[row] for row in rows])
+    first = Wants(cluster.network, of_rows, wants.weight[rows], wants.floor[rows], wants.cap[rows])
+    rates[rows], held_by[rows] = cluster.policy.share(first, cluster.given_column)
+    left = np.maximum(0.0, cluster.checkpoint_given_column - of_rows.load(rates[rows], links))
+    for row in np.flatnonzero(below).tolist():
+        # one without a plan sends nothing yet, and one that cannot be told keeps the rate that it has
+        if wants.cap[row] > 0.0 and flows[row].source not in cluster.apart and len(ways[row]):
+            held_by[row] = ways[row][np.argmin(left[ways[row]])]
+            rates[row] = left[held_by[row]]
+    return rates, held_by
 
 
 def tell_grants(cluster: Cluster, source: str) -> None:

@@ -136,7 +136,7 @@ def price_of(cluster: Cluster, links: Sequence[int]) -> float:
     """
     _, flows, paths, stand, _ = cluster.streams()
     planned = np.array([flow.cap_bytes_per_s for flow in flows], dtype=float)
-    full = paths.load(np.where(stand, planned, 0.0), len(cluster.network)) >= cluster.spendable_column * FULL
+    full = paths.load(np.where(stand, planned, 0.0), len(cluster.network)) >= cluster.checkpoint_column * FULL
     wanted, beta = {link for link in links if full[link]}, cluster.checkpoint_share
     if not wanted:
         return 0.0

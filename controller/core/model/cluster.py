@@ -38,7 +38,7 @@ from controller.core.settings import Settings
 from testbed.bounds import ATTEMPTS_PER_CUT
 from testbed.messages import Endpoint, Expect, ToAgent
 from topologies.paths import MOST_KNOWN, DeadTrunks, Routes, Way, dead_trunks
-from topologies.spec import Campus, DirectedLink, TrafficClass
+from topologies.spec import Campus, DirectedLink, ResearchReserve, TrafficClass
 
 # what is on its way when a connection ends is known to be lost after one, and said again on the next
 LEAST_LEASES = 3.0
@@ -92,7 +92,7 @@ class Cluster:
     share: dict[DirectedLink, float]  # what migrations may use of each link, payload bytes/s: the one account
     queue: SpotQueue
     hazards: OwnerHistory
-    bandwidth: LinkBandwidth
+    bandwidth: LinkBandwidth  # what may be promised
     hosts: dict[str, HostState]
     draw: Callable[[], float]  # uniform in [0, 1), for policies that choose at random
     now_s: float = 0.0
@@ -147,9 +147,12 @@ class Cluster:
     _uplinks: Floats | None = field(default=None, repr=False)
     _promisable_column: Floats = field(init=False, repr=False)
     _given_column: Floats = field(init=False, repr=False)  # the same, with what is draining
+    # what checkpoints may use: `bandwidth`, or, where their class is below research's, all that research leaves
+    checkpoint_bandwidth: LinkBandwidth = field(init=False, repr=False)
     # what promises may stand on of each link: its share, less the room for falls that are too small to tell
     promisable: dict[DirectedLink, float] = field(init=False, repr=False)
-    withheld_column: Floats = field(init=False, repr=False)  # that room, by number of the link
+    # the same room, by number of the link, of what checkpoints may use
+    withheld_column: Floats = field(init=False, repr=False)
     # ways beside the tree's, and what the network's controller is told of them (`lifecycle.ways`)
     way_numbers: dict[Ends, int] = field(default_factory=dict)  # of each pinned pair: another with each way
     ways_pinned: int = 0  # so far
@@ -175,6 +178,9 @@ class Cluster:
     regrant_at_s: float = inf  # when the timetable of promised migrations next changes a rate
 
     def __post_init__(self) -> None:
+        self.checkpoint_bandwidth = self.bandwidth
+        if self.policy.scavenger:
+            self.checkpoint_bandwidth = LinkBandwidth(self.bandwidth.capacity, ResearchReserve(beta=0.0))
         self._share_out()
         self._place()
         self.volunteers = [self.hosts[name] for name in self.places.hosts]
@@ -200,7 +206,10 @@ class Cluster:
             left = {link: 0.0 for link in given if frozenset(link) in self.draining}
             self.promisable = {**given, **left}
             self._promisable_column = self.network.column(self.promisable)
-        self.withheld_column = LEAST_FALL * self.network.column(self.share)
+        usable = self.share
+        if self.policy.scavenger:
+            usable = {link: self.checkpoint_bandwidth.share(link) for link in self.share}
+        self.withheld_column = LEAST_FALL * self.network.column(usable)
         self._spendable, self._spendable_column, self._uplinks = None, None, None
 
     # ------------------------------------------------------------ effects
@@ -309,6 +318,34 @@ class Cluster:
         left: Floats = self.bandwidth.left_column * (1.0 - LEAST_FALL)
         return np.minimum(self._given_column, left) if self.bandwidth.told else self._given_column
 
+    @property
+    def checkpoint_column(self) -> Floats:
+        """What streams of checkpoints may be planned with, by number of the link: `spendable_column`, or what research leaves."""
+        if not self.policy.scavenger:
+            return self.spendable_column
+        left = self.checkpoint_given_column
+        draining = [n for n, link in enumerate(self.network.links) if frozenset(link) in self.draining]
+        left[draining] = 0.0
+        return left
+
+    @property
+    def checkpoint_given_column(self) -> Floats:
+        """What research leaves of each link to streams of checkpoints in the scavenger class, by its number; a new array."""
+        left: Floats = self.checkpoint_bandwidth.left_column * (1.0 - LEAST_FALL)
+        return left
+
+    def delivered(self, flow: CheckpointFlow, goodput_over_grant: float) -> None:
+        """A transfer of a flow that a link holds down got this share of its grant.
+
+        A stream of the scavenger class is granted more than P1 counts with: what counts is how much it got of that.
+        """
+        source, _, target = flow.bottleneck.partition(">")
+        account, got = self.bandwidth, goodput_over_grant
+        if self.policy.scavenger and flow.traffic_class is TrafficClass.PRESYNC:
+            planned = flow.cap_bytes_per_s
+            account, got = self.checkpoint_bandwidth, min(1.0, got * flow.rate_bytes_per_s / planned)
+        account.delivered(DirectedLink(source, target), got, self.now_s)
+
     def links_measured(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
         """Take note of what others take of some links, wire bytes/s, as switches count it; the rest is as it was.
 
@@ -317,6 +354,8 @@ class Cluster:
         off because of another's download), and the account that every grant is held against.
         """
         self.bandwidth.tell(research_bytes_per_s)
+        if self.policy.scavenger:
+            self.checkpoint_bandwidth.tell(research_bytes_per_s)
         self._spendable, self._spendable_column, self._uplinks = None, None, None
         self.plan_stale = True
 
@@ -326,6 +365,8 @@ class Cluster:
         Whether routes are others now: some trunk of a campus with several paths died, or is back.
         """
         self.bandwidth.change(wire_bytes_per_s)
+        if self.policy.scavenger:
+            self.checkpoint_bandwidth.change(wire_bytes_per_s)
         self.share.update({link: self.bandwidth.share(link) for link in wire_bytes_per_s})
         dead = dead_trunks(self.bandwidth.capacity)
         self.ways_stale |= not dead.isdisjoint(self.draining)
@@ -699,6 +740,13 @@ class Cluster:
         if self._uplinks is None:
             self._uplinks = np.append(self.spendable_column, np.inf)[self.places.uplink]
         return self._uplinks
+
+    @property
+    def checkpoint_uplinks_bytes_per_s(self) -> Floats:
+        """What checkpoints may be planned with of each volunteer's own uplink; infinite on a campus that is one host."""
+        if not self.policy.scavenger:
+            return self.uplinks_bytes_per_s
+        return np.append(self.checkpoint_column, np.inf)[self.places.uplink]
 
     def too_short(self, payload_bytes: Floats, rates_bytes_per_s: Floats, now_s: float) -> Floats:
         """P(a departure's notice is too short to send so much at such a rate); 1 where only emergencies count as departures."""

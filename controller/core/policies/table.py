@@ -31,6 +31,9 @@ from testbed.errors import SpecError
 from topologies.spec import ResearchReserve
 
 NO_RESERVE = ResearchReserve(beta=0.0)
+SHARE, SCAVENGER = "share", "scavenger"
+# checkpoints are within the migration share, or below research
+CHECKPOINT_CLASSES = (SHARE, SCAVENGER)
 
 
 Learner = Callable[[Settings], queue.Controller]  # makes the queue's controller; each takes what it needs
@@ -130,6 +133,8 @@ class Policy:
     rescues: bool = True
     # now and then a copy goes to a third host (`second_copy`)
     vault: bool = True
+    # checkpoints have a class below research's: all that research leaves of a link, its reserve too, and no share of it
+    scavenger: bool = False
 
     def __post_init__(self) -> None:
         if self.migrates and (self.replication is not None or self.stays):
@@ -163,6 +168,12 @@ class Policy:
     def reserve(self, wanted: ResearchReserve) -> ResearchReserve:
         """What is kept for research where the campus wants `wanted`."""
         return wanted if self.enforced else NO_RESERVE
+
+    def with_checkpoint_class(self, name: str) -> Policy:
+        """The same with that class of checkpoints (`CHECKPOINT_CLASSES`; empty: its own). Nothing tells classes apart where
+        nothing is enforced."""
+        scavenger = self.enforced and (name == SCAVENGER or (not name and self.scavenger))
+        return self if scavenger == self.scavenger else replace(self, scavenger=scavenger)
 
     def scaled(self, time_scale: float) -> Policy:
         """The same for a scenario whose durations are `time_scale` times the real ones."""
@@ -338,6 +349,10 @@ POLICIES: dict[str, Policy] = {
         takes_up=False,
         vault=False,
     ),
+    "scavenger": Policy(
+        "checkpoints may use what research leaves of a link, its reserve too, and yield to it; migrations keep their share",
+        scavenger=True,
+    ),
     "no-admission": Policy(
         "every migration may try, none is promised a rate; fair shares, and the reserve holds",
         admit=admission.admit_all,
@@ -384,7 +399,8 @@ ABLATION: dict[
 def policy_of(settings: Settings) -> Policy:
     """The row of a run, in its time scale and with its parameters of P2: the one that a world and its coordinator hold."""
     scale, alpha = settings.day_s / DAY_S, settings.stability_penalty
-    return policy(settings.policy, scale, alpha=alpha, k_min=settings.k_min)
+    row = policy(settings.policy, scale, alpha=alpha, k_min=settings.k_min)
+    return row.with_checkpoint_class(settings.checkpoint_class)
 
 
 def policy(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import MISSING, dataclass, field
 
+from controller.core.policies.table import CHECKPOINT_CLASSES
 from controller.own_policies import find_policy
 from experiments.inputs.scenario.fields import (
     check,
@@ -72,6 +73,8 @@ class Protocol:
     coding: str = choice(CODINGS, "auto")
     # P1, beta of eq. (9): the part of an interval that sending may take; none: 0.9 where jobs go on meanwhile, else paper A's 0.2
     checkpoint_share: float | None = optional(Quantity(D.NUMBER, 0.0, 1.0, above=True))
+    # of checkpoints: share: within what the reserve leaves; scavenger: all that research leaves, and behind it everywhere
+    checkpoint_class: str = choice(("policy", *CHECKPOINT_CLASSES), "policy")
     stability_penalty: float = quantity(D.NUMBER, 1.0)  # P2, alpha of eq. (11): of a likely reclaim
     # P2, theta of Algorithm 2: the highest load of a destination
     max_load: float = quantity(D.NUMBER, 1.0, high=1.0, above=True)

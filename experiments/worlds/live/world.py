@@ -27,7 +27,7 @@ from controller.load import LOAD_FILE
 from controller.process import CoordinatorConfig, run_coordinator
 from controller.warm_up import compile_once
 from experiments.inputs.scenario import Scenario
-from experiments.inputs.scenario.settings import enforcement_of
+from experiments.inputs.scenario.settings import enforcement_of, live_row
 from experiments.results.run_context import Death
 from experiments.worlds.live import probe, research
 from experiments.worlds.live.operator import JOB_LOGS, JOURNAL, LOGS, SOCKET
@@ -197,6 +197,7 @@ class LiveWorld:
             owner_socket=self.owner_socket(host.name),
             owners_gid=self.owners_gid,
             migration_share_bytes_per_s=payload_rate(share),
+            scavenger=live_row(self.scenario).scavenger,
             enforcement=enforcement_of(self.scenario),
             congestion=protocol.congestion_control,
             snapshots_stop=protocol.snapshots == "stop",
@@ -284,6 +285,7 @@ def live_world(
         scenario.campus,
         hold_migrations=holds,
         one_queue=not switches_hold,
+        scavenger=switches_hold and live_row(scenario).scavenger,
         controller=controller,
         cut=sorted(cut),
     ) as campus:

@@ -121,7 +121,8 @@ def least_losses(
         access = run.context.campus.access_link(attempt.host)
         uplink = DirectedLink(attempt.host, access.b if access.a == attempt.host else access.a)
         _, fastest = rates.extremes(uplink, running_s, ended_s)  # an event may have changed it
-        share = migration_share(run.context.campus, fastest, keeps_reserve=row.enforced)
+        keeps = row.enforced and not row.scavenger  # what checkpoints may use
+        share = migration_share(run.context.campus, fastest, keeps_reserve=keeps)
         rate = share * (1.0 + RATE_SLACK)
         ran_s = ended_s - running_s - HEARD_S
         steps = least_steps(float(spec.payload_bytes), spec.dirty_fraction, spec.step_s, pause_s, ran_s, rate)

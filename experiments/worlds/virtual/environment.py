@@ -114,10 +114,12 @@ def make_environment(
     *,
     head_stores: bool,
     scheduler: Scheduler,
+    scavenger: bool = False,
 ) -> Environment:
     """Machines, and a network that carries payload; each host's aggregate bucket is a link that only migrations cross.
 
-    `head_stores`: the coordinator's machine is one of them.
+    `head_stores`: the coordinator's machine is one of them. `scavenger`: checkpoints are served behind research where classes are
+    told apart.
     """
     carried = {link: rate * PAYLOAD_SHARE for link, rate in campus.capacity_bytes_per_s.items()}
     if enforcement is not Enforcement.NONE:
@@ -125,7 +127,8 @@ def make_environment(
             access_bytes_per_s = campus.access_link(host.name).rate_bytes_per_s
             share = campus.research_reserve.migration_share_bytes_per_s(access_bytes_per_s)
             carried[guard_of(host.name)] = share * PAYLOAD_SHARE
-    fluid = FluidNetwork(carried, SHARING[enforcement])
+    is_behind = scavenger and enforcement is Enforcement.PACE
+    fluid = FluidNetwork(carried, Sharing.SCAVENGER if is_behind else SHARING[enforcement])
     network = ScheduledNetwork(scheduler, fluid, Egress(fluid, (host.name for host in campus.hosts)))
     machines = {host.name: Machine(host.name) for host in campus.agents(head_stores=head_stores)}
     routes, capacity = Routes(campus), dict(campus.capacity_bytes_per_s)

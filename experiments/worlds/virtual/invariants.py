@@ -15,6 +15,7 @@ from experiments.worlds.virtual.ground_truth import Excess, GroundTruth, Journal
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.ranks import rank_of
 from topologies.spec import DirectedLink, TrafficClass
+from topologies.units import PAYLOAD_SHARE
 
 __all__ = ["Invariants", "broken"]
 
@@ -185,14 +186,23 @@ def _check_routes(world: VirtualWorld, known: Cluster) -> None:
 
 def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, float]) -> None:
     used: dict[DirectedLink, float] = {}
+    most_below: dict[DirectedLink, float] = {}  # the fastest stream of the scavenger class
     for key, flow in known.flows.items():
         job = known.jobs[flow.job]
         if job.phase in NO_FLOW:
             raise broken(world, key, f"a flow of a job that is {job.phase}")
         if known.routes.has_choice and not known.hosts[flow.source].connected:
             continue  # it keeps the rate that fitted on the route before
+        yields = known.policy.scavenger and flow.traffic_class is TrafficClass.PRESYNC
         for link in known.routes.way(flow.source, flow.destination):
-            used[link] = used.get(link, 0.0) + flow.rate_bytes_per_s
+            if yields:
+                most_below[link] = max(most_below.get(link, 0.0), flow.rate_bytes_per_s)
+            else:
+                used[link] = used.get(link, 0.0) + flow.rate_bytes_per_s
+    for link, rate in most_below.items():
+        whole = world.env.capacity[link] * PAYLOAD_SHARE
+        if known.bandwidth.capacity[link] == world.env.capacity[link] and rate > whole * (1.0 + ROUNDING):
+            raise broken(world, str(link), f"{rate:.1f} bytes/s granted to a stream, it carries {whole:.1f}")
     for link, rate in used.items():
         if known.bandwidth.capacity[link] != world.env.capacity[link]:
             continue  # a coordinator that was dead meanwhile is about to be told

@@ -16,7 +16,7 @@ from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Annou
 from testbed.enforcement import DROP_BURST_BYTES, PACING_SHARE, Enforcement
 from testbed.messages import StoredCheckpoint, TransferEnded
 from testbed.ranks import rank_of
-from topologies.spec import DirectedLink
+from topologies.spec import DirectedLink, TrafficClass
 from topologies.units import WIRE_PER_PAYLOAD
 
 LEAST_RATE_BYTES_PER_S = 8192.0  # a flow that is granted nothing trickles, as the live agent lets it
@@ -45,8 +45,10 @@ def enforced_bytes_per_s(grant_bytes_per_s: float, enforcement: Enforcement) -> 
 class Transfers:
     """Transfers of all hosts, by machine and by (job, destination)."""
 
-    def __init__(self, env: Environment, enforcement: Enforcement) -> None:
+    def __init__(self, env: Environment, enforcement: Enforcement, *, scavenger: bool = False) -> None:
         self._env, self.enforcement = env, enforcement
+        # classes that the sender's aggregate bucket does not hold
+        self._free = {TrafficClass.PRESYNC} if scavenger else set[TrafficClass]()
         self._flowing: dict[str, tuple[Machine, Transfer]] = {}
         self._addresses = {host.name: str(host.address) for host in env.campus.hosts}
         self._begun = 0
@@ -89,22 +91,24 @@ class Transfers:
         else:
             fraction = dirty_fraction(env.specs.get(stored.job))
             transfer.lacking_bytes = target.disk.lacks_bytes(stored, fraction)
-            links = self._way(machine.name, target.name)
+            links = self._way(machine.name, target.name, transfer.order.traffic_class)
             cap = enforced_bytes_per_s(transfer.rate_bytes_per_s, self.enforcement)
             self._flowing[transfer.key] = (machine, transfer)
             transfer.flowing_from_s = transfer.regranted_s = env.now_s
             arrived, traffic = partial(self._arrived, machine, transfer), transfer.order.traffic_class
             env.network.start(transfer.key, links, traffic, transfer.lacking_bytes, cap, arrived)
 
-    def _way(self, source: str, target: str) -> tuple[DirectedLink, ...]:
+    def _way(self, source: str, target: str, traffic: TrafficClass) -> tuple[DirectedLink, ...]:
         """The links of the way, and the sender's aggregate bucket."""
         links = self._env.routes.way(source, target)
-        return links if self.enforcement is Enforcement.NONE else (*links, guard_of(source))
+        is_free = self.enforcement is Enforcement.NONE or traffic in self._free
+        return links if is_free else (*links, guard_of(source))
 
     def follow_routes(self) -> None:
         """Whatever is on its way goes on by the routes that are now."""
         for machine, transfer in self._flowing.values():
-            links = self._way(machine.name, transfer.order.destination.host)
+            order = transfer.order
+            links = self._way(machine.name, order.destination.host, order.traffic_class)
             self._env.network.reroute(transfer.key, links)
 
     def _refused(

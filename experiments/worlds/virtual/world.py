@@ -97,6 +97,7 @@ class VirtualWorld:
             enforcement,
             head_stores=settings.head_stores,
             scheduler=scheduler or Scheduler(),
+            scavenger=row.scavenger,
         )
         self.env.tells_story = tells_story
         self.env.agent, self.env.decide = self.agent, self.decide
@@ -108,7 +109,7 @@ class VirtualWorld:
         self.replicas = Replicas(self.env, row.replication, lambda: self.coordinator.cluster)
         self.links = VirtualLinks(self.env, self.connections, self._broken_off, self._rerouted)
         self.workloads = Workloads(self.env, self.replicas)
-        self.transfers = Transfers(self.env, enforcement)
+        self.transfers = Transfers(self.env, enforcement, scavenger=row.scavenger)
         self.process_faults = ProcessFaults(
             self.env, self.connections, self.workloads, self.transfers, self.replicas, self.arm
         )

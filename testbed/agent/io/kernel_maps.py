@@ -65,7 +65,8 @@ class KernelMaps:
             self.maps.flows.delete(key)
         config = self.config
         if config.enforcement is not Enforcement.NONE and config.migration_share_bytes_per_s < inf:
-            set_aggregate(self.maps, config.migration_share_bytes_per_s)
+            share = config.migration_share_bytes_per_s
+            set_aggregate(self.maps, share, migrations_only=config.scavenger)
         status = self.maps.switch.status()
         self._switch_seen = (status.mode, status.set_at_ns)
         return None if status.mode is Mode.OFF else _read(status, grace=False)

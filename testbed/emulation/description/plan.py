@@ -179,9 +179,9 @@ def prefix_length() -> int:
     return SUBNET.prefixlen
 
 
-def plan(spec: Campus, *, ipv6: bool = False, one_queue: bool = False) -> CampusPlan:
+def plan(spec: Campus, *, ipv6: bool = False, one_queue: bool = False, scavenger: bool = False) -> CampusPlan:
     """The objects of a campus; pure, so that equal descriptions give equal plans. `ipv6`: links carry it too. `one_queue`: of
-    every interface, as of `LinkShape`.
+    every interface and `scavenger` as of `LinkShape`.
 
     With an Open vSwitch fabric a switch with two trunks or more is an OpenFlow switch. Its hosts, if it has any, hang on a
     kernel bridge beside it: the program of a host's port runs in tc, and the userspace datapath would take frames before tc.
@@ -202,7 +202,7 @@ def plan(spec: Campus, *, ipv6: bool = False, one_queue: bool = False) -> Campus
         for i, switch in enumerate(spec.switches)
         if switch.name not in programmed or switch.name in with_hosts
     }
-    wiring = _Wiring(spec, ipv6, one_queue)
+    wiring = _Wiring(spec, ipv6, one_queue, scavenger)
     host_cables = {
         name: wiring.host_cable(link, spec.host_by_name[name]) for name, link in host_links.items()
     }
@@ -214,8 +214,8 @@ def plan(spec: Campus, *, ipv6: bool = False, one_queue: bool = False) -> Campus
 class _Wiring:
     """Hands out port numbers (each switch from 1) and interface numbers (the fabric's from 10000)."""
 
-    def __init__(self, spec: Campus, ipv6: bool, one_queue: bool) -> None:
-        self._spec, self._ipv6, self._one_queue = spec, ipv6, one_queue
+    def __init__(self, spec: Campus, ipv6: bool, one_queue: bool, scavenger: bool) -> None:
+        self._spec, self._ipv6, self._one_queue, self._scavenger = spec, ipv6, one_queue, scavenger
         self._used_ports: Counter[str] = Counter()
         self._next_ifindex = FIRST_PORT_IFINDEX
 
@@ -257,4 +257,5 @@ class _Wiring:
             link.jitter_s,
             link.reorders,
             one_queue=self._one_queue,
+            scavenger=self._scavenger,
         )

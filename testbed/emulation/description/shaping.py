@@ -12,6 +12,11 @@ so that tagged packets are told apart as untagged ones are; behind two tags ever
 queue: lost at the tail of a full research queue, it would cost each new transfer a second. What a host puts into
 that queue, the port's program holds to the migration share (bpf/src/port.bpf.c).
 
+Where checkpoints have a class of their own below research (`scavenger`, a lower effort as of RFC 8622), a third queue serves
+theirs (CS1) after the other two. It is guaranteed only what keeps its connections alive, a part of what pacing leaves of the
+migrations' grants, and may use all that research and migrations leave. It is short, since it drains that slowly while others fill
+the link: a sender that yields for long is to be 3 s behind at most, not a minute.
+
 HTB rather than TBF because TBF's burst must exceed a GSO super-packet (64 KiB) or the flow stops, while HTB lets one packet
 run into debt. The burst is one millisecond of the rate: the timer that wakes the class is some 50 us late, so a smaller
 bucket loses rate at 10 Gbit/s; a larger one lets short flows pass faster than the link. The queue is 100 ms of the rate, in
@@ -45,25 +50,32 @@ RTM_NEWTFILTER = 44
 TC_MESSAGE = struct.Struct("=BBHiIII")  # tcmsg: family, padding, ifindex, handle, parent, info
 TC_ROOT = 0xFFFFFFFF
 HTB_HANDLE, ROOT_CLASS, RESEARCH_CLASS, MIGRATION_CLASS = 0x10000, 0x10001, 0x10002, 0x10003
-LEAF_HANDLES = {RESEARCH_CLASS: 0x100000, MIGRATION_CLASS: 0x110000}
-MIGRATION_PRIO, RESEARCH_PRIO = 0, 1  # which class is served first from what both may borrow
+SCAVENGER_CLASS = 0x10004
+LEAF_HANDLES = {RESEARCH_CLASS: 0x100000, MIGRATION_CLASS: 0x110000, SCAVENGER_CLASS: 0x120000}
+# which class is served first from what all may borrow
+MIGRATION_PRIO, RESEARCH_PRIO, SCAVENGER_PRIO = 0, 1, 2
 TCA_KIND, TCA_OPTIONS, TCA_STATS = 1, 2, 3
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
 LINKLAYER_ETHERNET = 1
 TCA_U32_CLASSID, TCA_U32_SEL, U32_TERMINAL = 1, 5, 1
 ETH_P_ALL = 0x0003
 FILTER_PRIORITY = 1
-OWN_DSCPS = tuple(c.dscp for c in TrafficClass if c is not TrafficClass.RESEARCH)
-# (mask, value) of the first 32 bits behind the link header: IP version and code point; ARP over Ethernet for IPv4
-OWN_IPV4 = tuple((0xF0FC0000, 4 << 28 | dscp << 18) for dscp in OWN_DSCPS)
-OWN_IPV6 = tuple((0xFFC00000, 6 << 28 | dscp << 22) for dscp in OWN_DSCPS)
-OWN_ARP = (0xFFFFFFFF, 0x00010800)
+OWN = tuple(c for c in TrafficClass if c is not TrafficClass.RESEARCH)
+OWN_ARP = (
+    0xFFFFFFFF,
+    0x00010800,
+)  # (mask, value) of the first 32 bits behind the link header: over Ethernet, for IPv4
 TICK_NS = 64  # one tick of the traffic-control clock (/proc/net/psched: 1000 ns = 0x40 shifted ticks)
 QUANTUM_BYTES = 65536
 BURST_S = 1e-3
 MIN_BURST_BYTES = 16384
 QUEUE_S = 0.1
 LEAST_PART = 0.01  # of the rate: either class is always guaranteed this much
+# of the rate, to checkpoints below research: less than the half per cent by which senders stay below their grants
+# (`enforcement.PACING_SHARE`) leaves where migrations may have half of a link
+SCAVENGER_PART = 0.002
+SCAVENGER_QUEUE_S = 0.005
+LEAST_SCAVENGER_QUEUE_BYTES = 65536  # a super-packet
 MIN_QUEUE_BYTES = 256 << 10  # four super-packets
 MAX_QUEUE_BYTES = 16 << 20
 NETEM = struct.Struct("=6I")  # tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter
@@ -87,6 +99,8 @@ class LinkShape:
     netem_stays: bool = False
     # whether all packets take research's queue, which may use the whole link: a switch that does not look at code points
     one_queue: bool = False
+    # whether checkpoints have a third queue, below research's
+    scavenger: bool = False
 
     @property
     def research_bytes_per_s(self) -> int:
@@ -101,8 +115,24 @@ class LinkShape:
 
     @property
     def migration_bytes_per_s(self) -> int:
-        """Guaranteed to the testbed's own classes."""
-        return self.rate_bytes_per_s - self.research_bytes_per_s
+        """Guaranteed to the testbed's own classes, or to those of them that are not below research."""
+        return self.rate_bytes_per_s - self.research_bytes_per_s - self.scavenger_bytes_per_s
+
+    @property
+    def scavenger_bytes_per_s(self) -> int:
+        """Guaranteed to checkpoints below research."""
+        return max(1, int(SCAVENGER_PART * self.rate_bytes_per_s)) if self.scavenger else 0
+
+    @property
+    def scavenger_queue_bytes(self) -> int:
+        """Depth of their queue; 0: they have none."""
+        depth = max(LEAST_SCAVENGER_QUEUE_BYTES, round(self.rate_bytes_per_s * SCAVENGER_QUEUE_S))
+        return min(MAX_QUEUE_BYTES, depth) if self.scavenger else 0
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        """The classes that packets wait in."""
+        return (RESEARCH_CLASS, MIGRATION_CLASS, *((SCAVENGER_CLASS,) if self.scavenger else ()))
 
     @property
     def needs_netem(self) -> bool:
@@ -139,7 +169,8 @@ class LinkShape:
 class Found:
     """Shaping of an interface as the kernel reports it.
 
-    `classes`: class -> (guaranteed rate, ceiling); `queue_bytes`: of the research queue; netem's figures of both queues.
+    `classes`: class -> (guaranteed rate, ceiling); `queue_bytes`: of the research queue, `scavenger_queue_bytes` of that below
+    it; netem's figures of all queues.
     """
 
     classes: dict[int, tuple[int, int]]
@@ -147,6 +178,7 @@ class Found:
     delay_ticks: tuple[int, ...] = ()
     jitter_ticks: tuple[int, ...] = ()
     loss_fractions: tuple[int, ...] = ()
+    scavenger_queue_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,16 +203,19 @@ def expected(shape: LinkShape) -> Found:
         RESEARCH_CLASS: (research, rate),
         MIGRATION_CLASS: (shape.migration_bytes_per_s, rate),
     }
+    if shape.scavenger:
+        classes[SCAVENGER_CLASS] = (shape.scavenger_bytes_per_s, rate)
     if shape.needs_netem:
-        netem = (shape.delay_ticks,) * 2, (shape.jitter_ticks,) * 2, (shape.loss_fraction,) * 2
+        count = len(shape.leaves)
+        netem = (shape.delay_ticks,) * count, (shape.jitter_ticks,) * count, (shape.loss_fraction,) * count
         return Found(classes, 0, *netem)
-    return Found(classes, shape.queue_bytes)
+    return Found(classes, shape.queue_bytes, scavenger_queue_bytes=shape.scavenger_queue_bytes)
 
 
 def requests(ifindex: int, shape: LinkShape, name: str) -> list[NetlinkRequest]:
-    """Root HTB, its classes, and the queues (bfifo, or netem under both) of interface `name`."""
+    """Root HTB, its classes, and the queues (bfifo, or netem under all) of interface `name`."""
     htb_init = attribute(TCA_HTB_INIT, struct.pack("=5I", 3, 10, RESEARCH_CLASS & 0xFFFF, 0, 0))
-    words = () if shape.one_queue else (*OWN_IPV4, OWN_ARP, *(OWN_IPV6 if shape.ipv6 else ()))
+    words = () if shape.one_queue else _own_words(shape)
     made = CREATE | EXCL
     return [
         NetlinkRequest(_qdisc(ifindex, HTB_HANDLE, TC_ROOT, "htb", htb_init, made), f"HTB of {name}"),
@@ -188,7 +223,7 @@ def requests(ifindex: int, shape: LinkShape, name: str) -> list[NetlinkRequest]:
             NetlinkRequest(data, f"{what} of {name}")
             for data, what in (*_classes(ifindex, shape, made), *_queues(ifindex, shape, made))
         ),
-        *(NetlinkRequest(_own_filter(ifindex, mask, value), f"filter of {name}") for mask, value in words),
+        *(NetlinkRequest(_own_filter(ifindex, *each), f"filter of {name}") for each in words),
     ]
 
 
@@ -200,13 +235,27 @@ def changes(ifindex: int, shape: LinkShape, name: str) -> list[NetlinkRequest]:
     ]
 
 
+def _own_words(shape: LinkShape) -> list[tuple[int, int, int]]:
+    """(mask, value, class) of the first 32 bits behind the link header: IP version and code point, or those of ARP."""
+    below = {TrafficClass.PRESYNC: SCAVENGER_CLASS} if shape.scavenger else {}
+    classes = [(own.dscp, below.get(own, MIGRATION_CLASS)) for own in OWN]
+    ipv4 = [(0xF0FC0000, 4 << 28 | dscp << 18, number) for dscp, number in classes]
+    ipv6 = [(0xFFC00000, 6 << 28 | dscp << 22, number) for dscp, number in classes]
+    return [*ipv4, (*OWN_ARP, MIGRATION_CLASS), *(ipv6 if shape.ipv6 else ())]
+
+
 def _classes(ifindex: int, shape: LinkShape, flags: int) -> list[tuple[bytes, str]]:
-    """Requests for the three classes, and words for each."""
+    """Requests for the classes, and words for each."""
     rate, research, migration = (
         shape.rate_bytes_per_s,
         shape.research_bytes_per_s,
         shape.migration_bytes_per_s,
     )
+    below = []
+    if shape.scavenger:
+        least = shape.scavenger_bytes_per_s
+        data = _class(ifindex, shape, SCAVENGER_CLASS, ROOT_CLASS, least, SCAVENGER_PRIO, flags)
+        below.append((data, f"scavenger class at {least} bytes/s"))
     return [
         (
             _class(ifindex, shape, ROOT_CLASS, HTB_HANDLE, rate, 0, flags),
@@ -220,6 +269,7 @@ def _classes(ifindex: int, shape: LinkShape, flags: int) -> list[tuple[bytes, st
             _class(ifindex, shape, MIGRATION_CLASS, ROOT_CLASS, migration, MIGRATION_PRIO, flags),
             f"migration class at {migration} bytes/s",
         ),
+        *below,
     ]
 
 
@@ -230,12 +280,16 @@ def _queues(ifindex: int, shape: LinkShape, flags: int) -> list[tuple[bytes, str
             shape.delay_ticks, NETEM_QUEUE_PACKETS, shape.loss_fraction, 0, 0, shape.jitter_ticks
         )
         return [
-            (_qdisc(ifindex, handle, parent, "netem", netem, flags), "netem")
-            for parent, handle in LEAF_HANDLES.items()
+            (_qdisc(ifindex, LEAF_HANDLES[parent], parent, "netem", netem, flags), "netem")
+            for parent in shape.leaves
         ]
-    limit = struct.pack("=I", shape.queue_bytes)
-    leaf = _qdisc(ifindex, LEAF_HANDLES[RESEARCH_CLASS], RESEARCH_CLASS, "bfifo", limit, flags)
-    return [(leaf, "bfifo queue")]
+    depths = {RESEARCH_CLASS: shape.queue_bytes}
+    if shape.scavenger:
+        depths[SCAVENGER_CLASS] = shape.scavenger_queue_bytes
+    return [
+        (_qdisc(ifindex, LEAF_HANDLES[of], of, "bfifo", struct.pack("=I", depth), flags), "bfifo queue")
+        for of, depth in depths.items()
+    ]
 
 
 def _qdisc(ifindex: int, handle: int, parent: int, kind: str, options: bytes, flags: int) -> bytes:
@@ -262,13 +316,11 @@ def _class(
     )
 
 
-def _own_filter(ifindex: int, mask: int, value: int) -> bytes:
-    """Packets whose first word is `value` under `mask` go to the testbed's own class. All filters are nodes of one list."""
+def _own_filter(ifindex: int, mask: int, value: int, number: int) -> bytes:
+    """Packets whose first word is `value` under `mask` go to that class. All filters are nodes of one list."""
     selector = struct.pack("=BBBxHHhhI", U32_TERMINAL, 0, 1, 0, 0, 0, 0, 0)
     key = struct.pack(">II", mask, value) + struct.pack("=ii", 0, 0)
-    options = attribute(TCA_U32_CLASSID, struct.pack("=I", MIGRATION_CLASS)) + attribute(
-        TCA_U32_SEL, selector + key
-    )
+    options = attribute(TCA_U32_CLASSID, struct.pack("=I", number)) + attribute(TCA_U32_SEL, selector + key)
     info = FILTER_PRIORITY << 16 | socket.htons(ETH_P_ALL)
     header = TC_MESSAGE.pack(0, 0, 0, ifindex, 0, HTB_HANDLE, info)
     body = header + text(TCA_KIND, "u32") + attribute(TCA_OPTIONS, options)
@@ -311,10 +363,14 @@ def read(classes: list[memoryview], queues: dict[int, tuple[str, bytes]]) -> Fou
                 ceil = int.from_bytes(ceil64, "little")
         rates[TC_MESSAGE.unpack_from(body)[4]] = rate, ceil
     netems = [NETEM.unpack_from(options) for kind, options in queues.values() if kind == "netem"]
-    kind, queue = queues.get(RESEARCH_CLASS, ("", b""))
-    limit = struct.unpack_from("=I", queue)[0] if kind == "bfifo" else 0
+    limit, below = (_bfifo_bytes(*queues.get(of, ("", b""))) for of in (RESEARCH_CLASS, SCAVENGER_CLASS))
     delays, jitters, losses = (tuple(netem[field] for netem in netems) for field in (0, 5, 2))
-    return Found(rates, limit, delays, jitters, losses)
+    return Found(rates, limit, delays, jitters, losses, below)
+
+
+def _bfifo_bytes(kind: str, options: bytes) -> int:
+    depth: int = struct.unpack_from("=I", options)[0] if kind == "bfifo" else 0
+    return depth
 
 
 def counters(classes: list[memoryview]) -> dict[int, QueueCounters]:

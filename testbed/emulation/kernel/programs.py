@@ -112,7 +112,7 @@ class PortEnforcement:
     """The program of all hosts' ports, on the switches' side.
 
     `hold_migrations`: the testbed's own classes are held to the migration share (False: only counted, for baselines without
-    enforcement); addresses and link rates are held always.
+    enforcement); addresses and link rates are held always. Where checkpoints are below research they are no part of that.
     """
 
     def __init__(self, plan: CampusPlan, *, ipv6: bool, hold_migrations: bool) -> None:
@@ -138,6 +138,7 @@ class PortEnforcement:
                 ipv6=ipv6_address(address) if self._ipv6 else None,
                 link=link,
                 own=own,
+                scavenger=cable.b.shape.scavenger,
             )
             self._program.table.set(number, rule)
 
