@@ -19,6 +19,8 @@ from mininet.log import setLogLevel
 
 from controller.core.model import facts as f
 from controller.core.model.events import DrainAsked, WaysSet
+from controller.openflow import wire
+from controller.openflow.tables import Group, GroupBucket, GroupKind, Meter
 from controller.persistence.journal import Journal, read_facts
 from experiments.benchmarks.fabric import AFTER_S, failover, planned_cuts
 from experiments.worlds.live.network import NetworkWatch
@@ -28,7 +30,7 @@ from testbed.emulation.safety import cleaning
 from testbed.errors import SetupError, SpecError
 from tests.emulation_campuses import kernel, small_campus
 from tests.live_campus import command
-from topologies.openflow import FromController, WantedWays, WayPin, WaysInForce, read
+from topologies.openflow import FromController, TrunkLoads, WantedWays, WayPin, WaysInForce, read
 from topologies.presets import leaf_spine
 from topologies.spec import Fabric
 from topologies.units import GBIT_PER_S
@@ -254,6 +256,69 @@ def test_a_switch_that_refuses_a_rule_keeps_all_its_tables_and_says_which(campus
         openflow.start_controller(campus.plan)
         openflow.wait_programmed(after=said)
     assert flows(campus) == before
+
+
+def test_open_vswitch_takes_groups_in_a_bundle_and_refuses_meters(campus: LiveCampus) -> None:
+    """Why meters are sent beside bundles (`wire.meters_first`). When this fails, they need not be."""
+    assert campus.openflow
+    before = flows(campus)
+    group, meter = Group(GroupKind.FAST_FAILOVER, (GroupBucket(1),)), Meter(1000, 1000)
+    messages = {
+        "hello": wire.HEADER.pack(wire.VERSION, 0, 8, 0),
+        "open": wire.bundle_control(wire.OPEN, 7),
+        "group": wire.group_mod(wire.ADD, 990, group),
+        "meter": wire.meter_mod(wire.ADD, 990, meter),
+        "discard": wire.bundle_control(wire.DISCARD, 7),
+        "meter alone": wire.meter_mod(wire.ADD, 990, meter),
+        "its end": wire.meter_deletion(990),
+        "barrier": wire.barrier(),
+    }
+    refused, errors = [], {}
+    with socket.socket(socket.AF_UNIX) as switch, switch.makefile("rb") as answers:
+        switch.settimeout(LIMIT_S)
+        switch.connect(str(campus.openflow.directory / "s1.mgmt"))
+        for number, (name, message) in enumerate(messages.items(), 1):
+            numbered = wire.with_number(message, number)
+            if name in ("group", "meter"):
+                numbered = wire.with_number(wire.bundle_add(7, numbered), number)
+            switch.sendall(numbered)
+        while True:
+            _, kind, length, number = wire.HEADER.unpack(answers.read(8))
+            body = answers.read(length - 8)
+            if kind == 1:
+                refused.append(list(messages)[number - 1])
+                errors[refused[-1]] = body[:4].hex()
+            elif kind == 21:
+                break
+    assert refused == ["meter"], errors
+    assert flows(campus) == before
+
+
+def test_research_leaves_a_trunk_that_grants_fill_and_comes_back(campus: LiveCampus) -> None:
+    openflow = campus.openflow
+    assert openflow
+    before, said = flows(campus), len(openflow.read_events())
+
+    def weights() -> set[tuple[str, ...]]:
+        lines = campus.get("l1").dpctl("dump-groups").splitlines()
+        shares = [line for line in lines if "type=select" in line and line.count("bucket=") == 2]
+        return {tuple(part.split(",")[0] for part in line.split("weight:")[1:]) for line in shares}
+
+    assert weights() == {("1000", "1000")}
+    with socket.socket(socket.AF_UNIX) as coordinator:
+        coordinator.connect(str(openflow.socket))
+
+        def load(*loads: tuple[str, str, float]) -> None:
+            coordinator.sendall(msgspec.json.encode(TrunkLoads(loads)) + b"\n")
+
+        load(("l1", "s1", 0.75 * 2.5 * GBIT_PER_S), ("no", "trunk", 1.0))
+        until(lambda: weights() == {("250", "1000")}, "the share follows")
+        updated = [e for e in openflow.read_events()[said:] if e["event"] == "updated"]
+        assert "l1" in {e["switch"] for e in updated} and flows(campus) == before
+        load(("s1", "l2", 0.75 * 2.5 * GBIT_PER_S))  # further on, towards l2 alone
+        until(lambda: weights() == {("250", "1000"), ("1000", "1000")}, "what is further on counts")
+        load()
+        until(lambda: weights() == {("1000", "1000")}, "equal again")
 
 
 def test_shapers_stay_on_the_ports_of_open_vswitch(campus: LiveCampus) -> None:

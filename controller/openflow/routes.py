@@ -60,8 +60,9 @@ ETH_IPV4, ETH_ARP, ARP_REQUEST = 0x0800, 0x0806, 1
 # A meter counts the bytes of frames as they are handed to the switch, the shaper those on the wire, which are more: a host that
 # keeps to its rate is below it, and the margin is for two clocks' rounding.
 GUARD_MARGIN = 1.02
-# What may come at once from a host that keeps to its rate: its shaper's burst and two super-packets of 64 KiB, what a packet
-# socket gathers while the switch daemon does something else (its buffer, 208 KiB), and what the kernel gathers before that.
+# What may come at once from a host that keeps to its rate: its shaper's burst and two super-packets of 64 KiB, what its port
+# gathers while the switch daemon does something else, and what the kernel gathers before that. (A port holds 2 MiB, for bursts of
+# many hosts; a host within 1 Gbit/s has not filled more than this after 15 ms.)
 GATHERED_BYTES, GATHERED_S = 512 << 10, 0.02
 MAX_WEIGHT = 1000  # of a bucket: three digits tell 1 from 2.5 and 10 Gbit/s
 # Research has a reserve on every trunk, so one that grants fill still counts as this part of its rate. No less, for Open vSwitch
