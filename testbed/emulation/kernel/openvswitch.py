@@ -134,7 +134,7 @@ class OpenvSwitchFabric(BridgeFabric):
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         # its one thread lives until `close`: with the thread that started them the daemons die
         self._starter = ThreadPoolExecutor(1, "openvswitch")
-        self._connected: Future[None] | None = None
+        self._started: Future[None] | None = None
         self._commands: dict[str, list[str]] = {}
         self._launched_s: dict[str, float] = {}
         self._restarts: list[str] = []
@@ -162,7 +162,8 @@ class OpenvSwitchFabric(BridgeFabric):
         if not self.in_kernel and not TUN.exists():
             raise SetupError(f"Open vSwitch in user space needs {TUN}, which is not there: modprobe tun")
         self.directory.mkdir(mode=0o755)
-        self._connected = self._starter.submit(self._start_daemons, plan)
+        self._started = self._starter.submit(self._start_daemons, plan)
+        self._starter.submit(self._keep, plan)
 
     def _start_daemons(self, plan: CampusPlan) -> None:
         """Controller, database, switch daemon, and the switches without their ports: all that needs nothing of the kernel part,
@@ -219,16 +220,9 @@ class OpenvSwitchFabric(BridgeFabric):
                 with contextlib.suppress(CommandFailed):  # it is not that far yet
                     self._give_room(plan)
 
-    def build(
-        self,
-        socket: NetlinkSocket,
-        plan: CampusPlan,
-        pids: Mapping[str, int],
-        line_pid: int | None,
-        timed: Timed,
-    ) -> None:
-        """As with bridges; and while hosts are built, ports that stand already become the switches'."""
-        super().build(socket, plan, pids, line_pid, timed)
+    def build_switches(self, socket: NetlinkSocket, plan: CampusPlan, timed: Timed) -> None:
+        """The ports of the OpenFlow switches and where their controller is, in one transaction. SetupError, CommandFailed or
+        KernelMismatch: something that `start` began did not come up."""
         if not plan.openflow:
             return
         with timed("openvswitch"):
@@ -238,45 +232,25 @@ class OpenvSwitchFabric(BridgeFabric):
                     made.append(link_requests.cable(edge, plan.bridges[switch], None))
                     made.append(link_requests.up(edge.b.ifindex, edge.b.name))
             socket.send(made)
-        if not any(
-            cable.is_cut for cable in plan.cables
-        ):  # else trunks seem to be down until they are joined
-            self._connect_soon(plan)
-
-    def build_switches(self, socket: NetlinkSocket, plan: CampusPlan, timed: Timed) -> None:
-        """Wait until the OpenFlow switches have their ports and know their controller. SetupError, CommandFailed or
-        KernelMismatch: something that `start` began did not come up."""
-        if not plan.openflow:
-            return
-        if any(cable.is_cut for cable in plan.cables):
-            self._connect_soon(plan)
         with timed("wait_for_openvswitch"):
-            assert self._connected is not None
-            self._connected.result()
-        if self.in_kernel:
-            links = readback.link_states(socket)
-            self._datapath_ifindex = next((i for i, link in links.items() if link.name == KERNEL_DATAPATH), 0)
-
-    def _connect_soon(self, plan: CampusPlan) -> None:
-        """When the daemons run, and beside what else is built; from then on they are kept running."""
-        assert self._connected is not None
-        started = self._connected
-        self._connected = self._starter.submit(self._connect, plan, started)
-        self._starter.submit(self._keep, plan)
-
-    def _connect(self, plan: CampusPlan, started: Future[None]) -> None:
-        """The ports of the OpenFlow switches and where their controller is, in one transaction."""
-        started.result()
-        if "controller" in self._processes:  # a switch that finds nobody there tries again after a second
-            self._wait(self.socket.exists, "controller", "its socket")
-        command = list(LEFT_ALONE)
-        for port, (switch, number) in _ports(plan).items():
-            command += _add_port(port, switch, number)
-        for switch in plan.openflow:
-            command += ["--", "set-controller", switch, self._remote or CONTROLLER]
-            command += ["--", "set", "controller", switch, f"max_backoff={MAX_BACKOFF_MS}"]
-        self._vsctl(*command)
-        self._give_room(plan)
+            assert self._started is not None
+            self._started.result()
+            if "controller" in self._processes:  # a switch that finds nobody there tries again after a second
+                self._wait(self.socket.exists, "controller", "its socket")
+        with timed("openvswitch"):
+            command = list(LEFT_ALONE)
+            for port, (switch, number) in _ports(plan).items():
+                command += _add_port(port, switch, number)
+            for switch in plan.openflow:
+                command += ["--", "set-controller", switch, self._remote or CONTROLLER]
+                command += ["--", "set", "controller", switch, f"max_backoff={MAX_BACKOFF_MS}"]
+            self._vsctl(*command)
+            self._give_room(plan)
+            if self.in_kernel:
+                links = readback.link_states(socket)
+                self._datapath_ifindex = next(
+                    (i for i, link in links.items() if link.name == KERNEL_DATAPATH), 0
+                )
 
     def masters(self, plan: CampusPlan) -> Mapping[int, int]:
         """As with bridges; what Open vSwitch forwards in the kernel belongs to its datapath."""
