@@ -211,6 +211,8 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                 self.agents[host].scope.cancel()
             case do.SetWays() if self.network is not None:
                 self.network.want(effect)
+            case do.SetLoads() if self.network is not None:
+                self.network.weigh(effect)
             case do.Answer(operator, message) if operator in self.operators:
                 self.operators[operator].tell(message)
             case do.Record(fact):

@@ -1,6 +1,6 @@
-"""The coordinator's connection to the controller of a programmed network: ways go out, what is in force and what is to be drained
-comes in. A network whose controller is dead is tried again and again; what it is told is everything, so nothing is lost with a
-connection."""
+"""The coordinator's connection to the controller of a programmed network: ways and loads go out, what is in force and what is to
+be drained comes in. A network whose controller is dead is tried again and again; what it is told is everything, so nothing is
+lost with a connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ import trio
 
 from controller.core.model import effects as do
 from controller.core.model import events as ev
-from topologies.openflow import FromController, ToDrain, WantedWays, WayPin, WaysInForce
+from topologies.openflow import (
+    FromController,
+    ToController,
+    ToDrain,
+    TrunkLoads,
+    WantedWays,
+    WayPin,
+    WaysInForce,
+)
 
 AGAIN_S = 0.1  # between two tries to reach it
 LONGEST = 1 << 20  # of a line
@@ -28,12 +36,18 @@ class NetworkLink:
     ) -> None:
         self._socket, self._handle, self._is_trunk = socket, handle, is_trunk
         self._wanted: WantedWays | None = None
+        self._loads: TrunkLoads | None = None
         self._news = trio.Event()
 
     def want(self, ways: do.SetWays) -> None:
         """Tell the controller, now or when it is there."""
         pins = tuple(WayPin(way.number, tuple(way.nodes)) for way in ways.ways)
         self._wanted = WantedWays(ways.number, pins, tuple(ways.draining))
+        self._news.set()
+
+    def weigh(self, loads: do.SetLoads) -> None:
+        """Tell the controller, now or when it is there."""
+        self._loads = TrunkLoads(tuple(loads.loads))
         self._news.set()
 
     async def serve(self) -> None:
@@ -56,10 +70,13 @@ class NetworkLink:
             pass  # it has died, or is no such controller
 
     async def _send(self, stream: trio.SocketStream) -> None:
+        said: list[ToController | None] = [None, None]
         while True:
             self._news = trio.Event()
-            if self._wanted is not None:
-                await stream.send_all(msgspec.json.encode(self._wanted) + b"\n")
+            for number, message in enumerate((self._wanted, self._loads)):
+                if message is not said[number] and message is not None:
+                    said[number] = message
+                    await stream.send_all(msgspec.json.encode(message) + b"\n")
             await self._news.wait()
 
     async def _receive(self, stream: trio.SocketStream) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from testbed.emulation.kernel.openvswitch import missing_programs
 from tests.emulation_campuses import kernel, small_campus
-from topologies import presets
+from topologies import files, presets
 from topologies.as_mininet import CampusTopo, topos
 from topologies.errors import SpecError
 from topologies.files import dumps
@@ -29,14 +32,18 @@ finally:
     net.stop()
 """
 
-
 MN = """
 import runpy, sys
 import mininet.clean
+from mininet.net import Mininet
 mininet.clean.cleanup = lambda: print("CLEANED THE MACHINE")  # the true one would end every campus on it
-sys.argv = ["mn", "--custom", sys.argv[1], "--topo", sys.argv[2], "--switch", "lxbr", "--controller", "none", "--test", "none"]
+Mininet.inited = True  # leave the machine's limits alone
+sys.argv = ["mn", *sys.argv[1:]]
 runpy.run_path("/usr/bin/mn", run_name="__main__")
 """
+BRIDGES = ["--switch", "lxbr", "--controller", "none", "--test", "none"]
+REPOSITORY = Path(__file__).parents[1]
+PROGRAMMED = REPOSITORY / "docs" / "examples" / "stock_mininet.sh"
 
 
 def test_topology_has_the_campus_nodes_and_links() -> None:
@@ -56,6 +63,22 @@ def test_options_are_in_mininets_units() -> None:
 def test_topos_take_mns_arguments() -> None:
     assert len(topos["three_tier"](hosts=5, buildings=2).hosts()) == 6
     assert len(topos["campus54"]().hosts()) == 54
+
+
+def test_what_a_controller_is_told_is_what_mininet_builds() -> None:
+    spec = files.load("example:twocores")
+    topo = CampusTopo(spec)
+    told = topo.openflow()
+    assert told.switches == {name: int(topo.nodeInfo(name)["dpid"], 16) for name in topo.switches()}
+    assert {trunk.ends for trunk in told.trunks} | {frozenset((s.host, s.switch)) for s in told.stations} == {
+        frozenset(pair) for pair in topo.links()
+    }
+    for station in told.stations:
+        assert topo.port(station.host, station.switch)[1] == station.port
+        assert station.address == str(spec.host_by_name[station.host].address)
+    for trunk in told.trunks:
+        assert topo.port(trunk.a, trunk.b) == (trunk.a_port, trunk.b_port)
+    assert told.root == "core1"
 
 
 def test_wrong_file_is_named(tmp_path: Path) -> None:
@@ -98,7 +121,18 @@ class TestStock:
     ) -> None:
         (tmp_path / "wrong.toml").write_text("name = 3\n")
         done = subprocess.run(
-            ["unshare", "-n", "/usr/bin/python3", "-c", MN, str(CUSTOM), topo.format(tmp_path)],
+            [
+                "unshare",
+                "-n",
+                "/usr/bin/python3",
+                "-c",
+                MN,
+                "--custom",
+                str(CUSTOM),
+                "--topo",
+                topo.format(tmp_path),
+                *BRIDGES,
+            ],
             check=False,
             capture_output=True,
             text=True,
@@ -106,3 +140,47 @@ class TestStock:
         )
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
         assert said in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(bool(missing_programs()), reason=f"Open vSwitch lacks {missing_programs()}")
+class TestStockOpenvSwitch:
+    """`mn --switch ovs --controller remote`, with daemons of the test's own, in a network namespace of its own."""
+
+    pytestmark = kernel
+
+    def play(self, campus: str, commands: list[str], tmp_path: Path, controller: str = "") -> str:
+        mn, after_start = tmp_path / "mn", tmp_path / "commands"
+        mn.write_text(f"#!/usr/bin/python3{MN}")
+        mn.chmod(0o755)
+        after_start.write_text("\n".join(commands))
+        done = subprocess.run(
+            ["unshare", "-n", "sh", "-c", f"ip link set lo up; exec {PROGRAMMED} {campus} --test none --post {after_start}"],
+            check=False, capture_output=True, text=True, timeout=120,
+            env={**os.environ, "PYTHON": sys.executable, "MN": str(mn), "TMPDIR": str(tmp_path), "CONTROLLER": controller},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted({"mn", "commands", *self.files})
+        return done.stdout + done.stderr
+
+    files: tuple[str, ...] = ()
+
+    def test_our_controller_leads_round_a_cut_trunk_of_a_redundant_campus(self, tmp_path: Path) -> None:
+        """Four cables in a ring, which would flood for ever without it."""
+        commands = ["sh sleep 2", "pingall 2", "link library core1 down", "sh sleep 1", "pingall 2"]
+        tables = ["dpctl dump-flows -O OpenFlow13", "sh ovs-ofctl -O OpenFlow13 dump-meters library"]
+        said = self.play("example:twocores", commands + tables, tmp_path)
+        assert said.count("0% dropped (42/42 received)") == 2
+        for switch in ("core1", "core2", "library", "physics"):
+            rules = said.split(f"*** {switch} ---")[1].split("***")[0]
+            assert "priority=3,arp actions=goto_table:2" in rules and "group:" in rules
+        assert said.count("type=drop rate=1020000") == 3  # guards of the library's hosts
+
+    def test_anothers_controller_leads_a_tree(self, tmp_path: Path) -> None:
+        (tmp_path / "tree.toml").write_text(dumps(small_campus(3)))
+        self.files = ("tree.toml",)
+        learning = f"{sys.executable} {REPOSITORY / 'docs/examples/learning_switch.py'}"
+        commands = ["sh sleep 2", "pingall 2", "dpctl dump-flows -O OpenFlow13"]
+        said = self.play(str(tmp_path / "tree.toml"), commands, tmp_path, learning)
+        assert (
+            "0% dropped" in said and "actions=CONTROLLER:65535" in said and "dl_dst=02:00:0a:00:01:01" in said
+        )

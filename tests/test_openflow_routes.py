@@ -5,13 +5,21 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.openflow.routes import GUARD, KBIT_PER_BYTE, guard, live_neighbours, tables, tables_meanwhile
+from controller.openflow.routes import (
+    GUARD,
+    KBIT_PER_BYTE,
+    MAX_WEIGHT,
+    guard,
+    live_neighbours,
+    tables,
+    tables_meanwhile,
+)
 from controller.openflow.tables import (
     AnswerArp,
     Drop,
@@ -134,6 +142,12 @@ def reachable(topology: Topology, a: str, b: str, dead: Dead) -> int | None:
 
 def some_dead(topology: Topology, picks: list[int]) -> Dead:
     return frozenset(topology.trunks[p % len(topology.trunks)].ends for p in picks)
+
+
+def some_loads(topology: Topology, draws: random.Random) -> dict[tuple[str, str], float]:
+    """Up to one and a half times what a trunk carries, on some of them."""
+    ways = [(a, b, t.rate_bytes_per_s) for t in topology.trunks for a, b in permutations(sorted(t.ends))]
+    return {(a, b): draws.random() * 1.5 * rate for a, b, rate in ways if draws.random() < 0.5}
 
 
 def addressed(traffic: dict[str, object], a: Station, b: Station) -> dict[str, object]:
@@ -270,13 +284,13 @@ def test_planned_change_loses_no_packet_at_any_moment(
         assert state[switch][1:] == (its.groups, its.meters)
 
 
-@given(topologies(), st.lists(st.integers(0, 30), max_size=4))
+@given(topologies(), st.lists(st.integers(0, 30), max_size=4), st.randoms(use_true_random=False))
 @settings(max_examples=GRAPHS, deadline=None)
 def test_every_packet_arrives_by_a_loop_free_way_wherever_a_live_path_exists(
-    topology: Topology, picks: list[int]
+    topology: Topology, picks: list[int], draws: random.Random
 ) -> None:
-    dead = some_dead(topology, picks)
-    made = tables(topology, dead)
+    dead, loads = some_dead(topology, picks), some_loads(topology, draws)
+    made = tables(topology, dead, (), loads)
     for a in topology.stations:
         for b in topology.stations:
             if a.switch == b.switch:
@@ -289,6 +303,43 @@ def test_every_packet_arrives_by_a_loop_free_way_wherever_a_live_path_exists(
                     assert way[-1] == ("lost" if steps is None else b.switch)
                     if traffic is BEST_EFFORT and steps is not None:
                         assert len(way) == steps + 1
+
+
+@given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.randoms(use_true_random=False))
+@settings(max_examples=GRAPHS, deadline=None)
+def test_loads_move_research_alone_and_away_from_where_they_are(
+    topology: Topology, picks: list[int], draws: random.Random
+) -> None:
+    dead, loads = some_dead(topology, picks), some_loads(topology, draws)
+    pins = some_pins(topology, dead, draws)
+    loaded = draws.choice([(a, b) for trunk in topology.trunks for a, b in permutations(trunk.ends)])
+    more = loads | {loaded: loads.get(loaded, 0.0) + draws.random() * 2e9}
+    plain, before, after_it = (tables(topology, dead, pins, given) for given in ({}, loads, more))
+    for switch in topology.switches:
+        its = [made[switch] for made in (plain, before, after_it)]
+        assert (
+            its[0].rules == its[1].rules == its[2].rules and its[0].stages == its[1].stages == its[2].stages
+        )
+        assert its[0].groups.keys() == its[1].groups.keys() == its[2].groups.keys()
+        for number, first in its[0].groups.items():
+            then, now = its[1].groups[number], its[2].groups[number]
+            if first.kind is GroupKind.FAST_FAILOVER:
+                assert first == then == now
+                continue
+            assert now == then or now.is_weighed_anew(then)
+            assert all(
+                max(b.weight for b in g.buckets) == MAX_WEIGHT and min(b.weight for b in g.buckets)
+                for g in (then, now)
+            )
+            if switch == loaded[0]:
+                parts = [
+                    {b.port: b.weight / sum(o.weight for o in g.buckets) for b in g.buckets}
+                    for g in (then, now)
+                ]
+                port = topology.ports[switch][loaded[1]]
+                assert port not in parts[0] or parts[1][port] <= parts[0][port] + len(parts[0]) / MAX_WEIGHT
+        update = difference(as_installed(its[1]), its[2])
+        assert len(update) == len(update.groups_changed)
 
 
 @given(topologies(), st.integers(0, 30))
@@ -435,6 +486,19 @@ def test_research_is_shared_by_the_rates_of_the_trunks() -> None:
     made = tables(square())["a"]
     (share,) = [g for g in made.groups.values() if g.kind is GroupKind.SELECT]
     assert [(b.port, b.weight) for b in share.buckets] == [(1, 500), (2, 1000)]
+
+
+def test_research_is_shared_by_what_grants_leave_here_and_further_on() -> None:
+    def weights(loads: dict[tuple[str, str], float]) -> list[int]:
+        (share,) = [
+            g for g in tables(square(), loads=loads)["a"].groups.values() if g.kind is GroupKind.SELECT
+        ]
+        return [bucket.weight for bucket in share.buckets]
+
+    assert weights({("a", "c2"): 1.5e9}) == [1000, 500]
+    assert weights({("c2", "b"): 1.5e9}) == [1000, 500]
+    assert weights({("b", "c2"): 1.5e9}) == [500, 1000]  # the other direction
+    assert weights({("a", "c2"): 5e9}) == [1000, 125]  # a sixteenth is left
 
 
 @pytest.mark.parametrize(

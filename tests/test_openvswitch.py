@@ -19,18 +19,26 @@ from mininet.log import setLogLevel
 
 from controller.core.model import facts as f
 from controller.core.model.events import DrainAsked, WaysSet
+from controller.openflow import wire
+from controller.openflow.tables import Group, GroupBucket, GroupKind, Meter
 from controller.persistence.journal import Journal, read_facts
 from experiments.benchmarks.fabric import AFTER_S, failover, planned_cuts
 from experiments.worlds.live.network import NetworkWatch
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.kernel.openvswitch import kernel_datapath, missing_programs
+from testbed.emulation.kernel.linux import packet_sockets
+from testbed.emulation.kernel.openvswitch import (
+    HEARD_BYTES,
+    SENT_BYTES,
+    kernel_datapath,
+    missing_programs,
+)
 from testbed.emulation.safety import cleaning
 from testbed.errors import SetupError, SpecError
 from tests.emulation_campuses import kernel, small_campus
 from tests.live_campus import command
-from topologies.openflow import FromController, WantedWays, WayPin, WaysInForce, read
+from topologies.openflow import FromController, TrunkLoads, WantedWays, WayPin, WaysInForce, read
 from topologies.presets import leaf_spine
-from topologies.spec import Fabric
+from topologies.spec import Fabric, ResearchReserve
 from topologies.units import GBIT_PER_S
 
 pytestmark = [
@@ -254,6 +262,69 @@ def test_a_switch_that_refuses_a_rule_keeps_all_its_tables_and_says_which(campus
         openflow.start_controller(campus.plan)
         openflow.wait_programmed(after=said)
     assert flows(campus) == before
+
+
+def test_open_vswitch_takes_groups_in_a_bundle_and_refuses_meters(campus: LiveCampus) -> None:
+    """Why meters are sent beside bundles (`wire.meters_first`). When this fails, they need not be."""
+    assert campus.openflow
+    before = flows(campus)
+    group, meter = Group(GroupKind.FAST_FAILOVER, (GroupBucket(1),)), Meter(1000, 1000)
+    messages = {
+        "hello": wire.HEADER.pack(wire.VERSION, 0, 8, 0),
+        "open": wire.bundle_control(wire.OPEN, 7),
+        "group": wire.group_mod(wire.ADD, 990, group),
+        "meter": wire.meter_mod(wire.ADD, 990, meter),
+        "discard": wire.bundle_control(wire.DISCARD, 7),
+        "meter alone": wire.meter_mod(wire.ADD, 990, meter),
+        "its end": wire.meter_deletion(990),
+        "barrier": wire.barrier(),
+    }
+    refused, errors = [], {}
+    with socket.socket(socket.AF_UNIX) as switch, switch.makefile("rb") as answers:
+        switch.settimeout(LIMIT_S)
+        switch.connect(str(campus.openflow.directory / "s1.mgmt"))
+        for number, (name, message) in enumerate(messages.items(), 1):
+            numbered = wire.with_number(message, number)
+            if name in ("group", "meter"):
+                numbered = wire.with_number(wire.bundle_add(7, numbered), number)
+            switch.sendall(numbered)
+        while True:
+            _, kind, length, number = wire.HEADER.unpack(answers.read(8))
+            body = answers.read(length - 8)
+            if kind == 1:
+                refused.append(list(messages)[number - 1])
+                errors[refused[-1]] = body[:4].hex()
+            elif kind == 21:
+                break
+    assert refused == ["meter"], errors
+    assert flows(campus) == before
+
+
+def test_research_leaves_a_trunk_that_grants_fill_and_comes_back(campus: LiveCampus) -> None:
+    openflow = campus.openflow
+    assert openflow
+    before, said = flows(campus), len(openflow.read_events())
+
+    def weights() -> set[tuple[str, ...]]:
+        lines = campus.get("l1").dpctl("dump-groups").splitlines()
+        shares = [line for line in lines if "type=select" in line and line.count("bucket=") == 2]
+        return {tuple(part.split(",")[0] for part in line.split("weight:")[1:]) for line in shares}
+
+    assert weights() == {("1000", "1000")}
+    with socket.socket(socket.AF_UNIX) as coordinator:
+        coordinator.connect(str(openflow.socket))
+
+        def load(*loads: tuple[str, str, float]) -> None:
+            coordinator.sendall(msgspec.json.encode(TrunkLoads(loads)) + b"\n")
+
+        load(("l1", "s1", 0.75 * 2.5 * GBIT_PER_S), ("no", "trunk", 1.0))
+        until(lambda: weights() == {("250", "1000")}, "the share follows")
+        updated = [e for e in openflow.read_events()[said:] if e["event"] == "updated"]
+        assert "l1" in {e["switch"] for e in updated} and flows(campus) == before
+        load(("s1", "l2", 0.75 * 2.5 * GBIT_PER_S))  # further on, towards l2 alone
+        until(lambda: weights() == {("250", "1000"), ("1000", "1000")}, "what is further on counts")
+        load()
+        until(lambda: weights() == {("1000", "1000")}, "equal again")
 
 
 def test_shapers_stay_on_the_ports_of_open_vswitch(campus: LiveCampus) -> None:
@@ -567,11 +638,78 @@ print(n, flush=True)
 """
 POUR = """
 import socket, sys, time
-c = socket.create_connection((sys.argv[1], 7002), timeout=10)
+c = socket.socket()
+c.settimeout(10)
+c.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, int((*sys.argv, "0")[3]))
+c.connect((sys.argv[1], 7002))
 block, end = bytes(1 << 20), time.monotonic() + float(sys.argv[2])
 while time.monotonic() < end:
     c.sendall(block)
 """
+
+
+def room(campus: LiveCampus) -> tuple[list[int], set[int]]:
+    """Bytes that the switch daemon's packet sockets hold: those that it sends by, and those of its ports."""
+    assert campus.openflow
+    pid, sends, hears = campus.openflow.pid("ovs-vswitchd"), [], set()
+    assert pid
+    for found in packet_sockets(pid):
+        if found.getsockname()[0]:
+            hears.add(found.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
+        else:
+            sends.append(found.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
+    return sends, hears
+
+
+def test_packet_sockets_have_room_also_of_a_daemon_that_was_started_again(campus: LiveCampus) -> None:
+    openflow = campus.openflow
+    assert openflow
+    if openflow.in_kernel:
+        pytest.skip("the kernel forwards")
+    assert room(campus) == ([SENT_BYTES], {HEARD_BYTES})
+    campus.set_link("l1", "s1", delay="1 ms")  # by another cable, and another port
+    campus.set_link("l1", "s1", delay="0 ms")
+    assert room(campus) == ([SENT_BYTES], {HEARD_BYTES})
+    pid = openflow.pid("ovs-vswitchd")
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: openflow.pid("ovs-vswitchd") not in (None, pid), "it runs again")
+    until(lambda: room(campus) == ([SENT_BYTES], {HEARD_BYTES}), "it has room again")
+    until(lambda: reaches(campus, "h1", "h5", 184) and reaches(campus, "h1", "h3", 0), "packets arrive")
+
+
+def test_a_grant_has_its_class_beside_research_that_fills_both_trunks(campus: LiveCampus) -> None:
+    """With the system's room for what the daemon sends, it had a hundredth to a third."""
+    trunks = [("l1", "s1"), ("l1", "s2")]
+    full, programs = 2.5 * GBIT_PER_S, []
+    try:
+        for trunk in trunks:
+            campus.set_link(*trunk, rate="100 Mbit/s")
+
+        def sink(host: str) -> subprocess.Popen[bytes]:
+            programs.append(campus.get(host).popen([sys.executable, "-c", SWALLOW], stdout=subprocess.PIPE))
+            assert programs[-1].stdout.readline() == b"ready\n"
+            return programs[-1]
+
+        def source(a: str, b: str, seconds: str, tos: str) -> None:
+            pour = [sys.executable, "-c", POUR, campus.get(b).IP(), seconds, tos]
+            programs.append(campus.get(a).popen(pour))
+
+        for b in ("h4", "h6"):
+            sink(b)
+            source("h2", b, "9", "0")
+        time.sleep(1.0)
+        granted = sink("h3")
+        source("h1", "h3", "6", "184")
+        came = int(granted.stdout.readline())
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+        for trunk in trunks:
+            campus.set_link(*trunk, rate=full)
+    promised = ResearchReserve().migration_share_bytes_per_s(100e6 / 8)
+    assert came / 6.0 > 0.8 * promised
 
 
 def test_what_a_pinned_way_and_trunks_carried_is_read_from_the_switches(campus: LiveCampus) -> None:

@@ -2,6 +2,10 @@
 
     mn --custom topologies/as_mininet.py --topo campus,my_campus.toml --switch lxbr --controller none
     mn --custom topologies/as_mininet.py --topo three_tier,hosts=20,buildings=2 --switch lxbr --controller none --link tc
+    mn --custom topologies/as_mininet.py --topo campus,example:twocores --switch ovs,protocols=OpenFlow13 --controller remote
+
+Run as a program (`python -m topologies.as_mininet example:twocores`) it writes what the project's OpenFlow controller has to
+know of that network: `docs/examples/stock_mininet.sh` plays all three together.
 
 A wrong file or argument is said, and `mn` ends with status 2 before it has made anything. (An unknown word after `--topo` is
 `mn`'s own error, and that it answers as any other: by `mn -c`, which removes every Mininet and every bridge of the machine.)
@@ -16,7 +20,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mininet.topo import Topo
 
@@ -26,8 +30,12 @@ if importlib.util.find_spec("topologies") is None:
 
 from topologies import files, presets
 from topologies.errors import SpecError
+from topologies.paths import Routes
 from topologies.spec import SUBNET, Campus
 from topologies.units import MBIT_PER_S
+
+if TYPE_CHECKING:
+    from topologies.openflow import Topology  # msgspec, which the interpreter of `mn` may not have
 
 
 class CampusTopo(Topo):  # type: ignore[misc]
@@ -35,7 +43,7 @@ class CampusTopo(Topo):  # type: ignore[misc]
 
     def build(self, campus: Campus | str) -> None:
         """Called by Topo. SpecError if the file is wrong."""
-        described = campus if isinstance(campus, Campus) else files.load(campus)
+        self.campus = described = campus if isinstance(campus, Campus) else files.load(campus)
         for host in described.hosts:
             mac = (b"\x02\x00" + host.address.packed).hex(":")
             self.addHost(host.name, ip=f"{host.address}/{SUBNET.prefixlen}", mac=mac)
@@ -51,6 +59,22 @@ class CampusTopo(Topo):  # type: ignore[misc]
             if link.loss:
                 options["loss"] = link.loss * 100
             self.addLink(link.a, link.b, **options)
+
+    def openflow(self) -> Topology:
+        """What an OpenFlow controller is told of the switches that Mininet makes of it: each host is behind a port of its own."""
+        from topologies.openflow import Station, Topology, Trunk
+
+        trunks, stations = [], []
+        for a, b, options in self.links(withInfo=True):
+            (a_port, b_port), rate = self.port(a, b), options["bw"] * MBIT_PER_S
+            if self.isSwitch(a) and self.isSwitch(b):
+                trunks.append(Trunk(a, a_port, b, b_port, rate))
+                continue
+            host, switch, port = (b, a, a_port) if self.isSwitch(a) else (a, b, b_port)
+            its = self.nodeInfo(host)
+            stations.append(Station(host, switch, port, its["mac"], its["ip"].split("/")[0], rate))
+        numbers = {name: int(self.nodeInfo(name)["dpid"], 16) for name in self.switches()}
+        return Topology(numbers, tuple(trunks), tuple(stations), Routes(self.campus).root)
 
 
 def campus54_topo() -> CampusTopo:
@@ -82,5 +106,9 @@ topos: dict[str, Callable[..., Topo]] = {
     "campus54": campus54_topo,
     "three_tier": three_tier_topo,
 }
-if __name__ != "topologies.as_mininet":  # executed by `mn --custom`, not imported
+if __name__ == "__main__":
+    import msgspec
+
+    print(msgspec.json.encode(_or_exit(CampusTopo)(*sys.argv[1:]).openflow()).decode())
+elif __name__ != "topologies.as_mininet":  # executed by `mn --custom`, not imported
     topos = {name: _or_exit(make) for name, make in topos.items()}

@@ -105,6 +105,12 @@ class WantedWays(msgspec.Struct, frozen=True, tag="ways"):
     draining: tuple[tuple[str, str], ...] = ()
 
 
+class TrunkLoads(msgspec.Struct, frozen=True, tag="loads"):
+    """Coordinator to controller: what it has granted from one switch to another, wire bytes/s; nothing over any other trunk."""
+
+    loads: tuple[tuple[str, str, float], ...] = ()
+
+
 class HaveDrained(msgspec.Struct, frozen=True, tag="drain"):
     """To the controller: have this trunk left, and say so."""
 
@@ -166,7 +172,7 @@ class Drained(msgspec.Struct, frozen=True, tag="drained"):
     reason: str = ""
 
 
-ToController = WantedWays | HaveDrained | HoldHosts | ReadCounters
+ToController = WantedWays | TrunkLoads | HaveDrained | HoldHosts | ReadCounters
 FromController = WaysInForce | ToDrain | Drained | HostsHeld | Counted
 
 

@@ -178,6 +178,7 @@ class Coordinator:
             case ev.Restarted(silent_s, cuts):
                 # what its controller was told last is not known
                 cluster.ways_stale, cluster.network_due_s = cluster.routes.has_choice, inf
+                cluster.loads_told = None
                 self._reunion = resync.begin(cluster, self._reunion, cuts)
                 cluster.record(facts.CoordinatorRestarted(silent_s, sorted(self._reunion.awaited)))
 

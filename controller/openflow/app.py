@@ -65,6 +65,7 @@ from topologies.openflow import (
     ToController,
     ToDrain,
     Topology,
+    TrunkLoads,
     WantedWays,
     WaysInForce,
 )
@@ -164,6 +165,9 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         # what it wants, what the switches have of that, and what they are being given, if they are
         self._ways = self._have = self._kept_ways()
         self._setting: WantedWays | None = None
+        self._loads: dict[
+            tuple[str, str], float
+        ] = {}  # what grants take of trunks, by the coordinator that last said so
         self._again = False  # other ways are wanted already
         self._stages: deque[dict[str, Update]] = deque()  # of what they are being given, still to be sent
         self._changes, self._change_began_s = 0, 0.0
@@ -366,7 +370,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             del self._to_drain[ends]
         self._dead = dead
         self._left = dead | self._draining
-        self._wanted = tables(self._topology, self._left, self._ways.pins)
+        self._wanted = tables(self._topology, self._left, self._ways.pins, self._loads)
         self._began_s, self._was_programmed = time.monotonic(), False
         # all at once: stages of a planned change that is under way are overtaken
         self._stages.clear()
@@ -380,7 +384,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(Said)  # type: ignore[untyped-decorator]
     def client_said(self, event: Said) -> None:
-        """Take what a client wants: ways, a trunk drained, other rates, counters; None: the client is gone."""
+        """Take what a client wants: ways, loads heeded, a trunk drained, other rates, counters; None: the client is gone."""
         client = event.client
         match event.message:
             case WantedWays() as ways:
@@ -390,6 +394,8 @@ class FabricController(OSKenApp):  # type: ignore[misc]
                 if is_new:
                     self._tell_to_drain()
                 self._change()
+            case TrunkLoads(loads):
+                self._weigh({(a, b): load for a, b, load in loads})
             case HaveDrained(a, b):
                 ends = frozenset((a, b))
                 if ends not in self._topology.rate_bytes_per_s:
@@ -488,6 +494,22 @@ class FabricController(OSKenApp):  # type: ignore[misc]
                 }
                 self._send(session, Update(meters_changed=changed))
 
+    def _weigh(self, loads: dict[tuple[str, str], float]) -> None:
+        """Share research by what grants leave of trunks, at once: no group gets another way by that. Groups that a planned change
+        has not reached yet get it with the end of that."""
+        self._loads, has_sent = loads, self._has_sent
+        pins = (self._setting or self._have).pins
+        self._wanted = tables(self._topology, self._left, pins, loads)
+        for session in self._sessions.values():
+            if session.installed is not None:
+                has = session.installed.groups
+                wanted = self._wanted[session.name].groups.items()
+                changed = {
+                    n: g for n, g in wanted if (old := has.get(n)) is not None and g.is_weighed_anew(old)
+                }
+                self._send(session, Update(groups_changed=changed))
+        self._has_sent = has_sent  # a planned change need not wait until connections follow weights
+
     def _say_held(self) -> None:
         """Answer clients that gave rates, if all switches have them."""
         if not self._holding or not self._all_programmed():
@@ -548,8 +570,10 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             return
         self._begin_change()
         self._left = self._dead | self._draining
-        self._wanted = tables(self._topology, self._left, self._ways.pins)
-        meanwhile = tables_meanwhile(self._topology, self._left, self._ways.pins, self._have.pins)
+        self._wanted = tables(self._topology, self._left, self._ways.pins, self._loads)
+        meanwhile = tables_meanwhile(
+            self._topology, self._left, self._ways.pins, self._have.pins, self._loads
+        )
         parts = {}
         for name, session in self._sessions.items():
             if session.installed is not None:

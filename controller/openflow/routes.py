@@ -1,4 +1,5 @@
-"""Routes of a campus with several paths: topology and dead trunks in, every switch's tables out. Pure; a restart finds the same.
+"""Routes of a campus with several paths: topology, dead trunks, pins and loads in, every switch's tables out. Pure; a restart
+finds the same.
 
 Two kinds of traffic take two kinds of route.
 
@@ -15,8 +16,9 @@ at each switch of the way but the last, above those of the tree. It leads into a
 the others are neighbours from which the tree leads to the end without meeting the way again, so local failover cannot loop.
 A pin whose way crosses a dead trunk is left out, and its packets take the tree.
 
-**Research** takes all shortest live paths: SELECT groups hash connections over the next hops, weighted by the trunks' rates.
-Every step comes one nearer, so no loop is possible, whatever the hash decides.
+**Research** takes all shortest live paths: SELECT groups hash connections over the next hops, each weighted by its room: what
+grants leave of the trunk there, and no more than the room of the ways that go on from there. Every step comes one nearer, so no
+loop is possible, whatever the hash decides.
 
 **Guards.** What comes from a host passes a meter at the first switch, which holds it to its cable's rate whether or not its own
 shaper does. A host is known by the port and the address of its frames; frames of that port with another address are dropped, or a
@@ -58,22 +60,32 @@ ETH_IPV4, ETH_ARP, ARP_REQUEST = 0x0800, 0x0806, 1
 # A meter counts the bytes of frames as they are handed to the switch, the shaper those on the wire, which are more: a host that
 # keeps to its rate is below it, and the margin is for two clocks' rounding.
 GUARD_MARGIN = 1.02
-# What may come at once from a host that keeps to its rate: its shaper's burst and two super-packets of 64 KiB, what a packet
-# socket gathers while the switch daemon does something else (its buffer, 208 KiB), and what the kernel gathers before that.
+# What may come at once from a host that keeps to its rate: its shaper's burst and two super-packets of 64 KiB, what its port
+# gathers while the switch daemon does something else, and what the kernel gathers before that. (A port holds 2 MiB, for bursts of
+# many hosts; a host within 1 Gbit/s has not filled more than this after 15 ms.)
 GATHERED_BYTES, GATHERED_S = 512 << 10, 0.02
 MAX_WEIGHT = 1000  # of a bucket: three digits tell 1 from 2.5 and 10 Gbit/s
+# Research has a reserve on every trunk, so one that grants fill still counts as this part of its rate. No less, for Open vSwitch
+# deals weights out as slots of a hash, 256 at most, and wants one for the least.
+LEAST_ROOM = 1 / 16
+NO_LOADS: Mapping[tuple[str, str], float] = {}
 
 
 def tables(
-    topology: Topology, dead: DeadTrunks = NONE_DEAD, pins: Iterable[WayPin] = ()
+    topology: Topology,
+    dead: DeadTrunks = NONE_DEAD,
+    pins: Iterable[WayPin] = (),
+    loads: Mapping[tuple[str, str], float] = NO_LOADS,
 ) -> dict[str, SwitchTables]:
     """Every switch's tables. `dead`: trunks (their two switches) that carry nothing, or are to be left; what they cut off is
-    unreachable. `pins`: those that cannot be (a dead trunk, no such host) are left out."""
+    unreachable. `pins`: those that cannot be (a dead trunk, no such host) are left out. `loads`: bytes/s that are granted from
+    one switch to another; they move research alone, for grants have their way by then."""
     live = live_neighbours(topology, dead)
     tree = tree_of(topology.root, topology.switches, live)
     targets = [name for name, stations in topology.stations_at.items() if stations]
     distances = {target: distances_to(target, live) for target in targets}
     own_hops = {target: own_hops_to(target, tree, live, distances[target], targets) for target in targets}
+    rooms = {target: _rooms(topology, distances[target], live, loads) for target in targets}
     own_dscps = [traffic.dscp for traffic in TrafficClass if traffic is not TrafficClass.RESEARCH]
     classification = [
         FlowRule(CLASSIFY, 3, (("eth_type", ETH_ARP),), GotoTable(ARP)),
@@ -100,7 +112,7 @@ def tables(
                 if switch not in own_hops[target]:
                     continue  # nothing leads there: its packets are dropped here
                 groups[own] = _failover(topology, switch, own_hops[target], live)
-                groups[research] = _share(topology, switch, distances[target], live)
+                groups[research] = _share(topology.ports[switch], rooms[target][switch])
                 stages[own], stages[research] = depths[target][switch], distances[target][switch]
             for station in topology.stations_at[target]:
                 match = (("eth_dst", station.mac),)
@@ -171,7 +183,11 @@ def _pin(
 
 
 def tables_meanwhile(
-    topology: Topology, dead: DeadTrunks, pins: Collection[WayPin], before: Iterable[WayPin]
+    topology: Topology,
+    dead: DeadTrunks,
+    pins: Collection[WayPin],
+    before: Iterable[WayPin],
+    loads: Mapping[tuple[str, str], float] = NO_LOADS,
 ) -> dict[str, SwitchTables]:
     """Tables that lead all packets as `tables` does, to be taken first by switches that had the pins `before`.
 
@@ -181,7 +197,7 @@ def tables_meanwhile(
     stay = {(pin.nodes[0], pin.nodes[-1]) for pin in pins}
     given_up = [pin for pin in before if (pin.nodes[0], pin.nodes[-1]) not in stay]
     home = [pin for old in given_up if (pin := along_the_tree(topology, dead, old)) is not None]
-    return tables(topology, dead, (*pins, *home))
+    return tables(topology, dead, (*pins, *home), loads)
 
 
 def along_the_tree(topology: Topology, dead: DeadTrunks, pin: WayPin) -> WayPin | None:
@@ -274,19 +290,29 @@ def _failover(topology: Topology, switch: str, hops: dict[str, str], live: dict[
     return Group(GroupKind.FAST_FAILOVER, tuple(GroupBucket(ports[n]) for n in ways))
 
 
-def _share(topology: Topology, switch: str, distance: dict[str, int], live: dict[str, list[str]]) -> Group:
-    """All neighbours that are one step nearer, weighted by the rates of the trunks to them."""
-    nearer = [n for n in live[switch] if distance[n] < distance[switch]]
-    rates = [topology.rate_bytes_per_s[frozenset((switch, n))] for n in nearer]
-    most = max(rates)
-    ports = topology.ports[switch]
-    return Group(
-        GroupKind.SELECT,
-        tuple(
-            GroupBucket(ports[n], max(1, round(MAX_WEIGHT * r / most)))
-            for n, r in zip(nearer, rates, strict=True)
-        ),
-    )
+def _rooms(
+    topology: Topology,
+    distance: dict[str, int],
+    live: dict[str, list[str]],
+    loads: Mapping[tuple[str, str], float],
+) -> dict[str, dict[str, float]]:
+    """switch -> each neighbour that is one step nearer to the target -> bytes/s of research that have room by it."""
+    rooms: dict[str, dict[str, float]] = {}
+    for switch in distance:  # the nearest first
+        rooms[switch] = {}
+        for neighbour in live[switch]:
+            if distance[neighbour] < distance[switch]:
+                rate = topology.rate_bytes_per_s[frozenset((switch, neighbour))]
+                left = max(rate - loads.get((switch, neighbour), 0.0), rate * LEAST_ROOM)
+                rooms[switch][neighbour] = min(left, sum(rooms[neighbour].values()) or math.inf)
+    return rooms
+
+
+def _share(ports: Mapping[str, int], room: dict[str, float]) -> Group:
+    """All neighbours that are one step nearer, weighted by the room by them."""
+    most = max(room.values())
+    weights = {neighbour: max(1, round(MAX_WEIGHT * its / most)) for neighbour, its in room.items()}
+    return Group(GroupKind.SELECT, tuple(GroupBucket(ports[n], weight) for n, weight in weights.items()))
 
 
 def _arp(topology: Topology, switch: str) -> Iterable[FlowRule]:

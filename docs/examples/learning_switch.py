@@ -21,9 +21,8 @@ class LearningSwitch(OSKenApp):
         super().__init__(*args, **kwargs)
         self.port_of = {}
 
-    @set_ev_cls(
-        ofp_event.EventOFPSwitchFeatures, [CONFIG_DISPATCHER]
-    )  # a list: a tuple never fires, and says nothing
+    # a list of states: a tuple never fires, and says nothing
+    @set_ev_cls(ofp_event.EventOFPSwitchFeatures, [CONFIG_DISPATCHER])
     def connected(self, event):
         """Ask for every packet that no rule knows."""
         self.add_rule(event.msg.datapath, 0, {}, event.msg.datapath.ofproto.OFPP_CONTROLLER)

@@ -7,7 +7,7 @@ gained or lost. So no handler can forget it, and nothing is planned for a pictur
 1. GPUs that have become idle are offered, after all jobs that the event interrupted have found a host or the head of the queue;
 2. P1 plans for the jobs that run now; a replica that it gives up leaves a GPU, which is offered as well;
 3. links are shared among the flows that are open now, and senders are told the rates that changed;
-4. the network is told which ways are others;
+4. the network is told which ways are others, and what grants take of trunks if that is much else;
 5. senders are ordered to send, receivers of orders being announced first, and jobs are told their new intervals. Orders over a
    way that the network does not have yet wait for it.
 """
@@ -19,7 +19,7 @@ from controller.core.lifecycle.grants import settle
 from controller.core.lifecycle.migration import final_within_s
 from controller.core.lifecycle.offers import offer_freed
 from controller.core.lifecycle.protection import plan_checkpoints, tell_intervals
-from controller.core.lifecycle.ways import ask_network
+from controller.core.lifecycle.ways import ask_network, tell_loads
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import Phase
 from testbed.messages import Migrate, SendStored
@@ -43,6 +43,7 @@ def conclude(cluster: Cluster, *, in_a_hurry: bool) -> None:
         offer_freed(cluster)
     if cluster.rates_stale:
         settle(cluster)
+        tell_loads(cluster)
     ask_network(cluster)
     send_orders(cluster)
     if plan is not None:

@@ -18,7 +18,9 @@ from controller.core.model import effects as do
 from controller.core.model.cluster import Cluster, Ends
 from topologies.paths import Way
 from topologies.spec import DirectedLink
+from topologies.units import PAYLOAD_SHARE
 
+LOAD_STEP = 1 / 8  # of a trunk's rate: less is not told, for connections of research move with every change
 ANSWER_S = 1.0  # programming takes some milliseconds; a controller that dies is started again in that time, or not at all
 
 
@@ -36,6 +38,23 @@ def ask_network(cluster: Cluster) -> None:
     cluster.outbox.append(do.SetWays(cluster.ways_asked, pins, draining))
     if cluster.network_answers and cluster.held:
         cluster.network_due_s = min(cluster.network_due_s, cluster.now_s + ANSWER_S)
+
+
+def tell_loads(cluster: Cluster) -> None:
+    """Tell the network's controller what grants take of each trunk, if that is much else than it was last told."""
+    if not cluster.routes.has_choice:
+        return
+    loads: dict[DirectedLink, float] = {}
+    for flow in cluster.flows.values():
+        for link in cluster.routes.way(flow.source, flow.destination)[1:-1]:
+            loads[link] = loads.get(link, 0.0) + flow.rate_bytes_per_s / PAYLOAD_SHARE
+    told, capacity = cluster.loads_told, cluster.bandwidth.capacity
+    if told is None or any(
+        abs(loads.get(link, 0.0) - told.get(link, 0.0)) > LOAD_STEP * capacity[link]
+        for link in loads.keys() | told.keys()
+    ):
+        cluster.loads_told = loads
+        cluster.outbox.append(do.SetLoads([(*link, load) for link, load in sorted(loads.items())]))
 
 
 def ways_set(cluster: Cluster, number: int) -> None:

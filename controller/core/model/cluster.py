@@ -159,6 +159,9 @@ class Cluster:
     draining: frozenset[frozenset[str]] = frozenset()  # trunks that still carry, and are announced to go down
     held: dict[Ends, HeldWay] = field(default_factory=dict)
     ways_stale: bool = False  # it is to be told
+    loads_told: dict[DirectedLink, float] | None = (
+        None  # what grants take of trunks, as it was last told; None: not known
+    )
     ways_asked: int = 0  # how often it was told,
     ways_done: int = 0  # and up to which time it has done so
     network_due_s: float = inf  # when its answer is overdue

@@ -50,4 +50,11 @@ class SetWays(Struct, frozen=True, gc=False):
     draining: list[tuple[str, str]]
 
 
-Effect = Tell | Disconnect | Record | Answer | SetWays
+class SetLoads(Struct, frozen=True, gc=False):
+    """Have the network's controller share research by what grants take, wire bytes/s from one switch to another; nothing over any
+    other trunk."""
+
+    loads: list[tuple[str, str, float]]
+
+
+Effect = Tell | Disconnect | Record | Answer | SetWays | SetLoads

@@ -251,8 +251,8 @@ class VirtualWorld:
                     self.after(0.0, lambda: self.connections.coordinator_notices(link, "disconnected"))
             case cdo.SetWays():
                 self.links.program(effect)
-            case cdo.Answer():
-                pass
+            case cdo.SetLoads() | cdo.Answer():
+                pass  # research takes the tree here
 
     # ------------------------------------------------------------ agents
 

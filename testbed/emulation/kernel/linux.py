@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import signal
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 from testbed.errors import SetupError
@@ -13,6 +16,7 @@ from testbed.namespaces import CLONE_NEWNET, setns
 
 PR_SET_PDEATHSIG = 1
 NOTHING_ABOVE = 0x7FFFFFFF  # last descriptor for close_range
+SYS_PIDFD_GETFD = 438  # on every architecture
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -56,6 +60,25 @@ def close_all_but(keep: set[int]) -> None:
         if fd > first:
             os.closerange(first, fd)
         first = fd + 1
+
+
+def packet_sockets(pid: int) -> Iterator[socket.socket]:
+    """Packet sockets of another process, as descriptors of this one: what is set there is set for both. OSError: it may not."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                if not str(entry.readlink()).startswith("socket:"):
+                    continue
+                fd = _libc.syscall(SYS_PIDFD_GETFD, pidfd, int(entry.name), 0)
+                if fd < 0 and ctypes.get_errno() == errno.EBADF:
+                    continue
+                _checked(min(fd, 0), "pidfd_getfd")
+                with socket.socket(fileno=fd) as found:
+                    if found.family == socket.AF_PACKET:
+                        yield found
+    finally:
+        os.close(pidfd)
 
 
 def network_inode(pid: int | str = "thread-self") -> int | None:

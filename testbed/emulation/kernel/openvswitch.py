@@ -7,6 +7,10 @@ through one switch, .4 without); the option must be in the database before the f
 before tc does, so a host's port, whose tc program holds addresses and rates, is never a port of Open vSwitch: hosts hang on a
 kernel bridge beside it (`plan`).
 
+All that the daemon sends goes through one packet socket, which counts what waits in the queues of all ports. At the system's
+208 KiB it is full with three super-packets of research on one trunk, and whatever comes then is lost, a migration's packets on
+another trunk too. So it is given room, and the sockets that ports are heard by (`_give_room`).
+
 All processes carry the campus's mark and die with the process that builds it; one that ends by itself is started again. Sockets,
 database and logs are in the campus's run directory. `fail_mode=secure`: without a controller a switch goes on with the tables
 that it has.
@@ -37,6 +41,7 @@ from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import CableEnd, CampusPlan
 from testbed.emulation.kernel import readback
 from testbed.emulation.kernel.fabric import BridgeFabric, Timed
+from testbed.emulation.kernel.linux import packet_sockets
 from testbed.emulation.kernel.netlink import (
     NetlinkRefused,
     NetlinkRequest,
@@ -84,6 +89,14 @@ KEEP_S, AGAIN_S = (
 )  # between two looks whether a daemon has ended, and two starts of one that ends at once
 # the longest wait of a switch between two tries to reach its controller
 MAX_BACKOFF_MS = 1000
+# What may wait in queues of all ports together: those have limits of their own, of some megabytes each.
+SENT_BYTES = 256 << 20
+# What may wait for the daemon at a port: of eight connections over one trunk of 2.5 Gbit/s the slowest has 3 Mbit/s with the
+# system's 208 KiB, 70 with 512, 158 with 1 MiB, 167 with 2 and 166 with 4 (docs/measured.md).
+HEARD_BYTES = 2 << 20
+SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33  # the kernel doubles what is asked for
+# to nobody, of a type that is for local experiments: the first frame that is sent opens the socket for all
+FIRST_FRAME = "02000000000002000000000188b5".ljust(120, "0")
 
 
 def kernel_datapath() -> bool:
@@ -125,6 +138,7 @@ class OpenvSwitchFabric(BridgeFabric):
         self._commands: dict[str, list[str]] = {}
         self._launched_s: dict[str, float] = {}
         self._restarts: list[str] = []
+        self._roomy_pid = 0  # of the switch daemon whose sockets were given room
         self._ending, self._changing = threading.Event(), threading.Lock()
 
     @property
@@ -149,7 +163,7 @@ class OpenvSwitchFabric(BridgeFabric):
             raise SetupError(f"Open vSwitch in user space needs {TUN}, which is not there: modprobe tun")
         self.directory.mkdir(mode=0o755)
         self._started = self._starter.submit(self._start_daemons, plan)
-        self._starter.submit(self._keep)
+        self._starter.submit(self._keep, plan)
 
     def _start_daemons(self, plan: CampusPlan) -> None:
         """Controller, database, switch daemon, and the switches without their ports: all that needs nothing of the kernel part,
@@ -170,7 +184,28 @@ class OpenvSwitchFabric(BridgeFabric):
             command += [f"other_config:datapath-id={numbers[switch]:016x}"]
         self._vsctl(*command)
 
-    def _keep(self) -> None:
+    def _give_room(self, plan: CampusPlan) -> None:
+        """Let the packet sockets of the switch daemon hold more: the one that it sends by, and those of its ports."""
+        pid = self.pid("ovs-vswitchd")
+        if self.in_kernel or pid is None:
+            return
+        switch, number = next(iter(_ports(plan).values()))
+        first = ["in_port=controller", f"packet={FIRST_FRAME}", f"actions=output:{number}"]
+        self._run(
+            "ovs-ofctl",
+            "-O",
+            "OpenFlow13",
+            "packet-out",
+            f"unix:{self.directory}/{switch}.mgmt",
+            " ".join(first),
+        )
+        for found in packet_sockets(pid):
+            is_port = bool(found.getsockname()[0])
+            option, room = (SO_RCVBUFFORCE, HEARD_BYTES) if is_port else (SO_SNDBUFFORCE, SENT_BYTES)
+            found.setsockopt(socket.SOL_SOCKET, option, room // 2)
+        self._roomy_pid = pid
+
+    def _keep(self, plan: CampusPlan) -> None:
         """Start each daemon again that has ended, until `close`. Without its database the switch daemon forwards nothing in user
         space; started anew it has no rules until its controller has found it."""
         while not self._ending.wait(KEEP_S):
@@ -181,6 +216,9 @@ class OpenvSwitchFabric(BridgeFabric):
                         log.warning("%s has ended (status %d): started again", name, process.returncode)
                         self._restarts.append(name)
                         self._launch(name, self._commands[name])
+            if self._roomy_pid not in (0, self.pid("ovs-vswitchd")):
+                with contextlib.suppress(CommandFailed):  # it is not that far yet
+                    self._give_room(plan)
 
     def build_switches(self, socket: NetlinkSocket, plan: CampusPlan, timed: Timed) -> None:
         """The ports of the OpenFlow switches and where their controller is, in one transaction. SetupError, CommandFailed or
@@ -207,6 +245,7 @@ class OpenvSwitchFabric(BridgeFabric):
                 command += ["--", "set-controller", switch, self._remote or CONTROLLER]
                 command += ["--", "set", "controller", switch, f"max_backoff={MAX_BACKOFF_MS}"]
             self._vsctl(*command)
+            self._give_room(plan)
             if self.in_kernel:
                 links = readback.link_states(socket)
                 self._datapath_ifindex = next(
@@ -233,6 +272,7 @@ class OpenvSwitchFabric(BridgeFabric):
         yield
         added = [word for port, (switch, number) in ports.items() for word in _add_port(port, switch, number)]
         self._vsctl(*LEFT_ALONE, *added)
+        self._give_room(plan)
 
     def start_controller(self, plan: CampusPlan) -> None:
         """Start the campus's own controller; `read_back` waits for it. Nothing, if it runs or another's was given."""

@@ -1,0 +1,102 @@
+"""Migrations on a live campus while trunks are cut at random and daemons of its network are killed: other seeds are other runs.
+
+LIVE_STORMS="11 12 13" pytest tests/test_dying_trunks_live.py
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.core.coordinator import Coordinator
+from controller.core.model import facts as f
+from controller.persistence.journal import Journal, read_facts
+from controller.persistence.recovery import recall
+from experiments.inputs.scenario import Scenario, files
+from experiments.inputs.scenario.parts import LinkEvent
+from experiments.inputs.scenario.settings import settings_of
+from testbed.emulation.kernel.openvswitch import missing_programs
+from tests.live_campus import live, running
+from topologies.paths import Routes
+
+pytestmark = [
+    *live,
+    pytest.mark.skipif(bool(missing_programs()), reason=f"Open vSwitch lacks {missing_programs()}"),
+]
+SEEDS = os.environ.get("LIVE_STORMS", "1").split()
+EXAMPLE = Path(__file__).parents[1] / "docs/examples/evacuation.toml"
+DAEMONS = ("ovs-vswitchd", "ovsdb-server", "controller")
+TRUNKS = [(building, core) for building in ("library", "physics") for core in ("core1", "core2")]
+FIRST_S, LAST_S = (
+    5.5,
+    17.0,
+)  # of cuts and kills: notice is given at 6 s, and what is under way may end after them
+
+
+def cuts(draws: random.Random) -> tuple[LinkEvent, ...]:
+    """Each trunk is cut up to twice, for up to two seconds; every other time it is drained first."""
+    events = []
+    for trunk in TRUNKS:
+        at_s = FIRST_S
+        for _ in range(draws.randint(0, 2)):
+            at_s += draws.uniform(1.5, 5.0)
+            until_s = at_s + draws.uniform(0.2, 2.0)
+            if until_s > LAST_S:
+                break
+            events.append(LinkEvent(at_s, trunk, up=False, drain_s=draws.choice([None, 1.0])))
+            events.append(LinkEvent(until_s, trunk, up=True))
+            at_s = until_s
+    return tuple(sorted(events, key=lambda event: event.at_s))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_run_outlives_cut_trunks_and_killed_daemons_and_keeps_every_promise(
+    seed: str, tmp_path: Path
+) -> None:
+    draws = random.Random(f"{seed} live storm")
+    scenario = replace(files.load(EXAMPLE), events=cuts(draws))
+    (tmp_path / "s.toml").write_text(files.dumps(scenario))
+    kills = sorted((draws.uniform(FIRST_S, LAST_S), draws.choice(DAEMONS)) for _ in range(4))
+    killed = []
+    with running(tmp_path / "out", "run", str(tmp_path / "s.toml")) as run:
+        run.wait_until(lambda: run.pids("controller") and (run.out / "journal.sqlite").exists())
+        begin_s = time.monotonic()
+        for at_s, name in kills:
+            time.sleep(max(0.0, begin_s + at_s - time.monotonic()))
+            if pids := run.pids(name):  # else it was killed a moment ago, and is being started again
+                os.kill(pids[-1], signal.SIGKILL)
+                killed.append((at_s, name))
+        status = run.finish(90.0)
+        story = run.finish_text() + f"\n{killed}\n{scenario.events}"
+    assert killed, story
+    assert status in (0, 3), story  # 3: the machine was too busy to be believed
+    summary = run.summary()
+    assert not summary["invariants_broken"] and summary["ended"] == "completed", story
+    facts = [fact for _, fact in read_facts(run.out / "journal.sqlite")]
+    assert any(isinstance(fact, f.MigrationAdmitted) for fact in facts), story
+    trunk_facts = {fact.source: fact for fact in facts if isinstance(fact, f.LinkChanged)}
+    assert bool(trunk_facts) == bool(scenario.events), story
+    check_the_coordinators_picture(run.out, scenario, story)
+
+
+def check_the_coordinators_picture(out: Path, scenario: Scenario, story: str) -> None:
+    """By its journal: in the end it has the campus as it was built, every trunk alive."""
+    journal = Journal(out / "journal.sqlite")
+    try:
+        played, secret = scenario.played(), bytes.fromhex(journal.origin()["secret"])
+        draw = random.Random(f"{played.seed} placement").random
+        core = Coordinator(played.campus, settings_of(played), draw, secret)
+        cluster = recall(journal, core).core.cluster
+        assert cluster.routes.dead == frozenset() and not cluster.draining, story
+        assert cluster.network_answers, story
+        routes = Routes(played.campus)
+        for a, b in (("l1", "p1"), ("p2", "l3")):
+            assert cluster.routes.route(a, b) == routes.route(a, b), story
+    finally:
+        journal.close()
