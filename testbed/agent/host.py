@@ -64,6 +64,7 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             self.handle,
             launch=self._launch,
             snapshots_stop=config.snapshots_stop,
+            told=self._told,
         )
         self.transfers = Transfers(
             self.store,
@@ -73,10 +74,14 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             self.handle,
             self._network,
             codes=config.codes,
+            told=self._told,
         )
         self.link = CoordinatorLink(config.coordinator, self.kernel, self.handle, network=self._network)
         stored = self.transfers.stored()
         self.core = AgentCore(config.host, time.monotonic_ns(), config.data_port, StoredCheckpoints(stored))
+
+    def _told(self, job: str) -> set[int]:
+        return self.core.stored.numbers(job)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled; workloads die with it."""

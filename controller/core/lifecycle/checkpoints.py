@@ -34,10 +34,15 @@ MAX_MISSES = 2  # checkpoints in a row that may fail before another standby is s
 
 
 def all_stored_by(cluster: Cluster, host: HostState, hello: m.Hello) -> None:
-    """A host lists what it holds. It may have fetched an older number after a newer one, so it may hold both."""
+    """A host lists what it holds, and nothing else: its disk may be an older one. It may have fetched an older number after a
+    newer one, so it may hold both."""
     listed = defaultdict[str, set[int]](set)
     for stored in hello.stored:
         listed[stored.job].add(stored.sequence)
+    for job in cluster.unfinished():
+        for sequence, known in job.checkpoints.items():
+            if sequence not in listed[job.name]:
+                known.holders.discard(host.name)
     for stored in hello.stored:
         stored_by(cluster, host, stored, listed[stored.job])
 

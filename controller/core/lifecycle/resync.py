@@ -98,7 +98,8 @@ class Reunion:
 
 
 def begin(cluster: Cluster, before: Reunion | None, cuts: int) -> Reunion:
-    """All connections are gone. Jobs that were submitted or cancelled in an earlier reunion, which ended like this, are kept.
+    """All connections are gone. What is told once is kept from an earlier reunion, which ended like this: of jobs that were
+    submitted or cancelled, and of cables.
 
     `cuts` is how often the journal was cut so far.
     """
@@ -117,8 +118,8 @@ def begin(cluster: Cluster, before: Reunion | None, cuts: int) -> Reunion:
             disconnect(cluster, host)
         if host.jobs or host.name in awaited:
             cluster.fence(host, fence_at_s)
-    users = (ev.JobSubmitted, ev.CancelAsked)
-    submitted = [event for event in before.kept if isinstance(event, users)] if before else []
+    once = (ev.JobSubmitted, ev.CancelAsked, ev.LinksChanged)
+    told_once = [event for event in before.kept if isinstance(event, once)] if before else []
     if is_cut:  # any host may hold a checkpoint of any job by now, and may have been told to start what was on its way there
         for job in cluster.unfinished():
             job.keepers.update(cluster.hosts)
@@ -128,7 +129,7 @@ def begin(cluster: Cluster, before: Reunion | None, cuts: int) -> Reunion:
     return Reunion(
         awaited,
         listens_from_s + PATIENCE * settings.heartbeat_s,
-        kept=list(submitted),
+        kept=list(told_once),
         is_cut=is_cut or (before is not None and before.is_cut),
     )
 
@@ -139,10 +140,6 @@ def judge(cluster: Cluster, reunion: Reunion) -> None:
     for name in reunion.take_returns():
         lent_again(cluster, cluster.hosts[name])
     told = {host.name: told_to_run(cluster, host) for host, _ in came}
-    if reunion.is_cut:
-        for job in cluster.unfinished():
-            for checkpoint in job.checkpoints.values():
-                checkpoint.holders.difference_update(reunion.hellos)
     for host, hello in came:
         all_stored_by(cluster, host, hello)
     for name in sorted(reunion.awaited):

@@ -181,6 +181,10 @@ class Machine:
         """Sequences of the job's checkpoints that are on their way from here."""
         return {transfer.order.sequence for (name, _), transfer in self.transfers.items() if name == job}
 
+    def told(self, job: str) -> Set[int]:
+        """Sequences of the job's checkpoints that its agent has said, or is to say, to be here."""
+        return NONE if self.core is None else self.core.stored.numbers(job)
+
     @property
     def held(self) -> bool:
         """Whether its heartbeats are left out."""

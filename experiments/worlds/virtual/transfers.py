@@ -8,7 +8,7 @@ from math import inf
 from experiments.worlds.virtual.egress import guard_of
 from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.faults import Failure
-from experiments.worlds.virtual.hosts import NONE, Machine, Transfer, dirty_fraction
+from experiments.worlds.virtual.hosts import Machine, Transfer, dirty_fraction
 from experiments.worlds.virtual.scheduler import Priority
 from testbed.agent.core import effects as ado
 from testbed.agent.core import events as aev
@@ -199,12 +199,13 @@ class Transfers:
         if failure is not None:
             self._fail_later(machine, transfer, 0.0, failure.reason, retryable=failure.retryable)
             return
-        sends = NONE
         if rank_of(order.job) is None:
-            sends = target.sends(order.job)
-            target.disk.drop(order.job, order.sequence, sends)
+            kept = target.sends(order.job)
+            target.disk.drop(order.job, order.sequence, kept)
+        else:
+            kept = target.told(order.job)
         target.disk.partial.pop(order.job, None)
-        target.disk.put(transfer.stored, sends)
+        target.disk.put(transfer.stored, kept)
         target.disk.rotten.discard((order.job, order.sequence))
         env.tell_agent(target, aev.CheckpointReceived(transfer.stored))
         ended = self._account_of(transfer, transfer.stored, arrived_s)

@@ -17,6 +17,10 @@ class StoredCheckpoints(dict[tuple[str, int], StoredCheckpoint]):
         for sequence in superseded(job, steps, arrived):
             del self[job, sequence]
 
+    def numbers(self, job: str) -> set[int]:
+        """Sequences of a job's. Other threads may ask."""
+        return {sequence for name, sequence in list(self) if name == job}
+
     def forget(self, job: str, before: int) -> None:
         """Those of the job with a sequence below `before` are gone."""
         for key in [key for key in self if key[0] == job and key[1] < before]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,12 @@ from testbed.workloads.submission import params_of
 KEPT_SNAPSHOTS = 2  # of a job on its own host: the newest, and the one that may still be on its way
 LOG = logging.getLogger("agent")
 
+
+def nothing_told(job: str) -> Set[int]:
+    """Of a host without a coordinator."""
+    return frozenset()
+
+
 Key = tuple[str, int]  # job, attempt
 
 
@@ -54,10 +60,12 @@ class JobProcesses:
         *,
         launch: Launch = start_interpreter,
         snapshots_stop: bool = False,
+        told: Callable[[str], Set[int]] = nothing_told,
     ) -> None:
         self._store, self._lease, self._logs, self._handle = store, lease, logs, handle
         logs.mkdir(parents=True, exist_ok=True)
         self._launch = launch
+        self._told = told  # which of a job's checkpoints the coordinator believes to be here
         self._snapshots_stop = snapshots_stop  # jobs stand still until a snapshot is written
         self._running: dict[Key, WorkloadProcess] = {}
         self._expected: set[Key] = set()  # started and not killed
@@ -243,7 +251,7 @@ class JobProcesses:
         if rank_of(order.job) is None:
             self._store.keep_latest(order.job, KEPT_SNAPSHOTS)
         else:
-            drop_superseded(self._store, order.job, order.sequence)
+            drop_superseded(self._store, order.job, order.sequence, self._told(order.job))
         return manifest, took_s
 
     def _over(self, key: Key, event: ev.WorkloadEnded) -> None:
@@ -261,10 +269,13 @@ async def _bound(output: Path) -> None:
                 LOG.warning("%s had grown too long: its middle is gone", output.name)
 
 
-def drop_superseded(store: CheckpointStore, job: str, arrived: int) -> None:
-    """What is of no use beside the checkpoint of that number is dropped."""
+def drop_superseded(store: CheckpointStore, job: str, arrived: int, told: Set[int]) -> None:
+    """What is of no use beside the checkpoint of that number is dropped, but for what the coordinator was `told` of.
+
+    Of a rank's own snapshots it is told only when their attempt ends.
+    """
     steps = {manifest.sequence: manifest.step for manifest in store.manifests() if manifest.job == job}
-    for sequence in superseded(job, steps, arrived):
+    for sequence in set(superseded(job, steps, arrived)) - told:
         with suppress(NotStored):  # another order dropped it first
             store.drop(job, sequence)
 

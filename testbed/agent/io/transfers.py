@@ -16,7 +16,7 @@ from testbed.agent.core import events as ev
 from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Announced
 from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.agent.io.outbound_transfer import Outgoing
-from testbed.agent.io.processes import drop_superseded, stored_checkpoint
+from testbed.agent.io.processes import drop_superseded, nothing_told, stored_checkpoint
 from testbed.checkpoints import CheckpointStore, NotStored
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
 from testbed.peers import Occasions
@@ -55,8 +55,10 @@ class Transfers:
         network: NetworkNamespace = OWN_NETWORK,
         *,
         codes: bool = True,
+        told: Callable[[str], Set[int]] = nothing_told,
     ) -> None:
         self._network = network
+        self._told = told  # which of a job's checkpoints the coordinator believes to be here
         self._codes = codes  # chunks may be coded on their way, out and in
         self._store, self._kernel, self._handle = store, kernel, handle
         self._is_closed, self._announced = is_closed, announced
@@ -207,8 +209,9 @@ class Transfers:
                     sends = {each.sequence for (job, _), each in outgoing if job == manifest.job}
                     await self.drop(manifest.job, manifest.sequence, sends)
                 else:
+                    told = self._told(manifest.job)
                     await trio.to_thread.run_sync(
-                        drop_superseded, self._store, manifest.job, manifest.sequence
+                        drop_superseded, self._store, manifest.job, manifest.sequence, told
                     )
                 self._handle(ev.CheckpointReceived(stored_checkpoint(manifest)))
             case ReceiveRepeated(job=job, sequence=sequence):
