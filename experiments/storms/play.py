@@ -105,6 +105,9 @@ def play(
         failure = _crashed(world, error)
     world.counts["fault: message lost"] += world.connections.lost
     world.counts[f"policy: {ground.settings.policy}"] += 1
+    world.counts[
+        f"checkpoints: {'scavenger' if world.coordinator.cluster.policy.scavenger else 'share'}"
+    ] += 1
     return StormOutcome(failure, world.events, +world.counts)
 
 
