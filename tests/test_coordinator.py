@@ -401,6 +401,19 @@ def test_a_job_submitted_again_is_accepted_again_and_is_no_other_job() -> None:
     assert isinstance(other.message, m.Rejected)
 
 
+def test_stream_to_a_standby_is_told_to_stop_when_a_move_takes_its_place(world: CoresWorld) -> None:
+    """The order to move may wait for its way, and be taken back unsent."""
+    host = a_running_job(world, job("a", payload_bytes=100_000), 40.0)
+    standby = world.jobs["a"].standby
+    others = [name for name, known in world.coordinator.cluster.hosts.items() if name not in (host, standby)]
+    world.jobs["a"].unfit[standby] = inf
+    world.reclaim(host, 20.0)
+    while not (admitted := world.of(f.MigrationAdmitted)):
+        world.run(world.now_s + 0.01)
+    assert admitted[0].destination in others
+    assert m.CancelTransfers("a", standby) in world.to(host, m.CancelTransfers)
+
+
 # ---------------------------------------------------------------- checkpoints that cannot be read
 
 

@@ -159,3 +159,10 @@ def test_a_killed_job_goes_on_from_its_checkpoint_so_many_times(campus: Campus) 
     [failed] = facts_of(effects, f.JobFailed)
     assert "killed by signal 9" in failed.reason
     assert campus.known.phase is Phase.FAILED
+
+
+def test_a_host_that_registers_holds_what_it_lists_and_nothing_else(campus: Campus) -> None:
+    """Its disk may be an older one."""
+    assert campus.standby in campus.known.checkpoints[campus.sequence].holders
+    campus.say(campus.standby, m.Hello(campus.standby, 2, 7200, [], [], [], True))
+    assert not any(campus.standby in known.holders for known in campus.known.checkpoints.values())

@@ -180,11 +180,13 @@ def test_one_way_each_is_admission_as_ever(campus, draws) -> None:
 # ---------------------------------------------------------------- the virtual campus
 
 
-def two_leaves(paths: int, *, hosts: int = 7, **changed: object) -> VirtualWorld:
+def two_leaves(paths: int, *, hosts: int = 7, quiet: bool = True, **changed: object) -> VirtualWorld:
     """Jobs on every host of one leaf, every host of the other is free; two trunks between them."""
     mix = (presets.GpuShare(presets.RTX3090, 1, 1),)
     campus = presets.leaf_spine(2, 2, hosts, access_bytes_per_s=40 * MB, uplink_bytes_per_s=40 * MB, mix=mix)
-    world = VirtualWorld(campus, replace(SETTINGS, paths=paths, **changed), after_each=Invariants())
+    world = VirtualWorld(
+        campus, replace(SETTINGS, paths=paths, **changed), quiet=quiet, after_each=Invariants()
+    )
     first, second = ([n for n in world.machines if leaf in campus.neighbours[n]] for leaf in ("l1", "l2"))
     world.start(*first)
     for name in first:
@@ -458,6 +460,18 @@ def test_fault_of_a_host_s_own_cable_changes_no_way() -> None:
     world.set_link(leaf.a, leaf.b, 1.0)
     world.run(world.now_s + 60.0)
     judged(world)
+
+
+def test_what_is_told_of_a_trunk_while_agents_are_gathered_outlives_another_restart() -> None:
+    world = two_leaves(4, hosts=3, quiet=False)
+    world.restart_coordinator(down_s=0.01)
+    world.run(world.now_s + 0.02)
+    assert world.coordinator.gathers
+    world.links.change("l1", "s2", None, False)
+    world.restart_coordinator(down_s=0.01)
+    world.run(world.now_s + 20.0)
+    assert not world.coordinator.gathers
+    assert world.coordinator.cluster.bandwidth.capacity == world.env.capacity
 
 
 def test_invariants_notice_ways_that_the_network_does_not_have() -> None:

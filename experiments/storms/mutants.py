@@ -315,7 +315,7 @@ def _same_number(running: Any) -> None:
 
 
 @_mutant("completes again", f"{LIFE}.checkpoints:_complete", _before)
-def _forget_completed(cluster: Any, job: Any, host: Any, stored: Any) -> None:
+def _forget_completed(cluster: Any, job: Any, host: Any, stored: Any, beside: Any) -> None:
     job.completed.discard(stored.sequence)
 
 
