@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.bounds import LARGEST_COUNT, LARGEST_SEQUENCE
 from testbed.agent.io.processes import drop_superseded
+from testbed.bounds import LARGEST_COUNT, LARGEST_SEQUENCE
 from testbed.checkpoints import (
     BadManifest,
     CheckpointConflict,
