@@ -15,7 +15,6 @@ from bpf.layout import (
     BucketStruct,
     MeterStruct,
     PortStruct,
-    TrafficStruct,
     fill_ns,
 )
 from bpf.memory import WritableMap
@@ -95,7 +94,12 @@ class PortTable(WritableMap):
     def counters(self, port: int) -> PortCounters:
         """Traffic that a port has let through and dropped since it was set."""
         record = PortStruct.from_buffer_copy(self.u8[port * _BYTES : (port + 1) * _BYTES])
-        return PortCounters(*map(_traffic, (record.link.traffic, record.own.traffic, record.forged)))
+        return PortCounters(
+            *(
+                Traffic(each.bytes, each.packets, each.dropped_bytes, each.dropped_packets)
+                for each in (record.link.traffic, record.own.traffic, record.forged)
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,3 @@ def _meter(limit: Limit | None) -> MeterStruct:
         fill_ns=fill_ns(limit.rate_bytes_per_s, limit.burst_bytes),
     )
     return MeterStruct(mode=BucketMode.DEBT, bucket=bucket)
-
-
-def _traffic(counted: TrafficStruct) -> Traffic:
-    return Traffic(counted.bytes, counted.packets, counted.dropped_bytes, counted.dropped_packets)

@@ -15,12 +15,9 @@ through beyond their grants. A second may fall short of a bound by 5 %: windows 
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import re
-import selectors
-import socket
 import statistics
 import time
 from collections import Counter
@@ -37,7 +34,7 @@ from rich import box
 from rich.table import Table
 
 from experiments.benchmarks import attacks
-from experiments.benchmarks.attacks import ATTACKS, PORT, Frames, SendingHost
+from experiments.benchmarks.attacks import ATTACKS, Frames, SendingHost
 from experiments.benchmarks.goals import (
     KEPT,
     NOT_JUDGED,
@@ -46,6 +43,7 @@ from experiments.benchmarks.goals import (
     JudgedFigure,
     all_kept,
 )
+from experiments.benchmarks.one_trunk import WINDOW_S, one_trunk, receive_windows
 from experiments.results.pictures import canvas, dress
 from experiments.theory.paper_a.isolation import residual_for_research
 from testbed.emulation.campus import LiveCampus
@@ -56,17 +54,10 @@ from testbed.emulation.safety.observation import cause_of
 from testbed.enforcement import Enforcement, payload_rate, wire_rate
 from testbed.errors import SetupError
 from topologies.spec import (
-    Building,
     Campus,
-    GpuModel,
-    Host,
-    Link,
     ResearchReserve,
-    Role,
-    Switch,
-    Tier,
 )
-from topologies.units import GBIT_PER_S, MBIT_PER_S
+from topologies.units import MBIT_PER_S
 
 TRUNK = 200 * MBIT_PER_S
 RESERVE = ResearchReserve(beta=0.3, minimum_bytes_per_s=50 * MBIT_PER_S)
@@ -75,7 +66,6 @@ ATTACKERS = PROVIDERS[2:]
 RESEARCH, GRANTED, ATTACKED = "q", "d", "x"
 UNCONTROLLED = 75 * MBIT_PER_S  # u: a little more than the reserve
 PHIS, QUICK_PHIS = (0.0, 0.25, 0.5, 0.75, 1.0), (0.0, 0.5, 1.0)
-WINDOW_S = 1.0
 WARM_S, QUICK_WARM_S = 2.0, 1.0
 WINDOWS, QUICK_WINDOWS = 5, 2
 ALL = "phi-1"  # the row in which all take part
@@ -151,22 +141,10 @@ def reserve_bytes_per_s() -> float:
 
 
 def trunk_campus() -> Campus:
-    """Two buildings, a switch each, and the trunk between them: the narrowest link of every flow."""
-    senders, receivers = (*STRANGERS, *PROVIDERS), (RESEARCH, GRANTED, ATTACKED)
-    hosts = [
-        Host(name, f"b{building}", Role.VOLUNTEER, ipaddress.IPv4Address(f"10.{building}.0.{n}"), "gpu", 1)
-        for building, names in ((1, senders), (2, receivers))
-        for n, name in enumerate(names, start=1)
-    ]
-    coordinator = Host("c0", "b2", Role.COORDINATOR, ipaddress.IPv4Address("10.0.0.1"))
-    links = [
-        *(Link(name, "s1", TRUNK) for name in senders),
-        *(Link(name, "s2", GBIT_PER_S) for name in (*receivers, "c0")),
-        Link("s1", "s2", TRUNK),
-    ]
-    switches = (Switch("s1", Tier.ACCESS, "b1"), Switch("s2", Tier.ACCESS, "b2"))
-    buildings, models = (Building("b1"), Building("b2")), (GpuModel("gpu", 8e9, 8.6),)
-    return Campus("trunk", buildings, (*hosts, coordinator), switches, tuple(links), models, RESERVE)
+    """Every sender's cable is as fast as the trunk, which is so the narrowest link of every flow."""
+    return one_trunk(
+        dict.fromkeys((*STRANGERS, *PROVIDERS), TRUNK), (RESEARCH, GRANTED, ATTACKED), TRUNK, RESERVE
+    )
 
 
 def predicted_bytes_per_s(phi: float, u_bytes_per_s: float) -> float:
@@ -359,43 +337,6 @@ class IsolationTrial:
 
     def _by_host(self, counted: Mapping[str, list[int]], hosts: Sequence[str]) -> dict[str, list[int]]:
         return {host: counted.get(self.campus.get(host).IP(), [0] * self.windows) for host in hosts}
-
-
-def receive_windows(write_fd: int, address: str, begin_s: float, windows: int) -> None:
-    """Take in whatever is sent over TCP; payload bytes by sender in each window, as JSON; then go on taking in."""
-    counted: dict[str, list[int]] = {}
-    room = bytearray(1 << 20)
-    with (
-        socket.create_server((address, PORT), backlog=256) as server,
-        selectors.DefaultSelector() as selector,
-    ):
-        server.setblocking(False)
-        selector.register(server, selectors.EVENT_READ, None)
-        written = False
-        while True:
-            for key, _ in selector.select(WINDOW_S / 20):
-                if key.data is None:
-                    sock, peer = server.accept()
-                    sock.setblocking(False)
-                    selector.register(sock, selectors.EVENT_READ, peer[0])
-                    counted.setdefault(peer[0], [0] * windows)
-                    continue
-                try:
-                    # MSG_TRUNC: thrown away inside the kernel
-                    taken = key.fileobj.recv_into(room, len(room), socket.MSG_TRUNC)  # type: ignore[union-attr]
-                except BlockingIOError:
-                    continue
-                except OSError:  # a connection that was reset
-                    taken = 0
-                if not taken:
-                    selector.unregister(key.fileobj)
-                window = int((time.monotonic() - begin_s) // WINDOW_S)
-                if 0 <= window < windows:
-                    counted[key.data][window] += taken
-            if not written and time.monotonic() >= begin_s + windows * WINDOW_S:
-                os.write(write_fd, json.dumps(counted).encode())
-                os.close(write_fd)
-                written = True
 
 
 def _classes(after: Mapping[int, Any], before: Mapping[int, Any]) -> dict[str, int]:

@@ -17,7 +17,6 @@ research leaves a tenth or more.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import socket
@@ -39,7 +38,7 @@ from bpf.maps import HostMaps
 from controller.core.model.cluster import LEAST_FALL
 from experiments.benchmarks.attacks import CHUNK, connected, greedy_tcp
 from experiments.benchmarks.goals import JudgedFigure
-from experiments.benchmarks.isolation import receive_windows
+from experiments.benchmarks.one_trunk import WINDOW_S, one_trunk, receive_windows
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.description.shaping import MIGRATION_CLASS, RESEARCH_CLASS, SCAVENGER_CLASS
 from testbed.emulation.processes import ForkRequest
@@ -47,25 +46,17 @@ from testbed.emulation.safety.fidelity import FidelityMonitor
 from testbed.enforcement import FlowGuard, choose_congestion, payload_rate, set_aggregate, smooth_pacing
 from testbed.errors import SetupError
 from topologies.spec import (
-    Building,
     Campus,
-    GpuModel,
-    Host,
-    Link,
     ResearchReserve,
-    Role,
-    Switch,
-    Tier,
     TrafficClass,
 )
-from topologies.units import GBIT_PER_S, MBIT_PER_S
+from topologies.units import MBIT_PER_S
 
 TRUNK = 200 * MBIT_PER_S
 ACCESS, SLOW = 250 * MBIT_PER_S, 0.4 * TRUNK
 RESERVE = ResearchReserve(beta=0.3)
 STRANGERS, SLOW_STRANGER, PROVIDERS = ("r1", "r2", "r3"), "slow", ("p1", "p2")
 RESEARCH, STORE = "q", "d"
-WINDOW_S = 1.0
 BURST_S = 3  # whole seconds for which a stranger sends, and is silent
 SHORT_BYTES, THINKS_S = 500_000, 0.1
 START_S = 0.3  # until all processes of a trial run
@@ -119,9 +110,8 @@ def on_and_off(address: str, begin_s: float) -> None:
     while True:
         phase_s = (time.monotonic() - begin_s) % (2 * BURST_S)
         if phase_s < BURST_S:
-            sock.settimeout(
-                BURST_S - phase_s
-            )  # what a full buffer holds back is not waited for beyond the phase
+            # what a full buffer holds back is not waited for beyond the phase
+            sock.settimeout(BURST_S - phase_s)
             with suppress(TimeoutError):
                 sock.send(CHUNK)
         else:
@@ -129,7 +119,7 @@ def on_and_off(address: str, begin_s: float) -> None:
 
 
 def short_transfers(address: str, begin_s: float) -> None:
-    """Transfers of SHORT_BYTES, each answered by nobody and followed by a pause, on one connection."""
+    """Transfers of SHORT_BYTES on one connection, which wait for no answer, a pause after each."""
     sock = connected(address)
     choose_congestion(sock, "cubic")
     data = bytes(SHORT_BYTES)
@@ -150,22 +140,9 @@ SITUATIONS = (
 
 
 def trunk_campus() -> Campus:
-    """Two buildings, a switch each, and the trunk between them: the narrowest link of every flow but the slow stranger's."""
-    here, there = (*STRANGERS, SLOW_STRANGER, *PROVIDERS), (RESEARCH, STORE)
-    hosts = [
-        Host(name, f"b{building}", Role.VOLUNTEER, ipaddress.IPv4Address(f"10.{building}.0.{n}"), "gpu", 1)
-        for building, names in ((1, here), (2, there))
-        for n, name in enumerate(names, start=1)
-    ]
-    coordinator = Host("c0", "b2", Role.COORDINATOR, ipaddress.IPv4Address("10.0.0.1"))
-    links = [
-        *(Link(name, "s1", SLOW if name == SLOW_STRANGER else ACCESS) for name in here),
-        *(Link(name, "s2", GBIT_PER_S) for name in (*there, "c0")),
-        Link("s1", "s2", TRUNK),
-    ]
-    switches = (Switch("s1", Tier.ACCESS, "b1"), Switch("s2", Tier.ACCESS, "b2"))
-    buildings, models = (Building("b1"), Building("b2")), (GpuModel("gpu", 8e9, 8.6),)
-    return Campus("trunk", buildings, (*hosts, coordinator), switches, tuple(links), models, RESERVE)
+    """The trunk is the narrowest link of every flow but the slow stranger's."""
+    cables = dict.fromkeys((*STRANGERS, SLOW_STRANGER, *PROVIDERS), ACCESS) | {SLOW_STRANGER: SLOW}
+    return one_trunk(cables, (RESEARCH, STORE), TRUNK, RESERVE)
 
 
 def measure_scavenger(
@@ -192,7 +169,7 @@ def measure_scavenger(
             for number in range(rounds if not only or situation.key in only else 0):
                 for way in ways:
                     progress(f"{situation.words}, checkpoints {way.name}, {number + 1} of {rounds}")
-                    samples = Trial(campuses[way.scavenger], way, situation, seconds).run()
+                    samples = ScavengerTrial(campuses[way.scavenger], way, situation, seconds).run()
                     trials.append({"situation": situation.key, "way": way.name, **samples})
     result = {
         "cpus": os.cpu_count(),
@@ -206,7 +183,7 @@ def measure_scavenger(
     return result
 
 
-class Trial:
+class ScavengerTrial:
     """One situation under one way: `seconds` that count without checkpoints, then as many with."""
 
     def __init__(self, campus: LiveCampus, way: Way, situation: Situation, seconds: int) -> None:
@@ -316,9 +293,8 @@ class Figures:
     worst: float | None  # the worst second with checkpoints; None: research sent nothing
     median: float | None
     apart: float | None  # the worst second without
-    used: (
-        float | None
-    )  # of what research left, all seconds with checkpoints together; None: it left next to nothing
+    # of what research left, all seconds with checkpoints together; None: it left next to nothing
+    used: float | None
     checkpoint_bytes_per_s: float  # on the wire
 
     @property

@@ -129,9 +129,7 @@ def _played(console: Console, plan: CampaignPlan, engine: Engine) -> Campaign:
         TextColumn("{task.fields[failed]} failed"),
     )
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as shown:
-        task = shown.add_task("storms", total=plan.last - plan.first, failed=0)
-
-        said = 0
+        task, said = shown.add_task("storms", total=plan.last - plan.first, failed=0), 0
 
         def progress(campaign: Campaign) -> None:
             nonlocal said

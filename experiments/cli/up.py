@@ -126,7 +126,7 @@ class _CommandLine(CLI):  # type: ignore[misc]
                 return
 
     def do_sh(self, line: str) -> None:
-        """Run a command of the shell: sh COMMAND. What it started ends with it when `up` is interrupted."""
+        """Run a command of the shell: sh COMMAND. When `up` is interrupted meanwhile, all that it has started ends with it."""
         # at a terminal the whole foreground group hears of an interrupt, and only that may read what is typed
         apart = None if sys.stdin.isatty() else 0
         with subprocess.Popen(line, shell=True, process_group=apart) as shell:

@@ -318,7 +318,7 @@ def resume_requeued(cluster: Cluster) -> None:
 
 
 def resume(cluster: Cluster, job: JobState) -> None:
-    """Where P2 likes best; nowhere: to the head of the queue."""
+    """Where P2 likes best, of hosts where it has not just failed to start if it can be; nowhere: to the head of the queue."""
     if job.on_demand:
         _to_on_demand(cluster, job)
     elif job.gang is not None:
@@ -328,19 +328,15 @@ def resume(cluster: Cluster, job: JobState) -> None:
         cluster.queue.requeue_at_head(_spot_job(job), cluster.now_s)
         for rank in job.all_ranks:
             cluster.record(facts.JobWaits(rank.name, f"no {job.spec.ranks} GPUs are idle at once"))
-    elif (chosen := _choose_fit_host(cluster, job)) is not None:
-        dispatch(cluster, job, cluster.hosts[chosen])
-    elif isinstance(answer := cluster.queue.requeue_at_head(_spot_job(job), cluster.now_s), Dispatch):
-        _take_offer(cluster, answer)
     else:
-        cluster.record(facts.JobWaits(job.name, "no host is free for it"))
-
-
-def _choose_fit_host(cluster: Cluster, job: JobState) -> str | None:
-    """One where it has not just failed to start, if there is one."""
-    fit = cluster.fit_hosts(job)
-    chosen = _choose_host(cluster, job, fit - set(job.failed_at)) if job.failed_at else None
-    return chosen or _choose_host(cluster, job, fit)
+        fit = cluster.fit_hosts(job)
+        chosen = _choose_host(cluster, job, fit - set(job.failed_at)) if job.failed_at else None
+        if (chosen := chosen or _choose_host(cluster, job, fit)) is not None:
+            dispatch(cluster, job, cluster.hosts[chosen])
+        elif isinstance(answer := cluster.queue.requeue_at_head(_spot_job(job), cluster.now_s), Dispatch):
+            _take_offer(cluster, answer)
+        else:
+            cluster.record(facts.JobWaits(job.name, "no host is free for it"))
 
 
 def _choose_host(cluster: Cluster, job: JobState, among: Set[str]) -> str | None:

@@ -54,7 +54,11 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
         if not cluster.hosts[rank.standby].is_volunteer:
             return
     newer_s = (checkpoint.stored.step - _held_step(cluster, job)) * job.spec.step_s
-    caps = [_own_cap_bytes_per_s(cluster, rank) for rank in ranks]
+    own = [
+        cluster.flows.get(presync_flow(rank.name, rank.host or "", rank.standby or "", 0.0).key)
+        for rank in ranks
+    ]
+    caps = [flow.cap_bytes_per_s if flow is not None else 0.0 for flow in own]  # 0: it sends none
     if newer_s <= 0.0 or min(caps) <= 0.0:
         return
     if any(copies_to_vaults(cluster, rank.standby or "") for rank in ranks):
@@ -99,12 +103,6 @@ def _held_step(cluster: Cluster, job: JobState) -> int:
 def in_vaults(cluster: Cluster, gang: Gang) -> int | None:
     """The number of the newest checkpoint of which every rank's vault has its part; None: there is none."""
     return cluster.common(gang, lambda rank, known: _serves(cluster, rank) and rank.vault in known.holders)
-
-
-def _own_cap_bytes_per_s(cluster: Cluster, job: JobState) -> float:
-    """That of the job's own checkpoints; 0: it sends none."""
-    own = cluster.flows.get(presync_flow(job.name, job.host or "", job.standby or "", 0.0).key)
-    return own.cap_bytes_per_s if own is not None else 0.0
 
 
 def _due_after_s(cluster: Cluster, job: JobState) -> float:

@@ -345,8 +345,10 @@ class Cluster:
         source, _, target = flow.bottleneck.partition(">")
         account, got = self.bandwidth, goodput_over_grant
         if self.policy.scavenger and flow.traffic_class is TrafficClass.PRESYNC:
-            planned = flow.cap_bytes_per_s
-            account, got = self.checkpoint_bandwidth, min(1.0, got * flow.rate_bytes_per_s / planned)
+            if flow.cap_bytes_per_s <= 0.0:
+                return  # planned to send nothing by now
+            got = min(1.0, got * flow.rate_bytes_per_s / flow.cap_bytes_per_s)
+            account = self.checkpoint_bandwidth
         account.delivered(DirectedLink(source, target), got, self.now_s)
 
     def links_measured(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:

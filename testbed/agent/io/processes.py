@@ -39,13 +39,12 @@ from testbed.workloads.submission import params_of
 KEPT_SNAPSHOTS = 2  # of a job on its own host: the newest, and the one that may still be on its way
 LOG = logging.getLogger("agent")
 
+Key = tuple[str, int]  # job, attempt
+
 
 def nothing_told(job: str) -> Set[int]:
     """Of a host without a coordinator."""
     return frozenset()
-
-
-Key = tuple[str, int]  # job, attempt
 
 
 class JobProcesses:

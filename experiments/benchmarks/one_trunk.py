@@ -1,0 +1,84 @@
+"""Two buildings and one trunk between them: a campus on which who has what of one link can be counted, second by second."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import selectors
+import socket
+import time
+from collections.abc import Mapping, Sequence
+
+from experiments.benchmarks.attacks import PORT
+from topologies.spec import (
+    Building,
+    Campus,
+    GpuModel,
+    Host,
+    Link,
+    ResearchReserve,
+    Role,
+    Switch,
+    Tier,
+)
+from topologies.units import GBIT_PER_S
+
+WINDOW_S = 1.0  # in which received bytes are counted together
+
+
+def one_trunk(
+    senders: Mapping[str, float], receivers: Sequence[str], trunk_bytes_per_s: float, reserve: ResearchReserve
+) -> Campus:
+    """Senders, each with the rate of its cable, at switch s1; receivers and the coordinator c0 at s2, by faster cables."""
+    hosts = [
+        Host(name, f"b{building}", Role.VOLUNTEER, ipaddress.IPv4Address(f"10.{building}.0.{n}"), "gpu", 1)
+        for building, names in ((1, senders), (2, receivers))
+        for n, name in enumerate(names, start=1)
+    ]
+    coordinator = Host("c0", "b2", Role.COORDINATOR, ipaddress.IPv4Address("10.0.0.1"))
+    links = [
+        *(Link(name, "s1", rate) for name, rate in senders.items()),
+        *(Link(name, "s2", GBIT_PER_S) for name in (*receivers, "c0")),
+        Link("s1", "s2", trunk_bytes_per_s),
+    ]
+    switches = (Switch("s1", Tier.ACCESS, "b1"), Switch("s2", Tier.ACCESS, "b2"))
+    buildings, models = (Building("b1"), Building("b2")), (GpuModel("gpu", 8e9, 8.6),)
+    return Campus("trunk", buildings, (*hosts, coordinator), switches, tuple(links), models, reserve)
+
+
+def receive_windows(write_fd: int, address: str, begin_s: float, windows: int) -> None:
+    """Take in whatever is sent over TCP; payload bytes by sender in each window, as JSON; then go on taking in."""
+    counted: dict[str, list[int]] = {}
+    room = bytearray(1 << 20)
+    with (
+        socket.create_server((address, PORT), backlog=256) as server,
+        selectors.DefaultSelector() as selector,
+    ):
+        server.setblocking(False)
+        selector.register(server, selectors.EVENT_READ, None)
+        written = False
+        while True:
+            for key, _ in selector.select(WINDOW_S / 20):
+                if key.data is None:
+                    sock, peer = server.accept()
+                    sock.setblocking(False)
+                    selector.register(sock, selectors.EVENT_READ, peer[0])
+                    counted.setdefault(peer[0], [0] * windows)
+                    continue
+                try:
+                    # MSG_TRUNC: thrown away inside the kernel
+                    taken = key.fileobj.recv_into(room, len(room), socket.MSG_TRUNC)  # type: ignore[union-attr]
+                except BlockingIOError:
+                    continue
+                except OSError:  # a connection that was reset
+                    taken = 0
+                if not taken:
+                    selector.unregister(key.fileobj)
+                window = int((time.monotonic() - begin_s) // WINDOW_S)
+                if 0 <= window < windows:
+                    counted[key.data][window] += taken
+            if not written and time.monotonic() >= begin_s + windows * WINDOW_S:
+                os.write(write_fd, json.dumps(counted).encode())
+                os.close(write_fd)
+                written = True
