@@ -14,7 +14,7 @@ from controller.core.lifecycle.waiting import MOST_ASKED
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
-from controller.core.model.entities import OVER, Phase
+from controller.core.model.entities import MOST_FAILED_FETCHES, OVER, Phase
 from testbed import messages as m
 from tests.cores_world import a_running_job
 from tests.test_coordinator import a_world, job
@@ -92,6 +92,37 @@ def test_a_receiver_that_never_says_anything_is_given_up(silent: Silent) -> None
     assert asked >= MOST_ASKED
     assert silent.job.host != to
     assert to in silent.job.unfit
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_copy_that_never_arrives_is_given_up_however_far_apart_the_tries_are(
+    silent: Silent, told: bool
+) -> None:
+    cluster = silent.core.cluster
+    silent.fetch()
+    [checkpoint] = silent.job.checkpoints.values()
+    for holder in sorted(
+        checkpoint.holders
+    ):  # under a notice that does not end it can send, and runs nothing new
+        silent.say(holder, m.OwnerReclaims(1e6, False, []))
+    for _ in range(4 * MOST_FAILED_FETCHES):
+        if silent.job.phase is not Phase.FETCHING:
+            break
+        assert silent.job.restore is not None
+        [flow] = [flow for flow in cluster.flows.values() if flow.destination == silent.job.host]
+        attempt = silent.job.attempt
+        if told:
+            silent.now_s = max(silent.now_s, *silent.job.unfit.values(), 0.0) + 1.0
+            ended = m.TransferEnded(
+                "t", "a", flow.sequence, flow.destination, False, 0, 1, 0.1, reason="rotten"
+            )
+            silent.say(flow.source, ended)
+        for _ in silent.wakes(silent.now_s + (1.0 if told else 1e7)):
+            if silent.job.attempt != attempt:
+                break
+    assert silent.job.phase is Phase.STARTING
+    assert silent.job.restore is None
+    assert silent.job.step == 0
 
 
 def test_a_start_that_is_not_answered_is_ordered_to_stop(silent: Silent) -> None:

@@ -238,12 +238,10 @@ def transfer_ended(cluster: Cluster, host: HostState, message: m.TransferEnded) 
 
 
 def _failed(cluster: Cluster, job: JobState, host: HostState, message: m.TransferEnded) -> None:
-    """For good: the agent has tried what could be tried again. The destination is to blame, the second time the sender."""
+    """For good: the agent has tried what could be tried again. The destination is to blame; close to another, the sender."""
     to, now_s = message.destination, cluster.now_s
     if job.phase is Phase.FETCHING and job.host == to:
-        if now_s < max(job.unfit.values(), default=now_s):
-            for checkpoint in job.checkpoints.values():
-                checkpoint.holders.discard(host.name)
+        job.fetch_failed(host.name, again=now_s < max(job.unfit.values(), default=now_s))
         job.unfit[to] = _again_s(cluster)
         interrupt(cluster, job, "checkpoint_lost")
     elif job.host != host.name:

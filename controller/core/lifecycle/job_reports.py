@@ -32,7 +32,7 @@ def job_started(cluster: Cluster, host: HostState, message: m.JobStarted) -> Non
     if job is None or job.phase is not Phase.STARTING:
         return
     cluster.advance(job, "started")
-    job.protected_since_s, job.unfit, job.failed_at = cluster.now_s, {}, []
+    job.protected_since_s, job.unfit, job.failed_at, job.fetches_failed = cluster.now_s, {}, [], {}
     job.did(message.step)
     downtime_s = None if job.stopped_at_s is None else cluster.now_s - job.stopped_at_s
     cluster.record(

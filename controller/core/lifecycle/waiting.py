@@ -5,7 +5,8 @@ word, one that was started for its agent's, one that moves for the end of the no
 process, one that runs and is in no heartbeat any more for word of its end. `Cluster.expect_word` says until when. After that the
 question is put again: the checkpoint is ordered once more (a receiver that has it says so), or the job is ordered to stop, which
 is answered whatever has become of it. Each time is twice as long as the one before; a checkpoint that is still not there after
-`MOST_ASKED` is sought elsewhere. What takes its time for a good reason is so asked a few times, and not broken off.
+`MOST_ASKED` is sought elsewhere, and from a holder that failed so a few times no more (`JobState.fetch_failed`). What takes its
+time for a good reason is so asked a few times, and not broken off.
 
 An agent that goes on with its heartbeats and leaves `MOST_UNANSWERED` orders to stop unanswered is as good as silent: it is hung
 up on, and does not come back before its lease has lapsed (`HostState.shunned_until_s`), when no process of it can run.
@@ -43,6 +44,8 @@ def ask_again(cluster: Cluster) -> None:
             cluster.tell(host, StopJob(name, job.attempt))
         elif asked > MOST_ASKED or not flows or job.restore is None:
             job.unfit[host] = cluster.now_s + asked * cluster.settings.control_period_s
+            for flow in flows:
+                job.fetch_failed(flow.source)
             interrupt(cluster, job, "checkpoint_lost")
         else:
             cluster.orders[flows[0].key] = None

@@ -56,6 +56,8 @@ TRANSITIONS: dict[tuple[Phase, str], Phase] = {
 }
 
 
+# fetches of a job's checkpoint in a row, to whatever hosts, after which the sender or its copy is to blame
+MOST_FAILED_FETCHES = 5
 LEAST_SENT = 1 / 16  # of a payload: what a checkpoint counts at least, however little changed last time
 
 
@@ -108,6 +110,8 @@ class JobState:
     failed_at: list[str] = field(
         default_factory=list
     )  # hosts, where in a row it could not go on from a copy of its checkpoints
+    # host -> how often since the job last ran a checkpoint could not be fetched from it
+    fetches_failed: dict[str, int] = field(default_factory=dict)
     standby: str | None = None  # the host that its checkpoints go to
     vault: str | None = None  # keeps a second copy, seldom brought up to date (`second_copy`)
     interval_s: float | None = (
@@ -144,6 +148,14 @@ class JobState:
         """C: what its last checkpoint to the same standby really sent, but LEAST_SENT of the payload at least."""
         whole = float(self.spec.payload_bytes)
         return whole if self.sent_bytes is None else max(float(self.sent_bytes), whole * LEAST_SENT)
+
+    def fetch_failed(self, sender: str, *, again: bool = False) -> None:
+        """Its checkpoint did not come from this host. Another may have been to blame: `again` or `MOST_FAILED_FETCHES` times, and
+        the host counts as holder no more."""
+        failed = self.fetches_failed[sender] = self.fetches_failed.get(sender, 0) + 1
+        if again or failed >= MOST_FAILED_FETCHES:
+            for checkpoint in self.checkpoints.values():
+                checkpoint.holders.discard(sender)
 
     @property
     def remaining_s(self) -> float:
