@@ -13,7 +13,6 @@ fault of the coordinator's own and ends the run: a plain OSError too, since a di
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
@@ -37,6 +36,7 @@ from testbed import messages as m
 from testbed.bounds import MOST_HELLO_FRAMES, quoted
 from testbed.driver import Driver
 from testbed.errors import ProtocolError, RemoteProtocolError
+from testbed.logs import logger
 from testbed.peers import AddressSlots, Allotment, Budget, Occasions
 from testbed.wire import MAX_BYTES, Channel, Codec
 from testbed.workloads.submission import cannot_run, cannot_save, is_saved_from_outside
@@ -57,7 +57,7 @@ OPERATORS = 64  # connections of operators: commands, a page or two that watch
 PEER_ERRORS = (trio.BrokenResourceError, trio.ClosedResourceError, ProtocolError)
 OUTBOX_MESSAGES = 4096  # a peer with more than this unread is closed: it has stopped reading
 SAVE_AFTER_S = 0.5  # of decisions: a successor spends as long on them, and that is less than a lease
-LOG = logging.getLogger("controller")
+LOG = logger("controller")
 ToPeer = TypeVar("ToPeer", m.ToAgent, m.ToOperator)
 
 AGENT_IN: Codec[m.OnAgentLink] = Codec(m.OnAgentLink)

@@ -5,7 +5,6 @@ Started on a journal that holds a run, it goes on with that run.
 
 from __future__ import annotations
 
-import logging
 import random
 import secrets
 import signal
@@ -32,9 +31,10 @@ from controller.persistence.recovery import (
 )
 from controller.warm_up import rehearse
 from testbed.driver import run_process
+from testbed.logs import logger
 from topologies.spec import Campus
 
-LOG = logging.getLogger("controller")
+LOG = logger("controller")
 
 
 @dataclass(frozen=True, slots=True)

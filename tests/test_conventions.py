@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,20 @@ def test_a_level_of_logs_reaches_the_processes_of_a_campus_and_a_wrong_one_is_re
     for named, level in (("debug", 10), ("ERROR", 40), ("loud", 20)):
         monkeypatch.setenv(logs.VARIABLE, named)
         assert logs.log_level() == level
+
+
+def test_a_line_of_a_log_is_written_once_though_mininet_was_imported_first() -> None:
+    program = """
+import logging, mininet.log
+from controller import host
+from testbed.agent import host
+from testbed.logs import log_level
+logging.basicConfig(level=log_level(), format="%(name)s: %(message)s")
+for name in ("agent", "controller"):
+    logging.getLogger(name).info("said")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == "agent: said\ncontroller: said\n"
 
 
 def test_json_of_the_doctor_is_what_its_table_tells() -> None:

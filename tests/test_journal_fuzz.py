@@ -275,3 +275,13 @@ def test_a_whole_journal_is_read_by_all(whole: Path, tmp_path: Path) -> None:
     assert not page_of(path)
     assert not refused(recovery_of(path), path)
     assert len(list(read_facts(path))) > 50
+
+
+def test_a_page_reads_a_journal_to_the_largest_number_that_there_is(whole: Path, tmp_path: Path) -> None:
+    path = tmp_path / "largest.sqlite"
+    shutil.copy(whole, path)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(
+            "UPDATE fact SET number = ? WHERE number = (SELECT max(number) FROM fact)", (2**63 - 1,)
+        )
+    assert page_of(path) == ""

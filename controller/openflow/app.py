@@ -17,7 +17,6 @@ is not wanted any more goes when no packet is on an old way.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -56,6 +55,7 @@ from controller.openflow.tables import (
     difference,
     staged,
 )
+from testbed.logs import logger
 from topologies.openflow import (
     Drained,
     HaveDrained,
@@ -70,7 +70,7 @@ from topologies.openflow import (
     WaysInForce,
 )
 
-log = logging.getLogger("reclaimnet.openflow")
+log = logger("reclaimnet.openflow")
 
 LEFT_S = 0.1  # after this no packet is on an old way: several times what queues of trunks hold
 ALONE_S = 0.5  # a coordinator that has not planned around a trunk to be drained by then is not waited for

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-log = logging.getLogger("reclaimnet.openflow")
+from testbed.logs import logger
+
+log = logger("reclaimnet.openflow")
 
 WAKE_AGAIN_S = 0.01, 0.05
 LOOK_WITHIN_S, AGAIN_S = 2.0, 1.0  # a look takes milliseconds, on a busy machine longer

@@ -6,7 +6,6 @@ A client that says what cannot be read, more than LONGEST at once, or nothing th
 from __future__ import annotations
 
 import contextlib
-import logging
 import socket
 import threading
 from collections.abc import Callable
@@ -14,9 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from testbed.logs import logger
 from topologies.openflow import FromController, ToController
 
-log = logging.getLogger("reclaimnet.openflow")
+log = logger("reclaimnet.openflow")
 
 LONGEST = 1 << 20  # of a line: thousands of ways
 MOST_CLIENTS = 32

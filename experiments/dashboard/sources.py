@@ -98,7 +98,7 @@ class JournalSource:
     def facts(self, first: int, most: int) -> list[Numbered]:
         """Facts from that number on, as many as there are by now. SetupError names the line that is none."""
         rows = self._db.execute(
-            "SELECT number, at_s, body FROM fact WHERE number >= ? ORDER BY number LIMIT ?", (first, most)
+            "SELECT number, at_s, body FROM fact WHERE number > ? ORDER BY number LIMIT ?", (first - 1, most)
         ).fetchall()
         return list(fact_lines(self.path, iter(rows)))
 

@@ -9,7 +9,6 @@ and the owner's socket.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 
@@ -27,11 +26,12 @@ from testbed.agent.io.processes import JobProcesses
 from testbed.agent.io.transfers import Transfers
 from testbed.checkpoints import CheckpointStore
 from testbed.driver import Driver, run_process
+from testbed.logs import logger
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
 from testbed.workloads.launch import Launch, start_interpreter
 from testbed.workloads.lease import LeaseFile
 
-LOG = logging.getLogger("agent")
+LOG = logger("agent")
 
 
 class AgentHost(Driver[ev.Event, do.Effect]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import signal
 import time
@@ -39,10 +38,11 @@ from testbed.emulation.description.plan import Cable
 from testbed.emulation.safety.fidelity import FidelityMonitor, probe_link_rates
 from testbed.emulation.safety.observation import shifted
 from testbed.errors import SetupError
+from testbed.logs import logger
 from topologies.errors import SpecError
 from topologies.scale import Scale
 
-LOG = logging.getLogger("run")
+LOG = logger("run")
 STATUS_PERIOD_S = 0.5
 WATCH_PERIOD_S = 0.1
 AGAIN_S = 0.1  # pause before a coordinator that does not answer is tried again

@@ -9,7 +9,6 @@ meanwhile, for as long as their lease does (`testbed.agent.core.lease`).
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -22,6 +21,7 @@ from testbed.agent.core import events as ev
 from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.bounds import HELLO_LIST_BYTES, MOST_HELLO_FRAMES
 from testbed.errors import ProtocolError
+from testbed.logs import logger
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
 from testbed.wire import Channel, Codec
 
@@ -35,7 +35,7 @@ SILENT_S = 10.0
 SILENT_HEARTBEATS = 4.0
 # of a coordinator that hears a long Hello, a second for each so many bytes (it listens to twice as many)
 HEARD_BYTES_PER_S = 100 << 10
-LOG = logging.getLogger("agent")
+LOG = logger("agent")
 OUT: Codec[m.OnAgentLink] = Codec(m.OnAgentLink)
 IN: Codec[m.ToAgent] = Codec(m.ToAgent)
 Open = Callable[[], Awaitable[trio.abc.Stream]]

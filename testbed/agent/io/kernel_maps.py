@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from testbed import messages as m
 from testbed.agent.config import AgentConfig
 from testbed.agent.core import events as ev
 from testbed.enforcement import CLASS_IDS, Enforcement, FlowGuard, flow_key, set_aggregate, smooth_pacing
+from testbed.logs import logger
 from testbed.transfer import TransferFailed
 from topologies.spec import TrafficClass
 
@@ -31,7 +31,7 @@ NO_END_S = 1e6  # a drain that was given no end
 # of a host's flow table, what connections that only acknowledge may take: the rest is for transfers of its own.
 MARKED_MOST = MAX_FLOWS // 2
 LATE_S = 0.5  # a look that comes so late is told, of an idle host too
-LOG = logging.getLogger("agent")
+LOG = logger("agent")
 
 
 @dataclass(frozen=True, slots=True)

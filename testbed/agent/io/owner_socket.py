@@ -6,7 +6,6 @@ that does not read the answers, or sends nonsense, keeps no other owner waiting,
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 from collections.abc import Callable
@@ -18,10 +17,11 @@ from testbed import messages as m
 from testbed.agent.core import events as ev
 from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.errors import ProtocolError
+from testbed.logs import logger
 from testbed.peers import Occasions
 from testbed.wire import Codec
 
-LOG = logging.getLogger("agent")
+LOG = logger("agent")
 OWNER: Codec[m.FromOwner] = Codec(m.FromOwner)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
 from collections.abc import Callable, Sequence, Set
@@ -18,6 +17,7 @@ from testbed.agent.core import events as ev
 from testbed.bounds import most_checkpoint_bytes, quoted
 from testbed.checkpoints import CheckpointError, CheckpointStore, Manifest, NotStored
 from testbed.errors import SpecError
+from testbed.logs import logger
 from testbed.program import Program, ProgramRun
 from testbed.ranks import rank_of, superseded
 from testbed.workloads.launch import Launch, start_interpreter
@@ -37,7 +37,7 @@ from testbed.workloads.process import Exited, ProcessGone, SnapshotImpossible, W
 from testbed.workloads.submission import params_of
 
 KEPT_SNAPSHOTS = 2  # of a job on its own host: the newest, and the one that may still be on its way
-LOG = logging.getLogger("agent")
+LOG = logger("agent")
 
 Key = tuple[str, int]  # job, attempt
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Callable, Set
 from contextlib import suppress
@@ -18,6 +17,7 @@ from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.agent.io.outbound_transfer import Outgoing
 from testbed.agent.io.processes import drop_superseded, nothing_told, stored_checkpoint
 from testbed.checkpoints import CheckpointStore, NotStored
+from testbed.logs import logger
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
 from testbed.peers import Occasions
 from testbed.ranks import rank_of
@@ -36,7 +36,7 @@ from testbed.transfer.coding import CODEC
 # what arrived of a checkpoint that no announced transfer goes on with: a coordinator that begins again may announce it anew
 ATTEMPT_KEPT_S = 60.0
 BACKLOG = 1024  # connections that wait to be accepted: as many as the kernel takes at most, by default a campus's senders
-LOG = logging.getLogger("agent")
+LOG = logger("agent")
 
 
 class Transfers:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import shutil
 import socket
@@ -51,6 +50,7 @@ from testbed.emulation.kernel.netlink import (
 )
 from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import CommandFailed, KernelMismatch, SetupError
+from testbed.logs import logger
 from topologies.openflow import (
     Counted,
     Drained,
@@ -63,7 +63,7 @@ from topologies.openflow import (
     Topology,
 )
 
-log = logging.getLogger("reclaimnet.emulation")
+log = logger("reclaimnet.emulation")
 
 PROGRAMS = ("ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovsdb-tool", "ovs-ofctl")
 # where packages put the schema, and where `make install` does
