@@ -285,3 +285,13 @@ def test_a_page_reads_a_journal_to_the_largest_number_that_there_is(whole: Path,
             "UPDATE fact SET number = ? WHERE number = (SELECT max(number) FROM fact)", (2**63 - 1,)
         )
     assert page_of(path) == ""
+
+
+def test_a_journal_whose_tables_are_described_in_no_text_is_refused(whole: Path, tmp_path: Path) -> None:
+    path = tmp_path / "schema.sqlite"
+    body, described = whole.read_bytes(), b"factfact\x05CREATE TABLE fact ("
+    assert body.count(described) == 1
+    path.write_bytes(body.replace(described, b"fa\xcetfact\x05CREATE TABLE fact)("))
+    assert refused(facts_of(path), path) != ""
+    assert page_of(path) != ""
+    assert refused(recovery_of(path), path) != ""

@@ -34,6 +34,9 @@ from controller.core.model.facts import AnyFact, Fact
 from testbed.bounds import LARGEST_INTEGER, LARGEST_NUMBER, quoted
 from testbed.errors import InvariantBroken, SetupError
 
+# what reading a damaged database raises: sqlite3 decodes its own messages, which may quote what is damaged
+DAMAGED = (sqlite3.Error, OverflowError, UnicodeDecodeError)
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS origin (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS input (number INTEGER PRIMARY KEY, at_s REAL NOT NULL, source TEXT NOT NULL, body BLOB NOT NULL);
@@ -72,7 +75,7 @@ class Journal:
             self._epoch = self._written_epoch() + 1
             self._db.execute(f"PRAGMA user_version = {self._epoch}")
             self.commit()
-        except sqlite3.DatabaseError as error:
+        except DAMAGED as error:
             self.close()
             raise SetupError(f"{path} is not a journal: {error}; name another file") from error
 
@@ -176,7 +179,7 @@ class Journal:
             with closing(sqlite3.connect(whole)) as copy:
                 self._db.backup(copy)
             self._drop_from(before_s)
-        except sqlite3.Error as error:
+        except DAMAGED as error:
             whole.unlink(missing_ok=True)
             raise SetupError(f"{self.path} is damaged: {error}") from error
         return whole
@@ -289,7 +292,7 @@ def _rows(db: sqlite3.Connection, path: Path, query: str, *values: object) -> It
     try:
         for row in db.execute(query, values):  # noqa: UP028 - `yield from` closes the cursor, when the database may be closed
             yield row
-    except (sqlite3.Error, OverflowError) as error:
+    except DAMAGED as error:
         raise SetupError(f"{path} is damaged: {error}") from error
 
 

@@ -30,6 +30,7 @@ from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model.facts import AnyFact
 from controller.core.settings import Settings
+from controller.persistence.journal import DAMAGED
 from controller.warm_up import rehearse
 from experiments.dashboard.kept import Kept
 from experiments.dashboard.reasons import Reasons
@@ -189,7 +190,7 @@ def main() -> None:
             raise SetupError(
                 f"there is neither {JOURNAL} nor {REPLAY} beside {given.run.name} to decide from again"
             )
-    except (TestbedError, Differs, sqlite3.Error, msgspec.MsgspecError) as error:
+    except (TestbedError, Differs, *DAMAGED, msgspec.MsgspecError) as error:
         kept.tell(0, "failed", str(error), now=True)
 
 

@@ -9,7 +9,6 @@ A moment of the past is the last keyframe before it and the facts since.
 
 from __future__ import annotations
 
-import sqlite3
 from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 import trio
 
+from controller.persistence.journal import DAMAGED
 from experiments.dashboard.chronicle import Chronicle
 from experiments.dashboard.kept import DECIDED
 from experiments.dashboard.picture import Picture, Row
@@ -95,7 +95,7 @@ class Feed:
             ended = self._ended()
             try:
                 found = self.source.facts(self.head.number + 1, READ)
-            except (sqlite3.Error, OSError) as error:
+            except (*DAMAGED, OSError) as error:
                 self.broken, ended, found = f"{self.source.path}: {error}", True, []
             except TestbedError as error:  # it names file and line
                 self.broken, ended, found = str(error), True, []
@@ -133,7 +133,7 @@ class Feed:
         assert isinstance(self.source, JournalSource)
         try:
             reports = self.source.reports(READ)
-        except sqlite3.Error:
+        except DAMAGED:
             return  # told at the next look at the facts, if it is not over
         for host, at_s, beat in reports:
             self.head.reported(*self._meter.take(host, at_s, beat))
@@ -179,7 +179,7 @@ class Feed:
         await self._forward(picture, at_s, inf)
         if isinstance(self.source, JournalSource):
             meter = HeartbeatRates()
-            with suppress(sqlite3.Error):  # what agents counted then is not to be had
+            with suppress(*DAMAGED):  # what agents counted then is not to be had
                 for host, when_s, beat in self.source.reports_at(at_s):
                     picture.reported(*meter.take(host, when_s, beat))
         picture.at_s = at_s

@@ -17,7 +17,7 @@ import msgspec
 
 from controller.core.model.events import AgentSaid, Event
 from controller.core.model.facts import AnyFact
-from controller.persistence.journal import fact_lines, out_of_range
+from controller.persistence.journal import DAMAGED, fact_lines, out_of_range
 from experiments.worlds.live.operator import JOURNAL
 from testbed.bounds import LARGEST_NUMBER, quoted
 from testbed.errors import SetupError, SpecError
@@ -78,7 +78,7 @@ class JournalSource:
         try:
             self._db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
             origin = dict(self._db.execute("SELECT key, value FROM origin"))
-        except sqlite3.Error as error:
+        except DAMAGED as error:
             raise SetupError(f"{path}: {error}: a journal that this user may read") from error
         try:
             started_s = float(origin["started_monotonic_s"])
