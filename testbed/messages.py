@@ -256,6 +256,7 @@ class TransferEnded(Message, frozen=True):
     drops: Counted = 0
     reason: Text = ""
     coding: Coding | None = None  # None: chunks went as they are
+    own_fault: bool = False  # the sender's copy is missing or damaged: no destination would have got it
 
 
 class CheckpointStored(Message, frozen=True):

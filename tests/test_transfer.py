@@ -321,10 +321,12 @@ async def test_damage_in_the_senders_own_copy_is_said_and_not_retried(tmp_path: 
             file.write(b"rot")
         with pytest.raises(TransferFailed, match="own copy is damaged") as caught:
             await pair.send(manifest)
+        assert caught.value.own_fault
         assert not caught.value.retryable
         os.truncate(pair.origin.payload(manifest), CHUNK)
         with pytest.raises(TransferFailed, match="another size") as caught:
             await pair.send(manifest)
+        assert caught.value.own_fault
         assert not caught.value.retryable
         assert pair.target.manifests() == []
 

@@ -125,6 +125,37 @@ def test_a_copy_that_never_arrives_is_given_up_however_far_apart_the_tries_are(
     assert silent.job.step == 0
 
 
+def ended_badly(silent: Silent, **account: Any) -> None:
+    [flow] = [each for each in silent.core.cluster.flows.values() if each.destination == silent.job.host]
+    bad = m.TransferEnded("t", "a", flow.sequence, flow.destination, False, 0, 1, 0.1, **account)
+    silent.say(flow.source, bad)
+
+
+def test_two_hosts_whose_disks_are_full_cost_a_job_no_copy(silent: Silent) -> None:
+    _, to = silent.fetch()
+    whole = silent.job.restore
+    assert whole is not None
+    holders = set(whole.holders)
+    for holder in sorted(holders):  # under a notice that does not end it can send, and runs nothing new
+        silent.say(holder, m.OwnerReclaims(1e6, False, []))
+    ended_badly(silent, reason="the receiver's disk: no space left on device")
+    other = silent.job.host
+    ended_badly(silent, reason="the receiver's disk: no space left on device")
+    assert len({to, other, silent.job.host}) == 3
+    assert {to, other} == set(silent.job.unfit)
+    assert (silent.job.phase, silent.job.restore) == (Phase.FETCHING, whole)
+    assert whole.holders == holders
+
+
+def test_a_host_that_finds_its_copy_damaged_holds_it_no_more_and_no_other_is_blamed(silent: Silent) -> None:
+    sender, to = silent.fetch()
+    whole = silent.job.restore
+    assert whole is not None
+    ended_badly(silent, reason="this host's own copy is damaged", own_fault=True)
+    assert sender not in whole.holders
+    assert to not in silent.job.unfit
+
+
 def test_a_start_that_is_not_answered_is_ordered_to_stop(silent: Silent) -> None:
     _, to = silent.fetch()
     assert silent.job.restore is not None

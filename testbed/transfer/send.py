@@ -131,10 +131,12 @@ async def send_checkpoint(
         path = store.payload(manifest)
         file = path.open("rb")
     except (NotStored, FileNotFoundError) as error:
-        raise TransferFailed(f"not here any more: {error}", retryable=False) from error
+        raise TransferFailed(f"not here any more: {error}", retryable=False, own_fault=True) from error
     with file:
         if os.fstat(file.fileno()).st_size != manifest.payload_bytes:
-            raise TransferFailed(f"this host's own copy is damaged: {path} has another size", retryable=False)
+            raise TransferFailed(
+                f"this host's own copy is damaged: {path} has another size", retryable=False, own_fault=True
+            )
         with ExitStack() as bases:
             encoder: ChunkEncoder | None = None
             files: dict[bytes, int] = {}
@@ -331,15 +333,21 @@ class _Sending:
 
     async def explained(self, store: CheckpointStore, failure: TransferFailed) -> TransferFailed:
         """The same failure with its cost, after looking whether the fault is in our own copy."""
-        reason, retryable = failure.reason, failure.retryable
+        own = ""
         if self.file_error is not None:
-            reason, retryable = f"this host's own copy cannot be read: {self.file_error}", False
+            own = f"this host's own copy cannot be read: {self.file_error}"
         elif failure.chunk is not None:
             try:
                 await trio.to_thread.run_sync(store.verify, self._manifest)
             except (CheckpointDamaged, NotStored) as error:
-                reason, retryable = f"this host's own copy is damaged: {error}", False
-        return TransferFailed(reason, retryable=retryable, bytes_sent=self.sent_bytes, chunk=failure.chunk)
+                own = f"this host's own copy is damaged: {error}"
+        return TransferFailed(
+            own or failure.reason,
+            retryable=failure.retryable and not own,
+            bytes_sent=self.sent_bytes,
+            chunk=failure.chunk,
+            own_fault=bool(own),
+        )
 
     async def _stream_coded(self, chunks: list[int]) -> None:
         """Codes these chunks and sends them. Where that ends early `_hear` learns why."""

@@ -238,11 +238,16 @@ def transfer_ended(cluster: Cluster, host: HostState, message: m.TransferEnded) 
 
 
 def _failed(cluster: Cluster, job: JobState, host: HostState, message: m.TransferEnded) -> None:
-    """For good: the agent has tried what could be tried again. The destination is to blame; close to another, the sender."""
-    to, now_s = message.destination, cluster.now_s
+    """For good: the agent has tried what could be tried again. The destination is to blame, unless the sender says that its own
+    copy is, or did not get it to others either (`JobState.fetch_failed`)."""
+    to = message.destination
     if job.phase is Phase.FETCHING and job.host == to:
-        job.fetch_failed(host.name, again=now_s < max(job.unfit.values(), default=now_s))
-        job.unfit[to] = _again_s(cluster)
+        if message.own_fault:
+            if (checkpoint := job.checkpoints.get(message.sequence)) is not None:
+                checkpoint.holders.discard(host.name)
+        else:
+            job.fetch_failed(host.name)
+            job.unfit[to] = _again_s(cluster)
         interrupt(cluster, job, "checkpoint_lost")
     elif job.host != host.name:
         return

@@ -149,11 +149,10 @@ class JobState:
         whole = float(self.spec.payload_bytes)
         return whole if self.sent_bytes is None else max(float(self.sent_bytes), whole * LEAST_SENT)
 
-    def fetch_failed(self, sender: str, *, again: bool = False) -> None:
-        """Its checkpoint did not come from this host. Another may have been to blame: `again` or `MOST_FAILED_FETCHES` times, and
-        the host counts as holder no more."""
-        failed = self.fetches_failed[sender] = self.fetches_failed.get(sender, 0) + 1
-        if again or failed >= MOST_FAILED_FETCHES:
+    def fetch_failed(self, sender: str) -> None:
+        """Its checkpoint did not come from this host, which at the `MOST_FAILED_FETCHES`th time counts as holder no more."""
+        self.fetches_failed[sender] = self.fetches_failed.get(sender, 0) + 1
+        if self.fetches_failed[sender] >= MOST_FAILED_FETCHES:
             for checkpoint in self.checkpoints.values():
                 checkpoint.holders.discard(sender)
 

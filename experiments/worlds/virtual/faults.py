@@ -23,10 +23,11 @@ LOST = Lost()
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why something did not work, and whether the same may work later."""
+    """Why something did not work, whether the same may work later, and whether a sender's own copy is at fault."""
 
     reason: str
     retryable: bool = False
+    own_fault: bool = False
 
 
 def _in_time(host: str, message: Any) -> float | Lost:

@@ -63,7 +63,7 @@ class Transfers:
         transfer = Transfer(order, f"{self._begun}", env.now_s, order.rate_bytes_per_s, stored)
         machine.transfers[order.job, to] = transfer
         if stored is None:
-            self._fail_later(machine, transfer, 0.0, "not stored", retryable=False)
+            self._fail_later(machine, transfer, 0.0, Failure("not stored", own_fault=True))
         else:
             connected = partial(self._connected, machine, transfer, stored)
             env.after(env.costs.connect_s, connected, Priority.NETWORK)
@@ -73,16 +73,16 @@ class Transfers:
             return
         env, target = self._env, self._env.machines[transfer.order.destination.host]
         if target.core is None:
-            self._fail_later(machine, transfer, 0.0, "connection refused", retryable=True)
+            self._fail_later(machine, transfer, 0.0, Failure("connection refused", retryable=True))
         elif target.closed or target.isolate_at_s is not None:
             silence_s = env.costs.silence_s
-            self._fail_later(machine, transfer, silence_s, f"no answer for {silence_s:g} s", retryable=True)
+            silent = Failure(f"no answer for {silence_s:g} s", retryable=True)
+            self._fail_later(machine, transfer, silence_s, silent)
         elif self._refused(machine, transfer, stored, target.core.announced):
             return
         elif (stored.job, stored.sequence) in machine.disk.rotten:
-            self._fail_later(
-                machine, transfer, 0.0, "its bytes are not those of its manifest", retryable=False
-            )
+            rotten = Failure("its bytes are not those of its manifest", own_fault=True)
+            self._fail_later(machine, transfer, 0.0, rotten)
         elif target.store.get((stored.job, stored.sequence)) == stored:
             # the receiver has it already and says so to the sender; its own agent hears of it, as live
             env.tell_agent(target, aev.CheckpointReceived(stored))
@@ -120,13 +120,14 @@ class Transfers:
             address = self._addresses[machine.name]
             reason = announced.refusal(ticket, stored.job, stored.sequence, stored.payload_bytes, address)
             if reason:
-                self._fail_later(machine, transfer, 0.0, reason, retryable=False)
+                self._fail_later(machine, transfer, 0.0, Failure(reason))
             return bool(reason)
         if env.now_s < transfer.began_s + env.costs.connect_s + ANNOUNCED_WITHIN_S:
             again = partial(self._connected, machine, transfer, stored)
             env.after(LOOK_AGAIN_S, again, Priority.NETWORK)
         else:
-            self._fail_later(machine, transfer, 0.0, "no such transfer is announced", retryable=True)
+            unknown = Failure("no such transfer is announced", retryable=True)
+            self._fail_later(machine, transfer, 0.0, unknown)
         return True
 
     # ------------------------------------------------------------ on the way
@@ -156,7 +157,7 @@ class Transfers:
         for machine, transfer in list(self._flowing.values()):
             if transfer.order.destination.host == name:
                 self._stop(transfer)
-                self._fail_later(machine, transfer, after_s, reason, retryable=True)
+                self._fail_later(machine, transfer, after_s, Failure(reason, retryable=True))
 
     def _stop(self, transfer: Transfer) -> None:
         """Take it out of the network."""
@@ -193,11 +194,11 @@ class Transfers:
         elif target.disk.full:
             failure = Failure("the receiver's disk: no space left on device")
         elif (order.job, order.sequence) not in machine.store:
-            failure = Failure("not here any more")
+            failure = Failure("not here any more", own_fault=True)
         else:
             failure = env.faults.sending(machine.name, order)
         if failure is not None:
-            self._fail_later(machine, transfer, 0.0, failure.reason, retryable=failure.retryable)
+            self._fail_later(machine, transfer, 0.0, failure)
             return
         if rank_of(order.job) is None:
             kept = target.sends(order.job)
@@ -228,14 +229,21 @@ class Transfers:
         )
         return aev.SendEnded(account)
 
-    def _fail_later(
-        self, machine: Machine, transfer: Transfer, after_s: float, reason: str, *, retryable: bool
-    ) -> None:
+    def _fail_later(self, machine: Machine, transfer: Transfer, after_s: float, failure: Failure) -> None:
         order = transfer.order
         account = TransferEnded(
-            order.transfer, order.job, order.sequence, order.destination.host, False, 0, 0, 0.0, reason=reason
+            order.transfer,
+            order.job,
+            order.sequence,
+            order.destination.host,
+            False,
+            0,
+            0,
+            0.0,
+            reason=failure.reason,
+            own_fault=failure.own_fault,
         )
-        end = partial(self._end, machine, transfer, aev.SendEnded(account, retryable))
+        end = partial(self._end, machine, transfer, aev.SendEnded(account, failure.retryable))
         self._env.after(after_s + self._env.costs.message_s, end, Priority.NETWORK)
 
     def _end(self, machine: Machine, transfer: Transfer, ended: aev.SendEnded) -> None:

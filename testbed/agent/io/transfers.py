@@ -129,10 +129,12 @@ class Transfers:
                 failed = (
                     error
                     if isinstance(error, TransferFailed)
-                    else TransferFailed(str(error), retryable=False)
+                    else TransferFailed(str(error), retryable=False, own_fault=True)
                 )
                 sent, drops = failed.bytes_sent, outgoing.drops
-                bad = account(False, sent, 0, 0.0, drops=drops, reason=failed.reason)
+                bad = account(
+                    False, sent, 0, 0.0, drops=drops, reason=failed.reason, own_fault=failed.own_fault
+                )
                 ended = ev.SendEnded(bad, failed.retryable)
             finally:
                 outgoing.close()
