@@ -15,8 +15,6 @@ through beyond their grants. A second may fall short of a bound by 5 %: windows 
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import statistics
 import time
@@ -44,6 +42,7 @@ from experiments.benchmarks.goals import (
     all_kept,
 )
 from experiments.benchmarks.one_trunk import WINDOW_S, one_trunk, play
+from experiments.benchmarks.results import machine, write_result
 from experiments.results.pictures import canvas, dress
 from experiments.theory.paper_a.isolation import residual_for_research
 from testbed.emulation.campus import LiveCampus
@@ -188,8 +187,7 @@ def measure_isolation(
                 samples = IsolationTrial(campus, system, row, warm_s, windows).run()
                 found.append(judged(row, system.name, samples))
     result = {
-        "cpus": os.cpu_count(),
-        "kernel": os.uname().release,
+        **machine(),
         "trunk_bytes_per_s": TRUNK,
         "reserve_bytes_per_s": reserve_bytes_per_s(),
         "u_bytes_per_s": UNCONTROLLED,
@@ -198,8 +196,7 @@ def measure_isolation(
         "tolerance": SHORT,
         "rows": found,
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / RESULT).write_text(json.dumps(result, indent=1) + "\n")
+    write_result(out / RESULT, result)
     draw(result, out / PICTURE)
     return result
 

@@ -17,8 +17,6 @@ research leaves a tenth or more.
 
 from __future__ import annotations
 
-import json
-import os
 import socket
 import statistics
 import time
@@ -39,6 +37,7 @@ from controller.core.model.cluster import LEAST_FALL
 from experiments.benchmarks.attacks import CHUNK, connected, greedy_tcp
 from experiments.benchmarks.goals import JudgedFigure
 from experiments.benchmarks.one_trunk import WINDOW_S, one_trunk, play
+from experiments.benchmarks.results import machine, write_result
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.description.shaping import MIGRATION_CLASS, RESEARCH_CLASS, SCAVENGER_CLASS
 from testbed.emulation.processes import ForkRequest
@@ -171,14 +170,12 @@ def measure_scavenger(
                     samples = ScavengerTrial(campuses[way.scavenger], way, situation, seconds).run()
                     trials.append({"situation": situation.key, "way": way.name, **samples})
     result = {
-        "cpus": os.cpu_count(),
-        "kernel": os.uname().release,
+        **machine(),
         "trunk_bytes_per_s": TRUNK,
         "goals": {"most_lost": MOST_LOST, "least_used": LEAST_USED},
         "trials": trials,
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / RESULT).write_text(json.dumps(result, indent=1) + "\n")
+    write_result(out / RESULT, result)
     return result
 
 
