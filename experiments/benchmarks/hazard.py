@@ -98,7 +98,7 @@ Forecast = Callable[[Past, Sequence[str], float], Floats]  # rates per second of
 
 def one_rate(past: Past, hosts: Sequence[str], now_s: float) -> Floats:
     """The campus's n/T for every host, at any hour."""
-    return np.full(len(hosts), past.window.estimate(now_s).mle)
+    return np.full(len(hosts), past.window.campus(now_s).rate_per_s)
 
 
 def by_host(past: Past, hosts: Sequence[str], now_s: float) -> Floats:
