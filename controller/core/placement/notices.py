@@ -55,12 +55,8 @@ class NoticeWindow:
             self._below = None
         return len(self._log)
 
-    def too_short(self, needed_s: float, now_s: float) -> float:
-        """P(notice < needed_s); 0 if nothing is needed, 1 if no notice is long enough (`needed_s` infinite)."""
-        return float(self.too_short_column(np.array([needed_s]), now_s)[0])
-
     def too_short_column(self, needed_s: Floats, now_s: float) -> Floats:
-        """`too_short` of each."""
+        """P(notice < needed_s) of each; 0 if nothing is needed, 1 if no notice is long enough (infinite)."""
         n = self.seen(now_s)
         if self._below is None:
             self._below = np.concatenate(([0.0], np.cumsum(self._counts)))
