@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from bpf import layout
 from bpf.layout import BucketMode, ClassId
 from bpf.testrun import PASS, SkBuff, run
-from testbed.model import bucket as twin
-from testbed.model.bucket import Bucket, BucketGrant, Discipline, charge, charge_both, give_back, refill
+from tests import kernel_bucket as twin
 from tests.bpf_machine import KEY, programs_fixture, tcp4
+from tests.kernel_bucket import Bucket, BucketGrant, Discipline, charge, charge_both, give_back, refill
 
 host = pytest.fixture(programs_fixture, scope="module")
 PACKET = bytes(tcp4())

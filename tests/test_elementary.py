@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from decimal import Decimal
 
-import numpy as np
 import pytest
 
 from controller.numerics import portable_math as el
@@ -41,26 +40,12 @@ def test_results_are_within_three_last_places_of_the_true_value(
             assert abs(Decimal(ours(x)) - expected) <= 3 * Decimal(math.ulp(float(expected))), x
 
 
-@pytest.mark.parametrize(
-    ("one", "many", "values"),
-    [(el.log, el.logs, POSITIVE), (el.cbrt, el.cbrts, POSITIVE)],
-)
-def test_an_array_has_the_same_bits_as_its_numbers(
-    one: Callable[[float], float], many: Callable[[el.Array], el.Array], values: list[float]
-) -> None:
-    assert many(np.array(values)).tolist() == [one(x) for x in values]
-
-
 def test_ends_of_the_range() -> None:
     assert (el.log(0.0), el.log(math.inf), el.log(1.0)) == (-math.inf, math.inf, 0.0)
     assert (el.exp(0.0), el.exp(-math.inf), el.exp(math.inf), el.exp(800.0)) == (1.0, 0.0, math.inf, math.inf)
     assert el.exp(-800.0) == 0.0 < el.exp(-744.0)
     assert math.isnan(el.exp(math.nan))
     assert (el.cbrt(0.0), el.cbrt(27.0), el.cbrt(math.inf)) == (0.0, 3.0, math.inf)
-    ends = np.array([0.0, 1.0, math.inf])
-    assert el.logs(ends).tolist() == [-math.inf, 0.0, math.inf]
-    assert el.cbrts(ends).tolist() == ends.tolist()
-    assert math.isnan(float(el.logs(np.array([-1.0]))[0]))
 
 
 def test_what_has_no_value_is_refused() -> None:

@@ -8,6 +8,7 @@ from scipy.stats import chi2
 
 from controller.core.placement import hazard
 from controller.core.placement.hazard import Experience, HazardWindow
+from tests.hazard_of_one import estimate, experience, pooled, profile
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -30,11 +31,11 @@ def test_no_emergencies_are_not_no_hazard() -> None:
 
 
 def test_before_any_exposure_nothing_is_known() -> None:
-    assert HazardWindow(100.0).estimate(0.0) == hazard.Hazard(0.0, 0.0, math.inf)
+    assert estimate(HazardWindow(100.0), 0.0) == hazard.Hazard(0.0, 0.0, math.inf)
 
 
 def test_a_prior_answers_before_any_exposure() -> None:
-    assert HazardWindow(100.0, Experience(1.0, 500.0)).estimate(0.0).mle == pytest.approx(1 / 500.0)
+    assert estimate(HazardWindow(100.0, Experience(1.0, 500.0)), 0.0).mle == pytest.approx(1 / 500.0)
 
 
 def test_only_time_lent_is_exposure_and_only_emergencies_are_events() -> None:
@@ -64,8 +65,8 @@ def test_a_host_unheard_of_is_taken_for_an_average_one() -> None:
         for cycle in range(10):  # every other one is taken back ten times as fast
             log.lend(f"h{index}", 200.0 * cycle)
             log.emergency(f"h{index}", 200.0 * cycle + (150.0 if index % 2 else 15.0))
-    assert log.estimate(2000.0, host="new").mle == pytest.approx(log.estimate(2000.0).mle)
-    assert log.estimate(2000.0, host="new").upper > log.estimate(2000.0).upper  # but with less certainty
+    assert estimate(log, 2000.0, "new").mle == pytest.approx(estimate(log, 2000.0).mle)
+    assert estimate(log, 2000.0, "new").upper > estimate(log, 2000.0).upper  # but with less certainty
 
 
 def test_hosts_that_differ_by_no_more_than_chance_are_taken_for_one() -> None:
@@ -76,9 +77,9 @@ def test_hosts_that_differ_by_no_more_than_chance_are_taken_for_one() -> None:
             log.lend(f"h{index}", at_s)
             log.emergency(f"h{index}", at_s)
         log.lend(f"h{index}", at_s)
-    mean = log.estimate(3e4).mle
-    levels = [log.estimate(3e4, host=f"h{index}").mle for index in range(40)]
-    own = [log.experience(f"h{index}", 3e4).rate_per_s for index in range(40)]
+    mean = estimate(log, 3e4).mle
+    levels = [estimate(log, 3e4, f"h{index}").mle for index in range(40)]
+    own = [experience(log, f"h{index}", 3e4).rate_per_s for index in range(40)]
     assert max(abs(level / mean - 1.0) for level in levels) < 0.25 * max(abs(o / mean - 1.0) for o in own)
 
 
@@ -90,8 +91,8 @@ def test_bursts_on_single_days_are_no_profile_and_the_same_hour_every_day_is_one
                 log.lend(f"h{index}", day * DAY_S)
                 log.emergency(f"h{index}", (day * 24 + hour + 0.5) * HOUR_S)
                 log.lend(f"h{index}", (day * 24 + hour + 0.6) * HOUR_S)
-    assert max(habit.profile(10 * DAY_S)) > 15.0
-    assert max(bursts.profile(10 * DAY_S)) < 1.5
+    assert max(profile(habit, 10 * DAY_S)) > 15.0
+    assert max(profile(bursts, 10 * DAY_S)) < 1.5
 
 
 def test_a_host_with_a_long_record_speaks_for_itself() -> None:
@@ -101,23 +102,23 @@ def test_a_host_with_a_long_record_speaks_for_itself() -> None:
         log.emergency("restless", cycle * 100.0 + 10.0)
         log.lend("calm", cycle * 100.0)
     now_s = 200 * 100.0
-    assert log.estimate(now_s, host="restless").mle == pytest.approx(0.1, rel=0.15)
-    assert log.estimate(now_s, host="calm").mle < 0.001
+    assert estimate(log, now_s, "restless").mle == pytest.approx(0.1, rel=0.15)
+    assert estimate(log, now_s, "calm").mle < 0.001
 
 
 def test_borrowing_holds_no_more_than_the_agreed_number_of_events() -> None:
-    assert Experience().pooled(Experience(300.0, 600.0), events=3.0) == Experience(3.0, 6.0)
-    assert Experience(1.0, 2.0).pooled(Experience(3.0, 52.0), events=3.0) == Experience(3.0, 52.0)
+    assert pooled(Experience(), Experience(300.0, 600.0), events=3.0) == Experience(3.0, 6.0)
+    assert pooled(Experience(1.0, 2.0), Experience(3.0, 52.0), events=3.0) == Experience(3.0, 52.0)
 
 
 def test_a_campus_of_one_host_counts_nothing_twice() -> None:
     log = HazardWindow(1e6)
     log.lend("only", 0.0)
-    assert log.estimate(500.0, host="only") == log.estimate(500.0)
+    assert estimate(log, 500.0, "only") == estimate(log, 500.0)
     for index in range(20):
         log.emergency("only", 500.0 + index)
         log.lend("only", 500.0 + index)
-    assert log.estimate(600.0, host="only").mle == pytest.approx(log.estimate(600.0).mle)
+    assert estimate(log, 600.0, "only").mle == pytest.approx(estimate(log, 600.0).mle)
 
 
 def test_survival_integrates_step_by_step_and_wraps_at_midnight() -> None:
@@ -158,16 +159,16 @@ def test_the_profile_finds_the_hour_of_owners_and_shrinks_hours_that_were_rarely
         log.lend("a", day * DAY_S)
         log.emergency("a", day * DAY_S + 12.5 * HOUR_S)
         log.lend("a", day * DAY_S + 12.5 * HOUR_S)
-    profile = log.profile(200 * DAY_S)
-    assert profile.index(max(profile)) == 12
-    assert profile[12] > 15.0
-    assert 0.0 < profile[3] < 0.5
+    found = profile(log, 200 * DAY_S)
+    assert found.index(max(found)) == 12
+    assert found[12] > 15.0
+    assert 0.0 < found[3] < 0.5
 
     fresh = HazardWindow(DAY_S)
     fresh.lend("a", 11.5 * HOUR_S)
     fresh.emergency("a", 12.5 * HOUR_S)
-    assert max(fresh.profile(13 * HOUR_S)) < 3.0
-    assert fresh.profile(13 * HOUR_S)[20] == pytest.approx(1.0)
+    assert max(profile(fresh, 13 * HOUR_S)) < 3.0
+    assert profile(fresh, 13 * HOUR_S)[20] == pytest.approx(1.0)
 
 
 def test_the_time_of_day_at_the_start_shifts_the_profile() -> None:
@@ -176,11 +177,11 @@ def test_the_time_of_day_at_the_start_shifts_the_profile() -> None:
         log.lend("a", day * DAY_S)
         log.emergency("a", day * DAY_S + 0.5 * HOUR_S)
         log.lend("a", day * DAY_S + 0.6 * HOUR_S)
-    profile = log.profile(50 * DAY_S)
-    assert profile.index(max(profile)) == 9
+    found = profile(log, 50 * DAY_S)
+    assert found.index(max(found)) == 9
 
 
 def test_without_events_all_hours_are_alike() -> None:
     log = HazardWindow(DAY_S)
     log.lend("a", 0.0)
-    assert log.profile(5 * HOUR_S) == (1.0,) * 24
+    assert profile(log, 5 * HOUR_S) == (1.0,) * 24

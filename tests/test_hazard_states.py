@@ -31,6 +31,8 @@ from controller.core.placement.hazard_states import (
     StateFactors,
 )
 from controller.core.placement.joint_departures import Neighbourhood
+from tests.hazard_of_one import estimate
+from tests.hazard_of_one import profile as profile_of
 
 DAY_S = 2880.0  # steps of 10 s, hours of 120 s
 STEP_S, HOUR_S = 10.0, 120.0
@@ -88,8 +90,8 @@ class Replay:
                 break
             day = step // 288
             if step % 12 == 0 or not level:
-                level = {host: base.estimate(at_s, host=host).mle for host in known}
-                profile = base.profile(at_s)
+                level = {host: estimate(base, at_s, host).mle for host in known}
+                profile = profile_of(base, at_s)
                 rows = [row for row in counted if row[0] >= day - self.days]
                 steps = [n for number, n in in_step.items() if number // 288 >= day - self.days]
                 found = self.estimated(rows, steps)

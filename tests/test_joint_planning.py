@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,10 +16,11 @@ from controller.core.checkpointing import intervals as p1
 from controller.core.checkpointing.cost import (
     CheckpointCosts,
     bought,
+    curves,
     lost,
     worth,
 )
-from controller.core.checkpointing.dual_newton import TOLERANCE, ContentionProblem, allocate
+from controller.core.checkpointing.dual_newton import NO_GUESS, SETTLED, TOLERANCE, RateAllocation, cheapest
 from controller.core.checkpointing.loss_budgets import (
     WITHHELD,
     kept,
@@ -197,7 +198,7 @@ def test_a_job_buys_the_rate_at_which_its_marginal_cost_is_the_price(
     shapes: list[tuple[float, float, float]], log_rate: float, pause_s: float
 ) -> None:
     payload, hazard, budget = (10.0 ** np.array(column) for column in zip(*shapes, strict=True))
-    costs = CheckpointCosts.of(payload, hazard, budget, BETA, pauses_s=pause_s)
+    costs = costs_of(payload, hazard, budget, BETA, pauses_s=pause_s)
     rate = 10.0**log_rate
     for number in range(len(shapes)):
         price = worth(costs, number, rate)
@@ -216,7 +217,7 @@ def test_what_a_rate_costs_is_the_least_over_all_intervals_allowed() -> None:
         allowed = np.geomspace(payload / (BETA * rate), 2 * budget_s, 4001)
         write_s = payload / rate
         least = (hazard * (allowed / 2 + write_s) + write_s / allowed).min()
-        costs = CheckpointCosts.of(np.array([payload]), np.array([hazard]), np.array([budget_s]), BETA)
+        costs = costs_of(np.array([payload]), np.array([hazard]), np.array([budget_s]), BETA)
         assert lost(costs, 0, rate) == pytest.approx(least, rel=1e-5)
 
 
@@ -225,9 +226,7 @@ def test_what_a_rate_costs_a_job_that_goes_on_is_the_least_over_all_intervals_le
     for _ in range(50):
         payload, hazard = 10.0 ** rng.uniform(8, 10), 10.0 ** rng.uniform(-6, -3)
         pause_s = 10.0 ** rng.uniform(-1, 2)
-        costs = CheckpointCosts.of(
-            np.array([payload]), np.array([hazard]), np.array([np.inf]), BETA, pauses_s=pause_s
-        )
+        costs = costs_of(np.array([payload]), np.array([hazard]), np.array([np.inf]), BETA, pauses_s=pause_s)
         freely = math.sqrt(2.0 * pause_s * hazard)  # lambda D/2 + p/D of the best D
         for rate in 10.0 ** rng.uniform(5, 9, 4):
             write_s = payload / rate
@@ -352,13 +351,38 @@ def test_more_budget_never_costs_more(
     assert costs[1] <= costs[0] * (1 + 2 * TOLERANCE) or costs[0] == math.inf
 
 
+class Problem(NamedTuple):
+    costs: CheckpointCosts
+    lower_bytes_per_s: Floats
+    upper_bytes_per_s: Floats
+    routes: np.ndarray
+    capacity_bytes_per_s: Floats
+
+
+def allocate(problem: Problem) -> RateAllocation:
+    return RateAllocation(*cheapest(*problem, NO_GUESS, SETTLED))
+
+
+def costs_of(
+    payload_bytes: Floats,
+    hazard_per_s: Floats,
+    loss_budget_s: Floats,
+    beta: float,
+    pauses_s: float = math.inf,
+) -> CheckpointCosts:
+    kept = np.zeros(len(payload_bytes), dtype=np.bool_)
+    return curves(
+        payload_bytes, hazard_per_s, loss_budget_s, beta, kept, np.full(len(payload_bytes), pauses_s)
+    )
+
+
 def total_lost(costs: CheckpointCosts, rates: Floats) -> float:
     return math.fsum(lost(costs, job, rate) for job, rate in enumerate(rates.tolist()))
 
 
 def problem_of(
     jobs: list[p1.CheckpointJob], capacity: dict[DirectedLink, float], pause_s: float = math.inf
-) -> ContentionProblem:
+) -> Problem:
     links = list(capacity)
     routes = np.array(
         [[n if link in j.links else len(links) for n, link in enumerate(links)] for j in jobs], dtype=np.intp
@@ -367,8 +391,8 @@ def problem_of(
         np.array([getattr(j, name) for j in jobs], dtype=float)
         for name in ("payload_bytes", "hazard_per_s", "write_cap_bytes_per_s", "loss_budget_s")
     )
-    costs = CheckpointCosts.of(payload, hazard, budget, BETA, pauses_s=pause_s)
-    return ContentionProblem(costs, np.zeros(len(jobs)), cap, routes, np.array(list(capacity.values())))
+    costs = costs_of(payload, hazard, budget, BETA, pauses_s=pause_s)
+    return Problem(costs, np.zeros(len(jobs)), cap, routes, np.array(list(capacity.values())))
 
 
 # ---------------------------------------------------------------- campuses

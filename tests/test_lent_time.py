@@ -17,6 +17,7 @@ from controller.core.placement.exposure import (
     LentTime,
 )
 from controller.core.placement.hazard import Experience, HazardWindow
+from tests.hazard_of_one import estimate, profile
 
 DAY_S, START_S = 240.0, 35.0  # hours of 10 s
 Event = tuple[float, str, int]
@@ -72,8 +73,7 @@ def test_sums_are_those_of_the_spells_in_the_window(
     counts, times_s = seen.events[rows], seen.lent_s[rows]
     assert (seen.all_events, seen.all_lent_s) == lent.of_all(now_s)
     for number, host in enumerate(HOSTS):
-        assert lent.of_host(host, now_s) == pytest.approx(expected(log, [host], from_s, now_s))
-        assert (counts[number], times_s[number]) == lent.of_host(host, now_s)
+        assert (counts[number], times_s[number]) == pytest.approx(expected(log, [host], from_s, now_s))
     hours = [hour_lent_s(log, hour, from_s, now_s) for hour in range(HOURS)]
     assert seen.hour_lent_s.tolist() == pytest.approx(hours)
     assert sum(seen.hour_events) == expected(log, HOSTS, from_s, now_s)[0]
@@ -87,10 +87,10 @@ def test_upper_bounds_in_a_column_are_those_of_each_host(log: list[Event], belie
     for at_s, host, what in log:
         calls[what](host, at_s)
     hosts = [*HOSTS, "unheard"]
-    column = window.upper_column(hosts, 1000.0)
-    single = [window.estimate(1000.0, host=host).upper for host in hosts]
+    column = window.upper_by_hour(hosts, 1000.0)[0]
+    single = [estimate(window, 1000.0, host).upper for host in hosts]
     np.testing.assert_allclose(column, single, rtol=1e-12)
-    assert window.upper_by_hour(hosts, 1000.0)[1] == window.profile(1000.0)
+    assert window.upper_by_hour(hosts, 1000.0)[1] == profile(window, 1000.0)
 
 
 def test_an_emergency_is_counted_in_the_hour_in_which_it_happened() -> None:

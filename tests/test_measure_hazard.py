@@ -46,6 +46,8 @@ from experiments.benchmarks.hazard_records import (
 )
 from experiments.benchmarks.tables import ahead_table, hazard_table, pairs_table
 from experiments.inputs.traces.availability_counts import Counts
+from tests.hazard_of_one import estimate, experience
+from tests.hazard_of_one import profile as profile_of
 from topologies.errors import SpecError
 
 HOUR_S = 3600.0
@@ -84,7 +86,7 @@ def test_a_forecast_is_asked_before_its_step_and_sees_nothing_of_it() -> None:
     asked: dict[float, float] = {}
 
     def spy(past: Past, hosts: Sequence[str], now_s: float) -> Floats:
-        asked[now_s] = past.window.experience("a", now_s).events
+        asked[now_s] = experience(past.window, "a", now_s).events
         return np.full(len(hosts), 1e-5)
 
     taken_s = 2.25 * DAY_S + 10.0
@@ -96,7 +98,7 @@ def test_a_forecast_is_asked_before_its_step_and_sees_nothing_of_it() -> None:
 
 def test_the_truth_beats_every_estimator_and_wrong_ones_lose_to_one_rate() -> None:
     def twelve_hours_off(past: Past, hosts: Sequence[str], now_s: float) -> Floats:
-        profile = past.window.profile(now_s)
+        profile = profile_of(past.window, now_s)
         return KNOWN[BASE](past, hosts, now_s) * profile[int(now_s % DAY_S // HOUR_S) - 12]
 
     def twice(past: Past, hosts: Sequence[str], now_s: float) -> Floats:
@@ -136,7 +138,7 @@ def test_departures_of_many_at_once_are_not_taken_for_a_habit_of_the_hour() -> N
         hours = (events + part * (events.sum() - events)) / (
             exposure_s + part * (exposure_s.sum() - exposure_s)
         )
-        rate = past.window.estimate(now_s).mle * exposure_s.sum() / max(1.0, events.sum())
+        rate = past.window.campus(now_s).rate_per_s * exposure_s.sum() / max(1.0, events.sum())
         return np.full(len(hosts), rate * hours[int(now_s % DAY_S // HOUR_S)])
 
     found = nats(record, {**KNOWN, "three": three_borrowed})
@@ -244,9 +246,9 @@ def test_the_coordinator_decides_on_the_upper_bound_of_the_likeliest_hazard() ->
         world.hazards.lend(host, day * DAY_S)
         world.hazards.emergency(host, (day + 0.5) * DAY_S)
     now_s = 20 * DAY_S
-    estimate = world.hazards.estimate(now_s, host=host)
+    alone = estimate(world.hazards, now_s, host)
     levels, profile = world.hazards.likely_by_hour((host,), now_s)
     likely = levels * profile[world.hour(now_s)]
     uppers, day = world.hazard_levels(now_s)  # of departures of any kind, which were emergencies all
     upper = uppers[world.places.number[host]] * day[world.hour(now_s)]
-    assert float(likely[0]) * estimate.upper / estimate.mle == pytest.approx(float(upper))
+    assert float(likely[0]) * alone.upper / alone.mle == pytest.approx(float(upper))

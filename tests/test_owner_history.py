@@ -32,35 +32,39 @@ Event = tuple[float, str, str]
 # ---------------------------------------------------------------- notices
 
 
+def too_short(notices: NoticeWindow, needed_s: float, now_s: float) -> float:
+    return float(notices.too_short_column(np.array([needed_s]), now_s)[0])
+
+
 def test_before_anything_was_seen_a_notice_is_as_likely_too_short_as_not() -> None:
     notices = NoticeWindow(100.0)
-    assert notices.too_short(60.0, 0.0) == 0.5
-    assert notices.too_short(0.0, 0.0) == 0.0  # nothing is needed
-    assert notices.too_short(math.inf, 0.0) == 1.0  # no notice is long enough
+    assert too_short(notices, 60.0, 0.0) == 0.5
+    assert too_short(notices, 0.0, 0.0) == 0.0  # nothing is needed
+    assert too_short(notices, math.inf, 0.0) == 1.0  # no notice is long enough
 
 
 def test_a_notice_of_two_minutes_is_enough_for_two_minutes_and_for_no_more() -> None:
     notices = NoticeWindow(1e6)
     for at_s in range(99):
         notices.departed(float(at_s), 120.0)
-    assert notices.too_short(120.0, 99.0) == pytest.approx(0.005)
-    assert notices.too_short(128.0, 99.0) == pytest.approx(0.995)
-    assert notices.too_short(1.0, 99.0) == pytest.approx(0.005)
+    assert too_short(notices, 120.0, 99.0) == pytest.approx(0.005)
+    assert too_short(notices, 128.0, 99.0) == pytest.approx(0.995)
+    assert too_short(notices, 1.0, 99.0) == pytest.approx(0.005)
 
 
 def test_a_departure_without_notice_is_too_short_for_anything() -> None:
     notices = NoticeWindow(1e6)
     for at_s in range(9):
         notices.departed(float(at_s), 0.0)
-    assert notices.too_short(0.01, 9.0) == pytest.approx(0.95)
+    assert too_short(notices, 0.01, 9.0) == pytest.approx(0.95)
 
 
 def test_what_left_the_window_is_forgotten() -> None:
     notices = NoticeWindow(100.0)
     notices.departed(0.0, 0.0)
     notices.departed(60.0, 500.0)
-    assert notices.too_short(10.0, 100.0) == pytest.approx(1.5 / 3.0)
-    assert notices.too_short(10.0, 101.0) == pytest.approx(0.5 / 2.0)
+    assert too_short(notices, 10.0, 100.0) == pytest.approx(1.5 / 3.0)
+    assert too_short(notices, 10.0, 101.0) == pytest.approx(0.5 / 2.0)
     assert notices.seen(1000.0) == 0
 
 
@@ -76,7 +80,7 @@ def test_notices_are_counted_to_an_eighth_of_themselves(notices: list[float], ne
     column = window.too_short_column(np.array(sorted(needs)), 100.0)
     assert (np.diff(column) >= 0.0).all()
     for needed_s, p in zip(sorted(needs), column.tolist(), strict=True):
-        assert p == window.too_short(needed_s, 100.0)
+        assert p == too_short(window, needed_s, 100.0)
         least = sum(notice_s < needed_s / 1.125 for notice_s in notices)
         most = sum(notice_s < 0.005 or notice_s < needed_s * 1.125 for notice_s in notices)
         assert least - 1e-9 <= p * (len(notices) + 1.0) - 0.5 <= most + 1e-9
@@ -107,17 +111,15 @@ def kind(h: str, s: str) -> int:
     return SAME_BUILDING if one.building == other.building else OTHER
 
 
-def replayed(log: Sequence[Event], window_s: float, together_s: float, now_s: float) -> list[list[float]]:
-    """[together, away] by class, by going through the whole log at each departure."""
-    departures, trials, joint, away = ([0] * CLASSES for _ in range(4))
+def replayed(log: Sequence[Event], window_s: float, together_s: float, now_s: float) -> list[float]:
+    """`together` by class, by going through the whole log at each departure."""
+    departures, trials, joint = ([0] * CLASSES for _ in range(3))
     lent: set[str] = set()
-    ever: set[str] = set()
     left: dict[str, float] = {}
     for at_s, host, what in log:
         left = {name: when for name, when in left.items() if when >= at_s - together_s}
         if what == LEND:
             lent.add(host)
-            ever.add(host)
             left.pop(host, None)
             continue
         if host not in lent:
@@ -131,14 +133,9 @@ def replayed(log: Sequence[Event], window_s: float, together_s: float, now_s: fl
                 departures[c] += bool(there)
                 trials[c] += len(there)
                 joint[c] += 2 * sum(kind(host, name) == c for name in left)
-                gone = ever - lent - left.keys() - {host}
-                away[c] += sum(kind(host, name) == c for name in gone)
         left[host] = at_s
-    shares = [
-        [min(1.0, j / t) if t else 0.0 for j, t in zip(joint, trials, strict=True)],
-        [a / (a + t) if t else 0.0 for a, t in zip(away, trials, strict=True)],
-    ]
-    return [[(d * s + 0.5) / (d + 1.0) for d, s in zip(departures, of, strict=True)] for of in shares]
+    shares = [min(1.0, j / t) if t else 0.0 for j, t in zip(joint, trials, strict=True)]
+    return [(d * s + 0.5) / (d + 1.0) for d, s in zip(departures, shares, strict=True)]
 
 
 events = st.lists(
@@ -163,10 +160,10 @@ def test_joint_departures_are_those_of_the_whole_log(
         window.q_column(host, HOSTS, at_s)
     now_s = (log[-1][0] if log else 0.0) + later_s
     expected = replayed(log, window_s, together_s, now_s)
-    assert [list(window.together(now_s)), list(window.away(now_s))] == expected
+    assert list(window.together(now_s)) == expected
     for host in HOSTS:
         column = window.q_column(host, HOSTS, now_s).tolist()
-        assert column == [1.0 if s == host else expected[0][kind(host, s)] for s in HOSTS]
+        assert column == [1.0 if s == host else expected[kind(host, s)] for s in HOSTS]
 
 
 def test_a_lab_that_leaves_together_is_told_from_a_building_that_does_not() -> None:
@@ -226,7 +223,9 @@ def test_departures_of_any_kind_are_a_hazard_window_whose_events_are_all_of_them
     found, wanted = history.departures.upper_by_hour(hosts, now_s), expected.upper_by_hour(hosts, now_s)
     np.testing.assert_array_equal(found[0], wanted[0])
     assert found[1] == wanted[1]
-    np.testing.assert_array_equal(history.upper_column(hosts, now_s), plain.upper_column(hosts, now_s))
+    np.testing.assert_array_equal(
+        history.upper_by_hour(hosts, now_s)[0], plain.upper_by_hour(hosts, now_s)[0]
+    )
 
 
 def test_the_share_of_too_short_notices_is_that_of_departures_with_one() -> None:

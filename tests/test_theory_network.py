@@ -232,7 +232,7 @@ def test_reserve_and_residual() -> None:
 
 def test_minimum_rate_meets_the_deadline_exactly_and_no_time_is_infinite() -> None:
     rate = isolation.minimum_rate(3.2e9, 60.0, 10.0)
-    assert isolation.completion_s(3.2e9, rate, 10.0) == pytest.approx(60.0)
+    assert 3.2e9 / rate + 10.0 == pytest.approx(60.0)
     assert isolation.minimum_rate(3.2e9, 10.0, 10.0) == math.inf
     with pytest.raises(DomainError, match="floors"):
         isolation.max_min_totals([8.0, 8.0], [9.0, 9.0], 12.0)

@@ -1,5 +1,7 @@
-"""What a campus is: frozen, validated data, and nothing that runs. Imports no other package of the project.
-Begin with `spec`; `presets` has the campuses of the paper, `files` the TOML form, `paths` the routes.
+"""What a campus is: frozen, validated data, and nothing that runs. Imports no other package of the project. Begin with
+`spec`; `presets` has the campuses of the paper, `files` the TOML form, `graphml` others' networks, `paths` the routes,
+`addresses` who is called what, `openflow` what a controller of switches is told, `as_mininet` the same for stock Mininet,
+`plugins` what users bring. Files: `toml`, `tables`, `keys`; numbers: `units`, `dimension`, `scale`.
 
 From Python, `from topologies import three_tier, load` and what else `__all__` names; docs/api.md. Each is imported when it is
 first asked for.

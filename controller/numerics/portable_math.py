@@ -96,30 +96,7 @@ def all_rounded(x: Array) -> Array:
     return np.where(np.isfinite(x), np.ldexp(np.rint(mantissa * ROUNDED), exponent) / ROUNDED, x)
 
 
-def logs(x: Array) -> Array:
-    """`log` of each; NaN where it is negative."""
-    ordinary = (x > 0.0) & (x < np.inf)
-    if not ordinary.all():
-        ends = np.where(x == 0.0, -np.inf, np.where(x > 0.0, np.inf, np.nan))
-        return np.where(ordinary, logs(np.where(ordinary, x, 1.0)), ends)
-    mantissa, exponent = np.frexp(x)
-    small = mantissa < ROOT_HALF
-    return np.asarray(
-        log_of_parts(np.where(small, 2.0 * mantissa, mantissa), exponent - small.astype(np.float64))
-    )
-
-
-def cbrts(x: Array) -> Array:
-    """`cbrt` of each, 0 or more."""
-    ordinary = (x > 0.0) & (x < np.inf)
-    if not ordinary.all():
-        return np.where(ordinary, cbrts(np.where(ordinary, x, 1.0)), x)
-    mantissa, exponent = np.frexp(x)
-    thirds = exponent // 3
-    return np.asarray(np.ldexp(cbrt_of_part(np.ldexp(mantissa, exponent - 3 * thirds)), thirds))
-
-
-# ---------------------------------------------------------------- the same for numbers and arrays
+# ---------------------------------------------------------------- what numba compiles, too
 
 
 def polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:

@@ -7,7 +7,6 @@ to the optimum. Laws and judge are in `reclaim_waves`, the link over time in `on
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -35,6 +34,7 @@ from experiments.benchmarks.reclaim_waves import (
     most_deliverable,
     on_one_link,
 )
+from experiments.benchmarks.results import write_result
 from experiments.results.pictures import canvas
 
 RULES: dict[str, p3.Admit] = {
@@ -76,8 +76,7 @@ def measure_admission(
             },
         },
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "admission.json").write_text(json.dumps(result, indent=2) + "\n")
+    write_result(out / "admission.json", result)
     missed = {name: run["missed"] for name, run in result["over_time"].items()}
     words = ", ".join(f"{name} {count}" for name, count in missed.items())
     title = f"Admission at 87.5 MB/s; deadlines missed over time: {words}"

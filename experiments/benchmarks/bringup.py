@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from experiments.benchmarks.goals import JudgedFigure
+from experiments.benchmarks.results import machine, write_result
 from experiments.benchmarks.timing import seconds_of
 from experiments.results.pictures import canvas
 from testbed.errors import CommandFailed
+from testbed.workloads.memory import of_machine, pss_bytes
 from topologies.presets import campus54, three_tier
 from topologies.spec import Campus as Description
 
@@ -47,8 +49,7 @@ def measure_bringup(
     result: dict[str, Any] = {
         "hosts": hosts,
         "repeats": repeats,
-        "cpus": os.cpu_count(),
-        "kernel": os.uname().release,
+        **machine(),
     }
     for kind in kinds:
         result[kind] = min(
@@ -59,7 +60,7 @@ def measure_bringup(
             way: result["stock"][f"{way}_s"] / result["ours"][f"{way}_s"] for way in TARGETS
         }
         result["targets"] = TARGETS
-    (out / "bringup.json").write_text(json.dumps(result, indent=2) + "\n")
+    write_result(out / "bringup.json", result)
     draw(result, out / "bringup.svg")
     return result
 
@@ -103,7 +104,7 @@ def ours(hosts: int) -> dict[str, Any]:
     """The testbed's campus, complete."""
     from testbed.emulation.campus import LiveCampus
 
-    before = memory_available_bytes()
+    before = of_machine()
     described = description_of(hosts)
     begin_s = time.perf_counter()
     net = LiveCampus(described)
@@ -111,7 +112,7 @@ def ours(hosts: int) -> dict[str, Any]:
         net.start()
         up_s = time.perf_counter() - begin_s
         memory = memory_of_family_bytes()
-        used = before - memory_available_bytes()
+        used = before - of_machine()
     finally:
         down_s = seconds_of(net.stop)
     phases = net.phases_s
@@ -138,14 +139,14 @@ def stock(hosts: int) -> dict[str, Any]:
     unshare_network()
     Mininet.inited = True  # leave the machine's limits as they are
     topo = CampusTopo(description_of(hosts))
-    before = memory_available_bytes()
+    before = of_machine()
     begin_s = time.perf_counter()
     net = Mininet(topo, switch=LinuxBridge, controller=None)
     try:
         net.start()
         up_s = time.perf_counter() - begin_s
         memory = memory_of_family_bytes()
-        used = before - memory_available_bytes()
+        used = before - of_machine()
     finally:
         down_s = seconds_of(net.stop)
     left = links_here() - {"lo"}
@@ -201,21 +202,9 @@ def _floor(hosts: int) -> dict[str, Any]:
     return {"up_s": namespaces_s + veths_s, "down_s": down_s, "up_phases_s": phases}
 
 
-def memory_available_bytes() -> int:
-    """MemAvailable of /proc/meminfo."""
-    text = Path("/proc/meminfo").read_text()
-    line = next(line for line in text.splitlines() if line.startswith("MemAvailable:"))
-    return int(line.split()[1]) * 1024
-
-
 def memory_of_family_bytes() -> int:
     """Proportional memory of this process's descendants (a page shared by n processes counts 1/n in each)."""
-    total = 0
-    for pid in _descendants(os.getpid()):
-        with contextlib.suppress(OSError, StopIteration):  # it may have ended
-            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-            total += int(next(line for line in lines if line.startswith("Pss:")).split()[1]) * 1024
-    return total
+    return sum(pss_bytes(pid) for pid in _descendants(os.getpid()))
 
 
 def _descendants(pid: int) -> list[int]:

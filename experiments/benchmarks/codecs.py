@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import json
 import os
 import statistics
 import sys
@@ -36,6 +35,7 @@ import zstandard
 from blake3 import blake3
 from rich.table import Table
 
+from experiments.benchmarks.results import write_result
 from testbed.checkpoints.manifest import CHUNK_BYTES, DIGEST_BYTES, MAX_CHUNKS, Manifest
 from testbed.errors import SetupError
 from testbed.transfer.coding import HEADER, ChunkDecoder, ChunkEncoder
@@ -112,8 +112,7 @@ def measure_codecs(out: Path, files: Sequence[Path] = (), *, quick: bool = False
                 }
             )
     result = {"chunk_bytes": CHUNK_BYTES, "rows": rows, "load": os.getloadavg()[0], "cpus": os.cpu_count()}
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "codecs.json").write_text(json.dumps(result, indent=2) + "\n")
+    write_result(out / "codecs.json", result)
     return result
 
 

@@ -15,7 +15,6 @@ by theory: the exact delay and cost, for ever, of the r that was in use on avera
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -34,6 +33,7 @@ from experiments.benchmarks.controllers_traces import (
     offers_of,
     records,
 )
+from experiments.benchmarks.results import write_result
 from experiments.benchmarks.tables import short
 from experiments.results.pictures import canvas
 from experiments.results.statistics import interval
@@ -175,8 +175,7 @@ def _saving(case: Target, cost: float) -> float | None:
 
 
 def _write(out: Path, result: Mapping[str, Any]) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "controllers.json").write_text(json.dumps(result, indent=1))
+    write_result(out / "controllers.json", result)
 
 
 COLOURS = {

@@ -14,7 +14,6 @@ is made of is frozen first, as a server does once it is up.
 from __future__ import annotations
 
 import gc
-import json
 import math
 import os
 import platform
@@ -41,6 +40,7 @@ from controller.core.model.entities import JobState
 from controller.warm_up import rehearse
 from experiments.benchmarks.decisions_world import campus_of, coordinator_at_work
 from experiments.benchmarks.goals import JudgedFigure, in_ms
+from experiments.benchmarks.results import write_result
 from experiments.results.pictures import canvas
 from testbed.messages import OwnerReclaims, OwnerReturns
 
@@ -104,8 +104,7 @@ def measure_decisions(out: Path, *, quick: bool = False) -> dict[str, Any]:
         },
         "verdict": verdict,
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "decisions.json").write_text(json.dumps(result, indent=2) + "\n")
+    write_result(out / "decisions.json", result)
     draw(result, out / "decisions.svg")
     return result
 

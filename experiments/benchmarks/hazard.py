@@ -17,7 +17,6 @@ that was foretold; a good one has as many departures in each as it says.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,6 +49,7 @@ from experiments.benchmarks.hazard_records import (
     drawn,
     recorded,
 )
+from experiments.benchmarks.results import write_result
 from experiments.results.pictures import canvas, dress
 from topologies.errors import SpecError
 
@@ -98,7 +98,7 @@ Forecast = Callable[[Past, Sequence[str], float], Floats]  # rates per second of
 
 def one_rate(past: Past, hosts: Sequence[str], now_s: float) -> Floats:
     """The campus's n/T for every host, at any hour."""
-    return np.full(len(hosts), past.window.estimate(now_s).mle)
+    return np.full(len(hosts), past.window.campus(now_s).rate_per_s)
 
 
 def by_host(past: Past, hosts: Sequence[str], now_s: float) -> Floats:
@@ -280,8 +280,7 @@ def measure_hazard(
     for half in ("first", "second"):
         result[half] = {name: sum(r[half][name]["nats"] for r in records.values()) for name in FORECASTS}
     result["best"] = max(result["first"], key=result["first"].__getitem__)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "hazard.json").write_text(json.dumps(result, indent=1) + "\n")
+    write_result(out / "hazard.json", result)
     draw(result, out / "hazard.svg")
     return result
 

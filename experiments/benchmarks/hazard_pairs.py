@@ -39,7 +39,7 @@ def judge_pairs(record: HazardRecord, window_s: float, prior: Experience) -> dic
         # the share of all pairs that left together, with Jeffreys' prior
         trials, left = (float(sum(of)) for of in seen.counts(now_s))
         one = np.full(CLASSES, (min(left, trials) + 0.5) / (trials + 1.0))
-        alone = np.full(CLASSES, -math.expm1(-2.0 * TOGETHER_S * rates.estimate(now_s).mle))
+        alone = np.full(CLASSES, -math.expm1(-2.0 * TOGETHER_S * rates.campus(now_s).rate_per_s))
         before = np.array(ever.counts(now_s))
         while place < len(record.events) and record.events[place][0] < now_s + DAY_S:
             at_s, host, what = record.events[place]

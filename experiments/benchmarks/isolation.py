@@ -15,8 +15,6 @@ through beyond their grants. A second may fall short of a bound by 5 %: windows 
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import statistics
 import time
@@ -43,7 +41,8 @@ from experiments.benchmarks.goals import (
     JudgedFigure,
     all_kept,
 )
-from experiments.benchmarks.one_trunk import WINDOW_S, one_trunk, receive_windows
+from experiments.benchmarks.one_trunk import WINDOW_S, one_trunk, play
+from experiments.benchmarks.results import machine, write_result
 from experiments.results.pictures import canvas, dress
 from experiments.theory.paper_a.isolation import residual_for_research
 from testbed.emulation.campus import LiveCampus
@@ -52,7 +51,6 @@ from testbed.emulation.processes import ForkRequest
 from testbed.emulation.safety.fidelity import FidelityMonitor
 from testbed.emulation.safety.observation import cause_of
 from testbed.enforcement import Enforcement, payload_rate, wire_rate
-from testbed.errors import SetupError
 from topologies.spec import (
     Campus,
     ResearchReserve,
@@ -189,8 +187,7 @@ def measure_isolation(
                 samples = IsolationTrial(campus, system, row, warm_s, windows).run()
                 found.append(judged(row, system.name, samples))
     result = {
-        "cpus": os.cpu_count(),
-        "kernel": os.uname().release,
+        **machine(),
         "trunk_bytes_per_s": TRUNK,
         "reserve_bytes_per_s": reserve_bytes_per_s(),
         "u_bytes_per_s": UNCONTROLLED,
@@ -199,8 +196,7 @@ def measure_isolation(
         "tolerance": SHORT,
         "rows": found,
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / RESULT).write_text(json.dumps(result, indent=1) + "\n")
+    write_result(out / RESULT, result)
     draw(result, out / PICTURE)
     return result
 
@@ -230,13 +226,8 @@ class IsolationTrial:
         net.get(ATTACKED).cmd(f"ping -c 1 -W 1 {net.get(PROVIDERS[0]).IP()}")  # switches learn where x is
         with FidelityMonitor(net) as monitor:
             begin_s = time.monotonic() + START_S + self.warm_s
-            receivers = [
-                self._receiver(host, begin_s)
-                for host in (RESEARCH, GRANTED, *([ATTACKED] if row.ignoring else []))
-            ]
-            requests = [request for request, _ in receivers]
             research = partial(attacks.greedy_tcp, str(net.get(RESEARCH).IP()))
-            requests += [ForkRequest(host, research, "research") for host in STRANGERS]
+            requests = [ForkRequest(host, research, "research") for host in STRANGERS]
             requests += [
                 ForkRequest(host, partial(attacks.granted_tcp, self._station(host, GRANTED)), "granted")
                 for host in row.keeping
@@ -246,32 +237,9 @@ class IsolationTrial:
                     ForkRequest(host, partial(row.send, self._station(host, ATTACKED)), "ignores its grant")
                     for host in row.ignoring
                 ]
-            processes = net.fork_all(requests)
-            for request in requests:
-                for fd in request.keep:
-                    os.close(fd)
-            try:
-                seen = [self._look(begin_s + n * WINDOW_S) for n in range(self.windows + 1)]
-                if died := [each for each in processes if each.poll() is not None]:
-                    raise SetupError(
-                        f"{row.words}, {self.system.name}: {died[0].label} on {died[0].host} ended by itself"
-                    )
-                counted = []
-                for _, fd in receivers:
-                    with os.fdopen(fd, "rb") as said:
-                        counted.append(json.loads(said.read()))
-            finally:
-                for process in processes:
-                    process.kill()
-                for process in processes:
-                    process.wait()
-                    process.close()
-                    net.forked.remove(process)
-                for host in PROVIDERS:
-                    maps = net.maps(host)
-                    maps.aggregate.unset()
-                    for key, _ in list(maps.flows.items()):
-                        maps.flows.delete(key)
+            receivers = (RESEARCH, GRANTED, *([ATTACKED] if row.ignoring else []))
+            what = f"{row.words}, {self.system.name}"
+            seen, counted = play(net, what, receivers, requests, PROVIDERS, self._look, begin_s, self.windows)
         steps = list(pairwise(seen))
         verdict, disturbances = monitor.verdict(), monitor.disturbances
         places = sorted({each.where for each in disturbances})
@@ -304,11 +272,6 @@ class IsolationTrial:
                 return f"senders that ignore grants did not get them out: {host} only {sent / offered:.0%}"
         return ""
 
-    def _receiver(self, host: str, begin_s: float) -> tuple[ForkRequest, int]:
-        read_fd, write_fd = os.pipe()
-        receive = partial(receive_windows, write_fd, self.campus.get(host).IP(), begin_s, self.windows)
-        return ForkRequest(host, receive, "receiver", keep=(write_fd,)), read_fd
-
     def _station(self, host: str, target: str) -> SendingHost:
         plan = self.campus.plan
         here, there = plan.host_cables[host].b, plan.host_cables[target].b
@@ -327,8 +290,7 @@ class IsolationTrial:
             neighbour=self.campus.get(PROVIDERS[0]).IP(),
         )
 
-    def _look(self, at_s: float) -> dict[str, Any]:
-        time.sleep(max(0.0, at_s - time.monotonic()))
+    def _look(self) -> dict[str, Any]:
         return {
             "x": self.campus.class_counters("s2", ATTACKED),
             "trunk": self.campus.class_counters("s1", "s2"),

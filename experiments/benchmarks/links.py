@@ -8,8 +8,6 @@ machine. All delays and changes happen on one campus that stands, which is itsel
 from __future__ import annotations
 
 import ipaddress
-import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +17,7 @@ from mininet.log import setLogLevel
 from rich.table import Table
 
 from experiments.benchmarks.goals import JudgedFigure, in_ms
+from experiments.benchmarks.results import machine, write_result
 from experiments.benchmarks.timing import quantiles, seconds_of
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.delay_line.process import LineStatistics, lateness_quantile_s
@@ -51,8 +50,7 @@ def measure_links(out: Path, *, quick: bool = False) -> dict[str, Any]:
     pings, flow_s = (QUICK_PINGS, QUICK_FLOW_S) if quick else (PINGS, FLOW_S)
     with LiveCampus(two_hosts(FAST)) as net:
         result: dict[str, Any] = {
-            "cpus": os.cpu_count(),
-            "kernel": os.uname().release,
+            **machine(),
             "plain": {"rtt_s": _round_trips(net, pings), "bytes_per_s": _throughput(net, flow_s)},
             "cut_s": seconds_of(lambda: net.set_link("h1", "s1", delay=0)),
         }
@@ -95,8 +93,7 @@ def measure_links(out: Path, *, quick: bool = False) -> dict[str, Any]:
         "rate_off": bool(abs(slow["over_declared"] / slow["without_delay"] - 1.0) <= GOALS["rate_off"]),
         "wrong": all(delayed[when]["wrong"] <= GOALS["wrong"] for when in ("idle", "busy")),
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "links.json").write_text(json.dumps(result, indent=1) + "\n")
+    write_result(out / "links.json", result)
     return result
 
 

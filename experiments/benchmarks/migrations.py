@@ -16,7 +16,6 @@ the trunk has one queue, it cannot tell).
 from __future__ import annotations
 
 import ipaddress
-import json
 import math
 import os
 import statistics
@@ -38,6 +37,7 @@ from rich.table import Table
 from controller.core.model import facts as f
 from experiments.benchmarks.goals import KEPT, NOT_JUDGED, NOT_KEPT, JudgedFigure, all_kept
 from experiments.benchmarks.isolation import SHORT
+from experiments.benchmarks.results import machine, write_result
 from experiments.inputs.scenario import OwnerEvent, Scenario
 from experiments.inputs.scenario.law import InverseLaw
 from experiments.inputs.scenario.owners import Owners
@@ -237,8 +237,7 @@ def measure_migrations(
     """
     out.mkdir(parents=True, exist_ok=True)
     result: dict[str, Any] = {
-        "cpus": os.cpu_count(),
-        "kernel": os.uname().release,
+        **machine(),
         "payload_bytes": PAYLOAD_BYTES,
         "notice_s": NOTICE_S,
         "tolerance": SHORT,
@@ -249,7 +248,7 @@ def measure_migrations(
         usual = (KS, QUICK_KS) if across else (DESTINATION_KS, QUICK_DESTINATION_KS)
         progress(f"{system.name}: waves of {', '.join(map(str, ks or usual[quick]))} moves")
         result["runs"].append(play(system, ks or usual[quick], out, across=across))
-        (out / RESULT).write_text(json.dumps(result, indent=1) + "\n")
+        write_result(out / RESULT, result)
     draw(result, out / PICTURE)
     return result
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
 import time
 from collections.abc import Iterator, Mapping
@@ -15,6 +13,7 @@ from rich.table import Table
 
 from experiments.benchmarks.goals import JudgedFigure
 from experiments.benchmarks.links import two_hosts
+from experiments.benchmarks.results import machine, write_result
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.safety.fidelity import probe_link_rates
 from testbed.emulation.safety.observation import CampusObserver
@@ -46,14 +45,12 @@ def measure_observer(out: Path, rounds: int) -> dict[str, Any]:
     costs = sorted(1.0 - pair["observed"] / pair["plain"] for pair in pairs)
     quarters = statistics.quantiles(costs, n=4)
     result = {
-        "cpus": os.cpu_count(),
-        "kernel": os.uname().release,
+        **machine(),
         "pairs": pairs,
         "cost": {"median": quarters[1], "quartiles": [quarters[0], quarters[2]]},
         "met": quarters[1] <= GOAL,
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "observer.json").write_text(json.dumps(result, indent=1) + "\n")
+    write_result(out / "observer.json", result)
     return result
 
 

@@ -8,9 +8,14 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from experiments.benchmarks.attacks import PORT
+from testbed.emulation.campus import LiveCampus
+from testbed.emulation.processes import ForkRequest
+from testbed.errors import SetupError
 from topologies.spec import (
     Building,
     Campus,
@@ -82,3 +87,56 @@ def receive_windows(write_fd: int, address: str, begin_s: float, windows: int) -
                 os.write(write_fd, json.dumps(counted).encode())
                 os.close(write_fd)
                 written = True
+
+
+def play(
+    net: LiveCampus,
+    what: str,
+    receivers: Sequence[str],
+    others: Sequence[ForkRequest],
+    granted: Sequence[str],
+    look: Callable[[], Any],
+    begin_s: float,
+    windows: int,
+) -> tuple[list[Any], list[dict[str, list[int]]]]:
+    """One trial: a process at each of `receivers` counts while the `others` send; all are killed after the last window.
+
+    Returns what `look` saw at each border of a window, and what each receiver counted (`receive_windows`). Hosts that were
+    `granted` something have no flow and no grant after it. SetupError: a process of `what` ended by itself.
+    """
+    pipes = [os.pipe() for _ in receivers]
+    requests = [
+        ForkRequest(
+            host,
+            partial(receive_windows, write_fd, net.get(host).IP(), begin_s, windows),
+            "receiver",
+            keep=(write_fd,),
+        )
+        for host, (_, write_fd) in zip(receivers, pipes, strict=True)
+    ]
+    processes = net.fork_all([*requests, *others])
+    for _, write_fd in pipes:
+        os.close(write_fd)
+    seen, counted = [], []
+    try:
+        for number in range(windows + 1):
+            time.sleep(max(0.0, begin_s + number * WINDOW_S - time.monotonic()))
+            seen.append(look())
+        if died := [each for each in processes if each.poll() is not None]:
+            raise SetupError(f"{what}: {died[0].label} on {died[0].host} ended by itself")
+        for read_fd, _ in pipes:
+            with os.fdopen(read_fd, "rb") as said:
+                counted.append(json.loads(said.read()))
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
+            process.close()
+            net.forked.remove(process)
+        for host in granted:
+            maps = net.maps(host)
+            maps.aggregate.unset()
+            for key, _ in list(maps.flows.items()):
+                maps.flows.delete(key)
+    return seen, counted

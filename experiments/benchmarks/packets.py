@@ -8,7 +8,6 @@ where a sender did not mark its own packets.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import struct
@@ -25,6 +24,7 @@ from bpf.maps import FlowKey
 from bpf.objects import HostPrograms, load_host_programs
 from bpf.ports import Limit, PortRule, load_port_program
 from bpf.testrun import SkBuff, load_nothing, run
+from experiments.benchmarks.results import write_result
 from experiments.results.pictures import canvas
 from testbed.emulation.description import link_requests
 from testbed.emulation.description.plan import Bridge
@@ -78,8 +78,7 @@ def measure_packets(out: Path, *, rounds: int = ROUNDS, repeat: int = REPEAT) ->
         "targets_ns": TARGETS_NS,
         "met": all(ns - harness_ns < TARGETS_NS[name.split()[0]] for name, ns in measured.items()),
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "packets.json").write_text(json.dumps(result, indent=2) + "\n")
+    write_result(out / "packets.json", result)
     names = list(result["packet_ns"])
     places = range(len(names))
     with canvas(out / "packets.svg", 1, 1, (8, 4.5)) as (_, [[axes]]):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from experiments.benchmarks.planning_epochs import measure_epochs, settings
 from experiments.benchmarks.planning_moves import measure_moves
+from experiments.benchmarks.results import write_result
 
 
 def measure_planning(out: Path, *, quick: bool = False) -> dict[str, Any]:
@@ -19,6 +19,5 @@ def measure_planning(out: Path, *, quick: bool = False) -> dict[str, Any]:
         "jobs": jobs,
         "destinations": measure_moves(jobs),
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "planning.json").write_text(json.dumps(result, indent=1) + "\n")
+    write_result(out / "planning.json", result)
     return result

@@ -70,7 +70,7 @@ class PlanningSetup:
                 if at_s < HISTORY_S:
                     seen.emergency(host, at_s)
                 at_s += AWAY_S
-        self.believed_per_s = seen.upper_column(self.hosts, HISTORY_S)
+        self.believed_per_s = seen.upper_by_hour(self.hosts, HISTORY_S)[0]
 
     def candidates(self, source: int, size: float, left_s: float, rng: Random) -> Candidates:
         """The hosts that are free now, as P2 sees them."""

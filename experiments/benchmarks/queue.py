@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +22,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from controller.core.queueing.replay import Rule, prepare, replay
+from experiments.benchmarks.results import write_result
 from experiments.results.pictures import canvas
+from experiments.results.provenance import processor
 from experiments.theory.paper_b import targets
 from experiments.worlds.queue.ages import under_ages
 from experiments.worlds.queue.cases import (
@@ -89,13 +90,8 @@ def measure_queue(out: Path, *, quick: bool = False, seed: int = SEED) -> dict[s
         agreement.append({"family": case.family, "case": case.name, **exact, **means})
     paper = [speed[case.name][OURS]["jobs_per_cpu_s"] for case in _raced() if case.family == "paper's policy"]
     worst = max(agreement, key=lambda row: float(row["errors"]))
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     result = {
-        "machine": {
-            "processor": names[0] if names else platform.processor(),
-            "python": platform.python_version(),
-        },
+        "machine": {"processor": processor(), "python": platform.python_version()},
         "jobs": {name: getattr(sizes, name) for name in sizes.__slots__},
         "rounds": ROUNDS,
         "seed": seed,
@@ -110,8 +106,7 @@ def measure_queue(out: Path, *, quick: bool = False, seed: int = SEED) -> dict[s
         "worst": worst,
         "met": {"speed": min(paper) >= TARGET_JOBS_PER_S, "agreement": worst["errors"] <= TARGET_ERRORS},
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "queue.json").write_text(json.dumps(result, indent=2) + "\n")
+    write_result(out / "queue.json", result)
     draw(result, out / "queue.svg")
     return result
 

@@ -19,8 +19,6 @@ What holds it there, as measured:
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -35,6 +33,7 @@ from experiments.benchmarks.rates_network import (
     TrunkShaping,
     rates_network,
 )
+from experiments.benchmarks.results import machine, write_result
 from experiments.results.pictures import canvas
 from testbed.enforcement import Enforcement, payload_rate, wire_rate
 from topologies.units import GBIT_PER_S, MBIT_PER_S
@@ -112,8 +111,7 @@ def measure_rates(out: Path, *, quick: bool = False) -> dict[str, Any]:
             for setting in SETTINGS
         }
     result: dict[str, Any] = {
-        "kernel": os.uname().release,
-        "cpus": os.cpu_count(),
+        **machine(),
         "warm_s": warm_s,
         "measured_s": measured_s,
         "goal": GOAL,
@@ -130,8 +128,7 @@ def measure_rates(out: Path, *, quick: bool = False) -> dict[str, Any]:
             for name, of_setting in measured.items()
         },
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "rates.json").write_text(json.dumps(result, indent=2) + "\n")
+    write_result(out / "rates.json", result)
     timing = f"{result['measured_s']:g} s measured after {result['warm_s']:g} s"
     rest = "rest: research's goodput over what the grants leave"
     title = f"Goodput of each flow over its grant: {timing}; green: 0.97 to 1.00; {rest}"

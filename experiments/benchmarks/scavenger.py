@@ -17,8 +17,6 @@ research leaves a tenth or more.
 
 from __future__ import annotations
 
-import json
-import os
 import socket
 import statistics
 import time
@@ -38,13 +36,13 @@ from bpf.maps import HostMaps
 from controller.core.model.cluster import LEAST_FALL
 from experiments.benchmarks.attacks import CHUNK, connected, greedy_tcp
 from experiments.benchmarks.goals import JudgedFigure
-from experiments.benchmarks.one_trunk import WINDOW_S, one_trunk, receive_windows
+from experiments.benchmarks.one_trunk import WINDOW_S, one_trunk, play
+from experiments.benchmarks.results import machine, write_result
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.description.shaping import MIGRATION_CLASS, RESEARCH_CLASS, SCAVENGER_CLASS
 from testbed.emulation.processes import ForkRequest
 from testbed.emulation.safety.fidelity import FidelityMonitor
 from testbed.enforcement import FlowGuard, choose_congestion, payload_rate, set_aggregate, smooth_pacing
-from testbed.errors import SetupError
 from topologies.spec import (
     Campus,
     ResearchReserve,
@@ -172,14 +170,12 @@ def measure_scavenger(
                     samples = ScavengerTrial(campuses[way.scavenger], way, situation, seconds).run()
                     trials.append({"situation": situation.key, "way": way.name, **samples})
     result = {
-        "cpus": os.cpu_count(),
-        "kernel": os.uname().release,
+        **machine(),
         "trunk_bytes_per_s": TRUNK,
         "goals": {"most_lost": MOST_LOST, "least_used": LEAST_USED},
         "trials": trials,
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / RESULT).write_text(json.dumps(result, indent=1) + "\n")
+    write_result(out / RESULT, result)
     return result
 
 
@@ -199,41 +195,18 @@ class ScavengerTrial:
         with FidelityMonitor(net) as monitor:
             begin_s = time.monotonic() + START_S + WARM_S
             with_s = begin_s + self.seconds * WINDOW_S
-            read_fd, write_fd = os.pipe()
-            store_fd, unread_fd = os.pipe()
             requests = [
-                self._receiver(RESEARCH, write_fd, begin_s),
-                self._receiver(STORE, unread_fd, begin_s),
+                ForkRequest(host, partial(self._checkpoints, host, with_s), "checkpoints")
+                for host in PROVIDERS
             ]
             if situation.send is not None:
                 send = partial(situation.send, str(net.get(RESEARCH).IP()), begin_s)
                 requests += [ForkRequest(host, send, "research") for host in situation.hosts]
-            requests += [
-                ForkRequest(host, partial(self._checkpoints, host, with_s), "checkpoints")
-                for host in PROVIDERS
-            ]
-            processes = net.fork_all(requests)
-            os.close(write_fd)
-            os.close(unread_fd)
-            try:
-                seen = [self._look(begin_s + n * WINDOW_S) for n in range(self.windows + 1)]
-                if died := [each for each in processes if each.poll() is not None]:
-                    raise SetupError(f"{situation.words}, {self.way.name}: {died[0].label} ended by itself")
-                with os.fdopen(read_fd, "rb") as said:
-                    counted: dict[str, list[int]] = json.loads(said.read())
-            finally:
-                os.close(store_fd)
-                for process in processes:
-                    process.kill()
-                for process in processes:
-                    process.wait()
-                    process.close()
-                    net.forked.remove(process)
-                for host in PROVIDERS:
-                    maps = net.maps(host)
-                    maps.aggregate.unset()
-                    for key, _ in list(maps.flows.items()):
-                        maps.flows.delete(key)
+            what = f"{situation.words}, {self.way.name}"
+            look = partial(net.class_counters, "s1", "s2")
+            seen, (counted, _) = play(
+                net, what, (RESEARCH, STORE), requests, PROVIDERS, look, begin_s, self.windows
+            )
         verdict = monitor.verdict()
         research = [sum(taken) for taken in zip(*counted.values(), strict=True)] or [0] * self.windows
         number = SCAVENGER_CLASS if self.way.scavenger else MIGRATION_CLASS
@@ -251,10 +224,6 @@ class ScavengerTrial:
             "with": list(seconds[self.seconds + self.gap :]),
         }
 
-    def _receiver(self, host: str, write_fd: int, begin_s: float) -> ForkRequest:
-        receive = partial(receive_windows, write_fd, self.campus.get(host).IP(), begin_s, self.windows)
-        return ForkRequest(host, receive, "receiver", keep=(write_fd,))
-
     def _checkpoints(self, host: str, begin_s: float) -> None:
         """A stream of checkpoints with its grant, as an agent sends it, from then on."""
         net, way = self.campus, self.way
@@ -269,10 +238,6 @@ class ScavengerTrial:
         with suppress(ConnectionError):
             while True:
                 sock.sendall(CHUNK)
-
-    def _look(self, at_s: float) -> dict[int, Any]:
-        time.sleep(max(0.0, at_s - time.monotonic()))
-        return self.campus.class_counters("s1", "s2")
 
 
 def _steps(seen: Sequence[Mapping[int, Any]], number: int) -> list[int]:

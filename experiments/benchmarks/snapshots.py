@@ -37,6 +37,7 @@ from typing import Any, Final
 from rich.table import Table
 
 from experiments.benchmarks.goals import JudgedFigure, in_ms
+from experiments.benchmarks.results import write_result
 from experiments.results.accounting import quantile
 from testbed.errors import SetupError
 from testbed.workloads.base import write_parts
@@ -91,8 +92,7 @@ def measure_snapshots(
         "load": os.getloadavg()[0],
         "cpus": os.cpu_count(),
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "snapshots.json").write_text(json.dumps(result, indent=2) + "\n")
+    write_result(out / "snapshots.json", result)
     return result
 
 

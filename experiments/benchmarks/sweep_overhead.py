@@ -26,6 +26,7 @@ from typing import Any
 
 from rich.table import Table
 
+from experiments.benchmarks.results import write_result
 from experiments.inputs.scenario import demo_scenario
 from experiments.runtime.engines import Engine
 from experiments.runtime.tasks import RUNS, Task, results_of
@@ -82,7 +83,7 @@ def measure_sweep_overhead(out: Path, runs: int, processes: int) -> dict[str, An
         "load": os.getloadavg()[0],
         "not_measured": why,
     }
-    (out / "sweep.json").write_text(json.dumps(told, indent=2) + "\n")
+    write_result(out / "sweep.json", told)
     return told
 
 

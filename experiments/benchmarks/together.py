@@ -35,6 +35,7 @@ from experiments.benchmarks import (
     snapshots,
 )
 from experiments.benchmarks.goals import JudgedFigure
+from experiments.benchmarks.results import write_result
 from experiments.results.pages import render
 from experiments.results.provenance import provenance
 
@@ -97,7 +98,7 @@ def measure_all(
         progress(f"measure {part.name}: at most {part.most_s / 60:.0f} minutes")
         done.append(run_part(part, out, min(part.most_s, limit_s - time.monotonic())))
         told = [asdict(each) for each in done]
-        (out / RESULT).write_text(json.dumps(told, indent=1) + "\n")
+        write_result(out / RESULT, told)
         page = render(
             Path(__file__).with_name("together.html"),
             title="ReclaimNet measured",

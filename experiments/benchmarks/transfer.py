@@ -20,11 +20,9 @@ time is nothing, so `goal_met` compares `steady tmpfs` with `bare`; the disk's f
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import shutil
-import signal
 import socket
 import statistics
 import subprocess
@@ -40,8 +38,10 @@ from typing import Any, Final
 import trio
 from blake3 import blake3
 
+from experiments.benchmarks.results import write_result
 from experiments.results.pictures import canvas
 from testbed.checkpoints import CHUNK_BYTES, CheckpointStore
+from testbed.emulation.kernel.linux import die_with_parent, unshare_network
 from testbed.errors import SetupError
 from testbed.transfer import ReceiveCompleted, ReceiveEvent, send_checkpoint, serve_checkpoints
 
@@ -65,8 +65,6 @@ _KINDS: Final = {
     "steady_disk": "verified, stored, checkpoint n+1 (disk, fsync)",
     "steady_disk_unsynced": "  the same less its commit",
 }
-_CLONE_NEWNET: Final = 0x40000000
-_PR_SET_PDEATHSIG: Final = 1
 
 
 def measure_transfer(
@@ -123,8 +121,7 @@ def measure_transfer(
         "files_recycled": recycled,
         "rounds": kept,
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "transfer.json").write_text(json.dumps(result, indent=2) + "\n")
+    write_result(out / "transfer.json", result)
     with canvas(out / "transfer.svg", 1, 1, (7.5, 4.0)) as (figure, [[axes]]):
         for line, kind in enumerate(_KINDS):
             values = [row["bytes_per_s"][kind] / 1e9 for row in result["rounds"]]
@@ -341,12 +338,8 @@ def _reply(value: object) -> None:
 
 def _obey(role: str, parent: int) -> None:
     """The life of a measuring process: a namespace, an address, then order after order."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        raise SetupError("the measuring process lost its parent")
-    if libc.unshare(_CLONE_NEWNET) != 0:
-        raise SetupError(f"unshare(CLONE_NEWNET): {os.strerror(ctypes.get_errno())}")
+    die_with_parent(parent)
+    unshare_network()
     _reply("in its namespace")
     sys.stdin.readline()
     name, address = f"rnm{os.getpid()}", SENDER if role == "send" else RECEIVER

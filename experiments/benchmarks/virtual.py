@@ -14,7 +14,6 @@ Every run carries the hash of its journal, which is that of `events.jsonl`: the 
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import platform
@@ -29,6 +28,7 @@ from typing import Any
 from controller.core.model import facts as f
 from controller.core.policies.table import SYSTEMS
 from controller.warm_up import rehearse
+from experiments.benchmarks.results import write_result
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import generate
 from experiments.inputs.traces.paper_campus import DAYS, paper_scenario
@@ -165,8 +165,7 @@ def measure_virtual(
         "the journal with its facts on disk": on_disk.sha256 == ours.sha256,
     }
     result["verdict"] = {} if quick else {**verdict(systems, by_hosts, min(tries_s), by_large), **same}
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "virtual.json").write_text(json.dumps(result, indent=2) + "\n")
+    write_result(out / "virtual.json", result)
     draw(result, out / "virtual.svg")
     return result
 

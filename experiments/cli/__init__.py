@@ -1,2 +1,3 @@
-"""The command line: `main` declares the commands, each has a module that does it. May import all of `experiments`. Begin with
-`main`."""
+"""The command line: `main` declares the commands (`measure` its own), each has a module of its name that does it; `options`
+is what several share. `start` comes first: `owner`, the quick way of `reclaim` and `return`, goes past all others. May import
+all of `experiments`. Begin with `main`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,8 +20,15 @@ app = typer.Typer(help="Benchmarks: figures side by side with a peer in one run.
 Benchmark = Callable[..., None]
 
 
+def tell(notes: Iterable[str]) -> None:
+    """What a table has no column for."""
+    for line in notes:
+        console.print(line, markup=False)
+
+
 def command(name: str) -> Callable[[Benchmark], Benchmark]:
-    """Register a benchmark, which writes into `out`; with --json its files `*.json` are told on stdout instead of tables."""
+    """Register a benchmark, which writes into `out`, and say what it wrote; with --json its files `*.json` are told on stdout
+    instead of tables."""
 
     def register(measure: Benchmark) -> Benchmark:
         @wraps(measure)
@@ -33,9 +40,12 @@ def command(name: str) -> Callable[[Benchmark], Benchmark]:
                 measure(out=out, **given)
             except typer.Exit as end:  # its status, after its results
                 ended = end
+            files = (each for each in sorted(out.glob("[!.]*.*")) if each.is_file())
+            written = [each for each in files if each.stat().st_mtime_ns >= began_ns]
+            console.print(", ".join(map(str, written)))
             if as_json:
-                written = [each for each in sorted(out.glob("*.json")) if each.stat().st_mtime_ns >= began_ns]
-                found = {each.stem: json.loads(each.read_bytes()) for each in written}
+                results = [each for each in written if each.suffix == ".json"]
+                found = {each.stem: json.loads(each.read_bytes()) for each in results}
                 print_json({"command": f"measure {name}", "out": str(out), "results": found})
             if ended is not None:
                 raise ended
@@ -57,7 +67,7 @@ def measure_all(
     only: Annotated[str, typer.Option(help="Parts, with commas between.")] = "",
 ) -> None:
     """The live measurements, short, one after the other, in under 30 minutes; one page with goals beside figures."""
-    from experiments.benchmarks.together import PAGE, PARTS, RESULT, together_table
+    from experiments.benchmarks.together import PARTS, together_table
     from experiments.benchmarks.together import measure_all as run
 
     names = [part.name for part in PARTS]
@@ -67,7 +77,6 @@ def measure_all(
     with console.status("") as status:
         done = run(out, [part for part in PARTS if part.name in chosen], progress=status.update)
     console.print(together_table(done))
-    console.print(f"{out}/{PAGE}, {out}/{RESULT}")
     if any(each.why for each in done):
         raise typer.Exit(ExitStatus.CUT_SHORT)
 
@@ -79,7 +88,6 @@ def measure_bringup(hosts: Hosts = 500, out: Out = Path("out/bringup")) -> None:
     from experiments.benchmarks.tables import bringup_table
 
     console.print(bringup_table(run(out, hosts)))
-    console.print(f"{out}/bringup.json, {out}/bringup.svg")
 
 
 @command("dashboard")
@@ -105,7 +113,6 @@ def measure_dashboard(
     from experiments.benchmarks.live_page import measure_live_page as measure
 
     console.print(live_page_table(measure(out, hosts, clients, seconds, run, pace)))
-    console.print(f"{out}/dashboard.json")
 
 
 @command("scale")
@@ -130,7 +137,6 @@ def measure_scale(
     for each in result["runs"]:
         for reason in (*each["work"]["reasons"], *each["work"]["broken"]):
             console.print(f"{each['hosts']} hosts: {reason}")
-    console.print(f"{out}/scale.json, {out}/scale.svg")
 
 
 @command("fabric")
@@ -143,7 +149,6 @@ def measure_fabric(
     from experiments.benchmarks.fabric import measure_fabric as run
 
     console.print(fabric_table(run(out, quick=quick)))
-    console.print(f"{out}/fabric.json")
 
 
 @command("links")
@@ -156,7 +161,6 @@ def measure_links(
     from experiments.benchmarks.links import measure_links as run
 
     console.print(links_table(run(out, quick=quick)))
-    console.print(f"{out}/links.json")
 
 
 @command("observer")
@@ -169,7 +173,6 @@ def measure_observer(
     from experiments.benchmarks.observer import observer_table
 
     console.print(observer_table(run(out, rounds)))
-    console.print(f"{out}/observer.json")
 
 
 @command("killswitch")
@@ -179,20 +182,12 @@ def measure_killswitch(
     out: Out = Path("out/killswitch"),
 ) -> None:
     """From an owner's act to the last new connection that gets in, by each way to close a host, under a storm of SYNs."""
-    from experiments.benchmarks.kill_evaluation import (
-        PICTURE,
-        RESULT,
-        SAMPLES,
-        killswitch_notes,
-        killswitch_table,
-    )
+    from experiments.benchmarks.kill_evaluation import killswitch_notes, killswitch_table
     from experiments.benchmarks.kill_evaluation import measure_killswitch as run
 
     result = run(out, trials, hosts)
     console.print(killswitch_table(result))
-    for line in killswitch_notes(result):
-        console.print(line, markup=False, highlight=False)
-    console.print(f"{out}/{RESULT}, {out}/{SAMPLES}, {out}/{PICTURE}")
+    tell(killswitch_notes(result))
 
 
 @command("isolation")
@@ -201,15 +196,13 @@ def measure_isolation(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rows and seconds: 2 minutes, not 9.")] = False,
 ) -> None:
     """Paper A's Theorem 4: what research keeps beside granted migrations and hosts that ignore grants, by three systems."""
-    from experiments.benchmarks.isolation import PICTURE, RESULT, isolation_notes, isolation_table
+    from experiments.benchmarks.isolation import isolation_notes, isolation_table
     from experiments.benchmarks.isolation import measure_isolation as run
 
     with console.status("") as status:
         result = run(out, quick=quick, progress=status.update)
     console.print(isolation_table(result))
-    for line in isolation_notes(result):
-        console.print(line, markup=False, highlight=False)
-    console.print(f"{out}/{RESULT}, {out}/{PICTURE}")
+    tell(isolation_notes(result))
 
 
 @command("scavenger")
@@ -220,15 +213,13 @@ def measure_scavenger(
     ] = False,
 ) -> None:
     """Checkpoints below research: what greedy research loses to them each second, and what they use of what it leaves."""
-    from experiments.benchmarks.scavenger import RESULT, scavenger_notes, scavenger_table
     from experiments.benchmarks.scavenger import measure_scavenger as run
+    from experiments.benchmarks.scavenger import scavenger_notes, scavenger_table
 
     with console.status("") as status:
         result = run(out, quick=quick, progress=status.update)
     console.print(scavenger_table(result))
-    for line in scavenger_notes(result):
-        console.print(line, markup=False, highlight=False)
-    console.print(f"{out}/{RESULT}")
+    tell(scavenger_notes(result))
 
 
 @command("migrations")
@@ -237,22 +228,14 @@ def measure_migrations(
     quick: Annotated[bool, typer.Option("--quick", help="One wave a system: 2 minutes, not 10.")] = False,
 ) -> None:
     """Paper A's E2 and E3, live: simultaneous notices over one trunk beside greedy research, by every enforcement."""
-    from experiments.benchmarks.migrations import (
-        PICTURE,
-        RESULT,
-        migrations_notes,
-        migrations_table,
-        paper_table,
-    )
     from experiments.benchmarks.migrations import measure_migrations as run
+    from experiments.benchmarks.migrations import migrations_notes, migrations_table, paper_table
 
     with console.status("") as status:
         result = run(out, quick=quick, progress=status.update)
     console.print(migrations_table(result))
     console.print(paper_table(result))
-    for line in migrations_notes(result):
-        console.print(line, markup=False, highlight=False)
-    console.print(f"{out}/{RESULT}, {out}/{PICTURE}")
+    tell(migrations_notes(result))
 
 
 @command("rates")
@@ -270,7 +253,6 @@ def measure_rates(
     console.print(rates_table(result))
     console.print(rises_table(result))
     measure_transfer(out)
-    console.print(f"JSON and figures of all three in {out}")
 
 
 @command("decisions")
@@ -284,7 +266,6 @@ def measure_decisions(
 
     console.print(decisions_table(run(out, quick=quick)))
     console.print(WHY_PAPER_DIFFERS)
-    console.print(f"{out}/decisions.json, {out}/decisions.svg")
 
 
 @command("hazard")
@@ -305,7 +286,6 @@ def measure_hazard(
     console.print(hazard_table(result))
     console.print(pairs_table(result))
     console.print(ahead_table(result))
-    console.print(f"{out}/hazard.json, {out}/hazard.svg")
 
 
 @command("controllers")
@@ -332,7 +312,6 @@ def measure_controllers(
         console.print(traces_table(result))
     if laws:
         console.print(laws_table(result))
-    console.print(f"{out}/controllers.json, {out}/controllers.svg")
 
 
 @command("virtual")
@@ -351,18 +330,14 @@ def measure_virtual(
 
     if not native.folder().is_dir():
         console.print("the virtual campus is compiled first, a minute or two")
-    console.print(
-        virtual_table(
-            run(
-                out,
-                hosts=hosts or HOSTS,
-                quick=quick,
-                seed=seed,
-                progress=lambda r: console.print(progress_line(r)),
-            )
-        )
+    result = run(
+        out,
+        hosts=hosts or HOSTS,
+        quick=quick,
+        seed=seed,
+        progress=lambda done: console.print(progress_line(done)),
     )
-    console.print(f"{out}/virtual.json, {out}/virtual.svg")
+    console.print(virtual_table(result))
 
 
 @command("snapshots")
@@ -382,7 +357,6 @@ def measure_snapshots(
     from experiments.benchmarks.snapshots import measure_snapshots as run
 
     console.print(snapshots_table(run(out, sizes or SIZES_MB, disk, quick=quick)))
-    console.print(f"{out}/snapshots.json")
 
 
 @command("codecs")
@@ -401,7 +375,6 @@ def measure_codecs(
     from experiments.benchmarks.codecs import measure_codecs as run
 
     console.print(codecs_table(run(out, files or (), quick=quick)))
-    console.print(f"{out}/codecs.json")
 
 
 @command("queue")
@@ -414,9 +387,7 @@ def measure_queue(
 
     result = run(out, quick=quick)
     console.print(queue_table(result))
-    for line in queue_verdicts(result):
-        console.print(line, markup=False)
-    console.print(f"{out}/queue.json, {out}/queue.svg")
+    tell(queue_verdicts(result))
 
 
 @command("planning")
@@ -431,7 +402,6 @@ def measure_planning(
     result = run(out, quick=quick)
     console.print(checkpoints_table(result))
     console.print(destinations_table(result))
-    console.print(f"{out}/planning.json")
 
 
 @command("admission")
@@ -441,7 +411,6 @@ def measure_admission(out: Out = Path("out/admission")) -> None:
     from experiments.benchmarks.admission import measure_admission as run
 
     console.print(admission_table(run(out)))
-    console.print(f"{out}/admission.json, {out}/admission.svg")
 
 
 @command("sweep")
@@ -457,5 +426,4 @@ def measure_sweep(
     console.print(sweep_table(told))
     if told["not_measured"]:
         console.print(told["not_measured"])
-    console.print(f"{out}/sweep.json")
     raise typer.Exit(any(each["share"] > MOST_SHARE for each in told["engines"]))

@@ -1,5 +1,7 @@
-"""What a run was, from its journal and from what observers measured: `history` (stories of jobs), `losses` (the one
-definition of work loss), `promises` (what must hold), `accounting` and `summary` (the figures), `narration` (facts in
-words), `report` (the page); and what all pages share: `pages` (templates, one style), `pictures` (plots), `report.svg`
-(pictures that answer the pointer). May import `inputs` and below. Begin with `summary`.
+"""What a run was, from its journal and from what observers measured. Read: `history` (stories of jobs), `gangs`, `frames` (as
+tables), `measurements` (of jobs themselves), `facts_on_disk`, `events_file`. Counted: `losses` (the one definition of work
+loss), `lost_time` (of GPUs), `exemptions` (late for a cause), `link_rates`, `accounting` and `summary` (the figures),
+`statistics` (over seeds), in a `run_context`. Judged: `promises` (what must hold). Shown: `narration` (facts in words),
+`live_display`, `report` (the page), `runs` (many), `provenance`; and what all pages share: `pages` (templates, one style),
+`pictures` (plots), `report.svg` (pictures that answer the pointer). May import `inputs` and below. Begin with `summary`.
 """

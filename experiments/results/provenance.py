@@ -12,6 +12,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -53,24 +54,25 @@ def installed_version() -> str:
         return "not installed"
 
 
+def processor() -> str:
+    """The model of this machine's processor."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return "unknown model"  # the kernel names none on some machines (arm64)
+
+
 def provenance(scenario: Scenario | None = None) -> Provenance:
     """That of what this process writes now; `scenario` is the one that was played, in real units, with its seed."""
     system = os.uname()
-    try:
-        cpuinfo = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        cpuinfo = ""
-    models = [
-        line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name")
-    ]
-    processor = models[0] if models else "unknown model"  # the kernel names none on some machines (arm64)
     return Provenance(
         date=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         version=installed_version(),
         commit=revision(),
         command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         kernel=f"{system.sysname} {system.release} {system.machine}",
-        processor=f"{processor}, {os.cpu_count()} logical",
+        processor=f"{processor()}, {os.cpu_count()} logical",
         python=sys.version.split()[0],
         seed=None if scenario is None else scenario.seed,
         scenario_sha256=None if scenario is None else hashlib.sha256(dumps(scenario).encode()).hexdigest(),

@@ -1,3 +1,4 @@
-"""How programs run here: `workers` (processes for sweeps), `native` (the virtual campus as machine code), `revision`
-(which text of the project). Imports nothing of `experiments` above it.
+"""How programs run here: `beginning` and `ending` (signals, exit statuses), `tasks` played by `engines` (here, in `workers`,
+on Dask), `native` (the virtual campus as machine code), `revision` (which text of the project), `handover` (files under
+sudo). Imports nothing of `experiments` above it.
 """

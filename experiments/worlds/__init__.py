@@ -1,3 +1,4 @@
 """Where a scenario is played: `live` (namespaces and processes), `virtual` (a heap of events), `oracle` (virtual, with the
-trace known), `queue` (paper B's queue alone). May import `results` and below.
+trace known), `queue` (paper B's queue alone). `played` is what either leaves, `deciding` names the code that kept results
+depend on. May import `results` and below.
 """

@@ -1,7 +1,8 @@
 """Checkpoints on their way between two stores: only what is missing is sent, and only what was verified counts.
 
 May import `testbed.checkpoints`, `testbed.messages`, `testbed.wire` and the errors. Begin with `messages.py` for the
-conversation, then `send.py` and `receive.py`; `coding.py` makes chunks smaller.
+conversation, then `send.py` and `receive.py` (`intake.py` takes the bytes, `limits.py` says how many, `events.py` what its
+host is told); `coding.py` makes chunks smaller.
 """
 
 from testbed.transfer.errors import TransferFailed

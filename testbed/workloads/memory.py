@@ -1,4 +1,4 @@
-"""How much memory a process may still take before the kernel ends a process for it: the machine's, and its control groups'."""
+"""How much memory processes have, and how much more one may take before the kernel ends it: the machine's, and its groups'."""
 
 from __future__ import annotations
 
@@ -17,10 +17,20 @@ _CGROUP_FILES: Final = {
 
 def available_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> float:
     """The least of what the machine and every control group above this process have left; cached files count as free."""
-    return min(_of_machine(proc), *_of_groups(proc, groups))
+    return min(of_machine(proc), *_of_groups(proc, groups))
 
 
-def _of_machine(proc: Path) -> float:
+def pss_bytes(pid: int) -> int:
+    """What a process has: a page shared by n processes counts 1/n (PSS). 0 of a process that is gone."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return 1024 * int(line.split()[1])
+    return 0
+
+
+def of_machine(proc: Path = Path("/proc")) -> float:
+    """What the machine has left; infinite if it does not say."""
     with suppress(OSError):
         for line in (proc / "meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

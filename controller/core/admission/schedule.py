@@ -174,15 +174,12 @@ def _freight(columns: Floats, first: Numbers, link: Numbers, share: Floats, now_
         start_s[number] = max(now_s, start_s[number])
         for crossed in link[first[number] : first[number + 1]]:
             peak[number] = min(peak[number], share[crossed])
-        instant = _in_one_instant(peak[number], max(start_s[number], due_s[number]))
+        # what passes between a time and the next that can be told from it: a schedule is no more exact than its clock
+        rate, at_s, instant = peak[number], max(start_s[number], due_s[number]), 0.0
+        if rate < np.inf and at_s < np.inf:
+            instant = rate * (np.nextafter(at_s, np.inf) - at_s)
         least[number] = max(payload[number] * EXACT, instant)
     return _Freight(payload, start_s, due_s, peak, least, first, link, share)
-
-
-@compiled
-def _in_one_instant(rate: float, at_s: float) -> float:
-    """What passes between a time and the next that can be told from it: a schedule is no more exact than its clock."""
-    return rate * (np.nextafter(at_s, np.inf) - at_s) if rate < np.inf and at_s < np.inf else 0.0
 
 
 @compiled

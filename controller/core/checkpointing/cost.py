@@ -61,26 +61,6 @@ class CheckpointCosts(NamedTuple):
     turn_s: Floats  # the s at which the second part of the curve begins
     behind: bool  # whether jobs go on while they are sent
 
-    @staticmethod
-    def of(
-        payload_bytes: Floats,
-        hazard_per_s: Floats,
-        loss_budget_s: Floats,
-        beta: float,
-        broken: Mask | None = None,
-        pauses_s: Floats | float = math.inf,
-    ) -> CheckpointCosts:
-        """`broken`: jobs whose loss budget is dropped. `pauses_s`: seconds a snapshot stops the job (for each, or one for all);
-        infinite: the write does."""
-        broken = np.zeros(len(payload_bytes), dtype=np.bool_) if broken is None else broken
-        pauses = each(pauses_s, len(payload_bytes))
-        return curves(payload_bytes, hazard_per_s, loss_budget_s, float(beta), broken, pauses)
-
-
-def each(value: Floats | float, count: int) -> Floats:
-    """A value for each, given one for each or one for all."""
-    return np.full(count, value) if isinstance(value, float) else value
-
 
 @compiled
 def curves(
@@ -91,7 +71,8 @@ def curves(
     broken: Mask,
     pauses_s: Floats,
 ) -> CheckpointCosts:
-    """`CheckpointCosts.of`."""
+    """The cost curves of jobs. `broken`: jobs whose loss budget is dropped. `pauses_s`: seconds a snapshot stops the job;
+    infinite: the write does."""
     slope, turn, behind = hazard_per_s / (2.0 * beta), np.zeros(len(hazard_per_s)), True
     for job in range(len(turn)):
         stops = pauses_s[job] == np.inf

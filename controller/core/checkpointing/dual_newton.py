@@ -79,17 +79,6 @@ NO_GUESS: Floats = np.empty(0)
 
 
 @dataclass(frozen=True, slots=True)
-class ContentionProblem:
-    """What `allocate` is asked, a row a job; 0 <= lower <= upper."""
-
-    costs: CheckpointCosts
-    lower_bytes_per_s: Floats
-    upper_bytes_per_s: Floats
-    routes: Numbers  # the links that each job crosses, padded with len(capacity)
-    capacity_bytes_per_s: Floats
-
-
-@dataclass(frozen=True, slots=True)
 class RateAllocation:
     """Rates, and the certificate that none are much cheaper."""
 
@@ -97,31 +86,6 @@ class RateAllocation:
     multipliers: Floats  # of each link: cost a byte/s
     gap: float  # relative, between the cost and what no allocation can be below
     steps: int  # of Newton
-
-
-def allocate(
-    problem: ContentionProblem, guess: Floats | None = None, settled: float = SETTLED
-) -> RateAllocation:
-    """The cheapest rates. Lower bounds must fit on every link (`loss_budgets`).
-
-    `settled`: the part of the cost by which they may be dearer than the cheapest; less makes more steps.
-
-    `guess`: multipliers to begin with, those of an earlier answer to nearly the same problem: often they are good enough
-    as they are, and the certificate says so. The answer depends on them within TOLERANCE.
-
-    A job whose every rate costs the same (no hazard, no loss budget) keeps its lower bound; one that crosses a link
-    without capacity gets 0. Links that no job crosses have multiplier 0.
-    """
-    answer = cheapest(
-        problem.costs,
-        problem.lower_bytes_per_s,
-        problem.upper_bytes_per_s,
-        problem.routes,
-        problem.capacity_bytes_per_s,
-        NO_GUESS if guess is None else guess,
-        settled,
-    )
-    return RateAllocation(*answer)
 
 
 class _Point(NamedTuple):
@@ -148,7 +112,16 @@ def cheapest(
     guess: Floats,
     settled: float,
 ) -> tuple[Floats, Floats, float, int]:
-    """`allocate`: (rates, multipliers, gap, steps)."""
+    """The cheapest rates, a row a job: (rates, multipliers, gap, steps). 0 <= `lower` <= `upper`; lower bounds must fit on every
+    link (`loss_budgets`). `routes`: the links that each job crosses, padded with len(capacity).
+
+    `guess`: multipliers to begin with, those of an earlier answer to nearly the same problem: often they are good enough as they
+    are, and the certificate says so; empty: none. The answer depends on them within TOLERANCE. `settled`: the part of the cost
+    by which rates may be dearer than the cheapest; less makes more steps.
+
+    A job whose every rate costs the same (no hazard, no loss budget) keeps its lower bound; one that crosses a link without
+    capacity gets 0. Links that no job crosses have multiplier 0.
+    """
     ceiling = ceilings(costs, lower, upper, routes, capacity)
     contended = contended_links(ceiling, routes, capacity)
     multipliers = np.zeros(len(capacity))

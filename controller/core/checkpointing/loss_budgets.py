@@ -45,7 +45,7 @@ def uncontested(
 
 
 def kept(needed_bytes_per_s: Floats, routes: Numbers, capacity_bytes_per_s: Floats, rank: Numbers) -> Mask:
-    """The jobs whose slices are kept; `routes` as in `dual_newton.ContentionProblem`, `rank` breaks ties (smaller first).
+    """The jobs whose slices are kept; `routes` as in `dual_newton.cheapest`, `rank` breaks ties (smaller first).
 
     What is kept fits on every link. Jobs that need nothing are kept always.
     """

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from controller.core.checkpointing.cost import curves, each
+from controller.core.checkpointing.cost import curves
 from controller.core.checkpointing.dual_newton import (
     NO_GUESS,
     SETTLED,
@@ -89,7 +89,7 @@ def plan_columns(
 ) -> PlanColumns:
     """Rates and intervals of least joint cost; `capacity_bytes_per_s` is each link's checkpoint budget.
 
-    `guess`: multipliers of an earlier plan, by link; `settled`: how near to the least (`dual_newton.allocate`);
+    `guess`: multipliers of an earlier plan, by link; `settled`: how near to the least (`dual_newton.cheapest`);
     `keep`: the rule for budgets that do not fit (`loss_budgets`); `pauses_s`: p, of each or of all, infinite where the write
     stops the jobs.
     """
@@ -106,7 +106,7 @@ def plan_columns(
         jobs.routes,
         capacity_bytes_per_s,
         float(beta),
-        each(pauses_s, len(payload)),
+        np.full(len(payload), pauses_s) if isinstance(pauses_s, float) else pauses_s,
         needed,
         keeps & possible,
         NO_GUESS if guess is None else guess,

@@ -285,7 +285,12 @@ def _stop(cluster: Cluster, job: JobState, cause: str) -> None:
 def _come_back(cluster: Cluster, job: JobState, home: str, replica: str | None) -> None:
     """Its replica goes on; or it waits, for its host or until it may start again; or it is resumed at once."""
     checkpoint = cluster.freshest(job)
-    wait_s = max(0.0 if job.on_demand else cluster.policy.requeue_wait_s, _pause_s(cluster, job))
+    wait_s = 0.0 if job.on_demand else cluster.policy.requeue_wait_s
+    # after a second start that failed, and then twice as long each time: what is the matter with its host, its file system, its
+    # GPUs may pass
+    failed = max(len(rank.failed_at) for rank in job.all_ranks)
+    if failed > 1:
+        wait_s = max(wait_s, cluster.settings.control_period_s * 2.0 ** (failed - 2))
     if replica and checkpoint and replica in checkpoint.holders and cluster.hosts[replica].usable:
         dispatch(cluster, job, cluster.hosts[replica])
     elif cluster.policy.stays and any(home in known.holders for known in job.checkpoints.values()):
@@ -297,15 +302,6 @@ def _come_back(cluster: Cluster, job: JobState, home: str, replica: str | None) 
             cluster.record(facts.JobWaits(rank.name, f"requeued, and may start again in {wait_s:g} s"))
     else:
         resume(cluster, job)
-
-
-def _pause_s(cluster: Cluster, job: JobState) -> float:
-    """How long it rests after starts that failed: not at all after the first, then twice as long each time.
-
-    What is the matter with its host, its file system, its GPUs may pass.
-    """
-    failed = max(len(rank.failed_at) for rank in job.all_ranks)
-    return cluster.settings.control_period_s * 2.0 ** (failed - 2) if failed > 1 else 0.0
 
 
 def resume_requeued(cluster: Cluster) -> None:

@@ -85,18 +85,6 @@ class LentTime:
         """What was seen in the window that ends now; hosts by `numbers`, with one that was never heard of at the end."""
         return between(*self.ends(now_s), *self.shape)
 
-    def of_host(self, host: str, now_s: float) -> tuple[float, float]:
-        """(emergencies, lent seconds) of one host; nothing of one that was never heard of."""
-        number = self.number.get(host)
-        if number is None:
-            return 0.0, 0.0
-        from_s = self._slide(now_s)
-        (n, lent_s), (n_before, before_s) = (
-            self._head.of_host(number, now_s),
-            self._tail.of_host(number, from_s),
-        )
-        return n - n_before, max(0.0, lent_s - before_s)
-
     def numbers(self, hosts: Sequence[str]) -> Numbers:
         """Numbers of these hosts, one too many for hosts unheard of; the same array for the same tuple."""
         size = len(self.number)
@@ -165,10 +153,6 @@ class _Edge:
     def until(self, at_s: float, size: int) -> Until:
         """Totals up to `at_s` for hosts 0 to `size` (zeros for a host that is unheard of), as input to `between`."""
         return Until(self._columns(size), self._hours, self._all, at_s, *self._clock(at_s))
-
-    def of_host(self, host: int, at_s: float) -> tuple[float, float]:
-        taken, before, lent = self._columns(host)[:, host].tolist()
-        return taken, before + lent * at_s
 
     def of_all(self, at_s: float) -> tuple[float, float]:
         taken, before, lent, _ = self._all.tolist()

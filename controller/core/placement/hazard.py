@@ -80,18 +80,6 @@ class Experience:
         """n/T; 0 before anything was seen."""
         return self.events / self.exposure_s if self.exposure_s > 0.0 else 0.0
 
-    def pooled(self, whole: Experience, events: float) -> Experience:
-        """This experience, and of the rest of `whole` the part in which `events` emergencies of the whole
-        fall.
-
-        All of the whole if it holds no more. The own part is never counted twice.
-        """
-        part = min(1.0, events / whole.events) if whole.events > 0.0 else 1.0
-        return Experience(
-            self.events + part * (whole.events - self.events),
-            self.exposure_s + part * max(0.0, whole.exposure_s - self.exposure_s),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
@@ -159,7 +147,7 @@ class HazardWindow:
         self.prior = prior or Experience()
         self.changes = 0  # emergencies so far: what is lent from now on changes nothing of the past
         self._seen = LentTime(window_s, day_s, day_start_s)
-        self._known_quantiles: tuple[float, Floats, Floats] | None = None
+        self._known_quantiles: tuple[Floats, Floats] | None = None
 
     def lend(self, host: str, now_s: float) -> None:
         """The host is lent from now on; nothing new if it already was."""
@@ -177,39 +165,21 @@ class HazardWindow:
         self.changes += what == EMERGENCY
         self._seen.happened(host, now_s, what)
 
-    def experience(self, host: str, now_s: float) -> Experience:
-        """What was seen on one host in the window that ends now."""
-        return Experience(*self._seen.of_host(host, now_s))
-
     def campus(self, now_s: float) -> Experience:
         """What was seen on all hosts in the window, and the prior."""
         events, exposure_s = self._seen.of_all(now_s)
         return Experience(events + self.prior.events, exposure_s + self.prior.exposure_s)
 
-    def estimate(self, now_s: float, level: float = LEVEL, host: str | None = None) -> Hazard:
-        """Hazard of a host, with what it borrows from the others; of the average host where none is named."""
-        campus = self.campus(now_s)
-        if host is None:
-            return bounds(campus, level)
-        seen = self._seen.seen(now_s)
-        borrowed = float(_borrowed(seen.events, seen.lent_s, campus.rate_per_s))
-        return bounds(self.experience(host, now_s).pooled(campus, borrowed), level)
-
-    def upper_column(self, hosts: Sequence[str], now_s: float, level: float = LEVEL) -> Floats:
-        """`estimate(...).upper` of many hosts at once."""
-        return self.upper_by_hour(hosts, now_s, level)[0]
-
-    def upper_by_hour(
-        self, hosts: Sequence[str], now_s: float, level: float = LEVEL
-    ) -> tuple[Floats, tuple[float, ...]]:
-        """(`upper_column`, `profile`)."""
+    def upper_by_hour(self, hosts: Sequence[str], now_s: float) -> tuple[Floats, tuple[float, ...]]:
+        """(upper bound at LEVEL of each host's hazard, with what it borrows from the others; 24 factors, the campus's rate in
+        each hour over its mean rate, all 1 while nothing was seen)."""
         events, exposure_s, profile = self._pooled(hosts, now_s)
         known = self._known_quantiles
-        if known is None or known[0] != level or not _same(known[1], events):  # some count has changed
+        if known is None or not _same(known[0], events):  # some count has changed
             few, which = np.unique(events, return_inverse=True)
-            quantiles = all_rounded(gammaincinv(few + 1.0, level))[which]
-            known = self._known_quantiles = (level, events, quantiles)
-        return _over(known[2], exposure_s), tuple(profile.tolist())
+            quantiles = all_rounded(gammaincinv(few + 1.0, LEVEL))[which]
+            known = self._known_quantiles = (events, quantiles)
+        return _over(known[1], exposure_s), tuple(profile.tolist())
 
     def _pooled(self, hosts: Sequence[str], now_s: float) -> tuple[Floats, Floats, Floats]:
         """(events and exposure of these hosts, with what each borrows; the campus's profile)."""
@@ -219,16 +189,10 @@ class HazardWindow:
         return _estimated(*until, *since, *shape, days, numbers, self.prior.events, self.prior.exposure_s)
 
     def likely_by_hour(self, hosts: Sequence[str], now_s: float) -> tuple[Floats, tuple[float, ...]]:
-        """(`estimate(...).mle` of many hosts at once, `profile`)."""
+        """(likeliest hazard of each host, with what it borrows; the factors of `upper_by_hour`)."""
         events, exposure_s, profile = self._pooled(hosts, now_s)
         likely = np.divide(events, exposure_s, out=np.zeros(len(events)), where=exposure_s > 0.0)
         return likely, tuple(profile.tolist())
-
-    def profile(self, now_s: float) -> tuple[float, ...]:
-        """24 factors, the campus's rate in each hour over its mean rate; all 1 while nothing was seen."""
-        seen = self._seen.seen(now_s)
-        scattered = scatter(seen.hour_events, seen.squares, self._seen.days(now_s))
-        return relative(seen.hour_events, seen.hour_lent_s, scattered)
 
 
 @compiled
@@ -280,12 +244,12 @@ def _estimated(
     if events > 0.0:
         rate = events / exposure_s if exposure_s > 0.0 else 0.0
         part = min(1.0, _borrowed(seen.events, seen.lent_s, rate) / events)
-    # `Experience.pooled` in columns
+    # to a host's own, of the rest of the campus's the part that holds the events borrowed: all of it if it holds no more
     own_events, own_exposure_s = seen.events[hosts], seen.lent_s[hosts]
     pooled_s = own_exposure_s + part * np.maximum(0.0, exposure_s - own_exposure_s)
     pooled_events = own_events + part * (events - own_events)
     scattered = scatter(seen.hour_events, seen.squares, days)
-    return pooled_events, pooled_s, _relative(seen.hour_events, seen.hour_lent_s, scattered)
+    return pooled_events, pooled_s, relative(seen.hour_events, seen.hour_lent_s, scattered)
 
 
 @compiled
@@ -322,13 +286,9 @@ def scatter(events: Floats, squares: float, days: float) -> float:
     return max(1.0, (between_days + SOME * BURSTS) / (seen + SOME))
 
 
-def relative(events: Floats, exposure_s: Floats, scattered: float = 1.0) -> tuple[float, ...]:
-    """Rates of the hours over that of the whole day, from which each borrows; all 1 without events."""
-    return tuple(_relative(events, exposure_s, scattered).tolist())
-
-
 @compiled
-def _relative(events: Floats, exposure_s: Floats, scattered: float) -> Floats:
+def relative(events: Floats, exposure_s: Floats, scattered: float) -> Floats:
+    """Rates of the hours over that of the whole day, from which each borrows; all 1 without events."""
     n, whole_s, even = events.sum(), exposure_s.sum(), np.ones(len(events))
     if n == 0.0 or whole_s <= 0.0:
         return even

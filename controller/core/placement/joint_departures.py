@@ -5,8 +5,7 @@ is to be saved, when a cloud wants the machines of a zone. Pairs of hosts are fa
 not: the same access switch (a lab), the same building, or neither. At each departure of a host h count, by class,
 
     trials     the other hosts that were lent just before (lent now, or departed within the last `together_s` seconds),
-    joint      of those, the hosts that depart within `together_s` before or after,
-    away       hosts that had departed longer ago and are not back.
+    joint      of those, the hosts that depart within `together_s` before or after.
 
 With D departures that had any trials, q = (D joint/trials + 1/2) / (D + 1): a beta posterior (Jeffreys' prior, 1/2
 before anything was seen) in which a departure counts as one trial, however many hosts could have left with it: they
@@ -64,7 +63,6 @@ class _Departure(NamedTuple):
     at_s: float
     trials: Counts
     joint: Counts
-    away: Counts
 
 
 class JointWindow:
@@ -82,12 +80,11 @@ class JointWindow:
         self._switches: dict[str, int] = {}
         self._buildings: dict[str, int] = {}
         self._stands: list[tuple[int, int]] = []  # of each host: numbers of its switch and its building
-        self._known, self._lent_tally, self._left_tally = _Tally(), _Tally(), _Tally()
-        self._ever: set[int] = set()  # hosts that were lent at any time: `_known` tallies them
+        self._lent_tally, self._left_tally = _Tally(), _Tally()
         self._lent: set[int] = set()
         self._left: dict[int, float] = {}  # host -> when it departed: within together_s, and not back since
         self._log: deque[_Departure] = deque()
-        self._departures, self._trials, self._joint, self._away = ([0] * CLASSES for _ in range(4))
+        self._departures, self._trials, self._joint = ([0] * CLASSES for _ in range(3))
         self._asked: tuple[Sequence[str], int, Numbers, Numbers, Numbers] | None = None
 
     def is_lent(self, host: str) -> bool:
@@ -102,9 +99,6 @@ class JointWindow:
             return
         if self._left.pop(number, None) is not None:
             self._left_tally.add(self._stands[number], -1)
-        if number not in self._ever:
-            self._ever.add(number)
-            self._known.add(self._stands[number], 1)
         self._lent.add(number)
         self._lent_tally.add(self._stands[number], 1)
 
@@ -125,29 +119,22 @@ class JointWindow:
         stands = self._stands[number]
         self._lent.remove(number)
         self._lent_tally.add(stands, -1)
-        stay, left, known = (t.by_class(stands) for t in (self._lent_tally, self._left_tally, self._known))
+        stay, left = self._lent_tally.by_class(stands), self._left_tally.by_class(stands)
         trials = (stay[0] + left[0], stay[1] + left[1], stay[2] + left[2])
         joint = (2 * left[0], 2 * left[1], 2 * left[2])  # each of the pair finds the other gone
-        # the host itself is known too, and of its own switch
-        away = (known[0] - 1 - trials[0], known[1] - trials[1], known[2] - trials[2])
-        self._count(_Departure(now_s, trials, joint, away), 1)
-        self._log.append(_Departure(now_s, trials, joint, away))
+        self._count(_Departure(now_s, trials, joint), 1)
+        self._log.append(_Departure(now_s, trials, joint))
         self._left[number] = now_s
         self._left_tally.add(stands, 1)
 
     def together(self, now_s: float) -> ByClass:
         """Probability that a host that is lent departs within `together_s` of another one's departure, by class of the pair."""
         self._slide(now_s)
-        d, joint, trials = self._departures, self._joint, self._trials
-        shares = [joint[c] / trials[c] if trials[c] else 0.0 for c in range(CLASSES)]
-        return _posterior(d, shares)
-
-    def away(self, now_s: float) -> ByClass:
-        """Probability that a host has left longer before another one's departure, and is still away then, by class."""
-        self._slide(now_s)
-        d, away, trials = self._departures, self._away, self._trials
-        shares = [away[c] / (away[c] + trials[c]) if trials[c] else 0.0 for c in range(CLASSES)]
-        return _posterior(d, shares)
+        q = []
+        for d, joint, trials in zip(self._departures, self._joint, self._trials, strict=True):
+            share = min(1.0, joint / trials) if trials else 0.0
+            q.append((d * share + HALF) / (d + 2.0 * HALF))
+        return q[SAME_SWITCH], q[SAME_BUILDING], q[OTHER]
 
     def counts(self, now_s: float) -> tuple[Counts, Counts]:
         """(trials, joint) of the window that ends now, by class."""
@@ -195,7 +182,6 @@ class JointWindow:
             self._departures[c] += sign * (departure.trials[c] > 0)
             self._trials[c] += sign * departure.trials[c]
             self._joint[c] += sign * departure.joint[c]
-            self._away[c] += sign * departure.away[c]
 
     def _numbered(self, host: str) -> int:
         number = self._number.get(host)
@@ -219,11 +205,6 @@ class JointWindow:
             if isinstance(hosts, tuple):
                 self._asked = asked
         return asked[2], asked[3], asked[4]
-
-
-def _posterior(departures: Sequence[int], shares: Sequence[float]) -> ByClass:
-    q = [(d * min(1.0, share) + HALF) / (d + 2.0 * HALF) for d, share in zip(departures, shares, strict=True)]
-    return q[SAME_SWITCH], q[SAME_BUILDING], q[OTHER]
 
 
 class _Tally:

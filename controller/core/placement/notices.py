@@ -42,7 +42,11 @@ class NoticeWindow:
 
     def departed(self, now_s: float, notice_s: float) -> None:
         """An owner took a host back with so much notice; 0: without."""
-        number = _bin(notice_s)
+        number = 0
+        if notice_s > 0.0:
+            mantissa, exponent = math.frexp(notice_s)
+            part = 1 + PARTS * (exponent - 1 - LOWEST) + int((mantissa - 0.5) * (2 * PARTS))
+            number = max(0, min(part, BINS - 1))
         self._log.append((now_s, number))
         self._counts[number] += 1.0
         self._below = None
@@ -55,12 +59,8 @@ class NoticeWindow:
             self._below = None
         return len(self._log)
 
-    def too_short(self, needed_s: float, now_s: float) -> float:
-        """P(notice < needed_s); 0 if nothing is needed, 1 if no notice is long enough (`needed_s` infinite)."""
-        return float(self.too_short_column(np.array([needed_s]), now_s)[0])
-
     def too_short_column(self, needed_s: Floats, now_s: float) -> Floats:
-        """`too_short` of each."""
+        """P(notice < needed_s) of each; 0 if nothing is needed, 1 if no notice is long enough (infinite)."""
         n = self.seen(now_s)
         if self._below is None:
             self._below = np.concatenate(([0.0], np.cumsum(self._counts)))
@@ -83,11 +83,3 @@ def _too_short(needed_s: Floats, before: Floats, counts: Floats, n: int) -> Floa
             below = before[number] + part * counts[min(number, BINS - 1)]
             answer[place] = (below + HALF) / (n + 1.0)
     return answer
-
-
-def _bin(notice_s: float) -> int:
-    if not notice_s > 0.0:
-        return 0
-    mantissa, exponent = math.frexp(notice_s)
-    number = 1 + PARTS * (exponent - 1 - LOWEST) + int((mantissa - 0.5) * (2 * PARTS))
-    return 0 if number < 1 else min(number, BINS - 1)

@@ -125,10 +125,7 @@ class Reaches:
     @cached_property
     def down(self) -> Floats:
         """To each host from its switch of each level: (levels, hosts); infinite at and below the host itself."""
-        return self._least(self.places.down)
-
-    def _least(self, links: Numbers) -> Floats:
-        return _least_below(self.free, links)
+        return _least_below(self.free, self.places.down)
 
     def from_host(self, source: str) -> Floats:
         """Bandwidth from a host (of any role) to each volunteer, bytes/s; infinite to itself."""
@@ -140,7 +137,7 @@ class Reaches:
     def to_best(self, among: Mask) -> Floats:
         """From each volunteer to that other one of `among` to which it has most, bytes/s; 0 where there is none."""
         places = self.places
-        return _best_ways(places.node, self._least(places.up), self.down, among, places.nodes)
+        return _best_ways(places.node, _least_below(self.free, places.up), self.down, among, places.nodes)
 
     def mean_slowness(self, among: Mask) -> Floats:
         """Of each volunteer, the mean of 1/bw to the others of `among`, s/byte, over those that it reaches at all.

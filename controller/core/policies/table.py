@@ -74,9 +74,9 @@ def hour_and_age(settings: Settings) -> queue.Controller:
 def _replaying(kind: Callable[..., Replay], settings: Settings) -> Replay:
     return kind(
         settings.target_delay_s,
-        settings.level_window,
-        settings.level_start,
-        settings.level_max,
+        every=settings.level_window,
+        r0=settings.level_start,
+        r_max=settings.level_max,
         offer_ttl_s=settings.offer_ttl_s,
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 from experiments.claims.both import queue_runs
 from experiments.claims.both.queue_runs import DELTA_H, K, LoadedRun, play
 from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
-from experiments.claims.framework.pictures import INK, canvas, colour, dress
+from experiments.claims.framework.pictures import INK, canvas, colour, dress, line_of_rows
 from experiments.claims.framework.rows import mean_row, paired_row
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import above, below, near
@@ -129,9 +129,7 @@ def draw(values: Values, path: Path) -> None:
         ):
             for name in SYSTEMS:
                 rows = [values.find(group(load), name, quantity) for load in LOADS]
-                axes.plot(LOADS, [row.ours for row in rows], "o-", color=colour(name), label=name)
-                ends = ([row.low or 0.0 for row in rows], [row.high or 0.0 for row in rows])
-                axes.fill_between(LOADS, *ends, color=colour(name), alpha=0.15, linewidth=0)
+                line_of_rows(axes, LOADS, rows, colour(name), name)
             dress(axes, "GPU time asked for, of what is lent", words)
         panels[0][0].axhline(DELTA_H, color=INK, linewidth=1.0, linestyle="--", label="delta")
         panels[0][0].legend(frameon=False)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from experiments.claims.framework.values import Point, Value
 from experiments.results.pictures import INK, canvas, dress
 
 __all__ = [
@@ -15,12 +16,13 @@ __all__ = [
     "PAPER",
     "PRINTED_MARK",
     "Bar",
-    "band",
     "bars",
     "canvas",
     "colour",
     "dress",
     "key_of_bars",
+    "line",
+    "line_of_rows",
 ]
 
 OURS: Final = "#2b6cb0"
@@ -94,6 +96,21 @@ def key_of_bars() -> list[Any]:
     ]
 
 
-def band(axes: Any, xs: Sequence[float], low: Sequence[float], high: Sequence[float], tone: str) -> None:
-    """A 95 % interval along a curve."""
-    axes.fill_between(xs, low, high, color=tone, alpha=0.2, linewidth=0, zorder=1)
+def line(
+    axes: Any, points: Sequence[Point], tone: str, label: str, *, band: bool = False, **more: Any
+) -> None:
+    """A curve of means; `band`: with the 95 % intervals along it."""
+    xs = [point.x for point in points]
+    axes.plot(xs, [point.mean for point in points], color=tone, label=label, **more)
+    if band:
+        low, high = [point.low for point in points], [point.high for point in points]
+        axes.fill_between(xs, low, high, color=tone, alpha=0.2, linewidth=0, zorder=1)
+
+
+def line_of_rows(
+    axes: Any, xs: Sequence[float], rows: Sequence[Value], tone: str, label: str, style: str = "o-"
+) -> None:
+    """A row at each x, with the 95 % intervals along the line."""
+    axes.plot(xs, [row.ours for row in rows], style, color=tone, label=label, markersize=4, zorder=3)
+    low, high = [row.low or 0.0 for row in rows], [row.high or 0.0 for row in rows]
+    axes.fill_between(xs, low, high, color=tone, alpha=0.15, linewidth=0)

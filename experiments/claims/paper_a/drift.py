@@ -22,6 +22,7 @@ from experiments.claims.framework.pictures import (
     canvas,
     colour,
     dress,
+    line,
 )
 from experiments.claims.framework.rows import curve, exact_row, mean_row, row
 from experiments.claims.framework.values import Point, Value, Values
@@ -155,12 +156,7 @@ def draw(values: Values, path: Path) -> None:
             WINDOWS_H, matplotlib.colormaps["viridis"](np.linspace(0.0, 0.85, len(WINDOWS_H))), strict=True
         ):
             points = values.curve(ESTIMATE, name(window_h), "error")
-            axes.plot(
-                [point.x for point in points],
-                [point.mean for point in points],
-                color=tone,
-                label=name(window_h),
-            )
+            line(axes, points, tone, name(window_h))
         axes.axhline(drift_runs.TOLERANCE, color=INK, linewidth=0.9, linestyle="--")
         axes.plot([PRINTED_H / 24.0], [drift_runs.TOLERANCE], "D", **PRINTED_MARK)
         axes.annotate(

@@ -21,6 +21,7 @@ from experiments.claims.framework.pictures import (
     PRINTED_MARK,
     canvas,
     dress,
+    line,
 )
 from experiments.claims.framework.rows import curve, exact_row, mean_row
 from experiments.claims.framework.values import Values
@@ -134,9 +135,7 @@ def draw(values: Values, path: Path) -> None:
         left.legend(frameon=False, loc="upper left")
 
         points = values.curve(GROUP, "paper campus", "payload")
-        right.plot(
-            [point.x for point in points], [point.mean for point in points], color=OURS, label="generated"
-        )
+        line(right, points, OURS, "generated")
         printed = "paper A: ends and median"
         right.plot([0.12, 3.2, 48.0], [0.0, 0.5, 1.0], "D", label=printed, zorder=4, **PRINTED_MARK)
         right.axhline(0.5, color=INK, linewidth=0.6, linestyle=":")

@@ -19,6 +19,7 @@ from experiments.claims.framework.pictures import (
     canvas,
     colour,
     dress,
+    line_of_rows,
 )
 from experiments.claims.framework.rows import mean_row, paired_row
 from experiments.claims.framework.values import Value, Values
@@ -167,16 +168,11 @@ def _lines(axes: Any, values: Values, quantity: str, *, alone: bool = False) -> 
     sizes = [int(word) for word in values.settings["sizes"].split()]
     for system in SYSTEMS:
         rows = [values.find(f"{k} at once", system, quantity) for k in sizes]
-        ours, tone = [row.ours for row in rows], colour(system)
         if alone:
-            axes.plot(sizes, ours, color=tone, linestyle=":", linewidth=1.4, zorder=2)
-            continue
-        axes.plot(
-            sizes, ours, "o-", color=tone, markersize=4, label=POLICIES[system].label or system, zorder=3
-        )
-        axes.fill_between(
-            sizes, [r.low or 0.0 for r in rows], [r.high or 0.0 for r in rows], color=tone, alpha=0.15
-        )
+            ours = [row.ours for row in rows]
+            axes.plot(sizes, ours, color=colour(system), linestyle=":", linewidth=1.4, zorder=2)
+        else:
+            line_of_rows(axes, sizes, rows, colour(system), POLICIES[system].label or system)
     if quantity == "completion":
         axes.axhline(LONG_S, color=INK, linewidth=0.8, linestyle="--")
         axes.annotate(

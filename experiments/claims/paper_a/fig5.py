@@ -19,6 +19,7 @@ from experiments.claims.framework.pictures import (
     canvas,
     colour,
     dress,
+    line_of_rows,
 )
 from experiments.claims.framework.rows import mean_row
 from experiments.claims.framework.values import Value, Values
@@ -172,13 +173,8 @@ def _lines(axes: Any, values: Values, quantity: str) -> None:
     sizes = [int(word) for word in values.settings["sizes"].split()]
     for place, system in enumerate(SYSTEMS):
         rows = [values.find(f"{k} at once", system, quantity) for k in sizes]
-        tone, style = colour(system), ("-", "--", ":", "-")[place]  # the first three lie on each other
-        ours = [row.ours for row in rows]
-        label = POLICIES[system].label or system
-        axes.plot(sizes, ours, marker="o", linestyle=style, color=tone, markersize=4, label=label, zorder=3)
-        axes.fill_between(
-            sizes, [r.low or 0.0 for r in rows], [r.high or 0.0 for r in rows], color=tone, alpha=0.15
-        )
+        style = ("o-", "o--", "o:", "o-")[place]  # the first three lie on each other
+        line_of_rows(axes, sizes, rows, colour(system), POLICIES[system].label or system, style)
     axes.set_xticks(sizes)
 
 

@@ -14,10 +14,10 @@ from experiments.claims.framework.claim import (
     Config,
 )
 from experiments.claims.framework.pictures import (
-    band,
     canvas,
     colour,
     dress,
+    line,
 )
 from experiments.claims.framework.rows import exact_row
 from experiments.claims.framework.values import Point, Value, Values
@@ -114,17 +114,8 @@ def draw(values: Values, path: Path) -> None:
         axes = panels[0][0]
         for system in SYSTEMS:
             points = values.curve(GROUP, system, UTILISATION.quantity)
-            xs = [point.x for point in points]
             name = f"{label(system)} (paper A: {PUBLISHED[system]:g} %)"
-            axes.plot(
-                xs,
-                [point.mean for point in points],
-                color=colour(system),
-                label=name,
-                marker="o",
-                markersize=2.5,
-            )
-            band(axes, xs, [point.low for point in points], [point.high for point in points], colour(system))
+            line(axes, points, colour(system), name, band=True, marker="o", markersize=2.5)
         axes.set_ylim(0.0, 103.0)
         axes.xaxis.get_major_locator().set_params(integer=True)
         dress(axes, "day of the run", "%, all seeds together")

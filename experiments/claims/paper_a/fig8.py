@@ -19,6 +19,7 @@ from experiments.claims.framework.pictures import (
     PAPER,
     canvas,
     dress,
+    line_of_rows,
 )
 from experiments.claims.framework.rows import mean_row
 from experiments.claims.framework.values import Values
@@ -96,10 +97,7 @@ def draw(values: Values, path: Path) -> None:
         axes = panels[0][0]
         for quantity, tone, style in (("median", OURS, "o-"), ("p99", "#90b8e0", "s--")):
             rows = [values.find("one tick", f"{size} hosts", quantity) for size in SIZES]
-            label = f"one tick, {quantity}"
-            axes.plot(SIZES, [row.ours for row in rows], style, color=tone, label=label, markersize=5)
-            low, high = [row.low or 0.0 for row in rows], [row.high or 0.0 for row in rows]
-            axes.fill_between(SIZES, low, high, color=tone, alpha=0.2, linewidth=0)
+            line_of_rows(axes, SIZES, rows, tone, f"one tick, {quantity}", style)
         axes.plot(
             list(PRINTED_MS), list(PRINTED_MS.values()), "D--", color=PAPER, label="paper A: 3 and 18 ms"
         )

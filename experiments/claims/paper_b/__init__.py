@@ -1,3 +1,4 @@
-"""Figures of paper B (opportunistic spot scheduling), one module each, and the learning runs that they share. Begin with
-`b2`.
+"""Figures of paper B (opportunistic spot scheduling): `figures` has a row for each, `learning` runs, `learning_figure` draws
+and `learning_checks` judges them, `learning_runs` is one run, `algorithm1_printed` the paper's algorithm to the letter. Begin
+with `figures`.
 """

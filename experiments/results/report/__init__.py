@@ -1,6 +1,8 @@
 """The report of one run: `report.html`, one page that needs nothing else, `summary.json`, and a table for the terminal.
 
-All of it is made from the journal's facts, what observers measured, and the accounting of both. Begin with `page`.
+All of it is made from the journal's facts, what observers measured, and the accounting of both. `tables` has the words and
+figures, `goals` says where each leads; pictures: `timeline`, `campus_map`, `charts`, `curves`, drawn by `time_chart` (over
+`times`) and `svg`. Begin with `page`.
 """
 
 from experiments.results.report.page import summary_table, write, write_summary

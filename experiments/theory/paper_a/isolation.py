@@ -16,7 +16,7 @@ import numpy as np
 from controller.core.admission import admission
 from controller.core.network import max_min, sharing
 from controller.core.network.links import Network
-from experiments.theory.domain import DomainError, not_negative, positive, require
+from experiments.theory.domain import DomainError, not_negative, require
 from topologies.spec import DirectedLink, ResearchReserve
 
 LINK = DirectedLink("source", "switch")
@@ -43,11 +43,6 @@ def minimum_rate(payload_bytes: float, notice_s: float, restart_s: float) -> flo
         require(not math.isnan(value), name, value, "must be a number")
     found = admission.minimum_rate(payload_bytes, notice_s, restart_s)
     return math.inf if isinstance(found, admission.Infeasible) else found
-
-
-def completion_s(payload_bytes: float, rate_bytes_per_s: float, restart_s: float) -> float:
-    """C/r + T_r, at most tau for every r >= r_min (Theorem 3)."""
-    return not_negative("payload", payload_bytes) / positive("rate", rate_bytes_per_s) + restart_s
 
 
 def reserve(capacity: float, beta: float, minimum: float) -> float:

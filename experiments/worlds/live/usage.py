@@ -8,6 +8,7 @@ from pathlib import Path
 
 from experiments.worlds.live.world import LiveWorld
 from testbed.emulation.safety.fidelity import CpuTimes
+from testbed.workloads.memory import pss_bytes
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # parts of a run; what the machine was busy with beside them is the kernel's (packets) and other programs'
@@ -40,7 +41,7 @@ class Usage:
     def memory_bytes(self) -> dict[str, float]:
         """`memory_PART_bytes`: resident memory of each part now, what is shared counted once (PSS)."""
         return {
-            f"memory_{part}_bytes": float(sum(_pss_bytes(pid) for pid in pids))
+            f"memory_{part}_bytes": float(sum(pss_bytes(pid) for pid in pids))
             for part, pids in self._pids().items()
         }
 
@@ -89,11 +90,3 @@ def _stat(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []
-
-
-def _pss_bytes(pid: int) -> int:
-    try:
-        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except OSError:
-        return 0
-    return next((1024 * int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")), 0)

@@ -1,8 +1,10 @@
 """The offline Oracle (paper A's baseline B6): the whole trace is known, and each window is a mixed-integer linear program.
 
-May import everything below `experiments`. Begin with `program.py`, which states the formulation; `choices.py` writes down
-what there is to choose from; `replanner.py` has the answer played by the virtual world, so that its losses are accounted like
-those of every other system; `bound.py` says how little any choice of checkpoints could have lost.
+`program` states the formulation, on a `problem` that `choices` writes down (from the `availability` of hosts,
+`transfer_times` and `link_budgets`); `greedy` is its plan without search, `windows` its answers. `replanner` has the `plan`
+played by the virtual world through `adapters`, so that its losses are accounted like those of every other system; `run` is
+one such run, `bound` how little any choice of checkpoints could have lost. May import everything below `experiments`. Begin
+with `program.py`.
 """
 
 from experiments.worlds.oracle.run import OracleRun, run_oracle

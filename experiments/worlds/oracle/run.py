@@ -67,11 +67,6 @@ class OracleRun:
         """The part of what the schedule lost that the bound does not show to be unavoidable; 0 where nothing was lost."""
         return 1.0 - self.bound_s / self.lost_s if self.lost_s > 0.0 else 0.0
 
-    @property
-    def solve_s(self) -> float:
-        """CPU seconds of the solver, in all."""
-        return sum(window.solve_s for window in self.windows)
-
 
 def run_oracle(
     scenario: Scenario,

@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from bpf.errors import BpfError
 from bpf.observer import Observation
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.kernel.delay_line.process import LineStatistics, lateness_quantile_s
 from testbed.emulation.processes import ForkRequest
-from testbed.emulation.safety.observation import MACHINE, SWITCHES, DisturbedWindow, observer_of
+from testbed.emulation.safety.observation import MACHINE, SWITCHES, CampusObserver, DisturbedWindow
 from testbed.errors import KernelMismatch, SetupError
 from topologies.paths import Routes
 from topologies.units import PAYLOAD_SHARE
@@ -133,9 +134,9 @@ class FidelityMonitor:
         self._line_before: dict[tuple[str, int], LineStatistics] = {}
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._observer: CampusObserver | None = None
         self.observed: dict[str, Observation] = {}  # what the kernel did to each host, while it was watched
         self.disturbances: list[DisturbedWindow] = []
-        self.unobserved = ""  # why nothing was observed
 
     def __enter__(self) -> FidelityMonitor:
         self.start()
@@ -164,7 +165,10 @@ class FidelityMonitor:
 
     def _watch(self) -> None:
         kernel, begin_s = self._campus.kernel, time.monotonic()
-        self._observer, self.unobserved = observer_of(kernel.holder_pids | {"": kernel.fabric_pid}, begin_s)
+        with suppress(
+            BpfError, OSError
+        ):  # a kernel without typed tracepoints, or without the right (`reclaimnet doctor`)
+            self._observer = CampusObserver(kernel.holder_pids | {"": kernel.fabric_pid}, begin_s)
         try:
             self._watch_until_stopped(begin_s)
         finally:

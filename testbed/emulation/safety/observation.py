@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bpf.errors import BpfError
 from bpf.observer import Observation, Observer, inode_of
 
 SWITCHES = "the switches"  # bridges or Open vSwitch, and their side of every cable
@@ -81,11 +80,3 @@ def cause_of(
 def shifted(disturbances: Sequence[DisturbedWindow], start_s: float) -> list[DisturbedWindow]:
     """The same, with times since `start_s`."""
     return [replace(each, from_s=each.from_s - start_s, to_s=each.to_s - start_s) for each in disturbances]
-
-
-def observer_of(pids: Mapping[str, int], now_s: float) -> tuple[CampusObserver | None, str]:
-    """The observer of a campus, and why there is none: a kernel without typed tracepoints, or without the right."""
-    try:
-        return CampusObserver(pids, now_s), ""
-    except (BpfError, OSError) as error:
-        return None, str(error).partition("\n")[0]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from math import inf
+from typing import Unpack
 
 from controller.core.queueing.controllers.age_rules import (
     PLAIN,
@@ -26,8 +27,8 @@ from controller.core.queueing.controllers.age_rules import (
 from controller.core.queueing.controllers.arrivals import Arrivals
 from controller.core.queueing.controllers.replay import (
     LEAST_SPOTS,
-    WINDOW,
     Replay,
+    ReplayParameters,
     Search,
     Sliced,
     bisect_level,
@@ -40,20 +41,11 @@ FIRST_SEARCH = 50  # arrivals: before, no shape could prove itself
 class Age(Replay):
     """Parameters are those of `Replay`."""
 
-    def __init__(
-        self,
-        target_delay_s: float,
-        every: int = 100,
-        r0: float = 1.0,
-        r_max: float = 8.0,
-        *,
-        offer_ttl_s: float = 0.0,
-        window: int = WINDOW,
-    ) -> None:
-        super().__init__(target_delay_s, every, r0, r_max, offer_ttl_s=offer_ttl_s, window=window)
+    def __init__(self, target_delay_s: float, **parameters: Unpack[ReplayParameters]) -> None:
+        super().__init__(target_delay_s, **parameters)
         self.shape = PLAIN
-        self._search_at = min(FIRST_SEARCH, window)
-        self._searching = Sliced(window)
+        self._search_at = min(FIRST_SEARCH, self.window)
+        self._searching = Sliced(self.window)
 
     def follow(self, shape: RuleShape, level: float) -> None:
         """Decide by this shape at this level from now on."""

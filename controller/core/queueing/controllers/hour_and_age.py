@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from statistics import NormalDist
+from typing import Unpack
 
 from controller.core.queueing.controllers.age import Age
 from controller.core.queueing.controllers.age_rules import RuleShape, Shape, proves, saving
@@ -24,7 +25,7 @@ from controller.core.queueing.controllers.hour_rules import HourShape, fit
 from controller.core.queueing.controllers.replay import (
     LEAST_JOBS,
     LEAST_SPOTS,
-    WINDOW,
+    ReplayParameters,
     Search,
     bisect_level,
 )
@@ -40,16 +41,12 @@ class HourAndAge(Age):
     def __init__(
         self,
         target_delay_s: float,
-        every: int = 100,
-        r0: float = 1.0,
-        r_max: float = 8.0,
         *,
         day_s: float,
         day_start_s: float = 0.0,
-        offer_ttl_s: float = 0.0,
-        window: int = WINDOW,
+        **parameters: Unpack[ReplayParameters],
     ) -> None:
-        super().__init__(target_delay_s, every, r0, r_max, offer_ttl_s=offer_ttl_s, window=window)
+        super().__init__(target_delay_s, **parameters)
         self.day_s, self.day_start_s = day_s, day_start_s
         self.hours: HourShape | None = None  # in use in place of the shape
         self._searches = 0

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from math import inf
+from typing import TypedDict
 
 from controller.core.queueing.controllers.arrivals import Arrivals, RecordedArrivals
 from controller.core.queueing.controllers.delay_budget import Balance
@@ -85,6 +86,16 @@ def bisect_level(
     return level, outcome
 
 
+class ReplayParameters(TypedDict, total=False):
+    """Of `Replay`, and of what goes beyond it."""
+
+    every: int
+    r0: float
+    r_max: float
+    offer_ttl_s: float
+    window: int
+
+
 class Replay(Fixed):
     """r from the recorded past, fitted again after every `every` arrivals (sooner at the start).
 
@@ -94,10 +105,10 @@ class Replay(Fixed):
     def __init__(
         self,
         target_delay_s: float,
+        *,
         every: int = 100,
         r0: float = 1.0,
         r_max: float = 8.0,
-        *,
         offer_ttl_s: float = 0.0,
         window: int = WINDOW,
     ) -> None:

@@ -1,4 +1,4 @@
-"""The twin of the kernel's bucket (`bpf/src/egress.bpf.c`), bit for bit, and one for simulation.
+"""The twin of the kernel's bucket (`bpf/src/egress.bpf.c`), bit for bit: what the program is held to.
 
 A token bucket is usually written with a division (tokens = rate * elapsed / 1e9) and loses a fraction of a byte at every
 packet. Here credit is an integer in units of 1e-9 byte, so that bytes/s times ns is credit exactly and the state after n
