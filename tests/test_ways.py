@@ -460,6 +460,14 @@ def test_storms_notice_a_coordinator_that_never_asks_for_its_ways() -> None:
         assert play(storm(seed, trunks=True)).failure is not None
 
 
+def test_storms_notice_tables_that_lead_a_flow_over_links_that_it_is_not_charged_on() -> None:
+    seed = 35  # a migration is under way on a way beside the tree's
+    assert play(storm(seed, trunks=True)).failure is None
+    with planted(BY_NAME["tables without pins"]):
+        failure = play(storm(seed, trunks=True)).failure
+    assert failure is not None and "tables lead it by" in failure.rule
+
+
 def test_burst_of_the_benchmark_admits_1_7_times_as_much_over_two_trunks() -> None:
     one, ways = burst(1), burst(4)
     assert ways["admitted"] >= 1.7 * one["admitted"] > 0
