@@ -172,7 +172,7 @@ class OpenvSwitchFabric(BridgeFabric):
         self._run("ovsdb-tool", "create", f"{self.directory}/conf.db", _schema())
         database = f"{self.directory}/db.sock"
         self._spawn("ovsdb-server", f"{self.directory}/conf.db", f"--remote=punix:{database}")
-        self._wait(lambda: _listens(database), "ovsdb-server", "its socket")
+        self._wait(lambda: listens(database), "ovsdb-server", "its socket")
         super_packets = f"other_config:userspace-tso-enable={str(not self.in_kernel).lower()}"
         self._vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", super_packets)
         self._spawn("ovs-vswitchd", f"unix:{database}")
@@ -489,7 +489,7 @@ class OpenvSwitchFabric(BridgeFabric):
         return done.stdout
 
 
-def _listens(path: str) -> bool:
+def listens(path: str) -> bool:
     """Whether a connection to a UNIX socket is taken: it is there a moment before."""
     with socket.socket(socket.AF_UNIX) as client:
         return client.connect_ex(path) == 0
