@@ -239,3 +239,31 @@ def test_a_switch_that_refuses_a_meter_is_named(controller: Controller) -> None:
         until(lambda: controller.events("refused"), "the refusal is said")
         refusal = controller.events("refused")[0]
         assert refusal["switch"] == "a" and refusal["message"].startswith("meter 1: Meter(")
+
+
+LEAN = """
+import sys
+from controller.openflow import runner
+from controller.openflow.lean import import_lean
+runner.prepare()
+options = import_lean()
+import controller.openflow.app
+from os_ken import cfg
+from os_ken.controller import controller
+assert cfg.CONF is controller.CONF is options
+assert (options.ofp_tcp_listen_port, options.socket_timeout, options.ofp_switch_address_list) == (None, 5.0, [])
+options.set(ofp_tcp_listen_port=6653)
+assert controller.CONF.ofp_tcp_listen_port == 6653
+try:
+    options.set(ofp_listen_prot=1)
+except AttributeError as error:
+    print(error)
+heavy = ("oslo_config", "rfc3986", "stevedore", "importlib.metadata", "os_ken.lib.packet.bgp", "os_ken.lib.packet.zebra")
+print([name for name in heavy if name in sys.modules])
+"""
+
+
+def test_controller_is_imported_without_what_it_has_no_use_for() -> None:
+    done = subprocess.run([sys.executable, "-c", LEAN], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "'Options' object has no attribute 'ofp_listen_prot'\n[]\n"

@@ -36,6 +36,7 @@ from controller.openflow.tables import (
     difference,
     staged,
 )
+from controller.openflow.walk import TableWalk
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import plan
 from testbed.emulation.description.shaping import LinkShape
@@ -43,6 +44,7 @@ from topologies.errors import SpecError
 from topologies.openflow import Station, Topology, Trunk, WayPin, read
 from topologies.paths import NONE_DEAD, Routes, tree_of, ways_beside
 from topologies.presets import fat_tree, leaf_spine
+from topologies.spec import TrafficClass
 
 # random graphs a property: RANDOM_GRAPHS=2500 pytest tests/test_openflow_routes.py --hypothesis-seed=7 (docs/measured.md)
 GRAPHS = int(os.environ.get("RANDOM_GRAPHS", "100"))
@@ -51,6 +53,7 @@ EF = {"eth_type": 0x0800, "ip_dscp": 46}
 BEST_EFFORT = {"eth_type": 0x0800, "ip_dscp": 0}
 RATES = st.sampled_from([0.0, 1e7, 1.25e8])  # 0: of a host that nothing holds
 Dead = frozenset[frozenset[str]]
+OWN_CLASSES = [traffic for traffic in TrafficClass if traffic is not TrafficClass.RESEARCH]
 
 
 @st.composite
@@ -171,6 +174,36 @@ def some_pins(topology: Topology, out: Dead, draws: random.Random, first: int = 
         way = draws.choice(ways_beside(came[b.switch], live, 4))
         pins.append(WayPin(first + len(pins), (a.host, *way, b.host)))
     return pins
+
+
+@given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.randoms(use_true_random=False))
+@settings(max_examples=GRAPHS, deadline=None)
+def test_walk_through_tables_is_that_of_packets_that_are_sent_on_paper(
+    topology: Topology, picks: list[int], draws: random.Random
+) -> None:
+    """Also where trunks are dead that the tables do not know of: groups turn; what is lost or would go in a circle is said."""
+    dead, known = some_dead(topology, picks), some_dead(topology, picks[: draws.randint(0, 3)])
+    made = tables(topology, known, some_pins(topology, known, draws))
+    walk, traffic = TableWalk(topology, made, dead), draws.choice(OWN_CLASSES)
+    for a, b in permutations(topology.stations, 2):
+        if a.switch == b.switch:
+            continue
+        packet = addressed({"eth_type": 0x0800, "ip_dscp": traffic.dscp}, a, b)
+        try:
+            (way,) = ways(topology, packet, a.switch, made, dead)
+        except AssertionError:  # it loops: two trunks have died at once
+            with pytest.raises(ValueError, match="circle"):
+                walk.way(a, b, traffic)
+            continue
+        assert walk.way(a, b, traffic) == (None if way[-1] == "lost" else way)
+
+
+def test_walk_says_of_packets_that_a_hash_shares_that_it_cannot_know() -> None:
+    topology = topology_of(plan(leaf_spine(2, 2, 1)))
+    walk, (a, b) = TableWalk(topology, tables(topology)), [topology.station_of[host] for host in ("h1", "h2")]
+    assert len(walk.way(a, b, TrafficClass.PLANNED) or []) == 3
+    with pytest.raises(ValueError, match="hash"):
+        walk.way(a, b, TrafficClass.RESEARCH)
 
 
 @given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.randoms(use_true_random=False))

@@ -30,6 +30,7 @@ from testbed.emulation.kernel.openvswitch import (
     HEARD_BYTES,
     SENT_BYTES,
     kernel_datapath,
+    listens,
     missing_programs,
 )
 from testbed.emulation.safety import cleaning
@@ -745,3 +746,13 @@ def test_what_a_pinned_way_and_trunks_carried_is_read_from_the_switches(campus: 
         assert grown("research_bytes") < 1.1 * came
         coordinator.sendall(msgspec.json.encode(WantedWays(2)) + b"\n")
         until(lambda: openflow.count().ways == {}, "pins are gone")
+
+
+def test_socket_that_is_there_and_does_not_listen_yet_is_waited_for(tmp_path: Path) -> None:
+    path = str(tmp_path / "db.sock")
+    assert not listens(path)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        assert Path(path).exists() and not listens(path)
+        server.listen()
+        assert listens(path)

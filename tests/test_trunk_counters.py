@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +21,9 @@ from experiments.inputs.scenario.parts import LinkEvent, ResearchFlow
 from experiments.inputs.traces import generate
 from experiments.worlds.virtual.invariants import Invariants
 from experiments.worlds.virtual.run import make_world
+from testbed.emulation.description.plan import plan
 from testbed.emulation.kernel.openvswitch import missing_programs
-from tests.live_campus import command, needs_root
+from tests.live_campus import command, needs_root, running
 from topologies import files, presets
 from topologies.paths import Routes
 from topologies.spec import DirectedLink
@@ -169,3 +172,134 @@ def test_live_coordinator_hears_of_a_stranger_and_of_a_cut_trunk(tmp_path: Path)
     }
     assert 0.2 * room < max(max(rates, default=0.0) for rates in by_core.values()) < 0.6 * room
     assert max(by_core["core2"]) > 0.2 * room
+
+
+# two buildings behind a switch each; all that one sends the other crosses core1-core2, on which no host hangs but the coordinator
+BETWEEN_SWITCHES = """
+name = "between"
+seed = 1
+duration = "19 s"
+
+[campus]
+name = "line"
+buildings = ["library", "physics"]
+fabric = "openvswitch"
+
+[campus.gpu_models.rtx4090]
+memory = "24 GB"
+compute_capability = 8.9
+
+[[campus.switches]]
+name = "core1"
+tier = "core"
+
+[[campus.switches]]
+name = "core2"
+tier = "core"
+link_to = "core1"
+rate = "1 Gbit/s"
+
+[[campus.switches]]
+name = "library"
+tier = "distribution"
+building = "library"
+link_to = "core1"
+rate = "10 Gbit/s"
+
+[[campus.switches]]
+name = "physics"
+tier = "distribution"
+building = "physics"
+link_to = "core2"
+rate = "10 Gbit/s"
+
+[[campus.hosts]]
+name = "l1"
+building = "library"
+gpu_model = "rtx4090"
+link_to = "library"
+rate = "10 Gbit/s"
+
+[[campus.hosts]]
+name = "p1"
+building = "physics"
+gpu_model = "rtx4090"
+link_to = "physics"
+rate = "10 Gbit/s"
+
+[[campus.hosts]]
+name = "coord"
+role = "coordinator"
+building = "library"
+link_to = "core1"
+rate = "2.5 Gbit/s"
+
+[protocol]
+restart = "0.5 s"
+control_period = "1 s"
+lease = "6 s"
+trunk_counters = COUNTS
+
+[[jobs]]
+at = "1 s"
+steps = 10000
+step = "100 ms"
+payload = "350 MB"
+
+[owners]
+hazard = "0 /h"
+script = [
+    { at = "0 s", host = "p1" },
+    { at = "3 s", host = "p1", kind = "return" },
+    { at = "8 s", host = "l1", notice = "11 s" },
+]
+
+[scale]
+bytes = 0.04
+"""
+# full frames to nobody from a switch's port, so many bytes/s, until it is killed
+STRANGER = """
+import socket, sys, time
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.bind((sys.argv[1], 0))
+frame, begin, sent = bytes.fromhex("02000000000002000000000188b5").ljust(1514, b"0"), time.monotonic(), 0
+while True:
+    s.send(frame)
+    sent += len(frame)
+    time.sleep(max(0.0, begin + sent / float(sys.argv[2]) - time.monotonic()))
+"""
+
+
+@pytest.mark.kernel
+@pytest.mark.campus
+@needs_root
+@pytest.mark.skipif(bool(missing_programs()), reason=f"Open vSwitch lacks {missing_programs()}")
+@pytest.mark.parametrize("counts", [True, False])
+def test_live_stranger_between_switches_lowers_what_is_granted_there(counts: bool, tmp_path: Path) -> None:
+    """A stranger who sits at a switch takes 60 % of a trunk between two switches: no host sends or hears a byte of it."""
+    scenario = loads(BETWEEN_SWITCHES.replace("COUNTS", str(counts).lower()))
+    (tmp_path / "s.toml").write_text(dumps(scenario))
+    played = scenario.played().campus
+    trunk = DirectedLink("core1", "core2")
+    cable = plan(played).cable_between(*trunk)
+    port = next(end.name for end in (cable.a, cable.b) if end.node == "core1")
+    wire = played.capacity_bytes_per_s[trunk]
+    with running(tmp_path / "out", "run", str(tmp_path / "s.toml")) as run:
+        run.wait_until(lambda: run.pids("ovs-vswitchd") and (run.out / "journal.sqlite").exists())
+        inside = ["nsenter", f"--net=/proc/{run.pids('ovs-vswitchd')[0]}/ns/net"]
+        stranger = subprocess.Popen([*inside, sys.executable, "-c", STRANGER, port, str(0.6 * wire)])
+        try:
+            status = run.finish(60.0)
+        finally:
+            stranger.kill()
+            stranger.wait()
+        story = run.finish_text()
+    assert status in (0, 3), story  # 3: the machine was too busy to be believed
+    facts = [fact for _, fact in read_facts(run.out / "journal.sqlite")]
+    granted = [fact for fact in facts if isinstance(fact, f.Granted) and fact.destination == "p1"]
+    admitted = next(fact for fact in facts if isinstance(fact, f.MigrationAdmitted))
+    before = [fact for fact in granted if facts.index(fact) < facts.index(admitted)]
+    in_force = [*before[-1:], *(fact for fact in granted if fact not in before)]  # from its admission on
+    share = max(fact.rate_bytes_per_s for fact in in_force) / (wire * PAYLOAD_SHARE)
+    assert any(isinstance(fact, f.MigrationFinished) and fact.in_time for fact in facts), story
+    assert 0.25 < share <= 0.4 + NEWS if counts else share > 0.6

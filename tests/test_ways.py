@@ -38,6 +38,7 @@ from topologies import presets
 from topologies.errors import SpecError
 from topologies.paths import Routes, Way
 from topologies.spec import Campus, DirectedLink, TrafficClass
+from topologies.units import PAYLOAD_SHARE
 
 MB = 1e6
 
@@ -325,6 +326,35 @@ def test_migration_leaves_a_trunk_that_a_stranger_fills_and_keeps_its_promise() 
     judged(world)
 
 
+@pytest.mark.parametrize(
+    ("taken", "stranger_is_first"),
+    [(0.5, True), (0.5, False), (0.75, False)],
+    ids=["first", "later", "too much"],
+)
+def test_migration_is_granted_what_a_stranger_leaves_unless_it_would_be_late(
+    taken: float, stranger_is_first: bool
+) -> None:
+    """One migration over one way, to which half a trunk is enough, and a fourth is not."""
+    world = two_leaves(1, hosts=1)
+    cluster, trunk, [name] = world.coordinator.cluster, uplinks()[0], busy(world)
+    measured = ev.LinksMeasured([(*trunk, taken * 40 * MB)])
+    if stranger_is_first:
+        world.decide(measured)
+    world.reclaim(name, 10.0, grace=True)
+    while not sent(world):
+        world.run(world.now_s + 0.1)
+    world.decide(measured)
+    [flow], wire = cluster.flows.values(), 40 * MB * PAYLOAD_SHARE
+    promise = 100 * MB / (10.0 - cluster.settings.restart_s)
+    if taken == 0.75:
+        assert cluster.spendable[trunk] < promise < flow.rate_bytes_per_s
+    else:
+        assert promise < flow.rate_bytes_per_s <= cluster.spendable[trunk] <= (1.0 - taken) * wire
+    world.run(60.0)
+    assert [fact.in_time for fact in told(world, f.MigrationFinished)] == [True]
+    judged(world)
+
+
 def test_network_that_does_not_answer_has_one_path_until_it_does() -> None:
     world = two_leaves(4, hosts=3)
     asked: list[do.SetWays] = []
@@ -428,6 +458,14 @@ def test_storms_notice_a_coordinator_that_never_asks_for_its_ways() -> None:
     assert play(storm(seed, trunks=True)).failure is None
     with planted(BY_NAME["ways never asked for"]):
         assert play(storm(seed, trunks=True)).failure is not None
+
+
+def test_storms_notice_tables_that_lead_a_flow_over_links_that_it_is_not_charged_on() -> None:
+    seed = 35  # a migration is under way on a way beside the tree's
+    assert play(storm(seed, trunks=True)).failure is None
+    with planted(BY_NAME["tables without pins"]):
+        failure = play(storm(seed, trunks=True)).failure
+    assert failure is not None and "tables lead it by" in failure.rule
 
 
 def test_burst_of_the_benchmark_admits_1_7_times_as_much_over_two_trunks() -> None:

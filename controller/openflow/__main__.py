@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from controller.openflow import runner
+from controller.openflow.lean import import_lean
 from topologies.openflow import read
 
 
@@ -25,6 +26,7 @@ def main() -> None:
     except (OSError, ValueError) as error:
         parser.exit(2, f"{error}\n")
     runner.prepare()
+    import_lean()
     gc.disable()  # a seventh of the time that the import takes, which bring-up waits for
     from controller.openflow.app import FabricController
 

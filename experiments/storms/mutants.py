@@ -405,6 +405,11 @@ def _any_part(original: Any) -> Any:
     return newest
 
 
+def _without_pins(original: Any) -> Any:
+    """All that the testbed sends goes by the tree, whatever way the coordinator wants."""
+    return lambda topology, left, pins: original(topology, left)
+
+
 def _keeping_routes(original: Any) -> Any:
     """Rates are taken over; routes stay as if the campus were a tree."""
 
@@ -462,6 +467,7 @@ ALL += [
         _keeping_routes,
         trunks=True,
     ),
+    Mutant("tables without pins", "controller.openflow.routes:tables", _without_pins, trunks=True),
     Mutant("ways never asked for", f"{LIFE}.ways:ask_network", _nothing, trunks=True),
     Mutant("a gang of any parts", "controller.core.model.cluster:Cluster.common", _any_part, gangs=True),
 ]

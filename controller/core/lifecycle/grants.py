@@ -134,6 +134,16 @@ def count_sent(cluster: Cluster) -> None:
             flow.pledge.count(cluster.now_s, flow.rate_bytes_per_s if connected else 0.0)
 
 
+def planned(cluster: Cluster, promises: Sequence[Promise]) -> Timetable:
+    """When what is promised travels: on what others leave of links, as it was admitted; where somebody would be late by that (the
+    others came after the promise), on all that promises may stand on."""
+    if cluster.bandwidth.told:
+        plan = cluster.policy.admit([], cluster.now_s, cluster.spendable, promises).timetable
+        if not plan.late:
+            return plan
+    return cluster.policy.admit([], cluster.now_s, cluster.promisable, promises).timetable
+
+
 def _follow_timetable(cluster: Cluster) -> None:
     """Count what has been sent, plan the rest, and set floors to what the plan says for now."""
     now_s = cluster.now_s
@@ -143,7 +153,7 @@ def _follow_timetable(cluster: Cluster) -> None:
         return
     next_s, plan = min(pledge.turn_s for _, pledge in following), Timetable()
     if next_s <= now_s:  # else nobody's turn has begun, and who comes first finds the links empty
-        plan = cluster.policy.admit([], now_s, cluster.promisable, committed(cluster)).timetable
+        plan = planned(cluster, committed(cluster))
         next_s = plan.next_change_s(now_s)
     for flow, _ in following:
         flow.floor_bytes_per_s = plan.rate_at(flow.key, now_s)

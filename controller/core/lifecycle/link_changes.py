@@ -22,7 +22,7 @@ from collections.abc import Mapping, Set
 from math import inf
 
 from controller.core.lifecycle.candidates import promised
-from controller.core.lifecycle.grants import committed
+from controller.core.lifecycle.grants import committed, planned
 from controller.core.lifecycle.migration import replan, tell_turns
 from controller.core.lifecycle.ways import late_by
 from controller.core.model import facts
@@ -126,8 +126,7 @@ def _replan_moves(cluster: Cluster, late_before: Set[str]) -> None:
 
 def _tell_turns(cluster: Cluster) -> None:
     """Links of promises are others: so are the moments at which jobs are to stop."""
-    promises = committed(cluster, movable=True)
-    tell_turns(cluster, cluster.policy.admit([], cluster.now_s, cluster.promisable, promises).timetable)
+    tell_turns(cluster, planned(cluster, committed(cluster, movable=True)))
 
 
 def _failing(cluster: Cluster, late_before: Set[str], ways: Mapping[Ends, Way]) -> list[CheckpointFlow]:

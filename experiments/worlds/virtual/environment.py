@@ -16,12 +16,13 @@ from experiments.worlds.virtual.fluid import ScheduledNetwork
 from experiments.worlds.virtual.hosts import Connection, Machine
 from experiments.worlds.virtual.overheads import Overheads, Span
 from experiments.worlds.virtual.scheduler import Priority, Scheduler
+from experiments.worlds.virtual.switches import ProgrammedSwitches
 from testbed.agent.core import events as aev
 from testbed.enforcement import Enforcement
 from testbed.messages import JobSpec
 from testbed.model.network import FluidNetwork, Sharing
-from topologies.paths import Routes
-from topologies.spec import Campus, DirectedLink
+from topologies.paths import Routes, Way
+from topologies.spec import Campus, DirectedLink, TrafficClass
 from topologies.units import PAYLOAD_SHARE
 
 STORY_LINES = 60
@@ -65,6 +66,7 @@ class Environment:
     machines: dict[str, Machine]
     # wire bytes/s of each link as it is to be (a fault may make it less); the coordinator is told of changes
     capacity: dict[DirectedLink, float]
+    switches: ProgrammedSwitches | None = None  # of a campus with several paths
     specs: dict[str, JobSpec] = field(default_factory=dict)
     told: Callable[[str, Any], None] | None = None  # sees each message to an agent
     tells_story: bool = False
@@ -77,6 +79,12 @@ class Environment:
     def now_s(self) -> float:
         """The time of the event that happens."""
         return self.scheduler.now_s
+
+    def way(self, source: str, target: str, traffic: TrafficClass) -> Way:
+        """The links that a packet of the testbed's own takes from one host to another."""
+        if self.switches is None:
+            return self.routes.way(source, target)
+        return self.switches.way(source, target, traffic)
 
     def to_agent(self, machine: Machine, act: Callable[[], None]) -> None:
         """A paused process sees it when it goes on; a dead one never."""
@@ -132,6 +140,7 @@ def make_environment(
     network = ScheduledNetwork(scheduler, fluid, Egress(fluid, (host.name for host in campus.hosts)))
     machines = {host.name: Machine(host.name) for host in campus.agents(head_stores=head_stores)}
     routes, capacity = Routes(campus), dict(campus.capacity_bytes_per_s)
+    switches = ProgrammedSwitches(campus, routes) if routes.has_choice else None
     return Environment(
-        campus, routes, costs, faults, RandomStreams(seed), scheduler, network, machines, capacity
+        campus, routes, costs, faults, RandomStreams(seed), scheduler, network, machines, capacity, switches
     )

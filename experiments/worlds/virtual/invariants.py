@@ -14,6 +14,7 @@ from controller.core.model.entities import ON_HOST, OVER, JobState, Phase
 from experiments.worlds.virtual.ground_truth import Excess, GroundTruth, Journalled, broken
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.ranks import rank_of
+from topologies.paths import Way
 from topologies.spec import DirectedLink, TrafficClass
 from topologies.units import PAYLOAD_SHARE
 
@@ -172,6 +173,13 @@ def _check_routes(world: VirtualWorld, known: Cluster) -> None:
     if not known.routes.equals(world.env.routes):
         rule = f"planned on as if {sorted(map(sorted, known.routes.dead))} were dead, with ways {sorted(known.routes.pins)}"
         raise broken(world, "routes", rule)
+    if world.env.switches is not None:
+        for key, flow in known.flows.items():
+            ends = (flow.source, flow.destination)
+            if (led := world.env.way(*ends, flow.traffic_class)) != (charged := known.routes.way(*ends)):
+                raise broken(
+                    world, key, f"it is charged on {_nodes(charged)}, and tables lead it by {_nodes(led)}"
+                )
     if known.policy.promises_rates:
         for key, flow in known.flows.items():
             move = known.jobs[flow.job].move
@@ -182,6 +190,10 @@ def _check_routes(world: VirtualWorld, known: Cluster) -> None:
                 and not known.routes.is_carried(known.routes.way(flow.source, flow.destination))
             ):
                 raise broken(world, key, "it moves over a dead trunk")
+
+
+def _nodes(way: Way) -> str:
+    return "-".join([*(link.source for link in way[:1]), *(link.target for link in way)])
 
 
 def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, float]) -> None:

@@ -17,6 +17,7 @@ from experiments.worlds.virtual.egress import guard_of
 from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.hosts import Connection
 from experiments.worlds.virtual.scheduler import Priority
+from topologies.openflow import WayPin
 from topologies.paths import dead_trunks, junctions
 from topologies.spec import DirectedLink
 from topologies.units import PAYLOAD_SHARE
@@ -44,6 +45,7 @@ class VirtualLinks:
         self._asked_to_drain = frozenset[frozenset[str]]()  # trunks that are to go down
         self._wanted = SetWays(0, [], [])  # what the coordinator last asked for,
         self._programmed = self._wanted  # and what the switches have of that
+        self._pins: tuple[WayPin, ...] = ()
 
     def set(self, a: str, b: str, factor: float) -> None:
         """One works at `factor` of its rate, in both directions; 0: it is down, and messages wait."""
@@ -103,6 +105,9 @@ class VirtualLinks:
             way = tuple(map(DirectedLink, pinned.nodes, pinned.nodes[1:]))
             pins[pinned.nodes[0], pinned.nodes[-1]] = way
         self._env.routes.pin_all(pins)
+        self._pins = tuple(WayPin(pinned.number, tuple(pinned.nodes)) for pinned in wanted.ways)
+        if self._env.switches is not None:
+            self._env.switches.follow(self._env.routes.dead, self._pins)
         self._rerouted()
         if not self._connections.refused:
             self._env.decide(WaysSet(wanted.number))
@@ -132,7 +137,10 @@ class VirtualLinks:
         """
         dead = dead_trunks(self._env.capacity)
         self._asked_to_drain -= dead
-        if self._env.routes.follow(dead | self._draining()):
+        left = dead | self._draining()
+        if self._env.switches is not None:
+            self._env.switches.follow(left, self._pins)
+        if self._env.routes.follow(left):
             self._rerouted()
         root = self._env.campus.coordinator.name
         for name, machine in self._env.machines.items():

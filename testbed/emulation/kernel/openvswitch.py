@@ -170,12 +170,12 @@ class OpenvSwitchFabric(BridgeFabric):
         which is built meanwhile. The daemon's first switch alone takes .1 s of sleep, in which it measures a clock."""
         self.start_controller(plan)  # first: it is the slowest to come up
         self._run("ovsdb-tool", "create", f"{self.directory}/conf.db", _schema())
-        socket = f"{self.directory}/db.sock"
-        self._spawn("ovsdb-server", f"{self.directory}/conf.db", f"--remote=punix:{socket}")
-        self._wait(Path(socket).exists, "ovsdb-server", "its socket")
+        database = f"{self.directory}/db.sock"
+        self._spawn("ovsdb-server", f"{self.directory}/conf.db", f"--remote=punix:{database}")
+        self._wait(lambda: listens(database), "ovsdb-server", "its socket")
         super_packets = f"other_config:userspace-tso-enable={str(not self.in_kernel).lower()}"
         self._vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", super_packets)
-        self._spawn("ovs-vswitchd", f"unix:{socket}")
+        self._spawn("ovs-vswitchd", f"unix:{database}")
         numbers, command = topology_of(plan).switches, list[str]()
         for switch in plan.openflow:
             command += ["--", "add-br", switch, "--", "set", "bridge", switch]
@@ -487,6 +487,12 @@ class OpenvSwitchFabric(BridgeFabric):
         if done.returncode:
             raise CommandFailed(list(command), done.returncode, done.stderr)
         return done.stdout
+
+
+def listens(path: str) -> bool:
+    """Whether a connection to a UNIX socket is taken: it is there a moment before."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(path) == 0
 
 
 def _schema() -> str:
