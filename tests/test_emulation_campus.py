@@ -212,6 +212,23 @@ def test_change_that_cannot_be_is_refused(
     read_back(campus)
 
 
+@pytest.mark.parametrize("change", [{"bw": "x"}, {"bw": True}, {"loss": "1"}])
+def test_rate_and_loss_of_an_interface_are_numbers(campus: LiveCampus, change: dict[str, object]) -> None:
+    with pytest.raises(SetupError, match=r"h1-eth0.*: a number"):
+        campus["h1"].intf().config(**change)
+    read_back(campus)
+
+
+def test_host_that_a_script_stops_has_another_shell_at_its_next_command(campus: LiveCampus) -> None:
+    """It was lost to the standing campus, and `pingall` ended with it."""
+    host = campus["h1"]
+    assert host.cmd("echo one").strip() == "one"
+    for stop in (host.terminate, host.stop):
+        stop()
+        assert host.cmd("echo two").strip() == "two"
+        assert campus.ping([host, campus["h2"]], timeout="2") == 0.0
+
+
 @pytest.mark.parametrize("command", ["printf 'whole\\npart'; sleep 1000", "printf 'whole\\npart'"])
 def test_commands_go_on_after_an_interrupted_monitor(campus: LiveCampus, command: str) -> None:
     """What `monitor` had read and not given out made the next command wait for ever."""

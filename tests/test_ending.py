@@ -18,6 +18,7 @@ import pytest
 import trio
 import typer
 
+from experiments.cli.up import _CommandLine
 from experiments.runtime import ending
 from experiments.runtime.ending import ExitStatus
 from testbed.emulation.kernel.linux import enter_network_of
@@ -149,6 +150,18 @@ def test_what_fails_after_an_interrupt_was_swallowed_is_no_fault_of_the_program(
 
     assert ending.run(half_imported) == ExitStatus.CUT_SHORT
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_what_fails_in_a_command_after_an_interrupted_one_is_a_fault_of_the_program() -> None:
+    """After one Ctrl-C at Mininet's prompt every later fault was told as an interrupt, with status 3."""
+
+    def typed() -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        line = _CommandLine.__new__(_CommandLine).precmd("pingall # all")
+        raise KeyError(line)
+
+    assert ending.run(typed) == ExitStatus.INTERNAL
 
 
 SWALLOWS = """

@@ -161,6 +161,22 @@ def test_a_killed_job_goes_on_from_its_checkpoint_so_many_times(campus: Campus) 
     assert campus.known.phase is Phase.FAILED
 
 
+def test_no_running_attempt_is_stopped_for_a_checkpoint_that_a_host_says_it_holds_of_it(
+    campus: Campus,
+) -> None:
+    """A standby that listed one of nearly all steps, again and again, kept a job of another host from its end for ever."""
+    incarnation = campus.world.coordinator.cluster.hosts[campus.standby].incarnation
+    forged = structs.replace(campus.true, sequence=campus.sequence + 50, step=999, digest="f" * 64)
+    words = (
+        m.CheckpointStored(forged),
+        m.Hello(campus.standby, incarnation, 7200, [], [campus.true, forged], [], True),
+    )
+    for word in words:
+        effects = campus.say(campus.standby, word)
+        assert not [e for e in effects if isinstance(e, do.Tell) and isinstance(e.message, m.StopJob)]
+    assert campus.known.phase is Phase.RUNNING
+
+
 def test_a_host_that_registers_holds_what_it_lists_and_nothing_else(campus: Campus) -> None:
     """Its disk may be an older one."""
     assert campus.standby in campus.known.checkpoints[campus.sequence].holders

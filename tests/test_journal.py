@@ -163,6 +163,22 @@ def test_a_bad_line_is_named(torn: Path, tmp_path: Path) -> None:
     assert export_jsonl(torn, tmp_path / "e.jsonl", 2.0) == 1
 
 
+@pytest.mark.parametrize(
+    ("number", "at_s"), [(2, "NaN"), (2, float("inf")), (2**63 - 1, "NaN"), (2**63 - 1, 3.0)]
+)
+def test_no_line_is_left_out_without_a_word(tmp_path: Path, number: int, at_s: object) -> None:
+    """A line without a time, and one of the largest number, ended what was read, and nobody was told."""
+    path = written(tmp_path / "j.sqlite", [(float(n), facts.LevelLearned(float(n))) for n in (1, 2, 3)])
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE fact SET number = ?, at_s = ? WHERE number = ?", (number, at_s, min(number, 3)))
+    if at_s == 3.0:
+        assert [at_s for at_s, _ in read_facts(path)] == [1.0, 2.0, 3.0]
+        return
+    with pytest.raises(SetupError, match=f"line {number} of the table fact.*its time is"):
+        list(read_facts(path))
+    assert len(list(read_facts(path, 100.0))) == min(number, 3) - 1
+
+
 def test_the_command_says_it_and_goes_on_with_what_is_chosen(
     torn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from controller.core.policies.table import POLICIES
 from experiments.cli.sweep import sweep_file
 from experiments.inputs.scenario import demo_scenario, dumps
 from experiments.results.statistics import paired
+from experiments.runtime.ending import ExitStatus, status_of
 from experiments.runtime.engines import Engine
 from experiments.runtime.tasks import Play, Task
 from experiments.sweeps import SweepPlan, run_sweep, sweep
@@ -139,6 +140,17 @@ def test_tables_have_a_row_a_run_and_paired_intervals(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
+def test_a_full_disk_at_any_table_is_the_machines_fault(tmp_path: Path) -> None:
+    found = run_sweep(plan_of(), Engine(1), None)
+    for table in ("runs.csv", "runs.parquet", "intervals.csv"):
+        out = tmp_path / f"full at {table}"
+        out.mkdir()
+        (out / table).symlink_to("/dev/full")
+        with pytest.raises(OSError, match="No space left") as full:
+            found.write(out)
+        assert status_of(full.value) == ExitStatus.NOT_RUN
+
+
 def test_a_sweep_whose_process_is_killed_goes_on_and_gives_the_same_tables(folder: Path) -> None:
     words = [
         *CLI,

@@ -283,8 +283,12 @@ def fact_lines(path: Path, rows: Iterator[tuple[int, float, str]]) -> Iterator[t
 
 
 def _end(table: str) -> str:
-    """SQL for the number of the first line that is not before a time; lines behind it are not, whatever time they tell."""
-    return f"coalesce((SELECT min(number) FROM {table} WHERE coalesce(at_s, 9e999) >= ?1), 9e18)"
+    """SQL for a number above those of lines before a time: of the first that is not, whatever time those behind it tell.
+
+    If no time was chosen (infinity), it is above all: a line that tells none is to be said, not left out with all behind it.
+    """
+    chosen = f"SELECT min(number) FROM {table} WHERE ?1 < 9e999 AND coalesce(at_s, 9e999) >= ?1"
+    return f"coalesce(({chosen}), 9.3e18)"
 
 
 def _rows(db: sqlite3.Connection, path: Path, query: str, *values: object) -> Iterator[Any]:

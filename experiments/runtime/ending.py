@@ -133,6 +133,11 @@ def _is_of_an_interrupt(error: BaseException) -> bool:
     return earlier is not None and (isinstance(earlier, _INTERRUPTS) or _is_of_an_interrupt(earlier))
 
 
+def forget_interrupts() -> None:
+    """What was interrupted so far has ended, and somebody goes on: what fails from here on fails by itself."""
+    _CAME.clear()
+
+
 def leaves(error: BaseException) -> Iterator[BaseException]:
     """The errors of a group and of the groups in it; of any other error, itself."""
     if isinstance(error, BaseExceptionGroup):

@@ -7,6 +7,7 @@ they were played can be told from it.
 from __future__ import annotations
 
 import base64
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -158,9 +159,12 @@ class SweepResult:
         path."""
         out = Path(folder)
         out.mkdir(parents=True, exist_ok=True)
-        self.runs.write_csv(out / "runs.csv")
-        self.runs.write_parquet(out / "runs.parquet")
-        self.intervals.write_csv(out / "intervals.csv")
+        # polars tells a full disk as an error of its own, without its number
+        in_memory = io.BytesIO()
+        self.runs.write_parquet(in_memory)
+        (out / "runs.parquet").write_bytes(in_memory.getbuffer())
+        (out / "runs.csv").write_text(self.runs.write_csv())
+        (out / "intervals.csv").write_text(self.intervals.write_csv())
         self.picture(out / "sweep.svg")
         return self.report(out / "sweep.html")
 

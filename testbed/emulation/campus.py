@@ -288,7 +288,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
                     if self.openflow:  # before: it starts its daemons again when they end
                         last.callback(self.openflow.close)
                     for node in (*self.hosts, *self.switches):
-                        last.callback(node.terminate)
+                        last.callback(node.vanish)
                     last.callback(self._end_forked)
                 if report.failed:
                     raise SetupError(

@@ -56,6 +56,9 @@ class CampusIntf(Intf):  # type: ignore[misc]
                 f"{self.name}: {', '.join(sorted(params))} cannot change on a campus that stands "
                 f"({', '.join(CHANGEABLE)} can): {FIXED}"
             )
+        for key, value in (("bw", bw), ("loss", loss)):
+            if not isinstance(value, int | float | None) or isinstance(value, bool):
+                raise SetupError(f"{self.name}: {key} = {value!r}: a number")
         wanted: dict[str, Any] = {"delay": delay, "jitter": jitter}
         if bw is not None:
             wanted["rate"] = bw * MBIT_PER_S
@@ -210,13 +213,17 @@ class _LazyShell(Node):  # type: ignore[misc]
         return {}
 
     def terminate(self) -> None:
-        """Kill the shell, if one was started, and what runs in it."""
+        """Kill the shell, if one was started, and what runs in it; the next command starts another."""
         if self.shell and self.shell.poll() is None:
             with contextlib.suppress(ProcessLookupError):  # a moment after its start it leads no group yet
                 os.killpg(self.shell.pid, signal.SIGKILL)
             self.shell.kill()
             self.shell.wait()
         super().terminate()
+
+    def vanish(self) -> None:
+        """Terminate, since its namespace goes, too."""
+        self.terminate()
         self.pid = None
 
 

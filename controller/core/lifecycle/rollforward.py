@@ -21,6 +21,7 @@ from controller.core.model.entities import (
     Phase,
 )
 from controller.core.network.bandwidth import bottleneck
+from testbed.bounds import SEQUENCES_PER_ATTEMPT
 from testbed.messages import StopJob
 
 WORTH = 2.0  # times what it takes to fetch a checkpoint and to start from it: what going on from it must save
@@ -51,8 +52,13 @@ def take_up_better(cluster: Cluster, job: JobState) -> None:
 
 
 def further(cluster: Cluster, job: JobState) -> Checkpoint | None:
-    """The freshest checkpoint in reach, if it has more work in it than the present attempt is known to have done."""
+    """The freshest checkpoint in reach, if it has more work in it than the present attempt is known to have done.
+
+    One of the present attempt has no more than that attempt, whatever its holder says of it.
+    """
     if all(known.stored.step <= job.step for known in job.checkpoints.values()):
         return None
     freshest = cluster.freshest(job)
-    return freshest if freshest is not None and freshest.stored.step > job.step else None
+    if freshest is None or freshest.stored.step <= job.step:
+        return None
+    return freshest if freshest.stored.sequence // SEQUENCES_PER_ATTEMPT < job.attempt else None
