@@ -9,8 +9,10 @@ import pytest
 from experiments.benchmarks import kill_evaluation
 from experiments.benchmarks.kill_evaluation import (
     AGENT,
+    COMMAND,
     KILLED,
     OF_CAMPUS,
+    OWNER,
     WORDS,
     killswitch_notes,
     killswitch_table,
@@ -52,6 +54,13 @@ def test_a_trial_that_the_storm_slept_through_gives_no_time() -> None:
     assert found["last_let_in_s"]["p50"] == pytest.approx(20e-6)
 
 
+def test_what_the_interpreter_takes_is_told_apart() -> None:
+    found = figures([trial(last_let_in_s=0.03, beside_s=0.02), trial(last_let_in_s=0.05, beside_s=0.03)])
+    assert found["beside_s"]["p50"] == pytest.approx(0.025)
+    assert found["without_beside_s"]["p50"] == pytest.approx(0.015)
+    assert figures([trial()])["without_beside_s"] is None
+
+
 @pytest.mark.kernel
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and BPF need root")
 @pytest.mark.timeout(120)
@@ -76,6 +85,11 @@ def test_every_path_closes_the_host_under_the_storm_and_raw_samples_say_so(tmp_p
         assert (sample["dropped"] is not None) is (sample["path"] in {MAP, SYSCALL, *OF_CAMPUS})
         if sample["dropped"] is not None:
             assert sample["dropped"] == sample["sent"] - sample["answered"]
+    for name in (
+        COMMAND,
+        OWNER,
+    ):  # what any program of Python waits for is less than the command takes, in the same trial
+        assert all(0 < sample["beside_s"] < sample["call_s"] for sample in samples if sample["path"] == name)
     assert result["agent_obeyed"] == {AGENT: 2, KILLED: 0}
     drained, isolated = result["transfers"]["drain"], result["transfers"]["isolate"]
     assert drained["hash_right"]

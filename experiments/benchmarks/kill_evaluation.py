@@ -11,11 +11,13 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,12 +123,6 @@ def measure_killswitch(out: Path, trials: int = TRIALS, hosts: int = HOSTS) -> d
         for name, samples in found.items():
             if not isinstance(samples, str):
                 file.writelines(json.dumps({"path": name} | trial.record()) + "\n" for trial in samples)
-    # a bare interpreter's start and end: the part of the commands that no command can save
-    took_s = []
-    for _ in range(trials):
-        began_s = time.monotonic()
-        run_quietly([sys.executable, "-c", "pass"])
-        took_s.append(time.monotonic() - began_s)
     result = {
         "cpus": os.cpu_count(),
         "kernel": os.uname().release,
@@ -134,7 +130,6 @@ def measure_killswitch(out: Path, trials: int = TRIALS, hosts: int = HOSTS) -> d
         "paths": {name: figures(s) for name, s in found.items() if not isinstance(s, str)},
         "unavailable": {name: why for name, why in found.items() if isinstance(why, str)},
         "agent_obeyed": obeyed,
-        "interpreter_p50_s": float(np.median(took_s)),
         "transfers": transfers,
         "no_observer": second if isinstance(second, str) else "",
     }
@@ -218,21 +213,33 @@ def _on_campus(
                     "the command reclaimnet is not installed beside this Python, nor on the path"
                 )
             words = [command, "reclaim", name, "--campus", world.campus.id]
-            found[COMMAND] = tried(
-                ClosingPath(
-                    COMMAND, lambda: run_quietly(words), lend, uses_switch=True, pause_s=COMMAND_PAUSE_S
+            as_owner = [
+                *("setpriv", f"--reuid={OWNERS_UID}", f"--regid={OWNERS_GID}", "--clear-groups"),
+                *words,
+            ]
+            for path, argv in ((COMMAND, words), (OWNER, as_owner)):
+                found[path] = tried(
+                    ClosingPath(
+                        path,
+                        partial(run_quietly, argv),
+                        lend,
+                        uses_switch=True,
+                        pause_s=COMMAND_PAUSE_S,
+                        beside=partial(_start_s, argv[: -len(words)]),
+                    )
                 )
-            )
-            as_owner = ["setpriv", f"--reuid={OWNERS_UID}", f"--regid={OWNERS_GID}", "--clear-groups", *words]
-            found[OWNER] = tried(
-                ClosingPath(
-                    OWNER, lambda: run_quietly(as_owner), lend, uses_switch=True, pause_s=COMMAND_PAUSE_S
-                )
-            )
             world.agent_process(name).kill()
             world.agent_process(name).wait(REGISTER_S)
             found[KILLED] = reclaimed(KILLED)
     return found, obeyed
+
+
+def _start_s(before: list[str]) -> float:
+    """How long an interpreter takes from the start of its process, by the words `before` it, to the first line of a program."""
+    program = "import time; print(time.monotonic_ns())"
+    began_ns = time.monotonic_ns()
+    done = subprocess.run([*before, sys.executable, "-c", program], capture_output=True, check=True)
+    return (int(done.stdout) - began_ns) * 1e-9
 
 
 @contextmanager
@@ -356,6 +363,7 @@ def killswitch_table(result: dict[str, Any]) -> Table:
 def killswitch_notes(result: dict[str, Any]) -> Iterator[str]:
     """What a table has no column for."""
     for name, path in result["paths"].items():
+        last_p50_s = path["last_let_in_s"]["p50"]
         yield (
             f"{WORDS[name]}: {path['trials']} trials ({path['blind']} blind), {path['syns']} SYNs, "
             f"{path['let_in_after_return']} let in that were sent after the call was over, {path['lost_on_the_way']} lost "
@@ -363,13 +371,18 @@ def killswitch_notes(result: dict[str, Any]) -> Iterator[str]:
         )
         if path["counts_disagree"]:
             yield f"{WORDS[name]}: in {path['counts_disagree']} trials the program's count of drops is not the storm's"
+        if path["beside_s"]:
+            yield (
+                f"{WORDS[name]}: of its {_brief(last_p50_s)} p50 until the last SYN got in, this machine's interpreter takes "
+                f"{_brief(path['beside_s']['p50'])} to begin with any program (in the same trials), the command "
+                f"{_brief(path['without_beside_s']['p50'])}"
+            )
         if path["observed"]:
             agree = path["observed"] - path["observer_disagrees"]
             yield (
                 f"{WORDS[name]}: bcc's observer saw the kernel drop exactly the SYNs without an answer in {agree} of "
                 f"{path['observed']} trials"
             )
-    yield f"a bare interpreter (python -c pass) starts and ends in {_brief(result['interpreter_p50_s'])} p50"
     for name, count in result["agent_obeyed"].items():
         yield f"{WORDS[name]}: the agent obeyed {count} times"
     for mode, told in result["transfers"].items():

@@ -64,6 +64,7 @@ class Trial:
     missed: int  # SYNs without an answer before the last that got in: lost on the way
     dropped: int | None  # what the program says it has dropped; None: another hand closed the host
     observed: int | None = None  # drops that the second observer saw in the host's network; None: none looked
+    beside_s: float | None = None  # what was timed under the same storm before the act
 
     @property
     def counts_agree(self) -> bool:
@@ -88,9 +89,15 @@ class SynStorm:
         self._words = memoryview(memory).cast("Q")
 
     def trial(
-        self, act: Callable[[], None], dropped: Callable[[], int] | None = None, *, pause_s: float = 0.0
+        self,
+        act: Callable[[], None],
+        dropped: Callable[[], int] | None = None,
+        *,
+        pause_s: float = 0.0,
+        beside: Callable[[], float] | None = None,
     ) -> Trial:
-        """The storm, the act in its midst, and what became of its SYNs, which are `pause_s` apart or more.
+        """The storm, the act in its midst, and what became of its SYNs, which are `pause_s` apart or more. `beside` tells how
+        long something else takes there, just before.
 
         SetupError: the storm died, or the trial says nothing.
         """
@@ -100,6 +107,7 @@ class SynStorm:
         words[_AT["pause_ns"]] = round(pause_s * 1e9)
         words[_AT["round"]] = self._round
         self._await("begun")
+        beside_s = beside() if beside else None
         # a little more or less, so that the act falls anywhere between two SYNs
         time.sleep(LEAD_S + (self._round * 7919 % 997) * 1e-6)
         self._await("sent", LEAD_SYNS)
@@ -128,6 +136,7 @@ class SynStorm:
             let_in_after_return=found["let_in_after_return"],
             missed=found["missed"],
             dropped=dropped() if dropped else None,
+            beside_s=beside_s,
         )
 
     def _await(self, word: str, least: int | None = None) -> None:
