@@ -91,6 +91,8 @@ GOALS = {
 }
 # paper A's words: of its switch, then of others
 PRINTED = {MAP: "p50 0.6 ms, p99 0.9 ms", IPTABLES: "about 10 ms", LISTENER: "about 100 ms"}
+# where transfers go that an owner acts in the midst of
+ALONE, LIVING, DEAD = "a host alone", "a host of the campus", "one whose agent is killed"
 NO_COORDINATOR = (
     "there is no such way: an owner's act never goes through the coordinator; the host's agent tells it after"
 )
@@ -113,11 +115,9 @@ def measure_killswitch(out: Path, trials: int = TRIALS, hosts: int = HOSTS) -> d
         observer = None if isinstance(second, str) else second
         found = measure_kill_switch(trials, trials, observer=observer)
         with host_under_storm() as (stage, pin), closing(KillSwitch.open_pinned(pin)) as switch:
-            transfers = {
-                mode.name.lower(): _transfer(stage, switch, mode, observer)
-                for mode in (Mode.DRAIN, Mode.ISOLATE)
-            }
-        on_campus, obeyed = _on_campus(out, trials, hosts, observer)
+            transfers = _transfers(ALONE, stage, switch, observer)
+        on_campus, obeyed, on_host = _on_campus(out, trials, hosts, observer)
+    transfers += on_host
     found |= on_campus | {COORDINATOR: NO_COORDINATOR}
     with (out / SAMPLES).open("w") as file:
         for name, samples in found.items():
@@ -169,8 +169,9 @@ def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
 
 def _on_campus(
     out: Path, trials: int, hosts: int, observer: SecondObserver | None
-) -> tuple[dict[str, list[Trial] | str], dict[str, int]]:
-    """The paths that need a campus; and how many of the owner's calls the agent obeyed, alive and killed."""
+) -> tuple[dict[str, list[Trial] | str], dict[str, int], list[dict[str, Any]]]:
+    """The paths that need a campus; how many of the owner's calls the agent obeyed, and what became of transfers to its host, the
+    agent alive and killed."""
     spec = presets.three_tier(hosts, min(3, hosts), 1)
     scenario = Scenario(spec.name, spec).played()
     found: dict[str, list[Trial] | str] = {}
@@ -228,10 +229,12 @@ def _on_campus(
                         beside=partial(_start_s, argv[: -len(words)]),
                     )
                 )
+            transfers = _transfers(LIVING, stage, switch, observer)
             world.agent_process(name).kill()
             world.agent_process(name).wait(REGISTER_S)
             found[KILLED] = reclaimed(KILLED)
-    return found, obeyed
+            transfers += _transfers(DEAD, stage, switch, observer)
+    return found, obeyed, transfers
 
 
 def _start_s(before: list[str]) -> float:
@@ -259,6 +262,14 @@ def _campus_host(world: LiveWorld, name: str) -> Iterator[Arena]:
     finally:
         for fd in (*fds, host.fd):
             os.close(fd)
+
+
+def _transfers(
+    where: str, stage: Arena, switch: KillSwitch, observer: SecondObserver | None
+) -> list[dict[str, Any]]:
+    """One transfer to the host that is drained, and one that is isolated, in its midst."""
+    modes = Mode.DRAIN, Mode.ISOLATE
+    return [{"where": where} | _transfer(stage, switch, mode, observer) for mode in modes]
 
 
 def _transfer(
@@ -293,6 +304,7 @@ def _transfer(
         switch.set(Mode.OFF)
         sender.join()
     return {
+        "mode": mode.name.lower(),
         "bytes": TRANSFER_BYTES,
         "bytes_before": before,
         "bytes_received": received,
@@ -369,8 +381,16 @@ def killswitch_notes(result: dict[str, Any]) -> Iterator[str]:
             f"{path['let_in_after_return']} let in that were sent after the call was over, {path['lost_on_the_way']} lost "
             "on the way"
         )
+        if path["others"]:
+            yield (
+                f"{WORDS[name]}: {path['others']} packets came to the host by the campus's own cables in these trials; while the "
+                "host was closed the program counted those it dropped, too"
+            )
         if path["counts_disagree"]:
-            yield f"{WORDS[name]}: in {path['counts_disagree']} trials the program's count of drops is not the storm's"
+            yield (
+                f"{WORDS[name]}: in {path['counts_disagree']} trials the program's count of drops is neither the storm's nor "
+                "explained by these"
+            )
         if path["beside_s"]:
             yield (
                 f"{WORDS[name]}: of its {_brief(last_p50_s)} p50 until the last SYN got in, this machine's interpreter takes "
@@ -380,15 +400,15 @@ def killswitch_notes(result: dict[str, Any]) -> Iterator[str]:
         if path["observed"]:
             agree = path["observed"] - path["observer_disagrees"]
             yield (
-                f"{WORDS[name]}: bcc's observer saw the kernel drop exactly the SYNs without an answer in {agree} of "
-                f"{path['observed']} trials"
+                f"{WORDS[name]}: bcc's observer saw the kernel drop the SYNs without an answer, and no more than that, in "
+                f"{agree} of {path['observed']} trials"
             )
     for name, count in result["agent_obeyed"].items():
         yield f"{WORDS[name]}: the agent obeyed {count} times"
-    for mode, told in result["transfers"].items():
+    for told in result["transfers"]:
         yield (
-            f"{mode} in the midst of a transfer: {told['bytes_received']} of {told['bytes']} bytes arrived, hash "
-            f"{'right' if told['hash_right'] else 'not right'}; a new connection "
+            f"{told['mode']} in the midst of a transfer to {told['where']}: {told['bytes_received']} of {told['bytes']} bytes "
+            f"arrived, hash {'right' if told['hash_right'] else 'not right'}; a new connection "
             f"{'is refused' if told['new_connection_refused'] else 'GETS IN'}"
             + (
                 f"; bcc's observer saw {count} established"

@@ -122,14 +122,17 @@ def one_trial(
         return switch.status().dropped_packets
 
     before = observer.read(stage.inode) if observer else None
+    received = stage.received_by_others()
     try:
         trial = stage.storm.trial(
             path.act, dropped if path.uses_switch else None, pause_s=path.pause_s, beside=path.beside
         )
-        if observer is None or before is None:
-            return trial
-        seen = observer.read(stage.inode) - before
-        return replace(trial, observed=seen.dropped.get(path.reason, 0))
+        seen = (observer.read(stage.inode) - before).dropped if observer and before else None
+        return replace(
+            trial,
+            observed=None if seen is None else seen.get(path.reason, 0),
+            others=stage.received_by_others() - received,
+        )
     finally:
         path.undo()
 
@@ -255,6 +258,7 @@ def figures(trials: list[Trial]) -> dict[str, Any]:
         "syns": sum(trial.sent for trial in trials),
         "let_in_after_return": sum(trial.let_in_after_return for trial in trials),
         "lost_on_the_way": sum(trial.missed for trial in trials),
+        "others": sum(trial.others for trial in trials if trial.dropped is not None),
         "counts_disagree": sum(not trial.counts_agree for trial in trials),
         "observed": sum(trial.observed is not None for trial in trials),
         "observer_disagrees": sum(not trial.observer_agrees for trial in trials),
