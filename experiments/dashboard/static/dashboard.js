@@ -362,7 +362,7 @@ let storyKey = "";
 function story(view) {
   const told = view.story.filter((line) => (S.told === "all" || (S.told === "decided" ? line.why : line.notable)) && (!S.job || (line.job && isOf(line.job, S.job))));
   const key = `${S.mode === "follow"}|${S.told}|${S.job}|${told.at(-1)?.n}|${told[0]?.n}|${told.length}`;
-  $("story-of").textContent = S.job ? `of ${S.job} only` : "";
+  $("story-of").textContent = [S.job && `of ${S.job} only`, !told.length && "none yet"].filter(Boolean).join(": ");
   if (key !== storyKey) {
     storyKey = key;
     const list = $("story"), kept = new Map([...list.children].map((li) => [li.dataset.fact, li]));
