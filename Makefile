@@ -11,6 +11,8 @@ OBJECTS := bpf/objects/.built
 .PHONY: setup native native-code demo test test-long test-stock-kernel signals measure prediction storm mutants lint clean-build docs
 
 setup: $(VENV)/.ready $(OBJECTS) $(VENV)/.compiled
+	@# byte code, which an owner who is not root cannot keep and `reclaim` would else make each time
+	@$(BIN)/python -m compileall -q bpf topologies testbed controller experiments
 
 $(VENV)/.apt: setup-apt.sh
 	$(SUDO) ./setup-apt.sh

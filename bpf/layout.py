@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from enum import IntEnum
+from typing import NamedTuple
 
 CREDIT_PER_BYTE = 1_000_000_000
 MAX_FLOWS = 256
@@ -41,6 +42,17 @@ class Mode(IntEnum):
     OFF = 0
     DRAIN = 1
     ISOLATE = 2
+
+
+class SwitchStatus(NamedTuple):
+    """The kill-switch as it was read. Times in CLOCK_MONOTONIC ns; 0 is "not"."""
+
+    mode: Mode
+    set_at_ns: int
+    isolate_at_ns: int  # when a drain becomes an isolation by itself
+    first_drop_ns: int  # since it was set, as the counts
+    dropped_packets: int
+    dropped_bytes: int
 
 
 class FlowKeyStruct(ctypes.Structure):

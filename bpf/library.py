@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import ctypes
 import errno
-from functools import cache
-from typing import Any
 
 from bpf.errors import BpfError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 INT, U32, U64, TEXT, POINTER = (
     ctypes.c_int,
@@ -48,9 +50,13 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
-@cache
+_loaded: list[ctypes.CDLL] = []
+
+
 def libbpf() -> ctypes.CDLL:
     """The library, with prototypes set and its own printing off. BpfError if it is not installed."""
+    if _loaded:
+        return _loaded[0]
     try:
         library = ctypes.CDLL("libbpf.so.1", use_errno=True)
     except OSError as error:
@@ -61,6 +67,7 @@ def libbpf() -> ctypes.CDLL:
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     library.libbpf_set_print(None)
+    _loaded.append(library)
     return library
 
 

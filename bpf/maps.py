@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Self
 
 from bpf.errors import BpfError
-from bpf.layout import MAX_FLOWS, BucketMode, ClassId, FlowKeyStruct
+from bpf.layout import MAX_FLOWS, BucketMode, ClassId, FlowKeyStruct, SwitchStatus
 from bpf.library import check, libbpf
 from bpf.memory import KernelMap, MappedMap, open_pinned_fd
 from bpf.meters import Meters, MeterState, Traffic, check_grant
-from bpf.switch import KillSwitch, SwitchStatus
+from bpf.switch import KillSwitch
 
 __all__ = [
     "AggregateBucket",

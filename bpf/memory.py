@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
-from pathlib import Path
-from typing import Self
 
 from bpf.library import check, libbpf
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Self
 
 
 class KernelMap:

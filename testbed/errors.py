@@ -1,8 +1,12 @@
 """Errors, sorted by who must act. Expected outcomes (preempted, refused, agent lost) are events, never errors."""
 
-from collections.abc import Sequence
+from __future__ import annotations
 
 from topologies.errors import SpecError, TestbedError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "CommandFailed",

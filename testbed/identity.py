@@ -1,24 +1,22 @@
 """Which process, of which boot: pids are reused (32768 of them by default), the pair of a pid and the kernel's start time of
-the process is not within one boot."""
+the process is not within one boot. An owner's command asks before it closes a host: `pathlib` and `signal` would delay that."""
 
 from __future__ import annotations
 
 import os
-import signal
-from pathlib import Path
-
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:
     """Changes at every boot of the machine: times of CLOCK_MONOTONIC and processes' start times of another one mean nothing."""
-    return _BOOT_ID.read_text().strip()
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
 
 
 def start_time(pid: int) -> int | None:
     """Start of a process in clock ticks since boot (field 22 of proc(5) stat); None if it is gone or a zombie."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        with open(f"/proc/{pid}/stat") as file:
+            text = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = text.rpartition(")")[2].split()
@@ -35,11 +33,13 @@ def pids() -> list[int]:
     return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
 
 
-def kill_exactly(pid: int, started: int, signum: int = signal.SIGKILL) -> bool:
-    """Signal the process only if it is still the one that started then; True if it was signalled.
+def kill_exactly(pid: int, started: int) -> bool:
+    """Kill the process only if it is still the one that started then; True if it was killed.
 
     The pidfd is opened before the start time is read, so that the pid cannot be reused in between.
     """
+    import signal
+
     try:
         fd = os.pidfd_open(pid)
     except OSError:
@@ -47,7 +47,7 @@ def kill_exactly(pid: int, started: int, signum: int = signal.SIGKILL) -> bool:
     try:
         if start_time(pid) != started:
             return False
-        signal.pidfd_send_signal(fd, signum)
+        signal.pidfd_send_signal(fd, signal.SIGKILL)
         return True
     except ProcessLookupError:
         return False
@@ -57,6 +57,8 @@ def kill_exactly(pid: int, started: int, signum: int = signal.SIGKILL) -> bool:
 
 def signal_name(number: int) -> str:
     """What a signal is called; one in the middle of the real-time ones has no name of its own."""
+    import signal
+
     try:
         return signal.Signals(number).name
     except ValueError:

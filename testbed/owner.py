@@ -2,33 +2,43 @@
 
 The switch is a word of kernel memory behind a pin. Writing it needs neither the agent nor the coordinator, and the next packet
 is judged by it. A notice is kept by the kernel too: the program itself isolates the host when the time has come. The agent,
-if there is one, is told after, and is waited for a moment: it kills what runs there.
+if there is one, is told after, and is waited for a moment: it kills what runs there. How soon a command closes a host is how soon
+this module is imported, so it imports little.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
-from typing import NamedTuple
 
-from bpf.layout import Mode
-from bpf.switch import KillSwitch, SwitchStatus
+from bpf.switch import DRAIN, ISOLATE, OFF, KillSwitch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bpf.layout import SwitchStatus
 
 GRACE_S = 5.0  # how long transfers under way may go on when an owner in a hurry grants a grace
 ANSWER_S = 0.5  # how long the agent may take to obey before the owner is told that it does not answer
+# `messages.LookAtSwitch`, by its grace, as `framing.Codec` has it (a test compares): an agent is told before that is imported
+LOOK = {
+    False: b"RCLM\x00\x01\x00\x00\x00\x1a\x82\xa4type\xacLookAtSwitch\xa5grace\xc2",
+    True: b"RCLM\x00\x01\x00\x00\x00\x1a\x82\xa4type\xacLookAtSwitch\xa5grace\xc3",
+}
 
 
-class Switched(NamedTuple):
+class Switched:
     """What the owner's hand did. `set_s`: seconds until the word stood in the kernel's map."""
 
-    set_s: float
-    set_at_s: float
-    agent_obeyed: bool
+    __slots__ = ("agent_obeyed", "set_at_s", "set_s")
+
+    def __init__(self, set_s: float, set_at_s: float, agent_obeyed: bool) -> None:
+        self.set_s, self.set_at_s, self.agent_obeyed = set_s, set_at_s, agent_obeyed
 
 
 def reclaim(
-    switch_pin: Path, agent_socket: Path | None, *, notice_s: float = 0.0, grace: bool = False
+    switch_pin: Path | str, agent_socket: Path | str | None, *, notice_s: float = 0.0, grace: bool = False
 ) -> Switched:
     """Take a host back: now, or in `notice_s`; `grace` without a notice lets transfers go on for GRACE_S.
 
@@ -37,14 +47,12 @@ def reclaim(
     if not 0.0 <= notice_s < 1e9:
         raise ValueError(f"a notice of {notice_s} s: 0 to 1e9 seconds")
     window_s = notice_s or (GRACE_S if grace else 0.0)
-    if window_s > 0.0:
-        return _switch(switch_pin, agent_socket, Mode.DRAIN, window_s, grace)
-    return _switch(switch_pin, agent_socket, Mode.ISOLATE, 0.0, grace)
+    return _switch(switch_pin, agent_socket, DRAIN if window_s > 0.0 else ISOLATE, window_s, grace)
 
 
-def lend(switch_pin: Path, agent_socket: Path | None) -> Switched:
+def lend(switch_pin: Path | str, agent_socket: Path | str | None) -> Switched:
     """Open the host again: a spot offer."""
-    return _switch(switch_pin, agent_socket, Mode.OFF, 0.0, False)
+    return _switch(switch_pin, agent_socket, OFF, 0.0, False)
 
 
 def look(switch_pin: Path) -> SwitchStatus:
@@ -63,37 +71,40 @@ def let_group(switch_pin: Path, gid: int) -> None:
     switch_pin.chmod(0o660)
 
 
-def _switch(pin: Path, agent_socket: Path | None, mode: Mode, window_s: float, grace: bool) -> Switched:
+def _switch(
+    pin: Path | str, agent_socket: Path | str | None, mode: int, window_s: float, grace: bool
+) -> Switched:
     switch = KillSwitch.open_pinned(pin)
     try:
         began_ns = time.monotonic_ns()
-        isolate_at_ns = began_ns + int(window_s * 1e9) if mode is Mode.DRAIN else 0
-        switch.set(mode, isolate_at_ns=isolate_at_ns)
+        switch.set(mode, isolate_at_ns=began_ns + int(window_s * 1e9) if mode == DRAIN else 0)
         set_ns = time.monotonic_ns()
     finally:
         switch.close()
-    obeyed = agent_socket is not None and _tell_agent(agent_socket, grace)
+    obeyed = agent_socket is not None and _tell_agent(os.fspath(agent_socket), grace)
     return Switched((set_ns - began_ns) / 1e9, set_ns / 1e9, obeyed)
 
 
-def _tell_agent(path: Path, grace: bool) -> bool:
+def _tell_agent(path: str, grace: bool) -> bool:
     """Whether the agent said that it is done. Its imports wait until the switch is set."""
     import socket
-    import tempfile
 
-    from testbed.framing import Codec
-    from testbed.messages import FromOwner, LookAtSwitch
+    folder, name = os.path.split(path)
+    if not os.access(folder, os.W_OK):
+        import tempfile
 
-    codec: Codec[FromOwner] = Codec(FromOwner)
-    folder = path.parent if os.access(path.parent, os.W_OK) else Path(tempfile.gettempdir())
-    mine = folder / f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}"
+        folder = tempfile.gettempdir()
+    mine = f"{folder}/.{name}.{os.getpid()}.{os.urandom(4).hex()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         try:
-            sock.bind(str(mine))  # a file: names of the kernel's choice end at a network namespace
+            sock.bind(mine)  # a file: names of the kernel's choice end at a network namespace
             sock.settimeout(ANSWER_S)
-            sock.sendto(codec.encode(LookAtSwitch(grace)), str(path))
+            sock.sendto(LOOK[grace], path)
             return bool(sock.recv(16))
         except OSError:
             return False  # no agent, or a dead one: the kernel has closed the host all the same
         finally:
-            mine.unlink(missing_ok=True)
+            try:
+                os.unlink(mine)
+            except FileNotFoundError:
+                pass

@@ -24,14 +24,24 @@ from testbed.wire import Channel
 Told = list[tuple[float, ev.Event]]
 
 
-def connected_to(serve: object, until_s: float, *, every_s: float = 1.0) -> Told:
-    """What an agent that says a heartbeat so often is told until then; `serve(stream)` is its coordinator."""
+def connected_to(serve: object, until_s: float, *, every_s: float = 1.0, slow_sender: bool = False) -> Told:
+    """What an agent that says a heartbeat so often is told until then; `serve(stream)` is its coordinator. `slow_sender`: whoever
+    sends goes on only once all that it led to has happened, as may be on a busy machine.
+    """
     told: Told = []
 
     async def main() -> None:
         async def opened() -> trio.abc.Stream:
             ours, theirs = trio.testing.memory_stream_pair()
             nursery.start_soon(serve, theirs)
+            deliver = ours.send_stream.send_all_hook
+
+            async def hook() -> None:
+                await deliver()
+                await trio.testing.wait_all_tasks_blocked()
+
+            if slow_sender:
+                ours.send_stream.send_all_hook = hook
             return ours
 
         def handle(event: ev.Event) -> None:
@@ -74,21 +84,28 @@ def test_coordinator_that_answers_heartbeats_is_kept() -> None:
     assert not [event for _, event in told if isinstance(event, ev.Disconnected)]
 
 
-def test_an_idle_host_that_says_a_heartbeat_in_half_a_lease_keeps_its_connection() -> None:
-    async def welcoming(stream: trio.abc.Stream) -> None:
-        await Channel(stream, IN).send(m.Welcome(6.0 * SILENT_S, 1.0))
-        await answering(stream)
+async def welcoming(stream: trio.abc.Stream) -> None:
+    await Channel(stream, IN).send(m.Welcome(6.0 * SILENT_S, 1.0))
+    await answering(stream)
 
+
+def test_an_idle_host_that_says_a_heartbeat_in_half_a_lease_keeps_its_connection() -> None:
     told = connected_to(welcoming, 10.0 * SILENT_S, every_s=3.0 * SILENT_S)
     assert not [event for _, event in told if isinstance(event, ev.Disconnected)]
 
 
+def test_an_answer_that_comes_before_its_heartbeat_counts_as_sent_is_an_answer() -> None:
+    """Else an idle host, whose next heartbeat is half a lease away, hung up on a coordinator that had answered at once."""
+    told = connected_to(welcoming, 10.0 * SILENT_S, every_s=3.0 * SILENT_S, slow_sender=True)
+    assert not [event for _, event in told if isinstance(event, ev.Disconnected)]
+
+
 def test_coordinator_that_answers_no_heartbeat_of_an_idle_host_is_given_up_soon_after_it() -> None:
-    async def welcoming(stream: trio.abc.Stream) -> None:
+    async def falling_silent(stream: trio.abc.Stream) -> None:
         await Channel(stream, IN).send(m.Welcome(6.0 * SILENT_S, 1.0))
         await trio.sleep_forever()
 
-    told = connected_to(welcoming, 4.5 * SILENT_S, every_s=3.0 * SILENT_S)
+    told = connected_to(falling_silent, 4.5 * SILENT_S, every_s=3.0 * SILENT_S)
     (lost_s,) = [at_s for at_s, event in told if isinstance(event, ev.Disconnected)]
     assert 4.0 * SILENT_S <= lost_s <= 4.2 * SILENT_S
 

@@ -9,8 +9,13 @@ import pytest
 from experiments.benchmarks import kill_evaluation
 from experiments.benchmarks.kill_evaluation import (
     AGENT,
+    ALONE,
+    COMMAND,
+    DEAD,
     KILLED,
+    LIVING,
     OF_CAMPUS,
+    OWNER,
     WORDS,
     killswitch_notes,
     killswitch_table,
@@ -41,6 +46,11 @@ def test_counts_agree_only_if_the_program_dropped_what_the_storm_misses() -> Non
     assert trial().counts_agree
     assert not trial(dropped=39).counts_agree
     assert trial(dropped=None).counts_agree
+    assert trial(dropped=42, observed=41, others=2).counts_agree
+    assert trial(dropped=42, observed=41, others=2).observer_agrees
+    assert not trial(dropped=42, others=1).counts_agree
+    assert not trial(dropped=39, others=1).counts_agree
+    assert not trial(observed=41).observer_agrees
     found = figures([trial(), trial(dropped=41, last_let_in_s=40e-6, let_in_after_return=2)])
     assert (found["counts_disagree"], found["let_in_after_return"], found["syns"]) == (1, 2, 200)
     assert found["last_let_in_s"]["p50"] == pytest.approx(30e-6)
@@ -50,6 +60,13 @@ def test_a_trial_that_the_storm_slept_through_gives_no_time() -> None:
     found = figures([trial(), trial(last_let_in_s=0.0, gap_s=2 * BLIND_S)])
     assert (found["trials"], found["blind"]) == (2, 1)
     assert found["last_let_in_s"]["p50"] == pytest.approx(20e-6)
+
+
+def test_what_the_interpreter_takes_is_told_apart() -> None:
+    found = figures([trial(last_let_in_s=0.03, beside_s=0.02), trial(last_let_in_s=0.05, beside_s=0.03)])
+    assert found["beside_s"]["p50"] == pytest.approx(0.025)
+    assert found["without_beside_s"]["p50"] == pytest.approx(0.015)
+    assert figures([trial()])["without_beside_s"] is None
 
 
 @pytest.mark.kernel
@@ -68,23 +85,33 @@ def test_every_path_closes_the_host_under_the_storm_and_raw_samples_say_so(tmp_p
         assert all(sample["let_in_after_return"] == sample["missed"] == 0 for sample in mine)
         assert all(sample["answered"] > 0 < sample["sent"] - sample["answered"] for sample in mine)
         # and an observer that shares nothing with the programs saw the kernel drop just those that are not
-        seen = [sample["observed"] for sample in mine]
-        assert seen == (
-            [None] * 2 if result["no_observer"] else [sample["sent"] - sample["answered"] for sample in mine]
-        )
+        for sample in mine:
+            if result["no_observer"]:
+                assert sample["observed"] is None
+            else:
+                assert 0 <= sample["observed"] - (sample["sent"] - sample["answered"]) <= sample["others"]
     for sample in samples:
         assert (sample["dropped"] is not None) is (sample["path"] in {MAP, SYSCALL, *OF_CAMPUS})
         if sample["dropped"] is not None:
-            assert sample["dropped"] == sample["sent"] - sample["answered"]
+            assert 0 <= sample["dropped"] - (sample["sent"] - sample["answered"]) <= sample["others"]
+        assert sample["others"] == 0 or sample["path"] in OF_CAMPUS
+    for name in (
+        COMMAND,
+        OWNER,
+    ):  # what any program of Python waits for is less than the command takes, in the same trial
+        assert all(0 < sample["beside_s"] < sample["call_s"] for sample in samples if sample["path"] == name)
     assert result["agent_obeyed"] == {AGENT: 2, KILLED: 0}
-    drained, isolated = result["transfers"]["drain"], result["transfers"]["isolate"]
-    assert drained["hash_right"]
-    assert isolated["bytes_before"] <= isolated["bytes_received"] < isolated["bytes"]
-    assert drained["new_connection_refused"]
-    assert isolated["new_connection_refused"]
+    for drained, isolated in zip(result["transfers"][::2], result["transfers"][1::2], strict=True):
+        assert (drained["mode"], isolated["mode"]) == ("drain", "isolate")
+        assert drained["hash_right"]
+        assert isolated["bytes_before"] <= isolated["bytes_received"] < isolated["bytes"]
+        assert drained["new_connection_refused"]
+        assert isolated["new_connection_refused"]
+    assert [told["where"] for told in result["transfers"][::2]] == [ALONE, LIVING, DEAD]
     assert killswitch_table(result).row_count == len(WORDS)
     assert "observer" in list(killswitch_notes(result))[-1]
-    for transfer in (drained, isolated):
-        assert transfer["connections_observed"] == (None if result["no_observer"] else 1)
+    for transfer in result["transfers"]:
+        count = transfer["connections_observed"]  # on a campus the agent has connections of its own
+        assert count is None if result["no_observer"] else count == 1 or transfer["where"] != ALONE
     assert (tmp_path / kill_evaluation.PICTURE).read_bytes().startswith(b"<?xml")
     assert not list(PIN_ROOT.glob("killswitch-*"))

@@ -167,10 +167,14 @@ def test_judge_goes_by_the_rate_of_the_time() -> None:
     assert rates.extremes(link, 0.5, 2.5) == (least, full)
 
 
-@pytest.mark.parametrize("system", ["reclaimnet", "constant-rates"])
-def test_random_changes_break_nothing_in_the_virtual_campus(system: str) -> None:
-    base = demo_scenario(hosts=8, seconds=60.0, seed=5)
-    draws, events, up = random.Random(5), [], dict[tuple[str, str], bool]()
+@pytest.mark.parametrize(
+    ("system", "seed"),
+    # ("scavenger", 1): a sum of rates leaves a billionth of a byte on a cable that is down
+    [("reclaimnet", 5), ("constant-rates", 5), ("scavenger", 5), ("scavenger", 1)],
+)
+def test_random_changes_break_nothing_in_the_virtual_campus(system: str, seed: int) -> None:
+    base = demo_scenario(hosts=8, seconds=60.0, seed=seed)
+    draws, events, up = random.Random(seed), [], dict[tuple[str, str], bool]()
     for at_s in sorted(draws.uniform(0.0, 0.9 * base.duration_s) for _ in range(30)):
         link = draws.choice(base.campus.links)
         ends = (link.a, link.b)

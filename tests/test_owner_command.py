@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bpf import switch
+from bpf.layout import KillSwitchStruct, Mode
 from experiments.cli import owner
 from experiments.cli.main import app
 from experiments.runtime.ending import ExitStatus
+from testbed import owner as hand
+from testbed.framing import Codec
+from testbed.messages import LookAtSwitch
+
+ROOT = Path(__file__).parents[1]
 
 HEAVY = (
     "trio",
@@ -23,6 +31,15 @@ HEAVY = (
     "tempfile",
     "argparse",
     "dataclasses",
+    "pathlib",
+    "re",
+    "json",
+    "enum",
+    "typing",
+    "signal",
+    "contextlib",
+    "collections",
+    "functools",
 )
 
 
@@ -91,10 +108,36 @@ def test_other_words_are_left_to_the_command_line(words: str, calls: list[tuple[
 
 def test_the_short_way_imports_nothing_that_the_store_does_not_need() -> None:
     program = "import sys, experiments.cli.start, experiments.cli.owner; print(*sys.modules)"
-    here = set(_run("-c", "import sys; print(*sys.modules)").split())  # the machine's own
-    loaded = set(_run("-c", program).split()) - here
+    bare = f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
+    loaded = set(
+        _run("-I", "-S", "-c", bare + program).split()
+    )  # -S: without what this machine's `site` imports
     assert "bpf.switch" in loaded
     assert not loaded & set(HEAVY)
+
+
+def test_the_words_that_the_switch_knows_by_heart_are_those_of_the_kernels_header() -> None:
+    fields = {name: getattr(KillSwitchStruct, name) for name, *_ in KillSwitchStruct._fields_}
+    words = ("set_at_ns", "isolate_at_ns", "first_drop_ns", "dropped_packets", "dropped_bytes")
+    numbers = (
+        switch.SET_AT,
+        switch.ISOLATE_AT,
+        switch.FIRST_DROP,
+        switch.DROPPED_PACKETS,
+        switch.DROPPED_BYTES,
+    )
+    for name, number in zip(words, numbers, strict=True):
+        assert (fields[name].offset, fields[name].size) == (8 * number, 8)
+    places = {"coordinator_v4": switch.V4, "coordinator_v6": switch.V6, "live": switch.LIVE}
+    for name, place in places.items():
+        assert (fields[name].offset, fields[name].size) == (place.start, place.stop - place.start)
+    assert (fields["mode"].offset, fields["mode"].size) == (0, 4)
+    assert (switch.OFF, switch.DRAIN, switch.ISOLATE) == (Mode.OFF, Mode.DRAIN, Mode.ISOLATE)
+
+
+def test_what_the_agent_is_told_is_the_message_as_it_is_framed_elsewhere() -> None:
+    codec: Codec[LookAtSwitch] = Codec(LookAtSwitch)
+    assert {grace: codec.encode(LookAtSwitch(grace)) for grace in (False, True)} == hand.LOOK
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])

@@ -11,11 +11,13 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,8 @@ GOALS = {
 }
 # paper A's words: of its switch, then of others
 PRINTED = {MAP: "p50 0.6 ms, p99 0.9 ms", IPTABLES: "about 10 ms", LISTENER: "about 100 ms"}
+# where transfers go that an owner acts in the midst of
+ALONE, LIVING, DEAD = "a host alone", "a host of the campus", "one whose agent is killed"
 NO_COORDINATOR = (
     "there is no such way: an owner's act never goes through the coordinator; the host's agent tells it after"
 )
@@ -111,22 +115,14 @@ def measure_killswitch(out: Path, trials: int = TRIALS, hosts: int = HOSTS) -> d
         observer = None if isinstance(second, str) else second
         found = measure_kill_switch(trials, trials, observer=observer)
         with host_under_storm() as (stage, pin), closing(KillSwitch.open_pinned(pin)) as switch:
-            transfers = {
-                mode.name.lower(): _transfer(stage, switch, mode, observer)
-                for mode in (Mode.DRAIN, Mode.ISOLATE)
-            }
-        on_campus, obeyed = _on_campus(out, trials, hosts, observer)
+            transfers = _transfers(ALONE, stage, switch, observer)
+        on_campus, obeyed, on_host = _on_campus(out, trials, hosts, observer)
+    transfers += on_host
     found |= on_campus | {COORDINATOR: NO_COORDINATOR}
     with (out / SAMPLES).open("w") as file:
         for name, samples in found.items():
             if not isinstance(samples, str):
                 file.writelines(json.dumps({"path": name} | trial.record()) + "\n" for trial in samples)
-    # a bare interpreter's start and end: the part of the commands that no command can save
-    took_s = []
-    for _ in range(trials):
-        began_s = time.monotonic()
-        run_quietly([sys.executable, "-c", "pass"])
-        took_s.append(time.monotonic() - began_s)
     result = {
         "cpus": os.cpu_count(),
         "kernel": os.uname().release,
@@ -134,7 +130,6 @@ def measure_killswitch(out: Path, trials: int = TRIALS, hosts: int = HOSTS) -> d
         "paths": {name: figures(s) for name, s in found.items() if not isinstance(s, str)},
         "unavailable": {name: why for name, why in found.items() if isinstance(why, str)},
         "agent_obeyed": obeyed,
-        "interpreter_p50_s": float(np.median(took_s)),
         "transfers": transfers,
         "no_observer": second if isinstance(second, str) else "",
     }
@@ -174,8 +169,9 @@ def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
 
 def _on_campus(
     out: Path, trials: int, hosts: int, observer: SecondObserver | None
-) -> tuple[dict[str, list[Trial] | str], dict[str, int]]:
-    """The paths that need a campus; and how many of the owner's calls the agent obeyed, alive and killed."""
+) -> tuple[dict[str, list[Trial] | str], dict[str, int], list[dict[str, Any]]]:
+    """The paths that need a campus; how many of the owner's calls the agent obeyed, and what became of transfers to its host, the
+    agent alive and killed."""
     spec = presets.three_tier(hosts, min(3, hosts), 1)
     scenario = Scenario(spec.name, spec).played()
     found: dict[str, list[Trial] | str] = {}
@@ -218,21 +214,35 @@ def _on_campus(
                     "the command reclaimnet is not installed beside this Python, nor on the path"
                 )
             words = [command, "reclaim", name, "--campus", world.campus.id]
-            found[COMMAND] = tried(
-                ClosingPath(
-                    COMMAND, lambda: run_quietly(words), lend, uses_switch=True, pause_s=COMMAND_PAUSE_S
+            as_owner = [
+                *("setpriv", f"--reuid={OWNERS_UID}", f"--regid={OWNERS_GID}", "--clear-groups"),
+                *words,
+            ]
+            for path, argv in ((COMMAND, words), (OWNER, as_owner)):
+                found[path] = tried(
+                    ClosingPath(
+                        path,
+                        partial(run_quietly, argv),
+                        lend,
+                        uses_switch=True,
+                        pause_s=COMMAND_PAUSE_S,
+                        beside=partial(_start_s, argv[: -len(words)]),
+                    )
                 )
-            )
-            as_owner = ["setpriv", f"--reuid={OWNERS_UID}", f"--regid={OWNERS_GID}", "--clear-groups", *words]
-            found[OWNER] = tried(
-                ClosingPath(
-                    OWNER, lambda: run_quietly(as_owner), lend, uses_switch=True, pause_s=COMMAND_PAUSE_S
-                )
-            )
+            transfers = _transfers(LIVING, stage, switch, observer)
             world.agent_process(name).kill()
             world.agent_process(name).wait(REGISTER_S)
             found[KILLED] = reclaimed(KILLED)
-    return found, obeyed
+            transfers += _transfers(DEAD, stage, switch, observer)
+    return found, obeyed, transfers
+
+
+def _start_s(before: list[str]) -> float:
+    """How long an interpreter takes from the start of its process, by the words `before` it, to the first line of a program."""
+    program = "import time; print(time.monotonic_ns())"
+    began_ns = time.monotonic_ns()
+    done = subprocess.run([*before, sys.executable, "-c", program], capture_output=True, check=True)
+    return (int(done.stdout) - began_ns) * 1e-9
 
 
 @contextmanager
@@ -252,6 +262,14 @@ def _campus_host(world: LiveWorld, name: str) -> Iterator[Arena]:
     finally:
         for fd in (*fds, host.fd):
             os.close(fd)
+
+
+def _transfers(
+    where: str, stage: Arena, switch: KillSwitch, observer: SecondObserver | None
+) -> list[dict[str, Any]]:
+    """One transfer to the host that is drained, and one that is isolated, in its midst."""
+    modes = Mode.DRAIN, Mode.ISOLATE
+    return [{"where": where} | _transfer(stage, switch, mode, observer) for mode in modes]
 
 
 def _transfer(
@@ -286,6 +304,7 @@ def _transfer(
         switch.set(Mode.OFF)
         sender.join()
     return {
+        "mode": mode.name.lower(),
         "bytes": TRANSFER_BYTES,
         "bytes_before": before,
         "bytes_received": received,
@@ -356,26 +375,40 @@ def killswitch_table(result: dict[str, Any]) -> Table:
 def killswitch_notes(result: dict[str, Any]) -> Iterator[str]:
     """What a table has no column for."""
     for name, path in result["paths"].items():
+        last_p50_s = path["last_let_in_s"]["p50"]
         yield (
             f"{WORDS[name]}: {path['trials']} trials ({path['blind']} blind), {path['syns']} SYNs, "
             f"{path['let_in_after_return']} let in that were sent after the call was over, {path['lost_on_the_way']} lost "
             "on the way"
         )
+        if path["others"]:
+            yield (
+                f"{WORDS[name]}: {path['others']} packets came to the host by the campus's own cables in these trials; while the "
+                "host was closed the program counted those it dropped, too"
+            )
         if path["counts_disagree"]:
-            yield f"{WORDS[name]}: in {path['counts_disagree']} trials the program's count of drops is not the storm's"
+            yield (
+                f"{WORDS[name]}: in {path['counts_disagree']} trials the program's count of drops is neither the storm's nor "
+                "explained by these"
+            )
+        if path["beside_s"]:
+            yield (
+                f"{WORDS[name]}: of its {_brief(last_p50_s)} p50 until the last SYN got in, this machine's interpreter takes "
+                f"{_brief(path['beside_s']['p50'])} to begin with any program (in the same trials), the command "
+                f"{_brief(path['without_beside_s']['p50'])}"
+            )
         if path["observed"]:
             agree = path["observed"] - path["observer_disagrees"]
             yield (
-                f"{WORDS[name]}: bcc's observer saw the kernel drop exactly the SYNs without an answer in {agree} of "
-                f"{path['observed']} trials"
+                f"{WORDS[name]}: bcc's observer saw the kernel drop the SYNs without an answer, and no more than that, in "
+                f"{agree} of {path['observed']} trials"
             )
-    yield f"a bare interpreter (python -c pass) starts and ends in {_brief(result['interpreter_p50_s'])} p50"
     for name, count in result["agent_obeyed"].items():
         yield f"{WORDS[name]}: the agent obeyed {count} times"
-    for mode, told in result["transfers"].items():
+    for told in result["transfers"]:
         yield (
-            f"{mode} in the midst of a transfer: {told['bytes_received']} of {told['bytes']} bytes arrived, hash "
-            f"{'right' if told['hash_right'] else 'not right'}; a new connection "
+            f"{told['mode']} in the midst of a transfer to {told['where']}: {told['bytes_received']} of {told['bytes']} bytes "
+            f"arrived, hash {'right' if told['hash_right'] else 'not right'}; a new connection "
             f"{'is refused' if told['new_connection_refused'] else 'GETS IN'}"
             + (
                 f"; bcc's observer saw {count} established"

@@ -56,7 +56,7 @@ class ClosingPath:
     """One way to close the host under the storm, and to open it again. `uses_switch`: the programs' own counts apply.
 
     `reason` is the kernel's for dropping what the path refuses; `pause_s` is from one SYN to the next, at least: longer where
-    the path takes longer.
+    the path takes longer. `beside` tells how long the part of the path takes that is not ours.
     """
 
     name: str
@@ -65,6 +65,7 @@ class ClosingPath:
     uses_switch: bool = False
     pause_s: float = 0.0
     reason: str = BY_PROGRAM
+    beside: Callable[[], float] | None = None
 
 
 def measure_kill_switch(
@@ -121,12 +122,17 @@ def one_trial(
         return switch.status().dropped_packets
 
     before = observer.read(stage.inode) if observer else None
+    received = stage.received_by_others()
     try:
-        trial = stage.storm.trial(path.act, dropped if path.uses_switch else None, pause_s=path.pause_s)
-        if observer is None or before is None:
-            return trial
-        seen = observer.read(stage.inode) - before
-        return replace(trial, observed=seen.dropped.get(path.reason, 0))
+        trial = stage.storm.trial(
+            path.act, dropped if path.uses_switch else None, pause_s=path.pause_s, beside=path.beside
+        )
+        seen = (observer.read(stage.inode) - before).dropped if observer and before else None
+        return replace(
+            trial,
+            observed=None if seen is None else seen.get(path.reason, 0),
+            others=stage.received_by_others() - received,
+        )
     finally:
         path.undo()
 
@@ -239,6 +245,7 @@ def figures(trials: list[Trial]) -> dict[str, Any]:
         p50, p99 = np.quantile(values, [0.5, 0.99])
         return {"p50": float(p50), "p99": float(p99), "max": max(values)}
 
+    beside = [(trial.last_let_in_s, trial.beside_s) for trial in seen if trial.beside_s is not None]
     return {
         "trials": len(trials),
         "blind": sum(trial.gap_s > BLIND_S for trial in trials),
@@ -246,9 +253,12 @@ def figures(trials: list[Trial]) -> dict[str, Any]:
         "first_refused_s": quantiles([trial.first_refused_s for trial in seen]),
         "gap_s": quantiles([trial.gap_s for trial in seen]),
         "call_s": quantiles([trial.call_s for trial in seen]),
+        "beside_s": quantiles([other_s for _, other_s in beside]) if beside else None,
+        "without_beside_s": quantiles([all_s - other_s for all_s, other_s in beside]) if beside else None,
         "syns": sum(trial.sent for trial in trials),
         "let_in_after_return": sum(trial.let_in_after_return for trial in trials),
         "lost_on_the_way": sum(trial.missed for trial in trials),
+        "others": sum(trial.others for trial in trials if trial.dropped is not None),
         "counts_disagree": sum(not trial.counts_agree for trial in trials),
         "observed": sum(trial.observed is not None for trial in trials),
         "observer_disagrees": sum(not trial.observer_agrees for trial in trials),

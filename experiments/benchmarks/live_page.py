@@ -66,7 +66,7 @@ def measure_live_page(
     """Play so many seconds; `out`/dashboard.json. `run`: the events.jsonl of a virtual run, instead of one of so many hosts;
     `pace`: facts are written so many times as fast as they happened.
 
-    SetupError: no Chromium, or no playwright.
+    SetupError: no Chromium, no playwright, or a journal that the page cannot read.
     """
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if chromium is None:
@@ -108,7 +108,7 @@ def measure_live_page(
         readers.stdout.readline()
         stalled = _connected(address, 4096)
         before = _cpu_s(page_pid)
-        writing = _Writing(path, facts, began_s, marked, seconds, pace)
+        writing = _Writing(path, facts, marked, seconds, pace)
         page.evaluate(WATCH, marked)
         page.wait_for_timeout(500)
         writing.start()
@@ -118,6 +118,9 @@ def measure_live_page(
         shown = page.evaluate("window.shown")
         used = (_cpu_s(page_pid) - before) / writing.took_s
         told = urlopen(address + "metrics", timeout=10).read().decode()
+        health = json.load(urlopen(address + "api/health", timeout=10))
+        if str(path) in health["words"]:
+            raise SetupError(health["words"])
         browser.close()
         readers.stdin.close()
         # of each reader, from each mark's commit to its being told
@@ -161,18 +164,9 @@ def measure_live_page(
 class _Writing(threading.Thread):
     """The coordinator's part: facts at their times, and marked ones between."""
 
-    def __init__(
-        self, path: Path, facts: Sequence[Timed], began_s: float, marked: str, seconds: float, pace: float
-    ) -> None:
+    def __init__(self, path: Path, facts: Sequence[Timed], marked: str, seconds: float, pace: float) -> None:
         super().__init__(daemon=True)
-        self._path, self._facts, self._began_s, self._host, self._seconds = (
-            path,
-            facts,
-            began_s,
-            marked,
-            seconds,
-        )
-        self._pace = pace
+        self._path, self._facts, self._host, self._seconds, self._pace = path, facts, marked, seconds, pace
         self.marks: list[
             tuple[float, str]
         ] = []  # (time.time() of the commit, the look that the host has then)
@@ -180,7 +174,7 @@ class _Writing(threading.Thread):
 
     def run(self) -> None:
         """Until the time is over."""
-        writer, began_s, index = Journal(self._path), time.monotonic(), 0
+        writer, began_s, index, at_s = Journal(self._path), time.monotonic(), 0, 0.0
         next_s, end_s = began_s + 1.0, began_s + self._seconds
         while (now_s := time.monotonic()) < end_s:
             if now_s >= next_s and len(self.marks) < MARKS:
@@ -190,13 +184,14 @@ class _Writing(threading.Thread):
                     f.HostReclaimed(self._host, 0.0, False, []) if away else f.HostReturned(self._host)
                 )
                 writer.begin()
-                writer.append_fact(now_s - self._began_s, fact)
+                writer.append_fact(at_s, fact)  # times rise, or the journal is not read
                 writer.commit()
                 self.marks.append((time.time(), "reclaimed" if away else ""))
                 self.written += 1
             due_s, first = AHEAD_S + self._pace * (now_s - began_s), index
             writer.begin()
             while index < len(self._facts) and self._facts[index][0] <= due_s and index - first < BATCH:
+                at_s = self._facts[index][0]
                 if getattr(self._facts[index][1], "host", "") != self._host:
                     writer.append_fact(*self._facts[index])
                 index += 1

@@ -7,36 +7,34 @@ closed is how soon this module is imported: what is needed only after the switch
 from __future__ import annotations
 
 import errno
+import os
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from bpf.errors import BpfError
 from testbed import owner
-from testbed.emulation.safety.ledger import RunningCampus, named_campuses
+from testbed.emulation.safety import living
 from testbed.errors import SetupError, SpecError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 
 def reclaim(host: str, notice_s: float = 0.0, grace: bool = False, campus_id: str | None = None) -> str:
     """Close a host, now or in `notice_s`; what was done, in words."""
     if not 0.0 <= notice_s < 1e9:
         raise SpecError("--notice", notice_s, "seconds, 0 or more")
-    campus = _campus_of(host, campus_id)
-    with _permitted(campus, host):
-        done = owner.reclaim(
-            campus.switch_pin(host), _agent_socket(campus, host), notice_s=notice_s, grace=grace
-        )
+    done = _permitted(
+        host, campus_id, lambda pin, socket: owner.reclaim(pin, socket, notice_s=notice_s, grace=grace)
+    )
     when = f"in {_duration(notice_s or owner.GRACE_S)}" if notice_s or grace else "now"
     return f"{host} is yours {when}: {_set_and_heard(done)}"
 
 
 def lend(host: str, campus_id: str | None = None) -> str:
     """Open a host again; what was done, in words."""
-    campus = _campus_of(host, campus_id)
-    with _permitted(campus, host):
-        done = owner.lend(campus.switch_pin(host), _agent_socket(campus, host))
-    return f"{host} is lent again: {_set_and_heard(done)}"
+    return f"{host} is lent again: {_set_and_heard(_permitted(host, campus_id, owner.lend))}"
 
 
 def read_plain(words: list[str]) -> Callable[[], str] | None:
@@ -78,17 +76,29 @@ def _duration(duration_s: float) -> str:
     return format_duration(duration_s)
 
 
-def _campus_of(host: str, campus_id: str | None) -> RunningCampus:
-    campuses = named_campuses(campus_id)
-    having = [campus for campus in campuses if host in campus.volunteers]
+def _permitted(host: str, campus_id: str | None, act: Callable[[str, str], owner.Switched]) -> owner.Switched:
+    """What an act on a host's switch and its agent's socket has done; SetupError that names the users of the switch, if this one
+    is not among them."""
+    pin, socket = _found(host, campus_id)
+    try:
+        return act(pin, socket)
+    except BpfError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM):
+            raise
+        raise SetupError(f"the switch of {host} is for {users_of(pin)} only") from error
+
+
+def _found(host: str, campus_id: str | None) -> tuple[str, str]:
+    """The pin of a host's switch and the socket of its agent."""
+    campuses = living.named_owners(campus_id)
+    having = [campus for campus in campuses if host in campus.get("volunteers", ())]
     if len(having) > 1:
-        raise SetupError(
-            f"several running campuses have a host {host}: add --campus, one of {[c.id for c in having]}"
-        )
+        ids = [campus["id"] for campus in having]
+        raise SetupError(f"several running campuses have a host {host}: add --campus, one of {ids}")
     if not having:
-        if any(host in campus.hosts for campus in campuses):
+        if any(host in campus.get("hosts", ()) for campus in campuses):
             raise SpecError("HOST", host, "a volunteer host: only those have an owner")
-        names = [name for campus in campuses for name in campus.volunteers]
+        names = [name for campus in campuses for name in campus.get("volunteers", ())]
         import difflib
 
         near = difflib.get_close_matches(host, names, n=1)
@@ -96,35 +106,23 @@ def _campus_of(host: str, campus_id: str | None) -> RunningCampus:
             f" (nearest: {near[0]})" if near else f": {', '.join(names[:12])}{', ...' if names[12:] else ''}"
         )
         raise SpecError("HOST", host, f"a volunteer host of a running campus{hint}")
-    if not having[0].switch_pin(host).exists():
+    [campus] = having
+    pin = living.switch_pin(campus, host)
+    if not os.path.exists(pin):
         raise SetupError(
-            f"campus {having[0].id} has no kill-switch on {host}: it was built without enforcement"
+            f"campus {campus['id']} has no kill-switch on {host}: it was built without enforcement"
         )
-    return having[0]
+    return pin, f"{campus.get('run_dir', '')}/{host}.sock"
 
 
-@contextmanager
-def _permitted(campus: RunningCampus, host: str) -> Iterator[None]:
-    """SetupError that names the users of the switch, if this one is not among them."""
-    try:
-        yield
-    except BpfError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM):
-            raise
-        raise SetupError(f"the switch of {host} is for {users_of(campus.switch_pin(host))} only") from error
-
-
-def users_of(pin: Path) -> str:
+def users_of(pin: Path | str) -> str:
     """The users that a pin's mode lets in."""
     import grp
 
-    found = pin.stat()
+    found = os.stat(pin)
     if not found.st_mode & stat.S_IWGRP:
         return "root (a campus started with --group lets a group of owners in)"
-    with suppress(KeyError):
+    try:
         return f"root and members of the group {grp.getgrgid(found.st_gid).gr_name}"
-    return f"root and members of the group {found.st_gid}"
-
-
-def _agent_socket(campus: RunningCampus, host: str) -> Path:
-    return campus.run_dir / f"{host}.sock"
+    except KeyError:
+        return f"root and members of the group {found.st_gid}"

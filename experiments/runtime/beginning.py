@@ -2,16 +2,19 @@
 
 An exception that a handler raises would be lost wherever Python drops errors: importlib's own locks have weakref callbacks, numpy
 catches what its imports raise. Nothing has been begun that would have to be put away, so none is raised. `ending.run` takes over
-from here. Imported before all else: it needs nothing itself.
+from here. Imported before all else: it needs nothing itself, not even `signal`, which gives numbers names for as long as an
+owner's command takes to close a host.
 """
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import os
-import signal
-from contextlib import suppress
-from types import FrameType
-from typing import Never
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Never
 
 CUT_SHORT = 3  # of `ending.ExitStatus`
 
@@ -21,13 +24,15 @@ def leave_on_signals() -> None:
 
     SIGHUP that is ignored (nohup) stays ignored; SIGINT that a script's shell has ignored is heard, as in `ending.run`.
     """
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signum == signal.SIGINT or signal.getsignal(signum) == signal.SIG_DFL:
-            signal.signal(signum, leave)
+    for signum in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
+        if signum == _signal.SIGINT or _signal.getsignal(signum) == _signal.SIG_DFL:
+            _signal.signal(signum, leave)
 
 
 def leave(signum: int, frame: FrameType | None) -> Never:
     """The handler."""
-    with suppress(OSError):  # stderr may be full or closed
+    try:
         os.write(2, b"reclaimnet: interrupted\n")
+    except OSError:  # stderr is full or closed
+        pass
     os._exit(CUT_SHORT)

@@ -1,6 +1,9 @@
 // The map: boxes of hosts and switches where the server says, cables with what is granted and used of them.
 const NS = "http://www.w3.org/2000/svg";
 const PAYLOAD = 1448 / 1514; // payload of a wire rate
+// between two drawings of what is granted and used, on a map of hundreds: that changes everywhere all the time, and to paint the whole
+// map for it would hold up what happened to one host
+const LOADS_MS = 250;
 
 function add(parent, name, attributes = {}, text = "") {
   const made = parent.appendChild(document.createElementNS(NS, name));
@@ -17,6 +20,8 @@ export class CampusMap {
     this.nodes = new Map();
     this.cables = [];
     this.shown = new Map(); // host -> what was drawn last
+    this.ofHost = new Map(); // host -> its cable's loads, as they were drawn last
+    this.loadsAt = -Infinity;
     const { width, height } = this.layout;
     this.svg = add(box, "svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Map of the campus", class: "map" });
     // a wide campus is scrolled rather than made unreadable
@@ -131,7 +136,16 @@ export class CampusMap {
     g.focus();
   }
 
-  draw(view, atS, picked) {
+  draw(view, atS, picked, now) {
+    const changed = view.changes !== this.changes; // a cable is slower, down or well again
+    if (now || changed || this.nodes.size <= 100 || performance.now() - this.loadsAt >= LOADS_MS) this._loads(view);
+    for (const [name, made] of this.nodes) this._drawHost(name, made, view, atS, picked);
+    this._ways(view, picked);
+  }
+
+  _loads(view) {
+    this.loadsAt = performance.now();
+    this.changes = view.changes;
     const load = new Map(); // number of a directed link -> [granted, used]
     for (const flow of view.flows.values())
       for (const link of flow.path) {
@@ -139,7 +153,6 @@ export class CampusMap {
         load.set(link, [sum[0] + flow.grant, sum[1] + (flow.use || 0)]);
       }
     const rateOf = (number, way) => view.links.get(String(2 * number + way))?.rate ?? this.layout.links[number].rate;
-    const ofHost = new Map();
     this.cables.forEach((cable, number) => {
       const both = [0, 1].map((way) => {
         const rate = rateOf(number, way);
@@ -148,7 +161,7 @@ export class CampusMap {
         return { rate, share, granted, used, part: share > 0 ? Math.min(1, granted / share) : granted > 0 ? 1 : 0, usedPart: share > 0 ? Math.min(1, used / share) : 0 };
       });
       const bad = both.some(({ rate }) => rate < cable.link.rate * 0.999);
-      if (cable.host) return ofHost.set(cable.host, { up: both[cable.up], down: both[1 - cable.up], bad });
+      if (cable.host) return this.ofHost.set(cable.host, { up: both[cable.up], down: both[1 - cable.up], bad });
       const most = both[0].part >= both[1].part ? both[0] : both[1];
       cable.granted.setAttribute("stroke-width", most.part ? 1 + most.part * (cable.thick - 1) : 0);
       cable.used.setAttribute("stroke-width", Math.max(both[0].usedPart, both[1].usedPart) * cable.thick);
@@ -160,30 +173,30 @@ export class CampusMap {
       cable.trunk.setAttribute("data-tip", both.map(tell).join("\n"));
       cable.label.textContent = bad ? (both[0].rate > 0 ? `slower: ${this.format.rate(both[0].rate)}` : "down") : this.format.rate(cable.link.rate);
     });
-    for (const [name, made] of this.nodes) {
-      const row = view.hosts.get(name) || { state: "absent", jobs: [], gpus: made.node.gpus };
-      const link = ofHost.get(name);
-      const busy = row.state === "lent" && row.jobs.length;
-      const state = busy ? "busy" : row.state;
-      const left = row.until_s == null ? "" : ` ${Math.max(0, row.until_s - atS).toFixed(0)} s`;
-      const few = row.jobs.length > 1 ? `${row.jobs.length} jobs` : row.jobs[0] || "";
-      const words = { busy: few, lent: "idle", noticed: `notice${left}`, reclaimed: "owner", lost: "silent", absent: "absent" }[state] || state;
-      const parts = link ? [link.up, link.down].map((way) => [way.part.toFixed(1), way.usedPart.toFixed(1)]) : [];
-      const drawn = `${state}|${words}|${parts}|${link?.bad}|${picked === name}|${row.jobs}`;
-      if (this.shown.get(name) === drawn) continue;
-      this.shown.set(name, drawn);
-      made.g.setAttribute("class", `node ${made.node.role} ${state}${link?.bad ? " cut" : ""}${picked === name ? " picked" : ""}`);
-      if (made.words) made.words.textContent = words.length > 11 ? `${words.slice(0, 10)}…` : words;
-      made.bars.forEach((bar, n) => {
-        bar.granted.setAttribute("width", (parts[n]?.[0] || 0) * bar.width);
-        bar.used.setAttribute("width", (parts[n]?.[1] || 0) * bar.width);
-      });
-      const told = { busy: `runs ${row.jobs.join(", ")}`, lent: "lent, idle", noticed: `its notice ends in${left}`, reclaimed: "with its owner", lost: "silent", absent: "absent" }[state];
-      const cable = link ? `; up ${this.format.rate(link.up.granted)} granted, down ${this.format.rate(link.down.granted)}${link.bad ? `; its cable: ${link.up.rate > 0 ? `slower, ${this.format.rate(link.up.rate)}` : "down"}` : ""}` : "";
-      made.g.setAttribute("aria-label", `${name}, building ${made.node.building}: ${told}${cable}`);
-      made.g.setAttribute("data-tip", `${name} (${made.node.address}), ${made.node.gpus} x ${made.node.model}\n${told}${cable}`);
-    }
-    this._ways(view, picked);
+  }
+
+  _drawHost(name, made, view, atS, picked) {
+    const row = view.hosts.get(name) || { state: "absent", jobs: [], gpus: made.node.gpus };
+    const link = this.ofHost.get(name);
+    const busy = row.state === "lent" && row.jobs.length;
+    const state = busy ? "busy" : row.state;
+    const left = row.until_s == null ? "" : ` ${Math.max(0, row.until_s - atS).toFixed(0)} s`;
+    const few = row.jobs.length > 1 ? `${row.jobs.length} jobs` : row.jobs[0] || "";
+    const words = { busy: few, lent: "idle", noticed: `notice${left}`, reclaimed: "owner", lost: "silent", absent: "absent" }[state] || state;
+    const parts = link ? [link.up, link.down].map((way) => [way.part.toFixed(1), way.usedPart.toFixed(1)]) : [];
+    const drawn = `${state}|${words}|${parts}|${link?.bad}|${picked === name}|${row.jobs}`;
+    if (this.shown.get(name) === drawn) return;
+    this.shown.set(name, drawn);
+    made.g.setAttribute("class", `node ${made.node.role} ${state}${link?.bad ? " cut" : ""}${picked === name ? " picked" : ""}`);
+    if (made.words) made.words.textContent = words.length > 11 ? `${words.slice(0, 10)}…` : words;
+    made.bars.forEach((bar, n) => {
+      bar.granted.setAttribute("width", (parts[n]?.[0] || 0) * bar.width);
+      bar.used.setAttribute("width", (parts[n]?.[1] || 0) * bar.width);
+    });
+    const told = { busy: `runs ${row.jobs.join(", ")}`, lent: "lent, idle", noticed: `its notice ends in${left}`, reclaimed: "with its owner", lost: "silent", absent: "absent" }[state];
+    const cable = link ? `; up ${this.format.rate(link.up.granted)} granted, down ${this.format.rate(link.down.granted)}${link.bad ? `; its cable: ${link.up.rate > 0 ? `slower, ${this.format.rate(link.up.rate)}` : "down"}` : ""}` : "";
+    made.g.setAttribute("aria-label", `${name}, building ${made.node.building}: ${told}${cable}`);
+    made.g.setAttribute("data-tip", `${name} (${made.node.address}), ${made.node.gpus} x ${made.node.model}\n${told}${cable}`);
   }
 
   // ways of migrations, and of all that the chosen host sends or gets

@@ -147,7 +147,8 @@ export class TimeLine {
     c.strokeStyle = colour("line");
     c.textAlign = "center";
     for (const s of this.ticks(from, to, Math.max(2, width / 110))) {
-      c.fillText(this.format.time(s), x(s), height - AXIS / 2 + 2);
+      const words = this.format.time(s), half = c.measureText(words).width / 2;
+      c.fillText(words, Math.min(x(s), width - half - 1), height - AXIS / 2 + 2);
       c.beginPath();
       c.moveTo(x(s), 0);
       c.lineTo(x(s), height - AXIS);
@@ -178,16 +179,24 @@ export class TimeLine {
     c.clip();
     c.beginPath();
     c.moveTo(x(from), y(0));
-    let before = 0, drawn = -1;
+    let peak = 0, now = 0, drawn = x(from); // of what one pixel shows, the most; and the length after it
     for (const [s, length] of this.points) {
       const at = x(s);
-      if (at - drawn < 0.5 && length <= before) continue; // of what one pixel shows, the most
-      c.lineTo(at, y(before));
+      if (at - drawn < 0.5 && length <= peak) {
+        now = length;
+        continue;
+      }
+      const edge = Math.min(drawn + 1, at); // a queue of no time is one pixel wide
+      c.lineTo(edge, y(peak));
+      c.lineTo(edge, y(now));
+      c.lineTo(at, y(now));
       c.lineTo(at, y(length));
-      [before, drawn] = [length, at];
+      peak = now = length;
+      drawn = at;
     }
-    before = this.points.at(-1)?.[1] ?? 0;
-    c.lineTo(x(to), y(before));
+    c.lineTo(Math.min(drawn + 1, x(to)), y(peak));
+    c.lineTo(Math.min(drawn + 1, x(to)), y(now));
+    c.lineTo(x(to), y(now));
     c.lineTo(x(to), y(0));
     c.closePath();
     c.fillStyle = colour("b");

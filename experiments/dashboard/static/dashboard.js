@@ -51,6 +51,7 @@ class Picture {
   clear() {
     for (const part of ["hosts", "jobs", "flows", "links"]) this[part] = new Map();
     this.at_s = 0;
+    this.changes = (this.changes ?? 0) + 1; // of cables
     this.queue = { length: 0, level: null, mean_delay_s: 0, mean_cost: 0, waiting: [] };
     this.totals = { jobs: {}, migrations: {}, work_lost_s: 0 };
     this.story = [];
@@ -60,6 +61,7 @@ class Picture {
     if (told.anew) this.clear();
     for (const part of ["hosts", "jobs", "flows", "links"])
       for (const [key, row] of Object.entries(told[part] || {})) row === null ? this[part].delete(key) : this[part].set(key, row);
+    if (Object.keys(told.links || {}).length) this.changes++;
     if (told.at_s !== undefined) this.at_s = told.at_s;
     if (told.queue) this.queue = told.queue;
     if (told.totals) this.totals = told.totals;
@@ -196,7 +198,7 @@ function render(now) {
   $("now").setAttribute("aria-pressed", S.mode === "follow");
   part("tiles", 200, now, () => tiles(view));
   const many = S.line.hosts.length > 100 ? 3 : 1; // a large campus is drawn less often, but for its map
-  part("map", 0, now, () => S.map.draw(view, at, S.host));
+  part("map", 0, now, () => S.map.draw(view, at, S.host, now));
   part("line-scroll", 250 * many, now, () => {
     S.line.end = end;
     S.line.draw(at, S.job, S.mode !== "follow" && live());
@@ -360,7 +362,7 @@ let storyKey = "";
 function story(view) {
   const told = view.story.filter((line) => (S.told === "all" || (S.told === "decided" ? line.why : line.notable)) && (!S.job || (line.job && isOf(line.job, S.job))));
   const key = `${S.mode === "follow"}|${S.told}|${S.job}|${told.at(-1)?.n}|${told[0]?.n}|${told.length}`;
-  $("story-of").textContent = S.job ? `of ${S.job} only` : "";
+  $("story-of").textContent = [S.job && `of ${S.job} only`, !told.length && "none yet"].filter(Boolean).join(": ");
   if (key !== storyKey) {
     storyKey = key;
     const list = $("story"), kept = new Map([...list.children].map((li) => [li.dataset.fact, li]));

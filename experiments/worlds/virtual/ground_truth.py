@@ -215,7 +215,8 @@ def _check_yields(world: VirtualWorld) -> None:
     for flow in network.flows():
         for link in flow.links:
             loads[link] += flow.rate_bytes_per_s
-            least = ROUNDING * network.capacity_bytes_per_s(link)
+            # of a cable that is down, too, a sum of rates leaves a billionth of a byte
+            least = ROUNDING * max(1.0, network.capacity_bytes_per_s(link))
             if flow.traffic_class is TrafficClass.PRESYNC and flow.rate_bytes_per_s > least:
                 behind.add(link)
     for flow in network.flows():

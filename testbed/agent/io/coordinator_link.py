@@ -101,9 +101,11 @@ class CoordinatorLink:
                     for frame in frames[-MOST_HELLO_FRAMES:]:
                         await out.send(frame)
                     continue
-                await out.send(message)
-                if isinstance(message, m.Heartbeat):
+                if isinstance(
+                    message, m.Heartbeat
+                ):  # before it is sent: the answer may be here when `send` returns
                     unanswered_s = min(unanswered_s, trio.current_time())
+                await out.send(message)
 
         self._handle(ev.Connected())
         try:

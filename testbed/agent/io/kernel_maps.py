@@ -13,9 +13,8 @@ from typing import Protocol
 import trio
 
 from bpf.errors import BpfError
-from bpf.layout import MAX_FLOWS, BucketMode, ClassId, Mode
+from bpf.layout import MAX_FLOWS, BucketMode, ClassId, Mode, SwitchStatus
 from bpf.maps import HostMaps
-from bpf.switch import SwitchStatus
 from testbed import messages as m
 from testbed.agent.config import AgentConfig
 from testbed.agent.core import events as ev

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed import identity
-from testbed.emulation.safety.ledger import MARK, SUFFIX, default_root, ledgers, owner_lives, read_entries
+from testbed.emulation.safety.ledger import MARK, default_root, ledgers, owner_lives, read_entries
+from testbed.emulation.safety.living import SUFFIX
 
 
 @dataclass(slots=True)

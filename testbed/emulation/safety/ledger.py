@@ -4,7 +4,7 @@ One file of JSON lines a campus, `ROOT/ID.ledger`, appended and fsynced before e
 known before it exists, is recorded while it waits for leave to go on, and dies by itself if that leave never comes). The
 first line names the owner: pid and start time, because pids are reused. `cleaning` reads the ledgers of dead owners and
 removes what they list, exactly; a line that was cut by the crash describes an object that was not created yet, so it is ignored.
-The owners' command starts with this module: it imports little (`dataclasses` alone would take a tenth of that command).
+Which ledgers are of living campuses is `living`'s, since an owner's command needs no more than that.
 """
 
 from __future__ import annotations
@@ -17,20 +17,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from testbed import identity
+from testbed.emulation.safety import living
+from testbed.emulation.safety.living import SUFFIX
 from testbed.errors import SetupError
 
 MARK = "RECLAIMNET_CAMPUS"  # environment variable of every program started inside a campus
-PIN_ROOT = Path("/sys/fs/bpf/reclaimnet")
-ROOTS = (Path("/run/reclaimnet"), Path("/tmp/reclaimnet"))  # of root's campuses, and of others'
-SUFFIX = ".ledger"
+PIN_ROOT = Path(living.PIN_ROOT)
 
 
 def default_root() -> Path:
     """/run/reclaimnet, or /tmp/reclaimnet where /run cannot be written."""
-    for root in ROOTS:
-        if os.access(root.parent, os.W_OK):
-            return root
-    raise SetupError("neither /run nor /tmp can be written: run as root, or give root=")
+    return Path(living.default_root())
 
 
 class RunningCampus(NamedTuple):
@@ -114,32 +111,24 @@ def read_entries(path: Path) -> list[dict[str, Any]]:
 
 def owner_lives(entries: Sequence[dict[str, Any]]) -> bool:
     """Whether the campus's own process still runs."""
-    owner = entries[0] if entries else {}
-    if owner.get("kind") != "owner" or owner.get("boot") != identity.boot_id():
-        return False
-    return identity.is_alive(int(owner["pid"]), int(owner["start"]))
+    return bool(entries) and living.lives(entries[0])
 
 
 def running_campuses(root: Path | None = None) -> list[RunningCampus]:
     """Campuses whose owner lives, oldest ledger first: those of `root`, or all that this user may know of."""
-    found = []
-    # root is not told where things are by what other users write
-    roots = [root] if root else ROOTS if os.geteuid() else [default_root()]
-    for path in (path for each in roots for path in ledgers(each)):
-        entries = read_entries(path)
-        if owner_lives(entries):
-            owner = entries[0]
-            campus = RunningCampus(
-                id=owner["id"],
-                name=owner.get("name", ""),
-                run_dir=Path(owner.get("run_dir", "")),
-                owner_pid=owner["pid"],
-                hosts=tuple(owner.get("hosts", ())),
-                pin_dir=Path(owner.get("pin_dir", PIN_ROOT / owner["id"])),
-                volunteers=tuple(owner.get("volunteers", ())),
-            )
-            found.append(campus)
-    return found
+    return [_campus_of(owner) for owner in living.owners([str(root)] if root else ())]
+
+
+def _campus_of(owner: dict[str, Any]) -> RunningCampus:
+    return RunningCampus(
+        id=owner["id"],
+        name=owner.get("name", ""),
+        run_dir=Path(owner.get("run_dir", "")),
+        owner_pid=owner["pid"],
+        hosts=tuple(owner.get("hosts", ())),
+        pin_dir=Path(living.pin_folder(owner)),
+        volunteers=tuple(owner.get("volunteers", ())),
+    )
 
 
 def namespace_pids(campus: RunningCampus) -> dict[str, int]:
@@ -161,14 +150,7 @@ def namespace_pids(campus: RunningCampus) -> dict[str, int]:
 
 def named_campuses(campus_id: str | None) -> list[RunningCampus]:
     """The running campus of that id, or all of them; SetupError if there is none."""
-    found = [campus for campus in running_campuses() if campus_id in (None, campus.id)]
-    if not found:
-        raise SetupError(
-            "no campus is running on this machine"
-            if campus_id is None
-            else f"no campus {campus_id} is running"
-        )
-    return found
+    return [_campus_of(owner) for owner in living.named_owners(campus_id)]
 
 
 def only_campus(campus_id: str | None) -> RunningCampus:
@@ -181,7 +163,4 @@ def only_campus(campus_id: str | None) -> RunningCampus:
 
 def ledgers(root: Path) -> list[Path]:
     """The ledgers of a folder, oldest first; none if there is no such folder."""
-    try:
-        return sorted(root.glob(f"*{SUFFIX}"), key=lambda p: p.stat().st_mtime)
-    except FileNotFoundError:
-        return []
+    return [Path(found) for found in living.ledgers(str(root))]
