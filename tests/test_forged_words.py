@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -175,6 +176,54 @@ def test_no_running_attempt_is_stopped_for_a_checkpoint_that_a_host_says_it_hold
         effects = campus.say(campus.standby, word)
         assert not [e for e in effects if isinstance(e, do.Tell) and isinstance(e.message, m.StopJob)]
     assert campus.known.phase is Phase.RUNNING
+
+
+def forged(campus: Campus, number: int = 50) -> m.StoredCheckpoint:
+    """One of nearly all steps, by an attempt before the present one, that no host took."""
+    return structs.replace(campus.true, sequence=m.SEQUENCES_PER_ATTEMPT + number, step=999, digest="f" * 64)
+
+
+def test_no_copy_is_dropped_for_a_checkpoint_that_its_holder_alone_tells_of(campus: Campus) -> None:
+    known = campus.known.checkpoints[campus.sequence]
+    other = next(
+        name for name in campus.world.machines if name not in {campus.host, campus.standby, *known.holders}
+    )
+    campus.known.keepers.add(other)
+    campus.stored(other)
+    later = structs.replace(campus.true, sequence=campus.sequence + 40, step=999, digest="f" * 64)
+    effects = campus.say(campus.standby, m.CheckpointStored(later))
+    assert not [e for e in effects if isinstance(e, do.Tell) and isinstance(e.message, m.Forget)]
+    assert other in campus.known.checkpoints[campus.sequence].holders
+
+
+def test_a_host_whose_word_alone_proved_wrong_is_not_believed_again(campus: Campus) -> None:
+    """Each was sought, in vain, and the job began again; the next word was believed as the first."""
+    known, core, now_s = campus.known, campus.world.coordinator, campus.world.now_s
+    for host in core.cluster.hosts.values():
+        core.cluster.lease(host, inf)
+    campus.say(campus.host, m.JobEnded("a", 1, "killed", 0, reason="killed by signal 9"))
+    told = forged(campus)
+    campus.say(campus.standby, m.CheckpointStored(told))
+    campus.say(known.host, m.JobEnded("a", known.attempt, "killed", 0, reason="killed by signal 9"))
+    assert known.restore is not None
+    assert (known.restore.stored, known.restore.claimed_by) == (told, campus.standby)
+    for _ in range(50):
+        if known.restore is None or known.restore.stored != told:
+            break
+        if known.phase is Phase.FETCHING:
+            bad = m.TransferEnded("t", "a", told.sequence, known.host, False, 0, 0, 0.0, reason="no")
+            campus.say(campus.standby, bad)
+        elif known.phase is Phase.STARTING:
+            said = m.JobEnded("a", known.attempt, "failed", 0, reason="this is no state of the job")
+            campus.say(known.host, said)
+        else:
+            now_s = max(now_s, core.next_deadline_s())
+            core.handle(ev.Woke(), now_s)
+    assert known.restore is not None
+    assert known.restore.stored == campus.true
+    effects = campus.say(campus.standby, m.CheckpointStored(forged(campus, 60)))
+    assert "no other has told of it" in facts_of(effects, f.CheckpointRefused)[0].reason
+    assert forged(campus, 60).sequence not in known.checkpoints
 
 
 def test_a_host_that_registers_holds_what_it_lists_and_nothing_else(campus: Campus) -> None:

@@ -104,6 +104,8 @@ def _not_ordered(cluster: Cluster, job: JobState, host: HostState, stored: m.Sto
     known = job.checkpoints.get(stored.sequence)
     if known is not None and known.stored != stored:
         return "another checkpoint of that number is known"
+    if known is None and host.name in job.disbelieved and stored.sequence not in job.taken:
+        return "no other has told of it, and what this host told of before could not be had"
     if known is None and sum(host.name in c.holders for c in job.checkpoints.values()) >= MOST_HELD:
         return f"it says that it holds more than {MOST_HELD} of this job"
     return ""
@@ -122,7 +124,8 @@ def _complete(
             if not job.checkpoints[sequence].holders:
                 del job.checkpoints[sequence]
     job.traces.add(host.name)
-    known = job.checkpoints.setdefault(stored.sequence, Checkpoint(stored))
+    claimed_by = "" if stored.sequence in job.taken else host.name
+    known = job.checkpoints.setdefault(stored.sequence, Checkpoint(stored, claimed_by=claimed_by))
     if host.name in known.holders:
         return
     known.holders.add(host.name)
@@ -138,6 +141,8 @@ def _complete(
         return
     if host.name == job.host or not host.usable:
         return  # it may be gone in a moment, with its host
+    if known.claimed_by:
+        return  # it may be none
     of_use = {job.host, job.standby, job.vault, job.move.destination if job.move else None}
     # a host forgets by number: one that holds a later number of less work, of a later attempt, keeps it and stays its holder
     older = [c for number, c in job.checkpoints.items() if number < stored.sequence]
@@ -154,7 +159,8 @@ def _forget_older(cluster: Cluster, gang: Gang) -> None:
     """Parts that are older than the latest checkpoint which is whole, and safe from the loss of any rank's host, may go."""
 
     def is_safe(rank: JobState, known: Checkpoint) -> bool:
-        return any(name != rank.host and cluster.hosts[name].usable for name in known.holders)
+        elsewhere = any(name != rank.host and cluster.hosts[name].usable for name in known.holders)
+        return elsewhere and not known.claimed_by
 
     safe = cluster.common(gang, is_safe)
     if safe is None:
@@ -245,6 +251,8 @@ def _failed(cluster: Cluster, job: JobState, host: HostState, message: m.Transfe
         if message.own_fault:
             if (checkpoint := job.checkpoints.get(message.sequence)) is not None:
                 checkpoint.holders.discard(host.name)
+                if checkpoint.claimed_by:
+                    job.disbelieve(checkpoint.claimed_by)
         else:
             job.fetch_failed(host.name)
             job.unfit[to] = _again_s(cluster)

@@ -84,6 +84,9 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
         _of_no_use(cluster, job, job.restore, host)
         cause = "failed_start"
         job.failed_at.append(host.name)
+        if (claimed_by := job.restore.claimed_by) and (host.name == claimed_by or len(job.failed_at) > 1):
+            job.restore.holders.clear()  # who fetched it from there holds nothing better
+            job.disbelieve(claimed_by)
         if len(job.failed_at) > MOST_FAILED_STARTS:
             _begin_anew(cluster, job)
     elif outcome == "stopped":
@@ -105,10 +108,11 @@ def _of_no_use(cluster: Cluster, job: JobState, checkpoint: Checkpoint, host: Ho
     """A host could not start the job from its copy: next is another holder's, or an older one.
 
     The host is to forget its own, or it would answer the sender of another that it has it already. It forgets by number, so
-    with what is older there; not parts of a gang, of which an older one may be the last that is whole.
+    with what is older there; not parts of a gang, of which an older one may be the last that is whole, and not for one that may
+    be none, since what is older there may be all that there is.
     """
     checkpoint.holders.discard(host.name)
-    if job.gang is None:
+    if job.gang is None and not checkpoint.claimed_by:
         for sequence, known in job.checkpoints.items():
             if sequence < checkpoint.stored.sequence:
                 known.holders.discard(host.name)

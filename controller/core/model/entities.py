@@ -67,6 +67,8 @@ class Checkpoint:
 
     stored: StoredCheckpoint
     holders: set[str] = field(default_factory=set)
+    # the host by whose word alone it is known; empty: the job's own host had told of that snapshot
+    claimed_by: str = ""
 
 
 @dataclass
@@ -112,6 +114,7 @@ class JobState:
     )  # hosts, where in a row it could not go on from a copy of its checkpoints
     # host -> how often since the job last ran a checkpoint could not be fetched from it
     fetches_failed: dict[str, int] = field(default_factory=dict)
+    disbelieved: set[str] = field(default_factory=set)  # hosts whose word alone completes no checkpoint of it
     standby: str | None = None  # the host that its checkpoints go to
     vault: str | None = None  # keeps a second copy, seldom brought up to date (`second_copy`)
     interval_s: float | None = (
@@ -155,6 +158,15 @@ class JobState:
         if self.fetches_failed[sender] >= MOST_FAILED_FETCHES:
             for checkpoint in self.checkpoints.values():
                 checkpoint.holders.discard(sender)
+            self.disbelieve(sender)
+
+    def disbelieve(self, host: str) -> None:
+        """A checkpoint that this host alone told of could not be had: such words of it count no more, also those said before."""
+        self.disbelieved.add(host)
+        for checkpoint in self.checkpoints.values():
+            if checkpoint.claimed_by == host:
+                checkpoint.holders.discard(host)
+        self.checkpoints = {number: known for number, known in self.checkpoints.items() if known.holders}
 
     @property
     def remaining_s(self) -> float:
