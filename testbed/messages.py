@@ -230,6 +230,9 @@ class SnapshotTaken(Message, frozen=True):
     final: bool
     cost: SnapshotCost | None = None
     speed: SnapshotSpeed | None = None
+    digest: Digest = (
+        ""  # of its bytes: a host that says it holds this one holds these; empty: they were not told
+    )
 
 
 class Coding(Struct, frozen=True, forbid_unknown_fields=True):

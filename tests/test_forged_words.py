@@ -63,7 +63,7 @@ def facts_of(effects: list[do.Effect], kind: type[f.Fact]) -> list[Any]:
         ({"sequence": 2_000_001}, "attempts so far"),
         ({"sequence": 1_900_000, "step": 10**9}, "the job has"),
         ({"step": 1}, "the snapshot of that number"),
-        ({"digest": "another"}, "another checkpoint"),
+        ({"digest": "another"}, "its bytes are not those"),
         ({"payload_bytes": 17}, "another checkpoint"),
     ],
 )
@@ -176,6 +176,19 @@ def test_no_running_attempt_is_stopped_for_a_checkpoint_that_a_host_says_it_hold
         effects = campus.say(campus.standby, word)
         assert not [e for e in effects if isinstance(e, do.Tell) and isinstance(e.message, m.StopJob)]
     assert campus.known.phase is Phase.RUNNING
+
+
+def test_other_bytes_than_were_taken_are_no_checkpoint(campus: Campus) -> None:
+    """The first to tell of a checkpoint completed it, with the bytes that it told."""
+    number = campus.sequence + 40
+    told = m.SnapshotTaken("a", 1, number, campus.known.step, 100_000, final=False, digest="a" * 64)
+    campus.say(campus.host, told)
+    other, same = (structs.replace(campus.true, sequence=number, step=told.step, digest=d * 64) for d in "fa")
+    effects = campus.say(campus.standby, m.CheckpointStored(other))
+    assert "its bytes are not those" in facts_of(effects, f.CheckpointRefused)[0].reason
+    campus.say(campus.standby, m.CheckpointStored(same))
+    assert campus.known.checkpoints[number].stored == same
+    assert campus.known.checkpoints[number].claimed_by == ""
 
 
 def forged(campus: Campus, number: int = 50) -> m.StoredCheckpoint:

@@ -98,9 +98,11 @@ def _not_ordered(cluster: Cluster, job: JobState, host: HostState, stored: m.Sto
         return f"attempts so far are {first} to {last}"
     if stored.step > job.spec.steps:
         return f"step {stored.step}, and the job has {job.spec.steps}"
-    told = job.taken.get(stored.sequence, stored.step)
-    if told != stored.step:
-        return f"step {stored.step}, and the snapshot of that number was of step {told}"
+    step, digest = job.taken.get(stored.sequence, (stored.step, ""))
+    if step != stored.step:
+        return f"step {stored.step}, and the snapshot of that number was of step {step}"
+    if digest not in ("", stored.digest):
+        return "its bytes are not those of the snapshot of that number"
     known = job.checkpoints.get(stored.sequence)
     if known is not None and known.stored != stored:
         return "another checkpoint of that number is known"

@@ -123,7 +123,7 @@ def halt(cluster: Cluster, gang: Gang) -> None:
         return
     for rank in gang.ranks:
         if rank.stays and rank.final_sequence is None and finals[0] in rank.taken:
-            rank.final_sequence, rank.step = finals[0], rank.taken[finals[0]]
+            rank.final_sequence, rank.step = finals[0], rank.taken[finals[0]][0]
             rank.stopped_at_s, rank.stopped_cause = cluster.now_s, "final_checkpoint"
             assert rank.host is not None
             cluster.tell(rank.host, StopJob(rank.name, rank.attempt))

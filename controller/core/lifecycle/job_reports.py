@@ -175,7 +175,7 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
     if message.step > job.spec.steps:  # a lie: it is no state of the job
         return
     job.last_checkpoint_s = cluster.now_s
-    job.taken[message.sequence] = message.step
+    job.taken[message.sequence] = message.step, message.digest
     if len(job.taken) > MOST_TAKEN:
         del job.taken[min(job.taken)]
     if message.speed is not None and _is_news(host.speed, message.speed):

@@ -106,8 +106,8 @@ class JobState:
     traces: set[str] = field(default_factory=set)  # hosts that ran it or kept a checkpoint of it
     # hosts that were told to run it, or that a checkpoint of it was ordered to: no other can hold one
     keepers: set[str] = field(default_factory=set)
-    # its latest snapshots, as its hosts told: sequence -> step
-    taken: dict[int, int] = field(default_factory=dict)
+    # its latest snapshots, as its hosts told: sequence -> (step, digest)
+    taken: dict[int, tuple[int, str]] = field(default_factory=dict)
     killed: int = 0  # times that its process was killed from outside
     failed_at: list[str] = field(
         default_factory=list

@@ -180,9 +180,16 @@ class Running:
         speed: SnapshotSpeed | None = None,
     ) -> SnapshotTaken:
         """The message about a snapshot."""
-        size = snapshot.payload_bytes
         return SnapshotTaken(
-            self.spec.name, self.attempt, snapshot.sequence, snapshot.step, size, final, cost, speed
+            self.spec.name,
+            self.attempt,
+            snapshot.sequence,
+            snapshot.step,
+            snapshot.payload_bytes,
+            final,
+            cost,
+            speed,
+            snapshot.digest,
         )
 
     def to_send(self, sequence: int) -> Sending | None:
