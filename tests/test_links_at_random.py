@@ -22,7 +22,7 @@ from topologies.units import GBIT_PER_S, MBIT_PER_S
 
 pytestmark = kernel
 SEEDS = tuple(map(int, os.environ.get("LINK_SEEDS", "1").split()))
-CHANGES = 40
+CHANGES = 15
 # of each kind: usual ones, and those at the ends of what is allowed
 RATES_BYTES_PER_S = (12.5e3, 125e3, 4.6875e6, GBIT_PER_S, 10 * GBIT_PER_S, 40 * GBIT_PER_S)
 DELAYS_S = (0.0, 0.0, 1e-6, 0.0003, 0.002, 0.02, 0.1)

@@ -274,7 +274,7 @@ while True:
 @pytest.mark.campus
 @needs_root
 @pytest.mark.skipif(bool(missing_programs()), reason=f"Open vSwitch lacks {missing_programs()}")
-@pytest.mark.parametrize("counts", [True, False])
+@pytest.mark.parametrize("counts", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_live_stranger_between_switches_lowers_what_is_granted_there(counts: bool, tmp_path: Path) -> None:
     """A stranger who sits at a switch takes 60 % of a trunk between two switches: no host sends or hears a byte of it."""
     scenario = loads(BETWEEN_SWITCHES.replace("COUNTS", str(counts).lower()))

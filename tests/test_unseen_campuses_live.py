@@ -91,7 +91,7 @@ def unanswered(net: LiveCampus, pairs: list[tuple[str, str]]) -> list[tuple[str,
     return missing
 
 
-@pytest.mark.parametrize("name", ["backbone", "fat tree"])
+@pytest.mark.parametrize("name", ["backbone", pytest.param("fat tree", marks=pytest.mark.long)])
 def test_unseen_network_leads_everywhere_around_cut_trunks_and_after_all_daemons_are_killed(
     name: str, tmp_path: Path
 ) -> None:
@@ -155,6 +155,7 @@ def mesh(draws: random.Random) -> str:
     return "\n".join([*lines, f'link_to = "c{draws.randint(1, count)}"', 'rate = "2.5 Gbit/s"'])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 def test_migrations_on_a_random_mesh_outlive_cut_trunks_and_killed_daemons(seed: str, tmp_path: Path) -> None:
     draws = random.Random(f"{seed} mesh")
