@@ -219,7 +219,8 @@ class SnapshotSpeed(Struct, frozen=True, forbid_unknown_fields=True):
 class SnapshotTaken(Message, frozen=True):
     """A local snapshot exists. `final`: the workload was stopped with it, so nothing runs after `step`.
 
-    `cost`: what this one took, if that was measured; `speed`: the host's average, once it has some.
+    `cost`: what this one took, if that was measured; `speed`: the host's average, once it has some; `digest`: of its bytes, which
+    whatever host holds it must hold; empty: not told.
     """
 
     job: Name
@@ -230,9 +231,7 @@ class SnapshotTaken(Message, frozen=True):
     final: bool
     cost: SnapshotCost | None = None
     speed: SnapshotSpeed | None = None
-    digest: Digest = (
-        ""  # of its bytes: a host that says it holds this one holds these; empty: they were not told
-    )
+    digest: Digest = ""
 
 
 class Coding(Struct, frozen=True, forbid_unknown_fields=True):

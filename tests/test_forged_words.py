@@ -191,6 +191,26 @@ def test_other_bytes_than_were_taken_are_no_checkpoint(campus: Campus) -> None:
     assert campus.known.checkpoints[number].claimed_by == ""
 
 
+@pytest.mark.parametrize("digest", ["a", "f"])
+def test_a_holder_that_spoke_before_the_host_that_took_a_snapshot_is_compared_with_it(
+    campus: Campus, digest: str
+) -> None:
+    number, step = campus.sequence + 40, campus.known.step
+    claim = structs.replace(campus.true, sequence=number, step=step, digest=digest * 64)
+    campus.say(campus.standby, m.CheckpointStored(claim))
+    assert campus.known.checkpoints[number].claimed_by == campus.standby
+    taken = m.SnapshotTaken("a", 1, number, step, claim.payload_bytes, final=False, digest="a" * 64)
+    campus.say(campus.host, taken)
+    if digest == "a":
+        assert campus.known.checkpoints[number].claimed_by == ""
+        assert not campus.known.disbelieved
+    else:
+        assert number not in campus.known.checkpoints
+        assert campus.known.disbelieved == {campus.standby}
+        campus.say(campus.standby, m.CheckpointStored(structs.replace(claim, digest="a" * 64)))
+        assert campus.known.checkpoints[number].claimed_by == ""
+
+
 def forged(campus: Campus, number: int = 50) -> m.StoredCheckpoint:
     """One of nearly all steps, by an attempt before the present one, that no host took."""
     return structs.replace(campus.true, sequence=m.SEQUENCES_PER_ATTEMPT + number, step=999, digest="f" * 64)

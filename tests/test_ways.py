@@ -17,6 +17,7 @@ from controller.core.lifecycle.ways import ANSWER_S
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
+from controller.openflow.routes import tables
 from experiments.benchmarks.fabric import burst
 from experiments.dashboard.picture import Picture
 from experiments.inputs.scenario import files as scenario_files
@@ -28,6 +29,7 @@ from experiments.storms.generate import generate as storm
 from experiments.storms.mutants import BY_NAME, planted
 from experiments.storms.play import context_of, play
 from experiments.storms.setup import SETTINGS
+from experiments.worlds.virtual import switches
 from experiments.worlds.virtual.invariants import Invariants
 from experiments.worlds.virtual.run import simulate
 from experiments.worlds.virtual.world import VirtualWorld
@@ -37,7 +39,7 @@ from tests.test_dead_trunks import campuses, reached, some_dead, with_cuts
 from topologies import presets
 from topologies.errors import SpecError
 from topologies.paths import Routes, Way
-from topologies.spec import Campus, DirectedLink, TrafficClass
+from topologies.spec import Campus, DirectedLink, Role, TrafficClass
 from topologies.units import PAYLOAD_SHARE
 
 MB = 1e6
@@ -520,3 +522,19 @@ def test_invariants_notice_ways_that_the_network_does_not_have() -> None:
     world.env.routes.pin_all({})
     with pytest.raises(InvariantBroken, match="planned on as if"):
         world.run(world.now_s + 1.0)
+
+
+def test_packets_that_tables_drop_although_a_way_is_left_are_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    campus = presets.leaf_spine(2, 2, 2)
+    routes = Routes(campus)
+    source, *_, target = (host.name for host in campus.hosts if host.role is Role.VOLUNTEER)
+    whole = switches.ProgrammedSwitches(campus, routes)
+    assert whole.way(source, target, TrafficClass.PLANNED) == routes.route(source, target)
+    monkeypatch.setattr(
+        switches,
+        "tables",
+        lambda *given: {name: replace(its, rules={}) for name, its in tables(*given).items()},
+    )
+    holed = switches.ProgrammedSwitches(campus, routes)
+    with pytest.raises(ValueError, match=f"drop packets from {source} to {target}"):
+        holed.way(source, target, TrafficClass.PLANNED)

@@ -114,7 +114,7 @@ def counters(readings: int) -> dict[str, Any]:
 
 
 def strangers(trials: int) -> dict[str, Any]:
-    """What each source makes of a stranger who sends at a steady rate over one of two trunks: read ten times a second, all in
+    """What each source makes of a stranger that sends at a steady rate over one of two trunks: read ten times a second, all in
     one pass, and told as a live run tells it (`controller.core.network.counted`).
 
     Per source: seconds from the first byte until 90 % of the rate are told; what is told then, over what is taken; the same while

@@ -1,4 +1,4 @@
-"""Two buildings and one trunk between them: a campus on which who has what of one link can be counted, second by second."""
+"""Two buildings and one trunk between them: a campus on which the parts of one link can be counted, second by second."""
 
 from __future__ import annotations
 

@@ -11,16 +11,16 @@ present solves it always. Two are tried here, and each one that succeeds is a wi
 itself is what is enforced: nothing is admitted that cannot be delivered.
 
 - **EDF until no laxity** (EDZL, Lee 1994): at every moment, parcels by due time, each as fast as its path has
-  room; but who must run at its peak rate from now on goes first. A parcel on a slow access link cannot make
+  room; but one that must run at its peak rate from now on goes first. A parcel on a slow access link cannot make
   good later what it lets pass now; EDF does not see that. On one link without caps it is EDF.
 - **constant**: eq. (12)'s rates throughout, where they fit on all links. A last resort, since it leaves nothing
-  for those who come later.
+  for those that come later.
 
 Of random feasible sets of 2 to 6 parcels on a two-building network the first rule finds a schedule for 99.7 %;
 plain EDF for 97 % (`tests/test_timetable.py` holds them to the linear program).
 
-The rules are in machine code (`compiled`), on columns in order of due time and key: who turns to a link first is who has the
-least number of those with the least rank.
+The rules are in machine code (`compiled`), on columns in order of due time and key: of the parcels with the least rank,
+that with the least number turns to a link first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from controller.core.network.links import Floats, Numbers
 from controller.numerics.jit import compiled
 from topologies.spec import DirectedLink
 
-SLIPPED = 0.05  # of a payload: who is behind by no more has hit delays, and may yet be in time
+SLIPPED = 0.05  # of a payload: a parcel that is behind by no more has hit delays, and may yet be in time
 EXACT = 1e-9  # relative: what rounding may make of a payload or a laxity that is zero
 SUMMED = (
     1e-12  # relative: what it may add to a sum; less than EXACT, so that a schedule forgives what a sum did
@@ -100,7 +100,7 @@ class Timetable:
 def timetable(parcels: Iterable[Parcel], now_s: float, share: Mapping[DirectedLink, float]) -> Timetable:
     """A schedule that delivers every parcel by its due time, if one of the rules finds one (see the module).
 
-    Otherwise a schedule that says who is late: those are sent too, with what the others leave. Independent of the
+    Otherwise a schedule that says which are late: those are sent too, with what the others leave. Independent of the
     order of `parcels`; equal due times go by key. ValueError: a link without a share.
     """
     ordered = _by_due(parcels)
@@ -114,7 +114,7 @@ def timetable(parcels: Iterable[Parcel], now_s: float, share: Mapping[DirectedLi
 
 
 def all_in_time(parcels: Iterable[Parcel], now_s: float, share: Mapping[DirectedLink, float]) -> bool:
-    """Whether their `timetable` has nobody late; what rounding forgives there, a sum that is too much for a link, is not here.
+    """Whether in their `timetable` no parcel is late; a sum too large for a link, which rounding forgives there, is not here.
 
     ValueError: a link without a share.
     """
@@ -186,7 +186,7 @@ def _freight(columns: Floats, first: Numbers, link: Numbers, share: Floats, now_
 def _timetable(
     columns: Floats, first: Numbers, link: Numbers, share: Floats, now_s: float
 ) -> tuple[Mask, Spans]:
-    """(who is late, spans): `timetable` on columns."""
+    """(the parcels that are late, spans): `timetable` on columns."""
     freight = _freight(columns, first, link, share, now_s)
     late, spans = _simulate(freight, now_s, True)
     if late.any():
@@ -235,7 +235,7 @@ class _UnderWay(NamedTuple):
 
 @compiled
 def _simulate(freight: _Freight, now_s: float, strict: bool) -> tuple[Mask, Spans]:
-    """Follow a rule until everything is delivered. `strict`: only until somebody must be late."""
+    """Follow a rule until everything is delivered. `strict`: only until a parcel must be late."""
     size = len(freight.peak)
     way = _UnderWay(freight.payload.copy(), np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size))
     late, spans, at_s = np.zeros(size, np.bool_), [(0, 0.0, 0.0, 0.0) for _ in range(0)], now_s
@@ -298,7 +298,7 @@ def _set_rates(freight: _Freight, way: _UnderWay, at_s: float) -> None:
 
 @compiled
 def _next_event_s(freight: _Freight, way: _UnderWay, at_s: float) -> float:
-    """When the rates must be looked at again: an arrival, a last byte, or somebody's laxity is used up."""
+    """When the rates must be looked at again: an arrival, a last byte, or the end of a parcel's laxity."""
     soonest_s = np.inf
     for number in range(len(way.rate)):
         rate, peak = way.rate[number], freight.peak[number]
@@ -338,7 +338,7 @@ def _end_span(way: _UnderWay, spans: Spans, number: int) -> None:
 
 @compiled
 def _constant(freight: _Freight) -> Spans:
-    """Everybody at C / (due - start) from start to due."""
+    """Each parcel at C / (due - start) from start to due."""
     spans = [(0, 0.0, 0.0, 0.0) for _ in range(0)]
     for number in range(len(freight.payload)):
         from_s, until_s = freight.start_s[number], freight.due_s[number]

@@ -4,8 +4,8 @@ follows into the cluster's outbox. May import `model` and below. Begin with `mem
 Hosts: `membership` (they register, fall silent, are reclaimed and lent), `resync` (all are heard after a restart).
 Jobs: `offers` (which job gets which GPU), `attempts` (one attempt on one host), `gangs` (what ranks do together),
 `job_reports` (what agents say of jobs), `cancellation`, `waiting` (for a word, and the way out when none comes).
-P1: `protection` (standbys, intervals, rates), `checkpoint_plans` (its inputs and answers in columns), `checkpoints` (who holds
-what), `second_copy` (the vault), `rollforward` (a better checkpoint comes into reach).
+P1: `protection` (standbys, intervals, rates), `checkpoint_plans` (its inputs and answers in columns), `checkpoints` (which hosts
+hold what), `second_copy` (the vault), `rollforward` (a better checkpoint comes into reach).
 P2 and P3: `migration`, `candidates` (hosts as P2 sees them).
 Links: `grants` (which host may send how fast), `announcements` (what receivers expect), `link_changes` (cables, and the routes
 over them), `ways` (of a network with several paths).

@@ -135,8 +135,8 @@ def count_sent(cluster: Cluster) -> None:
 
 
 def planned(cluster: Cluster, promises: Sequence[Promise]) -> Timetable:
-    """When what is promised travels: on what others leave of links, as it was admitted; where somebody would be late by that (the
-    others came after the promise), on all that promises may stand on."""
+    """When what is promised travels: on what others leave of links, as it was admitted; where a migration would be late by that
+    (the others came after the promise), on all that promises may stand on."""
     if cluster.bandwidth.told:
         plan = cluster.policy.admit([], cluster.now_s, cluster.spendable, promises).timetable
         if not plan.late:
@@ -152,7 +152,7 @@ def _follow_timetable(cluster: Cluster) -> None:
     if not (following := pledged(cluster)):
         return
     next_s, plan = min(pledge.turn_s for _, pledge in following), Timetable()
-    if next_s <= now_s:  # else nobody's turn has begun, and who comes first finds the links empty
+    if next_s <= now_s:  # else no turn has begun, and the first finds the links empty
         plan = planned(cluster, committed(cluster))
         next_s = plan.next_change_s(now_s)
     for flow, _ in following:
@@ -201,7 +201,7 @@ def _share_in_turn(cluster: Cluster, wants: Wants, flows: Sequence[CheckpointFlo
     """Rates where checkpoints are below research: `Policy.share` for all but them; each stream gets all that is left of its way.
 
     What streams are granted of a link together is more than it has: seldom do all of them send, and those that do share it by
-    TCP, in a queue that costs nobody else.
+    TCP, in a queue that costs no other.
     """
     links, paths = len(cluster.network), wants.paths
     ways = [paths.link[begin:end].tolist() for begin, end in pairwise(paths.start.tolist())]

@@ -85,7 +85,7 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
         cause = "failed_start"
         job.failed_at.append(host.name)
         if (claimed_by := job.restore.claimed_by) and (host.name == claimed_by or len(job.failed_at) > 1):
-            job.restore.holders.clear()  # who fetched it from there holds nothing better
+            job.restore.holders.clear()  # copies that were fetched from there are no better
             job.disbelieve(claimed_by)
         if len(job.failed_at) > MOST_FAILED_STARTS:
             _begin_anew(cluster, job)
@@ -178,6 +178,13 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
     job.taken[message.sequence] = message.step, message.digest
     if len(job.taken) > MOST_TAKEN:
         del job.taken[min(job.taken)]
+    known = job.checkpoints.get(message.sequence)
+    if known is not None and known.claimed_by:  # its holder's word was quicker
+        if (known.stored.step, known.stored.digest) == (message.step, message.digest or known.stored.digest):
+            known.claimed_by = ""
+        else:
+            known.holders.clear()
+            job.disbelieve(known.claimed_by)
     if message.speed is not None and _is_news(host.speed, message.speed):
         host.speed, cluster.plan_stale = message.speed, True
     cost = message.cost

@@ -175,7 +175,7 @@ class HazardWindow:
         each hour over its mean rate, all 1 while nothing was seen)."""
         events, exposure_s, profile = self._pooled(hosts, now_s)
         known = self._known_quantiles
-        if known is None or not _same(known[0], events):  # some count has changed
+        if known is None or not np.array_equal(known[0], events):  # some count has changed
             few, which = np.unique(events, return_inverse=True)
             quantiles = all_rounded(gammaincinv(few + 1.0, LEVEL))[which]
             known = self._known_quantiles = (events, quantiles)
@@ -193,11 +193,6 @@ class HazardWindow:
         events, exposure_s, profile = self._pooled(hosts, now_s)
         likely = np.divide(events, exposure_s, out=np.zeros(len(events)), where=exposure_s > 0.0)
         return likely, tuple(profile.tolist())
-
-
-@compiled
-def _same(one: Floats, other: Floats) -> bool:
-    return len(one) == len(other) and bool((one == other).all())
 
 
 @compiled

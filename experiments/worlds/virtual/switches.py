@@ -15,7 +15,7 @@ from topologies.spec import Campus, DirectedLink, TrafficClass
 
 
 class ProgrammedSwitches:
-    """All of a campus. `routes`: of what does not pass them, and of what they drop."""
+    """All of a campus. `routes`: of what does not pass them, and of what can only be dropped."""
 
     def __init__(self, campus: Campus, routes: Routes) -> None:
         self._campus, self._routes = campus, routes
@@ -32,7 +32,11 @@ class ProgrammedSwitches:
             self._known.clear()
 
     def way(self, source: str, target: str, traffic: TrafficClass) -> Way:
-        """The links that the testbed's packets travel, by the tables; those of what is dropped on its way carry nothing."""
+        """The links that the testbed's packets travel, by the tables.
+
+        Where no trunk is left that leads there they are dropped: the links are those of a way that carries nothing. ValueError:
+        they are dropped although a way is left.
+        """
         key = (source, target, traffic)
         if key not in self._known:
             self._known[key] = self._led(*key)
@@ -48,7 +52,10 @@ class ProgrammedSwitches:
             self._walk = TableWalk(self._topology, made, self._left)
         led = self._walk.way(begin, end, traffic)
         if led is None:
-            return self._routes.route(source, target)
+            broken = self._routes.route(source, target)
+            if not any(frozenset((link.source, link.target)) in self._left for link in broken):
+                raise ValueError(f"tables drop packets from {source} to {target}, and {broken} is left")
+            return broken
         nodes = [*self._edge(source, begin.switch), *led, *reversed(self._edge(target, end.switch))]
         return tuple(map(DirectedLink, nodes, nodes[1:]))
 
