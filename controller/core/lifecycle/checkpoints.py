@@ -18,6 +18,7 @@ from controller.core.lifecycle.second_copy import copies_to_vaults, in_vaults, k
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import (
+    MOST_DOUBTS,
     OVER,
     Checkpoint,
     Gang,
@@ -106,7 +107,7 @@ def _not_ordered(cluster: Cluster, job: JobState, host: HostState, stored: m.Sto
     known = job.checkpoints.get(stored.sequence)
     if known is not None and known.stored != stored:
         return "another checkpoint of that number is known"
-    if known is None and host.name in job.disbelieved and stored.sequence not in job.taken:
+    if known is None and job.disbelieves(host.name) and stored.sequence not in job.taken:
         return "no other has told of it, and what this host told of before could not be had"
     if known is None and sum(host.name in c.holders for c in job.checkpoints.values()) >= MOST_HELD:
         return f"it says that it holds more than {MOST_HELD} of this job"
@@ -254,7 +255,7 @@ def _failed(cluster: Cluster, job: JobState, host: HostState, message: m.Transfe
             if (checkpoint := job.checkpoints.get(message.sequence)) is not None:
                 checkpoint.holders.discard(host.name)
                 if checkpoint.claimed_by:
-                    job.disbelieve(checkpoint.claimed_by)
+                    job.doubt(checkpoint.claimed_by, MOST_DOUBTS)
         else:
             job.fetch_failed(host.name)
             job.unfit[to] = _again_s(cluster)

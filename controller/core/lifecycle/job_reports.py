@@ -13,7 +13,15 @@ from controller.core.lifecycle.offers import interrupt
 from controller.core.lifecycle.rollforward import further, take_up_better
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster, present
-from controller.core.model.entities import OVER, TOLD, Checkpoint, HostState, JobState, Phase
+from controller.core.model.entities import (
+    MOST_DOUBTS,
+    OVER,
+    TOLD,
+    Checkpoint,
+    HostState,
+    JobState,
+    Phase,
+)
 from testbed import messages as m
 
 # a machine that is short of memory for a moment is worth another try, and a job that is killed wherever it runs is not
@@ -84,9 +92,13 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
         _of_no_use(cluster, job, job.restore, host)
         cause = "failed_start"
         job.failed_at.append(host.name)
-        if (claimed_by := job.restore.claimed_by) and (host.name == claimed_by or len(job.failed_at) > 1):
-            job.restore.holders.clear()  # copies that were fetched from there are no better
-            job.disbelieve(claimed_by)
+        if claimed_by := job.restore.claimed_by:
+            job.doubt(claimed_by)
+            if job.disbelieves(
+                claimed_by
+            ):  # no copy that was fetched from there is better, and no other has failed
+                job.checkpoints.pop(job.restore.stored.sequence, None)
+                job.failed_at = []
         if len(job.failed_at) > MOST_FAILED_STARTS:
             _begin_anew(cluster, job)
     elif outcome == "stopped":
@@ -183,8 +195,8 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
         if (known.stored.step, known.stored.digest) == (message.step, message.digest or known.stored.digest):
             known.claimed_by = ""
         else:
-            known.holders.clear()
-            job.disbelieve(known.claimed_by)
+            del job.checkpoints[message.sequence]
+            job.doubt(known.claimed_by, MOST_DOUBTS)
     if message.speed is not None and _is_news(host.speed, message.speed):
         host.speed, cluster.plan_stale = message.speed, True
     cost = message.cost

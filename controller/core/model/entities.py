@@ -58,6 +58,8 @@ TRANSITIONS: dict[tuple[Phase, str], Phase] = {
 
 # fetches of a job's checkpoint in a row, to whatever hosts, after which the sender or its copy is to blame
 MOST_FAILED_FETCHES = 5
+# starts of a job from what one host alone told of that failed, for which other hosts may be to blame; then it is that one
+MOST_DOUBTS = 5
 LEAST_SENT = 1 / 16  # of a payload: what a checkpoint counts at least, however little changed last time
 
 
@@ -114,7 +116,8 @@ class JobState:
     )  # hosts, where in a row it could not go on from a copy of its checkpoints
     # host -> how often since the job last ran a checkpoint could not be fetched from it
     fetches_failed: dict[str, int] = field(default_factory=dict)
-    disbelieved: set[str] = field(default_factory=set)  # hosts whose word alone completes no checkpoint of it
+    # host -> how often what it alone told of was no checkpoint to go on from
+    doubts: dict[str, int] = field(default_factory=dict)
     standby: str | None = None  # the host that its checkpoints go to
     vault: str | None = None  # keeps a second copy, seldom brought up to date (`second_copy`)
     interval_s: float | None = (
@@ -158,15 +161,21 @@ class JobState:
         if self.fetches_failed[sender] >= MOST_FAILED_FETCHES:
             for checkpoint in self.checkpoints.values():
                 checkpoint.holders.discard(sender)
-            self.disbelieve(sender)
+            self.doubt(sender, MOST_DOUBTS)
 
-    def disbelieve(self, host: str) -> None:
-        """A checkpoint that this host alone told of could not be had: such words of it count no more, also those said before."""
-        self.disbelieved.add(host)
-        for checkpoint in self.checkpoints.values():
-            if checkpoint.claimed_by == host:
-                checkpoint.holders.discard(host)
-        self.checkpoints = {number: known for number, known in self.checkpoints.items() if known.holders}
+    def doubt(self, host: str, times: int = 1) -> None:
+        """A checkpoint that this host alone told of could not be gone on from. After `MOST_DOUBTS` of these such words of it count
+        no more, also those said before."""
+        self.doubts[host] = self.doubts.get(host, 0) + times
+        if self.disbelieves(host):
+            for checkpoint in self.checkpoints.values():
+                if checkpoint.claimed_by == host:
+                    checkpoint.holders.discard(host)
+            self.checkpoints = {number: known for number, known in self.checkpoints.items() if known.holders}
+
+    def disbelieves(self, host: str) -> bool:
+        """Whether this host's word alone completes no checkpoint any more."""
+        return self.doubts.get(host, 0) >= MOST_DOUBTS
 
     @property
     def remaining_s(self) -> float:
