@@ -164,8 +164,9 @@ class JobState:
             self.doubt(sender, MOST_DOUBTS)
 
     def doubt(self, host: str, times: int = 1) -> None:
-        """A checkpoint that this host alone told of could not be gone on from. After `MOST_DOUBTS` of these such words of it count
-        no more, also those said before."""
+        """Counts that a checkpoint which this host alone told of could not be gone on from. After `MOST_DOUBTS` of these no such
+        word of it counts, also none said before.
+        """
         self.doubts[host] = self.doubts.get(host, 0) + times
         if self.disbelieves(host):
             for checkpoint in self.checkpoints.values():
