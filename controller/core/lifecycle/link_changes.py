@@ -65,6 +65,11 @@ def drain_trunks(cluster: Cluster, trunks: DeadTrunks) -> None:
         _replan_moves(cluster, late)
 
 
+def take_live_ways(cluster: Cluster) -> None:
+    """A sender that was silent while trunks died hears again: its moves leave ways that are dead or full, or are planned anew."""
+    _replan_moves(cluster, late_by(cluster, {}))
+
+
 def network_silent(cluster: Cluster) -> None:
     """The network has not said in time that it has the ways that it was told: they are given up."""
     late = late_by(cluster, {})

@@ -15,6 +15,7 @@ from controller.core.lifecycle.checkpoints import all_stored_by
 from controller.core.lifecycle.gangs import to_move
 from controller.core.lifecycle.grants import tell_grants
 from controller.core.lifecycle.job_reports import job_ended
+from controller.core.lifecycle.link_changes import take_live_ways
 from controller.core.lifecycle.migration import (
     abandon,
     land_unheard,
@@ -131,6 +132,9 @@ def remind(cluster: Cluster, host: HostState) -> None:
     """Say again what the host may have missed: rates, and what was decided for its jobs, or what its owner did, meanwhile."""
     tell_grants(cluster, host.name)
     here = [job for job in cluster.jobs_on(host) if job.host == host.name]
+    running = [job for job in here if job.phase is Phase.RUNNING]
+    if cluster.routes.has_choice and any(job.phase is Phase.MOVING for job in here):
+        take_live_ways(cluster)  # it plans those anew that have none
     moving = [job for job in here if job.phase is Phase.MOVING and not job.stays]
     for job in here:
         if job.phase is Phase.CANCELLING:
@@ -140,7 +144,7 @@ def remind(cluster: Cluster, host: HostState) -> None:
     if host.reclaim_at_s is not None:
         for job in moving:
             order(cluster, job)
-        plan_moves(cluster, [job for job in here if job.phase is Phase.RUNNING])
+        plan_moves(cluster, [job for job in running if job.phase is Phase.RUNNING])
         return
     for job in moving:
         if job.phase is not Phase.MOVING:

@@ -203,7 +203,8 @@ def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, 
         job = known.jobs[flow.job]
         if job.phase in NO_FLOW:
             raise broken(world, key, f"a flow of a job that is {job.phase}")
-        if known.routes.has_choice and not known.hosts[flow.source].connected:
+        hears = known.hosts[flow.source].connected and not world.coordinator.gathers
+        if known.routes.has_choice and not hears:
             continue  # it keeps the rate that fitted on the route before
         yields = known.policy.scavenger and flow.traffic_class is TrafficClass.PRESYNC
         for link in known.routes.way(flow.source, flow.destination):
