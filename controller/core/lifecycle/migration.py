@@ -272,9 +272,8 @@ def _move_some(cluster: Cluster, jobs: list[JobState], *, rescue: bool = False) 
             )  # so that the next job of the round sees it taken
             found.append((job, choice))
         else:
-            near = (
-                f"; closest was {choice.closest}, short of {choice.shortfall:.3g}" if choice.closest else ""
-            )
+            lacks = f"{choice.shortfall:.3g} {choice.reason.unit}"
+            near = f"; closest was {choice.closest}, short of {lacks}" if choice.closest else ""
             reasons[job.name] = f"{choice.reason}{near}"
     if not found:
         return reasons

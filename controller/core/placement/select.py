@@ -110,6 +110,12 @@ class Missing(StrEnum):
     PATH = "no suitable host can be reached"
     TIME = "no suitable host can be reached before the notice ends"
 
+    @property
+    def unit(self) -> str:
+        """What a shortfall of this is counted in."""
+        units = {Missing.GPU: "GPUs", Missing.MEMORY: "bytes", Missing.PATH: "s", Missing.TIME: "s"}
+        return units.get(self, str(self.name).lower())
+
 
 @dataclass(frozen=True, slots=True)
 class NoDestination:
