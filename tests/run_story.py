@@ -109,6 +109,9 @@ class _Job:
     kept: tuple[int, int] | None = None  # sequence, step
     running: bool = False
     over: bool = False
+    landing: tuple[str, str, float, float] | None = (
+        None  # (source, destination, since when, notice) of its move
+    )
 
 
 @dataclass
@@ -212,6 +215,11 @@ class Story:
         sequence = job.kept[0] if job.kept else None
         digest = f"{job.name}@{job.began_step}"
         self.say(f.JobRunning(job.name, attempt, job.host, job.began_step, digest, sequence, down))
+        if job.landing is not None and job.landing[1] == job.host:
+            source, to, began_s, notice_s = job.landing
+            took_s = self.now_s - began_s
+            self.say(f.MigrationFinished(job.name, source, to, took_s <= notice_s, took_s, down or 0.0))
+        job.landing = None
         self.after((job.steps - job.began_step) * STEP_S, lambda: self.finish(job, attempt))
         self.say(f.CheckpointPlanned(job.name, attempt, "", 4e6, 3.0, 2.0, False, 0.4))
         self.after(self.rng.uniform(1.0, 3.0), lambda: self.protect(job, attempt))
@@ -362,14 +370,9 @@ class Story:
             self.stored(job, attempt, sequence, step, source, to, took_s)
             self.leave(job)
             self.start(job, to)
-            self.after(RESTART_S, lambda: self.moved(job, source, to, began_s, notice_s))
+            job.landing = (source, to, began_s, notice_s)
 
         self.after(took_s, landed)
-
-    def moved(self, job: _Job, source: str, to: str, began_s: float, notice_s: float) -> None:
-        if job.host == to:
-            took_s = self.now_s - began_s
-            self.say(f.MigrationFinished(job.name, source, to, took_s <= notice_s, took_s, 0.9))
 
     def interrupt(self, job: _Job, cause: str) -> None:
         assert job.host is not None

@@ -63,6 +63,25 @@ def running(step: int, sequence: int | None, digest: str = "x", attempt: int = 2
     return 4.0, f.JobRunning("a", attempt, "h2", step, digest, sequence, 1.0)
 
 
+RUNS: Timed = (0.5, f.JobRunning("a", 1, "h1", 0, "x", None, None))
+DEADLINE: Timed = (5.0, f.JobStopped("a", 1, "h1", "deadline", 9))
+REDIRECTED: Timed = (3.0, f.JobRedirected("a", 0, 1.0, 3.0))
+
+
+def first(cost: float | None, delay_s: float | None, host: str = "h1", at_s: float = 0.0) -> list[Timed]:
+    """A job is submitted, and first dispatched then."""
+    dispatched = f.JobDispatched("a", 1, host, cost=cost, delay_s=delay_s)
+    return [(0.0, f.JobSubmitted("a", 100, 0.25, 10)), (at_s, dispatched)]
+
+
+def resumed(downtime_s: float | None) -> Timed:
+    return 4.0, f.JobRunning("a", 2, "h2", 0, "x", None, downtime_s)
+
+
+def moved(downtime_s: float) -> Timed:
+    return 4.0, f.MigrationFinished("a", "h1", "h2", True, 3.0, downtime_s)
+
+
 def granted(rate: float, to: str = "h2", job: str = "a", source: str = "h1", at_s: float = 1.0) -> Timed:
     return at_s, f.Granted(job, source, to, "presync", rate, 0.0, "")
 
@@ -198,6 +217,58 @@ CASES = [
         promises.lost_time_is_what_was_not_used,
         life((1.5, f.ReplicaHeld("a", 1, "h2")), STOPPED, lost(9, 0), again()),
         life(STOPPED, (2.5, f.ReplicaHeld("a", 1, "h2")), lost(9, 0), again()),
+    ),
+    case(promises.times_and_costs_are_told_as_they_were, first(1.0, 0.0), first(10.0, 0.0)),
+    case(promises.times_and_costs_are_told_as_they_were, first(10.0, 0.0, "od1"), first(1.0, 0.0, "od1")),
+    case(
+        promises.times_and_costs_are_told_as_they_were, first(1.0, 2.0, at_s=2.0), first(1.0, 1.0, at_s=2.0)
+    ),
+    case(promises.times_and_costs_are_told_as_they_were, first(1.0, 0.0), first(None, None)),
+    case(
+        promises.times_and_costs_are_told_as_they_were,
+        [REDIRECTED, *first(10.0, 3.0, "od1", at_s=4.0)],
+        [REDIRECTED, *first(10.0, 4.0, "od1", at_s=4.0)],
+    ),
+    case(
+        promises.times_and_costs_are_told_as_they_were,
+        [*first(1.0, 0.0), STOPPED, again(), resumed(2.0)],
+        [*first(1.0, 0.0), STOPPED, again(), resumed(1.0)],
+    ),
+    case(
+        promises.times_and_costs_are_told_as_they_were,
+        [*first(1.0, 0.0), STOPPED, again(), resumed(2.0)],
+        [*first(1.0, 0.0), STOPPED, again(), resumed(None)],
+    ),
+    case(
+        promises.times_and_costs_are_told_as_they_were,
+        [*first(1.0, 0.0), STOPPED, again(), resumed(2.0), moved(2.0)],
+        [*first(1.0, 0.0), STOPPED, again(), resumed(2.0), moved(1.0)],
+    ),
+    case(
+        promises.notices_are_told_as_they_went,
+        [NOTICE, ADMITTED, moved(0.1)],
+        [NOTICE, moved(0.1)],
+    ),
+    case(
+        promises.notices_are_told_as_they_went,
+        [NOTICE, ADMITTED, (6.0, f.MigrationFinished("a", "h1", "h2", False, 5.0, 0.1))],
+        [NOTICE, ADMITTED, (6.0, f.MigrationFinished("a", "h1", "h2", True, 5.0, 0.1))],
+    ),
+    case(
+        promises.notices_are_told_as_they_went,
+        life(RUNS, NOTICE, (1.0, f.MigrationDegraded("a", 1, "h1", 4.0, "no host")), DEADLINE),
+        life(RUNS, NOTICE, DEADLINE),
+    ),
+    case(
+        promises.notices_are_told_as_they_went,
+        life(RUNS, NOTICE, (2.0, f.HostLost("h1", "killed", ["a"])), DEADLINE),
+        life(RUNS, NOTICE, (2.0, f.HostLost("h2", "killed", [])), DEADLINE),
+    ),
+    case(promises.notices_are_told_as_they_went, life(STOPPED), life(DEADLINE)),
+    case(
+        promises.notices_are_told_as_they_went,
+        life(NOTICE, (1.5, f.HostReturned("h1")), STOPPED),
+        life(NOTICE, STOPPED),
     ),
     case(promises.grants_stay_within_the_share, [granted(SHARE)], [granted(SHARE * 1.00001)]),
     case(

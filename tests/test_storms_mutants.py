@@ -23,6 +23,19 @@ NOTICED = {
     "agent keeps computing": "kills its processes after",
     "tell before kill": "kills its processes after",
     "holders forgotten": "the coordinator knows of",
+    "downtime told half": "its downtime is told as",
+    "delays told half": "are told as",
+    "costs told half": "are told as",
+    "every migration told as in time": "after the notice was over",
+    "admissions not told": "no fact says that this was admitted",
+    "degraded not told": "nothing was said of it",
+    "notices told longer": "and none was",
+    "emergencies told as deadlines": "had no notice",
+    "hosts under notice are planned with": "known to be closed or gone",
+    "steps of heartbeats not heard": "was heard of it",
+    "stops for any older checkpoint": "no checkpoint in reach has more",
+    "interval told once": "planned is one every",
+    "receivers go on expecting": "still expects",
 }
 GROUND = "campus hosts=4 on_demand=0 buildings=1 mix=one spare=0\n0 start\n"
 MOVE = "1 submit a steps=300 payload=30000000\n6 reclaim @a 12\n30 return *\n"
@@ -95,6 +108,15 @@ def test_a_broken_rule_that_few_storms_meet_is_noticed_by_the_scenario_that_one_
         failure = play(script).failure
     assert failure is not None
     assert "compute" in failure.rule
+
+
+def test_a_downtime_that_begins_anew_with_each_word_of_its_stop_is_noticed() -> None:
+    kept = "final_snapshot_that_is_said_again_does_not_shorten_a_downtime.txt"
+    script = parse((Path(__file__).parent / "scenarios" / kept).read_text())
+    with planted(BY_NAME["final snapshot said again is another stop"]):
+        failure = play(script).failure
+    assert failure is not None
+    assert "its downtime is told as" in failure.rule
 
 
 def test_a_storm_that_noticed_is_shrunk_to_a_few_lines_that_still_fail() -> None:

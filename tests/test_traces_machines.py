@@ -83,6 +83,10 @@ def test_samples_of_hosts_are_lives_in_whatever_order_their_rows_are() -> None:
     wide = "timestamp,a,b\n0,1,0\n60,0,1\n120,1,1\n"
     assert parse_series(wide) == parse_machines(texts[0])
     assert parse_series(wide + "180,2,1\n") is None
+    late = "timestamp,host,available\n0,a,1\n30,b,0\n60,a,0\n90,b,1\n"
+    assert parse_machines(late).lives == ((Life(0.0, 60.0),), (Life(90.0),)), (
+        "b was not there before it was looked for"
+    )
     assert parse_series("timestamp,a\n0,1\n60,0\n") is None
 
 
@@ -95,6 +99,14 @@ def test_samples_of_hosts_are_lives_in_whatever_order_their_rows_are() -> None:
         ("time_s", ("60000", "180000"), 120_000.0, "seconds"),
         ("time_ms", ("10", "2010"), 2.0, "milliseconds"),
         ("time", ("1598918400123", "1631000000456"), 32081600.333, "milliseconds"),
+        # a date says its unit, however short the record
+        ("time", ("1693094407001", "1693096807001"), 2400.0, "milliseconds"),
+        ("time", ("1693094407000007", "1693096807000007"), 2400.0, "microseconds"),
+        ("time", ("1693094407000000000", "1693096807000000000"), 2400.0, "nanoseconds"),
+        ("time", ("1598918400", "1698918401"), 100_000_001.0, "seconds"),
+        ("time_us", ("10", "2000010"), 2.0, "microseconds"),
+        ("timestamp_ns", ("10", "2000000010"), 2.0, "nanoseconds"),
+        ("time", ("7", "40000007"), 40_000.0, "milliseconds"),
         ("time", ("2023-08-01T00:00", "2023-08-01T00:05"), 300.0, ""),
         ("time", ("1 min", "2 h"), 7140.0, ""),
     ],
@@ -113,6 +125,12 @@ def test_counts_of_zones_are_added_up_and_changes_are_sampled_at_their_closest()
     assert parse_counts_csv(changes, ("time", "available")) == Counts(
         20.0, (0, 0, 0, 0, 0, 4, 12, 12, 12, 12, 5)
     )
+
+
+def test_what_times_were_taken_for_is_told(tmp_path: Path) -> None:
+    rows = "".join(f"{1693094407001 + 300_000 * n},{4 - n % 3}\n" for n in range(12))
+    assert "every 300 s (times in milliseconds)" in loaded(tmp_path, "time,available\n" + rows).origin
+    assert "every 300 s, played" in loaded(tmp_path, spot([4, 3, 2] * 4)).origin
 
 
 def test_records_of_several_zones_are_added_up_for_as_long_as_all_last() -> None:
@@ -254,6 +272,17 @@ WRONG = {
     "first time": (MACHINES + "soon,add,a\n", "line 2, time", "date"),
     "mixed times": (MACHINES + "0,add,a\n2023-08-01,remove,a\n", "line 3, time", "same kind"),
     "huge time": (MACHINES + "0,add,a\n1e300,remove,a\n", "line 3, time", "number"),
+    "microseconds": (
+        MACHINES + "600000000,add,a\n2506199602822,remove,a\n",
+        "line 2, time",
+        "such as time_us",
+    ),
+    "no date": (MACHINES + "20230827113000,add,a\n", "line 2, time", "before 2100"),
+    "offset missing": (
+        MACHINES + "2023-08-01T00:00Z,add,a\n2023-08-01T05:00,remove,a\n",
+        "line 3, time",
+        "offset",
+    ),
     "no rows": (MACHINES, "rows", "at least one row"),
     "never there": (MACHINES + "0,remove,a\n", "rows", "some time"),
     "fields": (MACHINES + "0,add\n", "line 2", "3 fields"),

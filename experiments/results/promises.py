@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import inf
 
 from msgspec import Struct
 
@@ -20,11 +21,13 @@ from controller.core.model import facts as f
 from controller.core.policies.table import Policy
 from experiments.results.exemptions import overdue
 from experiments.results.history import (
+    Notice,
     Timed,
     Where,
     attempts,
     end_of_attempt,
     end_s,
+    notices,
     only,
     telling,
     whereabouts,
@@ -43,7 +46,7 @@ from experiments.results.run_context import (
 )
 from testbed.ranks import rank_of
 from topologies.errors import SpecError
-from topologies.spec import DirectedLink, TrafficClass
+from topologies.spec import DirectedLink, Role, TrafficClass
 from topologies.units import format_duration, format_rate
 
 RATE_TOLERANCE = 1e-6  # relative: what rounding may add to a sum of rates
@@ -393,6 +396,126 @@ def restores_give_the_same_state(facts: Sequence[Timed], context: RunContext) ->
                 )
 
 
+# ---------------------------------------------------------------- what is told
+
+
+def times_and_costs_are_told_as_they_were(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """Downtimes, delays and costs, which summaries take as they are told, are those that the facts around them show.
+
+    A job is counted by paper B at its first dispatch, and at no other: cost 1 and its time in the queue where an owner lends the
+    host, cost k and what it had waited before it was sent there on demand. A rank that waits for another of its gang stands still
+    from a moment on that no fact of its own tells, so its downtime may be longer than from its stop.
+    """
+    submitted: dict[str, float] = {}
+    waited: dict[str, float] = {}
+    stopped: dict[str, float] = {}  # jobs that do not run -> since when
+    down: dict[str, tuple[float, float]] = {}  # jobs -> when they last ran again, and after how long
+    counted: set[str] = set()
+    for at_s, fact in facts:
+        match fact:
+            case f.JobSubmitted(job=job):
+                submitted.setdefault(job, at_s)
+            case f.JobRedirected(job=job, waited_s=waited_s):
+                waited[job] = waited_s
+            case f.JobDispatched(job=job, host=name) if job in submitted:
+                host = context.campus.host_by_name.get(name)
+                expected: tuple[float, float] | None = None
+                if job not in counted:
+                    is_spot = host is None or host.role is Role.VOLUNTEER
+                    spot, on_demand = (
+                        (1.0, at_s - submitted[job]),
+                        (context.on_demand_cost, waited.get(job, 0.0)),
+                    )
+                    expected = spot if is_spot else on_demand
+                counted.add(job)
+                told = (fact.cost, fact.delay_s)
+                if (None in told) != (expected is None) or not all(
+                    a is None or b is None or abs(a - b) <= ROUNDING_S * max(1.0, at_s)
+                    for a, b in zip(told, expected or told, strict=True)
+                ):
+                    yield Breach(job, at_s, f"(cost, delay) are told as {told}, and were {expected}")
+            case f.JobStopped(job=job) | f.CheckpointTaken(job=job, final=True):
+                stopped.setdefault(job, at_s)
+            case f.JobRunning(job=job, downtime_s=downtime_s):
+                truly_s = at_s - stopped.pop(job) if job in stopped else None
+                down[job] = (at_s, downtime_s or 0.0)
+                if truly_s is None or downtime_s is None:
+                    if truly_s is not downtime_s and rank_of(job) is None:
+                        yield Breach(
+                            job, at_s, f"its downtime is told as {downtime_s} s, and was {truly_s} s"
+                        )
+                    continue
+                least_s, most_s = truly_s, inf if rank_of(job) is not None else truly_s
+                if not least_s - ROUNDING_S <= downtime_s <= most_s + ROUNDING_S:
+                    yield Breach(
+                        job, at_s, f"its downtime is told as {downtime_s:g} s, and was {truly_s:g} s"
+                    )
+            case f.MigrationFinished(job=job) if job in down:
+                ran_s, downtime_s = down[job]
+                if ran_s != at_s or abs(fact.downtime_s - downtime_s) > ROUNDING_S:
+                    words = f"its migration cost {fact.downtime_s:g} s, and it ran again at {ran_s:.3f} s after {downtime_s:g} s"
+                    yield Breach(job, at_s, words)
+
+
+def notices_are_told_as_they_went(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """What a migration is said to be, it was: admitted before it finished, and in time only before its notice was over.
+
+    A job that ran when a notice came and was ended by it was moved, or it was said that it could not be. An end is the deadline's
+    only where there was a notice, and an emergency only where there was none.
+
+    Nothing is said of jobs of a host that could not be told, of any after a restart of the coordinator, nor of gangs, which wait
+    until all ranks run and end for what ended one of them.
+    """
+    found = notices(facts)
+    for notice in found:
+        if notice.finished_s is None:
+            continue
+        if notice.admitted_s is None:
+            words = f"it is said to have moved from {notice.source} to {notice.destination}, and nobody admitted it"
+            yield Breach(notice.job, notice.finished_s, words)
+        elif notice.in_time and notice.finished_s > notice.deadline_s + ROUNDING_S:
+            words = f"it is said to have moved in time, {notice.finished_s - notice.deadline_s:.3f} s after the notice was over"
+            yield Breach(notice.job, notice.finished_s, words)
+    silent: dict[tuple[str, str], list[Notice]] = {}
+    for notice in found:
+        if notice.admitted_s is None and notice.degraded is None and rank_of(notice.job) is None:
+            silent.setdefault((notice.job, notice.source), []).append(notice)
+    cut_short = [
+        (at_s, getattr(fact, "host", ""))
+        for at_s, fact in only(facts, (f.HostLost, f.HostReturned, f.CoordinatorRestarted))
+    ]
+    for each in attempts(facts):
+        for notice in silent.get((each.job, each.host), ()):
+            if each.how != "deadline" or each.running_s is None or each.ended_s is None:
+                continue
+            if not each.running_s <= notice.deadline_s or not notice.at_s <= each.ended_s:
+                continue
+            from_s = max(each.running_s, notice.at_s)
+            if not any(notice.at_s <= at_s <= each.ended_s and h in ("", each.host) for at_s, h in cut_short):
+                words = (
+                    f"{each.host} was to go with {notice.notice_s:g} s of notice, and nothing was said of it"
+                )
+                yield Breach(each.job, from_s, words)
+    warned: dict[
+        str, bool | None
+    ] = {}  # hosts -> whether a notice runs there; None: its agent has said so, or nothing
+    for at_s, fact in facts:
+        match fact:
+            case f.HostReclaimed(host=host, notice_s=notice_s) if notice_s > 0.0:
+                warned[host] = True
+            case f.HostReturned(host=host):
+                warned[host] = False
+            case f.HostJoined(host=host, lent=lent):
+                warned[host] = False if lent else None
+            case f.JobStopped(job=job, host=host, cause="emergency" | "deadline" as cause) if (
+                rank_of(job) is None
+            ):
+                expected = warned.get(host, False)
+                if expected is not None and expected is not (cause == "deadline"):
+                    words = f"it was ended as by {cause}, and {host} had {'a' if expected else 'no'} notice"
+                    yield Breach(job, at_s, words)
+
+
 # ---------------------------------------------------------------- rates
 
 
@@ -599,6 +722,7 @@ ADDS_UP = "lost GPU time is what jobs had and did not use"
 IN_SHARE = "migration traffic stays within the host's share"
 IN_TIME = "an admitted migration is in time"
 RESERVED = "research keeps its reserve"
+TIMES_TOLD = "times and costs are told as they were"
 
 RULES: dict[str, Rule] = {
     "a job that was accepted is never lost": no_job_is_lost,
@@ -612,6 +736,8 @@ RULES: dict[str, Rule] = {
     OF_COMPLETED: restores_are_of_completed_checkpoints,
     "a checkpoint restores to one state": restores_give_the_same_state,
     "a gang starts, resumes and finishes as one": ranks_share_their_fate,
+    TIMES_TOLD: times_and_costs_are_told_as_they_were,
+    "notices are told as they went": notices_are_told_as_they_went,
     GRANTED: grants_stay_within_the_share,
     IN_SHARE: migrations_leave_within_the_share,
     IN_TIME: admitted_migrations_are_in_time,

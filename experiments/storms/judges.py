@@ -4,6 +4,7 @@ After each event:
 - no job is on its way to a host that is known to be closed or gone, be it moved or restored there;
 - a host in touch sends at the rates that the coordinator granted;
 - a host in touch holds no fresher checkpoint of a job than the coordinator knows of;
+- a host in touch takes its checkpoints as often as P1 planned;
 - no process of a job computes that the coordinator has called cancelled.
 
 Of each fact, each order and each word:
@@ -12,7 +13,10 @@ Of each fact, each order and each word:
 - a process starts only under a lease, and from a checkpoint that has been on that disk;
 - a part of a gang's checkpoint is deleted only when the gang has a whole checkpoint of no less work without it;
 - a host says that a job has finished only of one at its last step, and a job whose end was heard is never dispatched again;
-- an interrupted job resumes from the freshest checkpoint that a host in touch holds.
+- an interrupted job resumes from the freshest checkpoint that a host in touch holds;
+- a job that runs is stopped for a better checkpoint only where there is one;
+- no migration is ordered of which no fact says that it was admitted, or that it only rescues the state;
+- an attempt ends at no earlier step than its host was heard to say, and an owner's notice is as long as that.
 
 A host is in touch where `has_heard_everything` says so and the coordinator does not stand still.
 """
@@ -23,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from controller.core.model import events as cev
 from controller.core.model import facts as f
-from controller.core.model.entities import OVER, Gang, JobState, Phase
+from controller.core.model.entities import OVER, Gang, HostState, JobState, Phase
 from controller.persistence.journal import encoded
 from experiments.worlds.virtual.ground_truth import broken, has_heard_everything
 from experiments.worlds.virtual.hosts import Machine
@@ -50,12 +54,18 @@ class StormJudges:
         self._doubted: set[tuple[str, str]] = set()  # (job, host) whose checkpoints there failed to be of use
         self._cancelled: set[str] = set()
         self._ended: dict[str, str] = {}  # job whose end was heard -> from which host
+        self._heard: dict[
+            tuple[str, int], int
+        ] = {}  # (job, attempt) -> the furthest step that its host has told
+        self._notices: set[tuple[str, float]] = set()  # (host, seconds) as owners' agents have told
+        self._admitted: set[tuple[str, int, str]] = set()  # (job, attempt, destination)
 
     def begin_again(self) -> None:
         """The coordinator's journal was cut: what it has forgotten binds it no more."""
         self.invariants.begin_again()
         self._ended.clear()
         self._cancelled.clear()
+        self._heard.clear()
 
     def __call__(self, world: VirtualWorld) -> None:
         """Look at everything, now."""
@@ -73,7 +83,7 @@ class StormJudges:
             goes_to = job.host if job.phase is Phase.FETCHING else job.move.destination if job.move else None
             if job.stays:
                 continue  # a rank that waits where it is
-            if goes_to is not None and not hosts[goes_to].usable:
+            if goes_to is not None and not _is_open(hosts[goes_to]):
                 raise broken(
                     world, job.name, f"it is on its way to {goes_to}, which is known to be closed or gone"
                 )
@@ -81,6 +91,7 @@ class StormJudges:
             for machine in world.machines.values():
                 if machine.core is not None and in_touch(world, machine):
                     self._check_known(world, machine)
+                    self._check_intervals(world, machine)
                     for (name, to), sending in machine.core.outbound.table.items():
                         flow = world.coordinator.cluster.flows.get(f"{name}:{machine.name}>{to}")
                         if flow is not None and flow.rate_bytes_per_s != sending.rate_bytes_per_s:
@@ -123,6 +134,17 @@ class StormJudges:
     def coordinator_hears(self, world: StormWorld, event: cev.Event) -> None:
         """The end of a present attempt is heard, or its host, or all with a second restart, go before it was judged."""
         match event:
+            case cev.AgentSaid(host, m.Heartbeat(jobs=claims)):
+                for claim in claims:
+                    job = world.jobs.get(claim.job)
+                    if job is not None and (job.attempt, job.host) == (claim.attempt, host):
+                        step = min(claim.step, job.spec.steps)
+                        key = (claim.job, claim.attempt)
+                        self._heard[key] = max(step, self._heard.get(key, 0))
+                return
+            case cev.AgentSaid(host, m.OwnerReclaims(notice_s=notice_s)):
+                self._notices.add((host, notice_s))
+                return
             case cev.AgentSaid(host, m.Hello(ended=ended)):
                 pass
             case cev.AgentSaid(host, m.JobEnded() as one):
@@ -144,6 +166,35 @@ class StormJudges:
             if (job.attempt, job.host) == (end.attempt, host) and job.phase is not Phase.FETCHING:
                 self._ended[end.job] = host
 
+    def coordinator_tells(self, world: StormWorld, host: str, message: m.ToAgent) -> None:
+        """An order is sent."""
+        match message:
+            case m.Migrate(job=name):
+                moved = world.jobs[name]
+                if moved.move is None or moved.move.rescue or moved.host != host:
+                    return
+                to = moved.move.destination
+                if (name, moved.attempt, to) not in self._admitted:
+                    words = f"it is ordered to move to {to}, and no fact says that this was admitted"
+                    raise broken(world, name, words)
+            case m.StopJob(job=name, attempt=attempt):
+                job, cluster = world.jobs.get(name), world.coordinator.cluster
+                if job is None or job.gang is not None or (job.host, job.attempt) != (host, attempt):
+                    return
+                wait = cluster.waits.get(name)
+                asks = wait is not None and wait.holds(job) and wait.asked > 0  # what has become of it
+                if job.phase is not Phase.RUNNING or job.final_sequence is not None or asks:
+                    return
+                steps = [
+                    known.stored.step
+                    for known in job.checkpoints.values()
+                    if any(_is_reachable(cluster.hosts[holder]) for holder in known.holders)
+                ]
+                if max(steps, default=0) <= job.step:
+                    raise broken(
+                        world, name, f"it is stopped at step {job.step}, and no checkpoint in reach has more"
+                    )
+
     def recorded(self, world: StormWorld, fact: f.Fact) -> None:
         """A job is dispatched; a checkpoint turned out to be of no use; and each is one that a journal takes."""
         encoded(fact)
@@ -154,6 +205,19 @@ class StormJudges:
                 self._doubted.add((job, host))
             case f.JobCancelled(job=job):
                 self._cancelled.add(job)
+            case f.MigrationAdmitted(job=job, attempt=attempt, destination=host):
+                self._admitted.add((job, attempt, host))
+            case f.HostReclaimed(host=host, notice_s=notice_s) if (host, notice_s) not in self._notices:
+                raise broken(
+                    world, host, f"its owner's notice is recorded as one of {notice_s:g} s, and none was"
+                )
+            case f.JobStopped(job=job, attempt=attempt, last_step=step) if step < self._heard.get(
+                (job, attempt), 0
+            ):
+                heard = self._heard[job, attempt]
+                raise broken(
+                    world, job, f"attempt {attempt} ends at step {step}, and {heard} was heard of it"
+                )
             case f.JobStopped(job=job, host=host, cause="failed_start"):
                 self._doubted.add((job, host))
             case f.JobDispatched(job=job, host=host, restore_step=step):
@@ -225,6 +289,20 @@ class StormJudges:
             words = f"{machine.name} deletes its part of the last whole checkpoint, of step {best}"
             raise broken(world, rank.name, words)
 
+    def _check_intervals(self, world: StormWorld, machine: Machine) -> None:
+        """Where P1 has told a running job's agent an interval, the agent goes by it."""
+        assert machine.core is not None
+        for name, running in machine.core.running.items():
+            job = world.jobs.get(name)
+            if job is None or job.phase is not Phase.RUNNING or job.interval_s is None:
+                continue
+            if (job.host, job.attempt) != (machine.name, running.attempt):
+                continue
+            goes_by_s = None if running.protection is None else running.protection.interval_s
+            if goes_by_s != job.interval_s:
+                words = f"{machine.name} takes a checkpoint every {goes_by_s} s, planned is one every {job.interval_s} s"
+                raise broken(world, name, words)
+
     def _check_known(self, world: StormWorld, machine: Machine) -> None:
         assert machine.core is not None
         for name in {job for job, _ in machine.core.stored}:
@@ -245,6 +323,16 @@ class StormJudges:
         return [
             stored for key, stored in machine.core.stored.items() if key[0] == job and key in machine.store
         ]
+
+
+def _is_open(host: HostState) -> bool:
+    """Whether something may be planned there: it is connected, lent, and no notice runs."""
+    return host.connected and host.lent and host.reclaim_at_s is None
+
+
+def _is_reachable(host: HostState) -> bool:
+    """Whether it can send what it holds: it is connected, and not closed."""
+    return host.connected and (host.lent or host.reclaim_at_s is not None)
 
 
 def in_touch(world: StormWorld, machine: Machine) -> bool:

@@ -27,5 +27,9 @@ def check_nothing_is_left(world: StormWorld) -> None:
             continue
         for name in [*core.running, *(job for job, _ in core.outbound.table), *core.ended]:
             raise broken(world, name, f"all is over, and the agent of {machine.name} still has it in a table")
+        for expected in core.announced.table.values():
+            raise broken(
+                world, expected.job, f"all is over, and {machine.name} still expects a checkpoint of it"
+            )
         for name, sequence in [*machine.store, *core.stored]:
             raise broken(world, name, f"all is over, and {machine.name} keeps checkpoint {sequence} of it")

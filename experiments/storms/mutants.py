@@ -405,6 +405,60 @@ def _any_part(original: Any) -> Any:
     return newest
 
 
+def _telling(kind: type, told: Callable[[Any], Any]) -> Change:
+    """Records of each fact of that kind what is `told` of it."""
+
+    def of(effect: Any) -> Any:
+        fact = getattr(effect, "fact", None)
+        return cdo.Record(told(fact)) if isinstance(fact, kind) else effect
+
+    return _posting(of)
+
+
+def _half(*names: str) -> Callable[[Any], Any]:
+    return lambda fact: replace(fact, **{name: (getattr(fact, name) or 0.0) / 2.0 for name in names})
+
+
+@_mutant("steps of heartbeats not heard", f"{LIFE}.membership:heartbeat")
+def _without_steps(original: Any) -> Any:
+    def wrong(cluster: Any, host: Any, beat: Any) -> Any:
+        return original(cluster, host, replace(beat, jobs=[replace(claim, step=0) for claim in beat.jobs]))
+
+    return wrong
+
+
+@_mutant("stops for any older checkpoint", f"{LIFE}.rollforward:take_up_better")
+def _whatever_is_there(original: Any) -> Any:
+    def wrong(cluster: Any, job: Any) -> None:
+        if cluster.policy.takes_up and job.phase == "running" and len(job.checkpoints) > 1:
+            cluster.tell(job.host, m.StopJob(job.name, job.attempt))
+
+    return wrong
+
+
+@_mutant("interval told once", f"{LIFE}.protection:_tell_interval")
+def _the_first_only(original: Any) -> Any:
+    def wrong(cluster: Any, job: Any, interval: Any, hazard_per_s: float) -> None:
+        if job.interval_s is None:
+            original(cluster, job, interval, hazard_per_s)
+        job.interval_s = interval.interval_s
+
+    return wrong
+
+
+@_mutant("final snapshot said again is another stop", f"{LIFE}.job_reports:snapshot_taken", _before)
+def _stops_again(cluster: Any, host: Any, message: Any) -> None:
+    job = cluster.jobs.get(message.job)
+    if message.final and job is not None and job.final_sequence == message.sequence:
+        job.stopped_at_s = None
+
+
+@_mutant("receivers go on expecting", f"{LIFE}.announcements:announce", _after)
+def _expected_for_ever(cluster: Any) -> None:
+    kept = [e for e in cluster.outbox if not isinstance(getattr(e, "message", None), m.ExpectNoMore)]
+    cluster.outbox[:] = kept
+
+
 def _without_pins(original: Any) -> Any:
     """All that the testbed sends goes by the tree, whatever way the coordinator wants."""
     return lambda topology, left, pins: original(topology, left)
@@ -469,6 +523,42 @@ ALL += [
     ),
     Mutant("tables without pins", "controller.openflow.routes:tables", _without_pins, trunks=True),
     Mutant("ways never asked for", f"{LIFE}.ways:ask_network", _nothing, trunks=True),
+    Mutant(
+        "downtime told half",
+        f"{LIFE}.job_reports:job_started",
+        _telling(facts.JobRunning, _half("downtime_s")),
+    ),
+    Mutant(
+        "delays told half", f"{LIFE}.attempts:begin_attempt", _telling(facts.JobDispatched, _half("delay_s"))
+    ),
+    Mutant("costs told half", f"{LIFE}.attempts:begin_attempt", _telling(facts.JobDispatched, _half("cost"))),
+    Mutant(
+        "every migration told as in time",
+        f"{LIFE}.migration:landed",
+        _telling(facts.MigrationFinished, lambda fact: replace(fact, in_time=True)),
+    ),
+    Mutant("admissions not told", f"{LIFE}.migration:_begin_move", _unsent(facts.MigrationAdmitted)),
+    Mutant("degraded not told", f"{LIFE}.migration:plan_moves", _unsent(facts.MigrationDegraded)),
+    Mutant(
+        "notices told longer",
+        f"{LIFE}.membership:owner_reclaims",
+        _telling(facts.HostReclaimed, lambda fact: replace(fact, notice_s=2.0 * fact.notice_s)),
+    ),
+    Mutant(
+        "emergencies told as deadlines",
+        f"{LIFE}.offers:_stop",
+        _telling(
+            facts.JobStopped,
+            lambda fact: replace(fact, cause="deadline" if fact.cause == "emergency" else fact.cause),
+        ),
+    ),
+    Mutant(
+        "hosts under notice are planned with",
+        "controller.core.model.entities:HostState.usable",
+        lambda original: property(
+            lambda host: host.connected and (host.lent or host.reclaim_at_s is not None)
+        ),
+    ),
     Mutant("a gang of any parts", "controller.core.model.cluster:Cluster.common", _any_part, gangs=True),
 ]
 BY_NAME = {mutant.name: mutant for mutant in ALL}

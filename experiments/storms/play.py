@@ -18,6 +18,7 @@ from experiments.results.promises import (
     IN_SHARE,
     IN_TIME,
     RESERVED,
+    TIMES_TOLD,
     Broken,
     not_promised,
 )
@@ -167,6 +168,8 @@ def promises(world: StormWorld) -> list[Broken]:
     if world.ground.enforcement is Enforcement.NONE:
         waived[RESERVED] = "nothing holds its senders to a share of a link"
         waived[IN_SHARE] = "nothing holds its senders to a share of a link"
+    if world.clock_leapt:
+        waived[TIMES_TOLD] = "facts have the world's time, and the coordinator's clock leapt"
     context = context_of(world, waived)
     return broken_promises(world.facts, replace(context, research=_undisturbed(world)))
 

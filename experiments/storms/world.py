@@ -175,6 +175,8 @@ class StormWorld(VirtualWorld):
 
     def _perform(self, effect: cdo.Effect) -> None:
         if isinstance(effect, cdo.Tell):
+            if self.judges is not None:
+                self.judges.coordinator_tells(self, effect.host, effect.message)
             if self._untold is not None:
                 self._untold.append(effect)
                 return
@@ -224,6 +226,11 @@ class StormWorld(VirtualWorld):
             self._leaps.append((core.handled, max(clock_s, journal.last_s - self.now_s - down_s)))
         self.restart_coordinator(down_s=down_s, given_up=given_up)
         return True
+
+    @property
+    def clock_leapt(self) -> bool:
+        """Whether the coordinator's clock is another than the world's."""
+        return bool(self._leaps)
 
     def over(self) -> bool:
         """As the parent's, and no job is forgotten, or about to be."""

@@ -186,7 +186,10 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
         return
     if message.step > job.spec.steps:  # a lie: it is no state of the job
         return
-    job.last_checkpoint_s = cluster.now_s
+    # a final one is said again on each new connection, and may be one that was told before as another's of its gang
+    is_final_now = message.final and job.final_sequence != message.sequence
+    is_news = message.sequence not in job.taken or is_final_now
+    job.last_checkpoint_s = cluster.now_s if is_news else job.last_checkpoint_s
     job.taken[message.sequence] = message.step, message.digest
     if len(job.taken) > MOST_TAKEN:
         del job.taken[min(job.taken)]
@@ -200,24 +203,25 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
     if message.speed is not None and _is_news(host.speed, message.speed):
         host.speed, cluster.plan_stale = message.speed, True
     cost = message.cost
-    cluster.record(
-        facts.CheckpointTaken(
-            job.name,
-            job.attempt,
-            message.sequence,
-            message.step,
-            message.payload_bytes,
-            message.final,
-            None if cost is None else cost.pause_s,
-            None if cost is None else cost.write_s,
-            "" if cost is None else cost.stopped,
-        )
+    taken = facts.CheckpointTaken(
+        job.name,
+        job.attempt,
+        message.sequence,
+        message.step,
+        message.payload_bytes,
+        message.final,
+        None if cost is None else cost.pause_s,
+        None if cost is None else cost.write_s,
+        "" if cost is None else cost.stopped,
     )
+    if is_news:
+        cluster.record(taken)
     if not message.final or job.phase is Phase.CANCELLING:
         if job.gang is not None:
             gangs.halt(cluster, job.gang)
         return
-    job.final_sequence, job.stopped_at_s = message.sequence, cluster.now_s
+    job.final_sequence = message.sequence
+    job.stopped_at_s = cluster.now_s if job.stopped_at_s is None else job.stopped_at_s
     job.stopped_cause, job.step = "final_checkpoint", message.step
     if job.phase is not Phase.MOVING:  # no move waits for it any more: it goes on from this very checkpoint
         cluster.tell(host.name, m.StopJob(job.name, job.attempt))

@@ -26,7 +26,7 @@ import itertools
 import json
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from experiments.inputs.scenario.owners import OwnerEvent, Owners
@@ -52,6 +52,7 @@ class Counts:
 
     gap_s: float
     available: tuple[int, ...]
+    unit: str = field(default="", compare=False)  # what the numbers of its times were taken for
 
     def fitted(self, hosts: int) -> Counts:
         """The record scaled down to at most `hosts` instances."""
@@ -109,7 +110,7 @@ def parse_counts_csv(text: str, header: Sequence[str] | None = None) -> Counts:
     time, *zones = rows[0].fields
     if not zones:
         raise SpecError("line 1", shown_text(time), "a column for the time, and at least one of counts")
-    times_s, _ = elapsed_s(rows, time)
+    times_s, unit = elapsed_s(rows, time)
     for row, before_s, at_s in zip(rows[1:], times_s, times_s[1:], strict=False):
         if at_s < before_s:
             raise row.wrong(time, "at least the time of the row before")
@@ -123,7 +124,7 @@ def parse_counts_csv(text: str, header: Sequence[str] | None = None) -> Counts:
     available = [totals[bisect_right(times_s, step * gap_s * (1.0 + 1e-9)) - 1] for step in range(samples)]
     if not any(available):
         raise SpecError("rows", "only zeros", "at least one count above 0")
-    return Counts(gap_s, tuple(available))
+    return Counts(gap_s, tuple(available), unit)
 
 
 def together(records: Sequence[Counts]) -> Counts:
@@ -134,7 +135,8 @@ def together(records: Sequence[Counts]) -> Counts:
     length_s = min(record.gap_s * (len(record.available) - 1) for record in records)
     gap_s = max(gap_s, length_s / MOST_SAMPLES)
     columns = [record.at(gap_s, int(length_s / gap_s + 1e-6) + 1) for record in records]
-    return Counts(gap_s, tuple(map(sum, zip(*columns, strict=True))))
+    units = " and ".join(sorted({record.unit for record in records} - {""}))
+    return Counts(gap_s, tuple(map(sum, zip(*columns, strict=True))), units)
 
 
 def fit_counts(
@@ -159,7 +161,8 @@ def fit_counts(
     window = replace(
         fitted, gap_s=fitted.gap_s / speed, available=fitted.available[start : start + steps + 1]
     )
-    origin = f"{name}: samples {start} to {start + steps} of {len(counts.available)}, played {speed:g} times as fast"
+    times = f" every {counts.gap_s:g} s" + (f" (times in {counts.unit})" if counts.unit else "")
+    origin = f"{name}: samples {start} to {start + steps} of {len(counts.available)}{times}, played {speed:g} times as fast"
     lent, away = list(chosen), list[str]()
     away += [_take(lent, rng) for _ in range(len(chosen) - window.available[0])]
     from_the_start = tuple(sorted(away))

@@ -75,7 +75,7 @@ def read_rows(text: str, needed: Sequence[str], header: Sequence[str] | None = N
     reader = csv.reader(io.StringIO(text), strict=True)
     try:
         if header is None:
-            header = [name.strip() for name in next(reader, [])]
+            header = [name.strip() for name in next(filter(None, reader), [])]
             for name in needed:
                 if name not in header:
                     near = difflib.get_close_matches(name, header, n=1)

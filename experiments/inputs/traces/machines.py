@@ -5,9 +5,10 @@
     time,host,available         samples of each host, 1 or 0 (a column may also be called node, machine, instance or vm)
     time,a,b,c                  the same, a column of 1 and 0 for each machine
 
-Rows may come in any order. A machine whose first row is not its joining was there from the beginning; a row that says what
-is known already (another error of a machine that is gone) is passed over. After a soft error a machine is back within the
-hour, if no row says when ("temporarily unavailable"). Names of machines are the record's own. How it is fitted to a run:
+Rows may come in any order. A machine whose first event is not its joining was there from the beginning, one whose first sample
+is 0 was not; a row that says what is known already (another error of a machine that is gone) is passed over. After a soft error
+a machine is back within the hour, if no row says when ("temporarily unavailable"). Names of machines are the record's own. How it
+is fitted to a run:
 
 * Hosts: machines of which one has left for good before the other joins share a place. Places are given to hosts drawn by the
   seed. If there are more places than hosts, those from which a machine ever leaves come first; if there are fewer, the
@@ -33,12 +34,15 @@ from experiments.inputs.traces.availability_counts import BUSY, FASTEST, shorten
 from experiments.inputs.traces.csv_rows import CsvRow, read_rows
 from experiments.inputs.traces.generated import reclaim_of
 from experiments.inputs.traces.streams import stream
-from experiments.inputs.traces.timestamps import elapsed_s
+from experiments.inputs.traces.timestamps import SUFFIXES, elapsed_s
 from experiments.inputs.traces.trace import Recorded, in_order
 from topologies.errors import SpecError
 from topologies.tables import shown_text
 
-TIMES = ("time", "time_s", "time_ms", "timestamp", "time_stamp", "ts", "datetime", "date")
+TIMES = (
+    *("time", "timestamp", "time_stamp", "ts", "datetime", "date"),
+    *(f"{name}{suffix}" for name in ("time", "timestamp", "ts") for suffix in SUFFIXES.values()),
+)
 NAMES = ("node", "machine_id", "machineid", "machine", "instance", "instance_id", "vm", "host", "server")
 EVENTS = ("event", "event_type", "eventtype")
 STATES = ("available", "availability", "up", "state", "status")
@@ -91,7 +95,7 @@ def parse_machines(text: str, header: Sequence[str] | None = None) -> Machines:
         elif (said := row.text(event).lower()) not in KNOWN:
             raise row.wrong(event, f"one of {', '.join(KNOWN)}")
         told.setdefault(machine, []).append((at_s, said))
-    return _machines(told, max(times_s), unit)
+    return _machines(told, max(times_s), unit, sampled=event is None)
 
 
 def parse_series(text: str) -> Machines | None:
@@ -105,7 +109,7 @@ def parse_series(text: str) -> Machines | None:
     times_s, unit = elapsed_s(rows, time)
     ordered = sorted(zip(times_s, rows, strict=True), key=lambda pair: pair[0])
     told = {name: [(at_s, _change(row, name)) for at_s, row in ordered] for name in names}
-    return _machines(told, max(times_s), unit)
+    return _machines(told, max(times_s), unit, sampled=True)
 
 
 def column_of(columns: Iterable[str], names: Sequence[str]) -> str | None:
@@ -155,8 +159,11 @@ def fit_machines(
     return Recorded(origin, in_order(events, duration_s), tuple(away))
 
 
-def _machines(told: Mapping[str, Sequence[tuple[float, str]]], span_s: float, unit: str) -> Machines:
-    lives = tuple(filter(None, (tuple(_lives(story)) for _, story in sorted(told.items()))))
+def _machines(
+    told: Mapping[str, Sequence[tuple[float, str]]], span_s: float, unit: str, *, sampled: bool
+) -> Machines:
+    stories = (story for _, story in sorted(told.items()))
+    lives = tuple(filter(None, (tuple(_lives(story, sampled=sampled)) for story in stories)))
     if not lives:
         raise SpecError(
             "rows", sum(map(len, told.values())), "at least one machine that is there for some time"
@@ -170,9 +177,10 @@ def _change(row: CsvRow, column: str) -> str:
     return JOINS[0] if row.text(column) == "1" else LEAVES[0]
 
 
-def _lives(story: Sequence[tuple[float, str]]) -> Iterator[Life]:
-    """The lives of one machine, from its rows in order of time."""
-    since_s: float | None = story[0][0] if story[0][1] in JOINS else 0.0
+def _lives(story: Sequence[tuple[float, str]], *, sampled: bool) -> Iterator[Life]:
+    """The lives of one machine, from its rows in order of time: what happened to it, or samples of whether it was there."""
+    at_first_s, first = story[0]
+    since_s: float | None = at_first_s if first in JOINS else None if sampled else 0.0
     back_s = inf  # from a soft error
     for at_s, event in story:
         if at_s >= back_s:

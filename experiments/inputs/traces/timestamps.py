@@ -16,7 +16,17 @@ LARGEST = 1e19
 MINUTE_MS = 60_000.0
 # A record in seconds that is longer than this is one in milliseconds.
 YEAR_S = 366 * 86_400.0
-ALLOWED = f'a number of seconds from 0 to {LATEST_S:g} (or with a unit: "3 min"), or a date such as 2026-03-02T11:30'
+# A record in milliseconds that is longer than this is in a finer unit, and which that is cannot be told from it.
+MOST_YEARS = 2
+# Plain numbers from here on are dates in some unit since 1970 that is finer than seconds: as seconds this is in the year 5138.
+FINE_FROM = 1e11
+# Seconds since 1970.
+IN_1973_S, IN_2001_S, IN_2100_S = 1e8, 1e9, 4_102_444_800.0
+A_SECOND = {"seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
+# Of a column's name.
+SUFFIXES = {"seconds": "_s", "milliseconds": "_ms", "microseconds": "_us", "nanoseconds": "_ns"}
+DATE = "a date such as 2026-03-02T11:30"
+ALLOWED = f'a number of seconds from 0 to {LATEST_S:g} (or with a unit: "3 min"), or {DATE}'
 
 
 class Moments:
@@ -64,8 +74,10 @@ class Moments:
 def elapsed_s(rows: Sequence[CsvRow], column: str) -> tuple[list[float], str]:
     """Seconds since the earliest row, for each row; and what its numbers were taken for ("" if they are dates or have units).
 
-    Dates, durations with a unit, or plain numbers, from any beginning. Numbers are seconds; milliseconds if the column's name
-    ends in "_ms", if all are whole minutes of milliseconds, or if seconds would make the record longer than a year.
+    Dates (all with an offset from UTC, or none), durations with a unit, or plain numbers, from any beginning. The column's name
+    may end in the unit of its numbers: `_s`, `_ms`, `_us`, `_ns`. Else numbers too large for seconds since 1970 are a date in the
+    unit in which it lies before 2100. Others are milliseconds if all are whole minutes of those, or if as seconds they are longer
+    than a year and begin with no date; else seconds.
     """
     if not rows:
         return [], ""
@@ -81,17 +93,36 @@ def elapsed_s(rows: Sequence[CsvRow], column: str) -> tuple[list[float], str]:
             )
     values = [value for value in found if value is not None]
     begin = min(values)
-    span = max(values) - begin
+    if read is _date_of:
+        has_offset = [datetime.fromisoformat(row.text(column)).tzinfo is not None for row in rows]
+        if (
+            odd := next((n for n, has in enumerate(has_offset) if has is not has_offset[0]), None)
+        ) is not None:
+            raise rows[odd].wrong(column, "an offset from UTC in every date, or in none")
     if read is not number_of:
         return [value - begin for value in values], ""
-    is_fine = (
-        column.endswith("_ms")
-        or span > YEAR_S
-        or (span > 0.0 and not any(value % MINUTE_MS for value in values))
-    )
-    if column.endswith("_s") or not is_fine:
-        return [value - begin for value in values], "seconds"
-    return [(value - begin) / 1000.0 for value in values], "milliseconds"
+    unit = _unit_of(rows[0], column, values)
+    return [(value - begin) / A_SECOND[unit] for value in values], unit
+
+
+def _unit_of(row: CsvRow, column: str, values: Sequence[float]) -> str:
+    """What the numbers of a column count; SpecError: there is no unit in which they are times of one record."""
+    for unit, suffix in SUFFIXES.items():
+        if column.lower().endswith(suffix):
+            return unit
+    begin, span = min(values), max(values) - min(values)
+    is_fine = span > 0.0 and not any(value % MINUTE_MS for value in values)
+    if begin >= FINE_FROM:
+        for unit, parts in A_SECOND.items():
+            if IN_1973_S <= begin / parts < IN_2100_S:
+                return unit
+        raise row.wrong(column, f"seconds to nanoseconds since 1970, before 2100; or {DATE}")
+    if not is_fine and (span <= YEAR_S or IN_2001_S <= begin < IN_2100_S):
+        return "seconds"
+    if span / A_SECOND["milliseconds"] > MOST_YEARS * YEAR_S:
+        named = "a column whose name ends in its unit, such as time_us or time_ns"
+        raise row.wrong(column, f"times of less than {MOST_YEARS} years, taken as milliseconds; or {named}")
+    return "milliseconds"
 
 
 def is_moment(text: str) -> bool:
