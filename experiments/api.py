@@ -33,6 +33,7 @@ from experiments.results.live_display import Live
 from experiments.results.provenance import provenance
 from experiments.results.report.page import page
 from experiments.results.summary import Summary
+from experiments.runtime.handover import belonging_to_caller
 from experiments.worlds import virtual
 from experiments.worlds.played import Played
 from topologies.errors import SpecError
@@ -76,22 +77,24 @@ class RunResult:
     def report(self, path: str | Path) -> Path:
         """Write the page (HTML, self-contained) to a file; returns its path. Folders are made if need be."""
         file = Path(path)
-        file.parent.mkdir(parents=True, exist_ok=True)
         text = page(self.summary, self.played.facts, self.played.context, provenance(self.scenario))
-        file.write_text(text, encoding="utf-8")
+        with belonging_to_caller(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
         return file
 
     def write(self, folder: str | Path) -> Path:
         """Write `summary.json`, `events.jsonl` and `report.html` into a folder, as the commands do, and `replay.json`, with which
         the live page can replay it, if it is a virtual run that names are enough for; returns the folder."""
         out = Path(folder)
-        report.write_summary(out, self.summary, provenance(self.scenario))
-        write_events(out / "events.jsonl", self.events)
-        self.report(out / "report.html")
-        if self.replay is not None:
-            write_replay(out, self.replay)
-        else:
-            (out / REPLAY).unlink(missing_ok=True)  # of another run
+        with belonging_to_caller(out):
+            report.write_summary(out, self.summary, provenance(self.scenario))
+            write_events(out / "events.jsonl", self.events)
+            self.report(out / "report.html")
+            if self.replay is not None:
+                write_replay(out, self.replay)
+            else:
+                (out / REPLAY).unlink(missing_ok=True)  # of another run
         return out
 
     def __repr__(self) -> str:
@@ -146,7 +149,8 @@ def run_live(
     described = prepared(scenario, policy, seed)
     owners = trace_for(described, trace)
     display = partial(Live.of, described, Console(quiet=quiet))
-    return RunResult(described, owners, play(described, owners, Path(out), display))
+    with belonging_to_caller(Path(out)):
+        return RunResult(described, owners, play(described, owners, Path(out), display))
 
 
 def prepared(scenario: Scenario | str | Path, policy: str | Policy | None, seed: int | None) -> Scenario:

@@ -171,6 +171,20 @@ def test_files_under_sudo_belong_to_its_caller_also_when_the_command_fails(
 
 
 @needs_root
+def test_what_a_sudo_script_writes_belongs_to_its_caller(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    script = (
+        "from experiments import simulate, sweep; result = simulate('example:lab'); result.write('made/run'); "
+        "result.report('pages/lab.html'); sweep('example:lab', seeds=[1], out='swept', workers=1)"
+    )
+    environment = os.environ | {"SUDO_UID": USER, "SUDO_GID": USER}
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, check=True, timeout=100)
+    found = list(tmp_path.rglob("*"))
+    assert {"report.html", "lab.html", "sweep.html"} <= {each.name for each in found}
+    assert {(each.stat().st_uid, each.stat().st_gid) for each in found} == {(1234, 1234)}
+
+
+@needs_root
 def test_nothing_is_given_away_through_links(tmp_path: Path) -> None:
     secret, folder = tmp_path / "secret", tmp_path / "out"
     secret.write_text("root's")

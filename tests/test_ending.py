@@ -235,6 +235,21 @@ def test_a_signal_at_any_moment_of_a_commands_imports_ends_it(signum: signal.Sig
         assert (child.returncode, told.decode()) == (ExitStatus.CUT_SHORT, "reclaimnet: interrupted\n")
 
 
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=lambda signum: signum.name)
+def test_a_command_that_works_says_that_it_was_interrupted(signum: signal.Signals, tmp_path: Path) -> None:
+    out = tmp_path / "swept"
+    words = ["sweep", "example:lab", "--seeds", "1:500", "--workers", "2", "--out", str(out)]
+    argv = [sys.executable, "-m", "experiments.cli", *words]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stderr is not None
+        while not ((out / "runs.jsonl").exists() and (out / "runs.jsonl").stat().st_size > 0):
+            assert child.poll() is None
+            time.sleep(0.05)
+        child.send_signal(signum)
+        told = child.stderr.read()
+    assert (child.returncode, told) == (ExitStatus.CUT_SHORT, "reclaimnet: interrupted\n")
+
+
 def test_a_full_disk_and_a_closed_pipe_are_no_broken_promise() -> None:
     with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
         done = command("doctor", stdout=full.fileno())

@@ -90,8 +90,8 @@ def run(command: Callable[[], int | None]) -> int:
         sys.unraisablehook, signal.default_int_handler = before, usual
         if signal.getsignal(signal.SIGINT) is _typed:
             signal.signal(signal.SIGINT, usual)
-    # typer's own word for an interrupt is 130
-    return ExitStatus.CUT_SHORT if ended == 128 + signal.SIGINT else ended or ExitStatus.KEPT
+    # typer makes a 130 of an interrupt, and says nothing
+    return report(KeyboardInterrupt()) if ended == 128 + signal.SIGINT else ended or ExitStatus.KEPT
 
 
 def stands() -> None:

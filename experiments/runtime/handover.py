@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -15,6 +15,21 @@ def caller(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | Non
     if os.geteuid() != 0 or not all(each.isascii() and each.isdigit() for each in ids) or int(ids[0]) == 0:
         return None
     return int(ids[0]), int(ids[1])
+
+
+@contextmanager
+def belonging_to_caller(written: Path) -> Iterator[None]:
+    """Hand over what the block writes there, and the folders that it makes above, however the block ends."""
+    above = [each for each in written.absolute().parents if not each.exists()]
+    try:
+        yield
+    finally:
+        user = caller()
+        if user is not None and written.exists():
+            hand_over(written, user)
+            for made in above:
+                with suppress(OSError):
+                    os.chown(made, *user, follow_symlinks=False)
 
 
 def hand_over(folder: Path, user: tuple[int, int]) -> None:

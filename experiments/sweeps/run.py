@@ -13,6 +13,7 @@ from experiments.inputs.scenario import Scenario, load
 from experiments.inputs.scenario.files import EXAMPLES
 from experiments.runtime import native
 from experiments.runtime.engines import Engine
+from experiments.runtime.handover import belonging_to_caller
 from experiments.runtime.tasks import RUNS, Task, results_of, silent
 from experiments.sweeps import play
 from experiments.sweeps.plan import FIGURES, SweepPlan
@@ -74,7 +75,9 @@ def sweep(
         folder,
     )
     engine = Engine(workers or cpu_count() or 1, dask, prefer_native=True)
-    result = run_sweep(plan, engine, None if out is None else Path(out))
-    if out is not None:
+    if out is None:
+        return run_sweep(plan, engine, None)
+    with belonging_to_caller(Path(out)):
+        result = run_sweep(plan, engine, Path(out))
         result.write(out)
-    return result
+        return result
