@@ -14,8 +14,8 @@ gained or lost. So no handler can forget it, and nothing is planned for a pictur
 
 from __future__ import annotations
 
-from controller.core.lifecycle.attempts import PATIENCE, start_s
-from controller.core.lifecycle.grants import settle
+from controller.core.lifecycle.attempts import PATIENCE, TRICKLE_BYTES_PER_S, start_s
+from controller.core.lifecycle.grants import recovery_bytes, settle
 from controller.core.lifecycle.migration import final_within_s
 from controller.core.lifecycle.offers import offer_freed
 from controller.core.lifecycle.protection import plan_checkpoints, tell_intervals
@@ -68,6 +68,7 @@ def send_orders(cluster: Cluster) -> None:
         urgent = job.phase is Phase.FETCHING  # else a copy for the vault
         wait = cluster.waits.get(job.name)
         if urgent and (wait is None or not wait.holds(job)):
-            fetch_s = job.spec.payload_bytes / max(rate, 1.0)
+            way = [*cluster.path(flow.source, flow.destination)]
+            fetch_s = float((recovery_bytes(cluster)[way] / cluster.given_column[way].clip(TRICKLE_BYTES_PER_S)).max(initial=0.0))
             cluster.expect_word(job, PATIENCE * (start_s(cluster, job) + fetch_s))
         cluster.tell(flow.source, SendStored(job.name, flow.sequence, to, rate, urgent))

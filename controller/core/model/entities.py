@@ -308,3 +308,8 @@ class CheckpointFlow:
     def key(self) -> str:
         """Names the flow in demands and answers."""
         return f"{self.job}:{self.source}>{self.destination}"
+
+    @property
+    def is_recovery(self) -> bool:
+        """Whether it carries a stored checkpoint to a host that waits for it: neither a move nor a copy."""
+        return self.traffic_class is TrafficClass.PLANNED and self.sequence is not None

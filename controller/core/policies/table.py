@@ -133,6 +133,8 @@ class Policy:
     rescues: bool = True
     # now and then a copy goes to a third host (`second_copy`)
     vault: bool = True
+    # a job that waits for its state comes before the checkpoints of jobs that run (`grants`)
+    recoveries_first: bool = True
     # checkpoints have a class below research's: all that research leaves of a link, its reserve too, and no share of it
     scavenger: bool = False
 
