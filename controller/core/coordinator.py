@@ -29,6 +29,7 @@ from controller.core.lifecycle.migration import retry_degraded
 from controller.core.lifecycle.offers import (
     choose_offer,
     expire_offers,
+    first_to_resume,
     resume_requeued,
     send_off_waiting,
     serve_waiting,
@@ -81,7 +82,7 @@ class Coordinator:
             Routes(campus),
             migration_share(campus.capacity_bytes_per_s, reserve, PAYLOAD_SHARE),
             # a gang is overtaken for as long as the mean delay may be, and no longer
-            SpotQueue(learner, settings.offer_ttl_s, self._choose, settings.target_delay_s),
+            SpotQueue(learner, settings.offer_ttl_s, self._choose, settings.target_delay_s, self._first),
             OwnerHistory(
                 settings.hazard_window_s,
                 prior,
@@ -258,3 +259,7 @@ class Coordinator:
     def _choose(self, job: SpotJob, offers: Sequence[Offer]) -> int | None:
         """The queue asks which of several offers a job should take."""
         return choose_offer(self.cluster, job, offers)
+
+    def _first(self, offer_id: int, jobs: Sequence[str]) -> str:
+        """The queue asks which of several interrupted jobs should take an offer."""
+        return first_to_resume(self.cluster, offer_id, jobs)

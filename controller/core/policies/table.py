@@ -135,6 +135,8 @@ class Policy:
     vault: bool = True
     # a job that waits for its state comes before the checkpoints of jobs that run (`grants`)
     recoveries_first: bool = True
+    # of several interrupted jobs that one takes an idle GPU which loses least by going on there (`offers`), not the oldest
+    resumes_nearest: bool = True
     # checkpoints have a class below research's: all that research leaves of a link, its reserve too, and no share of it
     scavenger: bool = False
 
@@ -204,6 +206,8 @@ POLICIES: dict[str, Policy] = {
         requeue_wait_s=baselines.SLURM_REQUEUE_WAIT_S,
         enforced=False,
         takes_up=False,
+        recoveries_first=False,
+        resumes_nearest=False,
         vault=False,
     ),
     "no-migration": Policy(
@@ -217,6 +221,8 @@ POLICIES: dict[str, Policy] = {
         stays=True,
         enforced=False,
         takes_up=False,
+        recoveries_first=False,
+        resumes_nearest=False,
         vault=False,
     ),
     "static": Policy(
@@ -228,6 +234,8 @@ POLICIES: dict[str, Policy] = {
         admit=admission.admit_all,
         enforced=False,
         takes_up=False,
+        recoveries_first=False,
+        resumes_nearest=False,
         vault=False,
     ),
     "bamboo": Policy(
@@ -240,6 +248,8 @@ POLICIES: dict[str, Policy] = {
         migrates=False,
         replication=Replication(),
         takes_up=False,
+        recoveries_first=False,
+        resumes_nearest=False,
         vault=False,
         enforced=False,
     ),
@@ -265,6 +275,8 @@ POLICIES: dict[str, Policy] = {
         label="ReclaimNet, as printed",
         plan=intervals.plan_as_printed,
         takes_up=False,
+        recoveries_first=False,
+        resumes_nearest=False,
         vault=False,
         short_notices=False,
         rescues=False,
@@ -350,6 +362,12 @@ POLICIES: dict[str, Policy] = {
         "one copy, and a job that had to begin again does not go back to a better one that returns",
         takes_up=False,
         vault=False,
+    ),
+    "recoveries-in-line": Policy(
+        "a job that waits for its state shares links with checkpoints as one of them", recoveries_first=False
+    ),
+    "oldest-first": Policy(
+        "an idle GPU is for the job that was interrupted first, wherever its state lies", resumes_nearest=False
     ),
     "scavenger": Policy(
         "checkpoints may use what research leaves of a link, its reserve too, and yield to it; migrations keep their share",
