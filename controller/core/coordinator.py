@@ -36,6 +36,7 @@ from controller.core.lifecycle.offers import (
     submit,
 )
 from controller.core.lifecycle.protection import improve_standby
+from controller.core.lifecycle.second_copy import keep_waiting_safe
 from controller.core.lifecycle.status import status
 from controller.core.lifecycle.waiting import ask_again
 from controller.core.lifecycle.ways import ways_set
@@ -250,6 +251,7 @@ class Coordinator:
             retry_degraded(cluster)
             cluster.gangs_look = True
             serve_waiting(cluster)
+            keep_waiting_safe(cluster)
             improve_standby(cluster)
 
     def _begin_ticking(self) -> None:

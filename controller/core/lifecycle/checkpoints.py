@@ -72,7 +72,7 @@ def stored_by(
     if job.phase is not Phase.FETCHING or job.host != host.name or job.restore is None:
         land_if_there(cluster, job)
     elif job.restore.stored.sequence == stored.sequence:
-        close_flows(cluster, job=job.name)
+        close_flows(cluster, job=job.name, destination=host.name)
         _start_fetched(cluster, job)
 
 
@@ -234,7 +234,8 @@ def transfer_ended(cluster: Cluster, host: HostState, message: m.TransferEnded) 
     flow = cluster.flows.get(f"{message.job}:{host.name}>{message.destination}")
     if flow is not None and message.goodput_over_grant is not None and flow.bottleneck:
         cluster.delivered(flow, message.goodput_over_grant)
-    if job.host != host.name and any(f.job == job.name for f in copies_to_vaults(cluster, host.name)):
+    copies = copies_to_vaults(cluster, host.name)
+    if any((f.job, f.destination) == (job.name, message.destination) for f in copies):
         if not message.ok:
             job.unfit[message.destination] = _again_s(cluster)
         stop_copying(cluster, host.name, job.name)

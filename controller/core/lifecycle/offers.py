@@ -13,7 +13,7 @@ from controller.core.checkpointing.intervals import transfer_s
 from controller.core.lifecycle import gangs
 from controller.core.lifecycle.attempts import cancelled, dispatch, dispatch_gang, release, replica_of
 from controller.core.lifecycle.candidates import candidates, promised, request, residual
-from controller.core.lifecycle.grants import close_flows
+from controller.core.lifecycle.grants import close_flow, close_flows
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
@@ -25,7 +25,7 @@ from controller.core.queueing.queue import Dispatch, Lapsed, Offer, Queued, Spot
 from testbed.bounds import LONGEST_NAME
 from testbed.messages import Accepted, JobSpec, Rejected
 from testbed.ranks import rank_name, rank_of
-from topologies.spec import Role
+from topologies.spec import Role, TrafficClass
 
 
 def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
@@ -302,7 +302,12 @@ def end_gang(cluster: Cluster, gang: Gang, cause: str) -> None:
 def _stop(cluster: Cluster, job: JobState, cause: str) -> None:
     """Nothing of the attempt is anywhere any more."""
     cluster.record(facts.JobStopped(job.name, job.attempt, job.host or "", cause, job.step))
-    close_flows(cluster, job=job.name, tell=True)
+    if cluster.policy.copies_of_waiting and job.gang is None:
+        for flow in [flow for flow in cluster.flows.values() if flow.job == job.name]:
+            if flow.source == job.host or flow.traffic_class is not TrafficClass.PRESYNC:
+                close_flow(cluster, flow, tell=True)
+    else:
+        close_flows(cluster, job=job.name, tell=True)
     if job.stopped_at_s is None:
         job.stopped_at_s = cluster.now_s
     job.stopped_cause = cause

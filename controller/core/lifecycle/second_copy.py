@@ -16,11 +16,12 @@ Paper A has one copy; rows that follow it to the letter have no vault (`Policy.v
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from controller.core.checkpointing.second_level import second_interval_s
-from controller.core.lifecycle.candidates import aim_s, fair_share, safe_store
+from controller.core.lifecycle.candidates import aim_s, candidates, fair_share, request, safe_store
 from controller.core.lifecycle.grants import (
     close_flow,
     open_flow,
@@ -35,6 +36,7 @@ from controller.core.model.entities import (
     JobState,
     Phase,
 )
+from controller.core.placement.select import NoDestination
 from topologies.spec import TrafficClass
 
 FULL = 0.98  # of a link: what is given out of it is a little less than it has
@@ -83,6 +85,48 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
         )
         open_flow(cluster, flow)
         cluster.orders[flow.key] = None
+
+
+def keep_waiting_safe(cluster: Cluster) -> None:
+    """Of each job that waits for a GPU the newest copy is sent on, unless it is on two hosts that stay or on one without an owner.
+
+    Nobody takes newer ones meanwhile, and the hosts that hold it are lent no longer than others.
+    """
+    if not cluster.policy.vault or not cluster.policy.copies_of_waiting:
+        return
+    for job in cluster.unfinished():
+        if job.phase is Phase.WAITING and job.attempt > 0 and job.gang is None:
+            _send_on(cluster, job)
+
+
+def _send_on(cluster: Cluster, job: JobState) -> None:
+    newest = cluster.freshest(job)
+    if newest is None or any(flow.job == job.name for flow in cluster.flows.values()):
+        return
+    holders = [cluster.hosts[name] for name in cluster.holders(newest)]
+    staying = [host for host in holders if host.usable]
+    if len(staying) > 1 or any(not host.is_volunteer for host in staying):
+        return
+    source = (staying or holders)[0].name
+    if copies_to_vaults(cluster, source):
+        return
+    free = fair_share(cluster, job, cluster.now_s)
+    vault = safe_store(cluster, job, source, free)
+    if vault is None:
+        wanted = request(cluster, job, source, job.spec.payload_bytes, None)
+        wanted = replace(wanted, needs_gpu=False, aim_s=0.0, without_s=newest.stored.step * job.spec.step_s)
+        among = cluster.fit_hosts(job) - newest.holders
+        found = candidates(cluster, wanted, [source], free, cluster.now_s, among=among)
+        choice = cluster.policy.standby(wanted, found, draw=cluster.draw())
+        if isinstance(choice, NoDestination):
+            return
+        vault = choice.host
+    job.vault = vault
+    flow = CheckpointFlow(
+        job.name, source, vault, TrafficClass.PRESYNC, sequence=newest.stored.sequence
+    )
+    open_flow(cluster, flow)
+    cluster.orders[flow.key] = None
 
 
 def _serves(cluster: Cluster, job: JobState) -> bool:

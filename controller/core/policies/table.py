@@ -135,6 +135,8 @@ class Policy:
     vault: bool = True
     # a job that waits for its state comes before the checkpoints of jobs that run (`grants`)
     recoveries_first: bool = True
+    # a job that waits for a GPU has its newest copy sent on (`second_copy`)
+    copies_of_waiting: bool = True
     # of several interrupted jobs that one takes an idle GPU which loses least by going on there (`offers`), not the oldest
     resumes_nearest: bool = True
     # checkpoints have a class below research's: all that research leaves of a link, its reserve too, and no share of it
@@ -363,6 +365,11 @@ POLICIES: dict[str, Policy] = {
         takes_up=False,
         vault=False,
     ),
+    "x-base": Policy("x", recoveries_first=False, resumes_nearest=False, copies_of_waiting=False),
+    "x-rec": Policy("x", resumes_nearest=False, copies_of_waiting=False),
+    "x-near": Policy("x", recoveries_first=False, copies_of_waiting=False),
+    "x-wait": Policy("x", recoveries_first=False, resumes_nearest=False),
+    "x-rec-near": Policy("x", copies_of_waiting=False),
     "recoveries-in-line": Policy(
         "a job that waits for its state shares links with checkpoints as one of them", recoveries_first=False
     ),
