@@ -137,6 +137,10 @@ class Policy:
     recoveries_first: bool = True
     # a job that waits for a GPU has its newest copy sent on (`second_copy`)
     copies_of_waiting: bool = True
+    # the standby and the vault take turns where that costs less than sending on (`second_copy`)
+    alternates: bool = True
+    # a host without an owner is the standby where that costs less than a volunteer (`protection`)
+    weighs_stores: bool = True
     # of several interrupted jobs that one takes an idle GPU which loses least by going on there (`offers`), not the oldest
     resumes_nearest: bool = True
     # checkpoints have a class below research's: all that research leaves of a link, its reserve too, and no share of it
@@ -365,11 +369,17 @@ POLICIES: dict[str, Policy] = {
         takes_up=False,
         vault=False,
     ),
-    "x-base": Policy("x", recoveries_first=False, resumes_nearest=False, copies_of_waiting=False),
-    "x-rec": Policy("x", resumes_nearest=False, copies_of_waiting=False),
-    "x-near": Policy("x", recoveries_first=False, copies_of_waiting=False),
-    "x-wait": Policy("x", recoveries_first=False, resumes_nearest=False),
-    "x-rec-near": Policy("x", copies_of_waiting=False),
+    "x-base": Policy("x", recoveries_first=False, resumes_nearest=False, copies_of_waiting=False, alternates=False, weighs_stores=False),
+    "x-rec": Policy("x", resumes_nearest=False, copies_of_waiting=False, alternates=False, weighs_stores=False),
+    "x-near": Policy("x", recoveries_first=False, copies_of_waiting=False, alternates=False, weighs_stores=False),
+    "x-wait": Policy("x", recoveries_first=False, resumes_nearest=False, alternates=False, weighs_stores=False),
+    "x-alt": Policy("x", recoveries_first=False, resumes_nearest=False, copies_of_waiting=False, weighs_stores=False),
+    "x-store": Policy("x", recoveries_first=False, resumes_nearest=False, copies_of_waiting=False, alternates=False),
+    "x-no-rec": Policy("x", recoveries_first=False),
+    "x-no-near": Policy("x", resumes_nearest=False),
+    "x-no-wait": Policy("x", copies_of_waiting=False),
+    "x-no-alt": Policy("x", alternates=False),
+    "x-no-store": Policy("x", weighs_stores=False),
     "recoveries-in-line": Policy(
         "a job that waits for its state shares links with checkpoints as one of them", recoveries_first=False
     ),
