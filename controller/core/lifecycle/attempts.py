@@ -160,7 +160,7 @@ def release(cluster: Cluster, job: JobState) -> None:
 def drop_move(cluster: Cluster, job: JobState) -> None:
     """Give back the GPU that a migration had reserved."""
     if job.move is not None:
-        if not job.stays:
+        if not job.stays and not job.move.to_disk:
             cluster.free_gpu(job, cluster.hosts[job.move.destination])
         job.move = None
 

@@ -84,6 +84,7 @@ class Move:
     began_s: float
     hoped_bytes_per_s: float = 0.0  # where nothing is guaranteed: what P2 saw of the path
     rescue: bool = False  # the state is there when the notice ends, and the job runs a restart later
+    to_disk: bool = False  # or when it has a GPU: none is held for it there
 
 
 @dataclass

@@ -131,6 +131,8 @@ class Policy:
     short_notices: bool = True
     # a job that cannot run elsewhere before its notice ends sends its state there (`migration`)
     rescues: bool = True
+    # and where no GPU is to be had, to a disk
+    rescues_to_disk: bool = True
     # now and then a copy goes to a third host (`second_copy`)
     vault: bool = True
     # a job that waits for its state comes before the checkpoints of jobs that run (`grants`)
@@ -286,6 +288,7 @@ POLICIES: dict[str, Policy] = {
         vault=False,
         short_notices=False,
         rescues=False,
+        rescues_to_disk=False,
         select=partial(
             placement.select, k_min=1
         ),  # the paper gives k_min no value; 1 is the least that filters
@@ -362,6 +365,7 @@ POLICIES: dict[str, Policy] = {
     "no-rescue": Policy(
         "a job that cannot run elsewhere before its notice ends stays where it is, with its checkpoints",
         rescues=False,
+        rescues_to_disk=False,
     ),
     "no-vault": Policy("a checkpoint has one copy, that on the standby", vault=False),
     "one-copy": Policy(
@@ -369,17 +373,19 @@ POLICIES: dict[str, Policy] = {
         takes_up=False,
         vault=False,
     ),
-    "x-base": Policy("x", recoveries_first=False, resumes_nearest=False, copies_of_waiting=False, alternates=False, weighs_stores=False),
-    "x-rec": Policy("x", resumes_nearest=False, copies_of_waiting=False, alternates=False, weighs_stores=False),
-    "x-near": Policy("x", recoveries_first=False, copies_of_waiting=False, alternates=False, weighs_stores=False),
-    "x-wait": Policy("x", recoveries_first=False, resumes_nearest=False, alternates=False, weighs_stores=False),
-    "x-alt": Policy("x", recoveries_first=False, resumes_nearest=False, copies_of_waiting=False, weighs_stores=False),
-    "x-store": Policy("x", recoveries_first=False, resumes_nearest=False, copies_of_waiting=False, alternates=False),
+    "x-base": Policy("x", recoveries_first=False, resumes_nearest=False, copies_of_waiting=False, alternates=False, weighs_stores=False, rescues_to_disk=False),
+    "x-rec": Policy("x", resumes_nearest=False, copies_of_waiting=False, alternates=False, weighs_stores=False, rescues_to_disk=False),
+    "x-near": Policy("x", recoveries_first=False, copies_of_waiting=False, alternates=False, weighs_stores=False, rescues_to_disk=False),
+    "x-wait": Policy("x", recoveries_first=False, resumes_nearest=False, alternates=False, weighs_stores=False, rescues_to_disk=False),
+    "x-alt": Policy("x", recoveries_first=False, resumes_nearest=False, copies_of_waiting=False, weighs_stores=False, rescues_to_disk=False),
+    "x-store": Policy("x", recoveries_first=False, resumes_nearest=False, copies_of_waiting=False, alternates=False, rescues_to_disk=False),
+    "x-disk": Policy("x", recoveries_first=False, resumes_nearest=False, copies_of_waiting=False, alternates=False, weighs_stores=False),
     "x-no-rec": Policy("x", recoveries_first=False),
     "x-no-near": Policy("x", resumes_nearest=False),
     "x-no-wait": Policy("x", copies_of_waiting=False),
     "x-no-alt": Policy("x", alternates=False),
     "x-no-store": Policy("x", weighs_stores=False),
+    "x-no-disk": Policy("x", rescues_to_disk=False),
     "recoveries-in-line": Policy(
         "a job that waits for its state shares links with checkpoints as one of them", recoveries_first=False
     ),
