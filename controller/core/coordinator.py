@@ -29,14 +29,12 @@ from controller.core.lifecycle.migration import retry_degraded
 from controller.core.lifecycle.offers import (
     choose_offer,
     expire_offers,
-    first_to_resume,
     resume_requeued,
     send_off_waiting,
     serve_waiting,
     submit,
 )
 from controller.core.lifecycle.protection import improve_standby
-from controller.core.lifecycle.second_copy import keep_waiting_safe
 from controller.core.lifecycle.status import status
 from controller.core.lifecycle.waiting import ask_again
 from controller.core.lifecycle.ways import ways_set
@@ -83,7 +81,7 @@ class Coordinator:
             Routes(campus),
             migration_share(campus.capacity_bytes_per_s, reserve, PAYLOAD_SHARE),
             # a gang is overtaken for as long as the mean delay may be, and no longer
-            SpotQueue(learner, settings.offer_ttl_s, self._choose, settings.target_delay_s, self._first),
+            SpotQueue(learner, settings.offer_ttl_s, self._choose, settings.target_delay_s),
             OwnerHistory(
                 settings.hazard_window_s,
                 prior,
@@ -251,7 +249,6 @@ class Coordinator:
             retry_degraded(cluster)
             cluster.gangs_look = True
             serve_waiting(cluster)
-            keep_waiting_safe(cluster)
             improve_standby(cluster)
 
     def _begin_ticking(self) -> None:
@@ -261,7 +258,3 @@ class Coordinator:
     def _choose(self, job: SpotJob, offers: Sequence[Offer]) -> int | None:
         """The queue asks which of several offers a job should take."""
         return choose_offer(self.cluster, job, offers)
-
-    def _first(self, offer_id: int, jobs: Sequence[str]) -> str:
-        """The queue asks which of several interrupted jobs should take an offer."""
-        return first_to_resume(self.cluster, offer_id, jobs)

@@ -74,7 +74,10 @@ def began(gang: Gang) -> None:
 def fetch(cluster: Cluster, job: JobState, host: HostState, checkpoint: Checkpoint) -> None:
     """Have a checkpoint sent to the host that will resume the job, by the holder from which it is there first: beside what
     others that wait are being sent over the same links."""
-    free, carried = residual(cluster, cluster.now_s, promised).column, job.spec.payload_bytes + recovery_bytes(cluster)
+    free, carried = (
+        residual(cluster, cluster.now_s, promised).column,
+        job.spec.payload_bytes + recovery_bytes(cluster),
+    )
 
     def takes_s(holder: str) -> float:
         way = [*cluster.path(holder, host.name)]
@@ -103,9 +106,6 @@ def begin_attempt(
         cluster.record(facts.WorkLost(job.name, job.attempt, cause, job.step, restore_step, again_s))
     if job.stopped_cause == "superseded" and again_s < 0.0:  # what was given up need not be computed again
         cluster.record(facts.WorkTakenUp(job.name, job.attempt, job.step, restore_step, -again_s))
-    # copies that were sent on while it waited
-    close_flows(cluster, job=job.name, source=host.name, tell=True)
-    close_flows(cluster, job=job.name, destination=host.name, tell=True)
     cluster.put_job(job, host.name)
     job.restore, job.step, job.final_sequence = checkpoint, restore_step, None
     job.last_checkpoint_s, job.interval_s, job.sent_bytes = None, None, None

@@ -72,7 +72,7 @@ def stored_by(
     if job.phase is not Phase.FETCHING or job.host != host.name or job.restore is None:
         land_if_there(cluster, job)
     elif job.restore.stored.sequence == stored.sequence:
-        close_flows(cluster, job=job.name, destination=host.name)
+        close_flows(cluster, job=job.name)
         _start_fetched(cluster, job)
 
 
@@ -234,8 +234,7 @@ def transfer_ended(cluster: Cluster, host: HostState, message: m.TransferEnded) 
     flow = cluster.flows.get(f"{message.job}:{host.name}>{message.destination}")
     if flow is not None and message.goodput_over_grant is not None and flow.bottleneck:
         cluster.delivered(flow, message.goodput_over_grant)
-    copies = copies_to_vaults(cluster, host.name)
-    if any((f.job, f.destination) == (job.name, message.destination) for f in copies):
+    if job.host != host.name and any(f.job == job.name for f in copies_to_vaults(cluster, host.name)):
         if not message.ok:
             job.unfit[message.destination] = _again_s(cluster)
         stop_copying(cluster, host.name, job.name)
@@ -243,7 +242,7 @@ def transfer_ended(cluster: Cluster, host: HostState, message: m.TransferEnded) 
         _failed(cluster, job, host, message)
     elif job.phase is Phase.FETCHING and job.host == message.destination:
         cluster.expect_word(job, 0.0)  # the receiver has it, and is to say so
-    elif message.destination in (job.standby, job.vault) and job.host == host.name:
+    elif message.destination == job.standby and job.host == host.name:
         job.sent_bytes, job.misses = message.bytes_sent, 0
 
 

@@ -21,7 +21,7 @@ from controller.core.lifecycle.offers import offer_freed
 from controller.core.lifecycle.protection import plan_checkpoints, tell_intervals
 from controller.core.lifecycle.ways import ask_network, tell_loads
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import CheckpointFlow, JobState, Phase
+from controller.core.model.entities import CheckpointFlow, Phase
 from testbed.messages import Migrate, SendStored
 
 # reclaims within so much of each other are planned for together: less than a message may be late
@@ -65,17 +65,18 @@ def send_orders(cluster: Cluster) -> None:
             if flow.pledge is not None:
                 flow.pledge.told = True
             continue
-        urgent = flow.is_recovery  # else a copy for the vault
+        urgent = job.phase is Phase.FETCHING  # else a copy for the vault
         wait = cluster.waits.get(job.name)
-        if urgent and job.phase is Phase.FETCHING and (wait is None or not wait.holds(job)):
-            cluster.expect_word(job, PATIENCE * (start_s(cluster, job) + _fetch_s(cluster, job, flow)))
+        if urgent and (wait is None or not wait.holds(job)):
+            cluster.expect_word(job, PATIENCE * (start_s(cluster, job) + _fetch_s(cluster, flow)))
         cluster.tell(flow.source, SendStored(job.name, flow.sequence, to, rate, urgent))
 
 
-def _fetch_s(cluster: Cluster, job: JobState, flow: CheckpointFlow) -> float:
+def _fetch_s(cluster: Cluster, flow: CheckpointFlow) -> float:
     """What a fetch should take at its rate, or, where that is none yet, behind the others on its way."""
-    payload_bytes, way = float(job.spec.payload_bytes), [*cluster.path(flow.source, flow.destination)]
+    payload_bytes = float(cluster.jobs[flow.job].spec.payload_bytes)
     if flow.rate_bytes_per_s > TRICKLE_BYTES_PER_S:
         return payload_bytes / flow.rate_bytes_per_s
-    carried = recovery_bytes(cluster)[way].clip(payload_bytes)
-    return float((carried / cluster.given_column[way].clip(TRICKLE_BYTES_PER_S)).max(initial=0.0))
+    way = [*cluster.path(flow.source, flow.destination)]
+    carried, free = recovery_bytes(cluster)[way].clip(payload_bytes), cluster.given_column[way]
+    return float((carried / free.clip(TRICKLE_BYTES_PER_S)).max(initial=0.0))

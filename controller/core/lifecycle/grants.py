@@ -169,7 +169,9 @@ def recovery_bytes(cluster: Cluster) -> Floats:
     column = np.zeros(len(cluster.network))
     for flow in cluster.flows.values():
         if flow.is_recovery and cluster.policy.recoveries_first:
-            column[[*cluster.path(flow.source, flow.destination)]] += cluster.jobs[flow.job].spec.payload_bytes
+            column[[*cluster.path(flow.source, flow.destination)]] += cluster.jobs[
+                flow.job
+            ].spec.payload_bytes
     return column
 
 

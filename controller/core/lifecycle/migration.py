@@ -330,7 +330,9 @@ def _admit(
     to_disk: bool,
 ) -> tuple[dict[str, MigrationRequest], Admission]:
     """P3's answer to these jobs, without the ranks of gangs of which it, or P2 before it, refuses any."""
-    asked = {job.name: _request(cluster, job, choice, rescue=rescue, to_disk=to_disk) for job, choice in found}
+    asked = {
+        job.name: _request(cluster, job, choice, rescue=rescue, to_disk=to_disk) for job, choice in found
+    }
     refused = set(reasons)
     while True:
         torn = {

@@ -9,23 +9,21 @@ from collections.abc import Sequence, Set
 
 from msgspec import structs
 
-from controller.core.checkpointing.intervals import transfer_s
 from controller.core.lifecycle import gangs
 from controller.core.lifecycle.attempts import cancelled, dispatch, dispatch_gang, release, replica_of
 from controller.core.lifecycle.candidates import candidates, promised, request, residual
-from controller.core.lifecycle.grants import close_flow, close_flows
+from controller.core.lifecycle.grants import close_flows
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import Gang, HostState, JobState, Phase
-from controller.core.network.bandwidth import bottleneck
 from controller.core.placement.select import NoDestination
 from controller.core.queueing.queue import Dispatch, Lapsed, Offer, Queued, SpotJob, Standing
 from testbed.bounds import LONGEST_NAME
 from testbed.messages import Accepted, JobSpec, Rejected
 from testbed.ranks import rank_name, rank_of
-from topologies.spec import Role, TrafficClass
+from topologies.spec import Role
 
 
 def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
@@ -209,33 +207,6 @@ def choose_offer(cluster: Cluster, job: SpotJob, offers: Sequence[Offer]) -> int
     return min((number for number, name in hosts.items() if name == host), default=None)
 
 
-def first_to_resume(cluster: Cluster, number: int, names: Sequence[str]) -> str:
-    """Which of these interrupted jobs, in the order of their interruption, loses least by going on at this offer's host.
-
-    Whoever takes it, as many go on waiting. What differs is how long its state is on the way, and the work in copies that
-    cannot be reached now and may be later. None is overtaken for longer than the mean delay may be.
-    """
-    now_s, host = cluster.now_s, cluster.offers[number]
-    jobs = [cluster.jobs[name] for name in names]
-    patience_s = cluster.settings.target_delay_s
-    if not cluster.policy.resumes_nearest or now_s - (jobs[0].stopped_at_s or now_s) >= patience_s:
-        return names[0]
-    free = residual(cluster, now_s, promised)
-
-    def costs_s(job: JobState) -> float:
-        most = max((known.stored.step for known in job.checkpoints.values()), default=0)
-        checkpoint = cluster.freshest(job)
-        again_s = (most - (checkpoint.stored.step if checkpoint else 0)) * job.spec.step_s
-        if checkpoint is None or host in checkpoint.holders:
-            return again_s
-        ways = [cluster.routes.way(holder, host) for holder in cluster.holders(checkpoint)]
-        return again_s + min(
-            transfer_s(job.spec.payload_bytes, bottleneck(way, free).bytes_per_s) for way in ways
-        )
-
-    return min(jobs, key=costs_s).name
-
-
 def _take_offer(cluster: Cluster, taken: Dispatch) -> None:
     host = cluster.hosts[cluster.offers.pop(taken.offer_id)]
     host.offered.discard(taken.offer_id)
@@ -302,12 +273,7 @@ def end_gang(cluster: Cluster, gang: Gang, cause: str) -> None:
 def _stop(cluster: Cluster, job: JobState, cause: str) -> None:
     """Nothing of the attempt is anywhere any more."""
     cluster.record(facts.JobStopped(job.name, job.attempt, job.host or "", cause, job.step))
-    if cluster.policy.copies_of_waiting and job.gang is None:
-        for flow in [flow for flow in cluster.flows.values() if flow.job == job.name]:
-            if flow.source == job.host or flow.traffic_class is not TrafficClass.PRESYNC:
-                close_flow(cluster, flow, tell=True)
-    else:
-        close_flows(cluster, job=job.name, tell=True)
+    close_flows(cluster, job=job.name, tell=True)
     if job.stopped_at_s is None:
         job.stopped_at_s = cluster.now_s
     job.stopped_cause = cause

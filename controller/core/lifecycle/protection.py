@@ -16,7 +16,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from controller.core.checkpointing.intervals import Interval, StaticPlanner, stagger, transfer_s
+from controller.core.checkpointing.intervals import Interval, StaticPlanner, stagger
 from controller.core.lifecycle.attempts import replica_of, reserve
 from controller.core.lifecycle.candidates import (
     FairShares,
@@ -38,8 +38,7 @@ from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState, Phase
 from controller.core.network.bandwidth import bottleneck
 from controller.core.network.links import Residual
-from controller.core.placement.congestion import loss_at_reclaim_s
-from controller.core.placement.select import DestinationChoice, NoDestination, select_standby
+from controller.core.placement.select import NoDestination, select_standby
 from testbed.messages import Protect, Unprotect
 from topologies.spec import TrafficClass
 
@@ -106,7 +105,7 @@ def _protect_at_home(cluster: Cluster, job: JobState, interval_s: float) -> None
     assert job.host is not None
     job.interval_s = interval_s
     cluster.tell(
-        job.host, Protect(job.name, job.attempt, None, 0.0, interval_s, first_checkpoint_s(cluster, job, interval_s))
+        job.host, Protect(job.name, job.attempt, None, 0.0, interval_s, _first_s(cluster, job, interval_s))
     )
     [hazard_per_s] = cluster.hazards_now_per_s([job], cluster.now_s).tolist()
     cluster.record(
@@ -208,30 +207,11 @@ def _choose_standby(cluster: Cluster, job: JobState, free: Residual) -> str | No
     if cluster.policy.central_store and (store := safe_store(cluster, job, job.host, free)) is not None:
         return store
     weighs = cluster.policy.standby is select_standby  # what a GPU there is worth
-    if weighs and cluster.policy.weighs_stores and (store := _store_is_better(cluster, job, free)):
-        return store
     for needs_gpu in (False,) if weighs else (True, False):
         chosen = choose_volunteer(cluster, job, free, needs_gpu=needs_gpu, draw=cluster.draw())
         if chosen is not None:
             return chosen
     return safe_store(cluster, job, job.host, free)
-
-
-def _store_is_better(cluster: Cluster, job: JobState, free: Residual) -> str | None:
-    """The best connected host without an owner, if a departure of the job's own costs less with it than with P2's volunteer.
-
-    It is never gone itself, and it has no GPU: from there the state always has the way on to one.
-    """
-    assert job.host is not None
-    store = safe_store(cluster, job, job.host, free)
-    if store is None:
-        return None
-    payload_bytes, ways = job.spec.payload_bytes, (cluster.routes.way(job.host, store), cluster.routes.way(store, job.host))
-    to_s, on_s = (transfer_s(payload_bytes, bottleneck(way, free).bytes_per_s) for way in ways)
-    aims = aim_s(cluster, job, cluster.hazards_now_per_s([job], cluster.now_s))
-    [lost_s] = loss_at_reclaim_s(np.array([to_s]), aims, cluster.checkpoint_share).tolist()
-    volunteer = _volunteer(cluster, job, free, needs_gpu=False, without_s=lost_s)
-    return store if isinstance(volunteer, NoDestination) or lost_s + on_s < volunteer.score_s else None
 
 
 def choose_volunteer(
@@ -244,42 +224,27 @@ def choose_volunteer(
     among: Set[str] | None = None,
 ) -> str | None:
     """The policy's choice among volunteers to keep the job's checkpoints; None: no host fits."""
-    choice = _volunteer(cluster, job, free, needs_gpu=needs_gpu, draw=draw, among=among)
-    return None if isinstance(choice, NoDestination) else choice.host
-
-
-def _volunteer(
-    cluster: Cluster,
-    job: JobState,
-    free: Residual,
-    *,
-    needs_gpu: bool,
-    draw: float = 0.0,
-    among: Set[str] | None = None,
-    without_s: float | None = None,
-) -> DestinationChoice | NoDestination:
-    """`without_s`: work lost where it is gone too; None: about all that the job will ever have done."""
     assert job.host is not None
     [aimed_s] = aim_s(cluster, job, cluster.hazards_now_per_s([job], cluster.now_s)).tolist()
     wanted = replace(
         request(cluster, job, job.host, job.spec.payload_bytes, None),
         needs_gpu=needs_gpu,
         aim_s=aimed_s,
-        without_s=job.step * job.spec.step_s + job.remaining_s / 2.0 if without_s is None else without_s,
+        without_s=job.step * job.spec.step_s + job.remaining_s / 2.0,
     )
     among = cluster.fit_hosts(job) if among is None else among
     found = candidates(cluster, wanted, [job.host], free, cluster.now_s, among=among)
     choice = cluster.policy.standby(wanted, found, draw=draw)
     if cluster.witness is not None:
         cluster.witness.chose_host("store", job, wanted, found, choice)
-    return choice
+    return None if isinstance(choice, NoDestination) else choice.host
 
 
 def _tell_interval(cluster: Cluster, job: JobState, interval: Interval, hazard_per_s: float) -> None:
     """The job's interval has moved, or it has a standby for the first time: its agent is told."""
     assert job.host is not None
     assert job.standby is not None
-    first_s = first_checkpoint_s(cluster, job, interval.interval_s)
+    first_s = _first_s(cluster, job, interval.interval_s)
     if job.interval_s is None:  # a new standby: at once, if what was computed is on no other host that stays,
         kept = {holder for known in job.checkpoints.values() for holder in known.holders} - {job.host}
         computed = job.restore is not None or job.last_checkpoint_s is not None
@@ -307,7 +272,7 @@ def _tell_interval(cluster: Cluster, job: JobState, interval: Interval, hazard_p
     )
 
 
-def first_checkpoint_s(cluster: Cluster, job: JobState, interval_s: float) -> float:
+def _first_s(cluster: Cluster, job: JobState, interval_s: float) -> float:
     """Until the next checkpoint: the timer's own offset for the first, one interval after the last from then on."""
     if job.last_checkpoint_s is None:
         due_s = job.protected_since_s + stagger(job.timer, interval_s)

@@ -16,19 +16,17 @@ Paper A has one copy; rows that follow it to the letter have no vault (`Policy.v
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from controller.core.checkpointing.intervals import transfer_s
 from controller.core.checkpointing.second_level import second_interval_s
-from controller.core.lifecycle.candidates import aim_s, candidates, fair_share, request, safe_store
+from controller.core.lifecycle.candidates import aim_s, fair_share, safe_store
 from controller.core.lifecycle.grants import (
     close_flow,
     open_flow,
     presync_flow,
 )
-from controller.core.lifecycle.protection import choose_volunteer, first_checkpoint_s
+from controller.core.lifecycle.protection import choose_volunteer
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import (
     Checkpoint,
@@ -37,10 +35,6 @@ from controller.core.model.entities import (
     JobState,
     Phase,
 )
-from controller.core.network.bandwidth import bottleneck
-from controller.core.placement.congestion import loss_at_reclaim_s
-from controller.core.placement.select import NoDestination
-from testbed.messages import Protect
 from topologies.spec import TrafficClass
 
 FULL = 0.98  # of a link: what is given out of it is a little less than it has
@@ -67,16 +61,14 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
     caps = [flow.cap_bytes_per_s if flow is not None else 0.0 for flow in own]  # 0: it sends none
     if newer_s <= 0.0 or min(caps) <= 0.0:
         return
+    if any(copies_to_vaults(cluster, rank.standby or "") for rank in ranks):
+        return
     for rank in ranks:
         if not _serves(cluster, rank):
             rank.vault = _choose(cluster, rank)
         if rank.vault is None:
             return
-    due_after_s = _due_after_s(cluster, job)
-    if _alternates(cluster, job, due_after_s):
-        turn_to_vault(cluster, job)
-        return
-    if newer_s < due_after_s or any(copies_to_vaults(cluster, rank.standby or "") for rank in ranks):
+    if newer_s < _due_after_s(cluster, job):
         return
     for rank, cap in zip(ranks, caps, strict=True):
         assert rank.standby is not None
@@ -91,92 +83,6 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
         )
         open_flow(cluster, flow)
         cluster.orders[flow.key] = None
-
-
-def _alternates(cluster: Cluster, job: JobState, due_after_s: float) -> bool:
-    """Whether the next checkpoint had better go to the vault itself.
-
-    Sending on costs, at each departure, V/2 for the age of the second copy, as much for its bytes, and the time that it is on its
-    way, in the share q of them in which it is needed. Taking turns, the second copy is one interval older than the first, its
-    bytes cost nothing more, and half of the checkpoints go by the vault's way.
-    """
-    if not cluster.policy.alternates or job.gang is not None or job.interval_s is None or due_after_s <= 0.0:
-        return False
-    assert job.host is not None
-    assert job.standby is not None
-    assert job.vault is not None
-    if not cluster.hosts[job.vault].is_volunteer or job.host not in cluster.places.number:
-        return False
-    q, free = cluster.hazards.joint.q(job.host, job.standby, cluster.now_s), fair_share(cluster, job, cluster.now_s)
-    aims, beta = aim_s(cluster, job, cluster.hazards_now_per_s([job], cluster.now_s)), cluster.checkpoint_share
-    pairs = ((job.host, job.standby), (job.host, job.vault), (job.standby, job.vault))
-    sending_s = np.array(
-        [transfer_s(job.checkpoint_bytes, bottleneck(cluster.routes.way(*pair), free).bytes_per_s) for pair in pairs]
-    )
-    here_s, there_s, _ = loss_at_reclaim_s(sending_s, aims[0], beta).tolist()
-    return bool((there_s - here_s) / 2.0 + q * job.interval_s < q * (due_after_s + sending_s[2]))
-
-
-def turn_to_vault(cluster: Cluster, job: JobState) -> None:
-    """The standby and the vault change places: the next checkpoint goes to the other."""
-    assert job.host is not None
-    assert job.standby is not None
-    assert job.vault is not None
-    assert job.interval_s is not None
-    before = cluster.flows.get(presync_flow(job.name, job.host, job.standby, 0.0).key)
-    cap = before.cap_bytes_per_s if before is not None else 0.0
-    if before is not None:
-        close_flow(cluster, before, tell=True)
-    job.standby, job.vault = job.vault, job.standby
-    flow = presync_flow(job.name, job.host, job.standby, cap)
-    open_flow(cluster, flow)
-    first_s = first_checkpoint_s(cluster, job, job.interval_s)
-    cluster.tell(
-        job.host,
-        Protect(job.name, job.attempt, cluster.endpoint(flow), 0.0, job.interval_s, first_s),
-    )
-
-
-def keep_waiting_safe(cluster: Cluster) -> None:
-    """Of each job that waits for a GPU the newest copy is sent on, unless it is on two hosts that stay or on one without an owner.
-
-    Nobody takes newer ones meanwhile, and the hosts that hold it are lent no longer than others.
-    """
-    if not cluster.policy.vault or not cluster.policy.copies_of_waiting:
-        return
-    for job in cluster.unfinished():
-        if job.phase is Phase.WAITING and job.attempt > 0 and job.gang is None:
-            _send_on(cluster, job)
-
-
-def _send_on(cluster: Cluster, job: JobState) -> None:
-    newest = cluster.freshest(job)
-    if newest is None or any(flow.job == job.name for flow in cluster.flows.values()):
-        return
-    holders = [cluster.hosts[name] for name in cluster.holders(newest)]
-    staying = [host for host in holders if host.usable]
-    if len(staying) > 1 or any(not host.is_volunteer for host in staying):
-        return
-    source = (staying or holders)[0].name
-    if copies_to_vaults(cluster, source):
-        return
-    free = fair_share(cluster, job, cluster.now_s)
-    vault = safe_store(cluster, job, source, free)
-    if vault is None:
-        wanted = request(cluster, job, source, job.spec.payload_bytes, None)
-        wanted = replace(wanted, needs_gpu=False, aim_s=0.0, without_s=newest.stored.step * job.spec.step_s)
-        among = cluster.fit_hosts(job) - newest.holders
-        found = candidates(cluster, wanted, [source], free, cluster.now_s, among=among)
-        choice = cluster.policy.standby(wanted, found, draw=cluster.draw())
-        if isinstance(choice, NoDestination):
-            return
-        vault = choice.host
-    job.vault = vault
-    flow = CheckpointFlow(
-        job.name, source, vault, TrafficClass.PRESYNC, sequence=newest.stored.sequence
-    )
-    open_flow(cluster, flow)
-    cluster.orders[flow.key] = None
 
 
 def _serves(cluster: Cluster, job: JobState) -> bool:

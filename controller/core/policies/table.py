@@ -137,14 +137,6 @@ class Policy:
     vault: bool = True
     # a job that waits for its state comes before the checkpoints of jobs that run (`grants`)
     recoveries_first: bool = True
-    # a job that waits for a GPU has its newest copy sent on (`second_copy`)
-    copies_of_waiting: bool = True
-    # the standby and the vault take turns where that costs less than sending on (`second_copy`)
-    alternates: bool = True
-    # a host without an owner is the standby where that costs less than a volunteer (`protection`)
-    weighs_stores: bool = True
-    # of several interrupted jobs that one takes an idle GPU which loses least by going on there (`offers`), not the oldest
-    resumes_nearest: bool = True
     # checkpoints have a class below research's: all that research leaves of a link, its reserve too, and no share of it
     scavenger: bool = False
 
@@ -215,7 +207,6 @@ POLICIES: dict[str, Policy] = {
         enforced=False,
         takes_up=False,
         recoveries_first=False,
-        resumes_nearest=False,
         vault=False,
     ),
     "no-migration": Policy(
@@ -230,7 +221,6 @@ POLICIES: dict[str, Policy] = {
         enforced=False,
         takes_up=False,
         recoveries_first=False,
-        resumes_nearest=False,
         vault=False,
     ),
     "static": Policy(
@@ -243,7 +233,6 @@ POLICIES: dict[str, Policy] = {
         enforced=False,
         takes_up=False,
         recoveries_first=False,
-        resumes_nearest=False,
         vault=False,
     ),
     "bamboo": Policy(
@@ -257,7 +246,6 @@ POLICIES: dict[str, Policy] = {
         replication=Replication(),
         takes_up=False,
         recoveries_first=False,
-        resumes_nearest=False,
         vault=False,
         enforced=False,
     ),
@@ -284,7 +272,6 @@ POLICIES: dict[str, Policy] = {
         plan=intervals.plan_as_printed,
         takes_up=False,
         recoveries_first=False,
-        resumes_nearest=False,
         vault=False,
         short_notices=False,
         rescues=False,
@@ -367,30 +354,17 @@ POLICIES: dict[str, Policy] = {
         rescues=False,
         rescues_to_disk=False,
     ),
+    "rescues-to-gpus": Policy(
+        "the state of a job is rescued only to a host that has a GPU for it", rescues_to_disk=False
+    ),
     "no-vault": Policy("a checkpoint has one copy, that on the standby", vault=False),
     "one-copy": Policy(
         "one copy, and a job that had to begin again does not go back to a better one that returns",
         takes_up=False,
         vault=False,
     ),
-    "x-base": Policy("x", recoveries_first=False, resumes_nearest=False, copies_of_waiting=False, alternates=False, weighs_stores=False, rescues_to_disk=False),
-    "x-rec": Policy("x", resumes_nearest=False, copies_of_waiting=False, alternates=False, weighs_stores=False, rescues_to_disk=False),
-    "x-near": Policy("x", recoveries_first=False, copies_of_waiting=False, alternates=False, weighs_stores=False, rescues_to_disk=False),
-    "x-wait": Policy("x", recoveries_first=False, resumes_nearest=False, alternates=False, weighs_stores=False, rescues_to_disk=False),
-    "x-alt": Policy("x", recoveries_first=False, resumes_nearest=False, copies_of_waiting=False, weighs_stores=False, rescues_to_disk=False),
-    "x-store": Policy("x", recoveries_first=False, resumes_nearest=False, copies_of_waiting=False, alternates=False, rescues_to_disk=False),
-    "x-disk": Policy("x", recoveries_first=False, resumes_nearest=False, copies_of_waiting=False, alternates=False, weighs_stores=False),
-    "x-no-rec": Policy("x", recoveries_first=False),
-    "x-no-near": Policy("x", resumes_nearest=False),
-    "x-no-wait": Policy("x", copies_of_waiting=False),
-    "x-no-alt": Policy("x", alternates=False),
-    "x-no-store": Policy("x", weighs_stores=False),
-    "x-no-disk": Policy("x", rescues_to_disk=False),
     "recoveries-in-line": Policy(
         "a job that waits for its state shares links with checkpoints as one of them", recoveries_first=False
-    ),
-    "oldest-first": Policy(
-        "an idle GPU is for the job that was interrupted first, wherever its state lies", resumes_nearest=False
     ),
     "scavenger": Policy(
         "checkpoints may use what research leaves of a link, its reserve too, and yield to it; migrations keep their share",

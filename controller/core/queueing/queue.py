@@ -210,14 +210,6 @@ class Statistics:
 Choose = Callable[[SpotJob, Sequence[Offer]], int | None]
 
 
-First = Callable[[int, Sequence[str]], str]
-
-
-def longest_waiting(offer_id: int, jobs: Sequence[str]) -> str:
-    """The first of the jobs that an offer suits; they are given in the order of their interruption."""
-    return jobs[0]
-
-
 def oldest_offer(job: SpotJob, offers: Sequence[Offer]) -> int | None:
     """The first of the standing offers that suit the job; they are given oldest first."""
     return offers[0].offer_id
@@ -245,12 +237,10 @@ class SpotQueue:
         offer_ttl_s: float = math.inf,
         choose: Choose = oldest_offer,
         gang_patience_s: float = math.inf,
-        first: First = longest_waiting,
     ) -> None:
         if not offer_ttl_s >= 0.0:
             raise ValueError(f"offer_ttl_s {offer_ttl_s}: 0 or more")
         self._gang_patience_s = gang_patience_s
-        self._first = first
         self._gangs_waiting = 0
         self.controller, self.offer_ttl_s, self.choose = controller, offer_ttl_s, choose
         self.statistics = Statistics()
@@ -375,18 +365,12 @@ class SpotQueue:
         self._gap_began_s = self._look_s = now_s
         self.controller.spot(now_s)
         made = Offer(offer_id, now_s + self.offer_ttl_s, memory_bytes, capability, now_s)
-        fitting: list[_Waiting] = []
         for waiting in (*self._interrupted.values(), *self._fresh.values()):
-            if self._is_overdue(waiting, now_s) or (waiting.first and fitting):
+            if self._is_overdue(waiting, now_s):
                 break
             if waiting.job.ranks == 1 and made.suits(waiting.job):
-                fitting.append(waiting)
-        if fitting:
-            taker = fitting[0]
-            if not taker.first and len(fitting) > 1:
-                taker = self._interrupted[self._first(offer_id, [other.job.key for other in fitting])]
-            self.cancel(taker.job.key)
-            return self._dispatch(taker, made, now_s)
+                self.cancel(waiting.job.key)
+                return self._dispatch(waiting, made, now_s)
         if self.offer_ttl_s == 0.0:
             return Lapsed(offer_id)
         self._offers[offer_id] = made

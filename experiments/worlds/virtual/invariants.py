@@ -21,7 +21,6 @@ from topologies.units import PAYLOAD_SHARE
 __all__ = ["Invariants", "broken"]
 
 NO_FLOW = (*OVER, Phase.WAITING, Phase.STARTING, Phase.CANCELLING)
-COPIED = (Phase.WAITING, Phase.STARTING)  # what it is to go on from may be sent on meanwhile
 NOTHING: frozenset[int] = frozenset()
 ROUNDING = 1e-6  # relative: of sums of rates
 
@@ -202,8 +201,7 @@ def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, 
     most_below: dict[DirectedLink, float] = {}  # the fastest stream of the scavenger class
     for key, flow in known.flows.items():
         job = known.jobs[flow.job]
-        is_copy = flow.sequence is not None and flow.traffic_class is TrafficClass.PRESYNC
-        if job.phase in NO_FLOW and not (is_copy and job.phase in COPIED):
+        if job.phase in NO_FLOW:
             raise broken(world, key, f"a flow of a job that is {job.phase}")
         if known.routes.has_choice and not known.hosts[flow.source].connected:
             continue  # it keeps the rate that fitted on the route before
