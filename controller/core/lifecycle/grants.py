@@ -167,11 +167,10 @@ def _follow_timetable(cluster: Cluster) -> None:
 def recovery_bytes(cluster: Cluster) -> Floats:
     """Payloads of the recoveries that cross each link, by its number; none where they have no precedence."""
     column = np.zeros(len(cluster.network))
-    for flow in cluster.flows.values():
-        if flow.is_recovery and cluster.policy.recoveries_first:
-            column[[*cluster.path(flow.source, flow.destination)]] += cluster.jobs[
-                flow.job
-            ].spec.payload_bytes
+    if cluster.policy.recoveries_first:
+        for flow in [flow for flow in cluster.flows.values() if flow.is_recovery]:
+            size = cluster.jobs[flow.job].spec.payload_bytes
+            column[[*cluster.path(flow.source, flow.destination)]] += size
     return column
 
 

@@ -11,7 +11,8 @@ not lost in either: the job computes at its destination as soon as it is there, 
 
 Where no host can have the job running before its notice ends, its state may still leave in time: a *rescue* has the bytes at
 a destination when the owner takes the host, and the restart after it (`Move.rescue`). It is told as degraded, at once, with
-the host that takes the state; what a rescue gives is the work, not the time.
+the host that takes the state; what a rescue gives is the work, not the time. Where no GPU is to be had, it is rescued to a disk
+(`Move.to_disk`), and waits for a GPU from there.
 
 A flow that was admitted stays admitted. If its destination goes away, P2 and P3 are asked again with the time that is left.
 """

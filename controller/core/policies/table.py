@@ -131,7 +131,7 @@ class Policy:
     short_notices: bool = True
     # a job that cannot run elsewhere before its notice ends sends its state there (`migration`)
     rescues: bool = True
-    # and where no GPU is to be had, to a disk
+    # and where no host has a GPU for it, to a disk
     rescues_to_disk: bool = True
     # now and then a copy goes to a third host (`second_copy`)
     vault: bool = True
