@@ -11,12 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.openflow import spread
 from controller.openflow.routes import (
     GUARD,
     KBIT_PER_BYTE,
     MAX_WEIGHT,
+    distances_to,
     guard,
     live_neighbours,
+    research_hops_to,
     tables,
     tables_meanwhile,
 )
@@ -373,6 +376,76 @@ def test_loads_move_research_alone_and_away_from_where_they_are(
                 assert port not in parts[0] or parts[1][port] <= parts[0][port] + len(parts[0]) / MAX_WEIGHT
         update = difference(as_installed(its[1]), its[2])
         assert len(update) == len(update.groups_changed)
+
+
+@given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.randoms(use_true_random=False))
+@settings(max_examples=GRAPHS, deadline=None)
+def test_research_of_the_virtual_campus_is_shared_as_the_groups_of_the_switches_share_it(
+    topology: Topology, picks: list[int], draws: random.Random
+) -> None:
+    """Many connections: the part on each trunk is that of the groups' weights, switch by switch. One: its way is one of these."""
+    dead, loads = some_dead(topology, picks), some_loads(topology, draws)
+    made, live = tables(topology, dead, (), loads), live_neighbours(topology, dead)
+    neighbour = {(s, port): n for s, ports in topology.ports.items() for n, port in ports.items()}
+
+    def crossed(here: str, port_in: int, packet: dict[str, object], part: float) -> None:
+        action = lookup(made[here], {**packet, "in_port": port_in})
+        if isinstance(action, ToGroup):
+            buckets = made[here].groups[action.group].buckets
+            for bucket in buckets:
+                there = neighbour[here, bucket.port]
+                on = part * bucket.weight / sum(b.weight for b in buckets)
+                expected[here, there] = expected.get((here, there), 0.0) + on
+                crossed(there, topology.ports[there][here], packet, on)
+
+    for a, b in permutations(topology.stations, 2):
+        if a.switch == b.switch or reachable(topology, a.switch, b.switch, dead) is None:
+            continue
+        packet, expected = addressed(BEST_EFFORT, a, b), dict[tuple[str, str], float]()
+        crossed(a.switch, a.port, packet, 1.0)
+        hops = research_hops_to(topology, distances_to(b.switch, live), live, loads)
+        found = spread.many(hops, a.switch)
+        assert sum(part for part, _ in found) == pytest.approx(1.0)
+        assert len(found) <= len(expected)
+        on_trunk: dict[tuple[str, str], float] = {}
+        possible = list(ways(topology, packet, a.switch, made, dead))
+        for part, way in found:
+            assert way in possible
+            for ends in pairwise(way):
+                on_trunk[ends] = on_trunk.get(ends, 0.0) + part
+        assert on_trunk == pytest.approx(expected, abs=1e-6)
+        assert spread.one(hops, a.switch, lambda _: draws.random()) in possible
+
+
+def test_connections_take_ways_as_often_as_their_weights_say() -> None:
+    topology, draws = square(), random.Random(5)
+    live = live_neighbours(topology, NONE_DEAD)
+    hops = research_hops_to(topology, distances_to("b", live), live)
+    taken = [spread.one(hops, "a", lambda _: draws.random())[1] for _ in range(3000)]
+    assert taken.count("c2") / 3000 == pytest.approx(2 / 3, abs=0.03)
+    assert spread.many(hops, "b") == [(1.0, ["b"])]
+
+
+def test_more_shortest_ways_than_can_be_counted_are_shared_by_as_many_as_there_are_trunks() -> None:
+    """A grid of 24 by 24: 8e12 shortest ways from corner to corner, and each trunk of a cut across it has its part."""
+    size = 24
+    names = {(x, y): f"g{x}.{y}" for x in range(size) for y in range(size)}
+    used, trunks = dict.fromkeys(names.values(), 0), []
+    for (x, y), a in names.items():
+        for beside in ((x + 1, y), (x, y + 1)):
+            if b := names.get(beside):
+                used[a] += 1
+                used[b] += 1
+                trunks.append(Trunk(a, used[a], b, used[b], 1e8))
+    topology = Topology({name: n for n, name in enumerate(names.values(), 1)}, tuple(trunks), (), "g0.0")
+    live, end = live_neighbours(topology, NONE_DEAD), f"g{size - 1}.{size - 1}"
+    found = spread.many(research_hops_to(topology, distances_to(end, live), live), "g0.0")
+    assert len(found) <= len(trunks)
+    middle: dict[str, float] = {}
+    for part, way in found:
+        assert len(way) == 2 * size - 1
+        middle[way[size - 1]] = middle.get(way[size - 1], 0.0) + part
+    assert len(middle) == size and sum(middle.values()) == pytest.approx(1.0)
 
 
 @given(topologies(), st.integers(0, 30))

@@ -85,7 +85,7 @@ def tables(
     targets = [name for name, stations in topology.stations_at.items() if stations]
     distances = {target: distances_to(target, live) for target in targets}
     own_hops = {target: own_hops_to(target, tree, live, distances[target], targets) for target in targets}
-    rooms = {target: _rooms(topology, distances[target], live, loads) for target in targets}
+    research_hops = {target: research_hops_to(topology, distances[target], live, loads) for target in targets}
     own_dscps = [traffic.dscp for traffic in TrafficClass if traffic is not TrafficClass.RESEARCH]
     classification = [
         FlowRule(CLASSIFY, 3, (("eth_type", ETH_ARP),), GotoTable(ARP)),
@@ -112,7 +112,10 @@ def tables(
                 if switch not in own_hops[target]:
                     continue  # nothing leads there: its packets are dropped here
                 groups[own] = _failover(topology, switch, own_hops[target], live)
-                groups[research] = _share(topology.ports[switch], rooms[target][switch])
+                weights, ports = research_hops[target][switch], topology.ports[switch]
+                groups[research] = Group(
+                    GroupKind.SELECT, tuple(GroupBucket(ports[n], weight) for n, weight in weights.items())
+                )
                 stages[own], stages[research] = depths[target][switch], distances[target][switch]
             for station in topology.stations_at[target]:
                 match = (("eth_dst", station.mac),)
@@ -290,29 +293,28 @@ def _failover(topology: Topology, switch: str, hops: dict[str, str], live: dict[
     return Group(GroupKind.FAST_FAILOVER, tuple(GroupBucket(ports[n]) for n in ways))
 
 
-def _rooms(
+def research_hops_to(
     topology: Topology,
-    distance: dict[str, int],
-    live: dict[str, list[str]],
-    loads: Mapping[tuple[str, str], float],
-) -> dict[str, dict[str, float]]:
-    """switch -> each neighbour that is one step nearer to the target -> bytes/s of research that have room by it."""
-    rooms: dict[str, dict[str, float]] = {}
-    for switch in distance:  # the nearest first
+    distance: Mapping[str, int],
+    live: Mapping[str, list[str]],
+    loads: Mapping[tuple[str, str], float] = NO_LOADS,
+) -> dict[str, dict[str, int]]:
+    """switch -> each neighbour that is one step nearer to the target -> its weight: research is shared as there is room by it.
+
+    `distance`: of `distances_to` the target, the nearest first. Of the target itself there is no neighbour.
+    """
+    rooms: dict[str, dict[str, float]] = {}  # bytes/s of research
+    weights: dict[str, dict[str, int]] = {}
+    for switch in distance:
         rooms[switch] = {}
         for neighbour in live[switch]:
             if distance[neighbour] < distance[switch]:
                 rate = topology.rate_bytes_per_s[frozenset((switch, neighbour))]
                 left = max(rate - loads.get((switch, neighbour), 0.0), rate * LEAST_ROOM)
                 rooms[switch][neighbour] = min(left, sum(rooms[neighbour].values()) or math.inf)
-    return rooms
-
-
-def _share(ports: Mapping[str, int], room: dict[str, float]) -> Group:
-    """All neighbours that are one step nearer, weighted by the room by them."""
-    most = max(room.values())
-    weights = {neighbour: max(1, round(MAX_WEIGHT * its / most)) for neighbour, its in room.items()}
-    return Group(GroupKind.SELECT, tuple(GroupBucket(ports[n], weight) for n, weight in weights.items()))
+        most = max(rooms[switch].values(), default=0.0)
+        weights[switch] = {n: max(1, round(MAX_WEIGHT * room / most)) for n, room in rooms[switch].items()}
+    return weights
 
 
 def _arp(topology: Topology, switch: str) -> Iterable[FlowRule]:

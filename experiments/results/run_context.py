@@ -51,6 +51,8 @@ class ResearchSample:
     payload_bytes: float
     # that narrowest link, if another than by the description: links change
     narrowest: DirectedLink | None = None
+    # all links that it crossed, where that is known: switches with several ways choose by a hash
+    way: tuple[DirectedLink, ...] = ()
 
     @property
     def wire_bytes_per_s(self) -> float:
@@ -185,7 +187,7 @@ def research_shares(context: RunContext) -> list[ResearchShare]:
     samples = [s for s in context.research if s.window_s > 0.0 and {s.source, s.target} <= nodes]
     crossing: dict[DirectedLink, list[ResearchSample]] = {}
     for sample in samples:
-        route = routes.route(sample.source, sample.target)
+        route = sample.way or routes.route(sample.source, sample.target)
         if sample.narrowest is not None and sample.narrowest not in route:  # it went around a dead trunk
             route = (sample.narrowest,)
         for link in route:

@@ -1,0 +1,58 @@
+"""How SELECT groups share research over the shortest ways: many connections by the groups' weights, one connection by its hash.
+
+Hashes of many connections know nothing of each other, nor does what one switch does of what another has done: so of all that
+comes to a switch each neighbour gets its weight's part. `many` says so as ways. There may be more shortest ways than can be
+counted; but as many as there are trunks are enough for each trunk to carry its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from math import fsum, inf
+from operator import itemgetter
+
+Hops = Mapping[str, Mapping[str, int]]  # switch -> each neighbour that is one step nearer to the target -> its weight
+LEAST_PART = 1e-9  # of the whole: less is what rounding left
+
+
+def many(hops: Hops, source: str) -> list[tuple[float, list[str]]]:
+    """(part of the whole, switches in order) of each way that many connections take to the target; parts add up to 1."""
+    arriving, part_on, todo = {source: 1.0}, dict[tuple[str, str], float](), [source]
+    for switch in todo:  # grows while it is walked: those that are further from the target first, for each step is one nearer
+        total = sum(hops[switch].values())
+        for neighbour, weight in hops[switch].items():
+            if neighbour not in arriving:
+                arriving[neighbour] = 0.0
+                todo.append(neighbour)
+            part_on[switch, neighbour] = arriving[switch] * weight / total
+            arriving[neighbour] += part_on[switch, neighbour]
+    if not hops[source]:
+        return [(1.0, [source])]
+    ways = []
+    while True:  # each turn takes the part of the narrowest trunk of a way, so that nothing is left for it
+        way, part = [source], inf
+        while leading := hops[way[-1]]:
+            most, there = max(((part_on[way[-1], there], there) for there in leading), key=itemgetter(0))
+            way.append(there)
+            part = min(part, most)
+        if part <= LEAST_PART:
+            break
+        for ends in pairwise(way):
+            part_on[ends] -= part
+        ways.append((part, way))
+    whole = fsum(part for part, _ in ways)
+    return [(part / whole, way) for part, way in ways]
+
+
+def one(hops: Hops, source: str, hash_at: Callable[[str], float]) -> list[str]:
+    """The switches that one connection passes to the target. `hash_at`: its hash at a switch, from 0 to less than 1."""
+    way = [source]
+    while leading := hops[way[-1]]:
+        left = hash_at(way[-1]) * sum(leading.values())
+        for neighbour, weight in leading.items():
+            left -= weight
+            if left < 0.0:
+                break
+        way.append(neighbour)
+    return way
