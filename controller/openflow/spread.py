@@ -1,7 +1,7 @@
-"""How SELECT groups share research over the shortest ways: many connections by the groups' weights, one connection by its hash.
+"""How SELECT groups share research over the shortest ways: many connections by the groups' slots, one connection by its hash.
 
 Hashes of many connections know nothing of each other, nor does what one switch does of what another has done: so of all that
-comes to a switch each neighbour gets its weight's part. `many` says so as ways. There may be more shortest ways than can be
+comes to a switch each neighbour gets the part of its slots. `many` says so as ways. There may be more shortest ways than can be
 counted; but as many as there are trunks are enough for each trunk to carry its part.
 """
 
@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import fsum, inf
 from operator import itemgetter
 
-Hops = Mapping[str, Mapping[str, int]]  # switch -> each neighbour that is one step nearer to the target -> its weight
+Hops = Mapping[str, Mapping[str, int]]  # switch -> each neighbour that is one step nearer to the target -> its slots
 LEAST_PART = 1e-9  # of the whole: less is what rounding left
 
 
@@ -21,11 +21,11 @@ def many(hops: Hops, source: str) -> list[tuple[float, list[str]]]:
     arriving, part_on, todo = {source: 1.0}, dict[tuple[str, str], float](), [source]
     for switch in todo:  # grows while it is walked: those that are further from the target first, for each step is one nearer
         total = sum(hops[switch].values())
-        for neighbour, weight in hops[switch].items():
+        for neighbour, its in hops[switch].items():
             if neighbour not in arriving:
                 arriving[neighbour] = 0.0
                 todo.append(neighbour)
-            part_on[switch, neighbour] = arriving[switch] * weight / total
+            part_on[switch, neighbour] = arriving[switch] * its / total
             arriving[neighbour] += part_on[switch, neighbour]
     if not hops[source]:
         return [(1.0, [source])]
@@ -50,8 +50,8 @@ def one(hops: Hops, source: str, hash_at: Callable[[str], float]) -> list[str]:
     way = [source]
     while leading := hops[way[-1]]:
         left = hash_at(way[-1]) * sum(leading.values())
-        for neighbour, weight in leading.items():
-            left -= weight
+        for neighbour, its in leading.items():
+            left -= its
             if left < 0.0:
                 break
         way.append(neighbour)

@@ -2,7 +2,7 @@
 
 On a campus with several paths a trunk between switches that have a choice is a port of a programmed network: whatever takes it
 down, its switches see it, packets take the other routes, and the coordinator is told. (The milliseconds that this takes live
-are left out.) Ways that the coordinator asks for are there PROGRAMMING_S later, and then it is told so; so are the weights by which
+are left out.) Ways that the coordinator asks for are there PROGRAMMING_S later, and then it is told so; so are the parts in which
 research is shared where grants have moved.
 """
 
@@ -119,12 +119,12 @@ class VirtualLinks:
                 self._tell_draining()  # a coordinator that was dead has not heard of it
 
     def weigh(self, loads: SetLoads) -> None:
-        """The coordinator says what grants take of trunks: groups have other weights a moment later."""
+        """The coordinator says what grants take of trunks: groups share research anew a moment later."""
         if self._env.switches is not None:
             self._loads = loads
-            self._env.after(PROGRAMMING_S, partial(self._has_weights, loads), Priority.NETWORK)
+            self._env.after(PROGRAMMING_S, partial(self._shares, loads), Priority.NETWORK)
 
-    def _has_weights(self, loads: SetLoads) -> None:
+    def _shares(self, loads: SetLoads) -> None:
         if loads is self._loads and self._env.switches is not None:
             self._env.switches.weigh({(a, b): load for a, b, load in loads.loads})
             self._shared_anew()

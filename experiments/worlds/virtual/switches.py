@@ -1,5 +1,5 @@
 """The switches of a campus with several paths: their tables are those that a live campus's controller would send, and packets of
-the testbed's own go where these lead. Research goes by the weights of their SELECT groups: of many connections each way gets its
+the testbed's own go where these lead. Research goes as their SELECT groups share it: of many connections each way gets its
 part, and a single one takes the way of its hash."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ProgrammedSwitches:
         return are_others
 
     def weigh(self, loads: Mapping[tuple[str, str], float]) -> None:
-        """Have groups whose weights heed what grants take of trunks, wire bytes/s."""
+        """Have groups that heed what grants take of trunks, wire bytes/s."""
         self._loads = loads
         self._forget_research()
 
