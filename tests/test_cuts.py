@@ -98,6 +98,8 @@ def test_runs_whose_trunks_fail_by_themselves_keep_every_promise(seed: int) -> N
     run = simulate(scenario, trace, after_each=Invariants())
     assert not run.summary().invariants_broken
     told = [fact for _, fact in run.facts if isinstance(fact, f.LinkChanged)]
-    assert sum(fact.rate_bytes_per_s == 0.0 for fact in told) == 2 * sum(cut.up is False for cut in trace.cuts)
+    assert sum(fact.rate_bytes_per_s == 0.0 for fact in told) == 2 * sum(
+        cut.up is False for cut in trace.cuts
+    )
     draining = [fact for _, fact in run.facts if isinstance(fact, f.TrunksDraining) and fact.trunks]
     assert len(draining) >= 1

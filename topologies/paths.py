@@ -242,9 +242,7 @@ class Routes:
             DirectedLink(near, far)
             for near, steps in from_a.items()
             for far in self._campus.neighbours[near]
-            if far in to_b
-            and steps + 1 + to_b[far] == from_a[b]
-            and frozenset((near, far)) not in self.dead
+            if far in to_b and steps + 1 + to_b[far] == from_a[b] and frozenset((near, far)) not in self.dead
         )
 
     def _steps(self, begin: str) -> dict[str, int]:
@@ -369,9 +367,7 @@ class RouteHistory:
 
     def during(self, from_s: float, until_s: float) -> Sequence[Routes]:
         """The routes of that time, in order."""
-        return self._routes[
-            bisect_right(self._times_s, from_s) - 1 : bisect_right(self._times_s, until_s)
-        ]
+        return self._routes[bisect_right(self._times_s, from_s) - 1 : bisect_right(self._times_s, until_s)]
 
 
 def _root(campus: Campus) -> str:

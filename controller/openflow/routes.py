@@ -334,7 +334,9 @@ def _share(switch: str, ports: Mapping[str, int], slots: Mapping[str, int]) -> G
     """A bucket for each slot; where a next hop gets more or fewer, only those slots lead elsewhere."""
     order = _order(switch, sum(slots.values()))
     led = [ports[neighbour] for neighbour, its in slots.items() for _ in range(its)]
-    return Group(GroupKind.SELECT, tuple(GroupBucket(port, 1) for _, port in sorted(zip(order, led, strict=True))))
+    return Group(
+        GroupKind.SELECT, tuple(GroupBucket(port, 1) for _, port in sorted(zip(order, led, strict=True)))
+    )
 
 
 @lru_cache(1024)

@@ -12,14 +12,18 @@ from itertools import pairwise
 from math import fsum, inf
 from operator import itemgetter
 
-Hops = Mapping[str, Mapping[str, int]]  # switch -> each neighbour that is one step nearer to the target -> its slots
+Hops = Mapping[
+    str, Mapping[str, int]
+]  # switch -> each neighbour that is one step nearer to the target -> its slots
 LEAST_PART = 1e-9  # of the whole: less is what rounding left
 
 
 def many(hops: Hops, source: str) -> list[tuple[float, list[str]]]:
     """(part of the whole, switches in order) of each way that many connections take to the target; parts add up to 1."""
     arriving, part_on, todo = {source: 1.0}, dict[tuple[str, str], float](), [source]
-    for switch in todo:  # grows while it is walked: those that are further from the target first, for each step is one nearer
+    for switch in (
+        todo
+    ):  # grows while it is walked: those that are further from the target first, for each step is one nearer
         total = sum(hops[switch].values())
         for neighbour, its in hops[switch].items():
             if neighbour not in arriving:

@@ -51,7 +51,7 @@ class ResearchSample:
     payload_bytes: float
     # that narrowest link, if another than by the description: links change
     narrowest: DirectedLink | None = None
-    # all links that it crossed, where that is known: switches with several ways choose by a hash
+    # all links that it crossed in the window, where that is known: switches with several ways choose by a hash
     way: tuple[DirectedLink, ...] = ()
 
     @property
@@ -62,7 +62,8 @@ class ResearchSample:
 
 @dataclass(frozen=True, slots=True)
 class ResearchShare:
-    """A sample, and what all measured research got of its narrowest link during its window: the reserve is for all of it."""
+    """A sample, and what all measured research got of its narrowest link during its window: the reserve is for all of it. (Where
+    there are several paths cables are often alike: then of those equally narrow the one on which research got most.)"""
 
     sample: ResearchSample
     wire_bytes_per_s: float
@@ -192,14 +193,23 @@ def research_shares(context: RunContext) -> list[ResearchShare]:
             route = (sample.narrowest,)
         for link in route:
             crossing.setdefault(link, []).append(sample)
-    shares = []
+    capacity, shares = context.campus.capacity_bytes_per_s, []
     for sample in sorted(samples, key=lambda s: s.at_s):
         if sample.source != sample.target and sample.link_capacity_bytes_per_s > 0.0:
-            link = sample.narrowest or routes.bottleneck(sample.source, sample.target)[1]
-            together = 0.0  # what each sample adds during this one's window
-            for other in crossing[link]:
-                start_s = max(other.at_s - other.window_s, sample.at_s - sample.window_s)
-                overlap_s = max(0.0, min(other.at_s, sample.at_s) - start_s)
-                together += other.wire_bytes_per_s * overlap_s / sample.window_s
-            shares.append(ResearchShare(sample, together))
+            links = [sample.narrowest or routes.bottleneck(sample.source, sample.target)[1]]
+            rate = sample.link_capacity_bytes_per_s
+            if routes.has_choice and capacity[links[0]] == rate:
+                way = sample.way or routes.route(sample.source, sample.target)
+                links += [link for link in way if capacity[link] == rate and link in crossing]
+            shares.append(ResearchShare(sample, max(_on_a_link(crossing[link], sample) for link in links)))
     return shares
+
+
+def _on_a_link(crossing: Sequence[ResearchSample], sample: ResearchSample) -> float:
+    """What these took together during a sample's window, wire bytes/s."""
+    together = 0.0
+    for other in crossing:
+        start_s = max(other.at_s - other.window_s, sample.at_s - sample.window_s)
+        overlap_s = max(0.0, min(other.at_s, sample.at_s) - start_s)
+        together += other.wire_bytes_per_s * overlap_s / sample.window_s
+    return together

@@ -39,7 +39,9 @@ def cuts(scenario: Scenario) -> tuple[LinkEvent, ...]:
         raise SpecError("trunks", "no cable between two switches", "a campus that has some")
     expected = len(trunks) * scenario.duration_s * law.hazard_per_s
     if expected > MAX_CUTS:
-        raise SpecError("trunks.hazard", law.hazard_per_s, f"at most {MAX_CUTS} expected failures, not {expected:.3g}")
+        raise SpecError(
+            "trunks.hazard", law.hazard_per_s, f"at most {MAX_CUTS} expected failures, not {expected:.3g}"
+        )
     for a, b in trunks:
         rng, works_s = stream(scenario.seed, "trunk", a, b), 0.0
         while True:
@@ -68,7 +70,9 @@ def events_of_links(scenario: Scenario, trace: Trace) -> tuple[LinkEvent, ...]:
     return tuple(sorted([*scenario.events, *trace.cuts], key=lambda event: event.at_s))
 
 
-def parse_cuts(text: str, campus: Campus, duration_s: float, moments: Moments | None = None) -> tuple[LinkEvent, ...]:
+def parse_cuts(
+    text: str, campus: Campus, duration_s: float, moments: Moments | None = None
+) -> tuple[LinkEvent, ...]:
     """The cuts of a CSV text before the run ends. SpecError says line, column, value and what is allowed."""
     moments, trunks = moments or Moments(), {frozenset(ends) for ends in _trunks(campus)}
     found: list[LinkEvent] = []
@@ -78,7 +82,9 @@ def parse_cuts(text: str, campus: Campus, duration_s: float, moments: Moments | 
         ends = frozenset((a, b))
         if ends not in trunks:
             near = sorted("-".join(sorted(trunk)) for trunk in trunks if trunk & ends)[:12]
-            raise row.wrong("b", f"a switch that has a cable to the switch {a}{': ' + ', '.join(near) if near else ''}")
+            raise row.wrong(
+                "b", f"a switch that has a cable to the switch {a}{': ' + ', '.join(near) if near else ''}"
+            )
         if kind != ("up" if ends in down else "down"):
             raise row.wrong("event", "up, for it is down" if ends in down else "down, for it works")
         at_s = moments.seconds(row, "time")

@@ -32,7 +32,9 @@ class Aggregate:
 
     def caps(self, rate_bytes_per_s: float) -> dict[str, float]:
         """By flow, what it is to have of this rate (payload)."""
-        return {self._name(n): rate_bytes_per_s * part for n, (part, _) in enumerate(self.ways[: self._begun])}
+        return {
+            self._name(n): rate_bytes_per_s * part for n, (part, _) in enumerate(self.ways[: self._begun])
+        }
 
     def follow(self) -> bool:
         """Go on by the ways that are now; the caller gives rates anew. Whether they are others."""

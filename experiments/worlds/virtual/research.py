@@ -1,8 +1,8 @@
 """Research traffic in the fluid network, and what its receivers take in, window by window.
 
 A flow is one connection: among several ways it takes the one of its hash. It goes on until one of its ends is closed, and again,
-as another connection, when it is open. Windows are a second long as live, or longer in
-long runs, so that a run has at most MOST_WINDOWS; one in which the flow was cut is left out.
+as another connection, when it is open. Windows are a second long as live, or longer in long runs, so that a run has at most
+MOST_WINDOWS; one in which the flow began, was cut, or took another way counts only for others.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ class _Running:
     key: str
     hashes: dict[str, float] = field(default_factory=dict)  # of the connection, by switch
     way: Way = ()  # that it takes
+    left: Way = ()  # ways that it took before, since the window began
     is_on: bool = False
-    was_cut: bool = True  # since the window began
+    was_cut: bool = True  # since the window began, or had no way
     moved_bytes: float = 0.0  # at the beginning of the window
+    stopped_bytes: float = 0.0  # moved in this window before it was cut
     capacity_bytes_per_s: float = 0.0  # of its path, then
 
 
@@ -65,19 +67,21 @@ class ResearchTraffic:
         for each in self._flows:
             if host in (each.flow.source, each.flow.target):
                 if closed and each.is_on:
-                    self._env.network.stop(each.key)
+                    each.stopped_bytes += self._env.network.stop(each.key).moved_bytes - each.moved_bytes
                     each.is_on, each.was_cut = False, True
+                    each.left = (*each.left, *each.way)
                 elif not closed and not self._is_shut(each):
                     self._turn_on(each)
 
     def follow_routes(self) -> None:
-        """All flows go on by the ways that are now; a window in which one was moved, or had none, is left out."""
+        """All flows go on by the ways that are now."""
         for each in self._flows:
             if each.is_on:
                 way = self._way(each)
-                if way != each.way or not self._env.routes.is_carried(way):
+                if way != each.way:
                     self._env.network.reroute(each.key, way)
-                    each.way, each.was_cut = way, True
+                    each.way, each.left = way, (*each.left, *each.way)
+                each.was_cut |= not self._env.routes.is_carried(way)
 
     def _is_shut(self, each: _Running) -> bool:
         machines = self._env.machines
@@ -107,28 +111,29 @@ class ResearchTraffic:
         each.capacity_bytes_per_s = env.capacity[self._narrowest(each)]
 
     def _window(self) -> None:
-        env = self._env
         for each in self._flows:
-            if each.is_on and each.flow.greedy:
-                flow, moved = each.flow, env.network.fluid.flow(each.key).moved(env.now_s)
-                narrowest, (_, described) = (
-                    self._narrowest(each),
-                    self._described.bottleneck(flow.source, flow.target),
-                )
-                capacity = env.capacity[narrowest]
-                if not each.was_cut:
-                    judged = capacity if capacity == each.capacity_bytes_per_s else 0.0
-                    sample = ResearchSample(
-                        env.now_s,
-                        self._window_s,
-                        flow.source,
-                        flow.target,
-                        judged,
-                        env.campus.research_reserve.reserve_bytes_per_s(judged),
-                        moved - each.moved_bytes,
-                        narrowest if narrowest != described else None,
-                        each.way,
-                    )
-                    self.samples.append(sample)
-                each.was_cut, each.moved_bytes, each.capacity_bytes_per_s = False, moved, capacity
-        env.after(self._window_s, self._window, Priority.TIMER)
+            if each.flow.greedy:
+                self._end_window(each)
+        self._env.after(self._window_s, self._window, Priority.TIMER)
+
+    def _end_window(self, each: _Running) -> None:
+        env, flow, taken_bytes, capacity, judged = self._env, each.flow, each.stopped_bytes, 0.0, 0.0
+        way, narrowest = each.left, None
+        if each.is_on:
+            moved_bytes = env.network.fluid.flow(each.key).moved(env.now_s)
+            taken_bytes += moved_bytes - each.moved_bytes
+            way, narrowest = (*each.way, *each.left), self._narrowest(each)
+            capacity, each.moved_bytes = env.capacity[narrowest], moved_bytes
+            if capacity == each.capacity_bytes_per_s and not (each.was_cut or each.left):
+                judged = capacity
+            if narrowest == self._described.bottleneck(flow.source, flow.target)[1]:
+                narrowest = None
+        if judged or taken_bytes or not each.was_cut:
+            reserve = env.campus.research_reserve.reserve_bytes_per_s(judged)
+            ends = (flow.source, flow.target)
+            sample = ResearchSample(
+                env.now_s, self._window_s, *ends, judged, reserve, taken_bytes, narrowest, way
+            )
+            self.samples.append(sample)
+        each.was_cut, each.left, each.stopped_bytes = not each.is_on, (), 0.0
+        each.capacity_bytes_per_s = capacity

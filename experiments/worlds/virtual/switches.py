@@ -40,17 +40,15 @@ class ProgrammedSwitches:
             self._left, self._pins, self._walk = left, tuple(pins), None
             self._known.clear()
         if are_others:
-            self._forget_research()
+            self._hops.clear()
+            self._shared.clear()
         return are_others
 
     def weigh(self, loads: Mapping[tuple[str, str], float]) -> None:
         """Have groups that heed what grants take of trunks, wire bytes/s."""
         self._loads = loads
-        self._forget_research()
-
-    def _forget_research(self) -> None:
         self._hops.clear()
-        self._shared.clear()
+        self._shared = {ends: ways for ends, ways in self._shared.items() if len(ways) == 1}
 
     def way(self, source: str, target: str, traffic: TrafficClass) -> Way:
         """The links that the testbed's packets travel, by the tables.
@@ -108,7 +106,9 @@ class ProgrammedSwitches:
             live = live_neighbours(self._topology, self._left)
             distance = distances_to(end[-1], live)
             hops = self._hops[end[-1]] = research_hops_to(self._topology, distance, live, self._loads)
-        if begin[-1] not in hops or not set(begin[:-1]).isdisjoint(end[:-1]):  # dropped; or both behind one bridge
+        if begin[-1] not in hops or not set(begin[:-1]).isdisjoint(
+            end[:-1]
+        ):  # dropped; or both behind one bridge
             return ((1.0, self._routes.route(source, target)),)
         return tuple(
             (part, _links([*begin[:-1], *led, *reversed(end[:-1])])) for part, led in ways_of(hops, begin[-1])

@@ -107,7 +107,9 @@ class VirtualWorld:
         self._after_each, self._wake_s = after_each, inf
         self.connections = Connections(self.env, codec=codec)
         self.replicas = Replicas(self.env, row.replication, lambda: self.coordinator.cluster)
-        self.links = VirtualLinks(self.env, self.connections, self._broken_off, self._rerouted, self._shared_anew)
+        self.links = VirtualLinks(
+            self.env, self.connections, self._broken_off, self._rerouted, self._shared_anew
+        )
         self.workloads = Workloads(self.env, self.replicas)
         self.transfers = Transfers(self.env, enforcement, scavenger=row.scavenger)
         self.process_faults = ProcessFaults(
