@@ -18,9 +18,9 @@ A pin whose way crosses a dead trunk is left out, and its packets take the tree.
 
 **Research** takes all shortest live paths: SELECT groups hash connections over the next hops, each weighted by its room: what
 grants leave of the trunk there, and no more than the room of the ways that go on from there. Every step comes one nearer, so no
-loop is possible, whatever the hash decides. Open vSwitch hashes a connection alike at every switch, and looks at the last bits: of
-what one switch has sent to the left the next would send all to the left again, and half of a fat tree's core would stay empty. So
-each slot of the hash is a bucket of its own, and slots are dealt out in an order that is the switch's own.
+loop is possible, whatever the hash decides. Open vSwitch hashes a connection alike at every switch, and looks at the last bits:
+of what one switch has sent to the left the next would send all to the left again, and half of a fat tree's core would stay
+empty. So each slot of the hash is a bucket of its own, and slots are dealt out in an order that is the switch's own.
 
 **Guards.** What comes from a host passes a meter at the first switch, which holds it to its cable's rate whether or not its own
 shaper does. A host is known by the port and the address of its frames; frames of that port with another address are dropped, or a

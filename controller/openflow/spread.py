@@ -8,7 +8,7 @@ counted; but as many as there are trunks are enough for each trunk to carry its 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import fsum, inf
 from operator import itemgetter
 
@@ -53,10 +53,7 @@ def one(hops: Hops, source: str, hash_at: Callable[[str], float]) -> list[str]:
     """The switches that one connection passes to the target. `hash_at`: its hash at a switch, from 0 to less than 1."""
     way = [source]
     while leading := hops[way[-1]]:
-        left = hash_at(way[-1]) * sum(leading.values())
-        for neighbour, its in leading.items():
-            left -= its
-            if left < 0.0:
-                break
-        way.append(neighbour)
+        below = accumulate(leading.values())
+        slot = hash_at(way[-1]) * sum(leading.values())
+        way.append(next(neighbour for neighbour, end in zip(leading, below, strict=True) if slot < end))
     return way

@@ -36,7 +36,6 @@ from testbed.enforcement import Enforcement
 from testbed.errors import InvariantBroken, TestbedError
 from topologies.errors import SpecError
 from topologies.scale import Scale
-from topologies.spec import DirectedLink
 
 AFTER_S = 10.0  # after the last line: what was planned with a delay happens
 CALM_S = 240.0

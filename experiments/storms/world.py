@@ -30,7 +30,7 @@ from testbed.agent.core import events as aev
 from testbed.agent.core.agent import AgentCore
 from testbed.agent.core.stored import StoredCheckpoints
 from topologies.paths import RouteHistory
-from topologies.spec import DirectedLink, Role, TrafficClass
+from topologies.spec import DirectedLink, Role
 from topologies.units import PAYLOAD_SHARE
 
 STORY_LINES = 4000

@@ -1,10 +1,10 @@
 """Scenario files: TOML in, TOML out, with the errors and the units of campus files.
 
 Sections: `[campus]` (a campus, or `campus = "example:campus54"`, or the path of a campus file, seen from the scenario's),
-`[queue]`, `[protocol]`, `[jobs]` (or `[[jobs]]`), `[owners]`, `[[research]]`, `[[events]]`, `[background]`, `[trunks]`, `[scale]`;
-all but the campus may be left out. What the keys mean is said where they are declared: `parts.py`, `own_jobs.py`, `owners.py`,
-`background.py` and `trunks.py`. Without a section `[background]` there is none; with an empty one it is paper A's. Without a section
-`[trunks]` none fails by itself.
+`[queue]`, `[protocol]`, `[jobs]` (or `[[jobs]]`), `[owners]`, `[[research]]`, `[[events]]`, `[background]`, `[trunks]`,
+`[scale]`; all but the campus may be left out. What the keys mean is said where they are declared: `parts.py`, `own_jobs.py`,
+`owners.py`, `background.py` and `trunks.py`. Without a section `[background]` there is none; with an empty one it is paper A's.
+Without a section `[trunks]` none fails by itself.
 """
 
 from __future__ import annotations

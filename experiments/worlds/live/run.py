@@ -146,7 +146,8 @@ class LiveRun:
         await self._talk(submit_them)
 
     async def _change_links(self, begin_s: float) -> None:
-        """The scenario's events, and the trace's cuts: the kernel's links change, are read back, and the coordinator is told what it plans with."""
+        """The scenario's events and the trace's cuts: the kernel's links change, are read back, and the coordinator is told what
+        it plans with."""
         async with trio.open_nursery() as nursery:
             cut = [trio.Event() for _ in self.link_events]
             for event, happened in zip(self.link_events, cut, strict=True):

@@ -34,7 +34,7 @@ class ProgrammedSwitches:
         self._shared: dict[tuple[str, str], Ways] = {}
 
     def follow(self, left: DeadTrunks, pins: Sequence[WayPin]) -> bool:
-        """Have the tables that lead over none of these trunks, and pinned traffic by its ways. Whether other trunks are left out."""
+        """Have the tables that lead over none of these trunks, and pinned traffic by its ways. Whether other trunks are left."""
         are_others = left != self._left
         if are_others or tuple(pins) != self._pins:
             self._left, self._pins, self._walk = left, tuple(pins), None
