@@ -311,7 +311,9 @@ def test_research_leaves_a_trunk_that_grants_fill_and_comes_back(campus: LiveCam
     def slots() -> set[tuple[int, ...]]:
         """Of each group that shares: how many buckets lead to s1, and to s2."""
         lines = campus.get("l1").dpctl("dump-groups").splitlines()
-        led = [Counter(re.findall(r"actions=output:([^,\s]+)", line)) for line in lines if "type=select" in line]
+        led = [
+            Counter(re.findall(r"actions=output:([^,\s]+)", line)) for line in lines if "type=select" in line
+        ]
         ports = sorted(set().union(*led))
         return {tuple(each[port] for port in ports) for each in led if len(each) == 2}
 

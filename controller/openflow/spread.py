@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import accumulate, pairwise
 from math import fsum, inf
-from operator import itemgetter
 
 Hops = Mapping[
     str, Mapping[str, int]
@@ -34,12 +33,16 @@ def many(hops: Hops, source: str) -> list[tuple[float, list[str]]]:
     if not hops[source]:
         return [(1.0, [source])]
     ways = []
-    while True:  # each turn takes the part of the narrowest trunk of a way, so that nothing is left for it
+    # each turn takes the part of the narrowest trunk of a way, so that nothing is left for it; always in the same order of next
+    # hops, so that a small change of parts leaves the ways as they are
+    while any(part_on[source, there] > LEAST_PART for there in hops[source]):
         way, part = [source], inf
         while leading := hops[way[-1]]:
-            most, there = max(((part_on[way[-1], there], there) for there in leading), key=itemgetter(0))
-            way.append(there)
-            part = min(part, most)
+            here = way[-1]
+            way.append(
+                next((there for there in leading if part_on[here, there] > LEAST_PART), next(iter(leading)))
+            )
+            part = min(part, part_on[here, way[-1]])
         if part <= LEAST_PART:
             break
         for ends in pairwise(way):

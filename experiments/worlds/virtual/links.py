@@ -125,8 +125,10 @@ class VirtualLinks:
             self._env.after(PROGRAMMING_S, partial(self._shares, loads), Priority.NETWORK)
 
     def _shares(self, loads: SetLoads) -> None:
-        if loads is self._loads and self._env.switches is not None:
-            self._env.switches.weigh({(a, b): load for a, b, load in loads.loads})
+        switches = self._env.switches
+        if loads is not self._loads or switches is None:
+            return
+        if switches.weigh({(a, b): load for a, b, load in loads.loads}):
             self._shared_anew()
 
     def is_told(self, a: str, b: str) -> bool:

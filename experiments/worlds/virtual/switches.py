@@ -29,9 +29,13 @@ class ProgrammedSwitches:
         self._loads: Mapping[tuple[str, str], float] = NO_LOADS
         self._walk: TableWalk | None = None
         self._known: dict[tuple[str, str, TrafficClass], Way] = {}
-        # of research: by target switch, and by both ends
+        self._live = live_neighbours(self._topology, self._left)
+        # of research, by target switch: trunks to cross, next hops
+        self._distance: dict[str, dict[str, int]] = {}
         self._hops: dict[str, spread.Hops] = {}
+        # by both ends; and by the target switch which of them change with the next hops of a switch
         self._shared: dict[tuple[str, str], Ways] = {}
+        self._through: dict[str, dict[str, set[tuple[str, str]]]] = {}
 
     def follow(self, left: DeadTrunks, pins: Sequence[WayPin]) -> bool:
         """Have the tables that lead over none of these trunks, and pinned traffic by its ways. Whether other trunks are left."""
@@ -40,15 +44,25 @@ class ProgrammedSwitches:
             self._left, self._pins, self._walk = left, tuple(pins), None
             self._known.clear()
         if are_others:
-            self._hops.clear()
-            self._shared.clear()
+            self._live = live_neighbours(self._topology, self._left)
+            for known in (self._distance, self._hops, self._shared, self._through):
+                known.clear()
         return are_others
 
-    def weigh(self, loads: Mapping[tuple[str, str], float]) -> None:
-        """Have groups that heed what grants take of trunks, wire bytes/s."""
-        self._loads = loads
-        self._hops.clear()
-        self._shared = {ends: ways for ends, ways in self._shared.items() if len(ways) == 1}
+    def weigh(self, loads: Mapping[tuple[str, str], float]) -> bool:
+        """Have groups that heed what grants take of trunks, wire bytes/s. Whether some that were asked for share in other parts
+        now."""
+        self._loads, are_others = loads, False
+        for target, before in self._hops.items():
+            now = research_hops_to(self._topology, self._distance[target], self._live, loads)
+            if now != before:
+                self._hops[target], are_others = now, True
+                through = self._through.get(target, {})
+                for switch, hops in now.items():
+                    if hops != before[switch]:
+                        for ends in through.pop(switch, ()):
+                            self._shared.pop(ends, None)
+        return are_others
 
     def way(self, source: str, target: str, traffic: TrafficClass) -> Way:
         """The links that the testbed's packets travel, by the tables.
@@ -82,10 +96,14 @@ class ProgrammedSwitches:
 
         Where no trunk is left that leads there they are dropped: the way is one that carries nothing.
         """
-        known = self._shared.get((source, target))
-        if known is None:
-            known = self._shared[source, target] = self._ways_of_research(source, target, spread.many)
-        return known
+        ends = (source, target)
+        if ends not in self._shared:
+            self._shared[ends] = self._ways_of_research(*ends, spread.many)
+            through = self._through.setdefault(self._edge(target)[-1], {})
+            for _, way in self._shared[ends]:
+                for link in way:
+                    through.setdefault(link.source, set()).add(ends)
+        return self._shared[ends]
 
     def hashed(self, source: str, target: str, hash_at: Callable[[str], float]) -> Way:
         """The way of one connection of research; `hash_at`: its hash at a switch, from 0 to less than 1."""
@@ -101,11 +119,11 @@ class ProgrammedSwitches:
         ways_of: Callable[[spread.Hops, str], list[tuple[float, list[str]]]],
     ) -> Ways:
         begin, end = self._edge(source), self._edge(target)
-        hops = self._hops.get(end[-1])
-        if hops is None:
-            live = live_neighbours(self._topology, self._left)
-            distance = distances_to(end[-1], live)
-            hops = self._hops[end[-1]] = research_hops_to(self._topology, distance, live, self._loads)
+        to = end[-1]
+        if to not in self._hops:
+            self._distance[to] = distances_to(to, self._live)
+            self._hops[to] = research_hops_to(self._topology, self._distance[to], self._live, self._loads)
+        hops = self._hops[to]
         if begin[-1] not in hops or not set(begin[:-1]).isdisjoint(
             end[:-1]
         ):  # dropped; or both behind one bridge
