@@ -17,6 +17,7 @@ from experiments.inputs.scenario.fields import Perhaps, Random
 from experiments.inputs.scenario.own_jobs import AT
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
 from experiments.inputs.scenario.parts import Jobs, LinkEvent, Protocol, Queue, ResearchFlow
+from experiments.inputs.scenario.trunks import TrunkLaw
 from experiments.results.summary import MEANINGS
 from topologies import files
 from topologies.keys import Choice, Flag, Kind, Numbers, Quantity, Section, Text, Texts, Whole
@@ -33,6 +34,7 @@ SECTIONS: dict[str, type[Any]] = {
     "[[research]]": ResearchFlow,
     "[[events]]": LinkEvent,
     "[background]": BackgroundLaw,
+    "[trunks]": TrunkLaw,
 }
 HEAD = """# Scenario keys
 

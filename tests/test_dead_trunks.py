@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from controller.core.coordinator import Coordinator
 from controller.core.model import facts as f
+from controller.core.model.events import LinksMeasured
 from controller.openflow.routes import tables
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario import files as scenario_files
@@ -220,6 +221,39 @@ def test_migration_goes_on_by_the_other_trunk_with_its_grant_reserved_there() ->
     world.set_link(*trunk, 1.0)
     assert cluster.routes.route(flow.source, flow.destination) == before
     assert list(grants_stay_within_the_share(world.facts, context_of(world, {}))) == []
+
+
+def test_checkpoints_are_planned_on_what_the_trunk_that_they_take_has_left_also_after_one_died() -> None:
+    """Others leave 1 of 8 MB/s on the second trunk: P1 sends as much at once when the first has died, and seldom."""
+    world = VirtualWorld(two_uplinks(), SETTINGS, after_each=Invariants())
+    world.start()
+    world.at(1.0, lambda: world.submit(JobSpec("j", 3000, 0.1, 20_000_000)))
+    world.run(8.0)
+    cluster = world.coordinator.cluster
+    (stream,) = cluster.flows.values()
+    assert stream.traffic_class is TrafficClass.PRESYNC
+    leaf, (trunk,) = (
+        world.env.campus.neighbours[stream.source],
+        [
+            link
+            for link in cluster.routes.way(stream.source, stream.destination)
+            if link.target in ("s1", "s2")
+        ],
+    )
+    (other,) = {"s1", "s2"} - {trunk.target}
+    crowded = DirectedLink(trunk.source, other)
+    world.decide(LinksMeasured([(*crowded, 7 * MB)]))
+    before_s, cap = cluster.jobs["j"].interval_s, stream.cap_bytes_per_s
+    assert trunk.source in leaf and cap > 2 * MB and before_s is not None
+    world.set_link(*trunk, 0.0)
+    world.run(world.now_s + 3.0 * SETTINGS.control_period_s)
+    (stream,) = cluster.flows.values()
+    assert crowded in cluster.routes.way(stream.source, stream.destination)
+    assert 0.0 < stream.rate_bytes_per_s <= stream.cap_bytes_per_s <= cluster.spendable[crowded] < 1.01 * MB
+    after_s = cluster.jobs["j"].interval_s
+    assert after_s is not None and after_s > 1.5 * before_s
+    for real in world.env.network.fluid.flows_from(stream.source):
+        assert crowded in real.links
 
 
 def test_migration_without_a_way_is_degraded_at_once() -> None:

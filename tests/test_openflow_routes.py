@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise, permutations
 
@@ -11,12 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.openflow import spread
 from controller.openflow.routes import (
     GUARD,
     KBIT_PER_BYTE,
-    MAX_WEIGHT,
+    MOST_SLOTS,
+    SLOTS,
+    distances_to,
     guard,
     live_neighbours,
+    research_hops_to,
     tables,
     tables_meanwhile,
 )
@@ -115,7 +120,7 @@ def ways(
         elif isinstance(action, ToGroup):
             group = made[here].groups[action.group]
             up = [b.port for b in group.buckets if frozenset((here, neighbour[here, b.port])) not in dead]
-            ports = up if group.kind is GroupKind.SELECT else up[:1]
+            ports = list(dict.fromkeys(up)) if group.kind is GroupKind.SELECT else up[:1]
         ports = [p for p in ports if p != port_in]
         if not ports:
             yield [*way, "lost"]
@@ -360,19 +365,85 @@ def test_loads_move_research_alone_and_away_from_where_they_are(
                 assert first == then == now
                 continue
             assert now == then or now.is_weighed_anew(then)
-            assert all(
-                max(b.weight for b in g.buckets) == MAX_WEIGHT and min(b.weight for b in g.buckets)
-                for g in (then, now)
-            )
+            assert {len(g.buckets) for g in (then, now)} in ({1}, {SLOTS}, {MOST_SLOTS})
+            assert {bucket.weight for g in (then, now) for bucket in g.buckets} == {1}
             if switch == loaded[0]:
-                parts = [
-                    {b.port: b.weight / sum(o.weight for o in g.buckets) for b in g.buckets}
-                    for g in (then, now)
-                ]
+                slots = [Counter(bucket.port for bucket in g.buckets) for g in (then, now)]
                 port = topology.ports[switch][loaded[1]]
-                assert port not in parts[0] or parts[1][port] <= parts[0][port] + len(parts[0]) / MAX_WEIGHT
+                assert slots[1][port] <= slots[0][port]
+                moved = sum(a != b for a, b in zip(then.buckets, now.buckets, strict=True))
+                assert moved <= (len(slots[0]) - 1) * (slots[0][port] - slots[1][port])
         update = difference(as_installed(its[1]), its[2])
         assert len(update) == len(update.groups_changed)
+
+
+@given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.randoms(use_true_random=False))
+@settings(max_examples=GRAPHS, deadline=None)
+def test_research_of_the_virtual_campus_is_shared_as_the_groups_of_the_switches_share_it(
+    topology: Topology, picks: list[int], draws: random.Random
+) -> None:
+    """Many connections: the part on each trunk is that of the groups' weights, switch by switch. One: its way is one of these."""
+    dead, loads = some_dead(topology, picks), some_loads(topology, draws)
+    made, live = tables(topology, dead, (), loads), live_neighbours(topology, dead)
+    neighbour = {(s, port): n for s, ports in topology.ports.items() for n, port in ports.items()}
+
+    def crossed(here: str, port_in: int, packet: dict[str, object], part: float) -> None:
+        action = lookup(made[here], {**packet, "in_port": port_in})
+        if isinstance(action, ToGroup):
+            buckets = made[here].groups[action.group].buckets
+            for port, slots in Counter(bucket.port for bucket in buckets).items():
+                there, on = neighbour[here, port], part * slots / len(buckets)
+                expected[here, there] = expected.get((here, there), 0.0) + on
+                crossed(there, topology.ports[there][here], packet, on)
+
+    for a, b in permutations(topology.stations, 2):
+        if a.switch == b.switch or reachable(topology, a.switch, b.switch, dead) is None:
+            continue
+        packet, expected = addressed(BEST_EFFORT, a, b), dict[tuple[str, str], float]()
+        crossed(a.switch, a.port, packet, 1.0)
+        hops = research_hops_to(topology, distances_to(b.switch, live), live, loads)
+        found = spread.many(hops, a.switch)
+        assert sum(part for part, _ in found) == pytest.approx(1.0)
+        assert len(found) <= len(expected)
+        on_trunk: dict[tuple[str, str], float] = {}
+        possible = list(ways(topology, packet, a.switch, made, dead))
+        for part, way in found:
+            assert way in possible
+            for ends in pairwise(way):
+                on_trunk[ends] = on_trunk.get(ends, 0.0) + part
+        assert on_trunk == pytest.approx(expected, abs=1e-6)
+        assert spread.one(hops, a.switch, lambda _: draws.random()) in possible
+
+
+def test_connections_take_ways_as_often_as_their_weights_say() -> None:
+    topology, draws = square(), random.Random(5)
+    live = live_neighbours(topology, NONE_DEAD)
+    hops = research_hops_to(topology, distances_to("b", live), live)
+    taken = [spread.one(hops, "a", lambda _: draws.random())[1] for _ in range(3000)]
+    assert taken.count("c2") / 3000 == pytest.approx(11 / 16, abs=0.03)
+    assert spread.many(hops, "b") == [(1.0, ["b"])]
+
+
+def test_more_shortest_ways_than_can_be_counted_are_shared_by_as_many_as_there_are_trunks() -> None:
+    """A grid of 24 by 24: 8e12 shortest ways from corner to corner, and each trunk of a cut across it has its part."""
+    size = 24
+    names = {(x, y): f"g{x}.{y}" for x in range(size) for y in range(size)}
+    used, trunks = dict.fromkeys(names.values(), 0), []
+    for (x, y), a in names.items():
+        for beside in ((x + 1, y), (x, y + 1)):
+            if b := names.get(beside):
+                used[a] += 1
+                used[b] += 1
+                trunks.append(Trunk(a, used[a], b, used[b], 1e8))
+    topology = Topology({name: n for n, name in enumerate(names.values(), 1)}, tuple(trunks), (), "g0.0")
+    live, end = live_neighbours(topology, NONE_DEAD), f"g{size - 1}.{size - 1}"
+    found = spread.many(research_hops_to(topology, distances_to(end, live), live), "g0.0")
+    assert len(found) <= len(trunks)
+    middle: dict[str, float] = {}
+    for part, way in found:
+        assert len(way) == 2 * size - 1
+        middle[way[size - 1]] = middle.get(way[size - 1], 0.0) + part
+    assert len(middle) == size and sum(middle.values()) == pytest.approx(1.0)
 
 
 @given(topologies(), st.integers(0, 30))
@@ -518,7 +589,7 @@ def test_either_end_of_a_square_has_a_way_around_its_own_dead_trunk() -> None:
 def test_research_is_shared_by_the_rates_of_the_trunks() -> None:
     made = tables(square())["a"]
     (share,) = [g for g in made.groups.values() if g.kind is GroupKind.SELECT]
-    assert [(b.port, b.weight) for b in share.buckets] == [(1, 500), (2, 1000)]
+    assert Counter(bucket.port for bucket in share.buckets) == {1: 5, 2: 11}
 
 
 def test_research_is_shared_by_what_grants_leave_here_and_further_on() -> None:
@@ -526,12 +597,32 @@ def test_research_is_shared_by_what_grants_leave_here_and_further_on() -> None:
         (share,) = [
             g for g in tables(square(), loads=loads)["a"].groups.values() if g.kind is GroupKind.SELECT
         ]
-        return [bucket.weight for bucket in share.buckets]
+        slots = Counter(bucket.port for bucket in share.buckets)
+        return [slots[1], slots[2]]
 
-    assert weights({("a", "c2"): 1.5e9}) == [1000, 500]
-    assert weights({("c2", "b"): 1.5e9}) == [1000, 500]
-    assert weights({("b", "c2"): 1.5e9}) == [500, 1000]  # the other direction
-    assert weights({("a", "c2"): 5e9}) == [1000, 125]  # a sixteenth is left
+    assert weights({("a", "c2"): 1.5e9}) == [11, 5]
+    assert weights({("c2", "b"): 1.5e9}) == [11, 5]
+    assert weights({("b", "c2"): 1.5e9}) == [5, 11]  # the other direction
+    assert weights({("a", "c2"): 5e9}) == [14, 2]  # a sixteenth of its rate is left
+
+
+def test_switches_in_a_row_do_not_choose_alike_by_the_same_hash() -> None:
+    """A connection's hash is the same at every switch of Open vSwitch: all core switches of a fat tree are used all the same."""
+    topology = topology_of(plan(fat_tree(4)))
+    made, station = tables(topology), topology.station_of
+    neighbour = {(s, port): n for s, ports in topology.ports.items() for n, port in ports.items()}
+    for a, b in (("h1", "h16"), ("h5", "h3"), ("h10", "h2")):
+        used = set()
+        for slot in range(SLOTS):
+            here, port_in = station[a].switch, station[a].port
+            for _ in range(2):
+                packet = {**addressed(BEST_EFFORT, station[a], station[b]), "in_port": port_in}
+                action = lookup(made[here], packet)
+                assert isinstance(action, ToGroup)
+                there = neighbour[here, made[here].groups[action.group].buckets[slot].port]
+                here, port_in = there, topology.ports[there][here]
+            used.add(here)
+        assert used == {"c1", "c2", "c3", "c4"}
 
 
 @pytest.mark.parametrize(

@@ -232,6 +232,29 @@ class Routes:
             known = self._known[a, b] = (*up, *reversed(down))
         return known
 
+    def shortest_links(self, a: str, b: str) -> frozenset[DirectedLink]:
+        """All links of the shortest live ways from a to b, over which a programmed network shares what is not the testbed's own;
+        those of the route where there is one path, or none that is live."""
+        if not self.has_choice or not self.is_live(a, b):
+            return frozenset(self.route(a, b))
+        from_a, to_b = self._steps(a), self._steps(b)
+        return frozenset(
+            DirectedLink(near, far)
+            for near, steps in from_a.items()
+            for far in self._campus.neighbours[near]
+            if far in to_b and steps + 1 + to_b[far] == from_a[b] and frozenset((near, far)) not in self.dead
+        )
+
+    def _steps(self, begin: str) -> dict[str, int]:
+        """node -> live cables from `begin`."""
+        steps, todo = {begin: 0}, [begin]
+        for node in todo:  # grows while it is walked: breadth first
+            for near in self._campus.neighbours[node]:
+                if near not in steps and frozenset((node, near)) not in self.dead:
+                    steps[near] = steps[node] + 1
+                    todo.append(near)
+        return steps
+
     def links_of(self, a: str, b: str) -> tuple[Link, ...]:
         """The cables from a to b, in order, with their rates, delays and losses."""
         neighbours = self._campus.neighbours
@@ -340,8 +363,11 @@ class RouteHistory:
 
     def links_of(self, a: str, b: str, from_s: float, until_s: float) -> frozenset[DirectedLink]:
         """The links of all ways from a to b in that time."""
-        first, last = bisect_right(self._times_s, from_s) - 1, bisect_right(self._times_s, until_s)
-        return frozenset(link for routes in self._routes[first:last] for link in routes.way(a, b))
+        return frozenset(link for routes in self.during(from_s, until_s) for link in routes.way(a, b))
+
+    def during(self, from_s: float, until_s: float) -> Sequence[Routes]:
+        """The routes of that time, in order."""
+        return self._routes[bisect_right(self._times_s, from_s) - 1 : bisect_right(self._times_s, until_s)]
 
 
 def _root(campus: Campus) -> str:

@@ -273,6 +273,11 @@ int reclaim_ingress(struct __sk_buff *skb)
 
 	if (!ks)
 		return TC_ACT_SHOT;
+	/*
+	 * A sender on the same machine leaves checksums to a device that is not there. Open vSwitch in user space forgets that
+	 * of what it hands to its controller and is told to send on: without this, no such packet would reach a socket.
+	 */
+	bpf_csum_level(skb, BPF_CSUM_LEVEL_INC);
 	mode = *(volatile __u32 *)&ks->mode;
 	if (mode == SWITCH_OFF)
 		return TC_ACT_OK;

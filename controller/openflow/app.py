@@ -508,7 +508,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
                     n: g for n, g in wanted if (old := has.get(n)) is not None and g.is_weighed_anew(old)
                 }
                 self._send(session, Update(groups_changed=changed))
-        self._has_sent = has_sent  # a planned change need not wait until connections follow weights
+        self._has_sent = has_sent  # a planned change need not wait until connections are shared anew
 
     def _say_held(self) -> None:
         """Answer clients that gave rates, if all switches have them."""

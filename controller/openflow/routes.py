@@ -18,7 +18,9 @@ A pin whose way crosses a dead trunk is left out, and its packets take the tree.
 
 **Research** takes all shortest live paths: SELECT groups hash connections over the next hops, each weighted by its room: what
 grants leave of the trunk there, and no more than the room of the ways that go on from there. Every step comes one nearer, so no
-loop is possible, whatever the hash decides.
+loop is possible, whatever the hash decides. Open vSwitch hashes a connection alike at every switch, and looks at the last bits:
+of what one switch has sent to the left the next would send all to the left again, and half of a fat tree's core would stay
+empty. So each slot of the hash is a bucket of its own, and slots are dealt out in an order that is the switch's own.
 
 **Guards.** What comes from a host passes a meter at the first switch, which holds it to its cable's rate whether or not its own
 shaper does. A host is known by the port and the address of its frames; frames of that port with another address are dropped, or a
@@ -34,6 +36,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
+from hashlib import blake2b
 from itertools import pairwise
 
 from controller.openflow.tables import (
@@ -64,9 +68,10 @@ GUARD_MARGIN = 1.02
 # gathers while the switch daemon does something else, and what the kernel gathers before that. (A port holds 2 MiB, for bursts of
 # many hosts; a host within 1 Gbit/s has not filled more than this after 15 ms.)
 GATHERED_BYTES, GATHERED_S = 512 << 10, 0.02
-MAX_WEIGHT = 1000  # of a bucket: three digits tell 1 from 2.5 and 10 Gbit/s
-# Research has a reserve on every trunk, so one that grants fill still counts as this part of its rate. No less, for Open vSwitch
-# deals weights out as slots of a hash, 256 at most, and wants one for the least.
+# Of a connection's hash, by which research is shared: Open vSwitch looks at as many bits as there are buckets, 16 to 64. To up to
+# FEW next hops 16 slots are dealt out, to more 64.
+FEW, SLOTS, MOST_SLOTS = 4, 16, 64
+# Research has a reserve on every trunk, so one that grants fill still counts as this part of its rate.
 LEAST_ROOM = 1 / 16
 NO_LOADS: Mapping[tuple[str, str], float] = {}
 
@@ -85,7 +90,7 @@ def tables(
     targets = [name for name, stations in topology.stations_at.items() if stations]
     distances = {target: distances_to(target, live) for target in targets}
     own_hops = {target: own_hops_to(target, tree, live, distances[target], targets) for target in targets}
-    rooms = {target: _rooms(topology, distances[target], live, loads) for target in targets}
+    research_hops = {target: research_hops_to(topology, distances[target], live, loads) for target in targets}
     own_dscps = [traffic.dscp for traffic in TrafficClass if traffic is not TrafficClass.RESEARCH]
     classification = [
         FlowRule(CLASSIFY, 3, (("eth_type", ETH_ARP),), GotoTable(ARP)),
@@ -112,7 +117,7 @@ def tables(
                 if switch not in own_hops[target]:
                     continue  # nothing leads there: its packets are dropped here
                 groups[own] = _failover(topology, switch, own_hops[target], live)
-                groups[research] = _share(topology.ports[switch], rooms[target][switch])
+                groups[research] = _share(switch, topology.ports[switch], research_hops[target][switch])
                 stages[own], stages[research] = depths[target][switch], distances[target][switch]
             for station in topology.stations_at[target]:
                 match = (("eth_dst", station.mac),)
@@ -290,29 +295,55 @@ def _failover(topology: Topology, switch: str, hops: dict[str, str], live: dict[
     return Group(GroupKind.FAST_FAILOVER, tuple(GroupBucket(ports[n]) for n in ways))
 
 
-def _rooms(
+def research_hops_to(
     topology: Topology,
-    distance: dict[str, int],
-    live: dict[str, list[str]],
-    loads: Mapping[tuple[str, str], float],
-) -> dict[str, dict[str, float]]:
-    """switch -> each neighbour that is one step nearer to the target -> bytes/s of research that have room by it."""
-    rooms: dict[str, dict[str, float]] = {}
-    for switch in distance:  # the nearest first
+    distance: Mapping[str, int],
+    live: Mapping[str, list[str]],
+    loads: Mapping[tuple[str, str], float] = NO_LOADS,
+) -> dict[str, dict[str, int]]:
+    """switch -> each neighbour that is one step nearer to the target -> its slots: research is shared as there is room by it.
+
+    `distance`: of `distances_to` the target, the nearest first. Of the target itself there is no neighbour.
+    """
+    rooms: dict[str, dict[str, float]] = {}  # bytes/s of research
+    slots: dict[str, dict[str, int]] = {}
+    for switch in distance:
         rooms[switch] = {}
         for neighbour in live[switch]:
             if distance[neighbour] < distance[switch]:
                 rate = topology.rate_bytes_per_s[frozenset((switch, neighbour))]
                 left = max(rate - loads.get((switch, neighbour), 0.0), rate * LEAST_ROOM)
                 rooms[switch][neighbour] = min(left, sum(rooms[neighbour].values()) or math.inf)
-    return rooms
+        dealt = _deal(tuple(rooms[switch].values()))
+        slots[switch] = dict(zip(rooms[switch], dealt, strict=True))
+    return slots
 
 
-def _share(ports: Mapping[str, int], room: dict[str, float]) -> Group:
-    """All neighbours that are one step nearer, weighted by the room by them."""
-    most = max(room.values())
-    weights = {neighbour: max(1, round(MAX_WEIGHT * its / most)) for neighbour, its in room.items()}
-    return Group(GroupKind.SELECT, tuple(GroupBucket(ports[n], weight) for n, weight in weights.items()))
+@lru_cache(1024)
+def _deal(rooms: tuple[float, ...]) -> tuple[int, ...]:
+    """Slots of a hash in proportion to these, one at least (by the method of Webster: less room never means more slots)."""
+    slots = [1] * len(rooms)
+    if len(rooms) > 1:
+        for _ in range((SLOTS if len(rooms) <= FEW else MOST_SLOTS) - len(rooms)):
+            ratios = [room / (2 * its + 1) for room, its in zip(rooms, slots, strict=True)]
+            slots[ratios.index(max(ratios))] += 1
+    return tuple(slots)
+
+
+def _share(switch: str, ports: Mapping[str, int], slots: Mapping[str, int]) -> Group:
+    """A bucket for each slot; where a next hop gets more or fewer, only those slots lead elsewhere."""
+    order = _order(switch, sum(slots.values()))
+    led = [ports[neighbour] for neighbour, its in slots.items() for _ in range(its)]
+    return Group(
+        GroupKind.SELECT, tuple(GroupBucket(port, 1) for _, port in sorted(zip(order, led, strict=True)))
+    )
+
+
+@lru_cache(1024)
+def _order(switch: str, count: int) -> tuple[int, ...]:
+    """Slots in the order in which this switch deals them out: as if drawn, and the same in every process."""
+    drawn = [blake2b(f"{switch} {slot}".encode(), digest_size=8).digest() for slot in range(count)]
+    return tuple(sorted(range(count), key=drawn.__getitem__))
 
 
 def _arp(topology: Topology, switch: str) -> Iterable[FlowRule]:

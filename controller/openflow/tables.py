@@ -41,7 +41,7 @@ class Group:
 
     def is_weighed_anew(self, before: Group) -> bool:
         """Whether it leads the same ways in other parts."""
-        ports = [[bucket.port for bucket in group.buckets] for group in (self, before)]
+        ports = [{bucket.port for bucket in group.buckets} for group in (self, before)]
         return self.kind is before.kind is GroupKind.SELECT and ports[0] == ports[1] and self != before
 
 

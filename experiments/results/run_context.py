@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from bpf.observer import Observation
 from controller.core.settings import DAY_S
@@ -30,6 +32,7 @@ __all__ = [
     "research_shares",
 ]
 
+_AT_S = attrgetter("at_s")
 SUPER_PACKET_BYTES = 65_536  # the debt that a bucket allows: one GSO super-packet
 
 
@@ -51,6 +54,8 @@ class ResearchSample:
     payload_bytes: float
     # that narrowest link, if another than by the description: links change
     narrowest: DirectedLink | None = None
+    # all links that it crossed in the window, where that is known: switches with several ways choose by a hash
+    way: tuple[DirectedLink, ...] = ()
 
     @property
     def wire_bytes_per_s(self) -> float:
@@ -60,7 +65,8 @@ class ResearchSample:
 
 @dataclass(frozen=True, slots=True)
 class ResearchShare:
-    """A sample, and what all measured research got of its narrowest link during its window: the reserve is for all of it."""
+    """A sample, and what all measured research got of its narrowest link during its window: the reserve is for all of it. (Where
+    there are several paths cables are often alike: then of those equally narrow the one on which research got most.)"""
 
     sample: ResearchSample
     wire_bytes_per_s: float
@@ -185,19 +191,32 @@ def research_shares(context: RunContext) -> list[ResearchShare]:
     samples = [s for s in context.research if s.window_s > 0.0 and {s.source, s.target} <= nodes]
     crossing: dict[DirectedLink, list[ResearchSample]] = {}
     for sample in samples:
-        route = routes.route(sample.source, sample.target)
+        route = sample.way or routes.route(sample.source, sample.target)
         if sample.narrowest is not None and sample.narrowest not in route:  # it went around a dead trunk
             route = (sample.narrowest,)
         for link in route:
             crossing.setdefault(link, []).append(sample)
-    shares = []
+    crossing = {link: sorted(crossed, key=_AT_S) for link, crossed in crossing.items()}
+    longest_s = max((sample.window_s for sample in samples), default=0.0)
+    capacity, shares = context.campus.capacity_bytes_per_s, []
     for sample in sorted(samples, key=lambda s: s.at_s):
         if sample.source != sample.target and sample.link_capacity_bytes_per_s > 0.0:
-            link = sample.narrowest or routes.bottleneck(sample.source, sample.target)[1]
-            together = 0.0  # what each sample adds during this one's window
-            for other in crossing[link]:
-                start_s = max(other.at_s - other.window_s, sample.at_s - sample.window_s)
-                overlap_s = max(0.0, min(other.at_s, sample.at_s) - start_s)
-                together += other.wire_bytes_per_s * overlap_s / sample.window_s
+            links = [sample.narrowest or routes.bottleneck(sample.source, sample.target)[1]]
+            rate = sample.link_capacity_bytes_per_s
+            if routes.has_choice and capacity[links[0]] == rate:
+                way = sample.way or routes.route(sample.source, sample.target)
+                links += [link for link in way if capacity[link] == rate and link in crossing]
+            together = max(_on_a_link(crossing[link], sample, longest_s) for link in dict.fromkeys(links))
             shares.append(ResearchShare(sample, together))
     return shares
+
+
+def _on_a_link(crossing: Sequence[ResearchSample], sample: ResearchSample, longest_s: float) -> float:
+    """What these, in order of time, took together during a sample's window, wire bytes/s. `longest_s`: of any window."""
+    together = 0.0
+    first = bisect_right(crossing, sample.at_s - sample.window_s, key=_AT_S)
+    for other in crossing[first : bisect_right(crossing, sample.at_s + longest_s, key=_AT_S)]:
+        start_s = max(other.at_s - other.window_s, sample.at_s - sample.window_s)
+        overlap_s = max(0.0, min(other.at_s, sample.at_s) - start_s)
+        together += other.wire_bytes_per_s * overlap_s / sample.window_s
+    return together

@@ -37,7 +37,6 @@ from testbed.enforcement import Enforcement
 from testbed.errors import InvariantBroken, TestbedError
 from topologies.errors import SpecError
 from topologies.scale import Scale
-from topologies.spec import DirectedLink
 
 AFTER_S = 10.0  # after the last line: what was planned with a delay happens
 CALM_S = 240.0
@@ -180,13 +179,10 @@ def _undisturbed(world: StormWorld) -> list[ResearchSample]:
     A sender whose agent stands still, or whose orders are late, sends as it was told before, and another has its share already.
     """
 
-    def way(sample: ResearchSample) -> frozenset[DirectedLink]:
-        return world.ways.links_of(sample.source, sample.target, sample.at_s - sample.window_s, sample.at_s)
-
     excesses = world.judges.invariants.excesses if world.judges is not None else []
     samples: list[ResearchSample] = []
     for sample in world.research.samples:
-        links, from_s = way(sample), sample.at_s - sample.window_s
+        links, from_s = frozenset(sample.way), sample.at_s - sample.window_s
         if any(
             fault.links and fault.acts_on("", frozenset(), links, from_s, sample.at_s)
             for fault in world.disturbances
@@ -200,7 +196,7 @@ def _undisturbed(world: StormWorld) -> list[ResearchSample]:
                     taken[link] += excess.bytes_per_s[link] * overlap_s
         # of all research that crosses the link in this window, each has lost its part
         crossing = [s for s in world.research.samples if s.at_s == sample.at_s]
-        parts = [taken[link] / sum(link in way(s) for s in crossing) for link in links]
+        parts = [taken[link] / sum(link in s.way for s in crossing) for link in links]
         lost = max(parts, default=0.0)
         samples.append(replace(sample, payload_bytes=sample.payload_bytes + lost))
     return samples

@@ -20,6 +20,7 @@ from experiments.storms.coverage import agent_case, coordinator_case, fact_case
 from experiments.storms.fault_windows import Disturbance, Weather
 from experiments.storms.judges import StormJudges
 from experiments.storms.setup import StormSetup
+from experiments.worlds.virtual.aggregates import Aggregate
 from experiments.worlds.virtual.hosts import Connection, Machine
 from experiments.worlds.virtual.journal import MemoryJournal
 from experiments.worlds.virtual.world import DATA_PORT, VirtualWorld
@@ -29,7 +30,7 @@ from testbed.agent.core import events as aev
 from testbed.agent.core.agent import AgentCore
 from testbed.agent.core.stored import StoredCheckpoints
 from topologies.paths import RouteHistory
-from topologies.spec import DirectedLink, Role, TrafficClass
+from topologies.spec import DirectedLink, Role
 from topologies.units import PAYLOAD_SHARE
 
 STORY_LINES = 4000
@@ -52,7 +53,8 @@ class StormWorld(VirtualWorld):
         ] = []  # as on disk: every event, before anybody is told what followed
         self.disturbances: list[Disturbance] = []
         self.ways = RouteHistory(ground.campus)  # that packets took
-        self._background: dict[tuple[str, str], float] = {}  # what others send, wire bytes/s
+        self._others: dict[tuple[str, str], Aggregate] = {}  # who send,
+        self._background: dict[tuple[str, str], float] = {}  # and what, wire bytes/s
         self._repeats: set[tuple[str, str]] = set()
         self._evasive: dict[str, float] = {}  # hosts whose agents do not answer -> until when
         self._overtaken: dict[
@@ -395,31 +397,38 @@ class StormWorld(VirtualWorld):
 
     def set_background(self, source: str, target: str, wire_bytes_per_s: float) -> None:
         """What others send from one node to another, from now on. A coordinator that is dead is not told, now or later."""
-        key, links = _key(source, target), self.env.routes.route(source, target)
-        if (source, target) not in self._background:
-            self.env.network.start(key, links, TrafficClass.RESEARCH, inf, 0.0)
+        others = self._others.get((source, target))
+        if others is None:
+            others = Aggregate(self.env, f"background {source}>{target}", source, target)
+            self._others[source, target] = others
+            others.begin()
         self._background[source, target] = wire_bytes_per_s
-        self.env.network.regrant(key, wire_bytes_per_s * PAYLOAD_SHARE)
-        self._tell_background(links)
+        self.env.network.regrant_all(others.caps(wire_bytes_per_s * PAYLOAD_SHARE))
+        self._tell_background(link for link, _ in others.parts())
 
     def _rerouted(self) -> None:
-        super()._rerouted()
         self.ways.follow(self.now_s, self.env.routes.dead)
-        before = [link for key in self._background for link in self.env.network.fluid.flow(_key(*key)).links]
-        for ends in self._background:
-            self.env.network.reroute(_key(*ends), self.env.routes.route(*ends))
-        if self._background:
-            self._tell_background(
-                [*before, *(link for ends in self._background for link in self.env.routes.route(*ends))]
-            )
+        super()._rerouted()
+
+    def _shared_anew(self) -> None:
+        super()._shared_anew()
+        before = [link for others in self._others.values() for link, _ in others.parts()]
+        caps: dict[str, float] = {}
+        for ends, others in self._others.items():
+            if others.follow():
+                caps |= others.caps(self._background[ends] * PAYLOAD_SHARE)
+        if caps:
+            self.env.network.regrant_all(caps)
+            now = [link for others in self._others.values() for link, _ in others.parts()]
+            self._tell_background([*before, *now])
 
     def _tell_background(self, links: Iterable[DirectedLink]) -> None:
         """What others take of these links now, as switches count it."""
         taken: dict[DirectedLink, float] = dict.fromkeys(links, 0.0)
         for ends, rate in self._background.items():
-            for link in self.env.routes.route(*ends):
+            for link, part in self._others[ends].parts():
                 if link in taken:
-                    taken[link] += rate
+                    taken[link] += rate * part
         if not self.connections.refused:
             self.decide(cev.LinksMeasured([(link.source, link.target, rate) for link, rate in taken.items()]))
 
@@ -471,8 +480,3 @@ class StormWorld(VirtualWorld):
                 self._repeats.discard(said)
                 self.noticed("message repeated", machine.name)
                 super()._act(machine, effect)
-
-
-def _key(source: str, target: str) -> str:
-    """Of others' traffic in the fluid network."""
-    return f"background {source}>{target}"

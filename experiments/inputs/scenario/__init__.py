@@ -1,6 +1,7 @@
 """What one run is: a frozen `Scenario` in real units, its `files`, and the `demo`'s. Begin with `scenario.py`; the parameters
-are declared in `parts`, `owners`, `background` (random ones by `law`) and `own_jobs`, `fields` says how each is checked,
-written and scaled, `settings` what the coordinator is told of them. Imports `topologies`, and `testbed` for what a job is."""
+are declared in `parts`, `owners`, `background`, `trunks` (random ones by `law`) and `own_jobs`, `fields` says how each is
+checked, written and scaled, `settings` what the coordinator is told of them. Imports `topologies`, and `testbed` for what a job
+is."""
 
 from experiments.inputs.scenario.background import BackgroundLaw
 from experiments.inputs.scenario.demo import demo_scenario
@@ -19,6 +20,7 @@ from experiments.inputs.scenario.parts import (
     ResearchFlow,
 )
 from experiments.inputs.scenario.scenario import Scenario
+from experiments.inputs.scenario.trunks import TrunkLaw
 
 __all__ = [
     "BackgroundLaw",
@@ -31,6 +33,7 @@ __all__ = [
     "Queue",
     "ResearchFlow",
     "Scenario",
+    "TrunkLaw",
     "demo_scenario",
     "dumps",
     "examples",

@@ -19,6 +19,7 @@ from experiments.inputs.scenario.parts import (
     Queue,
     ResearchFlow,
 )
+from experiments.inputs.scenario.trunks import TrunkLaw
 from topologies.dimension import DURATION, Dimension
 from topologies.errors import SpecError
 from topologies.keys import Quantity, Whole
@@ -47,6 +48,7 @@ class Scenario:
     research: tuple[ResearchFlow, ...] = ()
     events: tuple[LinkEvent, ...] = ()
     background: BackgroundLaw | None = None  # none: links carry nothing else
+    trunks: TrunkLaw | None = None  # none: cables between switches fail by `events` alone
     scale: Scale = field(default_factory=Scale)
 
     def __post_init__(self) -> None:

@@ -1,5 +1,5 @@
 """What happens to a campus from outside during one run: jobs arrive, owners reclaim. Begin with `trace.py`; `generated.py`
-draws a trace from a scenario (`exact_counts`, `background`, by `streams` of random numbers), `paper_campus` is paper A's,
+draws a trace from a scenario (`exact_counts`, `background`, `cuts`, by `streams` of random numbers), `paper_campus` is paper A's,
 `recorded.py` reads one from a file: `availability_counts`, `machines`, `lifetimes`, or a user's own (`folder`: `jobs_csv`,
 `owner_events_csv`, `background_csv`), over `csv_rows` and `timestamps`. `achieved` says what a trace has of the paper's
 measurements, `doubts` what it does not show. Nothing here depends on what the coordinator decides.

@@ -153,7 +153,7 @@ def epochs_left(scenario: Scenario, traffic: BackgroundTraffic) -> tuple[list[fl
     campus, routes = scenario.campus, Routes(scenario.campus)
     crossing: defaultdict[DirectedLink, list[int]] = defaultdict(list)
     for number, (source, target) in enumerate(traffic.flows):
-        for link in routes.route(source, target):
+        for link in routes.shortest_links(source, target):
             crossing[link].append(number)
     cores = {switch.name for switch in campus.switches if switch.tier is Tier.CORE}
     volunteers = {host.name for host in scenario.volunteers}

@@ -18,6 +18,7 @@ from experiments.inputs.scenario import (
 )
 from experiments.inputs.scenario.owners import OwnerEvent
 from experiments.inputs.traces.background import background_traffic
+from experiments.inputs.traces.cuts import cuts
 from experiments.inputs.traces.exact_counts import counted_events
 from experiments.inputs.traces.streams import stream, unit_exponential
 from experiments.inputs.traces.trace import (
@@ -31,16 +32,16 @@ INITIAL_SPEED = 10.0  # the jobs that are there at the start come so much faster
 
 
 def generate(scenario: Scenario) -> Trace:
-    """Jobs and owners of the scenario's `duration_s`, in its units: a real scenario gives real seconds and bytes.
+    """Jobs, owners and failing trunks of the scenario's `duration_s`, in its units: a real scenario gives real seconds and bytes.
 
     To play it, generate from `scenario.played()`, or apply `scenario.scale` to the trace; both give the same.
     """
     jobs, background = arrivals(scenario), background_traffic(scenario)
     if scenario.owners.count is None:
         origin = f"generated, seed {scenario.seed}"
-        return Trace(origin, jobs, owner_events(scenario), background=background)
+        return Trace(origin, jobs, owner_events(scenario), background=background, cuts=cuts(scenario))
     counted = counted_events(scenario)
-    return Trace(counted.origin, jobs, counted.events, counted.away, background)
+    return Trace(counted.origin, jobs, counted.events, counted.away, background, cuts=cuts(scenario))
 
 
 def arrivals(scenario: Scenario) -> tuple[JobArrival, ...]:

@@ -16,6 +16,7 @@ from experiments.inputs.traces import (
 )
 from experiments.inputs.traces.availability_counts import Counts
 from experiments.inputs.traces.background import background_traffic
+from experiments.inputs.traces.cuts import cuts
 from experiments.inputs.traces.doubts import doubts
 from experiments.inputs.traces.folder import load_folder
 from experiments.inputs.traces.generated import arrivals, generate, with_own_jobs
@@ -51,8 +52,8 @@ def load_trace(path: str | Path, scenario: Scenario, *further: str | Path) -> Tr
         trace = load_folder(paths[0], scenario)
     else:
         recorded = _recorded(paths, scenario)
-        background = background_traffic(scenario)
-        trace = Trace(recorded.origin, arrivals(scenario), recorded.events, recorded.away, background)
+        background, jobs, owners = background_traffic(scenario), arrivals(scenario), recorded.events
+        trace = Trace(recorded.origin, jobs, owners, recorded.away, background, cuts=cuts(scenario))
     return replace(trace, warnings=doubts(scenario, trace))
 
 

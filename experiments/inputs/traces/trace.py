@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from experiments.inputs.scenario.owners import OwnerEvent, check_order
+from experiments.inputs.scenario.parts import LinkEvent
 from testbed.messages import JobSpec
 from topologies.dimension import DURATION, NUMBER, RATE, SIZE
 from topologies.errors import SpecError
@@ -73,7 +74,7 @@ class Trace:
     what a run of it cannot show.
 
     Hosts begin lent, but for those that are `away`: their owners have them from the start, and a return comes first, or
-    nothing. `Scale.apply(trace)` plays it.
+    nothing. `cuts` are cables that go down and come back, beside the scenario's own events. `Scale.apply(trace)` plays it.
     """
 
     origin: str
@@ -82,8 +83,14 @@ class Trace:
     away: tuple[str, ...] = ()
     background: BackgroundTraffic | None = None
     warnings: tuple[str, ...] = ()
+    cuts: tuple[LinkEvent, ...] = ()
 
     def __post_init__(self) -> None:
+        if any(after.at_s < before.at_s for before, after in pairwise(self.cuts)):
+            raise SpecError("cuts", "out of order", "cuts in order of time")
+        for cut in self.cuts:
+            if cut.changes.keys() != {"up"}:
+                raise SpecError("cuts", sorted(cut.changes), "up alone")
         times = [arrival.at_s for arrival in self.arrivals]
         if any(after < before for before, after in pairwise(times)):
             raise SpecError("arrivals", "out of order", "arrivals in order of time")

@@ -12,6 +12,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from experiments.inputs.scenario import ResearchFlow
@@ -94,9 +95,12 @@ def samples(
     facts: Sequence[Timed] = (),
 ) -> list[ResearchSample]:
     """Windows of the greedy flows, on the narrowest link of each. The first WARM_UP_S of each flow are left out, those of each
-    rate of a link on its way are not judged."""
+    rate of a link on its way are not judged.
+
+    Which of several ways a connection takes is a hash that nobody is told: it is judged on the narrowest link of them all.
+    """
     described, rates = Routes(campus), LinkRates(campus, facts)
-    history = RoutesThen(campus, facts).history
+    history, crossed = RoutesThen(campus, facts).history, cache(Routes.shortest_links)
     found = []
     for each in measured:
         if not each.flow.greedy:
@@ -107,10 +111,14 @@ def samples(
             if first_s + WARM_UP_S <= end_s - WINDOW_S and end_s <= until_s:
                 at_s, source, target = end_s - started_s, each.flow.source, each.flow.target
                 before_s, told_s = at_s - WINDOW_S - WARM_UP_S, at_s + TOLD_S
-                route = history.at(at_s).route(source, target)
-                seen = [rates.extremes(link, before_s, told_s) for link in route]
-                narrowest, (capacity, _) = min(zip(route, seen, strict=True), key=lambda pair: pair[1][0])
-                moved = not history.links_of(source, target, before_s, told_s) <= set(route)
+                then = history.at(at_s)
+                shared = crossed(then, source, target)
+                route = [link for link in then.route(source, target) if link in shared]
+                links = [*route, *sorted(shared.difference(route))]
+                seen = [rates.extremes(link, before_s, told_s) for link in links]
+                narrowest, (capacity, _) = min(zip(links, seen, strict=True), key=lambda pair: pair[1][0])
+                during = history.during(before_s, told_s)
+                moved = any(crossed(routes, source, target) != shared for routes in during)
                 if moved or any(least < greatest for least, greatest in seen):
                     capacity = 0.0
                 reserve = campus.research_reserve.reserve_bytes_per_s(capacity)

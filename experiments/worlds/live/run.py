@@ -21,6 +21,7 @@ from experiments.inputs.scenario import OwnerEvent, Scenario
 from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.scenario.settings import count_period_s, live_row, settings_of
 from experiments.inputs.traces import Trace
+from experiments.inputs.traces.cuts import events_of_links
 from experiments.results.live_display import Live
 from experiments.results.measurements import measured_curves
 from experiments.results.run_context import FidelityRecord
@@ -67,6 +68,7 @@ class LiveRun:
 
     def __post_init__(self) -> None:
         self.owners = OwnersAtWork(self.world)
+        self.link_events = events_of_links(self.scenario, self.trace)
         draws = random.Random(f"{self.scenario.seed} director")
         protocol = self.scenario.protocol
         self.network = NetworkWatch(
@@ -144,10 +146,11 @@ class LiveRun:
         await self._talk(submit_them)
 
     async def _change_links(self, begin_s: float) -> None:
-        """The scenario's events: the kernel's links change, are read back, and the coordinator is told what it plans with."""
+        """The scenario's events and the trace's cuts: the kernel's links change, are read back, and the coordinator is told what
+        it plans with."""
         async with trio.open_nursery() as nursery:
-            cut = [trio.Event() for _ in self.scenario.events]
-            for event, happened in zip(self.scenario.events, cut, strict=True):
+            cut = [trio.Event() for _ in self.link_events]
+            for event, happened in zip(self.link_events, cut, strict=True):
                 if event.drain_s is not None:
                     nursery.start_soon(self._drain, event, begin_s, happened)
             await self._change_in_turn(begin_s, cut)
@@ -166,7 +169,7 @@ class LiveRun:
 
     async def _change_in_turn(self, begin_s: float, cut: Sequence[trio.Event]) -> None:
         campus = self.world.campus
-        for event, happened in zip(self.scenario.events, cut, strict=True):
+        for event, happened in zip(self.link_events, cut, strict=True):
             await trio.sleep_until(begin_s + event.at_s)
             a, b = event.between
             change = partial(
@@ -295,7 +298,7 @@ def run_live(
     if played_trace.background is not None:
         allowed = "none: only the virtual world plays the traffic of others (live has [[research]] flows)"
         raise SpecError("background", f"{len(played_trace.background.flows)} flows", allowed)
-    for event in played.events:
+    for event in events_of_links(played, played_trace):
         check_change(event.rate_bytes_per_s, event.delay_s)
     check_own_jobs(scenario)
     # a path inside a building and one across the core, where there are such

@@ -86,7 +86,7 @@ def link_budgets_of(cluster: Cluster, background: BackgroundTraffic | None, begi
         return LinkBudgets(cluster.promisable)
     over: defaultdict[DirectedLink, list[int]] = defaultdict(list)
     for number, (source, target) in enumerate(background.flows):
-        for link in cluster.routes.way(source, target):
+        for link in cluster.routes.shortest_links(source, target):
             over[link].append(number)
     left: dict[DirectedLink, list[float]] = {}
     for link, numbers in over.items():

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
-from math import inf
 
 import numpy as np
 
 from controller.core.model.events import LinksMeasured
 from experiments.inputs.traces import BackgroundTraffic
+from experiments.worlds.virtual.aggregates import Aggregate
 from experiments.worlds.virtual.connections import Connections
 from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.scheduler import Priority
-from topologies.spec import DirectedLink, TrafficClass
+from topologies.spec import DirectedLink
 from topologies.units import PAYLOAD_SHARE
 
 
@@ -50,56 +50,65 @@ class VirtualBackground:
     ) -> None:
         self._counted = counted
         self._env, self._connections, self._traffic = env, connections, traffic
-        self._keys = [f"background {number}" for number in range(len(traffic.flows))]
+        self._flows = [
+            Aggregate(env, f"background {number}", *ends, many)
+            for number, (ends, many) in enumerate(zip(traffic.flows, traffic.parallel, strict=True))
+        ]
         self._told: dict[DirectedLink, float] = {}
         self._offered_bytes, self._since_s, self._rate, self._number = 0.0, 0.0, 0.0, 0
         self._find_paths()
 
     def _find_paths(self) -> None:
-        self._paths = [self._env.routes.route(source, target) for source, target in self._traffic.flows]
+        crossed = [(n, link, part) for n, each in enumerate(self._flows) for link, part in each.parts()]
         # those of which something was told, first: what they carry no more is told, too
-        self._links = list(dict.fromkeys(chain(self._told, chain.from_iterable(self._paths))))
+        self._links = list(dict.fromkeys(chain(self._told, (link for _, link, _ in crossed))))
         number = {link: place for place, link in enumerate(self._links)}
-        self._crossed = np.array([number[link] for path in self._paths for link in path], dtype=np.intp)
-        self._whose = np.array([n for n, path in enumerate(self._paths) for _ in path], dtype=np.intp)
+        self._crossed = np.array([number[link] for _, link, _ in crossed], dtype=np.intp)
+        self._whose = np.array([n for n, _, _ in crossed], dtype=np.intp)
+        self._part = np.array([part for *_, part in crossed], dtype=float)
 
     def follow_routes(self) -> None:
-        """All flows go on by the routes that are now, and are counted there."""
-        self._find_paths()
-        for key, path in zip(self._keys, self._paths, strict=True):
-            if key in self._env.network.fluid:
-                self._env.network.reroute(key, path)
-        if self._rate > 0.0:
-            self._tell(self._traffic.rates_bytes_per_s[self._number])
+        """All flows go on by the ways that are now, and are counted there."""
+        are_others = [each.follow() for each in self._flows]
+        if any(are_others):
+            self._find_paths()
+            if self._rate > 0.0:
+                rates = self._traffic.rates_bytes_per_s[self._number]
+                self._set_rates(rates)
+                self._tell(rates)
 
     def begin(self) -> None:
         """The first epoch."""
         if self._traffic.rates_bytes_per_s:
             self._since_s = self._env.now_s
-            for key, path, many in zip(self._keys, self._paths, self._traffic.parallel, strict=True):
-                self._env.network.start(key, path, TrafficClass.RESEARCH, inf, 0.0, parallel=many)
+            for each in self._flows:
+                each.begin()
             self._epoch(0)
 
     def account(self) -> BackgroundAccount:
         """Until now."""
-        now_s, network = self._env.now_s, self._env.network.fluid
-        carried = sum(network.flow(key).moved(now_s) for key in self._keys if key in network)
-        return BackgroundAccount(self._offered_bytes + self._rate * (now_s - self._since_s), carried)
+        offered_bytes = self._offered_bytes + self._rate * (self._env.now_s - self._since_s)
+        return BackgroundAccount(offered_bytes, sum(each.moved() for each in self._flows))
 
     def _epoch(self, number: int) -> None:
         rates, env = self._traffic.rates_bytes_per_s[number], self._env
         self._offered_bytes += self._rate * (env.now_s - self._since_s)
         self._since_s, self._rate, self._number = env.now_s, sum(rates) * PAYLOAD_SHARE, number
-        env.network.regrant_all(
-            {key: rate * PAYLOAD_SHARE for key, rate in zip(self._keys, rates, strict=True)}
-        )
+        self._set_rates(rates)
         if number + 1 < len(self._traffic.rates_bytes_per_s):
             env.after(self._traffic.epoch_s, lambda: self._epoch(number + 1), Priority.OWNER)
         self._tell(rates)
 
+    def _set_rates(self, rates: Sequence[float]) -> None:
+        caps: dict[str, float] = {}
+        for each, rate in zip(self._flows, rates, strict=True):
+            caps |= each.caps(rate * PAYLOAD_SHARE)
+        self._env.network.regrant_all(caps)
+
     def _tell(self, rates: Sequence[float]) -> None:
         """What has changed on links, to a coordinator that listens; what it has not heard it is told with the next."""
-        taken = np.bincount(self._crossed, np.array(rates)[self._whose], len(self._links)).tolist()
+        part = np.array(rates)[self._whose] * self._part
+        taken = np.bincount(self._crossed, part, len(self._links)).tolist()
         now = dict(zip(self._links, taken, strict=True))
         news = [
             (link.source, link.target, rate)

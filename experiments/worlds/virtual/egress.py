@@ -43,7 +43,9 @@ class Egress:
 
     def ended(self, flow: FluidFlow) -> None:
         """A flow is over: its bytes are counted."""
-        counter = self._of[flow.links[0].source]
+        counter = self._of.get(flow.links[0].source)
+        if counter is None:  # background between switches
+            return
         if flow.traffic_class in MIGRATION:
             counter.migration_bytes += flow.moved_bytes
         else:

@@ -16,7 +16,7 @@ from experiments.worlds.virtual.fluid import ScheduledNetwork
 from experiments.worlds.virtual.hosts import Connection, Machine
 from experiments.worlds.virtual.overheads import Overheads, Span
 from experiments.worlds.virtual.scheduler import Priority, Scheduler
-from experiments.worlds.virtual.switches import ProgrammedSwitches
+from experiments.worlds.virtual.switches import ProgrammedSwitches, Ways
 from testbed.agent.core import events as aev
 from testbed.enforcement import Enforcement
 from testbed.messages import JobSpec
@@ -85,6 +85,18 @@ class Environment:
         if self.switches is None:
             return self.routes.way(source, target)
         return self.switches.way(source, target, traffic)
+
+    def shared_ways(self, source: str, target: str) -> Ways:
+        """The ways that research of many connections takes from one node to another, and which part of it takes each."""
+        if self.switches is None:
+            return ((1.0, self.routes.route(source, target)),)
+        return self.switches.shared(source, target)
+
+    def hashed_way(self, source: str, target: str, hash_at: Callable[[str], float]) -> Way:
+        """The links of one connection of research; `hash_at`: its hash at a switch, from 0 to less than 1."""
+        if self.switches is None:
+            return self.routes.route(source, target)
+        return self.switches.hashed(source, target, hash_at)
 
     def to_agent(self, machine: Machine, act: Callable[[], None]) -> None:
         """A paused process sees it when it goes on; a dead one never."""

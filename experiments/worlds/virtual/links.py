@@ -2,7 +2,8 @@
 
 On a campus with several paths a trunk between switches that have a choice is a port of a programmed network: whatever takes it
 down, its switches see it, packets take the other routes, and the coordinator is told. (The milliseconds that this takes live
-are left out.) Ways that the coordinator asks for are there PROGRAMMING_S later, and then it is told so.
+are left out.) Ways that the coordinator asks for are there PROGRAMMING_S later, and then it is told so; so are the parts in which
+research is shared where grants have moved.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from controller.core.model.effects import SetWays
+from controller.core.model.effects import SetLoads, SetWays
 from controller.core.model.events import DrainAsked, LinksChanged, WaysSet
 from experiments.worlds.virtual.connections import Connections
 from experiments.worlds.virtual.egress import guard_of
@@ -27,7 +28,8 @@ TELL_AGAIN_S = 0.1  # until a coordinator that is dead listens again, as the liv
 
 
 class VirtualLinks:
-    """All of them. `broken_off` is told of each connection that something happens to, `rerouted` when routes are others."""
+    """All of them. `broken_off` is told of each connection that something happens to, `rerouted` when routes are others,
+    `shared_anew` when only research has other ways, or other parts of them."""
 
     def __init__(
         self,
@@ -35,9 +37,10 @@ class VirtualLinks:
         connections: Connections,
         broken_off: Callable[[Connection], None],
         rerouted: Callable[[], None],
+        shared_anew: Callable[[], None],
     ) -> None:
         self._env, self._connections, self._broken_off = env, connections, broken_off
-        self._rerouted = rerouted
+        self._rerouted, self._shared_anew = rerouted, shared_anew
         self._junctions = frozenset(junctions(env.campus)) if env.routes.has_choice else frozenset()
         self._capacity = dict(env.capacity)
         self._rates = dict(env.capacity)
@@ -46,6 +49,7 @@ class VirtualLinks:
         self._wanted = SetWays(0, [], [])  # what the coordinator last asked for,
         self._programmed = self._wanted  # and what the switches have of that
         self._pins: tuple[WayPin, ...] = ()
+        self._loads = SetLoads([])  # what the coordinator last said of its grants
 
     def set(self, a: str, b: str, factor: float) -> None:
         """One works at `factor` of its rate, in both directions; 0: it is down, and messages wait."""
@@ -114,6 +118,19 @@ class VirtualLinks:
             if self._asked_to_drain != set(map(frozenset, self._wanted.draining)):
                 self._tell_draining()  # a coordinator that was dead has not heard of it
 
+    def weigh(self, loads: SetLoads) -> None:
+        """The coordinator says what grants take of trunks: groups share research anew a moment later."""
+        if self._env.switches is not None:
+            self._loads = loads
+            self._env.after(PROGRAMMING_S, partial(self._shares, loads), Priority.NETWORK)
+
+    def _shares(self, loads: SetLoads) -> None:
+        switches = self._env.switches
+        if loads is not self._loads or switches is None:
+            return
+        if switches.weigh({(a, b): load for a, b, load in loads.loads}):
+            self._shared_anew()
+
     def is_told(self, a: str, b: str) -> bool:
         """Whether a trunk is down, and the coordinator knows it, or will."""
         return not self._is_up[DirectedLink(a, b)]
@@ -138,10 +155,11 @@ class VirtualLinks:
         dead = dead_trunks(self._env.capacity)
         self._asked_to_drain -= dead
         left = dead | self._draining()
-        if self._env.switches is not None:
-            self._env.switches.follow(left, self._pins)
+        is_shared_anew = self._env.switches is not None and self._env.switches.follow(left, self._pins)
         if self._env.routes.follow(left):
             self._rerouted()
+        elif is_shared_anew:
+            self._shared_anew()
         root = self._env.campus.coordinator.name
         for name, machine in self._env.machines.items():
             down = any(self._capacity[link] <= 0.0 for link in self._env.routes.route(name, root))

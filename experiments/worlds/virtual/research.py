@@ -1,20 +1,21 @@
 """Research traffic in the fluid network, and what its receivers take in, window by window.
 
-A flow goes on until one of its ends is closed, and again when it is open. Windows are a second long as live, or longer in
-long runs, so that a run has at most MOST_WINDOWS; one in which the flow was cut is left out.
+A flow is one connection: among several ways it takes the one of its hash. It goes on until one of its ends is closed, and again,
+as another connection, when it is open. Windows are a second long as live, or longer in long runs, so that a run has at most
+MOST_WINDOWS; one in which the flow began, was cut, or took another way counts only for others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from experiments.inputs.scenario import ResearchFlow
 from experiments.results.run_context import ResearchSample
 from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.scheduler import Priority
-from topologies.paths import Routes
+from topologies.paths import Routes, Way
 from topologies.spec import DirectedLink, TrafficClass
 
 WINDOW_S = 1.0
@@ -25,9 +26,13 @@ MOST_WINDOWS = 200
 class _Running:
     flow: ResearchFlow
     key: str
+    hashes: dict[str, float] = field(default_factory=dict)  # of the connection, by switch
+    way: Way = ()  # that it takes
+    left: Way = ()  # ways that it took before, since the window began
     is_on: bool = False
-    was_cut: bool = True  # since the window began
+    was_cut: bool = True  # since the window began, or had no way
     moved_bytes: float = 0.0  # at the beginning of the window
+    stopped_bytes: float = 0.0  # moved in this window before it was cut
     capacity_bytes_per_s: float = 0.0  # of its path, then
 
 
@@ -62,61 +67,73 @@ class ResearchTraffic:
         for each in self._flows:
             if host in (each.flow.source, each.flow.target):
                 if closed and each.is_on:
-                    self._env.network.stop(each.key)
+                    each.stopped_bytes += self._env.network.stop(each.key).moved_bytes - each.moved_bytes
                     each.is_on, each.was_cut = False, True
+                    each.left = (*each.left, *each.way)
                 elif not closed and not self._is_shut(each):
                     self._turn_on(each)
 
     def follow_routes(self) -> None:
-        """All flows go on by the routes that are now; a window in which one was moved is left out."""
+        """All flows go on by the ways that are now."""
         for each in self._flows:
             if each.is_on:
-                self._env.network.reroute(
-                    each.key, self._env.routes.route(each.flow.source, each.flow.target)
-                )
-                each.was_cut = True
+                way = self._way(each)
+                if way != each.way:
+                    self._env.network.reroute(each.key, way)
+                    each.way, each.left = way, (*each.left, *each.way)
+                each.was_cut |= not self._env.routes.is_carried(way)
 
     def _is_shut(self, each: _Running) -> bool:
         machines = self._env.machines
         ends = (each.flow.source, each.flow.target)
         return any(machines[end].closed for end in ends if end in machines)
 
-    def _narrowest(self, flow: ResearchFlow) -> DirectedLink:
-        route = self._env.routes.route(flow.source, flow.target)
-        return min(route, key=self._env.capacity.__getitem__)
+    def _way(self, each: _Running) -> Way:
+        def hash_at(switch: str) -> float:
+            if switch not in each.hashes:
+                each.hashes[switch] = self._env.streams.of("hash", each.key).random()
+            return each.hashes[switch]
+
+        return self._env.hashed_way(each.flow.source, each.flow.target, hash_at)
+
+    def _narrowest(self, each: _Running) -> DirectedLink:
+        return min(each.way, key=self._env.capacity.__getitem__)
 
     def _turn_on(self, each: _Running) -> None:
         if each.is_on:
             return
         env, flow = self._env, each.flow
-        links = env.routes.route(flow.source, flow.target)
+        each.hashes.clear()
+        each.way = self._way(each)
         cap = inf if flow.greedy else flow.rate_bytes_per_s
-        env.network.start(each.key, links, TrafficClass.RESEARCH, inf, cap)
+        env.network.start(each.key, each.way, TrafficClass.RESEARCH, inf, cap)
         each.is_on, each.moved_bytes = True, 0.0
-        each.capacity_bytes_per_s = env.capacity[self._narrowest(flow)]
+        each.capacity_bytes_per_s = env.capacity[self._narrowest(each)]
 
     def _window(self) -> None:
-        env = self._env
         for each in self._flows:
-            if each.is_on and each.flow.greedy:
-                flow, moved = each.flow, env.network.fluid.flow(each.key).moved(env.now_s)
-                narrowest, (_, described) = (
-                    self._narrowest(flow),
-                    self._described.bottleneck(flow.source, flow.target),
-                )
-                capacity = env.capacity[narrowest]
-                if not each.was_cut:
-                    judged = capacity if capacity == each.capacity_bytes_per_s else 0.0
-                    sample = ResearchSample(
-                        env.now_s,
-                        self._window_s,
-                        flow.source,
-                        flow.target,
-                        judged,
-                        env.campus.research_reserve.reserve_bytes_per_s(judged),
-                        moved - each.moved_bytes,
-                        narrowest if narrowest != described else None,
-                    )
-                    self.samples.append(sample)
-                each.was_cut, each.moved_bytes, each.capacity_bytes_per_s = False, moved, capacity
-        env.after(self._window_s, self._window, Priority.TIMER)
+            if each.flow.greedy:
+                self._end_window(each)
+        self._env.after(self._window_s, self._window, Priority.TIMER)
+
+    def _end_window(self, each: _Running) -> None:
+        env, flow, taken_bytes, capacity, judged = self._env, each.flow, each.stopped_bytes, 0.0, 0.0
+        way, narrowest = each.left, None
+        if each.is_on:
+            moved_bytes = env.network.fluid.flow(each.key).moved(env.now_s)
+            taken_bytes += moved_bytes - each.moved_bytes
+            way, narrowest = (*each.way, *each.left), self._narrowest(each)
+            capacity, each.moved_bytes = env.capacity[narrowest], moved_bytes
+            if capacity == each.capacity_bytes_per_s and not (each.was_cut or each.left):
+                judged = capacity
+            if narrowest == self._described.bottleneck(flow.source, flow.target)[1]:
+                narrowest = None
+        if judged or taken_bytes or not each.was_cut:
+            reserve = env.campus.research_reserve.reserve_bytes_per_s(judged)
+            ends = (flow.source, flow.target)
+            sample = ResearchSample(
+                env.now_s, self._window_s, *ends, judged, reserve, taken_bytes, narrowest, way
+            )
+            self.samples.append(sample)
+        each.was_cut, each.left, each.stopped_bytes = not each.is_on, (), 0.0
+        each.capacity_bytes_per_s = capacity

@@ -107,7 +107,9 @@ class VirtualWorld:
         self._after_each, self._wake_s = after_each, inf
         self.connections = Connections(self.env, codec=codec)
         self.replicas = Replicas(self.env, row.replication, lambda: self.coordinator.cluster)
-        self.links = VirtualLinks(self.env, self.connections, self._broken_off, self._rerouted)
+        self.links = VirtualLinks(
+            self.env, self.connections, self._broken_off, self._rerouted, self._shared_anew
+        )
         self.workloads = Workloads(self.env, self.replicas)
         self.transfers = Transfers(self.env, enforcement, scavenger=row.scavenger)
         self.process_faults = ProcessFaults(
@@ -251,8 +253,10 @@ class VirtualWorld:
                     self.after(0.0, lambda: self.connections.coordinator_notices(link, "disconnected"))
             case cdo.SetWays():
                 self.links.program(effect)
-            case cdo.SetLoads() | cdo.Answer():
-                pass  # research takes the tree here
+            case cdo.SetLoads():
+                self.links.weigh(effect)
+            case cdo.Answer():
+                pass
 
     # ------------------------------------------------------------ agents
 
@@ -413,6 +417,10 @@ class VirtualWorld:
     def _rerouted(self) -> None:
         """A trunk died or is back: traffic takes other routes."""
         self.transfers.follow_routes()
+        self._shared_anew()
+
+    def _shared_anew(self) -> None:
+        """Switches share research on other ways, or in other parts."""
         self.research.follow_routes()
         if self.background is not None:
             self.background.follow_routes()
