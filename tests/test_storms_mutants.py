@@ -26,7 +26,6 @@ NOTICED = {
     "downtime told half": "its downtime is told as",
     "delays told half": "are told as",
     "costs told half": "are told as",
-    "every migration told as in time": "after the notice was over",
     "admissions not told": "no fact says that this was admitted",
     "degraded not told": "nothing was said of it",
     "notices told longer": "and none was",
@@ -108,6 +107,12 @@ def test_a_broken_rule_that_few_storms_meet_is_noticed_by_the_scenario_that_one_
         failure = play(script).failure
     assert failure is not None
     assert "compute" in failure.rule
+
+
+def test_a_late_migration_that_is_told_as_one_in_time_is_noticed() -> None:
+    failure = mutation.attempt("every migration told as in time", range(920001, 920002)).failure
+    assert failure is not None
+    assert "after the notice was over" in failure.rule
 
 
 def test_a_downtime_that_begins_anew_with_each_word_of_its_stop_is_noticed() -> None:

@@ -466,20 +466,30 @@ def notices_are_told_as_they_went(facts: Sequence[Timed], context: RunContext) -
     Nothing is said of jobs of a host that could not be told, of any after a restart of the coordinator, nor of gangs, which wait
     until all ranks run and end for what ended one of them.
     """
-    found = notices(facts)
-    for notice in found:
-        if notice.finished_s is None:
-            continue
+    admitted: set[tuple[str, str, str]] = set()  # (job, source, destination)
+    told: set[tuple[str, int]] = set()  # attempts of which it was said that they move, or that they cannot
+    for at_s, fact in only(facts, (f.MigrationAdmitted, f.MigrationDegraded, f.MigrationFinished)):
+        match fact:
+            case f.MigrationAdmitted():
+                admitted.add((fact.job, fact.source, fact.destination))
+                told.add((fact.job, fact.attempt))
+            case f.MigrationDegraded():
+                told.add((fact.job, fact.attempt))
+            case f.MigrationFinished(job=job, source=source, destination=to) if (
+                job,
+                source,
+                to,
+            ) not in admitted:
+                yield Breach(
+                    job, at_s, f"it is said to have moved from {source} to {to}, and nobody admitted it"
+                )
+    silent: dict[tuple[str, str], list[Notice]] = {}
+    for notice in notices(facts):
         if notice.admitted_s is None:
-            words = f"it is said to have moved from {notice.source} to {notice.destination}, and nobody admitted it"
-            yield Breach(notice.job, notice.finished_s, words)
-        elif notice.in_time and notice.finished_s > notice.deadline_s + ROUNDING_S:
+            silent.setdefault((notice.job, notice.source), []).append(notice)
+        elif notice.in_time and notice.finished_s and notice.finished_s > notice.deadline_s + ROUNDING_S:
             words = f"it is said to have moved in time, {notice.finished_s - notice.deadline_s:.3f} s after the notice was over"
             yield Breach(notice.job, notice.finished_s, words)
-    silent: dict[tuple[str, str], list[Notice]] = {}
-    for notice in found:
-        if notice.admitted_s is None and notice.degraded is None and rank_of(notice.job) is None:
-            silent.setdefault((notice.job, notice.source), []).append(notice)
     cut_short = [
         (at_s, getattr(fact, "host", ""))
         for at_s, fact in only(facts, (f.HostLost, f.HostReturned, f.CoordinatorRestarted))
@@ -487,6 +497,8 @@ def notices_are_told_as_they_went(facts: Sequence[Timed], context: RunContext) -
     for each in attempts(facts):
         for notice in silent.get((each.job, each.host), ()):
             if each.how != "deadline" or each.running_s is None or each.ended_s is None:
+                continue
+            if (each.job, each.attempt) in told or rank_of(each.job) is not None:
                 continue
             if not each.running_s <= notice.deadline_s or not notice.at_s <= each.ended_s:
                 continue
