@@ -1,5 +1,6 @@
 # docker build -t reclaimnet . && docker run --rm --privileged -v "$PWD/out:/work/out" reclaimnet
 # plays the demo; its page and figures lie in out/demo afterwards. Privileged: the campus makes namespaces and loads BPF programs.
+# docs/scripts.md says more.
 FROM debian:bookworm-slim
 
 WORKDIR /work
