@@ -44,6 +44,7 @@ LEAST_SPAN_S = (
 )
 
 
+_CLASS = attrgetter("traffic_class")
 _SHARED = attrgetter("floor_bytes_per_s", "cap_bytes_per_s", "rate_bytes_per_s", "source")
 
 
@@ -200,7 +201,7 @@ def settle(cluster: Cluster) -> None:
     if not cluster.apart.isdisjoint(sources):
         for row in [row for row, source in enumerate(sources) if source in cluster.apart]:
             floor[row], cap[row] = _bounds(flows[row], connected=False)
-    if cluster.policy.recoveries_first:
+    if cluster.policy.recoveries_first and TrafficClass.PLANNED in map(_CLASS, flows):
         _give_recoveries(cluster, flows, paths, floor)
     wants = Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap)
     if cluster.policy.scavenger:
