@@ -1,4 +1,6 @@
-"""`python -m tests.stock_kernel [--short | pytest's arguments]`: fetch Debian's kernel once, boot it, test in it; pytest's status.
+"""`python -m tests.stock_kernel [--short | pytest's arguments]`: fetch Debian's kernel once, boot it, test in it.
+
+Exits with pytest's status.
 
 Without KVM, qemu's TCG makes the guest's clock count instructions, a nanosecond each: a guest that computes gets no older while
 the machine does something else. So bounds of time hold in it as they stand in the tests, however slow and busy the machine is;
@@ -35,8 +37,8 @@ ROOT_FOLDERS = ("bin", "proc", "dev", "files", "snapshot", "memory", "root", "mo
 # of the checkout: large, or made by it; the guest sees the machine's
 NOT_COPIED = (".git", ".venv", ".stock", "out", "build", "__pycache__", ".*_cache")
 TRIAL_LIMIT_S = 30.0  # KVM boots in 2 s
-# `--short`: what kernels that we develop on may lack, in ten minutes of one processor by emulation. Imports take two and a half, and
-# a second of the guest takes six: what starts agents and coordinators, each with imports of its own, is left to the whole list.
+# `--short`: what kernels that we develop on may lack, in ten minutes of one processor by emulation. Imports take two and a half,
+# and a second of the guest takes six: what starts agents and coordinators, each with imports of its own, is in the whole list alone.
 SHORT = (
     "test_stock_kernel.py::test_the_guests_kernel_has_all_that_the_testbed_can_use",
     *(
