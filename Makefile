@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PYTHON := /usr/bin/python3
 OBJECTS := bpf/objects/.built
 
-.PHONY: setup native native-code demo test test-long test-stock-kernel signals measure prediction storm mutants lint clean-build docs
+.PHONY: setup native native-code demo test test-long test-stock-kernel test-stock-kernel-short signals measure prediction storm mutants lint clean-build docs
 
 setup: $(VENV)/.ready $(OBJECTS) $(VENV)/.compiled
 	@# byte code, which an owner who is not root cannot keep and `reclaim` would else make each time
@@ -69,6 +69,10 @@ test-long: setup $(VENV)/.apt-tests $(VENV)/.torch
 # the tests marked `stock_kernel` in a guest with Debian's own kernel (netem, fq, Open vSwitch), fetched once into .stock
 test-stock-kernel: setup $(VENV)/.apt-stock-kernel
 	$(BIN)/python -m tests.stock_kernel
+
+# Open vSwitch's kernel datapath, netem and fq alone: ten minutes where there is no KVM
+test-stock-kernel-short: setup $(VENV)/.apt-stock-kernel
+	$(BIN)/python -m tests.stock_kernel --short
 
 # SIGINT, SIGTERM and SIGHUP, 40 times each, at random moments of a campus's life
 signals: setup

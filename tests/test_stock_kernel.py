@@ -161,6 +161,14 @@ def test_initramfs_holds_its_first_process_and_the_machines_paths(machine: Path,
     assert f"CHECKOUT={launcher.REPOSITORY}\n" in (unpacked / "init").read_text()
 
 
+def test_the_short_list_names_tests_that_there_are_and_that_the_whole_list_has() -> None:
+    tests = Path(launcher.__file__).parents[1]
+    for name in launcher.SHORT:
+        file, function = name.split("[")[0].split("::")
+        text = (tests / file).read_text()
+        assert f"def {function}(" in text and "mark.stock_kernel" in text
+
+
 @pytest.mark.kernel
 @pytest.mark.stock_kernel
 @pytest.mark.skipif("STOCK_KERNEL" not in os.environ, reason="only in the guest of `make test-stock-kernel`")
