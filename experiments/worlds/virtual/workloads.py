@@ -199,14 +199,14 @@ class Workloads:
 
         It knows of all before it acts on the first: what is due by now may end them together, and says how far each has come.
         """
-        progressed = []
+        core, progressed = machine.core, list[aev.WorkloadProgressed]()
         for (job, attempt), process in machine.processes.items():
             step = process.step(self._env.now_s)
             if step > process.told_step and process.running_from_s < inf and process.alive:
                 process.told_step = step
                 progressed.append(aev.WorkloadProgressed(job, attempt, step))
-        for event in progressed if machine.core is not None else ():
-            running = machine.core.running.get(event.job)
+        for event in progressed:
+            running = None if core is None else core.running.get(event.job)
             if running is not None and running.attempt == event.attempt:
                 running.step = event.step
         for event in progressed:
