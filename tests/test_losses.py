@@ -3,7 +3,8 @@
 import pytest
 
 from controller.core.model import facts as f
-from experiments.inputs.traces import paper_campus
+from experiments.inputs.scenario import Scenario
+from experiments.inputs.traces import Trace, paper_campus
 from experiments.results.history import Timed
 from experiments.results.losses import interruptions, losses, work_lost
 from experiments.worlds.virtual import VirtualWorld, simulate
@@ -124,7 +125,14 @@ def test_a_summary_has_the_same_losses() -> None:
 @pytest.mark.parametrize(("row", "seed"), [("static", 1), ("slurm-pr", 4), ("reclaimnet", 4)])
 def test_reported_loss_is_what_the_processes_computed_in_vain(row: str, seed: int) -> None:
     """Many resume from an older and better copy here. A process is looked at after each event: its last step may be missed."""
-    scenario, trace = half_a_day(seed)
+    reported_is_computed(*half_a_day(seed), row)
+
+
+def test_all_jobs_of_a_host_that_closes_say_how_far_they_have_come() -> None:
+    reported_is_computed(*paper_campus(31, days=4.0), "slurm-pr")
+
+
+def reported_is_computed(scenario: Scenario, trace: Trace, row: str) -> None:
     computed: dict[tuple[str, int], int] = {}
 
     def watch(world: VirtualWorld) -> None:

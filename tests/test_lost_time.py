@@ -24,7 +24,7 @@ CONTEXT = replace(run_story.context(), ended_at_s=None)
 FIRST = ATTEMPT + 1  # the first checkpoint of the first attempt
 BEGIN: list[Timed] = [
     (0.0, f.JobSubmitted("j", 20, 10.0, 1_000)),
-    (5.0, f.JobDispatched("j", 1, "h1")),
+    (5.0, f.JobDispatched("j", 1, "h1", cost=1.0, delay_s=5.0)),
     (11.0, f.JobRunning("j", 1, "h1", 0, "", None, None)),
 ]
 INTERRUPTED: list[Timed] = [
@@ -107,7 +107,12 @@ def test_the_cause_of_an_end_says_whose_loss_it_is(cause: str, part: str) -> Non
     stopped = (111.0, f.JobStopped("j", 1, "h1", cause, 9))
     again = (121.0, f.JobDispatched("j", 2, "h2", FIRST, 4))
     lost_work = (121.0, f.WorkLost("j", 2, cause, 9, 4, 50.0))
-    assert lost_to(*INTERRUPTED[:-1], stopped, lost_work, again)[part] == 50.0
+    notice = (
+        (61.0, f.HostReclaimed("h1", 50.0, False, ["j"])),
+        (61.0, f.MigrationDegraded("j", 1, "h1", 50.0, "no host")),
+    )
+    told = notice if cause == "deadline" else ()
+    assert lost_to(*INTERRUPTED[:-1], *told, stopped, lost_work, again)[part] == 50.0
 
 
 def test_a_job_that_waits_loses_until_the_run_ends_and_one_that_runs_up_to_its_latest_snapshot() -> None:
@@ -172,7 +177,7 @@ def test_hours_share_a_spell_and_classes_are_of_real_payloads() -> None:
     )
     stopped: list[Timed] = [
         (0.0, f.JobSubmitted("j", 20, 10.0, 5_000)),
-        (0.0, f.JobDispatched("j", 1, "h1")),
+        (0.0, f.JobDispatched("j", 1, "h1", cost=1.0, delay_s=5.0)),
         (0.0, f.JobStopped("j", 1, "h1", "emergency", 0)),
     ]
     found = balances(stopped, day)

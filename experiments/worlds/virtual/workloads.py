@@ -195,12 +195,22 @@ class Workloads:
             self._exit(machine, process, finished=False, reason="the lease lapsed", fenced=True)
 
     def report(self, machine: Machine) -> None:
-        """Let the agent know how far its workloads are: asked before anything that depends on it."""
-        for (job, attempt), process in list(machine.processes.items()):
+        """Let the agent know how far its workloads are: asked before anything that depends on it.
+
+        It knows of all before it acts on the first: what is due by now may end them together, and says how far each has come.
+        """
+        core, progressed = machine.core, list[aev.WorkloadProgressed]()
+        for (job, attempt), process in machine.processes.items():
             step = process.step(self._env.now_s)
             if step > process.told_step and process.running_from_s < inf and process.alive:
                 process.told_step = step
-                self._env.agent(machine, aev.WorkloadProgressed(job, attempt, step))
+                progressed.append(aev.WorkloadProgressed(job, attempt, step))
+        for event in progressed:
+            running = None if core is None else core.running.get(event.job)
+            if running is not None and running.attempt == event.attempt:
+                running.step = event.step
+        for event in progressed:
+            self._env.agent(machine, event)
 
     # ------------------------------------------------------------ snapshots
 
