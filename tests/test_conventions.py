@@ -154,6 +154,18 @@ def test_a_shell_completes_commands_and_policies() -> None:
     assert "simulate" in completed("simu")
     assert {*POLICIES, "oracle"} == set(completed("simulate", "example:lab", "--system", ""))
     assert completed("storm", "--policy", "slurm") == [name for name in POLICIES if name.startswith("slurm")]
+    assert completed("sweep", "example:lab", "--policies", "static,slurm-") == ["static,slurm-pr"]
+
+
+def test_a_shell_completes_policies_that_installed_packages_offer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "theirs-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[reclaimnet.policies]\ncalm-first = theirs:calm\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert completed("simulate", "example:lab", "--system", "calm") == ["calm-first"]
 
 
 @needs_root

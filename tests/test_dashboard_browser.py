@@ -198,6 +198,12 @@ def test_the_page_can_be_read_by_everybody(browser: Any, replay: str, scheme: st
     wcag = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
     found = axe.Axe().run(shown.page, options=wcag).response["violations"]
     assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+    # on a telephone a list scrolls sideways also when nothing is in it
+    shown.page.set_viewport_size({"width": 400, "height": 900})
+    shown.page.locator("#find-job").fill("no such job")
+    shown.until("document.querySelectorAll('#jobs tr').length === 0")
+    found = axe.Axe().run(shown.page, options=wcag).response["violations"]
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
     shown.close()
 
 

@@ -176,16 +176,18 @@ def test_single_jobs_overtake_a_gang_for_a_bounded_time(patience_s: float) -> No
 
 
 def test_a_gang_that_no_campus_can_hold_or_with_a_rank_s_name_is_refused_with_the_reason() -> None:
-    world = a_world(hosts=3)
+    world = a_world(hosts=8, on_demand=1)
     answers = []
     perform = world._perform
     world._perform = lambda effect: (answers.append(effect), perform(effect))[1]  # type: ignore[method-assign]
-    for spec in (gang(ranks=20), JobSpec("x.0of2", 10, 0.1, 1000), gang("n" * 60)):
+    for spec in (gang(ranks=20), JobSpec("x.0of2", 10, 0.1, 1000), gang("n" * 60), gang(ranks=5)):
         world.submit(spec)
     said = [effect.message.reason for effect in answers if hasattr(effect, "operator")]
     assert said[0].startswith("no volunteer hosts have 20 GPUs")
     assert said[1] == "a name that ends so is that of a gang's rank"
     assert said[2].startswith("its ranks would be called n")
+    assert said[3].startswith("no on_demand hosts have 5 GPUs")
+    assert said[3].endswith("and the queue may send a job there")
     assert not world.jobs
 
 

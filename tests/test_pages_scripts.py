@@ -24,6 +24,7 @@ from experiments.results.pictures import canvas
 from experiments.results.report import write as write_report
 from experiments.results.report import write_summary
 from experiments.results.report.page import page as report
+from experiments.results.run_context import FidelityRecord
 from experiments.results.runs.beside import write_beside
 from experiments.results.runs.index import write_index as write_runs
 from experiments.worlds.played import Played
@@ -32,7 +33,7 @@ from tests import run_story
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NODE = shutil.which("node")
-KINDS = ("report", "compare", "claims", "runs", "beside")
+KINDS = ("report", "invalid", "compare", "claims", "runs", "beside")
 STUBS = """
 const ids = new Set(IDS);
 const part = { classList: { toggle() {}, add() {}, remove() {} }, addEventListener() {}, style: {}, dataset: {} };
@@ -47,7 +48,10 @@ def page(kind: str, folder: Path) -> Path:
     live, virtual = Played(facts, context), Played(facts, replace(context, world="virtual"))
     file = folder / f"{kind}.html"
     match kind:
-        case "report":
+        case "report" | "invalid":
+            if kind == "invalid":
+                busy = FidelityRecord(False, ("processors: 1.0, allowed 0.5",))
+                context = replace(context, fidelity=busy)
             file.write_text(report(accounting.summarise(facts, context), facts, context))
         case "compare":
             judged, costs = compare(live, virtual), measure_costs([], Trace("none", (), ()), Overheads())

@@ -290,3 +290,13 @@ def test_installed_packages_offer_theirs_by_name(monkeypatch: pytest.MonkeyPatch
     assert "their-own" in cannot_run(JobSpec("j", 3, 0.1, 5000, workload="nobodys"))
     with pytest.raises(SpecError, match="installed packages offer hushed, reclaimnet"):
         find_policy("unheard")
+
+
+def test_a_workload_that_its_module_lacks_is_answered_with_those_that_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = "from testbed.workloads.synthetic import Synthetic\n"
+    (tmp_path / "two_of_mine.py").write_text(f"{text}class Deep(Synthetic): ...\nclass Wide(Deep): ...\n")
+    with pytest.raises(SpecError, match=r"two_of_mine has Deep, Wide$"):
+        load_workload("two_of_mine:Deap", {})

@@ -22,6 +22,7 @@ from experiments.cli.options import (
     Out,
     Owners,
     PolicyName,
+    PolicyNames,
     ResultPage,
     SystemName,
     Web,
@@ -308,10 +309,7 @@ def sweep(
             help="A scenario file (TOML), or example:NAME; or a file that names one, and the options below.",
         ),
     ],
-    policies: Annotated[
-        str | None,
-        typer.Option(help="Systems, or module:NAME of your own, with commas; the first is compared with."),
-    ] = None,
+    policies: PolicyNames = None,
     seeds: Annotated[
         str | None, typer.Option(help="A:B, from A to B - 1, or some with commas.  [default: 1:6]")
     ] = None,

@@ -145,8 +145,15 @@ def _jobs(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
 
 def _policies(incomplete: str) -> list[str]:
     from controller.core.policies.table import POLICIES
+    from topologies import plugins
 
-    return [name for name in POLICIES if name.startswith(incomplete)]
+    return [name for name in (*POLICIES, *plugins.offered(plugins.POLICIES)) if name.startswith(incomplete)]
+
+
+def _more_policies(incomplete: str) -> list[str]:
+    """With commas between them: the last one is completed."""
+    before, comma, last = incomplete.rpartition(",")
+    return [before + comma + name for name in _policies(last)]
 
 
 def _systems(incomplete: str) -> list[str]:
@@ -188,6 +195,14 @@ PolicyName = Annotated[
         "--policy",
         help="A system, or module:NAME of your own; any of ours if left out.",
         autocompletion=_policies,
+    ),
+]
+PolicyNames = Annotated[
+    str | None,
+    typer.Option(
+        "--policies",
+        help="Systems, or module:NAME of your own, with commas; the first is compared with.",
+        autocompletion=_more_policies,
     ),
 ]
 SystemName = Annotated[

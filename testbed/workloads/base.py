@@ -138,7 +138,12 @@ def load_workload(name: str, params: Mapping[str, object]) -> Workload:
         ) from error
     found = getattr(module, class_name, None)
     if not (isinstance(found, type) and issubclass(found, Workload)):
-        raise SpecError("workload", name, allowed)
+        own = [
+            key
+            for key, value in vars(module).items()
+            if isinstance(value, type) and issubclass(value, Workload) and value.__module__ == module_name
+        ]
+        raise SpecError("workload", name, f"{allowed}; {module_name} has {', '.join(own) or 'none'}")
     return found(params)
 
 

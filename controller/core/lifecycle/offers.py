@@ -90,9 +90,10 @@ def _unfit(cluster: Cluster, spec: JobSpec) -> str:
         fitting = [host for host in hosts if cluster.fits(probe, host)]
         if hosts and sum(host.spec.gpus for host in fitting) < spec.ranks:
             few = f"have {spec.ranks} GPUs" if fitting else "has a GPU"
+            why = ", and the queue may send a job there" if role is Role.ON_DEMAND else ""
             return (
                 f"no {role.value} host{'s' if fitting else ''} {few} with {spec.memory_bytes:.4g} bytes of memory "
-                f"and compute capability {spec.min_capability:g}"
+                f"and compute capability {spec.min_capability:g}{why}"
             )
     return ""
 
