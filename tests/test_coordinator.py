@@ -12,15 +12,17 @@ import pytest
 
 from controller.core.admission.reservation import GOODPUT
 from controller.core.coordinator import Coordinator
+from controller.core.lifecycle.grants import close_flow, open_flow, settle
 from controller.core.lifecycle.job_reports import MOST_FAILED_STARTS
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
 from controller.core.model.cluster import LEAST_FALL
-from controller.core.model.entities import JobState, Phase
+from controller.core.model.entities import CheckpointFlow, JobState, Phase
 from controller.core.queueing.queue import SpotJob
 from testbed import messages as m
 from tests.cores_world import SETTINGS, CoresWorld, a_running_job, calm_and_finish, small_campus
+from topologies.spec import TrafficClass
 
 
 def job(name: str, steps: int = 1000, payload_bytes: int = 2_000_000, budget_s: float = 900.0) -> m.JobSpec:
@@ -186,6 +188,91 @@ def test_a_rescue_whose_notice_is_cut_short_leaves_the_job_with_its_checkpoints(
     assert world.of(f.JobStopped)[-1].cause in ("deadline", "emergency")
     assert world.jobs["a"].phase is Phase.RUNNING
     assert world.promises() == []
+
+
+def a_full_world(**settings: Any) -> tuple[CoresWorld, str]:
+    """Two hosts whose GPUs all have jobs; where `a` runs."""
+    world = a_world(2, 0, **settings)
+    host = a_running_job(world, job("a", payload_bytes=8_000_000))
+    for name in ("b", "c"):
+        world.submit(job(name))
+    world.run(20.0)
+    assert not any(known.free_gpus for known in world.coordinator.cluster.volunteers)
+    return world, host
+
+
+def test_a_job_that_no_gpu_takes_before_its_notice_ends_saves_its_work_on_a_disk_and_waits() -> None:
+    world, host = a_full_world()
+    world.reclaim(host, 6.0)
+    world.run(21.0)
+    degraded = {fact.job: fact.rescued_to for fact in world.of(f.MigrationDegraded)}
+    assert degraded["a"] not in ("", host)
+    world.run(28.0)
+    assert world.jobs["a"].phase is Phase.WAITING
+    assert [fact for fact in world.of(f.WorkLost) if fact.job == "a"] == []
+    [last] = [fact for fact in world.of(f.CheckpointTaken) if fact.final and fact.job == "a"]
+    assert last.step == world.jobs["a"].step
+    world.give_back(host)
+    world.run(40.0)
+    again = [fact for fact in world.of(f.JobRunning) if fact.job == "a"][-1]
+    assert again.step == last.step
+    assert world.promises() == []
+
+
+def test_a_rescue_to_a_disk_that_is_called_off_leaves_the_job_where_it_is() -> None:
+    world, host = a_full_world()
+    world.reclaim(host, 30.0)
+    world.run(20.5)
+    assert world.jobs["a"].phase is Phase.MOVING
+    world.give_back(host)
+    world.run(40.0)
+    assert (world.jobs["a"].phase, world.jobs["a"].host, world.jobs["a"].attempt) == (Phase.RUNNING, host, 1)
+    assert world.promises() == []
+
+
+def test_without_a_rescue_to_disks_such_a_job_loses_what_it_did_since_its_last_checkpoint() -> None:
+    world, host = a_full_world(policy="rescues-to-gpus")
+    world.reclaim(host, 6.0)
+    world.run(28.0)
+    assert "a" in {fact.job for fact in world.of(f.MigrationDegraded)}
+    world.give_back(host)
+    world.run(40.0)
+    assert "a" in {fact.job for fact in world.of(f.WorkLost)}
+
+
+def recovery(name: str, source: str, to: str) -> CheckpointFlow:
+    return CheckpointFlow(name, source, to, TrafficClass.PLANNED, sequence=1)
+
+
+@pytest.mark.parametrize("row", ["reclaimnet", "recoveries-in-line"])
+def test_jobs_that_wait_for_their_state_come_before_checkpoints_the_shortest_first(row: str) -> None:
+    world = a_world(6, 0, policy=row)
+    source = a_running_job(world, job("c", payload_bytes=8_000_000, budget_s=1.0))
+    for name, payload_bytes in (("long", 4_000_000), ("short", 1_000_000)):
+        world.submit(job(name, payload_bytes=payload_bytes))
+    world.run(20.0)
+    core = world.coordinator.cluster
+    stream = next(flow for flow in core.flows.values() if flow.job == "c" and flow.source == source)
+    alone = stream.rate_bytes_per_s
+    assert alone > 0.0
+    to = [name for name in core.places.hosts if name not in (source, stream.destination)][:2]
+    flows = [recovery(name, source, host) for name, host in zip(("long", "short"), to, strict=True)]
+    long, short = flows
+    for flow in flows:
+        open_flow(core, flow)
+    settle(core)
+    rates = [flow.rate_bytes_per_s for flow in (short, long, stream)]
+    share = float(core.given_column[core.path(source, to[0])[0]])
+    if row == "recoveries-in-line":
+        assert rates == pytest.approx([share / 3.0] * 3)
+        return
+    assert rates == pytest.approx([share, 0.0, 0.0], abs=1.0)
+    close_flow(core, short)
+    settle(core)
+    assert [long.rate_bytes_per_s, stream.rate_bytes_per_s] == pytest.approx([share, 0.0], abs=1.0)
+    close_flow(core, long)
+    settle(core)
+    assert stream.rate_bytes_per_s == pytest.approx(alone)
 
 
 def test_a_second_destination_is_sought_before_anybody_is_degraded() -> None:

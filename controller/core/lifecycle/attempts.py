@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controller.core.lifecycle.candidates import promised, residual
-from controller.core.lifecycle.grants import close_flows, open_flow
+from controller.core.lifecycle.grants import close_flows, open_flow, recovery_bytes
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import Checkpoint, CheckpointFlow, Gang, HostState, JobState
@@ -21,6 +21,8 @@ EVERYTHING = LARGEST_SEQUENCE + 1  # above every sequence: Forget all of a job
 
 # times what it should take: a word that is later than that is asked for
 PATIENCE = 10.0
+# what a flow that is granted nothing sends all the same
+TRICKLE_BYTES_PER_S = 8192.0
 
 
 def dispatch(
@@ -70,13 +72,18 @@ def began(gang: Gang) -> None:
 
 
 def fetch(cluster: Cluster, job: JobState, host: HostState, checkpoint: Checkpoint) -> None:
-    """Have the best connected holder of a checkpoint send it to the host that will resume the job."""
-    free = residual(cluster, cluster.now_s, promised)
-    reach = {
-        holder: min(free[link] for link in cluster.routes.way(holder, host.name))
-        for holder in cluster.holders(checkpoint)
-    }
-    sender = max(reach, key=lambda holder: (reach[holder], holder))
+    """Have a checkpoint sent to the host that will resume the job, by the holder from which it is there first: beside what
+    others that wait are being sent over the same links."""
+    free, carried = (
+        residual(cluster, cluster.now_s, promised).column,
+        job.spec.payload_bytes + recovery_bytes(cluster),
+    )
+
+    def takes_s(holder: str) -> float:
+        way = [*cluster.path(holder, host.name)]
+        return float((carried[way] / free[way].clip(TRICKLE_BYTES_PER_S)).max(initial=0.0))
+
+    sender = min(cluster.holders(checkpoint), key=lambda holder: (takes_s(holder), holder))
     sequence = checkpoint.stored.sequence
     flow = CheckpointFlow(job.name, sender, host.name, TrafficClass.PLANNED, sequence=sequence)
     open_flow(cluster, flow)
@@ -153,7 +160,7 @@ def release(cluster: Cluster, job: JobState) -> None:
 def drop_move(cluster: Cluster, job: JobState) -> None:
     """Give back the GPU that a migration had reserved."""
     if job.move is not None:
-        if not job.stays:
+        if not job.stays and not job.move.to_disk:
             cluster.free_gpu(job, cluster.hosts[job.move.destination])
         job.move = None
 

@@ -14,14 +14,14 @@ gained or lost. So no handler can forget it, and nothing is planned for a pictur
 
 from __future__ import annotations
 
-from controller.core.lifecycle.attempts import PATIENCE, start_s
-from controller.core.lifecycle.grants import settle
+from controller.core.lifecycle.attempts import PATIENCE, TRICKLE_BYTES_PER_S, start_s
+from controller.core.lifecycle.grants import recovery_bytes, settle
 from controller.core.lifecycle.migration import final_within_s
 from controller.core.lifecycle.offers import offer_freed
 from controller.core.lifecycle.protection import plan_checkpoints, tell_intervals
 from controller.core.lifecycle.ways import ask_network, tell_loads
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import Phase
+from controller.core.model.entities import CheckpointFlow, Phase
 from testbed.messages import Migrate, SendStored
 
 # reclaims within so much of each other are planned for together: less than a message may be late
@@ -68,6 +68,15 @@ def send_orders(cluster: Cluster) -> None:
         urgent = job.phase is Phase.FETCHING  # else a copy for the vault
         wait = cluster.waits.get(job.name)
         if urgent and (wait is None or not wait.holds(job)):
-            fetch_s = job.spec.payload_bytes / max(rate, 1.0)
-            cluster.expect_word(job, PATIENCE * (start_s(cluster, job) + fetch_s))
+            cluster.expect_word(job, PATIENCE * (start_s(cluster, job) + _fetch_s(cluster, flow)))
         cluster.tell(flow.source, SendStored(job.name, flow.sequence, to, rate, urgent))
+
+
+def _fetch_s(cluster: Cluster, flow: CheckpointFlow) -> float:
+    """What a fetch should take at its rate, or, where that is none yet, behind the others on its way."""
+    payload_bytes = float(cluster.jobs[flow.job].spec.payload_bytes)
+    if flow.rate_bytes_per_s > TRICKLE_BYTES_PER_S:
+        return payload_bytes / flow.rate_bytes_per_s
+    way = [*cluster.path(flow.source, flow.destination)]
+    carried, free = recovery_bytes(cluster)[way].clip(payload_bytes), cluster.given_column[way]
+    return float((carried / free.clip(TRICKLE_BYTES_PER_S)).max(initial=0.0))

@@ -9,6 +9,10 @@ from what is left of each (`pledge`), and `Cluster.regrant_at_s` is when the nex
 Where checkpoints have the scavenger class, migrations and recoveries are alone on the migration share, and promises rest on that.
 A stream of checkpoints is granted all that research and they leave on its way: P1's b_i says how often it sends, and no longer
 how fast.
+
+A job that waits for its state computes nothing, and those whose checkpoints it would share a link with go on meanwhile. So
+recoveries come after what is promised and before all checkpoints, and of several the shortest first, by which fewest jobs wait
+at any moment (shortest processing time first: the least sum of waits on one link, whatever comes later).
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ LEAST_SPAN_S = (
 )
 
 
+_CLASS = attrgetter("traffic_class")
 _SHARED = attrgetter("floor_bytes_per_s", "cap_bytes_per_s", "rate_bytes_per_s", "source")
 
 
@@ -160,6 +165,30 @@ def _follow_timetable(cluster: Cluster) -> None:
     cluster.regrant_at_s = max(next_s, now_s + LEAST_SPAN_S)
 
 
+def recovery_bytes(cluster: Cluster) -> Floats:
+    """Payloads of the recoveries that cross each link, by its number; none where they have no precedence."""
+    column = np.zeros(len(cluster.network))
+    if cluster.policy.recoveries_first:
+        for flow in [flow for flow in cluster.flows.values() if flow.is_recovery]:
+            size = cluster.jobs[flow.job].spec.payload_bytes
+            column[[*cluster.path(flow.source, flow.destination)]] += size
+    return column
+
+
+def _give_recoveries(cluster: Cluster, flows: Sequence[CheckpointFlow], paths: Paths, floor: Floats) -> None:
+    """Raise the floors of recoveries, the shortest first, to all that the floors of others leave of their ways."""
+    rows = [row for row, flow in enumerate(flows) if flow.is_recovery and flow.source not in cluster.apart]
+    if not rows:
+        return
+    left = cluster.given_column - paths.load(floor, len(cluster.network))
+    for row in sorted(rows, key=lambda row: cluster.jobs[flows[row].job].spec.payload_bytes):
+        way = paths.link[paths.start[row] : paths.start[row + 1]]
+        if len(way):
+            rate = max(0.0, float(left[way].min()))
+            floor[row] += rate
+            left[way] -= rate
+
+
 def settle(cluster: Cluster) -> None:
     """Share all links anew (max-min of totals with floors and caps) and tell whose rate changed, falls first."""
     cluster.rates_stale = False
@@ -172,6 +201,8 @@ def settle(cluster: Cluster) -> None:
     if not cluster.apart.isdisjoint(sources):
         for row in [row for row, source in enumerate(sources) if source in cluster.apart]:
             floor[row], cap[row] = _bounds(flows[row], connected=False)
+    if cluster.policy.recoveries_first and TrafficClass.PLANNED in map(_CLASS, flows):
+        _give_recoveries(cluster, flows, paths, floor)
     wants = Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap)
     if cluster.policy.scavenger:
         rates, held_by = _share_in_turn(cluster, wants, flows)

@@ -11,7 +11,8 @@ not lost in either: the job computes at its destination as soon as it is there, 
 
 Where no host can have the job running before its notice ends, its state may still leave in time: a *rescue* has the bytes at
 a destination when the owner takes the host, and the restart after it (`Move.rescue`). It is told as degraded, at once, with
-the host that takes the state; what a rescue gives is the work, not the time.
+the host that takes the state; what a rescue gives is the work, not the time. Where no GPU is to be had, it is rescued to a disk
+(`Move.to_disk`), and waits for a GPU from there.
 
 A flow that was admitted stays admitted. If its destination goes away, P2 and P3 are asked again with the time that is left.
 """
@@ -30,9 +31,9 @@ from controller.core.admission.reservation import (
     Pledge,
 )
 from controller.core.admission.schedule import Timetable
-from controller.core.checkpointing.intervals import latest_final_start_s
-from controller.core.lifecycle.attempts import began, begin_attempt, drop_move, reserve, start
-from controller.core.lifecycle.candidates import candidates, request, residual
+from controller.core.checkpointing.intervals import latest_final_start_s, transfer_s
+from controller.core.lifecycle.attempts import began, begin_attempt, drop_move, release, reserve, start
+from controller.core.lifecycle.candidates import candidates, request, residual, safe_store
 from controller.core.lifecycle.gangs import is_handed_over, is_whole, shared_risk, to_move
 from controller.core.lifecycle.grants import (
     LEAST_SPAN_S,
@@ -42,7 +43,7 @@ from controller.core.lifecycle.grants import (
     open_flow,
     pledged,
 )
-from controller.core.lifecycle.offers import end_gang
+from controller.core.lifecycle.offers import end_gang, resume
 from controller.core.lifecycle.protection import forget_standby
 from controller.core.model import facts
 from controller.core.model.cluster import LEAST_LEASES, Cluster
@@ -53,6 +54,7 @@ from controller.core.model.entities import (
     Move,
     Phase,
 )
+from controller.core.network.bandwidth import bottleneck
 from controller.core.placement.select import DestinationChoice, NoDestination
 from testbed.messages import SEQUENCES_PER_ATTEMPT, StopJob
 from topologies.spec import TrafficClass
@@ -79,6 +81,9 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
         reasons = _move_some(cluster, [job for job in jobs if job.move is None])
     if cluster.policy.rescues:
         _move_some(cluster, [job for job in jobs if job.move is None], rescue=True)
+    if cluster.policy.rescues_to_disk:
+        alone = [job for job in jobs if job.move is None and job.gang is None]
+        _move_some(cluster, alone, rescue=True, to_disk=True)
     moving = [job for job in jobs if job.move is not None]
     for job in jobs:
         if job.move is None and not job.degraded:  # said at once, and once; and P1, which plans next, has
@@ -175,6 +180,9 @@ def abandon(cluster: Cluster, job: JobState) -> None:
 
 def land(cluster: Cluster, job: JobState) -> None:
     """The final checkpoint is stored at the destination: the job goes on there; of a gang, every rank where it then is."""
+    if job.move is not None and job.move.to_disk:
+        _land_on_disk(cluster, job)
+        return
     for rank in job.all_ranks:
         assert rank.final_sequence is not None
         _land(cluster, rank, rank.checkpoints[rank.final_sequence])
@@ -202,6 +210,19 @@ def _land(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
     job.step = max(job.step, checkpoint.stored.step)
     cluster.advance(job, "landed")
     begin_attempt(cluster, job, cluster.hosts[move.destination], checkpoint)
+
+
+def _land_on_disk(cluster: Cluster, job: JobState) -> None:
+    """Its state is where its next attempt will be fetched from: it waits for a GPU like any other that was interrupted."""
+    assert job.final_sequence is not None
+    assert job.host is not None
+    close_flows(cluster, job=job.name, source=job.host)
+    close_flows(cluster, job=job.name, tell=True)
+    job.step = max(job.step, job.checkpoints[job.final_sequence].stored.step)
+    release(cluster, job)
+    job.landing, job.degraded, job.standby = None, False, None
+    cluster.advance(job, "interrupted")
+    resume(cluster, job)
 
 
 def land_unheard(cluster: Cluster, job: JobState) -> bool:
@@ -260,16 +281,17 @@ def tell_turns(cluster: Cluster, plan: Timetable) -> None:
 # ---------------------------------------------------------------- steps of a plan
 
 
-def _move_some(cluster: Cluster, jobs: list[JobState], *, rescue: bool = False) -> dict[str, str]:
+def _move_some(
+    cluster: Cluster, jobs: list[JobState], *, rescue: bool = False, to_disk: bool = False
+) -> dict[str, str]:
     """One round: P2 chooses for each, P3 admits all at once. Why those that have no move still have none."""
     reasons: dict[str, str] = {}
     found: list[tuple[JobState, DestinationChoice]] = []
     for job in jobs:
-        choice = _choose_destination(cluster, job, rescue=rescue)
+        choice = _choose_destination(cluster, job, rescue=rescue, to_disk=to_disk)
         if isinstance(choice, DestinationChoice):
-            cluster.hold_gpu(
-                job, cluster.hosts[choice.host]
-            )  # so that the next job of the round sees it taken
+            if not to_disk:  # so that the next job of the round sees it taken
+                cluster.hold_gpu(job, cluster.hosts[choice.host])
             found.append((job, choice))
         else:
             near = (
@@ -278,17 +300,19 @@ def _move_some(cluster: Cluster, jobs: list[JobState], *, rescue: bool = False) 
             reasons[job.name] = f"{choice.reason}{near}"
     if not found:
         return reasons
-    asked, answer = _admit(cluster, found, reasons, rescue=rescue)
+    asked, answer = _admit(cluster, found, reasons, rescue=rescue, to_disk=to_disk)
     for job, choice in found:
         if job.name not in asked:
             continue  # another rank of its gang has no way out
         if job.name in answer.admitted:
-            _begin_move(cluster, job, choice, asked[job.name], answer, rescue=rescue)
+            _begin_move(cluster, job, choice, asked[job.name], answer, rescue=rescue, to_disk=to_disk)
         else:
             refusal = answer.refused[job.name]
             reasons[job.name] = f"{refusal.reason}: {refusal.link}" if refusal.link else str(refusal.reason)
     if answer.admitted:  # newcomers may have moved turns that have not begun
         tell_turns(cluster, answer.timetable)
+    if to_disk:
+        return reasons
     for job, choice in found:  # GPUs held for those refused are free again, as if nothing had been
         if job.move is None:
             cluster.let_gpu_go(job, cluster.hosts[choice.host])
@@ -304,9 +328,12 @@ def _admit(
     reasons: dict[str, str],
     *,
     rescue: bool,
+    to_disk: bool,
 ) -> tuple[dict[str, MigrationRequest], Admission]:
     """P3's answer to these jobs, without the ranks of gangs of which it, or P2 before it, refuses any."""
-    asked = {job.name: _request(cluster, job, choice, rescue=rescue) for job, choice in found}
+    asked = {
+        job.name: _request(cluster, job, choice, rescue=rescue, to_disk=to_disk) for job, choice in found
+    }
     refused = set(reasons)
     while True:
         torn = {
@@ -335,7 +362,7 @@ def _admit(
 
 
 def _choose_destination(
-    cluster: Cluster, job: JobState, *, rescue: bool
+    cluster: Cluster, job: JobState, *, rescue: bool, to_disk: bool
 ) -> DestinationChoice | NoDestination:
     """P2's choice. Of the time of its notice, flows that were promised an earlier end take their part; later ones give way."""
     assert job.host is not None
@@ -350,6 +377,13 @@ def _choose_destination(
     if rescue:
         wanted = replace(wanted, notice_s=notice_s + wanted.restart_s)
     free, among = residual(cluster, now_s, taken), cluster.fit_hosts(job)
+    if to_disk:
+        wanted = replace(wanted, needs_gpu=False)
+        if (store := safe_store(cluster, job, job.host, free)) is not None:
+            way = cluster.routes.way(job.host, store)
+            there_s = transfer_s(wanted.payload_bytes, bottleneck(way, free).bytes_per_s) + wanted.restart_s
+            if there_s <= (wanted.notice_s or 0.0):
+                return DestinationChoice(store, there_s, there_s, 1.0)
     draw = cluster.draw()
     if job.gang is not None:  # beside the others, if that can be
         beside = {cluster.hosts[rank.host or ""].spec.building for rank in job.all_ranks if rank is not job}
@@ -368,7 +402,9 @@ def _choose_destination(
     return choice
 
 
-def _request(cluster: Cluster, job: JobState, choice: DestinationChoice, *, rescue: bool) -> MigrationRequest:
+def _request(
+    cluster: Cluster, job: JobState, choice: DestinationChoice, *, rescue: bool, to_disk: bool
+) -> MigrationRequest:
     """What to ask P3 for: to copy first and stop half-way, if that can be, else to stop when the timetable says."""
     assert job.host is not None
     now_s = cluster.now_s
@@ -378,7 +414,7 @@ def _request(cluster: Cluster, job: JobState, choice: DestinationChoice, *, resc
         deadline_s -= MARGIN_S
     lead_s, restart_s = _lead_s(cluster, job), 0.0 if rescue else cluster.settings.restart_s
     links = cluster.routes.way(job.host, choice.host)
-    mostly_there = choice.host == job.standby and job.sent_bytes is not None
+    mostly_there = choice.host == job.standby and job.sent_bytes is not None and not to_disk
     half_way_s = (now_s + deadline_s - restart_s + lead_s) / 2.0
     rather_s = now_s if mostly_there or job.final_sequence is not None else half_way_s
     return MigrationRequest(job.name, size, deadline_s, restart_s, links, now_s + lead_s, rather_s)
@@ -392,6 +428,7 @@ def _begin_move(
     answer: Admission,
     *,
     rescue: bool,
+    to_disk: bool,
 ) -> None:
     """The job was admitted: from here on it has a move, with its floor, or with its turn and the pledge behind it."""
     assert job.host is not None
@@ -408,7 +445,7 @@ def _begin_move(
         pledge = Pledge(asked.payload_bytes, asked.due_s, lead_s, begins_s - lead_s)
         if job.final_sequence is not None:
             pledge.begin(now_s + LAG_S)  # it only has to be told where to
-    job.move = Move(choice.host, now_s + notice_s, floor, notice_s, now_s, rescue=rescue)
+    job.move = Move(choice.host, now_s + notice_s, floor, notice_s, now_s, rescue=rescue, to_disk=to_disk)
     time_s = choice.migration_s - cluster.settings.restart_s
     if floor == 0.0 and 0.0 < time_s < inf:  # no rate is promised, but when to stop has to be decided somehow
         job.move.hoped_bytes_per_s = asked.payload_bytes / time_s

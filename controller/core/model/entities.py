@@ -84,6 +84,7 @@ class Move:
     began_s: float
     hoped_bytes_per_s: float = 0.0  # where nothing is guaranteed: what P2 saw of the path
     rescue: bool = False  # the state is there when the notice ends, and the job runs a restart later
+    to_disk: bool = False  # or when it has a GPU: none is held for it there
 
 
 @dataclass
@@ -308,3 +309,8 @@ class CheckpointFlow:
     def key(self) -> str:
         """Names the flow in demands and answers."""
         return f"{self.job}:{self.source}>{self.destination}"
+
+    @property
+    def is_recovery(self) -> bool:
+        """Whether it carries a stored checkpoint to a host that waits for it: neither a move nor a copy."""
+        return self.traffic_class is TrafficClass.PLANNED and self.sequence is not None

@@ -131,8 +131,12 @@ class Policy:
     short_notices: bool = True
     # a job that cannot run elsewhere before its notice ends sends its state there (`migration`)
     rescues: bool = True
+    # and where no host has a GPU for it, to a disk
+    rescues_to_disk: bool = True
     # now and then a copy goes to a third host (`second_copy`)
     vault: bool = True
+    # a job that waits for its state comes before the checkpoints of jobs that run (`grants`)
+    recoveries_first: bool = True
     # checkpoints have a class below research's: all that research leaves of a link, its reserve too, and no share of it
     scavenger: bool = False
 
@@ -202,6 +206,7 @@ POLICIES: dict[str, Policy] = {
         requeue_wait_s=baselines.SLURM_REQUEUE_WAIT_S,
         enforced=False,
         takes_up=False,
+        recoveries_first=False,
         vault=False,
     ),
     "no-migration": Policy(
@@ -215,6 +220,7 @@ POLICIES: dict[str, Policy] = {
         stays=True,
         enforced=False,
         takes_up=False,
+        recoveries_first=False,
         vault=False,
     ),
     "static": Policy(
@@ -226,6 +232,7 @@ POLICIES: dict[str, Policy] = {
         admit=admission.admit_all,
         enforced=False,
         takes_up=False,
+        recoveries_first=False,
         vault=False,
     ),
     "bamboo": Policy(
@@ -238,6 +245,7 @@ POLICIES: dict[str, Policy] = {
         migrates=False,
         replication=Replication(),
         takes_up=False,
+        recoveries_first=False,
         vault=False,
         enforced=False,
     ),
@@ -263,9 +271,11 @@ POLICIES: dict[str, Policy] = {
         label="ReclaimNet, as printed",
         plan=intervals.plan_as_printed,
         takes_up=False,
+        recoveries_first=False,
         vault=False,
         short_notices=False,
         rescues=False,
+        rescues_to_disk=False,
         select=partial(
             placement.select, k_min=1
         ),  # the paper gives k_min no value; 1 is the least that filters
@@ -342,12 +352,19 @@ POLICIES: dict[str, Policy] = {
     "no-rescue": Policy(
         "a job that cannot run elsewhere before its notice ends stays where it is, with its checkpoints",
         rescues=False,
+        rescues_to_disk=False,
+    ),
+    "rescues-to-gpus": Policy(
+        "the state of a job is rescued only to a host that has a GPU for it", rescues_to_disk=False
     ),
     "no-vault": Policy("a checkpoint has one copy, that on the standby", vault=False),
     "one-copy": Policy(
         "one copy, and a job that had to begin again does not go back to a better one that returns",
         takes_up=False,
         vault=False,
+    ),
+    "recoveries-in-line": Policy(
+        "a job that waits for its state shares links with checkpoints as one of them", recoveries_first=False
     ),
     "scavenger": Policy(
         "checkpoints may use what research leaves of a link, its reserve too, and yield to it; migrations keep their share",
