@@ -38,7 +38,7 @@ ROOT_FOLDERS = ("bin", "proc", "dev", "files", "snapshot", "memory", "root", "mo
 NOT_COPIED = (".git", ".venv", ".stock", "out", "build", "__pycache__", ".*_cache")
 TRIAL_LIMIT_S = 30.0  # KVM boots in 2 s
 # `--short`: what kernels that we develop on may lack, in ten minutes of one processor by emulation. Imports take two and a half,
-# and a second of the guest takes six: what starts agents and coordinators, with imports of their own, is in the whole list alone.
+# and a second of the guest takes six: what starts agents and coordinators, which import as much again, is in the whole list.
 SHORT = (
     "test_stock_kernel.py::test_the_guests_kernel_has_all_that_the_testbed_can_use",
     *(
