@@ -20,7 +20,20 @@ from experiments.storms.world import StormWorld
 
 SEEDS = [
     *(range(first, first + 10) for first in range(0, 50, 10)),
-    (50, 56, 58, 60, 75, 97, 127, 130, 147, 176),  # kinds of faults and policies that are not among those
+    (
+        50,
+        56,
+        58,
+        60,
+        75,
+        97,
+        127,
+        130,
+        147,
+        176,
+        208,
+        329,
+    ),  # kinds of faults and policies that are not among those
     *(pytest.param(range(first, first + 10), marks=pytest.mark.long) for first in range(50, 200, 10)),
 ]
 REACHED: Counter[str] = Counter()

@@ -9,7 +9,7 @@ from experiments.inputs.traces.paper_campus import PaperCampus
 from experiments.results.losses import work_lost
 from experiments.worlds.virtual import VirtualRun, simulate
 
-SEED, DAYS = 1, 10.0
+SEED, DAYS = 2, 10.0
 MANY_TOGETHER = PaperCampus(
     burst=20, burst_share=0.6
 )  # so that both holders of a job's checkpoints are taken now and then

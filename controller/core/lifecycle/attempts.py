@@ -104,7 +104,9 @@ def begin_attempt(
     if job.stopped_cause and again_s > 0.0:
         cause = job.stopped_cause
         cluster.record(facts.WorkLost(job.name, job.attempt, cause, job.step, restore_step, again_s))
-    if job.stopped_cause == "superseded" and again_s < 0.0:  # what was given up need not be computed again
+    if (
+        job.stopped_cause and again_s < 0.0
+    ):  # what was given up, or out of reach before, need not be computed again
         cluster.record(facts.WorkTakenUp(job.name, job.attempt, job.step, restore_step, -again_s))
     cluster.put_job(job, host.name)
     job.restore, job.step, job.final_sequence = checkpoint, restore_step, None
