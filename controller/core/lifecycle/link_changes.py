@@ -148,7 +148,7 @@ def _failing(cluster: Cluster, late_before: Set[str], ways: Mapping[Ends, Way]) 
             floor = flow.rate_bytes_per_s
         elif flow.pledge is None:
             floor = flow.floor_bytes_per_s
-        if connected and job.move is not None and flow.destination == job.move.destination:
+        if connected and job.move is not None and ends == (job.host, job.move.destination):
             is_carried = cluster.routes.is_carried(way) and all(
                 cluster.promisable[link] > 0.0 for link in way
             )

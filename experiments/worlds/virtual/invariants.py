@@ -182,8 +182,9 @@ def _check_routes(world: VirtualWorld, known: Cluster) -> None:
                 )
     if known.policy.promises_rates:
         for key, flow in known.flows.items():
-            move = known.jobs[flow.job].move
-            moves = move is not None and move.destination == flow.destination
+            job = known.jobs[flow.job]
+            to = None if job.move is None else job.move.destination
+            moves = (flow.source, flow.destination) == (job.host, to)  # and is no copy that another holder sends
             if (
                 moves
                 and known.hosts[flow.source].connected
