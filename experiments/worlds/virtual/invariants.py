@@ -184,7 +184,10 @@ def _check_routes(world: VirtualWorld, known: Cluster) -> None:
         for key, flow in known.flows.items():
             job = known.jobs[flow.job]
             to = None if job.move is None else job.move.destination
-            moves = (flow.source, flow.destination) == (job.host, to)  # and is no copy that another holder sends
+            moves = (flow.source, flow.destination) == (
+                job.host,
+                to,
+            )  # and is no copy that another holder sends
             if (
                 moves
                 and known.hosts[flow.source].connected
