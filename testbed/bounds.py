@@ -35,6 +35,8 @@ MOST_CLASSES: Final = 64
 # what a journal takes: the square of it, and the sum of as many as there may be, are finite, so figures made of them are
 LARGEST_NUMBER: Final = 1e100
 LARGEST_INTEGER: Final = 2**63 - 1
+# a flow that is granted nothing sends so much all the same, so that its receiver knows that it lives
+TRICKLE_BYTES_PER_S: Final = 8192.0
 # shorter than anything that a clock here tells apart, and long enough that no count divided by it leaves LARGEST_NUMBER
 SHORTEST_PERIOD_S: Final = 1e-6
 # slower than any disk that is in order, and faster than any memory: what a host says of its own cannot make its snapshots look

@@ -6,7 +6,8 @@ from contextlib import suppress
 import pytest
 import trio
 
-from testbed.agent.io.outbound_transfer import LEAST_RATE_BYTES_PER_S, TRICKLE_S, Outgoing
+from testbed.agent.io.outbound_transfer import TRICKLE_S, Outgoing
+from testbed.bounds import TRICKLE_BYTES_PER_S
 from testbed.enforcement import GUARD_SLACK, PARKED_BYTES_PER_S, FlowGuard, paced_rate, wire_rate
 from testbed.transfer import SENDFILE_BYTES
 from tests.bpf_machine import programs_fixture
@@ -37,7 +38,7 @@ async def test_a_flow_that_is_granted_nothing_trickles_once_a_second_and_a_rise_
 ):
     outgoing = outgoing_of(None, 0.0)
     began_s = trio.current_time()
-    assert [await outgoing.allowance() for _ in range(3)] == [LEAST_RATE_BYTES_PER_S * TRICKLE_S] * 3
+    assert [await outgoing.allowance() for _ in range(3)] == [TRICKLE_BYTES_PER_S * TRICKLE_S] * 3
     assert trio.current_time() - began_s == pytest.approx(3.0 * TRICKLE_S)
     async with trio.open_nursery() as nursery:
 

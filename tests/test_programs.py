@@ -659,7 +659,7 @@ async def test_an_agent_stores_a_programs_state_restores_it_and_leaves_no_folder
         async with trio.open_nursery() as nursery:
             jobs.expect(("a", 1))
             nursery.start_soon(jobs.run, spec, 1, None)
-            await heard(ev.WorkloadProgressed)
+            await heard(ev.WorkloadsProgressed)
             await jobs.take_snapshot(do.TakeSnapshot("a", 1, 1_000_001, True))
             stored = (await heard(ev.SnapshotDone)).checkpoint
             store.verify(store.get("a", 1_000_001))

@@ -206,7 +206,8 @@ class Agent:
 
     @property
     def steps(self) -> list[int]:
-        return [event.step for event in self.events if isinstance(event, ev.WorkloadProgressed)]
+        told = [event for event in self.events if isinstance(event, ev.WorkloadsProgressed)]
+        return [claim.step for event in told for claim in event.claims]
 
     async def until(self, kind: type[ev.Event]) -> ev.Event:
         while not (found := [event for event in self.events if isinstance(event, kind)]):

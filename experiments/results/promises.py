@@ -481,7 +481,7 @@ def notices_are_told_as_they_went(facts: Sequence[Timed], context: RunContext) -
                 to,
             ) not in admitted:
                 yield Breach(
-                    job, at_s, f"it is said to have moved from {source} to {to}, and nobody admitted it"
+                    job, at_s, f"it is said to have moved from {source} to {to}, and it was not admitted"
                 )
     silent: dict[tuple[str, str], list[Notice]] = {}
     for notice in notices(facts):

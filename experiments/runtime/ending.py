@@ -134,7 +134,7 @@ def _is_of_an_interrupt(error: BaseException) -> bool:
 
 
 def forget_interrupts() -> None:
-    """What was interrupted so far has ended, and somebody goes on: what fails from here on fails by itself."""
+    """Have what fails from here on fail by itself: what was interrupted so far has ended, and the program goes on."""
     _CAME.clear()
 
 

@@ -52,7 +52,7 @@ def _about(world: Cluster, host: str, message: Any) -> str:
 
 def agent_case(core: AgentCore, event: aev.Event) -> str:
     """What an agent meets, and the phase of the job there; "" for what is always the same."""
-    if isinstance(event, aev.Woke | aev.WorkloadProgressed | aev.Sampled):
+    if isinstance(event, aev.Woke | aev.WorkloadsProgressed | aev.Sampled):
         return ""
     thing: Any = event.message if isinstance(event, aev.Received) else event
     if isinstance(thing, DULL):

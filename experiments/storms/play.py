@@ -12,12 +12,16 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from math import inf
+from operator import itemgetter
 
+from experiments.results.history import Timed
 from experiments.results.promises import (
     IN_SHARE,
     IN_TIME,
     RESERVED,
+    RULES,
     TIMES_TOLD,
     Broken,
     not_promised,
@@ -167,10 +171,30 @@ def promises(world: StormWorld) -> list[Broken]:
     if world.ground.enforcement is Enforcement.NONE:
         waived[RESERVED] = "nothing holds its senders to a share of a link"
         waived[IN_SHARE] = "nothing holds its senders to a share of a link"
-    if world.clock_leapt:
-        waived[TIMES_TOLD] = "facts have the world's time, and the coordinator's clock leapt"
-    context = context_of(world, waived)
-    return broken_promises(world.facts, replace(context, research=_undisturbed(world)))
+    context = replace(context_of(world, waived), research=_undisturbed(world))
+    if not world.leapt_at_s:
+        return broken_promises(world.facts, context)
+    waived[TIMES_TOLD] = (
+        "facts have the world's time, and the coordinator's clock leapt in the life of some jobs"
+    )
+    alone = replace(context, not_promised=dict.fromkeys(RULES.keys() - {TIMES_TOLD}, "judged on all facts"))
+    return broken_promises(world.facts, replace(context, not_promised=waived)) + broken_promises(
+        _of_one_clock(world), alone
+    )
+
+
+def _of_one_clock(world: StormWorld) -> list[Timed]:
+    """The facts of jobs that did not live when the coordinator's clock leapt."""
+    lives: dict[str, list[Timed]] = {}
+    for at_s, fact in world.facts:
+        if job := getattr(fact, "job", ""):
+            lives.setdefault(job, []).append((at_s, fact))
+    whole = [
+        told
+        for told in lives.values()
+        if not any(told[0][0] <= at_s <= told[-1][0] for at_s in world.leapt_at_s)
+    ]
+    return sorted(chain.from_iterable(whole), key=itemgetter(0))
 
 
 def _undisturbed(world: StormWorld) -> list[ResearchSample]:

@@ -72,6 +72,7 @@ class StormWorld(VirtualWorld):
             None  # what a coordinator that stands still has written and not told
         )
         self._leaps: list[tuple[int, float]] = []  # of the coordinator's clock
+        self.leapt_at_s: list[float] = []
         self._forgets = False  # the coordinator is dead, and will begin again with less
         self._accepted: set[str] = set()  # jobs that it had accepted then
         self.weather = Weather(lambda: self.now_s, self.noticed)
@@ -225,14 +226,10 @@ class StormWorld(VirtualWorld):
         self.disturb("the coordinator was dead", down_s)
         core, journal = self.coordinator, self.restarts.journal
         if clock_s and isinstance(core, SkewedCoordinator) and journal is not None:
+            self.leapt_at_s.append(self.now_s)
             self._leaps.append((core.handled, max(clock_s, journal.last_s - self.now_s - down_s)))
         self.restart_coordinator(down_s=down_s, given_up=given_up)
         return True
-
-    @property
-    def clock_leapt(self) -> bool:
-        """Whether the coordinator's clock is another than the world's."""
-        return bool(self._leaps)
 
     def over(self) -> bool:
         """As the parent's, and no job is forgotten, or about to be."""

@@ -12,8 +12,8 @@ from controller.core.lifecycle.candidates import promised, residual
 from controller.core.lifecycle.grants import close_flows, open_flow, recovery_bytes
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import Checkpoint, CheckpointFlow, Gang, HostState, JobState
-from testbed.bounds import LARGEST_SEQUENCE
+from controller.core.model.entities import Checkpoint, CheckpointFlow, Gang, HostState, JobState, Rescue
+from testbed.bounds import LARGEST_SEQUENCE, TRICKLE_BYTES_PER_S
 from testbed.messages import Forget, StartJob
 from topologies.spec import TrafficClass
 
@@ -21,8 +21,6 @@ EVERYTHING = LARGEST_SEQUENCE + 1  # above every sequence: Forget all of a job
 
 # times what it should take: a word that is later than that is asked for
 PATIENCE = 10.0
-# what a flow that is granted nothing sends all the same
-TRICKLE_BYTES_PER_S = 8192.0
 
 
 def dispatch(
@@ -74,10 +72,8 @@ def began(gang: Gang) -> None:
 def fetch(cluster: Cluster, job: JobState, host: HostState, checkpoint: Checkpoint) -> None:
     """Have a checkpoint sent to the host that will resume the job, by the holder from which it is there first: beside what
     others that wait are being sent over the same links."""
-    free, carried = (
-        residual(cluster, cluster.now_s, promised).column,
-        job.spec.payload_bytes + recovery_bytes(cluster),
-    )
+    free = residual(cluster, cluster.now_s, promised).column
+    carried = job.spec.payload_bytes + recovery_bytes(cluster)
 
     def takes_s(holder: str) -> float:
         way = [*cluster.path(holder, host.name)]
@@ -104,9 +100,8 @@ def begin_attempt(
     if job.stopped_cause and again_s > 0.0:
         cause = job.stopped_cause
         cluster.record(facts.WorkLost(job.name, job.attempt, cause, job.step, restore_step, again_s))
-    if (
-        job.stopped_cause and again_s < 0.0
-    ):  # what was given up, or out of reach before, need not be computed again
+    # what was given up, or out of reach before, need not be computed again
+    if job.stopped_cause and again_s < 0.0:
         cluster.record(facts.WorkTakenUp(job.name, job.attempt, job.step, restore_step, -again_s))
     cluster.put_job(job, host.name)
     job.restore, job.step, job.final_sequence = checkpoint, restore_step, None
@@ -162,7 +157,7 @@ def release(cluster: Cluster, job: JobState) -> None:
 def drop_move(cluster: Cluster, job: JobState) -> None:
     """Give back the GPU that a migration had reserved."""
     if job.move is not None:
-        if not job.stays and not job.move.to_disk:
+        if not job.stays and job.move.rescue is not Rescue.TO_DISK:
             cluster.free_gpu(job, cluster.hosts[job.move.destination])
         job.move = None
 

@@ -14,7 +14,7 @@ gained or lost. So no handler can forget it, and nothing is planned for a pictur
 
 from __future__ import annotations
 
-from controller.core.lifecycle.attempts import PATIENCE, TRICKLE_BYTES_PER_S, start_s
+from controller.core.lifecycle.attempts import PATIENCE, start_s
 from controller.core.lifecycle.grants import recovery_bytes, settle
 from controller.core.lifecycle.migration import final_within_s
 from controller.core.lifecycle.offers import offer_freed
@@ -22,6 +22,7 @@ from controller.core.lifecycle.protection import plan_checkpoints, tell_interval
 from controller.core.lifecycle.ways import ask_network, tell_loads
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow, Phase
+from testbed.bounds import TRICKLE_BYTES_PER_S
 from testbed.messages import Migrate, SendStored
 
 # reclaims within so much of each other are planned for together: less than a message may be late

@@ -12,7 +12,7 @@ not lost in either: the job computes at its destination as soon as it is there, 
 Where no host can have the job running before its notice ends, its state may still leave in time: a *rescue* has the bytes at
 a destination when the owner takes the host, and the restart after it (`Move.rescue`). It is told as degraded, at once, with
 the host that takes the state; what a rescue gives is the work, not the time. Where no GPU is to be had, it is rescued to a disk
-(`Move.to_disk`), and waits for a GPU from there.
+(`Rescue.TO_DISK`), and waits for a GPU from there.
 
 A flow that was admitted stays admitted. If its destination goes away, P2 and P3 are asked again with the time that is left.
 """
@@ -53,6 +53,7 @@ from controller.core.model.entities import (
     JobState,
     Move,
     Phase,
+    Rescue,
 )
 from controller.core.network.bandwidth import bottleneck
 from controller.core.placement.select import DestinationChoice, NoDestination
@@ -80,10 +81,10 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
     for _ in range(2):
         reasons = _move_some(cluster, [job for job in jobs if job.move is None])
     if cluster.policy.rescues:
-        _move_some(cluster, [job for job in jobs if job.move is None], rescue=True)
+        _move_some(cluster, [job for job in jobs if job.move is None], rescue=Rescue.TO_GPU)
     if cluster.policy.rescues_to_disk:
         alone = [job for job in jobs if job.move is None and job.gang is None]
-        _move_some(cluster, alone, rescue=True, to_disk=True)
+        _move_some(cluster, alone, rescue=Rescue.TO_DISK)
     moving = [job for job in jobs if job.move is not None]
     for job in jobs:
         if job.move is None and not job.degraded:  # said at once, and once; and P1, which plans next, has
@@ -180,7 +181,7 @@ def abandon(cluster: Cluster, job: JobState) -> None:
 
 def land(cluster: Cluster, job: JobState) -> None:
     """The final checkpoint is stored at the destination: the job goes on there; of a gang, every rank where it then is."""
-    if job.move is not None and job.move.to_disk:
+    if job.move is not None and job.move.rescue is Rescue.TO_DISK:
         _land_on_disk(cluster, job)
         return
     for rank in job.all_ranks:
@@ -281,16 +282,14 @@ def tell_turns(cluster: Cluster, plan: Timetable) -> None:
 # ---------------------------------------------------------------- steps of a plan
 
 
-def _move_some(
-    cluster: Cluster, jobs: list[JobState], *, rescue: bool = False, to_disk: bool = False
-) -> dict[str, str]:
+def _move_some(cluster: Cluster, jobs: list[JobState], *, rescue: Rescue | None = None) -> dict[str, str]:
     """One round: P2 chooses for each, P3 admits all at once. Why those that have no move still have none."""
     reasons: dict[str, str] = {}
     found: list[tuple[JobState, DestinationChoice]] = []
     for job in jobs:
-        choice = _choose_destination(cluster, job, rescue=rescue, to_disk=to_disk)
+        choice = _choose_destination(cluster, job, rescue=rescue)
         if isinstance(choice, DestinationChoice):
-            if not to_disk:  # so that the next job of the round sees it taken
+            if rescue is not Rescue.TO_DISK:  # so that the next job of the round sees it taken
                 cluster.hold_gpu(job, cluster.hosts[choice.host])
             found.append((job, choice))
         else:
@@ -299,18 +298,18 @@ def _move_some(
             reasons[job.name] = f"{choice.reason}{near}"
     if not found:
         return reasons
-    asked, answer = _admit(cluster, found, reasons, rescue=rescue, to_disk=to_disk)
+    asked, answer = _admit(cluster, found, reasons, rescue=rescue)
     for job, choice in found:
         if job.name not in asked:
             continue  # another rank of its gang has no way out
         if job.name in answer.admitted:
-            _begin_move(cluster, job, choice, asked[job.name], answer, rescue=rescue, to_disk=to_disk)
+            _begin_move(cluster, job, choice, asked[job.name], answer, rescue=rescue)
         else:
             refusal = answer.refused[job.name]
             reasons[job.name] = f"{refusal.reason}: {refusal.link}" if refusal.link else str(refusal.reason)
     if answer.admitted:  # newcomers may have moved turns that have not begun
         tell_turns(cluster, answer.timetable)
-    if to_disk:
+    if rescue is Rescue.TO_DISK:
         return reasons
     for job, choice in found:  # GPUs held for those refused are free again, as if nothing had been
         if job.move is None:
@@ -326,13 +325,10 @@ def _admit(
     found: list[tuple[JobState, DestinationChoice]],
     reasons: dict[str, str],
     *,
-    rescue: bool,
-    to_disk: bool,
+    rescue: Rescue | None,
 ) -> tuple[dict[str, MigrationRequest], Admission]:
     """P3's answer to these jobs, without the ranks of gangs of which it, or P2 before it, refuses any."""
-    asked = {
-        job.name: _request(cluster, job, choice, rescue=rescue, to_disk=to_disk) for job, choice in found
-    }
+    asked = {job.name: _request(cluster, job, choice, rescue=rescue) for job, choice in found}
     refused = set(reasons)
     while True:
         torn = {
@@ -361,7 +357,7 @@ def _admit(
 
 
 def _choose_destination(
-    cluster: Cluster, job: JobState, *, rescue: bool, to_disk: bool
+    cluster: Cluster, job: JobState, *, rescue: Rescue | None
 ) -> DestinationChoice | NoDestination:
     """P2's choice. Of the time of its notice, flows that were promised an earlier end take their part; later ones give way."""
     assert job.host is not None
@@ -376,7 +372,7 @@ def _choose_destination(
     if rescue:
         wanted = replace(wanted, notice_s=notice_s + wanted.restart_s)
     free, among = residual(cluster, now_s, taken), cluster.fit_hosts(job)
-    if to_disk:
+    if rescue is Rescue.TO_DISK:
         wanted = replace(wanted, needs_gpu=False)
         if (store := safe_store(cluster, job, job.host, free)) is not None:
             way = cluster.routes.way(job.host, store)
@@ -402,7 +398,7 @@ def _choose_destination(
 
 
 def _request(
-    cluster: Cluster, job: JobState, choice: DestinationChoice, *, rescue: bool, to_disk: bool
+    cluster: Cluster, job: JobState, choice: DestinationChoice, *, rescue: Rescue | None
 ) -> MigrationRequest:
     """What to ask P3 for: to copy first and stop half-way, if that can be, else to stop when the timetable says."""
     assert job.host is not None
@@ -413,7 +409,7 @@ def _request(
         deadline_s -= MARGIN_S
     lead_s, restart_s = _lead_s(cluster, job), 0.0 if rescue else cluster.settings.restart_s
     links = cluster.routes.way(job.host, choice.host)
-    mostly_there = choice.host == job.standby and job.sent_bytes is not None and not to_disk
+    mostly_there = choice.host == job.standby and job.sent_bytes is not None and rescue is not Rescue.TO_DISK
     half_way_s = (now_s + deadline_s - restart_s + lead_s) / 2.0
     rather_s = now_s if mostly_there or job.final_sequence is not None else half_way_s
     return MigrationRequest(job.name, size, deadline_s, restart_s, links, now_s + lead_s, rather_s)
@@ -426,8 +422,7 @@ def _begin_move(
     asked: MigrationRequest,
     answer: Admission,
     *,
-    rescue: bool,
-    to_disk: bool,
+    rescue: Rescue | None,
 ) -> None:
     """The job was admitted: from here on it has a move, with its floor, or with its turn and the pledge behind it."""
     assert job.host is not None
@@ -444,7 +439,7 @@ def _begin_move(
         pledge = Pledge(asked.payload_bytes, asked.due_s, lead_s, begins_s - lead_s)
         if job.final_sequence is not None:
             pledge.begin(now_s + LAG_S)  # it only has to be told where to
-    job.move = Move(choice.host, now_s + notice_s, floor, notice_s, now_s, rescue=rescue, to_disk=to_disk)
+    job.move = Move(choice.host, now_s + notice_s, floor, notice_s, now_s, rescue=rescue)
     time_s = choice.migration_s - cluster.settings.restart_s
     if floor == 0.0 and 0.0 < time_s < inf:  # no rate is promised, but when to stop has to be decided somehow
         job.move.hoped_bytes_per_s = asked.payload_bytes / time_s
@@ -518,7 +513,7 @@ def _lead_s(cluster: Cluster, job: JobState) -> float:
     return 2.0 * writes_s + lag_s
 
 
-def _time_to_move_s(cluster: Cluster, job: JobState, *, rescue: bool) -> float:
+def _time_to_move_s(cluster: Cluster, job: JobState, *, rescue: Rescue | None) -> float:
     """Until the job is to be running elsewhere. A gang runs on when the last part is there, so the first host to go counts for
     all ranks that leave; to be rescued, each part only has to leave its own."""
     if job.gang is None or rescue:

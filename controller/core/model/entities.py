@@ -63,6 +63,13 @@ MOST_DOUBTS = 5
 LEAST_SENT = 1 / 16  # of a payload: what a checkpoint counts at least, however little changed last time
 
 
+class Rescue(StrEnum):
+    """Where the state of a job goes that cannot run elsewhere before its notice ends."""
+
+    TO_GPU = "to a GPU, where it runs a restart later"
+    TO_DISK = "to a disk, from which it goes on when it has a GPU: none is held for it there"
+
+
 @dataclass
 class Checkpoint:
     """A completed checkpoint and the hosts that hold it."""
@@ -83,8 +90,7 @@ class Move:
     notice_s: float
     began_s: float
     hoped_bytes_per_s: float = 0.0  # where nothing is guaranteed: what P2 saw of the path
-    rescue: bool = False  # the state is there when the notice ends, and the job runs a restart later
-    to_disk: bool = False  # or when it has a GPU: none is held for it there
+    rescue: Rescue | None = None  # the state is there when the notice ends, and the job runs later
 
 
 @dataclass

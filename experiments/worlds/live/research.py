@@ -97,7 +97,7 @@ def samples(
     """Windows of the greedy flows, on the narrowest link of each. The first WARM_UP_S of each flow are left out, those of each
     rate of a link on its way are not judged.
 
-    Which of several ways a connection takes is a hash that nobody is told: it is judged on the narrowest link of them all.
+    Which of several ways a connection takes is a hash that is told nowhere: it is judged on the narrowest link of them all.
     """
     described, rates = Routes(campus), LinkRates(campus, facts)
     history, crossed = RoutesThen(campus, facts).history, cache(Routes.shortest_links)

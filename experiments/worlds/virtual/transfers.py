@@ -13,13 +13,13 @@ from experiments.worlds.virtual.scheduler import Priority
 from testbed.agent.core import effects as ado
 from testbed.agent.core import events as aev
 from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Announced
+from testbed.bounds import TRICKLE_BYTES_PER_S
 from testbed.enforcement import DROP_BURST_BYTES, PACING_SHARE, Enforcement
 from testbed.messages import StoredCheckpoint, TransferEnded
 from testbed.ranks import rank_of
 from topologies.spec import DirectedLink, TrafficClass
 from topologies.units import WIRE_PER_PAYLOAD
 
-LEAST_RATE_BYTES_PER_S = 8192.0  # a flow that is granted nothing trickles, as the live agent lets it
 LEAST_MEASURED_S = 0.5  # of a transfer whose goodput says something about its grant
 LEAST_MEASURED_BYTES = 1 << 20
 STANDSTILL_S = 0.2  # how often it is looked whether a process that stood still goes on
@@ -32,7 +32,7 @@ def enforced_bytes_per_s(grant_bytes_per_s: float, enforcement: Enforcement) -> 
     Paced: PACING_SHARE of it. Paper A's literal bucket: a burst each time the probe timer runs out (measured: 5 to 50 % of
     the grant). Not enforced: whatever the network gives.
     """
-    rate = max(LEAST_RATE_BYTES_PER_S, grant_bytes_per_s)
+    rate = max(TRICKLE_BYTES_PER_S, grant_bytes_per_s)
     match enforcement:
         case Enforcement.PACE:
             return rate * PACING_SHARE

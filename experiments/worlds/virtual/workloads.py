@@ -32,7 +32,7 @@ KEPT_SNAPSHOTS = 2  # of a job on its own host, as the live agent keeps them
 
 def tells_steps(core: AgentCore, event: aev.Event, now_s: float) -> bool:
     """Whether an agent may say how far its jobs are after this event, or because of the time."""
-    if isinstance(event, aev.WorkloadProgressed):
+    if isinstance(event, aev.WorkloadsProgressed):
         return False
     if isinstance(event, aev.Received):
         if not isinstance(event.message, SILENT_ORDERS):
@@ -195,22 +195,15 @@ class Workloads:
             self._exit(machine, process, finished=False, reason="the lease lapsed", fenced=True)
 
     def report(self, machine: Machine) -> None:
-        """Let the agent know how far its workloads are: asked before anything that depends on it.
-
-        It knows of all before it acts on the first: what is due by now may end them together, and says how far each has come.
-        """
-        core, progressed = machine.core, list[aev.WorkloadProgressed]()
+        """Let the agent know how far its workloads are: asked before anything that depends on it."""
+        claims = list[m.JobClaim]()
         for (job, attempt), process in machine.processes.items():
             step = process.step(self._env.now_s)
             if step > process.told_step and process.running_from_s < inf and process.alive:
                 process.told_step = step
-                progressed.append(aev.WorkloadProgressed(job, attempt, step))
-        for event in progressed:
-            running = None if core is None else core.running.get(event.job)
-            if running is not None and running.attempt == event.attempt:
-                running.step = event.step
-        for event in progressed:
-            self._env.agent(machine, event)
+                claims.append(m.JobClaim(job, attempt, step))
+        if claims:
+            self._env.agent(machine, aev.WorkloadsProgressed(claims))
 
     # ------------------------------------------------------------ snapshots
 

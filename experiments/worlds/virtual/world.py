@@ -60,7 +60,7 @@ from topologies.spec import Campus
 
 DATA_PORT = 7200
 NOTABLE = (facts.Granted, facts.CheckpointPlanned)  # facts too frequent for a story
-LULLS = (aev.Woke, aev.WorkloadProgressed, aev.Sampled)
+LULLS = (aev.Woke, aev.WorkloadsProgressed, aev.Sampled)
 
 
 class VirtualWorld:

@@ -133,9 +133,10 @@ class AgentCore:
                 started = m.JobStarted(name, attempt, step, digest, job.restored_sequence)
                 job.start_said(started)
                 return [do.Send(started)]
-            case ev.WorkloadProgressed(name, attempt, step):
-                if job := self._of(name, attempt):
-                    job.step = step
+            case ev.WorkloadsProgressed(claims):
+                for claim in claims:
+                    if job := self._of(claim.job, claim.attempt):
+                        job.step = claim.step
                 return []
             case ev.WorkloadEnded():
                 return self._workload_ended(event)

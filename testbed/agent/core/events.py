@@ -8,6 +8,7 @@ from testbed.messages import (
     ClassCount,
     EgressSample,
     FlowCount,
+    JobClaim,
     JobEnded,
     SnapshotCost,
     StoredCheckpoint,
@@ -47,12 +48,10 @@ class WorkloadStarted(Struct, frozen=True):
     digest: str
 
 
-class WorkloadProgressed(Struct, frozen=True):
-    """The workload reached a step."""
+class WorkloadsProgressed(Struct, frozen=True):
+    """Workloads reached steps. Those of one moment are told together: what is due by then may end them all."""
 
-    job: str
-    attempt: int
-    step: int
+    claims: list[JobClaim]
 
 
 class WorkloadEnded(Struct, frozen=True):
@@ -120,7 +119,7 @@ Event = (
     | Received
     | SwitchRead
     | WorkloadStarted
-    | WorkloadProgressed
+    | WorkloadsProgressed
     | WorkloadEnded
     | SnapshotDone
     | SnapshotFailed

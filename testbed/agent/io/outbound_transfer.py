@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import trio
 
+from testbed.bounds import TRICKLE_BYTES_PER_S
 from testbed.enforcement import PARKED_BYTES_PER_S, FlowGuard
 from testbed.messages import FlowCount
 from testbed.transfer import SENDFILE_BYTES, UNSENT_BYTES, unacknowledged_bytes
@@ -15,7 +16,7 @@ from testbed.transfer import SENDFILE_BYTES, UNSENT_BYTES, unacknowledged_bytes
 # shorter transfers are mostly slow start and round trips: their goodput says nothing about the grant
 LEAST_MEASURED_S, LEAST_MEASURED_BYTES = 0.5, 1 << 20
 # a flow that is granted less is parked: it hands over so much once a second, which shows that it lives
-LEAST_RATE_BYTES_PER_S, TRICKLE_S = 8192.0, 1.0
+TRICKLE_S = 1.0
 # of a grant that the socket holds unsent: what still leaves when the grant falls, and how long a sender may be off its processor
 AHEAD_S, LEAST_AHEAD_BYTES = 0.1, 256 << 10
 
@@ -60,14 +61,14 @@ class Outgoing:
     @property
     def is_parked(self) -> bool:
         """Whether it is granted nothing at present."""
-        return self.grant_bytes_per_s < LEAST_RATE_BYTES_PER_S
+        return self.grant_bytes_per_s < TRICKLE_BYTES_PER_S
 
     async def allowance(self) -> int:
         """How many bytes may be handed to the kernel now. Where nothing is granted that is a trickle, once a second."""
         if self.is_parked:
             with trio.move_on_after(TRICKLE_S):
                 await self._risen.wait()
-        return round(LEAST_RATE_BYTES_PER_S * TRICKLE_S) if self.is_parked else SENDFILE_BYTES
+        return round(TRICKLE_BYTES_PER_S * TRICKLE_S) if self.is_parked else SENDFILE_BYTES
 
     def progressed(self, sent_bytes: int, _total_bytes: int) -> None:
         """So many bytes were handed to the kernel."""
@@ -95,7 +96,7 @@ class Outgoing:
         """What its rates since it was connected would have carried, whether the receiver let it begin or not."""
         if self._connected_s is None:
             return 0.0
-        rate = max(LEAST_RATE_BYTES_PER_S, self.grant_bytes_per_s)
+        rate = max(TRICKLE_BYTES_PER_S, self.grant_bytes_per_s)
         return self._allowed_bytes + rate * (trio.current_time() - self._connected_s)
 
     def close(self) -> None:

@@ -140,7 +140,7 @@ class JobProcesses:
                         case Started(step=step, digest=proof):
                             self._handle(ev.WorkloadStarted(*key, step, proof.hex()))
                         case Progress(step=step):
-                            self._handle(ev.WorkloadProgressed(*key, step))
+                            self._handle(ev.WorkloadsProgressed([m.JobClaim(*key, step)]))
                         case Finished(step=step, digest=proof):
                             finished, digest = True, proof.hex()
                         case SnapshotTaken() | SnapshotFailed():
