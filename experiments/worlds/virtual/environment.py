@@ -138,8 +138,8 @@ def make_environment(
 ) -> Environment:
     """Machines, and a network that carries payload; each host's aggregate bucket is a link that only migrations cross.
 
-    `head_stores`: the coordinator's machine is one of them. `scavenger`: checkpoints are served behind research where classes are
-    told apart.
+    `head_stores`: the coordinator's machine is one of them. `scavenger`: checkpoints are served behind research, by the third queue
+    that ports have for them live, whatever bucket holds a flow; not where nothing is enforced.
     """
     carried = {link: rate * PAYLOAD_SHARE for link, rate in campus.capacity_bytes_per_s.items()}
     if enforcement is not Enforcement.NONE:
@@ -147,7 +147,7 @@ def make_environment(
             access_bytes_per_s = campus.access_link(host.name).rate_bytes_per_s
             share = campus.research_reserve.migration_share_bytes_per_s(access_bytes_per_s)
             carried[guard_of(host.name)] = share * PAYLOAD_SHARE
-    is_behind = scavenger and enforcement is Enforcement.PACE
+    is_behind = scavenger and enforcement is not Enforcement.NONE
     fluid = FluidNetwork(carried, Sharing.SCAVENGER if is_behind else SHARING[enforcement])
     network = ScheduledNetwork(scheduler, fluid, Egress(fluid, (host.name for host in campus.hosts)))
     machines = {host.name: Machine(host.name) for host in campus.agents(head_stores=head_stores)}
