@@ -138,8 +138,8 @@ def make_environment(
 ) -> Environment:
     """Machines, and a network that carries payload; each host's aggregate bucket is a link that only migrations cross.
 
-    `head_stores`: the coordinator's machine is one of them. `scavenger`: checkpoints are served behind research, by the third queue
-    that ports have for them live, whatever bucket holds a flow; not where nothing is enforced.
+    `head_stores`: the coordinator's machine is one of them. `scavenger`: checkpoints are served behind research, by the third
+    queue that ports have for them live, whatever bucket holds a flow; not where nothing is enforced.
     """
     carried = {link: rate * PAYLOAD_SHARE for link, rate in campus.capacity_bytes_per_s.items()}
     if enforcement is not Enforcement.NONE:
