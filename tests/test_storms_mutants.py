@@ -100,13 +100,25 @@ def test_a_broken_rule_is_noticed_in_a_few_lines(name: str) -> None:
     assert rule in failure.rule
 
 
-def test_a_broken_rule_that_few_storms_meet_is_noticed_by_the_scenario_that_one_left() -> None:
-    kept = "start_ordered_before_a_short_reclaim_was_heard_is_not_obeyed.txt"
+@pytest.mark.parametrize(
+    ("name", "kept", "rule"),
+    [
+        (
+            "agent starts what is stale",
+            "start_ordered_before_a_short_reclaim_was_heard_is_not_obeyed.txt",
+            "compute",
+        ),
+        ("turns told once", "turns_that_newcomers_move_are_told.txt", "an admitted migration is in time"),
+    ],
+)
+def test_a_broken_rule_that_few_storms_meet_is_noticed_by_the_scenario_that_one_left(
+    name: str, kept: str, rule: str
+) -> None:
     script = parse((Path(__file__).parent / "scenarios" / kept).read_text())
-    with planted(BY_NAME["agent starts what is stale"]):
+    with planted(BY_NAME[name]):
         failure = play(script).failure
     assert failure is not None
-    assert "compute" in failure.rule
+    assert rule in failure.rule
 
 
 def test_a_late_migration_that_is_told_as_one_in_time_is_noticed() -> None:

@@ -735,6 +735,7 @@ IN_SHARE = "migration traffic stays within the host's share"
 IN_TIME = "an admitted migration is in time"
 RESERVED = "research keeps its reserve"
 TIMES_TOLD = "times and costs are told as they were"
+NOTICES_TOLD = "notices are told as they went"
 
 RULES: dict[str, Rule] = {
     "a job that was accepted is never lost": no_job_is_lost,
@@ -749,7 +750,7 @@ RULES: dict[str, Rule] = {
     "a checkpoint restores to one state": restores_give_the_same_state,
     "a gang starts, resumes and finishes as one": ranks_share_their_fate,
     TIMES_TOLD: times_and_costs_are_told_as_they_were,
-    "notices are told as they went": notices_are_told_as_they_went,
+    NOTICES_TOLD: notices_are_told_as_they_went,
     GRANTED: grants_stay_within_the_share,
     IN_SHARE: migrations_leave_within_the_share,
     IN_TIME: admitted_migrations_are_in_time,

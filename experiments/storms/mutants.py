@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from controller.core.lifecycle import offers
 from controller.core.lifecycle.attempts import cancelled
 from controller.core.lifecycle.gangs import ALIVE
+from controller.core.lifecycle.grants import pledged
 from controller.core.model import effects as cdo
 from controller.core.model import facts
 from controller.core.policies.table import POLICIES
@@ -189,6 +190,18 @@ def _twice_the_rates(original: Any) -> Any:
     def wrong(wants: Any, share: Any) -> Any:
         rates, held_by = original(wants, share)
         return 2.0 * rates, held_by
+
+    return wrong
+
+
+@_mutant("turns told once", "controller.core.lifecycle.migration:tell_turns")
+def _turns_not_told_anew(original: Any) -> Any:
+    def wrong(cluster: Any, plan: Any) -> None:
+        for flow, pledge in pledged(cluster):
+            begins_s = plan.begins_s(flow.key)
+            if pledge.since_s is None and not pledge.told and begins_s < inf:
+                pledge.final_at_s = begins_s - pledge.lead_s
+                cluster.orders[flow.key] = None
 
     return wrong
 

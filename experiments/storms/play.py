@@ -12,14 +12,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 from math import inf
-from operator import itemgetter
 
 from experiments.results.history import Timed
 from experiments.results.promises import (
     IN_SHARE,
     IN_TIME,
+    NOTICES_TOLD,
     RESERVED,
     RULES,
     TIMES_TOLD,
@@ -174,27 +173,28 @@ def promises(world: StormWorld) -> list[Broken]:
     context = replace(context_of(world, waived), research=_undisturbed(world))
     if not world.leapt_at_s:
         return broken_promises(world.facts, context)
-    waived[TIMES_TOLD] = (
-        "facts have the world's time, and the coordinator's clock leapt in the life of some jobs"
+    told = (TIMES_TOLD, NOTICES_TOLD)
+    waived |= dict.fromkeys(
+        told, "facts have the world's time, and the coordinator's clock leapt in the life of some jobs"
     )
-    alone = replace(context, not_promised=dict.fromkeys(RULES.keys() - {TIMES_TOLD}, "judged on all facts"))
+    alone = replace(context, not_promised=dict.fromkeys(RULES.keys() - told, "judged on all facts"))
     return broken_promises(world.facts, replace(context, not_promised=waived)) + broken_promises(
         _of_one_clock(world), alone
     )
 
 
 def _of_one_clock(world: StormWorld) -> list[Timed]:
-    """The facts of jobs that did not live when the coordinator's clock leapt."""
-    lives: dict[str, list[Timed]] = {}
+    """All facts but those of jobs that lived when the coordinator's clock leapt."""
+    lives: dict[str, tuple[float, float]] = {}
     for at_s, fact in world.facts:
         if job := getattr(fact, "job", ""):
-            lives.setdefault(job, []).append((at_s, fact))
-    whole = [
-        told
-        for told in lives.values()
-        if not any(told[0][0] <= at_s <= told[-1][0] for at_s in world.leapt_at_s)
-    ]
-    return sorted(chain.from_iterable(whole), key=itemgetter(0))
+            lives[job] = (lives.get(job, (at_s, at_s))[0], at_s)
+    leapt = {
+        job
+        for job, (first_s, last_s) in lives.items()
+        if any(first_s <= at_s <= last_s for at_s in world.leapt_at_s)
+    }
+    return [(at_s, fact) for at_s, fact in world.facts if getattr(fact, "job", "") not in leapt]
 
 
 def _undisturbed(world: StormWorld) -> list[ResearchSample]:

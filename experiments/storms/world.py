@@ -185,10 +185,9 @@ class StormWorld(VirtualWorld):
                 return
             said = (type(effect.message).__name__, effect.host)
             link = self.machines[effect.host].link
-            if (by_s := self._overtaken.pop(said, None)) is not None:
+            if link and link.coordinator_open and (by_s := self._overtaken.pop(said, None)) is not None:
                 self.noticed("message overtaken", effect.host)
-                if link is not None:
-                    link.overtaken = True
+                link.overtaken = True
 
                 def tell() -> None:
                     if self.machines[effect.host].link is link:
@@ -459,10 +458,9 @@ class StormWorld(VirtualWorld):
                     return
         if isinstance(effect, ado.Send) and self._overtaken:
             said, link = (type(effect.message).__name__, machine.name), machine.link
-            if (by_s := self._overtaken.pop(said, None)) is not None:
+            if link and link.agent_open and (by_s := self._overtaken.pop(said, None)) is not None:
                 self.noticed("message overtaken", machine.name)
-                if link is not None:
-                    link.overtaken = True
+                link.overtaken = True
 
                 def say() -> None:
                     if machine.link is link:

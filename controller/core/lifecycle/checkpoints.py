@@ -254,8 +254,8 @@ def _failed(cluster: Cluster, job: JobState, host: HostState, message: m.Transfe
         if message.own_fault:
             if (checkpoint := job.checkpoints.get(message.sequence)) is not None:
                 checkpoint.holders.discard(host.name)
-                if checkpoint.claimed_by:
-                    job.doubt(checkpoint.claimed_by, MOST_DOUBTS)
+                if checkpoint.claimed_by == host.name:  # others' copies may rot without its fault
+                    job.doubt(host.name, MOST_DOUBTS)
         else:
             job.fetch_failed(host.name)
             job.unfit[to] = _again_s(cluster)
