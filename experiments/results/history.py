@@ -31,7 +31,14 @@ OF_ATTEMPTS = frozenset(
 )
 OVER = ("finished", "failed", "cancelled")  # how a job's last attempt may end, and the job with it
 OF_NOTICES = frozenset(
-    (f.HostReclaimed, f.HostReturned, f.MigrationAdmitted, f.MigrationDegraded, f.MigrationFinished)
+    (
+        f.HostJoined,
+        f.HostReclaimed,
+        f.HostReturned,
+        f.MigrationAdmitted,
+        f.MigrationDegraded,
+        f.MigrationFinished,
+    )
 )
 ROUTINE = frozenset(
     (
@@ -251,7 +258,8 @@ class _Notices:
                 notice.notice_s = at_s + fact.notice_s - notice.at_s
 
     def of(self, at_s: float, job: str, source: str, notice_s: float) -> Notice:
-        began_s, given_s = self.under_notice.get(source, (at_s, notice_s))
+        # a host that registers while its notice runs says so with its Hello, and no fact but this one tells of it
+        began_s, given_s = self.under_notice.setdefault(source, (at_s, notice_s))
         notice = self.latest.get((job, source))
         if notice is None or notice.deadline_s < began_s:
             return self._open(job, source, began_s, given_s)
@@ -271,7 +279,7 @@ def notices(facts: Iterable[Timed]) -> list[Notice]:
         match fact:
             case f.HostReclaimed():
                 book.reclaimed(at_s, fact)
-            case f.HostReturned(host=host):
+            case f.HostReturned(host=host) | f.HostJoined(host=host, lent=True):
                 book.under_notice.pop(host, None)
             case f.MigrationAdmitted():
                 notice = book.of(at_s, fact.job, fact.source, fact.notice_s)

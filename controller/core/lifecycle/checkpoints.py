@@ -77,15 +77,24 @@ def stored_by(
 
 
 def _start_fetched(cluster: Cluster, job: JobState) -> None:
-    """Its checkpoint is at its host. The ranks of a gang are started when all of them have theirs."""
-    ranks = job.all_ranks
-    if job.gang is not None and not all(
-        rank.phase is Phase.FETCHING and rank.restore is not None and rank.host in rank.restore.holders
-        for rank in ranks
-    ):
+    """Its checkpoint is at its host. The ranks of a gang are started when all of them have theirs.
+
+    A host that had its rank's part may have come back without it, from an older disk: nothing is on its way there then, and all
+    begin again from what there is.
+    """
+    lacking = [
+        rank
+        for rank in job.all_ranks
+        if rank.phase is not Phase.FETCHING or rank.restore is None or rank.host not in rank.restore.holders
+    ]
+    if lacking and job.gang is not None:
         cluster.waits.pop(job.name, None)
+        on_their_way = {(flow.job, flow.destination) for flow in cluster.flows.values()}
+        fetching = [rank for rank in lacking if rank.phase is Phase.FETCHING]
+        if any((rank.name, rank.host) not in on_their_way for rank in fetching):
+            interrupt(cluster, job, "checkpoint_lost")
         return
-    for rank in ranks:
+    for rank in job.all_ranks:
         cluster.advance(rank, "stored")
         start(cluster, rank, cluster.hosts[rank.host or ""])
 
