@@ -66,9 +66,11 @@ def send_orders(cluster: Cluster) -> None:
             if flow.pledge is not None:
                 flow.pledge.told = True
             continue
-        urgent = job.phase is Phase.FETCHING  # else a copy for the vault
+        is_fetched = job.phase is Phase.FETCHING
+        # what is neither fetched nor the last state of a job that moves is a copy for the vault
+        urgent = is_fetched or (job.move is not None and flow.destination == job.move.destination)
         wait = cluster.waits.get(job.name)
-        if urgent and (wait is None or not wait.holds(job)):
+        if is_fetched and (wait is None or not wait.holds(job)):
             cluster.expect_word(job, PATIENCE * (start_s(cluster, job) + _fetch_s(cluster, flow)))
         cluster.tell(flow.source, SendStored(job.name, flow.sequence, to, rate, urgent))
 

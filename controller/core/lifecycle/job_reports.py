@@ -8,7 +8,7 @@ from __future__ import annotations
 from controller.core.lifecycle import gangs
 from controller.core.lifecycle.attempts import EVERYTHING, cancelled, over
 from controller.core.lifecycle.checkpoints import land_if_there
-from controller.core.lifecycle.migration import landed, plan_moves, turn_begins
+from controller.core.lifecycle.migration import landed, plan_moves, send_on, turn_begins
 from controller.core.lifecycle.offers import interrupt
 from controller.core.lifecycle.rollforward import further, take_up_better
 from controller.core.model import facts
@@ -104,6 +104,8 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
     elif outcome == "stopped":
         if gangs.stayed(cluster, job):
             land_if_there(cluster, job)
+            return
+        if send_on(cluster, job):
             return
         cause = "superseded" if further(cluster, job) else "stopped"
     if job.gang is not None and job.gang.ending and outcome != "failed":

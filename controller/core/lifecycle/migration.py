@@ -246,6 +246,22 @@ def land_unheard(cluster: Cluster, job: JobState) -> bool:
     return True
 
 
+def send_on(cluster: Cluster, job: JobState) -> bool:
+    """Whether the last state of a moving job that its source has stopped, and keeps, is on its way to the destination.
+
+    It was handed over to a destination that was lost since: the order to move it elsewhere came too late for the source.
+    """
+    if job.gang is not None or job.move is None or job.final_sequence is None:
+        return False
+    final = job.checkpoints.get(job.final_sequence)
+    flow = cluster.flows.get(f"{job.name}:{job.host}>{job.move.destination}")
+    if final is None or job.host not in final.holders or flow is None or flow.sequence is not None:
+        return False
+    flow.sequence = job.final_sequence
+    order(cluster, job)
+    return True
+
+
 def landed(cluster: Cluster, job: JobState) -> None:
     """The attempt that a migration led to is running: say how the migration went."""
     if job.landing is None:
