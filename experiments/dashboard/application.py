@@ -33,6 +33,7 @@ from experiments.dashboard.switches import OwnerRequest, Switches
 from experiments.results import pages
 from testbed.bounds import LARGEST_INTEGER
 from testbed.errors import TestbedError
+from topologies.decoding import UNDECODABLE
 
 HERE = Path(__file__).parent
 LOOPBACK = ["127.0.0.1", "localhost"]
@@ -215,7 +216,7 @@ class Application:
         try:
             wish = msgspec.json.decode(body, type=OwnerRequest)
             return _json({"words": await self._switches.do(wish)})
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             raise RequestRefused(400, str(error)) from None
         except TestbedError as error:
             raise RequestRefused(400, str(error)) from None
