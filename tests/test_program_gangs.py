@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import socket
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,18 @@ import trio
 
 from testbed.messages import JobSpec
 from testbed.program import Program, ProgramRun
-from testbed.workloads.messages import Failed, Finished, SnapshotFailed, SnapshotTaken, Started, WorkloadSpec
+from testbed.workloads.messages import (
+    Failed,
+    Finished,
+    Place,
+    SnapshotFailed,
+    SnapshotTaken,
+    Started,
+    WorkloadSpec,
+)
 from testbed.workloads.process import Exited
 from testbed.workloads.program_gang import (
+    CODEC,
     Again,
     Alive,
     AreYouThere,
@@ -27,8 +38,10 @@ from testbed.workloads.program_gang import (
     LeftBehind,
     NoCheckpoint,
     Over,
+    ProgramGang,
     Verdicts,
 )
+from testbed.workloads.rendezvous import Rendezvous
 from testbed.workloads.submission import cannot_run
 from tests.gang_ranks import EXAMPLES, HOSTS, Ranks, ranks, sums_of_together
 
@@ -123,6 +136,24 @@ def test_the_gang_is_over_when_all_have_finished_and_fails_if_some_want_to_be_st
     verdicts.hear(0, FINISHED, 0.0)
     [failed] = verdicts.hear(1, checkpointed(9), 0.0)
     assert isinstance(failed, GangFailed)
+
+
+def test_a_rank_0_whose_program_ends_last_has_finished_though_the_others_are_gone_by_then() -> None:
+    """On a busy machine they were, and the gang computed on from its last checkpoint, half a minute later."""
+    ours, theirs = zip(*(socket.socketpair() for _ in range(2)), strict=True)
+    with ExitStack() as held:
+        for each in (*ours, *theirs):
+            held.enter_context(each)
+        place = Place("g", 1, 0, HOSTS)
+        gang = ProgramGang(place, Rendezvous(place, ours, []), 10.0, asks=True)
+        for peer in theirs:
+            peer.sendall(CODEC.encode(FINISHED))
+        assert gang.hear() == []
+        gang.say(FINISHED)
+        for peer in theirs:
+            assert CODEC.decoder().feed(peer.recv(1000)) == [Over()]
+            peer.close()
+        assert gang.hear() == [Over()]
 
 
 # ---------------------------------------------------------------- processes

@@ -263,15 +263,17 @@ class ProgramGang:
 
     def hear(self) -> list[Verdict]:
         """What has been decided. Raises PeerLost: a rank's process is gone, or says what it may not."""
-        for number, peer in enumerate(self._peers, 1):
-            for word in self._read(number - 1, peer):
+        # what has been decided is obeyed before anything more is heard: others that have been told that all is over are gone
+        said = [] if self._own else [self._read(place, peer) for place, peer in enumerate(self._peers)]
+        for number, words in enumerate(said, 1):
+            for word in words:
                 if self._verdicts is None and isinstance(word, Verdict):
                     self._own.append(word)
                 elif self._verdicts is not None and isinstance(word, Said):
                     self._spread(self._verdicts.hear(number, word, time.monotonic()))
                 else:
                     raise PeerLost(f"{self._place.gang}: a rank says what is not for it to say")
-        if self._verdicts is not None:
+        if self._verdicts is not None and not self._own:
             self._spread(self._verdicts.wake(time.monotonic()))
         heard, numbers = list(self._own), sequences_of(self._place.attempt)
         self._own.clear()
