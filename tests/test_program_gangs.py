@@ -220,6 +220,25 @@ async def test_three_programs_are_kept_at_one_step_started_again_and_restored_to
 
 @pytest.mark.alone
 @pytest.mark.trio
+async def test_what_the_clock_counted_before_a_program_told_its_first_step_is_no_step_of_the_gang(
+    tmp_path: Path,
+) -> None:
+    """A gang that took its time to meet had failed for good: its first checkpoint was at steps that the clock had guessed."""
+    slow = (
+        "trap asked=1 TERM; sleep {}; echo 1 > $RECLAIMNET_STEP_FILE; "
+        "while [ -z $asked ]; do sleep 0.05; done; echo x > $RECLAIMNET_CHECKPOINT_DIRECTORY/state; exit 85"
+    )
+    commands = [["sh", "-c", slow.format(delay_s)] for delay_s in (0.1, 2.0)]
+    async with ranks(tmp_path) as desk:
+        await desk.start(hosts=HOSTS[:2], specs=programs(tmp_path, 1, *commands))
+        await desk.wait(Started)
+        await trio.sleep(1.0)
+        await desk.processes[0].snapshot_together(1_000_001, halts=False)
+        assert [event.step for event in await desk.wait(SnapshotTaken)] == [1, 1]
+
+
+@pytest.mark.alone
+@pytest.mark.trio
 async def test_programs_whose_fellow_is_killed_have_not_failed(tmp_path: Path) -> None:
     """They end with an error of their own, `another rank is gone`: the gang comes back, and does not fail for that."""
     async with ranks(tmp_path) as desk:
