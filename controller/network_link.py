@@ -13,6 +13,7 @@ import trio
 
 from controller.core.model import effects as do
 from controller.core.model import events as ev
+from topologies.decoding import UNDECODABLE
 from topologies.openflow import (
     FromController,
     ToController,
@@ -66,7 +67,7 @@ class NetworkLink:
                 nursery.start_soon(self._send, stream)
                 await self._receive(stream)
                 nursery.cancel_scope.cancel()
-        except* (trio.BrokenResourceError, trio.ClosedResourceError, msgspec.MsgspecError):
+        except* (trio.BrokenResourceError, trio.ClosedResourceError, *UNDECODABLE):
             pass  # it has died, or is no such controller
 
     async def _send(self, stream: trio.SocketStream) -> None:

@@ -18,6 +18,7 @@ import msgspec
 
 from testbed.bounds import quoted
 from testbed.errors import LocalProtocolError, RemoteProtocolError
+from topologies.decoding import UNDECODABLE
 
 M = TypeVar("M")
 
@@ -26,7 +27,6 @@ VERSION: Final = 1
 MAX_BYTES: Final = 1 << 20
 
 _HEADER = struct.Struct(">4sHI")
-_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class Codec(Generic[M]):
@@ -136,6 +136,6 @@ class Decoder(Generic[M]):
     def _message(self, body: bytearray) -> M:
         try:
             return self._decoder.decode(body)
-        except _UNDECODABLE as error:
+        except UNDECODABLE as error:
             # it may repeat what the peer said, all of it
             raise RemoteProtocolError(f"not a message: {quoted(str(error))}") from error

@@ -9,6 +9,7 @@ this module is imported, so it imports little.
 from __future__ import annotations
 
 import os
+import stat
 import time
 
 from bpf.switch import DRAIN, ISOLATE, OFF, KillSwitch
@@ -108,3 +109,16 @@ def _tell_agent(path: str, grace: bool) -> bool:
                 os.unlink(mine)
             except FileNotFoundError:
                 pass
+
+
+def users_of(pin: Path | str) -> str:
+    """The users that a pin's mode lets in."""
+    import grp
+
+    found = os.stat(pin)
+    if not found.st_mode & stat.S_IWGRP:
+        return "root (a campus started with --group lets a group of owners in)"
+    try:
+        return f"root and members of the group {grp.getgrgid(found.st_gid).gr_name}"
+    except KeyError:
+        return f"root and members of the group {found.st_gid}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -54,6 +55,19 @@ def completed(*words: str) -> list[str]:
         env={**os.environ, **asked},
     )
     return done.stdout.split()
+
+
+def test_what_others_wrote_is_decoded_by_those_who_know_all_that_this_raises() -> None:
+    """`except msgspec.MsgspecError` lets one wrong byte of a text through (`topologies.decoding`)."""
+    alone = []
+    for folder in ("bpf", "topologies", "testbed", "controller", "experiments"):
+        for path in sorted((DOCS.parents[1] / folder).rglob("*.py")):
+            for caught in ast.walk(ast.parse(path.read_text())):
+                if isinstance(caught, ast.ExceptHandler) and caught.type is not None:
+                    names = {each.attr for each in ast.walk(caught.type) if isinstance(each, ast.Attribute)}
+                    if names & {"MsgspecError", "DecodeError"}:
+                        alone.append(f"{path}:{caught.lineno}")
+    assert not alone
 
 
 def test_the_version_names_package_and_commit() -> None:

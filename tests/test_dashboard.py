@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 import os
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 import pytest
 import trio
 
+from bpf.errors import BpfError
 from controller.core.model import facts as f
 from controller.persistence.journal import Journal
 from experiments.cli import main
@@ -28,6 +30,7 @@ from experiments.dashboard.application import MOST_STREAMS
 from experiments.dashboard.chronicle import Chronicle, Stairs
 from experiments.dashboard.decisions import Divergence, decide_journal, decide_virtual
 from experiments.dashboard.feed import Cursor, Feed
+from experiments.dashboard.health import Health
 from experiments.dashboard.kept import DECIDED, Answers, Kept
 from experiments.dashboard.layout import layout
 from experiments.dashboard.picture import Picture, VersionedRows
@@ -35,11 +38,13 @@ from experiments.dashboard.sources import EventsFile, HeartbeatRates, JournalSou
 from experiments.dashboard.switches import OwnerRequest, Switches
 from experiments.results.history import Where, attempts, whereabouts
 from experiments.results.report.timeline import queue_lengths, spans
-from experiments.worlds.live.operator import JOURNAL
+from experiments.worlds.live.operator import JOURNAL, SOCKET
+from testbed import owner
 from testbed.emulation.safety.ledger import RunningCampus
 from testbed.errors import SetupError, SpecError
 from testbed.messages import FlowCount, Heartbeat, JobClaim
 from tests import dashboard_runs as runs
+from tests.live_campus import needs_root
 from topologies import presets
 
 PHASE = {
@@ -465,6 +470,45 @@ def test_only_a_token_of_this_page_lets_one_act() -> None:
     ):
         with pytest.raises(SpecError):
             trio.run(switches.do, wish)
+
+
+NOBODY = 65534
+
+
+@needs_root
+def test_that_this_user_may_not_ask_is_no_coordinator_that_does_not_answer(tmp_path: Path) -> None:
+    """The page of an owner who is not root raised the alarm."""
+    health = Health(True)
+
+    async def ask() -> None:
+        with trio.fail_after(5.0):
+            await health.watch(tmp_path)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / SOCKET))
+        listener.listen()
+        tmp_path.chmod(0o700)
+        os.seteuid(NOBODY)
+        try:
+            trio.run(ask)
+        finally:
+            os.seteuid(0)
+    assert (health.watched, health.forbidden) == (False, True)
+
+
+def test_who_may_use_a_switch_is_said_to_one_who_may_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campus = RunningCampus("c", "c", Path("/nowhere"), os.getpid(), ("h1",), tmp_path, ("h1",))
+    campus.switch_pin("h1").parent.mkdir()
+    campus.switch_pin("h1").touch(0o600)
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise BpfError("open the pinned map", errno.EACCES)
+
+    monkeypatch.setattr(owner, "reclaim", refused)
+    with pytest.raises(SetupError, match="the switch of h1 is for root"):
+        trio.run(Switches(campus).do, OwnerRequest("h1", "reclaim"))
 
 
 @pytest.mark.parametrize(

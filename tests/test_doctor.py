@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from experiments.inputs.scenario import load
+from experiments.inputs.scenario.settings import settings_of
+from experiments.worlds.live.operator import JOURNAL
+from experiments.worlds.live.world import live_world
 from testbed.emulation.safety import capabilities
 from testbed.emulation.safety.capabilities import (
     Capability,
@@ -17,7 +23,11 @@ from testbed.emulation.safety.capabilities import (
     doctor_table,
     probe,
 )
+from testbed.errors import SetupError
 from tests.emulation_campuses import kernel, machine
+from tests.live_campus import needs_root
+
+NOBODY = 65534
 
 CONTAINED = """
 import sys
@@ -95,3 +105,24 @@ class TestKernel:
 
     def test_this_machine_can_build_a_campus(self) -> None:
         assert [c.name for c in probe([Need.CAMPUS]) if not c.present] == []
+
+
+@needs_root
+def test_a_machine_that_lacks_something_is_found_before_an_older_run_is_deleted() -> None:
+    """Without root all files of the run that was there went, and half a minute of compiling, before it was said."""
+    scenario = load("example:lab").played()
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder)
+        (out / JOURNAL).write_text("older")
+        for path in (out, out / JOURNAL):
+            os.chown(path, NOBODY, -1)
+        os.seteuid(NOBODY)
+        try:
+            with (
+                pytest.raises(SetupError, match="root is missing"),
+                live_world(scenario, settings_of(scenario), out),
+            ):
+                pass
+        finally:
+            os.seteuid(0)
+        assert (out / JOURNAL).read_text() == "older"

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import socket
+import struct
+import subprocess
 import threading
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 
-from testbed.workloads.messages import Failed, Finished, Place, SnapshotTaken, Started, WorkloadSpec
-from testbed.workloads.process import Exited
-from testbed.workloads.rendezvous import Rendezvous, rendezvous_port
+from testbed.wire import Channel
+from testbed.workloads.messages import (
+    CODEC,
+    Failed,
+    Finished,
+    Order,
+    Place,
+    Report,
+    SnapshotFailed,
+    SnapshotTaken,
+    Started,
+    WorkloadSpec,
+)
+from testbed.workloads.process import Exited, WorkloadProcess
+from testbed.workloads.rendezvous import PeerLost, Presence, Rendezvous, SnapshotWish, rendezvous_port
 from tests.gang_ranks import HOSTS, SPEC, ranks
 
 pytestmark = pytest.mark.alone
@@ -111,6 +127,93 @@ async def test_ranks_whose_states_do_not_fit_refuse_to_begin(tmp_path: Path) -> 
         await desk.start(specs=[SPEC, other, SPEC])
         failed = await desk.wait(Failed)
         assert "the state of rank 1 is not what step 0 left there" in failed[0].reason
+
+
+def presence(said: bytes) -> bytes:
+    """What a rank says first, with that for the name of its gang."""
+    return len(said).to_bytes(4, "big") + said
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        presence(b"\x81\xa4gang\xa1\xff"),  # a text that is none
+        presence(b"\x81\xa4gang" + b"\x91" * 20_000),
+        presence(msgspec.msgpack.encode(Presence("g", 1, -1, 0, b""))),
+        presence(msgspec.msgpack.encode(Presence("g", 1, 2**63, 0, b""))),
+        b"\0\0",
+    ],
+)
+def test_whatever_is_said_from_a_ranks_own_host_ends_no_gang(word: bytes) -> None:
+    """Anybody's process there can connect: one wrong byte of a text ended rank 0's, and the job had failed for good."""
+    hosts = ["127.0.0.1", "127.0.0.2"]
+    places = [Place(f"from there {word[:12]!r}", 1, number, hosts) for number in range(2)]
+    met: dict[int, Rendezvous] = {}
+
+    def meet(number: int) -> None:
+        met[number] = Rendezvous.meet(places[number], 0, b"")
+
+    threads = [threading.Thread(target=meet, args=(number,), daemon=True) for number in range(2)]
+    threads[0].start()
+    other = None
+    while other is None:
+        with suppress(OSError):
+            hub = (hosts[0], rendezvous_port(places[0]))
+            other = socket.create_connection(hub, source_address=(hosts[1], 0))
+    with other:
+        other.send(word)
+        with suppress(OSError):
+            other.settimeout(3.0)
+            assert other.recv(1) == b""
+        threads[1].start()
+        for thread in threads:
+            thread.join(5.0)
+    assert sorted(met) == [0, 1]
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, 2**62, 2_000_001, 2_000_000, -5, 1])
+def test_a_rank_that_wants_a_snapshot_of_another_attempt_is_a_rank_that_is_gone(number: int) -> None:
+    """Its agent would refuse the snapshot, or the coordinator pass over it, and every later one of the attempt."""
+    for place in (Place("g", 1, 0, HOSTS[:2]), Place("g", 1, 1, HOSTS[:2])):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            theirs.sendall(struct.pack("!q?", number, False))
+            if number < 0 and place.number == 0:  # rank 0 takes the highest
+                assert Rendezvous(place, [ours], []).agree(SnapshotWish()) == SnapshotWish()
+                continue
+            with pytest.raises(PeerLost):
+                Rendezvous(place, [ours], []).agree(SnapshotWish())
+
+
+class Sleeping:
+    """The process of a job that does nothing: what it says is said here."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(["sleep", "60"], start_new_session=True)
+        self.pid, self.pidfd = self.process.pid, os.pidfd_open(self.process.pid)
+
+    async def reap(self) -> int:
+        return self.process.wait()
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("word", [SnapshotTaken(2**62 - 1, 1, 0.0, 0.0, 1), SnapshotFailed(999_999, "x")])
+async def test_a_rank_whose_process_names_a_snapshot_of_another_attempt_is_ended(
+    word: SnapshotTaken | SnapshotFailed,
+) -> None:
+    """Any user's code may be in it. Its agent took the number over, and no coordinator heard of a snapshot of the rank again."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with theirs:
+        channel: Channel[Order | Report] = Channel(
+            trio.SocketStream(trio.socket.from_stdlib_socket(ours)), CODEC
+        )
+        job = WorkloadProcess(Sleeping(), channel, Place("g", 1, 0, HOSTS))
+        theirs.sendall(CODEC.encode(SnapshotTaken(1_000_001, 1, 0.0, 0.0, 1)) + CODEC.encode(word))
+        theirs.close()
+        assert [event async for event in job.events][:-1] == [SnapshotTaken(1_000_001, 1, 0.0, 0.0, 1)]
+        assert job.exited is not None
+        assert job.exited.reason.endswith(f"{word.number} is no snapshot of its attempt")
 
 
 @pytest.mark.trio

@@ -47,6 +47,23 @@ def test_output_that_measures_nothing_is_passed_over(tmp_path: Path) -> None:
     assert measured_curves(tmp_path) == [MeasuredCurve("job", "loss", {1: [(4, 2.0)]})]
 
 
+def test_numbers_and_texts_of_any_kind_end_no_report(tmp_path: Path) -> None:
+    """A job's output is its own: one wrong byte, or one long number, cost the report of a whole run."""
+    digits = "9" * 400
+    (tmp_path / "job.1.log").write_bytes(
+        b'{"step": 1, "loss": "\xff"}\n{"st\xffp": 1, "loss": 1}\n'
+        + f'{{"step": 1, "loss": {digits}}}\n{{"step": 1, "loss": -{digits}}}\n'.encode()
+        + b'{"step": 1, "loss": 1e308}\n{"step": 1, "loss": -1.7e308}\n'
+        + b'{"step": 2, "tiny": 5e-324}\n{"step": 3, "tiny": -0.0}\n{"step": 3, "loss": 2}\n'
+    )
+    found = measured_curves(tmp_path)
+    assert [(curve.name, curve.attempts[1]) for curve in found] == [
+        ("loss", [(3, 2.0)]),
+        ("tiny", [(2, 5e-324), (3, 0.0)]),
+    ]
+    assert len(curves([], replace(context(), measured=found))) == 2
+
+
 def test_what_is_read_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measurements, "MOST_BYTES", 100)
     (tmp_path / "job.1.log").write_text(lines(*((step, 1.0) for step in range(99))))

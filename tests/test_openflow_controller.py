@@ -16,7 +16,10 @@ from typing import Any
 
 import msgspec
 import pytest
+import trio
 
+from controller.core.model.events import DrainAsked
+from controller.network_link import NetworkLink
 from controller.openflow import wire
 from controller.openflow.routes import tables
 from topologies.openflow import FromController, HoldHosts, HostsHeld, Station, Topology, Trunk
@@ -199,6 +202,70 @@ def test_rates_of_hosts_change_meters_and_nothing_else(controller: Controller) -
         assert controller.hold({"h1": 2e7}) == HostsHeld()
         assert [kind for kind, _ in a.heard[told[0] :]] == [wire.METER_MOD, wire.BARRIER_REQUEST]
         assert len(b.heard) == told[1]
+
+
+WRONG = [
+    b'{"type":"drain","a":"\xff","b":"b"}\n',
+    b'{"type":"drain","a":"a","b":"b","c":' + b"[" * 100_000 + b"}\n",
+    b'{"type":"loads","loads":[["a","b",1e999]]}\n',
+    b"{",
+    b"x" * (1 << 20),
+]
+
+
+def test_a_client_that_says_what_cannot_be_read_loses_its_connection_and_no_other_does(
+    controller: Controller, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(8):  # more than there may be at a time
+        for words in WRONG:
+            with socket.socket(socket.AF_UNIX) as client:
+                client.settimeout(LIMIT_S)
+                client.connect(str(controller.socket))
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    client.sendall(words)
+                    client.shutdown(socket.SHUT_WR)
+                    assert client.recv(1) == b""
+    with switches(controller):
+        until(lambda: controller.events("programmed"), "both are programmed")
+        assert controller.hold({"h1": 5e6}) == HostsHeld()
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_controller_whose_kept_ways_cannot_be_read_begins_without(tmp_path: Path) -> None:
+    (tmp_path / "ways.json").write_bytes(b'{"type":"ways","number":1,"draining":[["\xff","b"]]}')
+    made = Controller(tmp_path)
+    try:
+        with switches(made):
+            until(lambda: made.events("programmed"), "both are programmed")
+    finally:
+        made.process.kill()
+        made.process.wait()
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    "word", [b'{"type":"to_drain","trunks":[["\xff","b"]]}', WRONG[1].strip(), b'{"type":"in_force"}']
+)
+async def test_a_controller_that_says_what_cannot_be_read_is_asked_again_and_ends_no_coordinator(
+    tmp_path: Path, word: bytes
+) -> None:
+    path, heard = tmp_path / "c.sock", []
+    listener = trio.socket.socket(socket.AF_UNIX)
+    with listener:
+        await listener.bind(str(path))
+        listener.listen()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(NetworkLink(path, heard.append, lambda a, b: True).serve)
+            for said in (word, b'{"type":"to_drain","trunks":[["a","b"]]}'):
+                with trio.fail_after(LIMIT_S):
+                    connection, _ = await listener.accept()
+                    with connection:
+                        await connection.send(said + b"\n")
+                        assert await connection.recv(1) == b"" if said is word else True
+                        while said is not word and not heard:
+                            await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+    assert heard == [DrainAsked([("a", "b")])]
 
 
 def test_a_bundle_of_which_a_message_is_refused_is_discarded_and_named_and_the_switch_read_anew(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import socket
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,18 @@ import trio
 
 from testbed.messages import JobSpec
 from testbed.program import Program, ProgramRun
-from testbed.workloads.messages import Failed, Finished, SnapshotFailed, SnapshotTaken, Started, WorkloadSpec
+from testbed.workloads.messages import (
+    Failed,
+    Finished,
+    Place,
+    SnapshotFailed,
+    SnapshotTaken,
+    Started,
+    WorkloadSpec,
+)
 from testbed.workloads.process import Exited
 from testbed.workloads.program_gang import (
+    CODEC,
     Again,
     Alive,
     AreYouThere,
@@ -27,8 +38,10 @@ from testbed.workloads.program_gang import (
     LeftBehind,
     NoCheckpoint,
     Over,
+    ProgramGang,
     Verdicts,
 )
+from testbed.workloads.rendezvous import Rendezvous
 from testbed.workloads.submission import cannot_run
 from tests.gang_ranks import EXAMPLES, HOSTS, Ranks, ranks, sums_of_together
 
@@ -125,6 +138,24 @@ def test_the_gang_is_over_when_all_have_finished_and_fails_if_some_want_to_be_st
     assert isinstance(failed, GangFailed)
 
 
+def test_a_rank_0_whose_program_ends_last_has_finished_though_the_others_are_gone_by_then() -> None:
+    """On a busy machine they were, and the gang computed on from its last checkpoint, half a minute later."""
+    ours, theirs = zip(*(socket.socketpair() for _ in range(2)), strict=True)
+    with ExitStack() as held:
+        for each in (*ours, *theirs):
+            held.enter_context(each)
+        place = Place("g", 1, 0, HOSTS)
+        gang = ProgramGang(place, Rendezvous(place, ours, []), 10.0, asks=True)
+        for peer in theirs:
+            peer.sendall(CODEC.encode(FINISHED))
+        assert gang.hear() == []
+        gang.say(FINISHED)
+        for peer in theirs:
+            assert CODEC.decoder().feed(peer.recv(1000)) == [Over()]
+            peer.close()
+        assert gang.hear() == [Over()]
+
+
 # ---------------------------------------------------------------- processes
 
 
@@ -185,6 +216,25 @@ async def test_three_programs_are_kept_at_one_step_started_again_and_restored_to
         assert {event.step for event in await desk.wait(Finished)} == {STEPS}
         for number, result in enumerate(sums_of_together(3, STEPS)):
             assert (tmp_path / f"log{number}").read_text().endswith(f"the number is {result}\n")
+
+
+@pytest.mark.alone
+@pytest.mark.trio
+async def test_what_the_clock_counted_before_a_program_told_its_first_step_is_no_step_of_the_gang(
+    tmp_path: Path,
+) -> None:
+    """A gang that took its time to meet had failed for good: its first checkpoint was at steps that the clock had guessed."""
+    slow = (
+        "trap asked=1 TERM; sleep {}; echo 1 > $RECLAIMNET_STEP_FILE; "
+        "while [ -z $asked ]; do sleep 0.05; done; echo x > $RECLAIMNET_CHECKPOINT_DIRECTORY/state; exit 85"
+    )
+    commands = [["sh", "-c", slow.format(delay_s)] for delay_s in (0.1, 2.0)]
+    async with ranks(tmp_path) as desk:
+        await desk.start(hosts=HOSTS[:2], specs=programs(tmp_path, 1, *commands))
+        await desk.wait(Started)
+        await trio.sleep(1.0)
+        await desk.processes[0].snapshot_together(1_000_001, halts=False)
+        assert [event.step for event in await desk.wait(SnapshotTaken)] == [1, 1]
 
 
 @pytest.mark.alone

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import socket
+import threading
+import time
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -186,7 +190,7 @@ def test_live_research_is_judged_on_the_narrowest_of_the_trunks_that_its_hash_ma
     campus = replace(base, links=links)
     record = tmp_path / "windows.bin"
     record.write_bytes(b"".join(_RECORD.pack(float(second), int(MB)) for second in range(1, 12)))
-    flow = Measured(ResearchFlow("h2", "h3", math.inf), 1, "10.0.0.1", record)
+    flow = Measured(ResearchFlow("h2", "h3", math.inf), 1, "10.0.0.1", record, "10.0.0.2")
     found = samples(campus, [flow], 0.0, 20.0)
     assert {(s.narrowest, s.link_capacity_bytes_per_s) for s in found} == {(UP2, 2 * MB)}
     cut = [(6.2, f.LinkChanged("l2", "s2", 0.0)), (6.2, f.LinkChanged("s2", "l2", 0.0))]
@@ -218,3 +222,35 @@ def test_a_campus_of_one_path_has_no_switches_to_ask() -> None:
     world.run(1.0)
     assert world.env.switches is None and world.events == count
     assert world.env.shared_ways("h1", "h6") == ((1.0, world.env.routes.route("h1", "h6")),)
+
+
+def test_what_another_host_sends_to_a_receiver_is_not_measured_and_keeps_no_flow_waiting(
+    tmp_path: Path,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    flow = Measured(
+        ResearchFlow("h2", "h3", math.inf), port, "127.0.0.1", tmp_path / "windows.bin", "127.0.0.2"
+    )
+    threading.Thread(target=flow.receive, daemon=True).start()
+
+    def connect(source: str) -> socket.socket:
+        end_s = time.monotonic() + 10.0
+        while True:
+            with suppress(ConnectionRefusedError):
+                return socket.create_connection(("127.0.0.1", port), 10.0, source_address=(source, 0))
+            assert time.monotonic() < end_s
+            time.sleep(0.01)
+
+    with ExitStack() as held:
+        for _ in range(8):  # they say nothing, or as much as they can
+            stranger = held.enter_context(connect("127.0.0.9"))
+            with suppress(OSError):
+                stranger.sendall(bytes(1 << 20))
+        sender = held.enter_context(connect("127.0.0.2"))
+        sender.sendall(bytes(1000))
+        end_s = time.monotonic() + 10.0
+        while not list(flow.windows()):
+            assert time.monotonic() < end_s
+            time.sleep(0.05)
+    assert sum(taken for _, taken in flow.windows()) == 1000

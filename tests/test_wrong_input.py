@@ -68,6 +68,8 @@ LINES = [
     *((command, "j1", "--campus", "none") for command in ("cancel", "logs", "capture")),
     *((command, "--campus", "none") for command in ("jobs", "events", "observe", "dashboard")),
     *(("dashboard", name) for name in ("folder", "binary", "empty", "none")),
+    ("sweep", "good.toml", "--set", f"beta={'9' * 5000}"),
+    ("sweep", "good.toml", "--set", f"beta={'[' * 20_000}"),
     *(("sweep", name) for name in ("folder", "binary", "none", "example:nosuch")),
     *(
         ("sweep", "good.toml", *how)

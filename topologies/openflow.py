@@ -8,6 +8,7 @@ from functools import cached_property
 
 import msgspec
 
+from topologies.decoding import UNDECODABLE
 from topologies.errors import SpecError
 
 
@@ -180,5 +181,5 @@ def read(text: bytes, source: str) -> Topology:
     """The topology of a JSON text; SpecError names `source` and what is wrong."""
     try:
         return msgspec.json.decode(text, type=Topology)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise SpecError("topology", source, f"a topology as the campus writes it ({error})") from None

@@ -56,6 +56,7 @@ from controller.openflow.tables import (
     staged,
 )
 from testbed.logs import logger
+from topologies.decoding import UNDECODABLE
 from topologies.openflow import (
     Drained,
     HaveDrained,
@@ -465,7 +466,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             return (
                 msgspec.json.decode(self._file.read_bytes(), type=WantedWays) if self._file else WantedWays()
             )
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *UNDECODABLE):
             return WantedWays()
 
     def _keep_ways(self) -> None:

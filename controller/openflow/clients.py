@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from testbed.logs import logger
+from topologies.decoding import UNDECODABLE
 from topologies.openflow import FromController, ToController
 
 log = logger("reclaimnet.openflow")
@@ -71,7 +72,7 @@ class Clients:
             with connection, connection.makefile("rb") as lines:
                 while (line := lines.readline(LONGEST)) and line.endswith(b"\n"):
                     self._hear(client, decoder.decode(line))
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, *UNDECODABLE) as error:
             log.warning("a client loses its connection: %s", error)
         finally:
             self._slots.release()

@@ -33,6 +33,7 @@ from controller.persistence.snapshot import CoreSnapshot, thaw
 from testbed.bounds import quoted
 from testbed.errors import SetupError
 from testbed.identity import boot_id
+from topologies.decoding import UNDECODABLE
 from topologies.files import dumps
 from topologies.spec import Campus
 
@@ -70,7 +71,7 @@ def check_origin(found: dict[str, str], mine: dict[str, str], path: Path) -> Non
         differing = list(_differences(found, mine))
         float(found["started_monotonic_s"]), float(found["started_calendar_s"]), found["boot"]
         bytes.fromhex(found.get("secret", "")), int(found.get("cuts", "0"))
-    except (KeyError, ValueError, TypeError, AttributeError, msgspec.MsgspecError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError, *UNDECODABLE) as error:
         raise SetupError(
             f"{path}: the table origin cannot be read ({quoted(str(error))}): name a new file"
         ) from error

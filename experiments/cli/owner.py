@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 
 from bpf.errors import BpfError
 from testbed import owner
@@ -18,7 +17,6 @@ from testbed.errors import SetupError, SpecError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 def reclaim(host: str, notice_s: float = 0.0, grace: bool = False, campus_id: str | None = None) -> str:
@@ -85,7 +83,7 @@ def _permitted(host: str, campus_id: str | None, act: Callable[[str, str], owner
     except BpfError as error:
         if error.errno not in (errno.EACCES, errno.EPERM):
             raise
-        raise SetupError(f"the switch of {host} is for {users_of(pin)} only") from error
+        raise SetupError(f"the switch of {host} is for {owner.users_of(pin)} only") from error
 
 
 def _found(host: str, campus_id: str | None) -> tuple[str, str]:
@@ -113,16 +111,3 @@ def _found(host: str, campus_id: str | None) -> tuple[str, str]:
             f"campus {campus['id']} has no kill-switch on {host}: it was built without enforcement"
         )
     return pin, f"{campus.get('run_dir', '')}/{host}.sock"
-
-
-def users_of(pin: Path | str) -> str:
-    """The users that a pin's mode lets in."""
-    import grp
-
-    found = os.stat(pin)
-    if not found.st_mode & stat.S_IWGRP:
-        return "root (a campus started with --group lets a group of owners in)"
-    try:
-        return f"root and members of the group {grp.getgrgid(found.st_gid).gr_name}"
-    except KeyError:
-        return f"root and members of the group {found.st_gid}"

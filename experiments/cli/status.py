@@ -10,12 +10,12 @@ import msgspec
 from rich.table import Table
 
 from bpf.errors import BpfError
-from experiments.cli.owner import users_of
 from experiments.worlds.live.operator import Operator, ask
 from testbed import owner
 from testbed.emulation.safety.ledger import named_campuses
 from testbed.errors import SetupError
 from testbed.messages import HostStatus, Status
+from testbed.owner import users_of
 from topologies.units import format_duration
 
 PATIENCE_S = 2.0  # for a coordinator that does not answer

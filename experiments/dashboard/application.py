@@ -32,7 +32,8 @@ from experiments.dashboard.metrics import registry
 from experiments.dashboard.switches import OwnerRequest, Switches
 from experiments.results import pages
 from testbed.bounds import LARGEST_INTEGER
-from testbed.errors import TestbedError
+from testbed.errors import SetupError, TestbedError
+from topologies.decoding import UNDECODABLE
 
 HERE = Path(__file__).parent
 LOOPBACK = ["127.0.0.1", "localhost"]
@@ -183,10 +184,12 @@ class Application:
         feed, health = self._feed, self._health
         if feed.broken:
             return {"ok": False, "words": feed.broken}
-        if not health.watched:
+        if not (health.watched or health.forbidden):
             return {"ok": True, "words": f"a {feed.source.world} run"}
         if feed.over:
             return {"ok": False, "words": "the campus is gone"}
+        if health.forbidden:
+            return {"ok": True, "words": "only root may ask whether the coordinator answers"}
         ago_s = trio.current_time() - health.answered_s
         return {
             "ok": health.answers,
@@ -215,8 +218,10 @@ class Application:
         try:
             wish = msgspec.json.decode(body, type=OwnerRequest)
             return _json({"words": await self._switches.do(wish)})
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             raise RequestRefused(400, str(error)) from None
+        except SetupError as error:  # of this user, whose page it is
+            raise RequestRefused(403, str(error)) from None
         except TestbedError as error:
             raise RequestRefused(400, str(error)) from None
         except BpfError as error:

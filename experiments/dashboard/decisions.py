@@ -42,6 +42,7 @@ from experiments.worlds.virtual.run import BEGIN_S, LATEST_FACTOR, make_world
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.errors import SetupError, TestbedError
 from topologies import files
+from topologies.decoding import UNDECODABLE
 
 FOLLOW_S = 0.25  # between two looks at a journal that is in use
 READ = 1000  # events at a time
@@ -190,7 +191,7 @@ def main() -> None:
             raise SetupError(
                 f"there is neither {JOURNAL} nor {REPLAY} beside {given.run.name} to decide from again"
             )
-    except (TestbedError, Differs, *DAMAGED, msgspec.MsgspecError) as error:
+    except (TestbedError, Differs, *DAMAGED, *UNDECODABLE) as error:
         kept.tell(0, "failed", str(error), now=True)
 
 

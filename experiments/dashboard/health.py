@@ -17,21 +17,25 @@ SHARE = 200.0  # an answer that took so long is followed by so many times as lon
 
 @dataclass
 class Health:
-    """`watched`: there is a coordinator to ask; `answers`, `took_s`: of the last question."""
+    """`watched`: there is a coordinator to ask; `answers`, `took_s`: of the last question. `forbidden`: this user may not ask."""
 
     watched: bool
+    forbidden: bool = False
     answers: bool = False
     took_s: float = 0.0
     answered_s: float = -inf  # trio's time of the last answer
 
     async def watch(self, run_dir: Path) -> None:
-        """Ask for ever."""
+        """Ask for ever; once, if this user may not."""
         while True:
             began_s = trio.current_time()
             try:
                 with trio.fail_after(PATIENCE_S):
                     async with connected(run_dir / SOCKET) as operator:
                         await operator.status()
+            except PermissionError:
+                self.watched, self.forbidden = False, True
+                return
             except (
                 OSError,
                 trio.BrokenResourceError,

@@ -24,6 +24,7 @@ from testbed.errors import SetupError, SpecError
 from testbed.identity import boot_id
 from testbed.messages import Heartbeat
 from topologies import files
+from topologies.decoding import UNDECODABLE
 from topologies.spec import Campus
 
 RECENT = 4  # rows a host that are looked through for its last heartbeats before a moment
@@ -131,7 +132,7 @@ class JournalSource:
         for at_s, body in rows:
             try:
                 event = _EVENTS.decode(body)
-            except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):
+            except (*UNDECODABLE, TypeError):
                 continue  # what else it told is in other lines
             if isinstance(event, AgentSaid) and isinstance(event.message, Heartbeat):
                 yield event.host, at_s, event.message
@@ -159,7 +160,7 @@ class EventsFile:
             try:
                 at_s, fact = _TIMED.decode(line).at_s, _FACTS.decode(line)
                 wrong = out_of_range(fact) or ("" if 0.0 <= at_s <= LARGEST_NUMBER else f"at_s = {at_s}")
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            except UNDECODABLE as error:
                 wrong = quoted(str(error))
             if wrong:
                 allowed = f"a fact with at_s, as a run writes them ({wrong})"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import secrets
 from typing import Literal
 
 import msgspec
 import trio
 
+from bpf.errors import BpfError
 from testbed import owner
 from testbed.emulation.safety.ledger import RunningCampus
-from testbed.errors import SpecError
+from testbed.errors import SetupError, SpecError
 
 MOST_NOTICE_S = 86_400.0
 
@@ -35,7 +37,7 @@ class Switches:
         return kind == "Bearer" and secrets.compare_digest(token.encode(), self.token.encode())
 
     async def do(self, wish: OwnerRequest) -> str:
-        """What was done, in words. SpecError: it cannot be asked for; BpfError: the kernel refuses."""
+        """What was done, in words. SpecError: it cannot be asked for; SetupError: not by this user; BpfError: of the kernel."""
         campus, host = self._campus, wish.host
         if host not in campus.volunteers:
             raise SpecError("host", host, "a host with an owner")
@@ -52,7 +54,12 @@ class Switches:
                 return owner.lend(pin, socket)
             return owner.reclaim(pin, socket, notice_s=wish.notice_s)
 
-        done = await trio.to_thread.run_sync(act)
+        try:
+            done = await trio.to_thread.run_sync(act)
+        except BpfError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM):
+                raise
+            raise SetupError(f"the switch of {host} is for {owner.users_of(pin)} only") from error
         what = (
             "is lent again"
             if wish.do == "return"

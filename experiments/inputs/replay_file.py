@@ -9,6 +9,7 @@ import msgspec
 
 from experiments.inputs.scenario import Scenario, dumps
 from experiments.inputs.scenario.files import loads
+from topologies.decoding import UNDECODABLE
 from topologies.errors import SpecError
 
 REPLAY = "replay.json"
@@ -44,7 +45,7 @@ def read_replay(folder: Path) -> ReplaySpec:
     path = folder / REPLAY
     try:
         told = msgspec.json.decode(path.read_bytes(), type=_File)
-    except (OSError, ValueError, msgspec.MsgspecError) as error:  # ValueError: no UTF-8
+    except (OSError, *UNDECODABLE) as error:
         raise SpecError(
             "replay", path.name, f"as `reclaimnet simulate` writes it ({error})", str(folder)
         ) from None

@@ -6,7 +6,6 @@ names, is bounded.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,6 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+
+from testbed.bounds import LARGEST_NUMBER
+from topologies.decoding import UNDECODABLE
 
 MOST_BYTES: Final = 32 << 20  # of one attempt's output
 MOST_NAMES: Final = 8  # of one job
@@ -64,7 +66,7 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, float]]]:
                 continue
             try:
                 told: Any = msgspec.json.decode(line)
-            except (msgspec.DecodeError, RecursionError):
+            except UNDECODABLE:
                 continue
             step = told.pop("step", None)
             if isinstance(step, int) and not isinstance(step, bool) and 0 <= step <= LARGEST_STEP:
@@ -72,4 +74,6 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, float]]]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return -LARGEST_NUMBER <= value <= LARGEST_NUMBER

@@ -71,7 +71,8 @@ def kept(path: Path, code: str) -> dict[str, Result]:
             entry = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(entry, dict) and entry.get("code") == code and {"key", "result"} <= entry.keys():
+        is_ours = isinstance(entry, dict) and entry.get("code") == code and "result" in entry
+        if is_ours and isinstance(entry.get("key"), str):
             found[entry["key"]] = entry["result"]
     return found
 

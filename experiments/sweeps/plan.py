@@ -260,14 +260,14 @@ def value_of_key(text: str) -> tuple[str, tuple[Any, ...]]:
         raise SpecError("--set", text[:80], "KEY=A,B, such as protocol.checkpoint_share=0.1,0.2")
     try:
         return key.strip(), tuple(tomllib.loads(f"x = [{words}]")["x"])
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML, or too long or deep for any
         return key.strip(), tuple(_toml_or_text(word.strip()) for word in words.split(","))
 
 
 def _toml_or_text(word: str) -> Any:
     try:
         return tomllib.loads(f"x = {word}")["x"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML, or too long or deep for any
         return word
 
 

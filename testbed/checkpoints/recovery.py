@@ -20,6 +20,7 @@ from testbed.bounds import LARGEST_SEQUENCE, is_name
 from testbed.checkpoints.errors import BadManifest, CheckpointError
 from testbed.checkpoints.index import Key
 from testbed.checkpoints.manifest import DIGEST_BYTES, MAX_CHUNKS, Manifest
+from topologies.decoding import UNDECODABLE
 
 FILE: Final = re.compile(r"(0|[1-9][0-9]{0,18})\.(payload|manifest|partial|manifest\.new)")
 QUARANTINE: Final = ".quarantine"
@@ -48,7 +49,7 @@ def recover(root: Path) -> tuple[dict[Key, Manifest], list[str]]:
             path = directory / f"{sequence}.manifest"
             try:
                 completed[job, sequence] = _read(path, (job, sequence))
-            except (msgspec.MsgspecError, UnicodeDecodeError, CheckpointError, FileNotFoundError) as error:
+            except (*UNDECODABLE, CheckpointError, FileNotFoundError) as error:
                 damaged.append(_set_aside(path, str(error)))
         for sequence in found["manifest.new"]:
             (directory / f"{sequence}.manifest.new").unlink()
@@ -69,7 +70,7 @@ def _set_aside(path: Path, problem: str) -> str:
 
 
 def _read(path: Path, key: Key) -> Manifest:
-    """The manifest of a whole checkpoint. CheckpointError, MsgspecError, UnicodeDecodeError, FileNotFoundError: it is not one."""
+    """The manifest of a whole checkpoint. CheckpointError, UNDECODABLE, FileNotFoundError: it is not one."""
     size = path.stat().st_size
     if size > _LONGEST_BYTES:
         raise BadManifest(f"a manifest of {size} bytes: at most {_LONGEST_BYTES} are allowed")

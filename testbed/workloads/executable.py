@@ -119,6 +119,7 @@ class ProgramRunner(ABC, Generic[P]):
         self._ran_s = 0.0  # before its present start, in this attempt
         self._started_s: float | None = None  # of the program that runs; None: none does
         self._step_now = 0
+        self._has_told = False
 
     def _restore(self, restore: str | None) -> bytes:
         """What is kept is what that file holds, or nothing; its digest."""
@@ -236,8 +237,10 @@ class ProgramRunner(ABC, Generic[P]):
         return self._from.told or self._step_file.exists()
 
     def _step(self) -> int:
-        """Steps done, as far as is known: never less than before, and less than all until it has finished."""
+        """Steps done, as far as is known: never less than was told before, and less than all until it has finished."""
         if self._tells():
+            if not self._has_told:  # what the clock counted until it told one was a guess
+                self._has_told, self._step_now = True, self._from.step
             step = self._read_step()
         else:
             runs_s = 0.0 if self._started_s is None else time.monotonic() - self._started_s

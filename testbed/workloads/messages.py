@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from testbed.bounds import PayloadBytes, Seconds, StateDigest, Step
+from testbed.bounds import PayloadBytes, Seconds, Sequence, StateDigest, Step
 from testbed.framing import Codec
 from testbed.program import ProgramRun
 
@@ -92,7 +92,7 @@ class SnapshotTaken(msgspec.Struct, tag="snapshot_taken", frozen=True):
     `stopped`: why it stood still until the state was written though it need not have; empty: it did not, or was to.
     """
 
-    number: int
+    number: Sequence
     step: Step
     pause_s: Seconds
     write_s: Seconds
@@ -104,7 +104,7 @@ class SnapshotTaken(msgspec.Struct, tag="snapshot_taken", frozen=True):
 class SnapshotFailed(msgspec.Struct, tag="snapshot_failed", frozen=True):
     """The file could not be written; the job goes on. The process's word for the agent's event of the same name."""
 
-    number: int
+    number: Sequence
     reason: str
 
 

@@ -20,6 +20,7 @@ from typing import Final, Self
 
 import trio
 
+from testbed.bounds import sequences_of
 from testbed.errors import LocalProtocolError, RemoteProtocolError, TestbedError
 from testbed.identity import signal_name
 from testbed.wire import Channel
@@ -97,9 +98,10 @@ class WorkloadProcess:
     """
 
     def __init__(
-        self, launched: Launched, channel: Channel[Order | Report], *, is_rank: bool = False
+        self, launched: Launched, channel: Channel[Order | Report], place: Place | None = None
     ) -> None:
-        self._is_rank = is_rank
+        # numbers that snapshots of all ranks may have
+        self._together = range(0) if place is None else sequences_of(place.attempt)
         self.exited: Exited | None = None
         self._killed_here = False
         self._wrong = ""  # what it said that no job may say
@@ -146,7 +148,7 @@ class WorkloadProcess:
             except BaseException:
                 ours.close()
                 raise
-            process = cls(launched, channel, is_rank=place is not None)
+            process = cls(launched, channel, place)
             await process._send(Start(spec, None if restore is None else str(restore), place, snapshots))
         return process
 
@@ -252,8 +254,11 @@ class WorkloadProcess:
             case SnapshotTaken() | SnapshotFailed():
                 if message.number in self._answers:
                     self._answers[message.number] = message
-                elif self._is_rank:
+                elif message.number in self._together:
                     self._events.append(message)
+                elif self._together:
+                    self._wrong = f"{message.number} is no snapshot of its attempt"
+                    self.kill()
             case Started() | Progress() | Finished() | Failed():
                 self._events.append(message)
             case _:

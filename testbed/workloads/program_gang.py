@@ -26,7 +26,7 @@ from typing import Final, Literal, Self
 
 import msgspec
 
-from testbed.bounds import Step
+from testbed.bounds import Sequence, Step, sequences_of
 from testbed.errors import RemoteProtocolError
 from testbed.framing import Codec
 from testbed.workloads.messages import Place
@@ -41,7 +41,7 @@ _PIECE_BYTES: Final = 1 << 16
 class CheckpointWanted(msgspec.Struct, tag="wanted", frozen=True):
     """A rank's agent wants a checkpoint of that number; `halts`: the gang leaves with it."""
 
-    sequence: int
+    sequence: Sequence
     halts: bool
 
 
@@ -66,14 +66,14 @@ class Alive(msgspec.Struct, tag="alive", frozen=True):
 class Ask(msgspec.Struct, tag="ask", frozen=True):
     """All programs are to be asked for a checkpoint."""
 
-    sequence: int
+    sequence: Sequence
     halts: bool
 
 
 class Keep(msgspec.Struct, tag="keep", frozen=True):
     """What the directories hold is the gang's checkpoint."""
 
-    sequence: int
+    sequence: Sequence
     halts: bool
     step: Step
 
@@ -85,7 +85,7 @@ class Again(msgspec.Struct, tag="again", frozen=True):
 class NoCheckpoint(msgspec.Struct, tag="none", frozen=True):
     """No checkpoint of that number; the programs run on."""
 
-    sequence: int
+    sequence: Sequence
     reason: str
 
 
@@ -262,20 +262,26 @@ class ProgramGang:
             self._send(self._peers[0], said)
 
     def hear(self) -> list[Verdict]:
-        """What has been decided. Raises PeerLost: a rank's process is gone."""
-        for number, peer in enumerate(self._peers, 1):
-            for word in self._read(number - 1, peer):
+        """What has been decided. Raises PeerLost: a rank's process is gone, or says what it may not."""
+        # what has been decided is obeyed before anything more is heard: others that have been told that all is over are gone
+        said = [] if self._own else [self._read(place, peer) for place, peer in enumerate(self._peers)]
+        for number, words in enumerate(said, 1):
+            for word in words:
                 if self._verdicts is None and isinstance(word, Verdict):
                     self._own.append(word)
                 elif self._verdicts is not None and isinstance(word, Said):
                     self._spread(self._verdicts.hear(number, word, time.monotonic()))
                 else:
                     raise PeerLost(f"{self._place.gang}: a rank says what is not for it to say")
-        if self._verdicts is not None:
+        if self._verdicts is not None and not self._own:
             self._spread(self._verdicts.wake(time.monotonic()))
-        heard = list(self._own)
+        heard, numbers = list(self._own), sequences_of(self._place.attempt)
         self._own.clear()
         for word in heard:
+            if isinstance(word, Ask | Keep | NoCheckpoint) and word.sequence not in numbers:
+                raise PeerLost(
+                    f"{self._place.gang}: a rank speaks of {word.sequence}, no checkpoint of this attempt"
+                )
             if isinstance(word, Keep):
                 self._last = max(self._last, word.sequence)
         return heard

@@ -27,9 +27,11 @@ from zlib import crc32
 
 import msgspec
 
+from testbed.bounds import sequences_of
 from testbed.errors import TestbedError
 from testbed.workloads.base import StateMismatch
 from testbed.workloads.messages import Place
+from topologies.decoding import UNDECODABLE
 
 FIRST_PORT: Final = 20_000
 PORTS: Final = 5_000  # pairs of them: a workload has the one above for connections of its own
@@ -96,7 +98,7 @@ class Rendezvous:
                 peers = [found[number][0] for number in range(1, len(place.addresses))]
                 for peer in peers:
                     _send(peer, msgspec.msgpack.encode(present))
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, *UNDECODABLE) as error:
             raise PeerLost(f"{place.gang}: the ranks did not meet: {error}") from error
         if len({each.step for each in present}) > 1:
             steps = [each.step for each in present]
@@ -109,16 +111,24 @@ class Rendezvous:
             if self._place.number:
                 [hub] = self.peers
                 hub.sendall(_WISH.pack(wish.sequence, wish.halts))
-                return SnapshotWish(*_WISH.unpack(_exactly(hub, _WISH.size)))
-            wishes = [
-                wish,
-                *(SnapshotWish(*_WISH.unpack(_exactly(peer, _WISH.size))) for peer in self.peers),
-            ]
-            agreed = SnapshotWish(max(each.sequence for each in wishes), any(each.halts for each in wishes))
-            for peer in self.peers:
-                peer.sendall(_WISH.pack(agreed.sequence, agreed.halts))
+                agreed = SnapshotWish(*_WISH.unpack(_exactly(hub, _WISH.size)))
+            else:
+                wishes = [
+                    wish,
+                    *(SnapshotWish(*_WISH.unpack(_exactly(peer, _WISH.size))) for peer in self.peers),
+                ]
+                agreed = SnapshotWish(
+                    max(each.sequence for each in wishes), any(each.halts for each in wishes)
+                )
+                for peer in self.peers:
+                    peer.sendall(_WISH.pack(agreed.sequence, agreed.halts))
         except OSError as error:
             raise PeerLost(f"{self._place.gang}: a rank has gone: {error}") from error
+        # what a rank took under another number would be no snapshot to its agent
+        if agreed.sequence and agreed.sequence not in sequences_of(self._place.attempt):
+            raise PeerLost(
+                f"{self._place.gang}: a rank wants a snapshot {agreed.sequence}, none of this attempt"
+            )
         return agreed
 
 
@@ -156,7 +166,7 @@ def _gather(place: Place) -> dict[int, tuple[socket.socket, Presence]]:
                         said = guest.hear(place)
                     elif time.monotonic() > guest.until_s:
                         raise TimeoutError("it says nothing")
-                except (OSError, LookupError, msgspec.MsgspecError):
+                except (OSError, LookupError, *UNDECODABLE):
                     waiting.unregister(guest.peer)
                     guest.peer.close()
                     guests.remove(guest)
@@ -181,7 +191,7 @@ class _Guest:
         peer.setblocking(False)
 
     def hear(self, place: Place) -> Presence | None:
-        """What it says, once that is whole. OSError, LookupError, MsgspecError: it is none of the ranks that are expected."""
+        """What it says, once that is whole. OSError, LookupError, UNDECODABLE: it is none of the ranks that are expected."""
         length = _LENGTH.size
         if len(self._words) >= length:
             length += _LENGTH.unpack_from(self._words)[0]

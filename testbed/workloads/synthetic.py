@@ -21,6 +21,7 @@ import msgspec
 from blake3 import blake3
 
 from testbed.workloads.base import StateMismatch, Workload, number, only, write_parts
+from topologies.decoding import UNDECODABLE
 
 BLOCK_BYTES: Final = 64 << 10
 MILLION: Final = 1_000_000
@@ -161,7 +162,7 @@ class Synthetic(Workload):
             raw = file.read(_TRAILER_BYTES)
         try:
             trailer = msgspec.msgpack.decode(raw[1 : 1 + raw[0]], type=Trailer)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise StateMismatch(f"{path}: no state of a synthetic job: {error}") from error
         if trailer.content != self.params.content or not 0 <= trailer.step <= self.params.steps:
             raise StateMismatch(f"{path}: the state of another job: {trailer}")

@@ -12,6 +12,7 @@ import msgspec
 
 from experiments.claims.framework.claim import Claim, ClaimVerdict
 from experiments.claims.framework.values import Values, ValuesError, read
+from topologies.decoding import UNDECODABLE
 
 PICTURE = "figure.svg"
 
@@ -50,7 +51,7 @@ def read_record(directory: Path) -> tuple[ClaimRecord, Values]:
         record = msgspec.json.decode(path.read_bytes(), type=ClaimRecord)
     except OSError as error:
         raise ValuesError(f"{path}: {error.strerror}; run the claim first") from error
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise ValuesError(f"{path}: {error}") from error
     return record, read(directory)
 

@@ -109,8 +109,8 @@ def read(directory: Path) -> Values:
         return Values(rows, _read_rows(directory / "curves.csv", Point), settings)
     except OSError as error:
         raise ValuesError(f"{error.filename}: {error.strerror}; run the claim first") from error
-    except json.JSONDecodeError as error:
-        raise ValuesError(f"{directory / 'settings.json'}: {error}") from error
+    except (ValueError, RecursionError, csv.Error) as error:
+        raise ValuesError(f"{directory}: {error}") from error
 
 
 Row = TypeVar("Row", Value, Point)

@@ -11,6 +11,8 @@ from markupsafe import Markup
 
 Attribute = str | float | None
 Points = Sequence[tuple[float, float]]
+# an axis that covers less has one tick: a thousandth of it is still no denormal number
+LEAST_SPAN = 1e-300
 
 
 def attributes(named: Mapping[str, Attribute]) -> str:
@@ -103,7 +105,7 @@ class Axis:
     def ticks(self, about: int = 5) -> list[float]:
         """Round values between low and high."""
         span = self.high - self.low
-        if not (span > 0.0 and math.isfinite(span)):
+        if not LEAST_SPAN < span < math.inf:
             return [self.low] if math.isfinite(self.low) else []
         raw = span / max(1, about)
         power = 10.0 ** math.floor(math.log10(raw))

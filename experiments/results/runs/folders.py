@@ -16,6 +16,7 @@ import msgspec
 
 from experiments.results.runs import LOCK
 from experiments.results.summary import Summary
+from topologies.decoding import UNDECODABLE
 from topologies.errors import SpecError
 
 SUMMARY, PAGE = "summary.json", "report.html"
@@ -66,7 +67,7 @@ def read_summary(path: Path) -> tuple[Summary, dict[str, Any]]:
         data = path.read_bytes()
         provenance = json.loads(data).get("provenance")
         return msgspec.json.decode(data, type=Summary), provenance if isinstance(provenance, dict) else {}
-    except (OSError, ValueError, RecursionError, AttributeError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, AttributeError, *UNDECODABLE) as error:
         raise SpecError("summary", f"{error}", allowed, str(path)) from error
 
 

@@ -35,18 +35,22 @@ _RECORD = struct.Struct("<dQ")  # end of the window (CLOCK_MONOTONIC), bytes tak
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One flow, where its receiver runs and where it writes."""
+    """One flow, where its receiver runs and where it writes. `sender`: the address that it is taken from, and no other is."""
 
     flow: ResearchFlow
     port: int
     address: str
     record: Path
+    sender: str
 
     def receive(self) -> None:
         """The receiver's process: one sender after another, for ever."""
-        with socket.create_server((self.address, self.port), backlog=4) as server:
+        with socket.create_server((self.address, self.port)) as server:
             while True:
-                peer, _ = server.accept()
+                peer, (source, *_) = server.accept()
+                if source != self.sender:  # it would be measured, or keep the flow waiting
+                    peer.close()
+                    continue
                 with peer, self.record.open("ab", buffering=0) as record:
                     for end_s, taken in _windows(peer):
                         record.write(_RECORD.pack(end_s, taken))
@@ -82,6 +86,7 @@ def plan_flows(campus: Campus, flows: Sequence[ResearchFlow], directory: Path) -
             PORT + number,
             str(campus.host_by_name[flow.target].address),
             directory / f"research-{number}.bin",
+            str(campus.host_by_name[flow.source].address),
         )
         for number, flow in enumerate(flows)
     ]

@@ -37,6 +37,7 @@ from testbed.agent.host import run_agent
 from testbed.agent.pool import PoolMember, run_pool
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.processes import ForkedProcess, ForkRequest
+from testbed.emulation.safety.capabilities import require_before_start
 from testbed.enforcement import Enforcement, payload_rate
 from testbed.identity import signal_name
 from topologies.spec import Host, Role
@@ -266,6 +267,21 @@ def live_world(
     programs the switches instead of the campus's own (see `LiveCampus`). `switches_hold` False: switches only count migrations
     and have one queue a port, so that nothing but their senders holds them, as in paper A.
     """
+    if controller is not None:
+        settings = replace(settings, paths=1)  # nobody could tell it of others
+    holds = switches_hold and enforcement_of(scenario) is not Enforcement.NONE
+    cut = {event.between for event in scenario.events if event.changes.keys() - {"rate_bytes_per_s", "up"}}
+    planned = LiveCampus(
+        scenario.campus,
+        hold_migrations=holds,
+        one_queue=not switches_hold,
+        scavenger=switches_hold and live_row(scenario).scavenger,
+        controller=controller,
+        cut=sorted(cut),
+    )
+    require_before_start(
+        planned.plan
+    )  # before an older run's files go, and anything is compiled for half a minute
     out.mkdir(parents=True, exist_ok=True)
     for old in (
         *out.glob("journal.sqlite*"),
@@ -277,18 +293,7 @@ def live_world(
         old.unlink()
     compile_once()
     build()
-    if controller is not None:
-        settings = replace(settings, paths=1)  # nobody could tell it of others
-    holds = switches_hold and enforcement_of(scenario) is not Enforcement.NONE
-    cut = {event.between for event in scenario.events if event.changes.keys() - {"rate_bytes_per_s", "up"}}
-    with LiveCampus(
-        scenario.campus,
-        hold_migrations=holds,
-        one_queue=not switches_hold,
-        scavenger=switches_hold and live_row(scenario).scavenger,
-        controller=controller,
-        cut=sorted(cut),
-    ) as campus:
+    with planned as campus:
         let_owners(campus, owners_gid)
         world = LiveWorld(
             scenario, settings, campus, out, campus.make_directory(DATA_ROOT), owners_gid, agents_per_process

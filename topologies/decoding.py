@@ -1,0 +1,13 @@
+"""What decoding bytes that somebody else wrote can raise.
+
+msgspec raises more than its own errors: `except msgspec.MsgspecError` around a decoder lets one wrong byte of a text, or brackets
+nested a thousand deep, through to whoever called it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
