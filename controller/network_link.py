@@ -57,17 +57,14 @@ class NetworkLink:
             with suppress(OSError):
                 stream = await trio.open_unix_socket(self._socket)
             if stream is not None:
-                await self._serve(stream)
+                try:
+                    async with stream, trio.open_nursery() as nursery:
+                        nursery.start_soon(self._send, stream)
+                        await self._receive(stream)
+                        nursery.cancel_scope.cancel()
+                except* (trio.BrokenResourceError, trio.ClosedResourceError, msgspec.MsgspecError):
+                    pass  # it has died, or is no such controller
             await trio.sleep(AGAIN_S)
-
-    async def _serve(self, stream: trio.SocketStream) -> None:
-        try:
-            async with stream, trio.open_nursery() as nursery:
-                nursery.start_soon(self._send, stream)
-                await self._receive(stream)
-                nursery.cancel_scope.cancel()
-        except* (trio.BrokenResourceError, trio.ClosedResourceError, msgspec.MsgspecError):
-            pass  # it has died, or is no such controller
 
     async def _send(self, stream: trio.SocketStream) -> None:
         said: list[ToController | None] = [None, None]

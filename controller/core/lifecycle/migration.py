@@ -48,7 +48,6 @@ from controller.core.lifecycle.protection import forget_standby
 from controller.core.model import facts
 from controller.core.model.cluster import LEAST_LEASES, Cluster
 from controller.core.model.entities import (
-    Checkpoint,
     CheckpointFlow,
     JobState,
     Move,
@@ -186,31 +185,22 @@ def land(cluster: Cluster, job: JobState) -> None:
         return
     for rank in job.all_ranks:
         assert rank.final_sequence is not None
-        _land(cluster, rank, rank.checkpoints[rank.final_sequence])
+        assert rank.move is not None
+        assert rank.host is not None
+        checkpoint = rank.checkpoints[rank.final_sequence]
+        source, move, stays = cluster.hosts[rank.host], rank.move, rank.stays
+        close_flows(cluster, job=rank.name, source=source.name)
+        close_flows(cluster, job=rank.name, tell=True)  # a copy on its way to the vault
+        if not stays:
+            cluster.free_gpu(rank, source)
+        rank.move, rank.landing, rank.standby = None, None if stays else (source.name, move), None
+        rank.degraded, rank.step = False, max(rank.step, checkpoint.stored.step)
+        cluster.advance(rank, "landed")
+        begin_attempt(cluster, rank, cluster.hosts[move.destination], checkpoint)
     if job.gang is not None:
         began(job.gang)
     for rank in job.all_ranks:
         start(cluster, rank, cluster.hosts[rank.host or ""])
-
-
-def _land(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
-    """Its next attempt is to begin at its destination."""
-    assert job.move is not None
-    assert job.host is not None
-    source, move, stays = cluster.hosts[job.host], job.move, job.stays
-    close_flows(cluster, job=job.name, source=source.name)
-    close_flows(cluster, job=job.name, tell=True)  # a copy on its way to the vault
-    if not stays:
-        cluster.free_gpu(job, source)
-    job.move, job.landing, job.standby, job.degraded = (
-        None,
-        None if stays else (source.name, move),
-        None,
-        False,
-    )
-    job.step = max(job.step, checkpoint.stored.step)
-    cluster.advance(job, "landed")
-    begin_attempt(cluster, job, cluster.hosts[move.destination], checkpoint)
 
 
 def _land_on_disk(cluster: Cluster, job: JobState) -> None:

@@ -121,7 +121,13 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
         for name in waiting:
             _to_on_demand(cluster, cluster.jobs[name])
         return
-    if not _more_idle(cluster, cluster.settings.spare_gpus):
+    idle = 0
+    for other in cluster.volunteers:
+        if other.usable:
+            idle += other.free_gpus - len(other.offered)
+            if idle > cluster.settings.spare_gpus:
+                break
+    else:  # no more than are kept spare
         return
     cluster.offers_made += 1
     number = cluster.offers_made
@@ -135,16 +141,6 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
     else:
         assert isinstance(answer, Lapsed)
         _lapsed(cluster, number)
-
-
-def _more_idle(cluster: Cluster, least: int) -> bool:
-    """Whether more GPUs of volunteers than these are free and not offered."""
-    for host in cluster.volunteers:
-        if host.usable:
-            least -= host.free_gpus - len(host.offered)
-            if least < 0:
-                return True
-    return False
 
 
 def offer_all(cluster: Cluster, host: HostState) -> None:
