@@ -347,9 +347,9 @@ class Picture:
                     totals.cost += fact.cost
                     totals.delay_s += fact.delay_s or 0.0
                 self._leave(v, job)
-                row = self.hosts.get(fact.host)
-                if row is not None and job not in row["jobs"]:
-                    self.hosts.change(v, fact.host, jobs=[*row["jobs"], job])
+                there = self.hosts.get(fact.host)
+                if there is not None and job not in there["jobs"]:
+                    self.hosts.change(v, fact.host, jobs=[*there["jobs"], job])
                 jobs.change(
                     v,
                     job,
