@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 import re
@@ -136,8 +137,9 @@ def test_commands_and_options_that_are_named_exist(page: Path) -> None:
 
 
 def test_the_tutorial_runs_as_it_is_written(tmp_path: Path) -> None:
-    commands = re.findall(r"```sh\n(.*?)\n```", (DOCS / "tutorial.md").read_text(), re.S)
-    assert len(commands) == 3
+    text = (DOCS / "tutorial.md").read_text()
+    commands = re.findall(r"```sh\n(.*?)\n```", text, re.S)
+    assert len(commands) == 4
     for command in commands:
         words = [word.replace("out/tutorial", str(tmp_path)) for word in shlex.split(command)]
         if words[0] == ".venv/bin/reclaimnet":
@@ -147,6 +149,19 @@ def test_the_tutorial_runs_as_it_is_written(tmp_path: Path) -> None:
         done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "lost.svg").read_text().count("<path") > 5
+    [told] = re.findall(r"the new rule loses (\d+) minutes of work, the project's (\d+)", text)
+    lost_s = [
+        json.loads((tmp_path / name / "summary.json").read_text())["interruptions"]["lost_gpu_s"]
+        for name in ("stable-first", "reclaimnet")
+    ]
+    assert [int(minutes) for minutes in told] == [round(lost / 60) for lost in lost_s]
+    with (tmp_path / "sweep/intervals.csv").open() as file:
+        [row] = [
+            row
+            for row in csv.DictReader(file)
+            if row["figure"] == "interruptions.lost_gpu_s" and row["difference"]
+        ]
+    assert float(row["difference_low"]) < 0.0 < float(row["difference_high"])
 
 
 def test_the_page_of_traces_runs_as_it_is_written(tmp_path: Path) -> None:
