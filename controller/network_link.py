@@ -51,7 +51,7 @@ class NetworkLink:
         self._news.set()
 
     async def serve(self) -> None:
-        """Until cancelled."""
+        """Serve until cancelled."""
         while True:
             stream = None
             with suppress(OSError):
@@ -77,7 +77,7 @@ class NetworkLink:
             await self._news.wait()
 
     async def _receive(self, stream: trio.SocketStream) -> None:
-        """Until it is closed, or says what cannot be read."""
+        """Hear the controller until it is closed, or says what cannot be read."""
         unread = b""
         while got := await stream.receive_some():
             *lines, unread = (unread + got).split(b"\n")

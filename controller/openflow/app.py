@@ -181,7 +181,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         self._wanted: dict[str, SwitchTables] = tables(self._topology, (), self._ways.pins)
 
     def start(self) -> None:
-        """As any application's; and clients are listened to."""
+        """Start as any application does, and listen to clients."""
         super().start()
         if self.socket is not None:
             Clients(self.socket, lambda client, message: self.send_event(self.name, Said(client, message)))

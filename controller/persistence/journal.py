@@ -331,7 +331,7 @@ def unreadable(path: Path, table: str, number: int, at_s: float, error: object) 
 
 
 def _digest(event: object, facts: object, submitted: object, program: str, body: bytes) -> bytes:
-    """Of a snapshot: what it says of itself, and the core."""
+    """The digest of a snapshot: of what it says of itself, and of the core."""
     return blake2b(
         f"{event} {facts} {submitted} {program} ".encode() + body, digest_size=DIGEST_BYTES
     ).digest()

@@ -138,5 +138,5 @@ def _judged(jobs: Sequence[CheckpointJob], plans: Mapping[str, CheckpointSchedul
 
 
 def settings() -> dict[str, Any]:
-    """Of both, by name: what draws an epoch."""
+    """What draws an epoch, by the name of either setting."""
     return {"4 jobs on one link of 66 MB/s": on_one_link, "27 jobs on paper A's campus": OnCampus()}

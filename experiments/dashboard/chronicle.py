@@ -144,5 +144,5 @@ class Chronicle:
         return self.numbers[max(0, end - most) : end].tolist()
 
     def told_after(self, number: int, most: int) -> list[int]:
-        """Those beyond a fact, the last of them."""
+        """The last of the facts beyond one."""
         return self.numbers[max(bisect_right(self.numbers, number), len(self.numbers) - most) :].tolist()

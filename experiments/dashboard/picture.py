@@ -65,7 +65,7 @@ class VersionedRows:
             self.put(version, key, row | values)
 
     def drop(self, version: int, key: str) -> None:
-        """There is no such row any more."""
+        """Drop the row."""
         if self._rows.pop(key, (0, None))[1] is None:
             return
         self._rows[key] = version, None

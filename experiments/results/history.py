@@ -48,12 +48,12 @@ ROUTINE = frozenset(
 
 
 def only(facts: Iterable[Timed], kinds: Collection[type]) -> Iterator[Timed]:
-    """Those of some kinds, in order: most of a journal tells of checkpoints that came and went."""
+    """The facts of some kinds, in order: most of a journal tells of checkpoints that came and went."""
     return (timed for timed in facts if type(timed[1]) in kinds)
 
 
 def telling(facts: Iterable[Timed]) -> list[Timed]:
-    """Those that can say what becomes of jobs, hosts and notices: all but what comes and goes with each checkpoint."""
+    """The facts that can say what becomes of jobs, hosts and notices: all but what comes and goes with each checkpoint."""
     return [
         timed
         for timed in facts

@@ -41,7 +41,7 @@ class MeasuredCurve:
 
 
 def measured_curves(folder: Path) -> Sequence[MeasuredCurve]:
-    """Of all attempts whose output lies in a folder (`testbed.workloads.output`), by job and name."""
+    """The curves of all attempts whose output lies in a folder (`testbed.workloads.output`), by job and name."""
     found: dict[str, dict[str, MeasuredCurve]] = {}
     for path in sorted(folder.glob("*.*.log")):
         job, attempt, _ = path.name.rsplit(".", 2)

@@ -269,7 +269,7 @@ def _behind(freight: _Freight, way: _UnderWay, number: int, at_s: float) -> floa
 
 @compiled
 def _set_rates(freight: _Freight, way: _UnderWay, at_s: float) -> None:
-    """By rank (0: no laxity left; 1: some; 2: hopeless) and due time, each as fast as the links of its path have room."""
+    """Send by rank (0: no laxity left; 1: some; 2: hopeless) and due time, each as fast as its links have room."""
     room, ranks = freight.share.copy(), np.full(len(freight.peak), -1)
     for number in range(len(ranks)):
         way.rate[number] = np.nan

@@ -204,7 +204,7 @@ def land(cluster: Cluster, job: JobState) -> None:
 
 
 def _land_on_disk(cluster: Cluster, job: JobState) -> None:
-    """Its state is where its next attempt will be fetched from: it waits for a GPU like any other that was interrupted."""
+    """Have it wait for a GPU like any other that was interrupted: its state is where its next attempt is fetched from."""
     assert job.final_sequence is not None
     assert job.host is not None
     close_flows(cluster, job=job.name, source=job.host)
@@ -473,7 +473,7 @@ def order(cluster: Cluster, job: JobState) -> None:
 
 
 def final_within_s(cluster: Cluster, job: JobState, flow: CheckpointFlow) -> float:
-    """Until its turn, or tau - T_r - C/b from now with the rate that is guaranteed, or at least hoped for."""
+    """Seconds until its turn, or tau - T_r - C/b from now with the rate that is guaranteed, or at least hoped for."""
     if flow.pledge is not None:
         return max(0.0, flow.pledge.final_at_s - cluster.now_s)
     assert job.move is not None
@@ -490,7 +490,7 @@ def _granted_bytes(cluster: Cluster, job: JobState) -> float:
 
 
 def _lead_s(cluster: Cluster, job: JobState) -> float:
-    """From the order to take the final snapshot to its first byte: one may be being taken when it is due."""
+    """Seconds from the order to take the final snapshot to its first byte: one may be being taken when it is due."""
     lag_s = LAG_S if cluster.policy.rates_vary else 0.0
     if cluster.chooses_ways:  # the order waits for the network
         lag_s += PROGRAMMED_S
@@ -504,8 +504,8 @@ def _lead_s(cluster: Cluster, job: JobState) -> float:
 
 
 def _time_to_move_s(cluster: Cluster, job: JobState, *, rescue: Rescue | None) -> float:
-    """Until the job is to be running elsewhere. A gang runs on when the last part is there, so the first host to go counts for
-    all ranks that leave; to be rescued, each part only has to leave its own."""
+    """Seconds until the job is to run elsewhere. A gang runs on when the last part is there, so the first host to go counts
+    for all ranks that leave; to be rescued, each part only has to leave its own."""
     if job.gang is None or rescue:
         return _notice_s(cluster, job)
     return min([_notice_s(cluster, rank) for rank in (job, *to_move(cluster, job.gang))])

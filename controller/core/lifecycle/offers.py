@@ -268,7 +268,7 @@ def end_gang(cluster: Cluster, gang: Gang, cause: str) -> None:
 
 
 def _stop(cluster: Cluster, job: JobState, cause: str) -> None:
-    """Nothing of the attempt is anywhere any more."""
+    """Drop whatever there is of the attempt."""
     cluster.record(facts.JobStopped(job.name, job.attempt, job.host or "", cause, job.step))
     close_flows(cluster, job=job.name, tell=True)
     if job.stopped_at_s is None:
@@ -280,7 +280,7 @@ def _stop(cluster: Cluster, job: JobState, cause: str) -> None:
 
 
 def _come_back(cluster: Cluster, job: JobState, home: str, replica: str | None) -> None:
-    """Its replica goes on; or it waits, for its host or until it may start again; or it is resumed at once."""
+    """Go on with its replica; or have it wait, for its host or until it may start again; or resume it at once."""
     checkpoint = cluster.freshest(job)
     wait_s = 0.0 if job.on_demand else cluster.policy.requeue_wait_s
     # after a second start that failed, and then twice as long each time: what is the matter with its host, its file system, its

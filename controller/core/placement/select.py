@@ -300,7 +300,7 @@ def _feasible(
 
 
 def first_missing(request: PlacementRequest, columns: Candidates, there_s: Floats, in_time: bool) -> Numbers:
-    """Of each candidate the number of the first of REQUIREMENTS that it lacks, their count if none; -1: it is the source."""
+    """The number of the first of REQUIREMENTS that each candidate lacks, their count if none; -1: it is the source."""
     within_s = request.notice_s if in_time and request.notice_s is not None else math.inf
     return _first_missing(
         columns.hosts != request.source,

@@ -155,7 +155,7 @@ class Running:
         return self.last_sequence
 
     def snapshot_taken(self, snapshot: StoredCheckpoint, *, final: bool) -> None:
-        """It is in the local store."""
+        """Note a snapshot that is in the local store."""
         self.snapshotting, self.step = False, max(self.step, snapshot.step)
         if self.latest is None or snapshot.sequence > self.latest.sequence:
             self.latest = snapshot

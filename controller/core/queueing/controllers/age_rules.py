@@ -79,7 +79,7 @@ class ShapeSearch:
         return min(self.prices, key=self.prices.__getitem__, default=PLAIN)
 
     def run(self) -> Steps:
-        """From nothing. If the plain rule does not reach the aim even at r_max, there is nothing to be saved."""
+        """Search from nothing. If the plain rule does not reach the aim even at r_max, there is nothing to be saved."""
         yield from self._price([PLAIN])
         if self.prices[PLAIN] == inf or not self.grid_s:
             return
