@@ -68,8 +68,7 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, float]]]:
                 continue
             step = told.pop("step", None)
             if isinstance(step, int) and not isinstance(step, bool) and 0 <= step <= LARGEST_STEP:
-                yield step, {name: float(value) for name, value in told.items() if _is_number(value)}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+                numbers = {
+                    n: v for n, v in told.items() if isinstance(v, int | float) and not isinstance(v, bool)
+                }
+                yield step, {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
