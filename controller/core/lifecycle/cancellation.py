@@ -31,25 +31,30 @@ def cancel(cluster: Cluster, event: ev.CancelAsked) -> None:
         cluster.outbox.append(answer(event.operator, Rejected(job.name, f"it is over: {job.phase}")))
         return
     before = job.phase in (Phase.CANCELLING, Phase.CANCELLED)
-    for rank in () if before else job.all_ranks:  # with one rank all: none computes alone
-        if rank.phase not in TOLD:
-            cluster.queue.cancel(rank.name)
-            cluster.requeued.pop(rank.name, None)
-            cluster.homes.pop(rank.name, None)
-            if rank.name in cluster.backlog:
-                cluster.backlog.remove(rank.name)
-            cancelled(cluster, rank, "cancel")
-            continue
-        assert rank.host is not None
-        cluster.record(facts.CancelOrdered(rank.name, rank.attempt, rank.host))
-        forget_standby(cluster, rank)
-        close_flows(cluster, job=rank.name, tell=True)
-        drop_move(cluster, rank)
-        rank.landing, rank.degraded = None, False
-        cluster.advance(rank, "cancel")
-        cluster.expect_word(rank, PATIENCE * (rank.spec.grace_s + cluster.settings.restart_s))
-        tell_to_end(cluster, rank)
+    if not before:
+        for rank in job.all_ranks:  # with one rank all: none computes alone
+            _end(cluster, rank)
     cluster.outbox.append(answer(event.operator, Cancelled(event.job, job.host or "", before)))
+
+
+def _end(cluster: Cluster, job: JobState) -> None:
+    if job.phase not in TOLD:
+        cluster.queue.cancel(job.name)
+        cluster.requeued.pop(job.name, None)
+        cluster.homes.pop(job.name, None)
+        if job.name in cluster.backlog:
+            cluster.backlog.remove(job.name)
+        cancelled(cluster, job, "cancel")
+        return
+    assert job.host is not None
+    cluster.record(facts.CancelOrdered(job.name, job.attempt, job.host))
+    forget_standby(cluster, job)
+    close_flows(cluster, job=job.name, tell=True)
+    drop_move(cluster, job)
+    job.landing, job.degraded = None, False
+    cluster.advance(job, "cancel")
+    cluster.expect_word(job, PATIENCE * (job.spec.grace_s + cluster.settings.restart_s))
+    tell_to_end(cluster, job)
 
 
 def tell_to_end(cluster: Cluster, job: JobState) -> None:
