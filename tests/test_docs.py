@@ -41,11 +41,17 @@ def test_reference_pages_are_those_that_the_program_makes_today() -> None:
         assert (DOCS / page).read_text() == made(), f"{page}: run `python docs/generate.py`"
 
 
-def test_every_scenario_key_says_what_it_means() -> None:
-    bare = [
-        line for line in (DOCS / "reference/scenario.md").read_text().splitlines() if line.endswith("|  |")
-    ]
-    assert not bare
+@pytest.mark.parametrize("page", sorted((DOCS / "reference").glob("*.md")), ids=lambda page: page.stem)
+def test_every_key_field_and_column_says_what_it_means_in_a_whole_row(page: Path) -> None:
+    cells = 0
+    for line in page.read_text().splitlines():
+        if not line.startswith("|"):
+            cells = 0
+            continue
+        assert not line.endswith("|  |"), line
+        count = len(re.sub(r"\\\||`[^`]*`", "", line).split("|"))
+        cells = cells or count
+        assert count == cells, line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
