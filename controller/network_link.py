@@ -51,20 +51,23 @@ class NetworkLink:
         self._news.set()
 
     async def serve(self) -> None:
-        """Serve until cancelled."""
+        """Until cancelled."""
         while True:
             stream = None
             with suppress(OSError):
                 stream = await trio.open_unix_socket(self._socket)
             if stream is not None:
-                try:
-                    async with stream, trio.open_nursery() as nursery:
-                        nursery.start_soon(self._send, stream)
-                        await self._receive(stream)
-                        nursery.cancel_scope.cancel()
-                except* (trio.BrokenResourceError, trio.ClosedResourceError, msgspec.MsgspecError):
-                    pass  # it has died, or is no such controller
+                await self._serve(stream)
             await trio.sleep(AGAIN_S)
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        try:
+            async with stream, trio.open_nursery() as nursery:
+                nursery.start_soon(self._send, stream)
+                await self._receive(stream)
+                nursery.cancel_scope.cancel()
+        except* (trio.BrokenResourceError, trio.ClosedResourceError, msgspec.MsgspecError):
+            pass  # it has died, or is no such controller
 
     async def _send(self, stream: trio.SocketStream) -> None:
         said: list[ToController | None] = [None, None]
@@ -77,7 +80,7 @@ class NetworkLink:
             await self._news.wait()
 
     async def _receive(self, stream: trio.SocketStream) -> None:
-        """Hear the controller until it is closed, or says what cannot be read."""
+        """Until it is closed, or says what cannot be read."""
         unread = b""
         while got := await stream.receive_some():
             *lines, unread = (unread + got).split(b"\n")

@@ -41,7 +41,7 @@ class MeasuredCurve:
 
 
 def measured_curves(folder: Path) -> Sequence[MeasuredCurve]:
-    """The curves of all attempts whose output lies in a folder (`testbed.workloads.output`), by job and name."""
+    """Of all attempts whose output lies in a folder (`testbed.workloads.output`), by job and name."""
     found: dict[str, dict[str, MeasuredCurve]] = {}
     for path in sorted(folder.glob("*.*.log")):
         job, attempt, _ = path.name.rsplit(".", 2)
@@ -68,7 +68,8 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, float]]]:
                 continue
             step = told.pop("step", None)
             if isinstance(step, int) and not isinstance(step, bool) and 0 <= step <= LARGEST_STEP:
-                numbers = {
-                    n: v for n, v in told.items() if isinstance(v, int | float) and not isinstance(v, bool)
-                }
-                yield step, {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
+                yield step, {name: float(value) for name, value in told.items() if _is_number(value)}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
