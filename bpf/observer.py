@@ -85,7 +85,7 @@ class Observation:
 
     @property
     def run_delay(self) -> Histogram:
-        """From a task's waking until a processor took it."""
+        """The time from a task's waking until a processor took it."""
         return Histogram(self.words[1 + DROP_REASONS + DELAY_BUCKETS :])
 
     def __add__(self, other: Observation) -> Observation:

@@ -139,7 +139,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
         operator_listeners: list[trio.SocketListener],
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Until cancelled. Raises what the core raises: a broken invariant ends the run."""
+        """Serve until cancelled. Raises what the core raises: a broken invariant ends the run."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen, self._serve_agent, agent_listeners)
             nursery.start_soon(self._listen, self._serve_operator, operator_listeners)
@@ -299,7 +299,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                 del self._in_parts[host]
 
     async def _turn_of(self, host: str, words: float, size_bytes: int) -> None:
-        """Until what the agent of a host has said is to be heard: after others' in any case, later if it says too much."""
+        """Wait until what the agent of a host has said is to be heard: after others' in any case, later if it says too much."""
         budget = self._budgets.setdefault(host, Budget(WORDS_PER_S, WORDS_AT_ONCE))
         await trio.sleep(budget.spend(words + size_bytes / BYTES_A_WORD, trio.current_time()))
 

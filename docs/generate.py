@@ -377,7 +377,10 @@ def tables_page() -> str:
     parts = [TABLES_HEAD]
     for name, about, declared in described():
         said = meanings(declared)
-        lines = (f"| `{each.name}` | {each.type} | {said.get(each.name, '')} |" for each in fields(declared))
+        lines = (
+            f"| `{each.name}` | {each.type.replace(' | ', ' or ')} | {said.get(each.name, '')} |"
+            for each in fields(declared)
+        )
         parts.append(
             f"## {name}\n\n{about}\n\n| column | type | meaning |\n|---|---|---|\n" + "\n".join(lines) + "\n"
         )

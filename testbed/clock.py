@@ -13,7 +13,7 @@ class MonotonicClock(trio.abc.Clock):
     """`trio.run(main, clock=MonotonicClock())`: `trio.current_time()` is seconds of CLOCK_MONOTONIC."""
 
     def start_clock(self) -> None:
-        """Nothing to start: the kernel's clock runs."""
+        """Do nothing: the kernel's clock runs."""
 
     def current_time(self) -> float:
         """Seconds since boot, without suspend."""

@@ -165,7 +165,7 @@ class FlowGuard:
         self.readback()
 
     def park(self) -> None:
-        """Its sender hands over nothing but signs of life now: the bucket falls to PARKED_BYTES_PER_S.
+        """Lower the bucket to PARKED_BYTES_PER_S: the sender hands over nothing but signs of life now.
 
         The pacing stays. At a low one each packet keeps the next waiting for its length over that rate, whatever is granted
         meanwhile, and BBR takes the low rate for what the path carries: a flow that is paced to nothing is .3 to .9 s behind its

@@ -41,7 +41,7 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def signal(self) -> signal.Signals | None:
-        """That asks it for a checkpoint."""
+        """The signal that asks it for a checkpoint."""
         return None if self.checkpoint_signal == NO_SIGNAL else signal.Signals[self.checkpoint_signal]
 
 

@@ -53,7 +53,7 @@ def gang_of(job: str) -> str:
 
 
 def superseded(job: str, steps: Mapping[int, int], arrived: int) -> list[int]:
-    """Of a job's checkpoints in a store, those that are of no use to it since `arrived` is there too.
+    """Those of a job's checkpoints in a store that are of no use to it since `arrived` is there too.
 
     `steps` has the step of each by its sequence number, of `arrived` too.
     """

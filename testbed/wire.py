@@ -71,7 +71,7 @@ class Channel(Generic[M]):
         return self._arrived.popleft()
 
     def allow(self, most_bytes: int) -> None:
-        """From the next frame on one may be so long."""
+        """Let frames be so long, from the next one on."""
         self._decoder.max_bytes = most_bytes
 
     def require_silence(self) -> None:

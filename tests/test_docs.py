@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 import re
@@ -40,11 +41,17 @@ def test_reference_pages_are_those_that_the_program_makes_today() -> None:
         assert (DOCS / page).read_text() == made(), f"{page}: run `python docs/generate.py`"
 
 
-def test_every_scenario_key_says_what_it_means() -> None:
-    bare = [
-        line for line in (DOCS / "reference/scenario.md").read_text().splitlines() if line.endswith("|  |")
-    ]
-    assert not bare
+@pytest.mark.parametrize("page", sorted((DOCS / "reference").glob("*.md")), ids=lambda page: page.stem)
+def test_every_key_field_and_column_says_what_it_means_in_a_whole_row(page: Path) -> None:
+    cells = 0
+    for line in page.read_text().splitlines():
+        if not line.startswith("|"):
+            cells = 0
+            continue
+        assert not line.endswith("|  |"), line
+        count = len(re.sub(r"\\\||`[^`]*`", "", line).split("|"))
+        cells = cells or count
+        assert count == cells, line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -135,18 +142,45 @@ def test_commands_and_options_that_are_named_exist(page: Path) -> None:
         assert {word for word in words if word.startswith("--")} <= options, words
 
 
+def commands_of_the_tutorial() -> list[str]:
+    return re.findall(r"```sh\n(.*?)\n```", (DOCS / "tutorial.md").read_text(), re.S)
+
+
+def run_of_the_tutorial(command: str, out: Path) -> None:
+    words = [word.replace("out/tutorial", str(out)) for word in shlex.split(command)]
+    if words[0] == ".venv/bin/reclaimnet":
+        words[:1] = [sys.executable, "-m", "experiments.cli"]
+    else:
+        words[0] = sys.executable
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_tutorial_runs_as_it_is_written(tmp_path: Path) -> None:
-    commands = re.findall(r"```sh\n(.*?)\n```", (DOCS / "tutorial.md").read_text(), re.S)
-    assert len(commands) == 3
-    for command in commands:
-        words = [word.replace("out/tutorial", str(tmp_path)) for word in shlex.split(command)]
-        if words[0] == ".venv/bin/reclaimnet":
-            words[:1] = [sys.executable, "-m", "experiments.cli"]
-        else:
-            words[0] = sys.executable
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
-        assert done.returncode == 0, done.stderr
+    commands = commands_of_the_tutorial()
+    assert len(commands) == 4
+    for command in commands[:3]:
+        run_of_the_tutorial(command, tmp_path)
     assert (tmp_path / "lost.svg").read_text().count("<path") > 5
+    [told] = re.findall(
+        r"the new rule loses (\d+) minutes of work, the project's (\d+)", (DOCS / "tutorial.md").read_text()
+    )
+    lost_s = [
+        json.loads((tmp_path / name / "summary.json").read_text())["interruptions"]["lost_gpu_s"]
+        for name in ("stable-first", "reclaimnet")
+    ]
+    assert [int(minutes) for minutes in told] == [round(lost / 60) for lost in lost_s]
+
+
+def test_the_sweep_of_the_tutorial_does_not_tell_its_rules_apart(tmp_path: Path) -> None:
+    run_of_the_tutorial(commands_of_the_tutorial()[3], tmp_path)
+    with (tmp_path / "sweep/intervals.csv").open() as file:
+        [row] = [
+            row
+            for row in csv.DictReader(file)
+            if row["figure"] == "interruptions.lost_gpu_s" and row["difference"]
+        ]
+    assert float(row["difference_low"]) <= 0.0 <= float(row["difference_high"])
 
 
 def test_the_page_of_traces_runs_as_it_is_written(tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ from controller.openflow.tables import (
     SwitchTables,
     ToGroup,
     after,
-    as_installed,
     difference,
     staged,
 )
@@ -58,6 +57,13 @@ EF = {"eth_type": 0x0800, "ip_dscp": 46}
 BEST_EFFORT = {"eth_type": 0x0800, "ip_dscp": 0}
 RATES = st.sampled_from([0.0, 1e7, 1.25e8])  # 0: of a host that nothing holds
 Dead = frozenset[frozenset[str]]
+
+
+def as_installed(tables: SwitchTables) -> Installed:
+    """What a switch reports that has taken these tables."""
+    return Installed(frozenset(tables.rules), dict(tables.groups), dict(tables.meters))
+
+
 OWN_CLASSES = [traffic for traffic in TrafficClass if traffic is not TrafficClass.RESEARCH]
 
 

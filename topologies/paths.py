@@ -127,7 +127,7 @@ class Routes:
         self._hang_from(self.root)
 
     def follow(self, dead: DeadTrunks) -> bool:
-        """These trunks are dead from now on, and no others; nothing is pinned to a way over a dead trunk any more.
+        """Take these trunks for dead from now on, and no others; nothing is pinned to a way over a dead trunk any more.
 
         Whether any route or way is another, or one that was live is dead, or was dead is live: never said of a campus that is a
         tree.
@@ -164,7 +164,7 @@ class Routes:
         self._pins = {**self._pins, (a, b): way}
 
     def pin_all(self, pins: Mapping[tuple[str, str], Way]) -> None:
-        """These pins from now on, those over dead trunks left out, and no others."""
+        """Hold these pins from now on, those over dead trunks left out, and no others."""
         self._pins = {ends: way for ends, way in pins.items() if self.is_carried(way)}
 
     def pinned(self, pins: Mapping[tuple[str, str], Way]) -> Routes:
@@ -340,13 +340,13 @@ class RouteHistory:
         return self._routes[-1]
 
     def follow(self, at_s: float, dead: DeadTrunks) -> bool:
-        """These trunks are dead from then on, and no others. Whether routes or ways are others."""
+        """Take these trunks for dead from then on, and no others. Whether routes or ways are others."""
         if not self.latest.has_choice or self.latest.dead == frozenset(dead):
             return False
         return self._go_on(at_s, Routes(self.campus, dead).pinned(self.latest.pins))
 
     def pin(self, at_s: float, a: str, b: str, way: Way | None) -> bool:
-        """As `Routes.pin`, from then on. Whether the way is another."""
+        """Do `Routes.pin` from then on. Whether the way is another."""
         routes = self.latest.pinned(self.latest.pins)
         routes.pin(a, b, way)
         return self._go_on(at_s, routes)

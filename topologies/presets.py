@@ -199,7 +199,7 @@ class _Mesh:
         self._dealt = iter(_deal(mix, hosts))
 
     def add_building(self, name: str) -> str:
-        """Its name."""
+        """Add a building; its name."""
         self.buildings.append(Building(name))
         self._addresses = building_addresses(len(self.buildings))
         return name

@@ -205,7 +205,7 @@ class Coordinator:
                 snapshot_taken(self.cluster, host, message)
 
     def _gather(self, reunion: resync.Reunion, event: ev.Event) -> None:
-        """Of all that is said after a restart, only Hellos and heartbeats are answered at once."""
+        """Keep for later what is said after a restart; only Hellos and heartbeats are answered at once."""
         match event:
             case ev.AgentSaid(_, m.Hello() as hello):
                 self._begin_ticking()

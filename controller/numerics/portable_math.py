@@ -84,7 +84,7 @@ def cbrt(x: float) -> float:
 
 
 def rounded(x: float) -> float:
-    """To 32 bits, nine digits: for a function that only a library has, whose last digits then hardly ever matter (where
+    """Round to 32 bits, nine digits: for a function that only a library has, whose last digits then hardly ever matter (where
     they differ by 1e-16 at all, once in some million values)."""
     mantissa, exponent = math.frexp(x)
     return math.ldexp(round(mantissa * ROUNDED), exponent) / ROUNDED if math.isfinite(x) else x
@@ -124,7 +124,7 @@ def exp_of_parts(x: Any, times: Any) -> Any:
 
 
 def cbrt_of_part(x: Any) -> Any:
-    """Of a number from 1/2 to 4."""
+    """The cube root of a number from 1/2 to 4."""
     root = 0.65 + 0.25 * x
     for _ in range(CUBE_STEPS):
         root = root - (root - x / (root * root)) / 3.0

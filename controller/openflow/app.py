@@ -182,7 +182,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         self._wanted: dict[str, SwitchTables] = tables(self._topology, (), self._ways.pins)
 
     def start(self) -> None:
-        """As any application's; and clients are listened to."""
+        """Start as any application does, and listen to clients."""
         super().start()
         if self.socket is not None:
             Clients(self.socket, lambda client, message: self.send_event(self.name, Said(client, message)))
@@ -411,8 +411,12 @@ class FabricController(OSKenApp):  # type: ignore[misc]
                 self._hold(rates_bytes_per_s)
                 self._holding.append(client)
                 self._say_held()
-            case ReadCounters():
-                self._count(client)
+            case ReadCounters():  # `CounterReading` tells the client when the last switch has answered
+                counting = CounterReading(client, self._topology, self._have.pins)
+                for session in self._sessions.values():
+                    counting.ask(session.name, session.datapath, self._wanted[session.name])
+                self._countings.append(counting)
+                self._heard_counts()
             case None:
                 if client is self._coordinator:
                     self._coordinator = None
@@ -525,14 +529,6 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             client.tell(HostsHeld(reason))
         self._holding.clear()
 
-    def _count(self, client: Client) -> None:
-        """Ask all connected switches what they have counted; `CounterReading` tells the client when the last has answered."""
-        counting = CounterReading(client, self._topology, self._have.pins)
-        for session in self._sessions.values():
-            counting.ask(session.name, session.datapath, self._wanted[session.name])
-        self._countings.append(counting)
-        self._heard_counts()
-
     def _heard_counts(self) -> None:
         self._countings = [counting for counting in self._countings if not counting.tell_if_whole()]
 
@@ -621,18 +617,20 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             self._changes += 1
 
     def _wait_for_caches(self, control: Path) -> None:
-        wait_until_followed(control, lambda: self._touch(next(iter(self._sessions.values()), None)))
-        self.send_event(self.name, TimePassed(self._followed))
+        """Go on when packets follow the tables. A daemon looks through its caches when a switch is sent a rule that it has."""
 
-    def _followed(self) -> None:
-        self._is_waiting = False
-        self._go_on()
+        def touch() -> None:
+            session = next(iter(self._sessions.values()), None)
+            rule = next(iter(self._wanted[session.name].rules.values())) if session else None  # of CLASSIFY
+            if session and rule and session.installed and rule.cookie in session.installed.cookies:
+                session.datapath.send(wire.rule_mod(rule))
 
-    def _touch(self, session: _Session | None) -> None:
-        """Send a switch a rule that it has."""
-        rule = next(iter(self._wanted[session.name].rules.values())) if session else None  # of CLASSIFY
-        if session and rule and session.installed and rule.cookie in session.installed.cookies:
-            session.datapath.send(wire.rule_mod(rule))
+        def go_on() -> None:
+            self._is_waiting = False
+            self._go_on()
+
+        wait_until_followed(control, touch)
+        self.send_event(self.name, TimePassed(go_on))
 
     def _clear(self, changes: int) -> None:
         """No packet is on an old way any more: nothing has to be there for it, and trunks may be cut."""

@@ -28,9 +28,14 @@ def wait_until_followed(control: Path, touch: Callable[[], None]) -> None:
     looks = 0
     while looks < 2:
         try:
-            _await_look(control, touch)
+            # JSON-RPC 1.0, as ovs-appctl speaks it; answered when the look ends that is under way, or the next
+            with _asked(control, "revalidator/wait", LOOK_WITHIN_S) as daemon:
+                touch()
+                answer = daemon.recv(4096)
+                if json.loads(answer) != {"id": 0, "result": "", "error": None}:
+                    raise OSError(f"it answered {answer!r}")
             looks += 1
-        except OSError as error:
+        except (OSError, ValueError) as error:
             log.warning("%s: the switches' caches were not looked through (%s): again", control, error)
             time.sleep(AGAIN_S)
 
@@ -51,14 +56,3 @@ def _asked(control: Path, method: str, within_s: float) -> Iterator[socket.socke
         daemon.connect(str(control))
         daemon.sendall(json.dumps({"id": 0, "method": method, "params": []}).encode())
         yield daemon
-
-
-def _await_look(control: Path, touch: Callable[[], None]) -> None:
-    """JSON-RPC 1.0, as ovs-appctl speaks it. `revalidator/wait` is answered when the look ends that is under way, or the next."""
-    with _asked(control, "revalidator/wait", LOOK_WITHIN_S) as daemon:
-        touch()
-        answer = daemon.recv(4096)
-        with contextlib.suppress(ValueError):
-            if json.loads(answer) == {"id": 0, "result": "", "error": None}:
-                return
-        raise OSError(f"it answered {answer!r}")

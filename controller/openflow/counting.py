@@ -71,7 +71,7 @@ class CounterReading:
         return True
 
     def forget(self, switch: str) -> None:
-        """It is gone, and will not answer."""
+        """Wait no more for a switch that is gone."""
         self._waiting = {question for question in self._waiting if question[0] != switch}
 
     def take_ports(self, switch: str, ports: Iterable[Any]) -> None:

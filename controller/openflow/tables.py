@@ -214,8 +214,3 @@ def difference(installed: Installed, wanted: SwitchTables) -> Update:
         groups_deleted=sorted(groups.keys() - wanted.groups.keys()),
         meters_deleted=sorted(meters.keys() - wanted.meters.keys()),
     )
-
-
-def as_installed(tables: SwitchTables) -> Installed:
-    """What a switch reports that has taken these tables."""
-    return Installed(frozenset(tables.rules), dict(tables.groups), dict(tables.meters))

@@ -178,24 +178,21 @@ class Journal:
         try:
             with closing(sqlite3.connect(whole)) as copy:
                 self._db.backup(copy)
-            self._drop_from(before_s)
+            self.begin()
+            for table in ("input", "fact"):
+                self._db.execute(f"DELETE FROM {table} WHERE number >= {_end(table)}", (before_s,))
+            self._db.execute(
+                "INSERT OR REPLACE INTO origin (key, value) VALUES ('cuts', ?)", (str(self.cuts() + 1),)
+            )
+            last = "(SELECT coalesce(max(number), 0) FROM {})"
+            self._db.execute(
+                f"DELETE FROM snapshot WHERE event > {last.format('input')} OR facts > {last.format('fact')}"
+            )
+            self.commit()
         except DAMAGED as error:
             whole.unlink(missing_ok=True)
             raise SetupError(f"{self.path} is damaged: {error}") from error
         return whole
-
-    def _drop_from(self, before_s: float) -> None:
-        self.begin()
-        for table in ("input", "fact"):
-            self._db.execute(f"DELETE FROM {table} WHERE number >= {_end(table)}", (before_s,))
-        self._db.execute(
-            "INSERT OR REPLACE INTO origin (key, value) VALUES ('cuts', ?)", (str(self.cuts() + 1),)
-        )
-        last = "(SELECT coalesce(max(number), 0) FROM {})"
-        self._db.execute(
-            f"DELETE FROM snapshot WHERE event > {last.format('input')} OR facts > {last.format('fact')}"
-        )
-        self.commit()
 
     def cuts(self) -> int:
         """How often its end was cut off."""
@@ -334,7 +331,7 @@ def unreadable(path: Path, table: str, number: int, at_s: float, error: object) 
 
 
 def _digest(event: object, facts: object, submitted: object, program: str, body: bytes) -> bytes:
-    """Of a snapshot: what it says of itself, and the core."""
+    """The digest of a snapshot: of what it says of itself, and of the core."""
     return blake2b(
         f"{event} {facts} {submitted} {program} ".encode() + body, digest_size=DIGEST_BYTES
     ).digest()

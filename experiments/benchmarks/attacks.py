@@ -100,7 +100,7 @@ class Frames:
 
 
 def udp_header(ports: tuple[int, int], size_bytes: int) -> bytes:
-    """Of a datagram of `size_bytes` with it, without a checksum."""
+    """The header of a datagram of `size_bytes` with it, without a checksum."""
     return struct.pack(">HHHH", *ports, size_bytes, 0)
 
 
@@ -138,7 +138,7 @@ def paced(rate_bytes_per_s: float, size_bytes: int, send: Callable[[], object]) 
 
 
 def greedy_tcp(target: str, *, sockets: int = 1, dscp: int = BEST_EFFORT) -> None:
-    """So many CUBIC connections at once, as fast as they go."""
+    """Send over so many CUBIC connections at once, as fast as they go."""
     opened = [connected(target) for _ in range(sockets)]
     for sock in opened:
         choose_congestion(sock, "cubic")

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,26 +105,29 @@ def ours(hosts: int) -> dict[str, Any]:
     """The testbed's campus, complete."""
     from testbed.emulation.campus import LiveCampus
 
-    before = of_machine()
-    described = description_of(hosts)
-    begin_s = time.perf_counter()
-    net = LiveCampus(described)
-    try:
-        net.start()
-        up_s = time.perf_counter() - begin_s
-        memory = memory_of_family_bytes()
-        used = before - of_machine()
-    finally:
-        down_s = seconds_of(net.stop)
+    net, figures = _up_and_down(partial(LiveCampus, description_of(hosts)))
     phases = net.phases_s
     return {
-        "up_s": up_s,
-        "down_s": down_s,
+        **figures,
         "up_phases_s": {k: v for k, v in phases.items() if k not in DOWN_PHASES},
         "down_phases_s": {k: phases[k] for k in DOWN_PHASES},
-        "process_memory_bytes": memory,
-        "machine_memory_bytes": used,
     }
+
+
+def _up_and_down(make: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
+    """(what was made, started and stopped, the times and the memory that it took)."""
+    before, begin_s = of_machine(), time.perf_counter()
+    net = make()
+    try:
+        net.start()
+        figures = {
+            "up_s": time.perf_counter() - begin_s,
+            "process_memory_bytes": memory_of_family_bytes(),
+            "machine_memory_bytes": before - of_machine(),
+        }
+    finally:
+        down_s = seconds_of(net.stop)
+    return net, {**figures, "down_s": down_s}
 
 
 def stock(hosts: int) -> dict[str, Any]:
@@ -139,22 +143,10 @@ def stock(hosts: int) -> dict[str, Any]:
     unshare_network()
     Mininet.inited = True  # leave the machine's limits as they are
     topo = CampusTopo(description_of(hosts))
-    before = of_machine()
-    begin_s = time.perf_counter()
-    net = Mininet(topo, switch=LinuxBridge, controller=None)
-    try:
-        net.start()
-        up_s = time.perf_counter() - begin_s
-        memory = memory_of_family_bytes()
-        used = before - of_machine()
-    finally:
-        down_s = seconds_of(net.stop)
+    net, figures = _up_and_down(partial(Mininet, topo, switch=LinuxBridge, controller=None))
     left = links_here() - {"lo"}
     return {
-        "up_s": up_s,
-        "down_s": down_s,
-        "process_memory_bytes": memory,
-        "machine_memory_bytes": used,
+        **figures,
         "links_left": sum(any(name.startswith(n) for n in net.nameToNode) for name in left),
     }
 

@@ -275,7 +275,7 @@ def _all_differences(data: bytes, base: bytes) -> bytes:
 
 
 def _transfers(data: bytes, base: bytes) -> CodecWay:
-    """From and to files, as a transfer does it; the files are there before."""
+    """Transfer from and to files, as the testbed does it; the files are there before."""
     file, before = (tempfile.TemporaryFile(buffering=0) for _ in range(2))  # noqa: SIM115 - they live as long as the way
     file.write(data)
     before.write(base)

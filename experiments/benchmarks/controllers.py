@@ -130,7 +130,7 @@ def measure_case(case: Target, jobs: int, seeds: int) -> dict[str, Any]:
 
 
 def summary(case: Target, runs: Sequence[ControllerRun]) -> dict[str, Any]:
-    """Of one controller's runs: intervals of the means, and the share of runs within tolerance of delta and cost*."""
+    """Sum up one controller's runs: intervals of the means, and the share of runs within tolerance of delta and cost*."""
     values = {name: [getattr(run, name) for run in runs] for name in asdict(runs[0])}
     if math.isnan(runs[0].learned_cost):
         values["learned_delay_h"] = values["learned_cost"] = []

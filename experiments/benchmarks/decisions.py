@@ -65,7 +65,7 @@ class Spread:
 
     @classmethod
     def of(cls, times_s: Sequence[float]) -> Spread:
-        """Of at least one; the 99th percentile is the least sample that 99 % do not exceed."""
+        """Percentiles of at least one sample; the 99th percentile is the least sample that 99 % do not exceed."""
         ordered = sorted(times_s)
         rank = math.ceil(0.99 * len(ordered)) - 1
         return cls(statistics.median(ordered), ordered[rank], len(ordered))

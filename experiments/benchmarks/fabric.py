@@ -293,7 +293,7 @@ def planned_cuts(trials: int) -> dict[str, Any]:
 
 
 def burst(paths: int) -> dict[str, int]:
-    """Of `BURST` migrations from one leaf to another over two trunks: how many are admitted, and how many are in time."""
+    """Count, of `BURST` migrations from one leaf to another over two trunks, how many are admitted, and how many are in time."""
     mix = (GpuShare(RTX3090, 1, 1),)
     rates = {"access_bytes_per_s": BURST_TRUNK_BYTES_PER_S, "uplink_bytes_per_s": BURST_TRUNK_BYTES_PER_S}
     campus = leaf_spine(2, 2, BURST, **rates, mix=mix)

@@ -190,6 +190,6 @@ def _told(
 
 
 def _weigh(coordinator: socket.socket, number: int) -> None:
-    """As the coordinator does when it has granted something else."""
+    """Tell loads as the coordinator does when it has granted something else."""
     load = 0.3 * TRUNK_BYTES_PER_S * (number % 2)
     coordinator.sendall(msgspec.json.encode(TrunkLoads((("l1", "s1", load),))) + b"\n")

@@ -286,8 +286,8 @@ def measure_hazard(
 
 
 def _summary(record: HazardRecord) -> dict[str, Any]:
-    """Of each forecast and half: nats more than `PRESENT`, the same a departure with its interval; what the first half chose; and
-    the calibration of `PRESENT` and `DEFAULT` on the second."""
+    """For each forecast and half: nats more than `PRESENT`, the same a departure with its interval; what the first half chose;
+    and the calibration of `PRESENT` and `DEFAULT` on the second."""
     forecasts = {name: forecast_of(name) for name in FORECASTS}
     if record.truth is not None:
         forecasts[TRUTH] = true_rates(record)

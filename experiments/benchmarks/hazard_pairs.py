@@ -27,7 +27,7 @@ LEAST = 1e-9  # of a probability: a forecast of never does not lose for ever
 
 
 def judge_pairs(record: HazardRecord, window_s: float, prior: Experience) -> dict[str, Any]:
-    """Of the second half: departures, what each forecast gains on one number, and by class (pairs, q foretold, q seen)."""
+    """Judge the second half: departures, what each forecast gains on one number, and by class (pairs, q foretold, q seen)."""
     seen, ever = (JointWindow(w, TOGETHER_S, record.places) for w in (window_s, EVER_S))
     rates = HazardWindow(window_s, prior)
     middle, place, departures = record.days // 2, 0, 0

@@ -108,7 +108,7 @@ def of_spells(spells: list[LentSpell]) -> HazardRecord:
 
 
 def of_counts(counts: Counts) -> HazardRecord:
-    """So many hosts as the record ever had; time 0 is its first sample."""
+    """A record of as many hosts as counts ever had; time 0 is its first sample."""
     rng, events = Random("counts"), list[Event]()
     away = [f"i{n}" for n in range(max(counts.available))]
     places = together(away)

@@ -173,7 +173,7 @@ class _Writing(threading.Thread):
         self.written, self.took_s = 0, 0.0
 
     def run(self) -> None:
-        """Until the time is over."""
+        """Run until the time is over."""
         writer, began_s, index, at_s = Journal(self._path), time.monotonic(), 0, 0.0
         next_s, end_s = began_s + 1.0, began_s + self._seconds
         while (now_s := time.monotonic()) < end_s:

@@ -467,7 +467,7 @@ def _mean(samples: Sequence[Mapping[str, float]], key: str) -> float:
 
 
 def downtimes_s(run: Mapping[str, Any]) -> list[float]:
-    """Of all moves that ran on, ascending."""
+    """The downtimes of all moves that ran on, ascending."""
     return sorted(move["downtime_s"] for move in run["moves"] if move["downtime_s"] is not None)
 
 

@@ -66,7 +66,7 @@ class OnlineLink:
             self.floors[request.key] = answer.admitted[request.key]
 
     def finish(self) -> None:
-        """Until the last byte of the last one."""
+        """Go on until the last byte of the last one."""
         while self.left and self._step(math.inf):
             pass
 
@@ -79,7 +79,7 @@ class OnlineLink:
         return Demand(key, (LINK,), 1.0, self.floors[key])
 
     def _step(self, until_s: float) -> bool:
-        """To the next change of a rate, at most to `until_s`; whether that is still ahead."""
+        """Step to the next change of a rate, at most to `until_s`; whether that is still ahead."""
         rates, change_s = self._rates()
         ends_s = [self.now_s + r.payload_bytes / rates[k] for k, r in self.left.items() if rates[k] > 0.0]
         to_s = min([until_s, change_s, *ends_s])

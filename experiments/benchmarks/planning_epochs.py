@@ -6,7 +6,7 @@ occupy more than beta of the job's slice (eq. 9's floor). Lost per second is lam
 is what a checkpoint stops its job for: the time of a snapshot, since our agents' jobs go on while they are sent, or, as in
 the paper, that of the whole write, C/b.
 
-Paper A gives no law of loss budgets. `ONE_LINK` is the notes' setting, four jobs on 66 MB/s; payloads as in `reclaim_waves`,
+Paper A gives no law of loss budgets. `on_one_link` is the notes' setting, four jobs on 66 MB/s; payloads as in `reclaim_waves`,
 hazards gamma of CV .62 around .15 an hour (F4), budgets of 15 to 60 minutes. A planner that breaks promises can lose less
 in all, for those whom it serves instead; so losses are compared also over the epochs in which the second planner and the
 third keep all of them.
@@ -138,5 +138,5 @@ def _judged(jobs: Sequence[CheckpointJob], plans: Mapping[str, CheckpointSchedul
 
 
 def settings() -> dict[str, Any]:
-    """Of both, by name: what draws an epoch."""
+    """What draws an epoch, by the name of either setting."""
     return {"4 jobs on one link of 66 MB/s": on_one_link, "27 jobs on paper A's campus": OnCampus()}

@@ -344,7 +344,7 @@ def _rise(maps: HostMaps, sock: socket.socket, order: dict[str, Any]) -> float:
     sock.setblocking(False)
 
     def send(lasts_s: float, most: float) -> float:
-        """As much as the socket takes for a time, until `most` bytes are acknowledged; how long that took, s."""
+        """Send as much as the socket takes for a time, until `most` bytes are acknowledged; how long that took, s."""
         began_s, sent = time.monotonic(), -unacknowledged_bytes(sock)
         while (took_s := time.monotonic() - began_s) < lasts_s and sent - unacknowledged_bytes(sock) < most:
             select.select([], [sock], [], 0.002)

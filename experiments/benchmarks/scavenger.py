@@ -74,7 +74,7 @@ class Way:
 
     @property
     def usable_bytes_per_s(self) -> float:
-        """Of the trunk, by checkpoints: wire."""
+        """What checkpoints may use of the trunk, on the wire."""
         return TRUNK if self.scavenger else RESERVE.migration_share_bytes_per_s(TRUNK)
 
 
@@ -275,7 +275,7 @@ class Figures:
 
 
 def figures(result: Mapping[str, Any]) -> list[Figures]:
-    """Of each situation and way, in order; pure."""
+    """The figures of each situation and way, in order; pure."""
     ways = dict.fromkeys(trial["way"] for trial in result["trials"])
     found = []
     for situation in SITUATIONS:

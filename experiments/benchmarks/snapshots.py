@@ -204,7 +204,7 @@ class _Job:
         self._note(seen, took_s, took_s, took_s, 0)
 
     def copy(self, seen: _Seen) -> None:
-        """As an agent's job does."""
+        """Copy as an agent's job does."""
         told: list[tuple[SnapshotTaken | SnapshotFailed, float]] = []
         began_s = time.perf_counter()
         order = Snapshot(0, str(self.path), stop=False)
@@ -223,7 +223,7 @@ class _Job:
         self._note(seen, taken.pause_s, lost_s, ended_s - began_s, len(self.state))
 
     def fork(self, seen: _Seen) -> None:
-        """As a child of it would."""
+        """Write as a child of it would."""
         ended: list[float] = []
         began_s = time.perf_counter()
         if (child := os.fork()) == 0:

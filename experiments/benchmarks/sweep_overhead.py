@@ -54,7 +54,7 @@ class EngineOverhead:
 
     @property
     def share(self) -> float:
-        """Of a run of RUN_S seconds, what is added."""
+        """The share that is added to a run of RUN_S seconds."""
         return self.gap_mean_s / RUN_S
 
 
@@ -88,7 +88,7 @@ def measure_sweep_overhead(out: Path, runs: int, processes: int) -> dict[str, An
 
 
 def sweep_table(told: dict[str, Any]) -> Table:
-    """For a terminal."""
+    """The table for a terminal."""
     table = Table(title=f"What a sweep adds to a run of {told['run_s']:g} s (at most {MOST_SHARE:.0%})")
     for name in ("engine", "processes", "runs", "start", "a run here", "gap p50", "mean", "most", "share"):
         table.add_column(name, justify="left" if name == "engine" else "right")

@@ -84,7 +84,7 @@ class Trial:
         return 0 <= drops - (self.sent - self.answered) <= self.others
 
     def record(self) -> dict[str, float | int | None]:
-        """As a line of the file of raw samples."""
+        """The sample as a line of the file of raw samples."""
         return asdict(self)
 
 
@@ -147,7 +147,7 @@ class SynStorm:
         )
 
     def _await(self, word: str, least: int | None = None) -> None:
-        """Until a word says the round, or `least`."""
+        """Wait until a word says the round, or `least`."""
         limit_s = time.monotonic() + ANSWER_S
         while self._words[_AT[word]] < (self._round if least is None else least):
             if self._process.poll() is not None or time.monotonic() > limit_s:
@@ -243,7 +243,7 @@ class Arena:
 
     @property
     def inode(self) -> int:
-        """Of the host's network namespace: what observers know it by."""
+        """The inode of the host's network namespace: what observers know it by."""
         assert self.host.fd is not None
         return os.fstat(self.host.fd).st_ino
 

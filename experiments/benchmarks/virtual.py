@@ -87,7 +87,7 @@ class MeasuredRun:
 
     @property
     def events_per_s(self) -> float:
-        """Of processor time of the run."""
+        """Events in a second of the run's processor time."""
         return self.events / self.run_s
 
 
@@ -100,7 +100,7 @@ class Growth:
 
     @classmethod
     def of(cls, points: Sequence[tuple[float, float]]) -> Growth:
-        """Of (size, seconds), at least two different sizes."""
+        """Fit (size, seconds), at least two different sizes."""
         x, y = ([math.log(point[axis]) for point in points] for axis in (0, 1))
         slope = statistics.linear_regression(x, y).slope
         spread = len(points) > 2 and len(set(y)) > 1
@@ -251,7 +251,7 @@ def _figures(run: MeasuredRun) -> dict[str, Any]:
 
 
 def _growth(points: Sequence[tuple[float, float]]) -> dict[str, float] | None:
-    """None where there are fewer than two sizes."""
+    """The growth; None where there are fewer than two sizes."""
     return asdict(Growth.of(points)) if len({size for size, _ in points}) > 1 else None
 
 

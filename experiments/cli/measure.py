@@ -181,7 +181,7 @@ def measure_killswitch(
     hosts: Annotated[int, typer.Option(min=2, max=MOST_HOSTS, help="Of the live campus beside.")] = 4,
     out: Out = Path("out/killswitch"),
 ) -> None:
-    """From an owner's act to the last new connection that gets in, by each way to close a host, under a storm of SYNs."""
+    """Time from an owner's act to the last new connection that gets in, by each way to close a host, under a storm of SYNs."""
     from experiments.benchmarks.kill_evaluation import killswitch_notes, killswitch_table
     from experiments.benchmarks.kill_evaluation import measure_killswitch as run
 

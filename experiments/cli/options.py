@@ -151,7 +151,7 @@ def _policies(incomplete: str) -> list[str]:
 
 
 def _more_policies(incomplete: str) -> list[str]:
-    """With commas between them: the last one is completed."""
+    """Complete the last of names with commas between them."""
     before, comma, last = incomplete.rpartition(",")
     return [before + comma + name for name in _policies(last)]
 
@@ -238,7 +238,7 @@ class WithWeb(TyperCommand):
     """A command whose option --web may stand without its port: typer has no options whose value may be left out."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As typer's, with the port filled in."""
+        """Parse as typer does, with the port filled in."""
         filled = [
             f"--web={WEB_PORT}" if word == "--web" and not "".join(args[n + 1 : n + 2]).isdigit() else word
             for n, word in enumerate(args)

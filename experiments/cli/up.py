@@ -49,7 +49,7 @@ def up(
     agents_per_process: int | None = None,
     web: int | None = None,
 ) -> None:
-    """Until the user leaves the command line (or the script of its commands ends); everything is removed after.
+    """Stay until the user leaves the command line (or the script of its commands ends); everything is removed after.
 
     `web`: the port of a live page.
     """

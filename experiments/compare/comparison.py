@@ -144,7 +144,7 @@ def _goodputs(facts: Iterable[Timed]) -> Transfers:
 
 
 def _research_bytes_per_s(played: Played) -> float | None:
-    """Of all windows in which flows were not cut or moved: what research could send beside migrations and alone."""
+    """What research sent in all windows in which flows were not cut or moved, beside migrations and alone."""
     samples = [sample for sample in played.context.research if sample.link_capacity_bytes_per_s > 0.0]
     seconds = sum(sample.window_s for sample in samples)
     return sum(sample.payload_bytes for sample in samples) / seconds if seconds > 0.0 else None

@@ -116,12 +116,12 @@ class _Seen:
 
 
 def measure_costs(facts: Sequence[Timed], trace: Trace, assumed: Overheads) -> MeasuredCosts:
-    """From a live run's facts and its trace as played."""
+    """Measure costs in a live run's facts and its trace as played."""
     return measure_costs_of([(facts, trace)], assumed)
 
 
 def measure_costs_of(played: Sequence[tuple[Sequence[Timed], Trace]], assumed: Overheads) -> MeasuredCosts:
-    """From what several live runs show together."""
+    """Measure costs in what several live runs show together."""
     seen = _Seen()
     for facts, trace in played:
         seen.add(facts, trace)

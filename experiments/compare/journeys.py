@@ -21,7 +21,7 @@ class Journey:
 
     @property
     def completion_s(self) -> float | None:
-        """From submission to the end; None if the run ended first."""
+        """Seconds from submission to the end; None if the run ended first."""
         return None if self.finished_s is None else self.finished_s - self.submitted_s
 
     @property

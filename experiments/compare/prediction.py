@@ -42,7 +42,7 @@ class ObservedRun:
         return costs_of(settings_of(self.scenario.played()))
 
     def beside_virtual(self, costs: Overheads) -> tuple[ComparedQuantity, ...]:
-        """Its figures beside those of virtual time with these costs."""
+        """The live run's figures beside those of virtual time with these costs."""
         virtual = simulate(self.scenario, self.trace, costs=costs, quiet=False)
         return compare(self.live, virtual).quantities
 

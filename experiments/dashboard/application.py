@@ -237,7 +237,7 @@ class _Events(Response):
         del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Until the reader leaves, or there is nothing more."""
+        """Stream until the reader leaves, or there is nothing more."""
         self._streams["open"] += 1
         self._streams["playing"] += self._playing
         try:

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from controller.core.model import facts as f
-from experiments.dashboard.picture import Row
+from experiments.dashboard.picture import Row, VersionedRows
 from experiments.results.history import OVER, end_of_attempt
 from testbed.ranks import gang_of
 
@@ -29,40 +29,14 @@ ROUTINE = (
 )
 
 
-class Strip:
-    """Rows in order of their making, each with the version of its latest change; the oldest make room."""
-
-    def __init__(self, most: int = MOST_BARS) -> None:
-        self._most = most
-        self._rows: dict[str, tuple[int, Row]] = {}  # in order of the latest change
-        self.left_out = 0
-
-    def get(self, key: str) -> Row | None:
-        """The row, if it is still there."""
-        return self._rows.get(key, (0, None))[1]
+class Strip(VersionedRows):
+    """Rows of which the longest unchanged make room for others."""
 
     def put(self, version: int, key: str, row: Row) -> None:
         """The row is this from now on."""
-        self._rows.pop(key, None)
-        self._rows[key] = version, row
-        if len(self._rows) > self._most:
+        super().put(version, key, row)
+        if len(self._rows) > MOST_BARS:
             del self._rows[next(iter(self._rows))]
-            self.left_out += 1
-
-    def change(self, version: int, key: str, **values: float | str | None) -> None:
-        """Some values are others; nothing, if there is no such row any more."""
-        if key in self._rows:
-            self.put(version, key, self._rows[key][1] | values)
-
-    def since(self, version: int) -> dict[str, Row]:
-        """What has changed since."""
-        changed = {}
-        for key in reversed(self._rows):
-            at, row = self._rows[key]
-            if at <= version:
-                break
-            changed[key] = row
-        return changed
 
 
 @dataclass
@@ -170,5 +144,5 @@ class Chronicle:
         return self.numbers[max(0, end - most) : end].tolist()
 
     def told_after(self, number: int, most: int) -> list[int]:
-        """Those beyond a fact, the last of them."""
+        """The last of the facts beyond one."""
         return self.numbers[max(bisect_right(self.numbers, number), len(self.numbers) - most) :].tolist()

@@ -135,7 +135,7 @@ class WitnessedWorld(VirtualWorld):
     explained: Callable[[Sequence[tuple[float, Any]]], None] = staticmethod(lambda facts: None)
 
     def decide(self, event: ev.Event) -> None:
-        """As the parent's."""
+        """Decide as the parent does."""
         before = len(self.facts)
         super().decide(event)
         self.explained(self.facts[before:])

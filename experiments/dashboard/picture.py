@@ -65,7 +65,7 @@ class VersionedRows:
             self.put(version, key, row | values)
 
     def drop(self, version: int, key: str) -> None:
-        """There is no such row any more."""
+        """Drop the row."""
         if self._rows.pop(key, (0, None))[1] is None:
             return
         self._rows[key] = version, None
@@ -347,7 +347,9 @@ class Picture:
                     totals.cost += fact.cost
                     totals.delay_s += fact.delay_s or 0.0
                 self._leave(v, job)
-                self._enter(v, job, fact.host)
+                there = self.hosts.get(fact.host)
+                if there is not None and job not in there["jobs"]:
+                    self.hosts.change(v, fact.host, jobs=[*there["jobs"], job])
                 jobs.change(
                     v,
                     job,
@@ -397,11 +399,6 @@ class Picture:
         for waiting in (self.head, self.queue):
             if job in waiting:
                 waiting.remove(job)
-
-    def _enter(self, v: int, job: str, host: str) -> None:
-        row = self.hosts.get(host)
-        if row is not None and job not in row["jobs"]:
-            self.hosts.change(v, host, jobs=[*row["jobs"], job])
 
     def _leave(self, v: int, job: str) -> None:
         known = self.jobs.get(job)

@@ -66,7 +66,7 @@ def of_campus(campus: RunningCampus) -> Shown:
 
 
 def serve(shown: Shown, port: int, tell: Callable[[str], None], *, until_eof: bool = False) -> None:
-    """Until interrupted; with `until_eof`, until standard input ends. `tell` is given the address once it is served.
+    """Serve until interrupted; with `until_eof`, until standard input ends. `tell` is given the address once it is served.
 
     SetupError: the port is taken.
     """

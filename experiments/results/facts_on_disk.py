@@ -68,7 +68,7 @@ class FactsOnDisk(Sequence[tuple[float, Any]]):
         return self._block(number // BLOCK)[number % BLOCK]
 
     def __delitem__(self, places: slice) -> None:
-        """Those from a place on, and no others: a journal is cut at its end."""
+        """Delete those from a place on, and no others: a journal is cut at its end."""
         count = places.indices(len(self))[0]
         if places != slice(count, None):
             raise ValueError(f"{places}: only the end can be cut off")

@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 class JobRow:
     """A job, in order of submission."""
 
-    job: str
-    submitted_s: float
+    job: str  # its name; of a gang, each rank has a row
+    submitted_s: float  # when it was accepted
     started_s: float | None  # its first dispatch
     ended_s: float | None  # finished or failed
     state: str  # at the end: finished, failed, waiting, on a host, on the way, interrupted, accepted
     host: str | None  # of its latest attempt
-    attempts: int
+    attempts: int  # dispatches so far
     on_demand: bool  # whether the queue sent it there
     cost: float | None  # paper B's, of its first dispatch
     delay_s: float | None  # until its first dispatch
-    steps: int
-    step_s: float
-    payload_bytes: int
+    steps: int  # that it has to compute
+    step_s: float  # how long a step takes
+    payload_bytes: int  # of a checkpoint
     work_lost_s: float  # steps computed and not kept
     lost_gpu_s: float  # that, and pauses, restarts and downtime: see docs/how/lost_time.md
 
@@ -54,14 +54,14 @@ class JobRow:
 class AttemptRow:
     """An attempt of a job on one host, in order of dispatch."""
 
-    job: str
-    attempt: int
-    host: str
-    dispatched_s: float
+    job: str  # its name
+    attempt: int  # number, from 1
+    host: str  # where it ran
+    dispatched_s: float  # the host was told to start it
     running_s: float | None  # its state was proved
-    ended_s: float | None
+    ended_s: float | None  # none: it had not ended
     how: str  # it ended: finished, failed, emergency, deadline, final_checkpoint, ...; empty: it had not
-    from_step: int
+    from_step: int  # step that it began at
     to_step: int  # as far as the journal proves
 
 
@@ -69,13 +69,13 @@ class AttemptRow:
 class CheckpointRow:
     """A snapshot, in the order in which they were taken."""
 
-    job: str
-    attempt: int
-    sequence: int
-    step: int
-    taken_s: float
+    job: str  # its name
+    attempt: int  # that took it
+    sequence: int  # number; later ones are higher
+    step: int  # whose state it is
+    taken_s: float  # when its agent told of it
     final: bool  # the job was stopped with it, to move
-    payload_bytes: int
+    payload_bytes: int  # of the whole state
     pause_s: float | None  # for which the job stood still; none: not measured
     completed_s: float | None  # when the first host had verified and stored it
     holder: str | None  # that host
@@ -86,17 +86,17 @@ class CheckpointRow:
 class TransferRow:
     """A transfer of a checkpoint that ended, as its sender tells it."""
 
-    ended_s: float
-    job: str
-    sequence: int
-    source: str
-    destination: str
-    ok: bool
-    bytes_sent: int
-    bytes_deduplicated: int
-    duration_s: float
-    goodput_over_grant: float | None
-    drops: int
+    ended_s: float  # when its sender told of the end
+    job: str  # whose checkpoint it carried
+    sequence: int  # number of that checkpoint
+    source: str  # host that sent
+    destination: str  # host that received
+    ok: bool  # whether all of it arrived
+    bytes_sent: int  # on the wire, TCP payload
+    bytes_deduplicated: int  # that the receiver had already
+    duration_s: float  # until it was on the receiver's disk
+    goodput_over_grant: float | None  # rate over what was granted; none: too short
+    drops: int  # packets that the flow's bucket dropped
     reason: str  # why it failed
 
 
@@ -104,43 +104,43 @@ class TransferRow:
 class MigrationRow:
     """A job that was on a host when its owner gave notice."""
 
-    at_s: float
-    job: str
-    source: str
-    destination: str | None
-    notice_s: float
-    payload_bytes: int
-    admitted_s: float | None
-    floor_bytes_per_s: float
+    at_s: float  # when notice was given
+    job: str  # its name
+    source: str  # host that its owner takes
+    destination: str | None  # where it was to go; none: nowhere
+    notice_s: float  # from `at_s` until the host is closed
+    payload_bytes: int  # of the state that was to be moved
+    admitted_s: float | None  # when P3 last admitted it; none: never
+    floor_bytes_per_s: float  # rate that P3 promised, or the mean of it
     degraded: str | None  # why no migration was feasible, if that was the last word
     finished_s: float | None  # the job ran on at its destination
-    in_time: bool | None
-    took_s: float | None
-    downtime_s: float | None
+    in_time: bool | None  # before the notice was over
+    took_s: float | None  # from its admission until it ran on
+    downtime_s: float | None  # from its stop until it ran on
 
 
 @dataclass(frozen=True, slots=True)
 class ReclaimRow:
     """An owner took a host back, or said so again."""
 
-    at_s: float
-    host: str
+    at_s: float  # when the owner said so
+    host: str  # that was taken
     notice_s: float  # 0: it is closed already
-    grace: bool
+    grace: bool  # whether transfers may end before it is closed
     jobs: int  # that were on it
-    returned_s: float | None
+    returned_s: float | None  # when it was lent again; none: not yet
 
 
 @dataclass(frozen=True, slots=True)
 class LossRow:
     """An attempt that ended before its job did, and what that cost (`experiments.results.losses`)."""
 
-    at_s: float
-    job: str
-    host: str
-    cause: str
+    at_s: float  # when the attempt ended
+    job: str  # its name
+    host: str  # where it ran
+    cause: str  # how it ended, as in `attempts`
     lost_s: float  # of computing
-    downtime_s: float | None
+    downtime_s: float | None  # until the next attempt ran; none: none has
     is_open: bool  # the job had not been dispatched again
 
 
@@ -149,12 +149,12 @@ class LinkRow:
     """One direction of a cable, and the checkpoints that crossed it; on a campus of several paths, by the tree that P3 plans
     on."""
 
-    source: str
-    target: str
+    source: str  # end that sends
+    target: str  # end that receives
     rate_bytes_per_s: float  # as described, on the wire
     migration_bytes_per_s: float  # what research leaves to migrations, payload
-    transfers: int
-    bytes_sent: int
+    transfers: int  # that crossed it and ended
+    bytes_sent: int  # of those, TCP payload
     changes: int  # of its rate during the run
 
 
@@ -162,8 +162,8 @@ class LinkRow:
 class LevelRow:
     """Paper B's r = N + p, whenever a job met it or it was learned anew."""
 
-    at_s: float
-    level: float
+    at_s: float  # when the job came, or the level was learned
+    level: float  # r from then on
     ahead: int | None  # jobs in the queue when one came
 
 
@@ -171,11 +171,11 @@ class LevelRow:
 class EventRow:
     """A fact of the journal; `details` has its other fields, as JSON."""
 
-    at_s: float
-    fact: str
-    job: str | None
-    host: str | None
-    details: str
+    at_s: float  # when it was recorded
+    fact: str  # its type
+    job: str | None  # that it is about; none: another kind
+    host: str | None  # that it is about; none: another kind
+    details: str  # all other fields
 
 
 class RunTable(NamedTuple):

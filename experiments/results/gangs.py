@@ -30,7 +30,7 @@ class GangAttempt:
 
     @property
     def hosts(self) -> list[str]:
-        """By rank."""
+        """The hosts by rank."""
         return [self.ranks[number].host for number in sorted(self.ranks)]
 
     @property

@@ -55,12 +55,12 @@ ROUTINE = frozenset(
 
 
 def only(facts: Iterable[Timed], kinds: Collection[type]) -> Iterator[Timed]:
-    """Those of some kinds, in order: most of a journal tells of checkpoints that came and went."""
+    """The facts of some kinds, in order: most of a journal tells of checkpoints that came and went."""
     return (timed for timed in facts if type(timed[1]) in kinds)
 
 
 def telling(facts: Iterable[Timed]) -> list[Timed]:
-    """Those that can say what becomes of jobs, hosts and notices: all but what comes and goes with each checkpoint."""
+    """The facts that can say what becomes of jobs, hosts and notices: all but what comes and goes with each checkpoint."""
     return [
         timed
         for timed in facts
@@ -209,19 +209,19 @@ class Notice:
     """One job that was on a host when its owner gave notice, or that was to be moved from there: one (job, notice)."""
 
     job: str
-    source: str
-    at_s: float
-    notice_s: float
-    destination: str | None = None
-    admitted_s: float | None = None
-    floor_bytes_per_s: float = 0.0
-    payload_bytes: int = 0
-    attempt: int = 0
+    source: str  # the host that its owner takes
+    at_s: float  # when notice was given
+    notice_s: float  # from then until the host is closed
+    destination: str | None = None  # of the last move that was admitted; None: of none
+    admitted_s: float | None = None  # when that was
+    floor_bytes_per_s: float = 0.0  # what it was promised, or the mean of it
+    payload_bytes: int = 0  # of the job's state
+    attempt: int = 0  # that was to be moved
     degraded: str | None = None  # the reason, if that was the last word
-    finished_s: float | None = None
-    in_time: bool | None = None
-    took_s: float | None = None
-    downtime_s: float | None = None
+    finished_s: float | None = None  # when the job ran on there
+    in_time: bool | None = None  # before the deadline
+    took_s: float | None = None  # from its admission until it ran on
+    downtime_s: float | None = None  # from its stop until it ran on
     was_cut: bool = False  # the owner said again, and wants the host sooner
 
     @property

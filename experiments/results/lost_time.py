@@ -93,7 +93,7 @@ class GpuTimeBalance:
 
 
 def balances(facts: Sequence[Timed], context: RunContext) -> dict[str, GpuTimeBalance]:
-    """Of each job that was dispatched and whose submission the journal tells, in order of dispatch."""
+    """The balance of each job that was dispatched and whose submission the journal tells, in order of dispatch."""
     story, ended_s = _Story(facts, context), end_s(facts, context.ended_at_s)
     tries: dict[str, list[Attempt]] = {}
     for attempt in attempts(story.of_attempts):

@@ -64,7 +64,7 @@ def processor() -> str:
 
 
 def provenance(scenario: Scenario | None = None) -> Provenance:
-    """That of what this process writes now; `scenario` is the one that was played, in real units, with its seed."""
+    """The provenance of what this process writes now; `scenario` is the one that was played, in real units, with its seed."""
     system = os.uname()
     return Provenance(
         date=time.strftime("%Y-%m-%dT%H:%M:%S%z"),

@@ -40,7 +40,7 @@ class ConfidenceInterval:
 
 
 def interval(samples: Sequence[float]) -> ConfidenceInterval:
-    """Of the mean of independent samples, one a seed; the same samples give the same interval.
+    """The interval of the mean of independent samples, one a seed; the same samples give the same interval.
 
     ValueError: none, or one that is not finite.
     """
@@ -79,7 +79,7 @@ def paired(first: Sequence[float], second: Sequence[float]) -> Paired:
 
 
 def pooled(statistic: Statistic, samples: Sequence[Floats]) -> ConfidenceInterval | None:
-    """Of a statistic of all seeds' samples together (a sum over a sum, a median), whole seeds resampled.
+    """The interval of a statistic of all seeds' samples together (a sum over a sum, a median), whole seeds resampled.
 
     For numbers of which one seed alone holds too few to be a number. None: the statistic of all samples is not finite.
     """

@@ -20,7 +20,7 @@ CUT_SHORT = 3  # of `ending.ExitStatus`
 
 
 def leave_on_signals() -> None:
-    """From here on SIGINT, SIGTERM and SIGHUP end the process at once, with the words and the status of an interrupted command.
+    """Let SIGINT, SIGTERM and SIGHUP end the process at once, with the words and the status of an interrupted command.
 
     SIGHUP that is ignored (nohup) stays ignored; SIGINT that a script's shell has ignored is heard, as in `ending.run`.
     """

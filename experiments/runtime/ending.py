@@ -95,7 +95,7 @@ def run(command: Callable[[], int | None]) -> int:
 
 
 def stands() -> None:
-    """From here on the status stands: all is put away, and a signal while the interpreter ends changes nothing any more."""
+    """Let the status stand: all is put away, and a signal while the interpreter ends changes nothing any more."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
 
@@ -218,7 +218,7 @@ def _can_wait(frame: FrameType | None) -> bool:
 
 
 def _typed(signum: int, frame: FrameType | None) -> None:
-    """As Python's own handler, once no module is being imported."""
+    """Do what Python's own handler does, once no module is being imported."""
     _CAME.append(signum)
     if _can_wait(frame):
         _later(signum)

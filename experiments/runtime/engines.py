@@ -125,7 +125,7 @@ class _Dask:
             self._engine.notes.append(note + (f"; {self._alone} not: no other worker" if self._alone else ""))
 
     def play(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Any]]:
-        """As they end. InvariantBroken: a task had two results."""
+        """Results as they come. InvariantBroken: a task had two."""
         from distributed import as_completed as as_they_end
 
         twice = chosen(tasks)

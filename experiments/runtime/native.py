@@ -66,7 +66,7 @@ def program() -> str:
 
 
 def prefer() -> bool:
-    """From now on the modules are imported as machine code, if it is built. Whether they are.
+    """Import modules as machine code from now on, if it is built. Whether it is.
 
     Compiled modules cannot be mixed with others: where one of them is imported already, all stay Python.
     """

@@ -121,7 +121,7 @@ def _play_some(plan: CampaignPlan, first: int, last: int) -> _Part:
 
 
 def _shrink_one(plan: CampaignPlan, failed: FailedStorm) -> FailedStorm:
-    """With the story of the short one."""
+    """Shrink it, and add the story of the short one."""
     short = shrink(plan.script(failed.seed), failed.failure)
     told = play(short, tells_story=True).failure or failed.failure
     return replace(failed, shrunk=short, failure=told)

@@ -76,7 +76,7 @@ def fact_case(fact: Fact) -> str:
 
 
 def _message(message: Any) -> str:
-    """Its name, with what distinguishes its branches."""
+    """The message's name, with what distinguishes its branches."""
     name = type(message).__name__
     match message:
         case m.JobEnded():

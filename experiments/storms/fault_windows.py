@@ -72,11 +72,11 @@ class Weather:
         self._triggers: list[Trigger] = []
 
     def add(self, window: FaultWindow) -> None:
-        """From now on."""
+        """Put a window in force from now on."""
         self._windows = [each for each in self._windows if each.until_s > self._now_s()] + [window]
 
     def await_(self, trigger: Trigger) -> None:
-        """From now on, once."""
+        """Wait for what triggers it from now on, once."""
         self._triggers.append(trigger)
 
     def clear(self) -> None:
@@ -92,7 +92,7 @@ class Weather:
     # ------------------------------------------------------------ what the world asks
 
     def faults(self, *, messages: bool) -> Faults:
-        """As functions for a world; with `messages` each message is asked about (and so really sent)."""
+        """The faults as functions for a world; with `messages` each message is asked about (and so really sent)."""
         faults = Faults(
             sending=lambda host, order: self._failure("sending", host),
             snapshot=lambda host, order: self._failure("snapshot", host),

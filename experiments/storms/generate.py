@@ -125,10 +125,12 @@ def generate(
     rng = random.Random(f"storm {seed}")
     quiet, gentle = rng.random() < QUIET_SHARE, rng.random() < GENTLE_SHARE
     where = _campus(rng, seed, campus_file, quiet=quiet, gentle=gentle)
+    # its stream is its own: other storms stay as they are
+    is_scavenger = policy is None and random.Random(f"class {seed}").random() < SCAVENGER_SHARE
     script = Script(
         (),
         _mesh(where) if trunks and campus_file is None else where,
-        _settings(rng, policy, gentle=gentle) | _checkpoint_class(random.Random(f"class {seed}"), policy),
+        _settings(rng, policy, gentle=gentle) | ({"checkpoint_class": SCAVENGER} if is_scavenger else {}),
         {"switch_s": "0,0.1"} if rng.random() < 0.7 else {},
         (f"storm {seed}",),
     )
@@ -214,12 +216,6 @@ def _settings(rng: random.Random, policy: str | None, *, gentle: bool) -> dict[s
     if rng.random() < 0.3:
         options["k_min"] = "1"
     return options
-
-
-def _checkpoint_class(rng: random.Random, policy: str | None) -> dict[str, str]:
-    """Its stream is its own: other storms stay as they are."""
-    drawn = policy is None and rng.random() < SCAVENGER_SHARE
-    return {"checkpoint_class": SCAVENGER} if drawn else {}
 
 
 # ---------------------------------------------------------------- what happens

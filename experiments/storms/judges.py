@@ -341,7 +341,7 @@ def in_touch(world: StormWorld, machine: Machine) -> bool:
 
 
 def _whole(gang: Gang, parts: list[m.StoredCheckpoint]) -> list[set[int]]:
-    """Of each checkpoint of which these are a part of every rank: the steps of its parts, one if all is well."""
+    """For each checkpoint of which these are a part of every rank, the steps of its parts, one if all is well."""
     ranks: dict[int, set[str]] = {}
     steps: dict[int, set[int]] = {}
     for part in parts:

@@ -25,6 +25,12 @@ def page(campaign: Campaign, *, date: str, commit: str) -> str:
     """The written result, Markdown: one line that sums it up, then how often everything happened."""
     plan = campaign.plan
     where = plan.campus_file or "random campuses"
+    kinds = Counter(failed.failure.kind for failed in campaign.failed)
+    failures = [
+        f"- storm {failed.seed} (and {kinds[failed.failure.kind] - 1} more of its kind): {failed.failure.subject}: "
+        f"{failed.failure.rule}"
+        for failed in one_of_each(campaign.failed)
+    ]
     lines = [
         "# Fault storms",
         "",
@@ -37,7 +43,8 @@ def page(campaign: Campaign, *, date: str, commit: str) -> str:
         f"| {date} | {commit} | {plan.first}:{plan.last} | {where} | {plan.policy or 'all rows'} | {campaign.storms} "
         f"| {campaign.events} | {len(campaign.failed)} |",
         "",
-        *_failures(campaign),
+        *failures,
+        *([""] if failures else []),
         f"{admissions_told(campaign.counts)} The others met a fault that no admission could foresee, or their system promises",
         "no rate; the table of admissions below counts each by its cause.",
         "",
@@ -74,14 +81,6 @@ def write_failures(campaign: Campaign, out: Path) -> list[Path]:
             path.write_text(str(replace(failed.shrunk, remarks=(remark.replace("\n", " ")[:240],))))
             paths.append(path)
     return paths
-
-
-def _failures(campaign: Campaign) -> Iterator[str]:
-    for failed in one_of_each(campaign.failed):
-        same = sum(each.failure.kind == failed.failure.kind for each in campaign.failed)
-        yield f"- storm {failed.seed} (and {same - 1} more of its kind): {failed.failure.subject}: {failed.failure.rule}"
-    if campaign.failed:
-        yield ""
 
 
 def _section(campaign: Campaign, section: str) -> Iterator[str]:

@@ -94,7 +94,7 @@ def parse(text: str, source: str = "script") -> Script:
 
 
 def options_of(words: Iterable[str]) -> dict[str, str]:
-    """Those of the form `key=value`."""
+    """The options of the form `key=value`."""
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 

@@ -101,7 +101,7 @@ class StormSetup:
 
 
 def ground_of(script: Script) -> StormSetup:
-    """From the first lines of a script. SpecError: an option that does not exist, or a value that it cannot have."""
+    """Read the first lines of a script. SpecError: an option that does not exist, or a value that it cannot have."""
     given = DEFAULTS | dict(script.campus)
     if unknown := sorted(given.keys() - DEFAULTS.keys() - set(OTHERS)):
         raise SpecError("campus", ", ".join(unknown), f"of {', '.join([*DEFAULTS, *OTHERS])}")

@@ -162,7 +162,7 @@ class SweepPlan:
 
 
 def fingerprint_of(records: Sequence[str]) -> str:
-    """Of the bytes of records, files or folders, and of the code of a user's function. SpecError: one is not there."""
+    """The fingerprint of records' bytes, files or folders, and of a user's function's code. SpecError: one is not there."""
     if not records:
         return ""
     paths: list[Path] = []
@@ -241,7 +241,7 @@ def _of_file(table: Table, folder: Path) -> tuple[str, dict[str, Any]]:
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
-    """Of `A:B`, from A to B - 1, or of whole numbers with commas. SpecError: neither."""
+    """Seeds of `A:B`, from A to B - 1, or of whole numbers with commas. SpecError: neither."""
     if ":" in text:
         chosen = seed_range(text)
         if len(chosen) > MOST_RUNS:

@@ -122,7 +122,7 @@ class SweepResult:
 
     @cached_property
     def rows(self) -> tuple[SweepInterval, ...]:
-        """Of the plan's figures, in its order."""
+        """Rows of the plan's figures, in its order."""
         seeds = len(self.plan.seeds)
         cells: dict[tuple[Text, str], Sequence[Result]] = {}
         for start in range(0, len(self.cases), seeds):

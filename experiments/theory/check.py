@@ -57,7 +57,7 @@ def judge_all(vectors: Iterable[Vector]) -> Iterator[CheckVerdict]:
 
 
 def judge(vector: Vector) -> CheckVerdict:
-    """By the family with the longest prefix of the id; the last dot of a prefix may be the id's end."""
+    """Judge by the family with the longest prefix of the id; the last dot of a prefix may be the id's end."""
     prefixes = [prefix for prefix in FAMILIES if f"{vector.id}.".startswith(prefix)]
     if not prefixes:
         return CheckVerdict(vector.id, known=False)

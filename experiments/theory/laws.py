@@ -111,7 +111,7 @@ class Exponential(ScipyLaw):
 
     @cached_property
     def scipy(self) -> Any:
-        """Of this mean."""
+        """SciPy's law of this mean."""
         return stats.expon(scale=self.mean_h)
 
     def laplace(self, s: float) -> float:
@@ -138,7 +138,7 @@ class Uniform(ScipyLaw):
 
     @cached_property
     def scipy(self) -> Any:
-        """On [lo, hi]."""
+        """SciPy's law on [lo, hi]."""
         return stats.uniform(self.lo, self.hi - self.lo)
 
     @property
@@ -170,7 +170,7 @@ class Gamma(ScipyLaw):
 
     @cached_property
     def scipy(self) -> Any:
-        """Of this shape and scale."""
+        """SciPy's law of this shape and scale."""
         return stats.gamma(self.shape, scale=self.scale)
 
     def laplace(self, s: float) -> float:
@@ -202,7 +202,7 @@ class Deterministic:
 
     @property
     def second_moment(self) -> float:
-        """Its square."""
+        """The square of the mean."""
         return self.value**2
 
     @property
@@ -311,7 +311,7 @@ class BathTub:
         return np.where(which < first, rising, np.where(which < first + second, falling, 0.0))
 
     def laplace(self, s: float) -> float:
-        """Of both walls and the atom; without overflow, whichever of s and 1/tau2 is the larger."""
+        """The transform of both walls and the atom; without overflow, whichever of s and 1/tau2 is the larger."""
         not_negative("s", s)
         end, speed = self.longest, 1.0 / self.tau2 - s
         early = _decay(s + 1.0 / self.tau1, end) / self.tau1

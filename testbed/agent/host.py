@@ -84,7 +84,7 @@ class AgentHost(Driver[ev.Event, do.Effect]):
         return self.core.stored.numbers(job)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled; workloads die with it."""
+        """Run until cancelled; workloads die with it."""
         with self._network.entered():
             switch = self.kernel.prepare()
         if switch is not None:

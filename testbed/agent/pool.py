@@ -61,7 +61,7 @@ class _PooledHost(AgentHost):
         self._watched.append(self)
 
     def handle(self, event: ev.Event) -> None:
-        """As alone; what is logged of it, and by the tasks that follow, names the host."""
+        """Handle it as an agent alone does; what is logged of it, and by the tasks that follow, names the host."""
         _host.set(self.config.host)
         super().handle(event)
 

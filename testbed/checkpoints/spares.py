@@ -95,7 +95,7 @@ class Spares:
         return None
 
     def offer(self, spare: Spare) -> None:
-        """From now on `take` may hand it out; the oldest make way."""
+        """Let `take` hand it out from now on; the oldest make way."""
         with self._guard:
             self._spares.append(spare)
             for surplus in self._spares[:-MAX_SPARES]:

@@ -245,7 +245,7 @@ class BridgeSwitch(_LazyShell, Switch):  # type: ignore[misc]
         return Node.defaultIntf(self)
 
     def connected(self) -> bool:
-        """It forwards from the start: no spanning tree, no controller."""
+        """Whether it forwards: from the start, without spanning tree or controller."""
         return True
 
     def dpctl(self, *args: Any) -> Any:

@@ -306,7 +306,7 @@ class FluidNetwork:
         return changed
 
     def _set_rates(self, flows: list[FluidFlow], room: Mapping[int, float], now_s: float) -> list[FluidFlow]:
-        """Of these flows; those whose rate is another than before."""
+        """Set the rates of these flows; those whose rate is another than before."""
         rates = [flow.cap_bytes_per_s for flow in flows]
         if room:
             asked = list(zip(rates, [flow.path for flow in flows], strict=True))

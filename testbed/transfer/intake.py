@@ -98,7 +98,7 @@ class Intake:
         return place
 
     def _count(self, moved: int) -> None:
-        """So many bytes came. TransferFailed where they are too few for the time that passed."""
+        """Count bytes that came. TransferFailed where they are too few for the time that passed."""
         self._window_bytes += moved
         if time.monotonic() >= self._window_ends_s:
             window_s, least = self._limits.rate_window_s, self._limits.least_rate_bytes_per_s

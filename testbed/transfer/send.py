@@ -288,7 +288,7 @@ class _Sending:
                 raise TransferFailed(f"the receiver answered out of turn: {answer!r}", retryable=False)
 
     def _agree(self, want: Want, hello: Hello) -> None:
-        """To send as the receiver wants it. Raises RemoteProtocolError if that was not offered."""
+        """Agree to send as the receiver wants it. Raises RemoteProtocolError if that was not offered."""
         if want.codec and want.codec not in hello.codecs:
             raise RemoteProtocolError(f"it wants the codec {want.codec!r}: {list(hello.codecs)} were offered")
         if want.base and want.base not in self._bases:

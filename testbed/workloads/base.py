@@ -65,7 +65,7 @@ class Workload(ABC):
         """Advances the state by one step, and `step_number` with it."""
 
     def meet(self, states: Sequence[bytes]) -> None:  # noqa: B027 - most workloads have nothing to do here
-        """Of a rank: all ranks are there, at this step, and these are the digests that each proved (`verify`), by number.
+        """Meet the other ranks: all are there, at this step, and these are the digests that each proved (`verify`), by number.
 
         Called once, after `begin` or `load`. Here a workload connects to the others, for which rank 0 may listen at
         `testbed.workloads.rendezvous.own_port(place)`, or says that their states do not fit its own (StateMismatch).

@@ -44,7 +44,7 @@ class Contained:
         self._hear(wait=True)
 
     def fileno(self) -> int:
-        """For select."""
+        """The descriptor to select."""
         return self._inside.fileno()
 
     def poll(self) -> bool:
@@ -96,7 +96,7 @@ class Contained:
         return True
 
     def _over(self, message: bytes) -> None:
-        """Its status, or nothing: it has been killed with all of it."""
+        """Note the program's status, or that it has been killed with all of it."""
         _, how = os.waitpid(self._init, 0)  # its end is that of the namespace
         ended = os.waitstatus_to_exitcode(how)
         self.status = int(message[1:]) if message[:1] == _ENDED else ended

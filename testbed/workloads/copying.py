@@ -131,11 +131,11 @@ class CopiedSnapshot:
         return self._copied is not None
 
     def wait_until_ready(self) -> None:
-        """Until the memory is taken, or known not to be there."""
+        """Wait until the memory is taken, or known not to be there."""
         self._ready.wait()
 
     def join(self) -> None:
-        """Until it is over, after `copy`."""
+        """Wait until it is over, after `copy`."""
         self._over.wait()
 
     def _run(self) -> None:

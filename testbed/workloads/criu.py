@@ -49,12 +49,12 @@ def command() -> str:
 
 
 def version(criu: str) -> str:
-    """Of that command. OSError."""
+    """The version of that command. OSError."""
     return _run([criu, "--version"]).stdout.partition("\n")[0].removeprefix("Version:").strip()
 
 
 def mount(folder: Path) -> None:
-    """From now on `PLACE` is this folder, for this process and its children. OSError."""
+    """Make `PLACE` this folder, for this process and its children. OSError."""
     if folder.is_relative_to(PLACE):
         raise OSError(
             f"programs saved by CRIU see their folder as {PLACE}, so a campus cannot keep its files below it: {folder}"
@@ -121,7 +121,7 @@ class SavedProgram:
                     stopped += map(int, (thread / "children").read_text().split())
 
     def fileno(self) -> int:
-        """For select."""
+        """The descriptor to select."""
         return self._pidfd
 
     def poll(self) -> bool:

@@ -194,7 +194,7 @@ class ProgramRunner(ABC, Generic[P]):
         return ran_s
 
     def _check_end(self, program: P, ran_s: float) -> None:
-        """It ended in another way, after so long, and is to be started again. CannotRun: it is not."""
+        """Check that a program that ended in another way, after so long, is to be started again. CannotRun: it is not."""
         raise CannotRun(f"it {_how(program.status)}{_last_line()}")
 
     def _proof(self) -> bytes:
@@ -226,7 +226,7 @@ class ProgramRunner(ABC, Generic[P]):
         self._link.send(SnapshotFailed(asked.order.number, reason))
 
     def _wait_for_the_end(self) -> None:
-        """Nothing runs after a final checkpoint: the agent ends this process."""
+        """Wait for the agent to end this process: nothing runs after a final checkpoint."""
         while True:
             self._link.receive(None)
 
@@ -264,7 +264,7 @@ class ProgramRunner(ABC, Generic[P]):
             self._link.send(Progress(step))
 
     def _wait_s(self) -> float:
-        """Until something is to be looked at."""
+        """Seconds until something is to be looked at."""
         return TELL_S
 
 
@@ -453,7 +453,7 @@ class RankOfPrograms(SelfCheckpointing):
         return self._start()
 
     def _ask_it(self, program: Contained) -> None:
-        """Once it listens."""
+        """Ask the program once it listens."""
         if self._ask is None or self._signal is None or self._signalled or program.status is not None:
             return
         if program.catches(self._signal):

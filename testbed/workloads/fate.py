@@ -15,7 +15,7 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def end_with_parent() -> None:
-    """From now on the kernel kills this process when the thread that started it ends. OSError."""
+    """Have the kernel kill this process when the thread that started it ends. OSError."""
     if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
 

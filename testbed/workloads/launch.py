@@ -29,7 +29,7 @@ class Launched(Protocol):
     pidfd: int
 
     async def reap(self) -> int:
-        """Its exit status, or minus the signal that ended it; its pid is free after. Call it once `pidfd` is readable."""
+        """The exit status, or minus the signal that ended it; its pid is free after. Call it once `pidfd` is readable."""
 
 
 # descriptors of the job's socket, lease and output; OSError if no process can be had

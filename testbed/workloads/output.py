@@ -22,7 +22,7 @@ def output_file(folder: Path, job: str, attempt: int) -> Path:
 
 
 def output_files(folder: Path, job: str) -> dict[int, Path]:
-    """Those of a job that are there, by attempt, in order."""
+    """The files of a job that are there, by attempt, in order."""
     parts = [(path, path.name.rsplit(".", 2)) for path in folder.glob("*.*.log")]
     return dict(sorted((int(attempt), path) for path, (name, attempt, _) in parts if name == job))
 

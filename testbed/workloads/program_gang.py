@@ -242,7 +242,7 @@ class ProgramGang:
         }
 
     def wait_s(self, now_s: float) -> float:
-        """Until `hear` has something to do whatever is said."""
+        """Seconds until `hear` has something to do whatever is said."""
         if self._own:
             return 0.0
         return inf if self._verdicts is None else max(0.0, self._verdicts.next_s - now_s)

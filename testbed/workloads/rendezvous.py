@@ -216,7 +216,7 @@ class _Guest:
 
 
 def _connect(place: Place, own: Presence) -> socket.socket:
-    """To rank 0, as soon as it listens; its host's address is the source, also where both are on one host."""
+    """Connect to rank 0, as soon as it listens; its host's address is the source, also where both are on one host."""
     while True:
         try:
             hub = socket.create_connection(

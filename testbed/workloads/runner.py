@@ -105,14 +105,14 @@ class StepAgreement:
         self._last = 0  # the number of the last snapshot of all
 
     def wish(self, order: SnapshotTogether) -> None:
-        """Its agent asks for one; that of this number may be there already, and is its answer, but for a last one."""
+        """Note that the agent asks for one; that of this number may be there already, and is its answer, but for a last one."""
         if order.halts:
             self._wish = SnapshotWish(max(order.number, self._last + 1), halts=True)
         elif order.number > self._last and not self._wish.halts:
             self._wish = SnapshotWish(order.number)
 
     def agree(self) -> SnapshotWish:
-        """With all others, before a step."""
+        """Agree with all other ranks, before a step."""
         agreed = self.rendezvous.agree(self._wish)
         self._wish, self._last = SnapshotWish(), max(self._last, agreed.sequence)
         return agreed
@@ -241,7 +241,7 @@ class Runner:
         return time.monotonic() - began_s
 
     def _stand_still(self, for_s: float | None) -> None:
-        """Until it is told to stop, for so long at most; what else is asked cannot be done any more."""
+        """Stand still until told to stop, for so long at most; what else is asked cannot be done any more."""
         until_s = None if for_s is None else time.monotonic() + for_s
         while until_s is None or time.monotonic() < until_s:
             left_s = None if until_s is None else max(0.0, until_s - time.monotonic())

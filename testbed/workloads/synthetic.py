@@ -44,7 +44,7 @@ class Params(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, params: Mapping[str, object]) -> Params:
-        """From a job's description: steps is required, the rest has defaults. Raises SpecError."""
+        """Read a job's description: steps is required, the rest has defaults. Raises SpecError."""
         only(params, _KNOWN)
         dirty = number(params, "dirty_fraction", 0.1, 0.0, 1.0)
         return cls(
@@ -102,7 +102,7 @@ class Synthetic(Workload):
 
     @property
     def steps_total(self) -> int:
-        """As in the parameters."""
+        """The steps that the parameters say."""
         return self.params.steps
 
     def meet(self, states: Sequence[bytes]) -> None:
@@ -184,7 +184,7 @@ class Synthetic(Workload):
         return blake3(self.step_number.to_bytes(8, "big")).update(self._payload).digest()
 
     def _take_place(self) -> None:
-        """Of a gang's ranks each has a state of its own."""
+        """Give each of a gang's ranks a state of its own."""
         if self.place is not None:
             self.params = self._given.of_rank(self.place.number)
 

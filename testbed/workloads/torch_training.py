@@ -109,7 +109,7 @@ class TorchTraining(Workload):
 
     @property
     def steps_total(self) -> int:
-        """As in the parameters."""
+        """The steps that the parameters say."""
         return self._steps
 
     def begin(self) -> None:

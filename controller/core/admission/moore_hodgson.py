@@ -62,7 +62,7 @@ class AdmissionChoice:
 
 
 def choose(wishes: Sequence[Wish], now_s: float, share: Mapping[DirectedLink, float]) -> AdmissionChoice:
-    """As many wishes as can be delivered in time beside those that are promised.
+    """Choose as many wishes as can be delivered in time beside those that are promised.
 
     No promise is broken by an admission: a promise that is late is late without it too (a share shrank, a transfer
     stalled), and nothing is admitted on the links that it crosses. Exact for equal first moments
@@ -183,7 +183,7 @@ class _Room:
         return self.plan(parcels).late <= self.late
 
     def occupied_s(self, wish: Wish, links: set[DirectedLink]) -> float:
-        """For how long its payload fills those of its links, at their full rates."""
+        """How long its payload fills those of its links, at their full rates."""
         mine = [link for link in wish.parcel.links if link in links]
         return math.fsum(
             wish.parcel.payload_bytes / self.share[link] if self.share[link] else math.inf for link in mine

@@ -50,11 +50,11 @@ class Pledge:
 
     @property
     def turn_s(self) -> float:
-        """From when it is sent, if nothing is moved: when its first byte is expected, then up to when bytes were counted."""
+        """When it begins to be sent, if nothing is moved: when its first byte is expected, then up to when bytes were counted."""
         return self.final_at_s + self.lead_s if self.since_s is None else self.since_s
 
     def begin(self, now_s: float) -> None:
-        """From now on, what is sent is what was promised."""
+        """Count what is sent from now on as what was promised."""
         if self.since_s is None:
             self.since_s = now_s
 
@@ -86,7 +86,7 @@ class Pledge:
         *,
         movable: bool,
     ) -> MigrationRequest:
-        """As a promise for P3. `movable`: the source can still be told another moment for its final snapshot."""
+        """The pledge as a promise for P3. `movable`: the source can still be told another moment for its final snapshot."""
         start_s = rather_s = self.turn_s
         if self.since_s is None and movable:
             start_s = min(now_s, self.final_at_s) + self.lead_s

@@ -268,22 +268,17 @@ def _behind(freight: _Freight, way: _UnderWay, number: int, at_s: float) -> floa
 
 
 @compiled
-def _rank(freight: _Freight, way: _UnderWay, number: int, at_s: float) -> int:
-    """0: no laxity left; 1: some; 2: hopeless."""
-    behind, least = _behind(freight, way, number, at_s), freight.least[number]
-    if behind > max(least, SLIPPED * freight.payload[number]):
-        return 2
-    return 0 if behind >= -least else 1
-
-
-@compiled
 def _set_rates(freight: _Freight, way: _UnderWay, at_s: float) -> None:
-    """By rank and due time, each as fast as the links of its path have room."""
+    """Send by rank (0: no laxity left; 1: some; 2: hopeless) and due time, each as fast as its links have room."""
     room, ranks = freight.share.copy(), np.full(len(freight.peak), -1)
     for number in range(len(ranks)):
         way.rate[number] = np.nan
         if way.left[number] > 0.0 and freight.start_s[number] <= at_s:
-            ranks[number] = _rank(freight, way, number, at_s)
+            behind, least = _behind(freight, way, number, at_s), freight.least[number]
+            if behind > max(least, SLIPPED * freight.payload[number]):
+                ranks[number] = 2
+            else:
+                ranks[number] = 0 if behind >= -least else 1
     for rank in range(3):
         for number in range(len(ranks)):
             if ranks[number] == rank:

@@ -218,7 +218,7 @@ def _stepped(market: Market, here: _Point, damping: float) -> Floats:
 def _newton_step(
     market: Market, multipliers: Floats, steepness: Floats, damping: float, load: Floats
 ) -> Floats:
-    """Of the logarithms: x in (S + damping (diag S + STIFFNESS c)) x = c log(load/budget), where c is a link's
+    """The step of the logarithms: x in (S + damping (diag S + STIFFNESS c)) x = c log(load/budget), where c is a link's
     load times its multiplier and S is mu_l mu_k times the sum of -db/dq over the jobs that cross both links. 0 of
     links that do not charge.
 

@@ -169,7 +169,7 @@ def replica_of(cluster: Cluster, job: JobState) -> str | None:
 
 
 def cancelled(cluster: Cluster, job: JobState, trigger: str) -> None:
-    """Its user wants the job no more, and no process of it is left."""
+    """End a job that its user wants no more, and of which no process is left."""
     cluster.record(facts.JobCancelled(job.name, job.attempt, job.host or "", job.step))
     over(cluster, job, trigger)
 

@@ -58,6 +58,6 @@ def _end(cluster: Cluster, job: JobState) -> None:
 
 
 def tell_to_end(cluster: Cluster, job: JobState) -> None:
-    """Its host is told to end the process of a job that is cancelling; it answers when that is gone."""
+    """Tell its host to end the process of a job that is cancelling; it answers when that is gone."""
     assert job.host is not None
     cluster.tell(job.host, StopJob(job.name, job.attempt, job.spec.grace_s))

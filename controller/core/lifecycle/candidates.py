@@ -86,7 +86,7 @@ class FairShares:
         return own
 
     def on(self, job: JobState, links: Sequence[int]) -> list[float]:
-        """For a stream of this job on each of these links, by their numbers."""
+        """The room for a stream of this job on each of these links, by their numbers."""
         return self._on(self._own(job), links)
 
     def _on(self, own: dict[int, float], links: Sequence[int]) -> list[float]:
@@ -96,7 +96,7 @@ class FairShares:
         ]
 
     def of(self, job: JobState) -> Residual:
-        """For a stream of this job on every link."""
+        """The room for a stream of this job on every link."""
         column = self._shares.copy()
         own = self._own(job)
         if links := list(own):

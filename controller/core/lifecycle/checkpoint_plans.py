@@ -103,8 +103,8 @@ def _in_columns(
 
 
 def _stand_still_s(cluster: Cluster, jobs: Sequence[JobState], payloads: Floats) -> Floats:
-    """For a snapshot at each job's host, of the whole payload, however little of it is sent; all ranks of a gang for that of the
-    slowest."""
+    """Seconds that a snapshot of the whole payload, however little of it is sent, stops each job at its host; all ranks of a gang
+    stop for that of the slowest."""
     hosts, settings = cluster.hosts, cluster.settings
     speeds = list(map(_SPEED, map(hosts.__getitem__, map(_HOST, jobs))))
     if speeds.count(None) == len(speeds):
@@ -152,7 +152,7 @@ def _in_objects(
 
 
 def _routes(cluster: Cluster, jobs: Sequence[JobState]) -> Numbers:
-    """From each job's host to its standby; only pairs of hosts that were not asked for before are looked up."""
+    """Links from each job's host to its standby; only pairs of hosts that were not asked for before are looked up."""
     known = cluster.known.routes
     ends: list[tuple[str, str]] = list(map(_HOST_STANDBY, jobs))
     rows = list(map(known.row.get, ends))

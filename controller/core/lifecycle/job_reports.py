@@ -135,7 +135,7 @@ def _of_no_use(cluster: Cluster, job: JobState, checkpoint: Checkpoint, host: Ho
 
 
 def _begin_anew(cluster: Cluster, job: JobState) -> None:
-    """Its checkpoints are of no use to it, and with a rank's those of its gang: they are forgotten wherever they lie.
+    """Have its checkpoints forgotten wherever they lie, with a rank's those of its gang: they are of no use.
 
     What is said of them later is of attempts that do not count any more.
     """
@@ -161,7 +161,7 @@ def _finished(cluster: Cluster, job: JobState, digest: str) -> None:
 
 
 def _failed(cluster: Cluster, job: JobState, reason: str) -> None:
-    """For good; and with a rank its gang, whose other ranks are stopped."""
+    """End the job for good, and with a rank its gang, whose other ranks are stopped."""
     for rank in job.all_ranks:
         rank.reason = reason if rank is job else f"{job.name} failed: {reason}"
         cluster.record(facts.JobFailed(rank.name, rank.attempt, rank.host or "", rank.reason))

@@ -58,7 +58,7 @@ def links_changed(cluster: Cluster, wire_bytes_per_s: Mapping[DirectedLink, floa
 
 
 def drain_trunks(cluster: Cluster, trunks: DeadTrunks) -> None:
-    """These trunks, and no others, are announced to go down: nothing is planned over them, and what is there leaves."""
+    """Plan nothing over the trunks that are announced to go down, and no others; what is there leaves."""
     late = late_by(cluster, {}) if cluster.routes.has_choice else frozenset()
     cluster.network_answers = True
     if cluster.drain(trunks):

@@ -210,14 +210,14 @@ def leave(cluster: Cluster, host: HostState, reason: str) -> None:
 
 
 def disconnect(cluster: Cluster, host: HostState) -> None:
-    """Nothing can be said to it any more; what runs there is fenced when its lease has lapsed."""
+    """Note that nothing can be said to it any more; what runs there is fenced when its lease has lapsed."""
     cluster.disconnect(host)
     cluster.hazards.withdraw(host.name, cluster.now_s)
     withdraw_offers(cluster, host)
 
 
 def lose(cluster: Cluster, host: HostState, reason: str) -> None:
-    """It is not expected back soon: whatever counted on it finds another."""
+    """Find others for whatever counted on a host that is not expected back soon."""
     cluster.record(facts.HostLost(host.name, reason, sorted(host.jobs)))
     let_go(cluster, host)
 
@@ -243,7 +243,7 @@ def silent(cluster: Cluster, host: HostState, why: str = "silent for a whole lea
 
 
 def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) -> None:
-    """With notice: move what runs there. Without, or when the notice is over: it is dead already."""
+    """Move what runs there, with notice. Without, or when the notice is over, it is dead already."""
     now_s, announced = cluster.now_s, host.reclaim_at_s is not None
     for claim in message.stopped:
         if job := present(cluster, host, claim.job, claim.attempt):

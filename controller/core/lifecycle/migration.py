@@ -48,7 +48,6 @@ from controller.core.lifecycle.protection import forget_standby
 from controller.core.model import facts
 from controller.core.model.cluster import LEAST_LEASES, Cluster
 from controller.core.model.entities import (
-    Checkpoint,
     CheckpointFlow,
     JobState,
     Move,
@@ -186,35 +185,26 @@ def land(cluster: Cluster, job: JobState) -> None:
         return
     for rank in job.all_ranks:
         assert rank.final_sequence is not None
-        _land(cluster, rank, rank.checkpoints[rank.final_sequence])
+        assert rank.move is not None
+        assert rank.host is not None
+        checkpoint = rank.checkpoints[rank.final_sequence]
+        source, move, stays = cluster.hosts[rank.host], rank.move, rank.stays
+        close_flows(cluster, job=rank.name, source=source.name)
+        close_flows(cluster, job=rank.name, tell=True)  # a copy on its way to the vault
+        if not stays:
+            cluster.free_gpu(rank, source)
+        rank.move, rank.landing, rank.standby = None, None if stays else (source.name, move), None
+        rank.degraded, rank.step = False, max(rank.step, checkpoint.stored.step)
+        cluster.advance(rank, "landed")
+        begin_attempt(cluster, rank, cluster.hosts[move.destination], checkpoint)
     if job.gang is not None:
         began(job.gang)
     for rank in job.all_ranks:
         start(cluster, rank, cluster.hosts[rank.host or ""])
 
 
-def _land(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
-    """Its next attempt is to begin at its destination."""
-    assert job.move is not None
-    assert job.host is not None
-    source, move, stays = cluster.hosts[job.host], job.move, job.stays
-    close_flows(cluster, job=job.name, source=source.name)
-    close_flows(cluster, job=job.name, tell=True)  # a copy on its way to the vault
-    if not stays:
-        cluster.free_gpu(job, source)
-    job.move, job.landing, job.standby, job.degraded = (
-        None,
-        None if stays else (source.name, move),
-        None,
-        False,
-    )
-    job.step = max(job.step, checkpoint.stored.step)
-    cluster.advance(job, "landed")
-    begin_attempt(cluster, job, cluster.hosts[move.destination], checkpoint)
-
-
 def _land_on_disk(cluster: Cluster, job: JobState) -> None:
-    """Its state is where its next attempt will be fetched from: it waits for a GPU like any other that was interrupted."""
+    """Have it wait for a GPU like any other that was interrupted: its state is where its next attempt is fetched from."""
     assert job.final_sequence is not None
     assert job.host is not None
     close_flows(cluster, job=job.name, source=job.host)
@@ -499,7 +489,7 @@ def order(cluster: Cluster, job: JobState) -> None:
 
 
 def final_within_s(cluster: Cluster, job: JobState, flow: CheckpointFlow) -> float:
-    """Until its turn, or tau - T_r - C/b from now with the rate that is guaranteed, or at least hoped for."""
+    """Seconds until its turn, or tau - T_r - C/b from now with the rate that is guaranteed, or at least hoped for."""
     if flow.pledge is not None:
         return max(0.0, flow.pledge.final_at_s - cluster.now_s)
     assert job.move is not None
@@ -516,7 +506,7 @@ def _granted_bytes(cluster: Cluster, job: JobState) -> float:
 
 
 def _lead_s(cluster: Cluster, job: JobState) -> float:
-    """From the order to take the final snapshot to its first byte: one may be being taken when it is due."""
+    """Seconds from the order to take the final snapshot to its first byte: one may be being taken when it is due."""
     lag_s = LAG_S if cluster.policy.rates_vary else 0.0
     if cluster.chooses_ways:  # the order waits for the network
         lag_s += PROGRAMMED_S
@@ -530,8 +520,8 @@ def _lead_s(cluster: Cluster, job: JobState) -> float:
 
 
 def _time_to_move_s(cluster: Cluster, job: JobState, *, rescue: Rescue | None) -> float:
-    """Until the job is to be running elsewhere. A gang runs on when the last part is there, so the first host to go counts for
-    all ranks that leave; to be rescued, each part only has to leave its own."""
+    """Seconds until the job is to run elsewhere. A gang runs on when the last part is there, so the first host to go counts
+    for all ranks that leave; to be rescued, each part only has to leave its own."""
     if job.gang is None or rescue:
         return _notice_s(cluster, job)
     return min([_notice_s(cluster, rank) for rank in (job, *to_move(cluster, job.gang))])

@@ -121,7 +121,13 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
         for name in waiting:
             _to_on_demand(cluster, cluster.jobs[name])
         return
-    if not _more_idle(cluster, cluster.settings.spare_gpus):
+    idle = 0
+    for other in cluster.volunteers:
+        if other.usable:
+            idle += other.free_gpus - len(other.offered)
+            if idle > cluster.settings.spare_gpus:
+                break
+    else:  # no more than are kept spare
         return
     cluster.offers_made += 1
     number = cluster.offers_made
@@ -135,16 +141,6 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
     else:
         assert isinstance(answer, Lapsed)
         _lapsed(cluster, number)
-
-
-def _more_idle(cluster: Cluster, least: int) -> bool:
-    """Whether more GPUs of volunteers than these are free and not offered."""
-    for host in cluster.volunteers:
-        if host.usable:
-            least -= host.free_gpus - len(host.offered)
-            if least < 0:
-                return True
-    return False
 
 
 def offer_all(cluster: Cluster, host: HostState) -> None:
@@ -272,7 +268,7 @@ def end_gang(cluster: Cluster, gang: Gang, cause: str) -> None:
 
 
 def _stop(cluster: Cluster, job: JobState, cause: str) -> None:
-    """Nothing of the attempt is anywhere any more."""
+    """Drop whatever there is of the attempt."""
     cluster.record(facts.JobStopped(job.name, job.attempt, job.host or "", cause, job.step))
     close_flows(cluster, job=job.name, tell=True)
     if job.stopped_at_s is None:
@@ -284,7 +280,7 @@ def _stop(cluster: Cluster, job: JobState, cause: str) -> None:
 
 
 def _come_back(cluster: Cluster, job: JobState, home: str, replica: str | None) -> None:
-    """Its replica goes on; or it waits, for its host or until it may start again; or it is resumed at once."""
+    """Go on with its replica; or have it wait, for its host or until it may start again; or resume it at once."""
     checkpoint = cluster.freshest(job)
     wait_s = 0.0 if job.on_demand else cluster.policy.requeue_wait_s
     # after a second start that failed, and then twice as long each time: what is the matter with its host, its file system, its

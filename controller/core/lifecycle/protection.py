@@ -273,7 +273,7 @@ def _tell_interval(cluster: Cluster, job: JobState, interval: Interval, hazard_p
 
 
 def _first_s(cluster: Cluster, job: JobState, interval_s: float) -> float:
-    """Until the next checkpoint: the timer's own offset for the first, one interval after the last from then on."""
+    """Seconds until the next checkpoint: the timer's own offset for the first, one interval after the last from then on."""
     if job.last_checkpoint_s is None:
         due_s = job.protected_since_s + stagger(job.timer, interval_s)
     else:

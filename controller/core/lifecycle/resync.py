@@ -89,7 +89,7 @@ class Reunion:
         return [event.host for event in found]
 
     def went(self, cluster: Cluster, host: HostState) -> None:
-        """It has lost its connection again: what it said, it will say again."""
+        """Forget what a host said that has lost its connection again: it will say it again."""
         if self.hellos.pop(host.name, None) is None:
             return
         disconnect(cluster, host)

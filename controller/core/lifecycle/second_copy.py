@@ -53,7 +53,14 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
             return  # of a gang, some part is still on its way
         if not cluster.hosts[rank.standby].is_volunteer:
             return
-    newer_s = (checkpoint.stored.step - _held_step(cluster, job)) * job.spec.step_s
+    if job.gang is not None:
+        whole = in_vaults(cluster, job.gang)
+        held = [] if whole is None else [job.checkpoints[whole]]
+    else:
+        serves = _serves(cluster, job)
+        held = [copy for copy in job.checkpoints.values() if serves and job.vault in copy.holders]
+    newest = max((copy.stored.step for copy in held), default=0)
+    newer_s = (checkpoint.stored.step - newest) * job.spec.step_s
     own = [
         cluster.flows.get(presync_flow(rank.name, rank.host or "", rank.standby or "", 0.0).key)
         for rank in ranks
@@ -87,17 +94,6 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
 
 def _serves(cluster: Cluster, job: JobState) -> bool:
     return job.vault not in (None, job.host, job.standby) and cluster.hosts[job.vault or ""].usable
-
-
-def _held_step(cluster: Cluster, job: JobState) -> int:
-    """Of the newest copy in the vault; of a gang, that is whole there."""
-    if job.gang is not None:
-        whole = in_vaults(cluster, job.gang)
-        return 0 if whole is None else job.checkpoints[whole].stored.step
-    serves = _serves(cluster, job)
-    return max(
-        (c.stored.step for c in job.checkpoints.values() if serves and job.vault in c.holders), default=0
-    )
 
 
 def in_vaults(cluster: Cluster, gang: Gang) -> int | None:

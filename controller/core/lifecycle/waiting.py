@@ -27,7 +27,7 @@ MOST_UNANSWERED = 2
 
 
 def ask_again(cluster: Cluster) -> None:
-    """For each job whose word is overdue: the question again, or the way out."""
+    """Ask again about each job whose word is overdue, or take the way out."""
     for name, wait in list(cluster.waits.items()):
         if cluster.now_s < wait.until_s:
             continue

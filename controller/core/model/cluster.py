@@ -71,7 +71,7 @@ class OrderedFlows(NamedTuple):
     crossing: Floats  # how many of these streams cross each link
 
     def of_job(self, name: str) -> list[CheckpointFlow]:
-        """Those of one job."""
+        """The streams of one job."""
         begins, found = f"{name}:", list[CheckpointFlow]()
         for row in range(bisect_left(self.keys, begins), len(self.keys)):
             if not self.keys[row].startswith(begins):
@@ -259,7 +259,7 @@ class Cluster:
         self.freed.append(host.name)
 
     def lend(self, host: HostState, lent: bool, reclaim_at_s: float | None) -> None:
-        """Its owner lends it, or not, and has given notice for that time, or none."""
+        """Note that its owner lends it, or not, and has given notice for that time, or none."""
         host.lent, host.reclaim_at_s = lent, reclaim_at_s
         self._note(host)
 
@@ -384,7 +384,7 @@ class Cluster:
         return self._follow(dead)
 
     def drain(self, trunks: DeadTrunks) -> bool:
-        """These trunks, and no others, are announced to go down. Whether routes are others now; what is on its way may still go
+        """Note all trunks that are announced to go down. Whether routes are others now; what is on its way may still go
         over the old ones."""
         dead = dead_trunks(self.bandwidth.capacity)
         draining = frozenset(trunks) - dead
@@ -432,7 +432,7 @@ class Cluster:
         return self.routes.choices(source, destination, self.settings.paths)
 
     def widest_beside(self, source: str, free_bytes_per_s: Floats) -> Floats:
-        """Of each volunteer, the rate of the widest way to it that is not the tree's; 0 where there is none."""
+        """The rate of the widest way to each volunteer that is not the tree's; 0 where there is none."""
         known = self._others.get(source)
         if known is None:
             most = self.settings.paths
@@ -519,7 +519,7 @@ class Cluster:
         return True
 
     def flows_to_standbys(self, jobs: Sequence[JobState]) -> list[CheckpointFlow | None]:
-        """Of each job the open flow from its host to its standby."""
+        """The open flow of each job from its host to its standby."""
         return list(map(self._flow_between.get, map(_NAME_HOST_STANDBY, jobs)))
 
     def flows_in_order(self) -> list[CheckpointFlow]:
@@ -578,27 +578,27 @@ class Cluster:
         return min(lapses_s, host.fence_at_s)
 
     def _watch(self, host: HostState) -> None:
-        """Its lease or its fence is another."""
+        """Note that its lease or its fence is another."""
         at_s = self._silent_at_s(host)
         if at_s < inf:
             heappush(self._silences, (at_s, self._number[host.name]))
 
     def connect(self, host: HostState) -> None:
-        """Its agent is there: no fence ends, and rates and checkpoints count with it."""
+        """Note that its agent is there: no fence ends, and rates and checkpoints count with it."""
         host.connected, host.fence_at_s = True, inf
         self._watch(host)
         self._note(host)
         self.plan_stale = self.rates_stale = True
 
     def disconnect(self, host: HostState) -> None:
-        """Its agent cannot be told anything: what runs there is fenced when its lease has lapsed."""
+        """Note that its agent cannot be told anything: what runs there is fenced when its lease has lapsed."""
         host.connected = False
         self._note(host)
         self.plan_stale = self.rates_stale = True
         self.fence(host, max(self.now_s, host.lease_until_s + self.settings.fence_margin_s))
 
     def fence(self, host: HostState, at_s: float) -> None:
-        """Its jobs count as stopped from then on."""
+        """Count its jobs as stopped from then on."""
         host.fence_at_s = at_s
         self._watch(host)
 
@@ -717,7 +717,7 @@ class Cluster:
         return known[2], known[3]
 
     def hazards_now_per_s(self, jobs: Sequence[JobState], now_s: float) -> Floats:
-        """For jobs on volunteers, at this time of day: the upper rate of departures that hurt, with too little notice to move."""
+        """Hazards of jobs on volunteers now: the upper rate of departures that hurt, with too little notice to move."""
         levels, profile = self.hazard_levels(now_s)
         there = np.array(list(map(self.places.number.__getitem__, map(_HOST, jobs))), dtype=np.intp)
         payloads = np.array(list(map(_PAYLOAD, jobs)), dtype=float)
@@ -730,7 +730,7 @@ class Cluster:
         return hazards
 
     def _gang_hazard_per_s(self, gang: Gang, levels: Floats, now_s: float) -> float:
-        """Of a departure that hurts any of the hosts that it is on: all its ranks lose what one does."""
+        """The hazard of a departure that hurts any of the hosts that a gang is on: all its ranks lose what one does."""
         hosts = {rank.host for rank in gang.ranks} & self.places.number.keys()
         there = np.array(
             sorted(self.places.number[host] for host in hosts if host is not None), dtype=np.intp

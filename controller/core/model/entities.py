@@ -163,7 +163,7 @@ class JobState:
         return whole if self.sent_bytes is None else max(float(self.sent_bytes), whole * LEAST_SENT)
 
     def fetch_failed(self, sender: str) -> None:
-        """Its checkpoint did not come from this host, which at the `MOST_FAILED_FETCHES`th time counts as holder no more."""
+        """Count a fetch that failed from this host, which at the `MOST_FAILED_FETCHES`th time counts as holder no more."""
         self.fetches_failed[sender] = self.fetches_failed.get(sender, 0) + 1
         if self.fetches_failed[sender] >= MOST_FAILED_FETCHES:
             for checkpoint in self.checkpoints.values():
@@ -201,7 +201,7 @@ class JobState:
         return self.move is not None and self.move.destination == self.host
 
     def did(self, step: int) -> None:
-        """Its host says that it has done this step: never less than before, and never more than there are, whatever is said."""
+        """Note a step that its host says is done: never less than before, and never more than there are, whatever is said."""
         self.step = max(self.step, min(step, self.spec.steps))
 
     def to(self, trigger: str) -> None:

@@ -33,13 +33,13 @@ class Occupants:
 
     @property
     def payload_bytes(self) -> Floats:
-        """Of each whole checkpoint."""
+        """Bytes of each whole checkpoint."""
         column: Floats = self._fixed[0]
         return column
 
     @property
     def loss_budget_s(self) -> Floats:
-        """Of each job; infinite where it has none."""
+        """The loss budget of each job; infinite where it has none."""
         column: Floats = self._fixed[1]
         return column
 
@@ -82,7 +82,7 @@ class Occupants:
         self._fixed = np.concatenate((self._fixed[:, :at], fixed, self._fixed[:, at:]), axis=1)
 
     def remove(self, place: int, job: JobState) -> None:
-        """It has none there any more."""
+        """Take its checkpoint away from there."""
         key = (place, job.name)
         at = bisect_left(self._keys, key)
         if self._keys[at : at + 1] != [key]:

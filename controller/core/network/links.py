@@ -93,7 +93,7 @@ class Paths:
 
     @classmethod
     def of(cls, paths: Sequence[Sequence[int]]) -> Paths:
-        """From one sequence of link numbers a path."""
+        """Make paths of one sequence of link numbers each."""
         start = list(accumulate(map(len, paths), initial=0))
         links = list(chain.from_iterable(paths))
         return cls(np.array(links, dtype=np.intp), np.array(start, dtype=np.intp))

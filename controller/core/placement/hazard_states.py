@@ -206,30 +206,27 @@ class StateFactors:
             self._next = floor((now_s + self._day_start_s) / self._step_s)
             self._look_anew(self._next)
         while (at_s := self._next * self._step_s - self._day_start_s) <= now_s:
-            self._begin(self._next, at_s)
+            day, of_day = divmod(self._next, STEPS)
+            self._days[-1].steps[:] += self._in_step, self._in_step**2
+            self._in_step, self._began_s = 0.0, at_s
+            if self._next % (STEPS // HOURS) == 0:
+                self._look_anew(self._next)
+            _expect(
+                at_s,
+                self._step_s * self._profile[of_day // (STEPS // HOURS)],
+                self._day_s,
+                day % WEEK,
+                self._since_s,
+                self._levels,
+                self._building,
+                self._left_s,
+                self._lent,
+                self._ever,
+                self._factors,
+                self._days[-1].expected,
+                self._bins,
+            )
             self._next += 1
-
-    def _begin(self, step: int, at_s: float) -> None:
-        day, of_day = divmod(step, STEPS)
-        self._days[-1].steps[:] += self._in_step, self._in_step**2
-        self._in_step, self._began_s = 0.0, at_s
-        if step % (STEPS // HOURS) == 0:
-            self._look_anew(step)
-        _expect(
-            at_s,
-            self._step_s * self._profile[of_day // (STEPS // HOURS)],
-            self._day_s,
-            day % WEEK,
-            self._since_s,
-            self._levels,
-            self._building,
-            self._left_s,
-            self._lent,
-            self._ever,
-            self._factors,
-            self._days[-1].expected,
-            self._bins,
-        )
 
     def _look_anew(self, step: int) -> None:
         """Levels, profile and factors for the hour that begins."""

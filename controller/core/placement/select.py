@@ -47,13 +47,13 @@ class PlacementRequest:
     """A job that looks for a host: what to carry, what it needs, how long it runs and its source remains."""
 
     source: str | None  # None: nothing to carry from anywhere (a first start)
-    payload_bytes: float
-    memory_bytes: float
-    min_capability: float
-    remaining_s: float
+    payload_bytes: float  # state to carry; 0: nothing
+    memory_bytes: float  # of a GPU, at least
+    min_capability: float  # CUDA compute capability, at least
+    remaining_s: float  # computing that is left
     notice_s: float | None  # None: no deadline
-    restart_s: float
-    source_building: str | None = None
+    restart_s: float  # T_r: from the last byte until it runs
+    source_building: str | None = None  # where it is now; None: nowhere
     job: str = ""  # whose request it is, for policies that have decided about each job before
     max_load: float = THETA  # theta of Algorithm 2: what a host's load may be
     needs_gpu: bool = True  # else it only keeps checkpoints there
@@ -68,12 +68,12 @@ class PlacementRequest:
 class Candidates:
     """Hosts as P2 sees them, a row each, in the order of their names."""
 
-    hosts: NDArray[np.object_]
-    buildings: NDArray[np.object_]
-    free_gpus: Floats
-    memory_bytes: Floats
-    capability: Floats
-    load: Floats
+    hosts: NDArray[np.object_]  # their names
+    buildings: NDArray[np.object_]  # where they stand
+    free_gpus: Floats  # those that are not taken
+    memory_bytes: Floats  # of a GPU there
+    capability: Floats  # CUDA compute capability
+    load: Floats  # GPUs taken, as a share
     bandwidth_bytes_per_s: Floats  # from the source
     survival: Floats  # S_d(T_rem)
     expected_reclaims: Floats  # the integral of the hazard over the remaining time
@@ -93,10 +93,10 @@ class Candidates:
 class DestinationChoice:
     """The destination, its score and what it is made of."""
 
-    host: str
-    score_s: float
-    migration_s: float
-    survival: float
+    host: str  # its name
+    score_s: float  # of the rule; where it has none, T_mig
+    migration_s: float  # T_mig: until the job runs there
+    survival: float  # P(it stays until the job is done)
 
 
 class Missing(StrEnum):
@@ -121,7 +121,7 @@ class Missing(StrEnum):
 class NoDestination:
     """Degraded recovery: no host fits."""
 
-    reason: Missing
+    reason: Missing  # what the last candidates lacked
     closest: str | None = None  # the host that came nearest
     shortfall: float = (
         math.inf
@@ -300,7 +300,7 @@ def _feasible(
 
 
 def first_missing(request: PlacementRequest, columns: Candidates, there_s: Floats, in_time: bool) -> Numbers:
-    """Of each candidate the number of the first of REQUIREMENTS that it lacks, their count if none; -1: it is the source."""
+    """The number of the first of REQUIREMENTS that each candidate lacks, their count if none; -1: it is the source."""
     within_s = request.notice_s if in_time and request.notice_s is not None else math.inf
     return _first_missing(
         columns.hosts != request.source,

@@ -124,7 +124,7 @@ class Reaches:
 
     @cached_property
     def down(self) -> Floats:
-        """To each host from its switch of each level: (levels, hosts); infinite at and below the host itself."""
+        """Rates to each host from its switch of each level: (levels, hosts); infinite at and below the host itself."""
         return _least_below(self.free, self.places.down)
 
     def from_host(self, source: str) -> Floats:
@@ -135,12 +135,12 @@ class Reaches:
         return _rates_from(node, up, places.node, self.down)
 
     def to_best(self, among: Mask) -> Floats:
-        """From each volunteer to that other one of `among` to which it has most, bytes/s; 0 where there is none."""
+        """The rate from each volunteer to that other one of `among` to which it has most, bytes/s; 0 where there is none."""
         places = self.places
         return _best_ways(places.node, _least_below(self.free, places.up), self.down, among, places.nodes)
 
     def mean_slowness(self, among: Mask) -> Floats:
-        """Of each volunteer, the mean of 1/bw to the others of `among`, s/byte, over those that it reaches at all.
+        """The mean of 1/bw of each volunteer to the others of `among`, s/byte, over those that it reaches at all.
 
         Infinite where it reaches no other; NaN where `among` holds no other, and for a host that is not of `among`.
         """
@@ -185,7 +185,7 @@ def _kinds(
 
 @compiled
 def _least_below(free: Floats, links: Numbers) -> Floats:
-    """Of each column from each level on to the last; infinite beyond it."""
+    """The least of each column from each level on to the last; infinite beyond it."""
     levels, columns = links.shape
     least = np.full((levels + 1, columns), np.inf)
     for level in range(levels - 1, -1, -1):
@@ -196,7 +196,7 @@ def _least_below(free: Floats, links: Numbers) -> Floats:
 
 @compiled
 def _rates_from(way: Numbers, up: Floats, node: Numbers, down: Floats) -> Floats:
-    """To each column, over the deepest node that it has in common with the way up."""
+    """The rate to each column, over the deepest node that it has in common with the way up."""
     rates = np.empty(node.shape[1])
     for host in range(len(rates)):
         common = 0
@@ -208,7 +208,7 @@ def _rates_from(way: Numbers, up: Floats, node: Numbers, down: Floats) -> Floats
 
 @compiled
 def _best_ways(node: Numbers, up: Floats, down: Floats, among: Mask, nodes: int) -> Floats:
-    """Of each host the most that it has to another of `among`, over any switch above it; 0 where there is none."""
+    """The most that each host has to another of `among`, over any switch above it; 0 where there is none."""
     best = np.zeros(node.shape[1])
     for level in range(len(node) - 1):
         # of each child of a switch the best host below it; then of each switch the best child, and the best of the others
@@ -235,7 +235,7 @@ def _best_ways(node: Numbers, up: Floats, down: Floats, among: Mask, nodes: int)
 def _mean_of_pairs(
     free: Floats, up_links: Numbers, all_down: Floats, all_nodes: Numbers, hosts: Numbers, members: Floats
 ) -> Floats:
-    """Of these hosts the mean of 1/rate to all others: by the deepest switch that two have in common, but not below either."""
+    """The mean of 1/rate of these hosts to all others: by the deepest switch that two have in common, but not below either."""
     up, down, node = _least_below(free, up_links[:, hosts]), all_down[:, hosts], all_nodes[:, hosts]
     levels, means = len(node), np.full(len(hosts), np.inf)
     for one in range(len(hosts)):
@@ -322,7 +322,7 @@ def _tails(group: Numbers, values: Floats, times: Floats) -> _Tails:
 
 @compiled
 def _tail_sums(tails: _Tails, number: int, least: float) -> tuple[float, float]:
-    """Of this number's own group: (the sum of max(least, number) over it, how many numbers that were).
+    """Sums over this number's own group: (the sum of max(least, number) over it, how many numbers that were).
 
     An infinite `least` reaches none.
     """

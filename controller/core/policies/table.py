@@ -98,7 +98,7 @@ SELECT = partial(
 class Policy:
     """One system: a function for each decision, and where it differs in more than a function."""
 
-    about: str
+    about: str  # what it does, in a line
     # P1: rates and intervals of checkpoints
     plan: intervals.Planner = planner.plan_behind
     # P2: the destination of a move, or of a job that is resumed

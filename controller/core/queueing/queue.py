@@ -168,7 +168,7 @@ class Controller(Protocol):
         """Levels by hour and age, which decide then in place of `admit_probability`."""
 
     def admit_probability(self, queue_length: int, age_s: float) -> float:
-        """For a job that finds so many waiting, so long after the last offer."""
+        """The probability of admission of a job that finds so many waiting, so long after the last offer."""
 
     def arrived(self, now_s: float) -> None:
         """A job was submitted, and the answer to it was given."""

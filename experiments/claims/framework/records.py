@@ -33,7 +33,7 @@ class ClaimRecord:
 
     @classmethod
     def of(cls, claim: Claim, verdict: ClaimVerdict, *, is_quick: bool, spent_s: float) -> ClaimRecord:
-        """Of a claim and what came of it."""
+        """The record of a claim and what came of it."""
         texts = (claim.name, claim.paper, claim.title, claim.text, claim.does_not_prove)
         return cls(*texts, claim.headline, is_quick, spent_s, verdict)
 
@@ -57,5 +57,5 @@ def read_record(directory: Path) -> tuple[ClaimRecord, Values]:
 
 
 def directories(out: Path) -> list[Path]:
-    """Those below `out` that hold a claim that was run to its end, by name."""
+    """The folders below `out` that hold a claim that was run to its end, by name."""
     return sorted(path.parent for path in out.glob("*/claim.json"))

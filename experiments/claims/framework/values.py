@@ -84,11 +84,11 @@ class Values:
         return next((row for row in self.rows if (row.group, row.system, row.quantity) == wanted), None)
 
     def groups(self) -> list[str]:
-        """In the order of the rows, each once."""
+        """The groups in the order of the rows, each once."""
         return list(dict.fromkeys(row.group for row in self.rows))
 
     def curve(self, group: str, system: str, quantity: str) -> list[Point]:
-        """Its points in order of x; empty if there are none."""
+        """The curve's points in order of x; empty if there are none."""
         found = [p for p in self.curves if (p.group, p.system, p.quantity) == (group, system, quantity)]
         return sorted(found, key=lambda point: point.x)
 

@@ -97,7 +97,7 @@ def _not_held(checks: Sequence[Check]) -> list[Check]:
 
 
 def _because(checks: Sequence[Check]) -> str:
-    """Those that fail before those that are undecided; with their numbers if they are few, and never more than some."""
+    """The checks that fail before those that are undecided; with their numbers if they are few, and never more than some."""
     worst_first = sorted(checks, key=lambda check: check.outcome is not ClaimOutcome.FAILS)
     if len(checks) <= FEW:
         return "; ".join(f"{check.outcome}: {check.text} ({check.detail})" for check in worst_first)

@@ -66,7 +66,7 @@ def ratio_of_sums(samples: Sequence[Floats]) -> float:
 
 
 def quantile(q: float) -> Statistic:
-    """Of all samples together."""
+    """The quantile of all samples together."""
 
     def statistic(samples: Sequence[Floats]) -> float:
         together = np.concatenate(samples)
@@ -76,7 +76,7 @@ def quantile(q: float) -> Statistic:
 
 
 def lost_s(run: Result) -> list[float]:
-    """Of each interruption; what is still open has lost nothing yet."""
+    """The loss of each interruption; what is still open has lost nothing yet."""
     return [each[4] or 0.0 for each in run["interruptions"]]
 
 

@@ -107,7 +107,7 @@ def _days(run: VirtualRun, trace: Trace) -> list[list[float]]:
 
 
 def _spread(days: list[list[float]], from_s: float, until_s: float, seconds: float, column: int) -> None:
-    """So many seconds evenly over the days of a span."""
+    """Spread so many seconds evenly over the days of a span."""
     share = seconds / (until_s - from_s) if until_s > from_s else 0.0
     for day, part_s in _by_day(from_s, until_s, len(days)):
         days[day][column] += share * part_s / SECONDS_AN_HOUR
@@ -135,7 +135,7 @@ def lent_spells(trace: Trace, hosts: Iterable[str], end_s: float) -> Iterator[tu
 
 
 def _intervals(run: VirtualRun) -> list[list[float | None]]:
-    """For each hour of the day: [mean planned checkpoint interval in s, mean hazard that P1 believed, per h]; null if none."""
+    """For each hour of the day [mean planned checkpoint interval in s, mean hazard that P1 believed, per h]; null if none."""
     sums = [[0.0, 0.0, 0] for _ in range(HOURS)]
     for at_s, fact in run.facts:
         if isinstance(fact, f.CheckpointPlanned) and math.isfinite(fact.interval_s):

@@ -103,7 +103,7 @@ def run(config: Config) -> Values:
 
 
 def _losses(parts: dict[str, list[tuple[Floats, Floats]]]) -> Iterator[Value]:
-    """Of each system before, after, and after over before; and how far ReclaimNet is from the others after."""
+    """The losses of each system before, after, and after over before; and how far ReclaimNet is from the others after."""
     for system, some in parts.items():
         for place, part in enumerate(PARTS):
             if found := pooled(ratio_of_sums, [each[place] for each in some]):

@@ -131,6 +131,6 @@ def losses_by_part(run: dict[str, Any], drift: Drift) -> tuple[Floats, Floats]:
 
 
 def mean_error(results: Sequence[dict[str, Any]], window_h: float) -> Floats:
-    """Of the seeds, every half day."""
+    """The mean error over the seeds, every half day."""
     errors: Floats = np.array([each["errors"][f"{window_h:g}"] for each in results])
     return errors

@@ -42,7 +42,7 @@ def draw_epochs(correlation: float, count: int, length_s: float, rng: np.random.
 
 
 def log_correlation(correlation: float) -> float:
-    """Of the logarithms, for lognormals of F4's variation with that correlation; clipped to what there is."""
+    """The correlation of the logarithms, for lognormals of F4's variation with that correlation; clipped to what there is."""
     s, t = (math.sqrt(math.log1p(cv * cv)) for cv in (CV_HAZARD, CV_SLOWNESS))
     return max(-1.0, min(1.0, math.log1p(correlation * CV_HAZARD * CV_SLOWNESS) / (s * t)))
 

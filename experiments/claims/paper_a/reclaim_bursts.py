@@ -177,7 +177,7 @@ class _Watch:
             self.seen.append((world.now_s, moved))
 
     def rate_bytes_per_s(self) -> float:
-        """On the wire."""
+        """Its rate on the wire."""
         (from_s, before), (until_s, after) = self.seen
         return (after - before) / (until_s - from_s) / PAYLOAD_SHARE
 

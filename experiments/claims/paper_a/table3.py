@@ -95,7 +95,7 @@ LIMITS = (
 
 
 def systems_of(config: Config) -> tuple[str, ...]:
-    """Those of the paper, every other row that has a label, ours priced and stored otherwise, and those asked for."""
+    """The systems of the paper, every other row that has a label, ours priced and stored otherwise, and those asked for."""
     return tuple(dict.fromkeys((*SYSTEMS, ORACLE, *BESIDE, *config.systems)))
 
 
@@ -206,7 +206,7 @@ def checks(values: Values) -> Iterator[Check]:
 
 
 def label(system: str) -> str:
-    """As Table III calls it; its own name if it is none of the paper's."""
+    """The name that Table III gives it; its own if it is none of the paper's."""
     row = POLICIES.get(system)
     return row.label if row is not None and row.label else "Oracle (B6)" if system == ORACLE else system
 

@@ -160,7 +160,7 @@ def _numbers(case: LearningCase, name: str, runs: Sequence[Result]) -> Iterator[
 
 
 def _comparisons(case: LearningCase, mine: dict[str, list[Result]]) -> Iterator[Value]:
-    """Of the seeds that both have: the two starts of Algorithm 1, and ours beside r* fixed and Algorithm 1."""
+    """Compare on the seeds that both have: the two starts of Algorithm 1, and ours beside r* fixed and Algorithm 1."""
     pairs = [(label(ALGORITHM1, LARGE), label(ALGORITHM1, SMALL), "cost", "")]
     for system in (REPLAY, AGE):
         for start in SYSTEMS[system].starts:

@@ -74,7 +74,7 @@ class TraceCase:
 
     @property
     def name(self) -> str:
-        """As `--only` finds it and the page shows it."""
+        """The name by which `--only` finds it and the page shows it."""
         storage = "with a storage server" if self.stores else "no storage server"
         return f"{self.record.name}, notice {self.notice_s:g} s, {storage}"
 

@@ -98,7 +98,7 @@ def run(config: Config) -> Values:
 
 
 def _standings(values: Values, quantity: str) -> str:
-    """In how many cases ours is first, and in how many not."""
+    """The number of cases in which ours is first, and in which it is not."""
     outcomes = Counter(standing(values, case, quantity).outcome for case in values.groups())
     first, level, behind = (
         outcomes[each] for each in (ClaimOutcome.HOLDS, ClaimOutcome.UNDECIDED, ClaimOutcome.FAILS)
@@ -168,7 +168,7 @@ def _apart(row: Value) -> str:
 
 
 def draw(values: Values, path: Path) -> None:
-    """For each case what the systems lose, over what ours loses."""
+    """Draw what the systems lose in each case, over what ours loses."""
     names = values.groups()
     rows = dict.fromkeys(row.system for row in values.rows if " - " not in row.system)
     height = 2.2 + 0.34 * len(names)

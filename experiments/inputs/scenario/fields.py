@@ -76,7 +76,7 @@ class Perhaps(Kind):
 
     @property
     def dimension(self) -> Dimension | None:
-        """Of the value."""
+        """The dimension of the value."""
         return getattr(self.of, "dimension", None)
 
     def key(self, name: str) -> str:

@@ -63,7 +63,7 @@ class OwnJob:
 
 
 def read_own_jobs(tables: Iterable[Table], folder: Path) -> tuple[OwnJob, ...]:
-    """Of a list of tables. SpecError says key, value and what is allowed."""
+    """The jobs of a list of tables. SpecError says key, value and what is allowed."""
     jobs = []
     for number, table in enumerate(tables, 1):
         at_s = AT.kind.read(table, "at", AT.default)

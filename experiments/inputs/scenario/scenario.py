@@ -97,7 +97,7 @@ class Scenario:
                 raise SpecError("research", flow.source, "a flow between two different hosts")
 
     def _check_events(self) -> None:
-        """In order of time, of links that there are, and each possible after those before."""
+        """Check that events are in order of time, of links that there are, and each possible after those before."""
         state: dict[frozenset[str], Link] = {frozenset((link.a, link.b)): link for link in self.campus.links}
         before_s = 0.0
         for event in self.events:

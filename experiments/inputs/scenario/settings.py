@@ -68,7 +68,7 @@ def settings_of(played: Scenario) -> Settings:
 
 
 def _checkpoint_class(played: Scenario) -> str:
-    """As settings have it: empty where it is the policy's."""
+    """The class as settings have it: empty where it is the policy's."""
     given = played.protocol.checkpoint_class
     return "" if given == "policy" else given
 

@@ -115,20 +115,15 @@ def _recorded(paths: Sequence[Path], scenario: Scenario) -> Recorded:
     return lifetimes.fit_spells(spells, name, hosts, duration_s, owners, seed)
 
 
-def _first_row(text: str) -> list[str]:
-    """The fields of the first line that has any."""
-    try:
-        fields = next(csv.reader([text.lstrip().partition("\n")[0]]), [])
-        return [field.strip() for field in fields] or [""]
-    except csv.Error:
-        return [""]
-
-
 def _read(text: str, name: str, scenario: Scenario) -> Record | Recorded:
     """The record in a text, in the format that its beginning tells."""
     if text.lstrip()[:1] in ("{", "["):
         return availability_counts.parse_counts(text)
-    first = _first_row(text)
+    try:
+        fields = next(csv.reader([text.lstrip().partition("\n")[0]]), [])
+    except csv.Error:
+        fields = []
+    first = [field.strip() for field in fields] or [""]
     if is_moment(first[0]) and len(first) > 1:
         if len(first) == len(AVAILABLE):
             return availability_counts.parse_counts_csv(text, AVAILABLE)

@@ -31,7 +31,7 @@ def around(clock: RunClock, from_s: float, to_s: float) -> str:
 def goals(
     facts: Sequence[Timed], context: RunContext, found: Sequence[Notice], clock: RunClock
 ) -> dict[str, Goal]:
-    """For each `Tile.goal` where it leads."""
+    """Where each `Tile.goal` leads."""
     led = {name: Goal(card) for name, card in _CARDS.items()}
     ended = [each for each in interruptions(facts) if each.lost_s > 0.0]
     for name, some in (

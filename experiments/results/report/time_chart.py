@@ -112,7 +112,7 @@ class TimeCanvas(Canvas):
 
     @property
     def x(self) -> Axis:
-        """From seconds to the canvas."""
+        """The place of a second on the canvas."""
         return Axis(0.0, self.clock.until_s, self.left, self.width - self.right)
 
     def mark(
@@ -192,7 +192,7 @@ class TimeCanvas(Canvas):
         )
 
     def _thinned(self, most: float) -> list[Mark]:
-        """At most so many marks, if anything can be drawn as one: neighbours that are near, nearer first."""
+        """Thin to so many marks at most, if anything can be drawn as one: neighbours that are near, nearer first."""
         rows: dict[Row | None, list[Mark]] = {}
         for mark in self.marks:
             rows.setdefault(mark.row, []).append(mark)

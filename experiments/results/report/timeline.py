@@ -47,7 +47,7 @@ class TimelineRow:
 
     @property
     def height(self) -> float:
-        """Of all lanes."""
+        """The height of all lanes."""
         return self.lane_height * len(self.lanes)
 
 

@@ -97,7 +97,7 @@ def max_min_totals(floors: Sequence[float], caps: Sequence[float], share: float)
 
 
 def equal_increments(floors: Sequence[float], caps: Sequence[float], share: float) -> tuple[float, ...]:
-    """Its floor and the same extra for each, up to the caps (the other reading). DomainError: floors do not fit."""
+    """The floor of each and the same extra for all, up to the caps (the other reading). DomainError: floors do not fit."""
     max_min_totals(floors, caps, share)  # they fit
     wants = sharing.in_columns(_demands(floors, caps), Network([LINK]))
     rates, _ = max_min.equal_increment(wants, np.array([share]))

@@ -77,7 +77,7 @@ class LiveRun:
         self.director = Director(self.owners, self._submit_extra, draws)
 
     async def main(self) -> None:
-        """Until the time is over, the coordinator has died too often, or a signal interrupts."""
+        """Run until the time is over, the coordinator has died too often, or a signal interrupts."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._end_on_signal, nursery.cancel_scope)
             nursery.start_soon(self._watch_processes, nursery.cancel_scope)
@@ -108,7 +108,7 @@ class LiveRun:
     # ------------------------------------------------------------ tasks
 
     async def _wait_for_agents(self) -> None:
-        """Until every agent has registered; SetupError if they do not in time."""
+        """Wait until every agent has registered; SetupError if they do not in time."""
         hosts = sum(len(one.hosts) for one in self.world.agents)
         began_s = trio.current_time()
         limit_s = REGISTER_S + REGISTER_PER_HOST_S * hosts

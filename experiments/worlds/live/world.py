@@ -132,7 +132,7 @@ class LiveWorld:
         return next(one.process for one in self.agents if any(host == served.name for served in one.hosts))
 
     def _start_coordinator(self) -> None:
-        """For the first time, or to go on with its journal."""
+        """Start the coordinator for the first time, or to go on with its journal."""
         host, openflow = self.campus.spec.coordinator, self.campus.openflow
         config = CoordinatorConfig(
             self.campus.spec,

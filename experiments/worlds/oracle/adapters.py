@@ -164,7 +164,7 @@ class OraclePolicy(Policy):
 
     @property
     def rates_vary(self) -> bool:
-        """It answers with a timetable."""
+        """True: it answers with a timetable."""
         return True
 
 

@@ -91,9 +91,9 @@ def least_steps(
 def least_losses(
     run: VirtualRun, scenario: Scenario, trace: Trace, system: str, costs: Overheads | None = None
 ) -> list[LeastLoss]:
-    """Of every attempt that the bound is about, in order of dispatch; arguments are those that `simulate` had for the run.
+    """The least loss of every attempt that the bound is about, in order of dispatch.
 
-    Nothing for a system of replicas. SpecError: no such system.
+    Arguments are those that `simulate` had for the run. Nothing for a system of replicas. SpecError: no such system.
     """
     row, played = policy(system), scenario.played()
     if row.replication is not None:

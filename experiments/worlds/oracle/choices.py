@@ -195,7 +195,7 @@ class Choices:
     def _handovers(
         self, node: ChoiceNode, nodes: Sequence[ChoiceNode], taken: Sequence[Reservation]
     ) -> Iterator[Handover]:
-        """To each target: migrations within the notice, checkpoints that end where others need the links."""
+        """Handovers to each target: migrations within the notice, checkpoints that end where others need the links."""
         rivals = [
             other
             for other in nodes

@@ -53,7 +53,7 @@ class Books:
 
     @classmethod
     def of(cls, problem: WindowProblem) -> Books:
-        """With all that cannot be changed."""
+        """Begin with all that cannot be changed."""
         books = cls(problem)
         for reservation in problem.reservations:
             books._reserve(reservation)
@@ -66,7 +66,7 @@ class Books:
         return books
 
     def enter(self, choice: Choice) -> None:
-        """It is taken."""
+        """Take it."""
         for reservation in choice.reservations:
             self._reserve(reservation)
         if choice.tenancy is not None:

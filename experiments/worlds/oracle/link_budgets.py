@@ -31,16 +31,16 @@ class LinkBudgets:
     epoch_s: float = inf
 
     def at(self, link: DirectedLink, at_s: float) -> float:
-        """Of a link, from that moment on."""
+        """The rate of a link from that moment on."""
         return self._of(link, self._epoch(at_s))
 
     def path(self, links: Links, at_s: float) -> float:
-        """Of the narrowest of these; infinite of none."""
+        """The rate of the narrowest of these; infinite of none."""
         epoch = self._epoch(at_s)
         return min((self._of(link, epoch) for link in links), default=inf)
 
     def least(self, links: Links, from_s: float, until_s: float) -> float:
-        """Of the narrowest, in its worst epoch from then until then."""
+        """The rate of the narrowest, in its worst epoch from then until then."""
         return min(self.path(links, at_s) for at_s in (from_s, *self.changes_s(from_s, until_s)))
 
     def changes_s(self, from_s: float, until_s: float) -> list[float]:
@@ -81,7 +81,7 @@ class LinkBudgets:
 
 
 def link_budgets_of(cluster: Cluster, background: BackgroundTraffic | None, begin_s: float) -> LinkBudgets:
-    """Those of a coordinator's cluster, while the background of a trace (as played) begins at `begin_s`."""
+    """The budgets of a coordinator's cluster, while the background of a trace (as played) begins at `begin_s`."""
     if background is None or not background.rates_bytes_per_s:
         return LinkBudgets(cluster.promisable)
     over: defaultdict[DirectedLink, list[int]] = defaultdict(list)

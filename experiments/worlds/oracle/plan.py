@@ -28,7 +28,7 @@ class Plan:
     granted_bytes_per_s: dict[str, float] = field(default_factory=dict)  # of checkpoints on their way
 
     def forget(self, job: str) -> None:
-        """Its plan is no longer in force."""
+        """Drop its plan, which is no longer in force."""
         self.first.pop(job, None)
         self.tenancies.pop(job, None)
         self.ways = {key: way for key, way in self.ways.items() if key[0] != job}
@@ -39,7 +39,7 @@ class Plan:
         self.first, self.ways, self.on_way, self.tenancies = {}, {}, set(), {}
 
     def enter(self, runners: Iterable[RunningJob], chosen: Iterable[Choice]) -> None:
-        """From now on this is what they do."""
+        """Make this what they do from now on."""
         for runner in runners:
             kept = self.tenancies[runner.name] = []
             if runner.stay is not None:

@@ -59,7 +59,7 @@ class Entry:
 
     @property
     def reservations(self) -> tuple[Reservation, ...]:
-        """Of links: none, for nothing has to be brought there."""
+        """Reservations of links: none, for nothing has to be brought there."""
         return ()
 
 

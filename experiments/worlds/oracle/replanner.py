@@ -277,7 +277,7 @@ class Replanner:
         return next(rates, 0.0)
 
     def _regrant(self, way: Handover) -> None:
-        """Its rate changes, or its time is over; or it is no longer the plan."""
+        """Change its rate, or end it; or do nothing, if it is no longer the plan."""
         flow = self._cluster.flows.get(f"{way.job}:{way.stay.host}>{way.holder}")
         if flow is None:
             return

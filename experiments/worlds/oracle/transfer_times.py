@@ -110,7 +110,7 @@ class TransferTimes:
         return leads_s
 
     def beside_s(self, payload_bytes: float) -> float:
-        """Of a checkpoint's time, all that is not on the wire."""
+        """All of a checkpoint's time that is not on the wire."""
         return self.overhead_s + payload_bytes / self.written_bytes_per_s
 
 

@@ -52,7 +52,7 @@ def ratio(numerators: Floats, denominators: Floats) -> Mean:
 
 
 def estimate(k: float, batches: Floats) -> Estimate:
-    """From rows (spot, on_demand, total delay, idle spots, spots), one a batch."""
+    """Estimate from rows (spot, on_demand, total delay, idle spots, spots), one a batch."""
     spot, on_demand, delay_h, idle, spots = np.asarray(batches, np.float64).T
     left = spot + on_demand
     return Estimate(

@@ -30,7 +30,7 @@ class Aggregate:
                 self._env.network.start(key, way, TrafficClass.RESEARCH, inf, 0.0, parallel=parallel)
 
     def caps(self, rate_bytes_per_s: float) -> dict[str, float]:
-        """By flow, what it is to have of this rate (payload)."""
+        """What each flow is to have of this rate (payload)."""
         return {self._flows[way]: rate_bytes_per_s * part for part, way in self.ways if way in self._flows}
 
     def follow(self) -> bool:

@@ -86,7 +86,7 @@ class VirtualBackground:
             self._epoch(0)
 
     def account(self) -> BackgroundAccount:
-        """Until now."""
+        """Account for the time until now."""
         offered_bytes = self._offered_bytes + self._rate * (self._env.now_s - self._since_s)
         return BackgroundAccount(offered_bytes, sum(each.moved() for each in self._flows))
 

@@ -23,7 +23,7 @@ class Collective:
     runs: bool = False
 
     def join(self, machine: Machine, process: Process, now_s: float) -> bool:
-        """It is ready. Whether it was the last, so that all compute from now on."""
+        """Note a rank that is ready. Whether it was the last, so that all compute from now on."""
         self.ranks[process.spec.name] = (machine, process)
         if len(self.ranks) < self.size:
             return False
@@ -53,7 +53,7 @@ class Collectives:
         self._known: dict[tuple[str, int], Collective] = {}
 
     def of(self, rank: Rank, attempt: int) -> Collective:
-        """That of a rank's attempt."""
+        """The collective of a rank's attempt."""
         return self._known.setdefault((rank.gang, attempt), Collective(rank.ranks))
 
     def leave(self, rank: Rank, process: Process, now_s: float) -> None:

@@ -106,7 +106,7 @@ class Connections:
     # ------------------------------------------------------------ messages
 
     def tell(self, host: str, message: Any) -> None:
-        """From the coordinator."""
+        """Send what the coordinator tells."""
         env = self._env
         link = env.machines[host].link
         if env.told is not None:
@@ -121,7 +121,7 @@ class Connections:
         env.scheduler.at(link.down_s, partial(self._deliver_down, link, sent), Priority.MESSAGE)
 
     def say(self, machine: Machine, message: Any) -> None:
-        """From an agent."""
+        """Send what an agent says."""
         env, link = self._env, machine.link
         if link is None or not link.agent_open:
             return
@@ -140,7 +140,7 @@ class Connections:
         return None
 
     def cut(self, link: Connection, agent_after_s: float, coordinator_after_s: float) -> None:
-        """It breaks; each side learns of it in its own time."""
+        """Break it; each side learns of it in its own time."""
         self._env.broken_off(link)
         link.cut = True
         self._env.after(agent_after_s, lambda: self.agent_notices(link), Priority.FAULT)
@@ -223,7 +223,7 @@ class Connections:
         return True
 
     def unmute(self, host: str, *, to_host: bool) -> None:
-        """That direction works again: what waited arrives, in order."""
+        """Let that direction work again: what waited arrives, in order."""
         for deliver in self._mute.pop((host, to_host), []):
             deliver()
 

@@ -59,7 +59,7 @@ class HeartbeatElision:
             self._tell(LeaseTold(machine.name, inf))
 
     def rouse(self, machine: Machine) -> None:
-        """From now on heartbeats count; those that were left out were all acknowledged as far as there was time."""
+        """Count heartbeats from now on; those that were left out were all acknowledged as far as there was time."""
         if machine.beats_from_s is None or machine.core is None:
             return
         now_s, first_s, lease = self._env.now_s, machine.beats_from_s, machine.core.lease

@@ -67,7 +67,7 @@ class Process:
         self.paused_until_s = max(self.paused_until_s, from_s + for_s)
 
     def stand_still(self, now_s: float) -> None:
-        """It does no further step."""
+        """Do no further step."""
         self.halted_step, self.running_from_s = self.step(now_s), inf
 
     def end_s(self) -> float:
@@ -90,7 +90,7 @@ class Disk:
         return [self.stored[key] for key in sorted([key for key in self.stored if key[0] == job])]
 
     def drop(self, job: str, before: int, but: Set[int] = NONE) -> None:
-        """Those with a sequence below `before`, `but` for these, are gone."""
+        """Drop those with a sequence below `before`, `but` for these."""
         old = [key for key in self.stored if key[0] == job and key[1] < before and key[1] not in but]
         for key in old:
             del self.stored[key]
@@ -98,7 +98,7 @@ class Disk:
             del self.partial[job]
 
     def put(self, checkpoint: StoredCheckpoint, but: Set[int] = NONE) -> None:
-        """It has arrived, and what is of no use beside it, `but` for these, is dropped."""
+        """Store what has arrived, and drop what is of no use beside it, `but` for these."""
         job, arrived = checkpoint.job, checkpoint.sequence
         self.stored[job, arrived] = checkpoint
         steps = {number: known.step for (name, number), known in self.stored.items() if name == job}

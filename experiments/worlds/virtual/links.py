@@ -143,10 +143,6 @@ class VirtualLinks:
         else:
             env.decide(LinksChanged([(link.source, link.target, env.capacity[link]) for link in links]))
 
-    def _draining(self) -> frozenset[frozenset[str]]:
-        """Trunks over which nothing is led any more, though they carry: those that have not gone down since it was asked for."""
-        return frozenset(map(frozenset, self._programmed.draining)) & self._asked_to_drain
-
     def _follow(self) -> None:
         """Traffic takes the routes that are alive; hosts behind a link that is down cannot be heard, others can.
 
@@ -154,7 +150,9 @@ class VirtualLinks:
         """
         dead = dead_trunks(self._env.capacity)
         self._asked_to_drain -= dead
-        left = dead | self._draining()
+        # trunks over which nothing is led any more, though they carry: those that have not gone down since it was asked for
+        draining = frozenset(map(frozenset, self._programmed.draining)) & self._asked_to_drain
+        left = dead | draining
         is_shared_anew = self._env.switches is not None and self._env.switches.follow(left, self._pins)
         if self._env.routes.follow(left):
             self._rerouted()

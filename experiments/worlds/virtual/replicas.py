@@ -32,7 +32,7 @@ class Replicas:
         self.taken_over = 0
 
     def pace(self, machine: Machine) -> float:
-        """By how much longer a step takes there: jobs on hosts without an owner are not replicated."""
+        """How much longer a step takes there: jobs on hosts without an owner are not replicated."""
         role = self._env.campus.host_by_name[machine.name].role
         if self._replication is None or role is not Role.VOLUNTEER:
             return 1.0
@@ -44,7 +44,7 @@ class Replicas:
         return self._replication.takeover_s if own and self._replication else None
 
     def take_over(self, machine: Machine) -> None:
-        """Its processes are about to die: replicas that are in step say what they hold."""
+        """Have replicas that are in step say what they hold: its processes are about to die."""
         if self._replication is None:
             return
         for process in list(machine.processes.values()):

@@ -61,7 +61,7 @@ class ElidingCoordinator(Coordinator):
         self._counted: dict[str, float] = {}  # job -> its checkpoints' bytes when P1 was last asked
 
     def handle(self, event: ev.Event, now_s: float) -> list[do.Effect]:
-        """As the parent's; then the next tick is moved."""
+        """Handle as the parent does, and move the next tick."""
         due_s = self._tick_s
         effects = super().handle(event, now_s)
         if due_s == inf:

@@ -110,7 +110,7 @@ class Workloads:
                 self._runs(its_machine, its_process)
 
     def _collective(self, process: Process) -> Collective | None:
-        """That of a rank; None: it computes alone."""
+        """The collective of a rank; None: it computes alone."""
         rank = rank_of(process.spec.name) if process.spec.ranks > 1 else None
         return None if rank is None else self._collectives.of(rank, process.attempt)
 
@@ -163,7 +163,7 @@ class Workloads:
             process.alive = False
 
     def end(self, machine: Machine, order: ado.EndWorkload) -> None:
-        """It is asked to end, and does so within the grace that it is given."""
+        """End it within the grace that it is given."""
         process = machine.processes.get((order.job, order.attempt))
         takes_s = self._env.streams.span(self._env.costs.finish_s, "end", machine.name)
 

@@ -204,7 +204,7 @@ class VirtualWorld:
             self.decide(cev.JobSubmitted(spec, draw))
 
     def cancel(self, job: str) -> None:
-        """Its user wants a job no more. While the coordinator is dead, it is tried again."""
+        """Cancel a job for its user; again and again while the coordinator is dead."""
         if self.connections.refused:
             self.after(self.env.costs.reconnect_s, lambda: self.cancel(job))
         else:

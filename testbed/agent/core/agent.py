@@ -248,7 +248,7 @@ class AgentCore:
         return [do.Send(hello), *again]
 
     def _say_again(self, job: Running) -> list[do.Effect]:
-        """It may have been lost with the last connection; the coordinator ignores what it knows."""
+        """Say again what may have been lost with the last connection; the coordinator ignores what it knows."""
         said: list[do.Effect] = [] if job.started is None else [do.Send(job.started)]
         if job.final is None:
             return said

@@ -24,7 +24,7 @@ class Announced:
     table: dict[int, Expect] = field(default_factory=dict)
 
     def tell(self, announcement: Expect) -> None:
-        """It is in force; one of the same number is replaced."""
+        """Put it in force; one of the same number is replaced."""
         self.table[announcement.ticket] = announcement
 
     def knows(self, ticket: int) -> bool:

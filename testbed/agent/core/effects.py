@@ -68,7 +68,7 @@ class StartSending(Struct, frozen=True):
 
     @property
     def transfer(self) -> str:
-        """Its name, the same at both hosts and in the journal."""
+        """The transfer's name, the same at both hosts and in the journal."""
         return f"{self.job}:{self.sequence}>{self.destination.host}"
 
 

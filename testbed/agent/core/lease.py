@@ -25,16 +25,16 @@ IDLE_SHARE = 0.5  # of a lease: one late heartbeat of an idle host does not end 
 class Lease:
     """The agent's side of the lease. Without a connection `heartbeat_at_s` is inf; without a lease nothing may run."""
 
-    lease_s: float = 0.0
-    lease_until_s: float = -inf
-    heartbeat_s: float = 1.0
+    lease_s: float = 0.0  # how long one lasts, as the coordinator said
+    lease_until_s: float = -inf  # jobs may run until then
+    heartbeat_s: float = 1.0  # between heartbeats of a host that is not idle
     pace_s: float = 1.0  # between the last heartbeat and the next
-    heartbeat_at_s: float = inf
-    number: int = 0
+    heartbeat_at_s: float = inf  # when the next is due
+    number: int = 0  # of the last heartbeat
     unacknowledged: dict[int, float] = field(default_factory=dict)  # heartbeat -> when it was sent
-    sampled: ev.Sampled | None = None
-    samples: list[EgressSample] = field(default_factory=list)
-    told_drops: int = 0
+    sampled: ev.Sampled | None = None  # the last counters; None: none yet
+    samples: list[EgressSample] = field(default_factory=list)  # of egress, since the last heartbeat
+    told_drops: int = 0  # in the last heartbeat
     lagged_s: float = 0.0  # the longest that counters were late since the last heartbeat
     answered_s: float = 0.0  # the last acknowledgement came so long after its heartbeat
 

@@ -73,13 +73,13 @@ class Running:
 
     spec: JobSpec
     attempt: int
-    step: int
-    last_sequence: int
-    restored_sequence: int | None
+    step: int  # the last that its process proved or told of
+    last_sequence: int  # number of its last snapshot
+    restored_sequence: int | None  # of the checkpoint that it began from; None: from nothing
     phase: AttemptPhase = AttemptPhase.STARTING
-    protection: Protection | None = None
-    migration: Migration | None = None
-    snapshotting: bool = False
+    protection: Protection | None = None  # P1's plan; None: none was told
+    migration: Migration | None = None  # where it is to go; None: nowhere
+    snapshotting: bool = False  # one is being taken
     halted: bool = False  # a rank that stands still, at `latest`, since another took its last snapshot
     started: JobStarted | None = None  # what was said of its start, to be said again on a new connection
     latest: StoredCheckpoint | None = None  # its last snapshot, in the local store
@@ -155,7 +155,7 @@ class Running:
         return self.last_sequence
 
     def snapshot_taken(self, snapshot: StoredCheckpoint, *, final: bool) -> None:
-        """It is in the local store."""
+        """Note a snapshot that is in the local store."""
         self.snapshotting, self.step = False, max(self.step, snapshot.step)
         if self.latest is None or snapshot.sequence > self.latest.sequence:
             self.latest = snapshot

@@ -10,7 +10,7 @@ class StoredCheckpoints(dict[tuple[str, int], StoredCheckpoint]):
     """By job and sequence."""
 
     def put(self, checkpoint: StoredCheckpoint) -> None:
-        """It is there, and what is of no use beside it is not."""
+        """Note that it is there, and that what is of no use beside it is not."""
         job, arrived = checkpoint.job, checkpoint.sequence
         self[job, arrived] = checkpoint
         steps = {number: known.step for (name, number), known in self.items() if name == job}
@@ -22,7 +22,7 @@ class StoredCheckpoints(dict[tuple[str, int], StoredCheckpoint]):
         return {sequence for name, sequence in list(self) if name == job}
 
     def forget(self, job: str, before: int) -> None:
-        """Those of the job with a sequence below `before` are gone."""
+        """Drop those of the job with a sequence below `before`."""
         for key in [key for key in self if key[0] == job and key[1] < before]:
             del self[key]
 

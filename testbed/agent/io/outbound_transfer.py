@@ -71,7 +71,7 @@ class Outgoing:
         return round(TRICKLE_BYTES_PER_S * TRICKLE_S) if self.is_parked else SENDFILE_BYTES
 
     def progressed(self, sent_bytes: int, _total_bytes: int) -> None:
-        """So many bytes were handed to the kernel."""
+        """Note that so many bytes were handed to the kernel."""
         if self.began_s is None:
             self.began_s = self._regranted_s = trio.current_time()
         self.sent_bytes = sent_bytes
@@ -125,7 +125,7 @@ class Outgoing:
         return acknowledged / granted
 
     def count(self) -> FlowCount:
-        """For the heartbeat."""
+        """The transfer's counters, for the heartbeat."""
         self.sample()
         traffic = self.guard.counters() if self.guard is not None else None
         drops = self.drops if traffic is None else traffic.dropped_packets

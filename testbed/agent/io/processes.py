@@ -43,7 +43,7 @@ Key = tuple[str, int]  # job, attempt
 
 
 def nothing_told(job: str) -> Set[int]:
-    """Of a host without a coordinator."""
+    """No checkpoint of the job: on a host without a coordinator none is believed to be there."""
     return frozenset()
 
 
@@ -73,7 +73,7 @@ class JobProcesses:
         self._leaving: set[Key] = set()  # ranks whose next snapshot at which all stand still is their last
 
     def expect(self, key: Key) -> None:
-        """It will be run: from now on `kill` is heard, even before its process exists."""
+        """Announce an attempt that will be run: from now on `kill` is heard, even before its process exists."""
         self._expected.add(key)
 
     def kill(self, key: Key) -> None:
@@ -177,7 +177,7 @@ class JobProcesses:
         )
 
     async def take_snapshot(self, order: do.TakeSnapshot) -> None:
-        """Into the store; a final one ends the job's process. Of an attempt that is killed meanwhile nothing is kept."""
+        """Take a snapshot into the store; a final one ends the job's process. That of a killed attempt is dropped."""
         key, path = (order.job, order.attempt), None
         if rank_of(order.job) is not None and (rank := self._running.get(key)) is not None:
             if order.final:

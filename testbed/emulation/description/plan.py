@@ -70,7 +70,7 @@ class Cable:
 
     @property
     def inner_end(self) -> CableEnd:
-        """Of a cut cable, in the delay line's namespace: the end that faces `a`. (Facing `b` is the end that `a` was.)"""
+        """The end of a cut cable in the delay line's namespace that faces `a`. (Facing `b` is the end that `a` was.)"""
         ifindex = self.a.ifindex + INNER_IFINDEX
         return CableEnd(
             self.b.node, self.b.name, self.b.port, ifindex, b"\x02\x03" + ifindex.to_bytes(4), self.a.shape

@@ -160,8 +160,8 @@ class KernelCampus:
             self._fabric.build(socket, self.plan, self.holder_pids, self.line.pid, self.phases.timed)
 
     def _build_far_halves(self, cut: Sequence[Cable], line_pid: int) -> None:
-        """Of cables that are cut, the half between the delay line and end `b`. It is made from the line's side: a kernel before
-        6.15, asked from elsewhere, takes an interface of the same name or number that stands there for the one to be made."""
+        """Build the half of cut cables between the delay line and end `b`. It is made from the line's side: a kernel before 6.15,
+        asked from elsewhere, takes an interface of the same name or number that stands there for the one to be made."""
         linux.enter_network_of(line_pid)
         with NetlinkSocket() as socket:
             peers = [self.holder_pids.get(cable.b.node, self.fabric_pid) for cable in cut]

@@ -253,7 +253,7 @@ class OpenvSwitchFabric(BridgeFabric):
                 )
 
     def masters(self, plan: CampusPlan) -> Mapping[int, int]:
-        """As with bridges; what Open vSwitch forwards in the kernel belongs to its datapath."""
+        """Masters as with bridges; what Open vSwitch forwards in the kernel belongs to its datapath."""
         if not self.in_kernel:
             return super().masters(plan)
         ports = _ports(plan)
@@ -405,7 +405,7 @@ class OpenvSwitchFabric(BridgeFabric):
         self._wait(programmed, "controller", "programmed switches")
 
     def read_back(self, socket: NetlinkSocket, plan: CampusPlan) -> None:
-        """As with bridges; and every port of Open vSwitch has the number that was asked for, every switch its tables."""
+        """Read back as with bridges, and that every port of Open vSwitch has its number, every switch its tables."""
         super().read_back(socket, plan)
         if not plan.openflow:
             return

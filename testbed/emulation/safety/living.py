@@ -83,7 +83,7 @@ def owners(roots: Iterable[str] = ()) -> list[dict[str, Any]]:
 
 
 def named_owners(campus_id: str | None) -> list[dict[str, Any]]:
-    """That of the campus of that id, or all of them; SetupError if there is none."""
+    """The owner of the campus of that id, or all of them; SetupError if there is none."""
     found = [owner for owner in owners() if campus_id in (None, owner["id"])]
     if not found:
         raise SetupError(

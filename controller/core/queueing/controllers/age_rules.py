@@ -79,13 +79,18 @@ class ShapeSearch:
         return min(self.prices, key=self.prices.__getitem__, default=PLAIN)
 
     def run(self) -> Steps:
-        """From nothing. If the plain rule does not reach the aim even at r_max, there is nothing to be saved."""
+        """Search from nothing. If the plain rule does not reach the aim even at r_max, there is nothing to be saved."""
         yield from self._price([PLAIN])
         if self.prices[PLAIN] == inf or not self.grid_s:
             return
         yield from self._price(families(self.grid_s))
-        for start in sorted(self.prices, key=self.prices.__getitem__)[:STARTS]:
-            yield from self._descend(start)
+        for shape in sorted(self.prices, key=self.prices.__getitem__)[:STARTS]:
+            before = None
+            while shape != before:  # one age at a time over the whole grid, until nothing is better
+                before = shape
+                for line in lines(shape, [0.0, *self.grid_s, inf]):
+                    yield from self._price(line)
+                    shape = min([shape, *line], key=self.prices.__getitem__)
         yield from self.refine(self.best)
 
     def refine(self, *shapes: RuleShape) -> Steps:
@@ -99,16 +104,6 @@ class ShapeSearch:
             here = self.best
             yield from self._price(neighbours(here, step_s))
             step_s /= 1.0 if self.prices[self.best] < self.prices[here] else 2.0
-
-    def _descend(self, shape: RuleShape) -> Steps:
-        """One age at a time over the whole grid, until nothing is better."""
-        while True:
-            before = shape
-            for line in lines(shape, [0.0, *self.grid_s, inf]):
-                yield from self._price(line)
-                shape = min([shape, *line], key=self.prices.__getitem__)
-            if shape == before:
-                return
 
     def _price(self, shapes: Iterable[RuleShape]) -> Steps:
         for shape in shapes:

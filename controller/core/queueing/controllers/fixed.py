@@ -50,7 +50,7 @@ class Fixed:
         self.table = table
 
     def admit_probability(self, queue_length: int, age_s: float = 0.0) -> float:
-        """By r, or by less between the two ages."""
+        """The probability by r, or by less between the two ages."""
         is_between = self.admit_until_age_s <= age_s < self.admit_from_age_s
         return admit_probability(self.level - self.fewer if is_between else self.level, queue_length)
 

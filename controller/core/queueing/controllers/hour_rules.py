@@ -229,7 +229,7 @@ class HourShape:
         return LevelTable(levels, self.ages_s, self.day_s, self.day_start_s)
 
     def rule(self, level: float) -> Rule:
-        """With this mean level."""
+        """The rule with this mean level."""
         return Rule(level, table=self.table(level))
 
 

@@ -44,7 +44,7 @@ class Sliced:
 
     @property
     def idle(self) -> bool:
-        """Nothing is under way."""
+        """Whether nothing is under way."""
         return self._search is None
 
     def begin(self, search: Search) -> None:
@@ -134,7 +134,7 @@ class Replay(Fixed):
         self.history.lost(made_s)
 
     def left(self, delay_s: float) -> None:
-        """Into the books."""
+        """Book the delay."""
         self.balance.left(delay_s)
 
     def work(self) -> bool:
