@@ -337,7 +337,8 @@ def _is_reachable(host: HostState) -> bool:
 
 def in_touch(world: StormWorld, machine: Machine) -> bool:
     """Whether a host and the coordinator have heard all that the other has said, in order."""
-    return world.connections.unread is None and has_heard_everything(world, machine)
+    has_read = world.connections.unread is None and not world.catches_up
+    return has_read and has_heard_everything(world, machine)
 
 
 def _whole(gang: Gang, parts: list[m.StoredCheckpoint]) -> list[set[int]]:

@@ -68,6 +68,7 @@ class StormWorld(VirtualWorld):
         self.usurped_for_s: float | None = (
             None  # another coordinator takes its journal then, and it wakes after so long
         )
+        self.catches_up = False  # the coordinator reads what came while it stood still: not all of it yet
         self._untold: list[cdo.Tell] | None = (
             None  # what a coordinator that stands still has written and not told
         )
@@ -297,8 +298,10 @@ class StormWorld(VirtualWorld):
         def go_on() -> None:
             if self.connections.unread is unread:  # not killed meanwhile
                 self.connections.unread = None
+                self.catches_up = True
                 for act in unread:
                     act()
+                self.catches_up = False
 
         self.after(for_s, go_on)
         return True

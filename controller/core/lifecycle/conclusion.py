@@ -67,8 +67,11 @@ def send_orders(cluster: Cluster) -> None:
                 flow.pledge.told = True
             continue
         is_fetched = job.phase is Phase.FETCHING
-        # what is neither fetched nor the last state of a job that moves is a copy for the vault
-        urgent = is_fetched or (job.move is not None and flow.destination == job.move.destination)
+        is_last_state = job.move is not None and (flow.source, flow.destination) == (
+            job.host,
+            job.move.destination,
+        )
+        urgent = is_fetched or is_last_state  # else a copy for the vault
         wait = cluster.waits.get(job.name)
         if is_fetched and (wait is None or not wait.holds(job)):
             cluster.expect_word(job, PATIENCE * (start_s(cluster, job) + _fetch_s(cluster, flow)))
