@@ -1,4 +1,4 @@
-"""What decoding bytes that somebody else wrote can raise.
+"""Errors that a decoder can raise over bytes of another's.
 
 msgspec raises more than its own errors: `except msgspec.MsgspecError` around a decoder lets one wrong byte of a text, or brackets
 nested a thousand deep, through to whoever called it.

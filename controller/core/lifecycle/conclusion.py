@@ -66,16 +66,10 @@ def send_orders(cluster: Cluster) -> None:
             if flow.pledge is not None:
                 flow.pledge.told = True
             continue
-        is_fetched = job.phase is Phase.FETCHING
-        is_last_state = job.move is not None and (flow.source, flow.destination) == (
-            job.host,
-            job.move.destination,
-        )
-        urgent = is_fetched or is_last_state  # else a copy for the vault
         wait = cluster.waits.get(job.name)
-        if is_fetched and (wait is None or not wait.holds(job)):
+        if flow.is_recovery and job.phase is Phase.FETCHING and (wait is None or not wait.holds(job)):
             cluster.expect_word(job, PATIENCE * (start_s(cluster, job) + _fetch_s(cluster, flow)))
-        cluster.tell(flow.source, SendStored(job.name, flow.sequence, to, rate, urgent))
+        cluster.tell(flow.source, SendStored(job.name, flow.sequence, to, rate, urgent=flow.is_recovery))
 
 
 def _fetch_s(cluster: Cluster, flow: CheckpointFlow) -> float:

@@ -318,5 +318,6 @@ class CheckpointFlow:
 
     @property
     def is_recovery(self) -> bool:
-        """Whether it carries a stored checkpoint to a host that waits for it: neither a move nor a copy."""
+        """Whether it carries a stored checkpoint to a host where its job is to go on: not what a job that moves is still to take,
+        and no copy."""
         return self.traffic_class is TrafficClass.PLANNED and self.sequence is not None

@@ -120,7 +120,7 @@ class StateFactors:
                 self._ever[self._building[number]] += 1.0
 
     def withdraw(self, host: str, now_s: float) -> None:
-        """The host is lent no more, and it was not its owner who ended it."""
+        """Take in that the host is lent no more, by no act of its owner's."""
         number = self._told(host, now_s)
         self._base.withdraw(host, now_s)
         self._end(number)
