@@ -26,7 +26,8 @@ from testbed.ranks import gang_of, rank_of
 from topologies.spec import Host, Role
 from topologies.units import format_duration
 
-WIDTH, LABELS, RIGHT = 1240.0, 74.0, 22.0
+WIDTH, RIGHT = 1240.0, 22.0
+LEAST_LABELS, GLYPH = 74.0, 8.0  # width left of the lanes, at least; of a letter in it, at most
 STRIP, GAP = 46.0, 9.0  # height of the queue's strip; space between buildings
 # (lanes at most, height of each); with more lanes, the least height
 LANE_HEIGHTS, LEAST_LANE_HEIGHT = ((40, 18.0), (100, 13.0), (250, 8.0)), 5.0
@@ -146,7 +147,9 @@ class _Timeline:
             row = self.rows[host.name] = TimelineRow(host, top, lanes[host.name], height)
             self.bottom = top + row.height
             top = self.bottom + (2.0 if height > 10.0 else 1.0)
-        self.canvas = TimeCanvas(WIDTH, self.bottom + 30.0, clock=self.clock, left=LABELS, right=RIGHT)
+        letters = max((len(host.building) + len(host.name) for host in hosts), default=0)
+        self.labels = max(LEAST_LABELS, 16.0 + GLYPH * letters)
+        self.canvas = TimeCanvas(WIDTH, self.bottom + 30.0, clock=self.clock, left=self.labels, right=RIGHT)
         self.x = self.canvas.x
 
     def _end(self, attempt: Attempt) -> float:
@@ -167,7 +170,7 @@ class _Timeline:
             canvas.rect(self.x.start, row.top, self.x.end - self.x.start, row.height, class_=shade)
             size = "host" if row.lane_height > 10.0 else "host small"
             tip = f"{host.name}, building {host.building}: {host.gpus} x {host.gpu_model}"
-            canvas.text(LABELS - 8, middle, host.name, class_=size, text_anchor="end", data_tip=tip)
+            canvas.text(self.labels - 8, middle, host.name, class_=size, text_anchor="end", data_tip=tip)
             if host.building != building:
                 building = host.building
                 canvas.text(4, middle, building, class_=f"{size} building")
@@ -203,9 +206,9 @@ class _Timeline:
         y = Axis(0.0, max(most, 1), STRIP + 8.0, 14.0)
         points = [(self.x(x), y(n)) for x, n in steps([(0.0, 0.0), *lengths], self.until_s)]
         self.canvas.curve(points, y.start, class_="queue-area")
-        self.canvas.text(LABELS - 8, STRIP + 2, "waiting", class_="host", text_anchor="end")
+        self.canvas.text(self.labels - 8, STRIP + 2, "waiting", class_="host", text_anchor="end")
         self.canvas.text(
-            LABELS - 8,
+            self.labels - 8,
             18,
             f"{most:g}",
             class_="tick",
