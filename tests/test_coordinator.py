@@ -71,6 +71,28 @@ def test_a_host_that_is_silent_to_the_moment_is_not_woken_for_twice() -> None:
     assert core.next_deadline_s() > due_s
 
 
+def test_coordinator_that_stood_still_reads_what_hosts_said_meanwhile_before_it_calls_them_silent() -> None:
+    world = a_world()
+    for name in ("a", "b"):
+        world.submit(job(name))
+    world.run(4.0)
+    core, running = world.coordinator, [world.jobs[name] for name in ("a", "b")]
+    hosts = [each.host for each in running]
+    assert all(each.phase is Phase.RUNNING for each in running)
+    assert None not in hosts
+    late_s = world.now_s + 2.0 * (SETTINGS.lease_s + SETTINGS.fence_margin_s)
+    effects = []
+    for each, host in zip(running, hosts, strict=True):
+        ended = m.JobEnded(each.name, each.attempt, "finished", each.spec.steps)
+        effects += core.handle(ev.AgentSaid(str(host), ended), late_s)
+    assert [each.phase for each in running] == [Phase.FINISHED, Phase.FINISHED]
+    assert not [effect for effect in effects if isinstance(effect, do.Disconnect)]
+    silent = core.handle(ev.Woke(), core.next_deadline_s())  # nobody renewed a lease
+    while not silent or do.Disconnect(str(hosts[0])) not in silent:
+        assert core.next_deadline_s() <= late_s + SETTINGS.heartbeat_s
+        silent = core.handle(ev.Woke(), core.next_deadline_s())
+
+
 def test_what_a_host_sends_and_nobody_knows_of_is_called_off_on_its_next_connection() -> None:
     world = a_world()
     host = a_running_job(world, job("a"))

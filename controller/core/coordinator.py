@@ -232,7 +232,12 @@ class Coordinator:
             expire_offers(cluster)
             send_off_waiting(cluster)
         margin_s = cluster.settings.fence_margin_s
-        for host in cluster.silent_hosts():
+        for host, since_s in cluster.silent_hosts():
+            if (
+                now_s > since_s + margin_s
+            ):  # this process stood still: what the host said meanwhile may not have been read yet
+                membership.hear_longer(cluster, host)
+                continue
             if host.connected and now_s >= host.lease_until_s + margin_s:
                 membership.silent(cluster, host)
             if now_s >= host.fence_at_s:

@@ -242,6 +242,15 @@ def silent(cluster: Cluster, host: HostState, why: str = "silent for a whole lea
     host.shunned_until_s = host.fence_at_s
 
 
+def hear_longer(cluster: Cluster, host: HostState) -> None:
+    """Judge its silence a heartbeat later. To believe in a lease for longer than it runs is always safe."""
+    until_s = cluster.now_s + cluster.settings.heartbeat_s
+    if host.connected:
+        cluster.lease(host, until_s - cluster.settings.fence_margin_s)
+    else:
+        cluster.fence(host, until_s)
+
+
 def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) -> None:
     """Move what runs there, with notice. Without, or when the notice is over, it is dead already."""
     now_s, announced = cluster.now_s, host.reclaim_at_s is not None

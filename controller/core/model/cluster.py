@@ -562,13 +562,13 @@ class Cluster:
             heappop(silences)
         return silences[0][0] if silences else inf
 
-    def silent_hosts(self) -> list[HostState]:
-        """Hosts whose lease or fence has ended by now, in order."""
-        found: set[int] = set()
-        while self.next_silence_s() <= self.now_s:
-            found.add(heappop(self._silences)[1])
-        hosts = [self._in_order[number] for number in sorted(found)]
-        for host in hosts:
+    def silent_hosts(self) -> list[tuple[HostState, float]]:
+        """Hosts whose lease or fence has ended by now, in order, and when it did."""
+        found: dict[int, float] = {}
+        while (since_s := self.next_silence_s()) <= self.now_s:
+            found[heappop(self._silences)[1]] = since_s
+        hosts = [(self._in_order[number], found[number]) for number in sorted(found)]
+        for host, _ in hosts:
             self._watch(host)
         return hosts
 
