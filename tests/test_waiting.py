@@ -156,6 +156,26 @@ def test_a_host_that_finds_its_copy_damaged_holds_it_no_more_and_no_other_is_bla
     assert to not in silent.job.unfit
 
 
+def test_copy_that_no_other_host_holds_is_lost_by_two_starts_that_fail_and_not_by_one(
+    silent: Silent,
+) -> None:
+    cluster, job = silent.core.cluster, silent.job
+    checkpoint = cluster.freshest(job)
+    assert checkpoint is not None
+    holder = next(h for h in cluster.hosts.values() if h.usable and h.name not in (job.host, job.standby))
+    held = []
+    for _ in range(2):
+        job.to("interrupted")
+        release(cluster, job)
+        checkpoint.holders = {holder.name}
+        dispatch(cluster, job, holder)
+        failed = m.JobEnded("a", job.attempt, "failed", checkpoint.stored.step)
+        silent.say(holder.name, failed)
+        held.append(set(checkpoint.holders))
+    assert held == [{holder.name}, set()]
+    assert job.checkpoints == {}
+
+
 def test_a_start_that_is_not_answered_is_ordered_to_stop(silent: Silent) -> None:
     _, to = silent.fetch()
     assert silent.job.restore is not None

@@ -263,7 +263,7 @@ class StormJudges:
             raise broken(world, gang.spec.name, words)
 
     def _check_parts(self, world: StormWorld, machine: Machine, rank: JobState, before: int) -> None:
-        """What is deleted was in no whole checkpoint, or another one of no less work is there, or believed to be."""
+        """What is deleted was in no whole checkpoint of use, or another one of no less work is there, or believed to be."""
         gang = rank.gang
         assert gang is not None
         if rank.phase in OVER:
@@ -275,7 +275,8 @@ class StormJudges:
         for each in world.machines.values():
             for (name, sequence), stored in each.store.items():
                 if name in names and sequence >= known_from:
-                    held.append(stored)
+                    if (name, each.name) not in self._doubted:
+                        held.append(stored)
                     if each is not machine or name != rank.name or sequence >= before:
                         left.append(stored)
         best, stays = (

@@ -121,10 +121,15 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
 def _of_no_use(cluster: Cluster, job: JobState, checkpoint: Checkpoint, host: HostState) -> None:
     """A host could not start the job from its copy: next is another holder's, or an older one.
 
+    One that nobody else holds is tried twice, for what was the matter may be its host, or have passed.
+
     The host is to forget its own, or it would answer the sender of another that it has it already. It forgets by number, so
     with what is older there; not parts of a gang, of which an older one may be the last that is whole, and not for one that may
     be none, since what is older there may be all that there is.
     """
+    if checkpoint.holders == {host.name} and not (checkpoint.claimed_by or checkpoint.has_failed):
+        checkpoint.has_failed = True
+        return
     checkpoint.holders.discard(host.name)
     if job.gang is None and not checkpoint.claimed_by:
         for sequence, known in job.checkpoints.items():

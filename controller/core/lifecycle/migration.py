@@ -19,6 +19,7 @@ A flow that was admitted stays admitted. If its destination goes away, P2 and P3
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from math import inf
 
@@ -270,6 +271,14 @@ def turn_begins(cluster: Cluster, job: JobState) -> None:
     for flow, pledge in pledged(cluster):
         if flow.job == job.name:
             pledge.begin(cluster.now_s)
+            cluster.rates_stale = True
+
+
+def fulfil(cluster: Cluster, ranks: Set[str]) -> None:
+    """Leave the links to others where the last state of these has arrived, though they wait for the rest of their gang."""
+    for flow in cluster.flows.values():
+        if flow.pledge is not None and flow.job in ranks:
+            flow.pledge.fulfil()
             cluster.rates_stale = True
 
 

@@ -78,6 +78,7 @@ class Checkpoint:
     holders: set[str] = field(default_factory=set)
     # the host by whose word alone it is known; empty: the job's own host had told of that snapshot
     claimed_by: str = ""
+    has_failed: bool = False  # a start from it, when one host alone held it
 
 
 @dataclass
