@@ -247,6 +247,12 @@ def test_a_syntax_error_shows_the_line() -> None:
     assert caught.value.value == 'rate "1 Gbit/s"'
 
 
+@pytest.mark.parametrize("key", ["a." * 100_000 + "b = 1", 'x = { "a" . ' + "'b' . " * 64 + "c = 1 }"])
+def test_a_key_of_thousands_of_parts_is_refused_before_it_takes_a_parsers_memory(key: str) -> None:
+    with pytest.raises(SpecError, match=r"line 2 = .*keys of at most 64 parts"):
+        loads(f'name = "x"\n{key}\n', "mine.toml")
+
+
 def test_what_is_no_readable_text_file_is_refused(tmp_path: Path) -> None:
     binary, huge = tmp_path / "binary.toml", tmp_path / "huge.toml"
     binary.write_bytes(b'name = "x"\n\xff\xfe\x00')
