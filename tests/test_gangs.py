@@ -13,7 +13,7 @@ from controller.core.model.entities import JobState, Phase
 from controller.core.model.events import CancelAsked
 from experiments.storms import generate, play
 from experiments.storms.mutants import BY_NAME, planted
-from testbed.messages import JobSpec, StopJob
+from testbed.messages import Grant, JobSpec, StopJob
 from tests.cores_world import SETTINGS, CoresWorld, calm_and_finish, small_campus
 
 
@@ -93,6 +93,29 @@ def test_a_notice_moves_only_the_bytes_of_the_ranks_there_and_all_go_on_from_the
     assert world.of(f.WorkLost) == []
     planned = {fact.job for fact in world.of(f.Granted) if fact.traffic_class == "planned"}
     assert planned == {fact.job for fact in moved}
+
+
+def test_rank_whose_last_state_has_arrived_leaves_the_link_to_the_others_of_its_gang() -> None:
+    world = a_world(hosts=8)
+    hosts = a_running_gang(world, 20.0, payload_bytes=16_000_000)
+    [left] = {host for host in hosts if hosts.count(host) == 2}
+    world.reclaim(left, 20.0)
+    world.run(39.0)
+    leaving = [rank.name for rank, host in zip(ranks_of(world), hosts, strict=True) if host == left]
+    assert {move.job for move in world.of(f.MigrationFinished)} == set(leaving)
+    arrived = [
+        (at_s, fact.job)
+        for at_s, fact in world.facts
+        if isinstance(fact, f.CheckpointCompleted) and fact.job in leaving and at_s > 20.5
+    ]
+    first_s, first = arrived[0]
+    granted = {
+        word.job: word.rate_bytes_per_s
+        for at_s, name, word in world.told
+        if name == left and isinstance(word, Grant) and 20.0 < at_s <= first_s
+    }
+    assert granted[first] == 0.0
+    assert [rate > 0.0 for name, rate in granted.items() if name != first] == [True]
 
 
 def test_a_gang_that_cannot_move_before_its_notice_ends_resumes_from_its_last_whole_checkpoint() -> None:
