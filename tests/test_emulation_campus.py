@@ -243,6 +243,15 @@ def test_commands_go_on_after_an_interrupted_monitor(campus: LiveCampus, command
     assert host.cmd("echo again").strip() == "again"
 
 
+def test_host_whose_shell_is_killed_or_left_has_another_at_its_next_command(campus: LiveCampus) -> None:
+    """A command that killed its shell was waited for, for ever."""
+    host = campus["h1"]
+    for end in ("echo last; kill -9 $$", "echo last; exit"):
+        assert host.cmd(end).strip().startswith("last")
+        assert host.cmd("echo again").strip() == "again"
+        assert campus.ping([host, campus["h2"]], timeout="2") == 0.0
+
+
 def test_command_before_start_is_refused() -> None:
     with pytest.raises(SetupError, match="start"):
         LiveCampus(small_campus(1), enforcement=False).get("h1").cmd("true")

@@ -12,6 +12,7 @@ import contextlib
 import os
 import select
 import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from subprocess import Popen
 from types import MappingProxyType
@@ -106,6 +107,14 @@ class CampusLink(Link):  # type: ignore[misc]
         """Nothing: the kernel removes links with their namespaces."""
 
 
+def _prompt_at_end(shell: Popen[Any], terminal: int) -> None:
+    """Write a prompt to a shell's terminal when it has ended: who waits for that of its last command would wait for ever."""
+    shell.wait()
+    with contextlib.suppress(OSError):  # nobody reads it any more
+        os.write(terminal, PROMPT.encode())
+    os.close(terminal)
+
+
 class _LazyShell(Node):  # type: ignore[misc]
     """A node in the namespace of a holder process; its shell starts on the first command."""
 
@@ -124,15 +133,21 @@ class _LazyShell(Node):  # type: ignore[misc]
         self.starting = False
 
     def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802
-        """Start the shell (Mininet's, so that its prompt protocol works) in the holder's namespace."""
-        if self.starting or self.shell:
+        """Start the shell (Mininet's, so that its prompt protocol works) in the holder's namespace; another if it has ended."""
+        if self.starting:
             return
+        if self.shell:
+            if self.shell.poll() is None:
+                return
+            self.terminate()
         self.starting = True
         holder = self._holder()
         try:
             super().startShell(mnopts)
         finally:
             self.pid, self.starting = holder, False
+        terminal = os.dup(self.slave)
+        threading.Thread(target=_prompt_at_end, args=(self.shell, terminal), daemon=True).start()
 
     def _holder(self) -> int:
         if self.pid is None:
