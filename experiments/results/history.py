@@ -30,6 +30,9 @@ OF_ATTEMPTS = frozenset(
     )
 )
 OVER = ("finished", "failed", "cancelled")  # how a job's last attempt may end, and the job with it
+SAME_NOTICE_S = (
+    0.1  # two ends of a host's notice that are no further apart are one: a Hello takes a while to be heard
+)
 OF_NOTICES = frozenset(
     (
         f.HostJoined,
@@ -242,6 +245,9 @@ class _Notices:
         self.all: list[Notice] = []
         self.latest: dict[tuple[str, str], Notice] = {}
         self.under_notice: dict[str, tuple[float, float]] = {}
+        self.told_anew: set[str] = (
+            set()
+        )  # hosts whose Hello told of their notice, of which no fact says how long it is
 
     def reclaimed(self, at_s: float, fact: f.HostReclaimed) -> None:
         if fact.notice_s <= 0.0:
@@ -249,13 +255,13 @@ class _Notices:
             return
         again = fact.host in self.under_notice
         self.under_notice[fact.host] = (at_s, fact.notice_s)
+        self.told_anew.discard(fact.host)
         for job in fact.jobs:
             notice = self.latest.get((job, fact.host)) if again else None
             if notice is None:
                 self._open(job, fact.host, at_s, fact.notice_s)
             else:
-                notice.was_cut |= at_s + fact.notice_s < notice.deadline_s
-                notice.notice_s = at_s + fact.notice_s - notice.at_s
+                self._say_again(notice, at_s + fact.notice_s)
 
     def of(self, at_s: float, job: str, source: str, notice_s: float) -> Notice:
         # a host that registers while its notice runs says so with its Hello, and no fact but this one tells of it
@@ -263,7 +269,13 @@ class _Notices:
         notice = self.latest.get((job, source))
         if notice is None or notice.deadline_s < began_s:
             return self._open(job, source, began_s, given_s)
+        if source in self.told_anew and abs(at_s + notice_s - notice.deadline_s) > SAME_NOTICE_S:
+            self._say_again(notice, at_s + notice_s)
         return notice
+
+    def _say_again(self, notice: Notice, deadline_s: float) -> None:
+        notice.was_cut |= deadline_s < notice.deadline_s
+        notice.notice_s = deadline_s - notice.at_s
 
     def _open(self, job: str, source: str, at_s: float, notice_s: float) -> Notice:
         notice = Notice(job, source, at_s, notice_s)
@@ -281,6 +293,8 @@ def notices(facts: Iterable[Timed]) -> list[Notice]:
                 book.reclaimed(at_s, fact)
             case f.HostReturned(host=host) | f.HostJoined(host=host, lent=True):
                 book.under_notice.pop(host, None)
+            case f.HostJoined(host=host):
+                book.told_anew.add(host)
             case f.MigrationAdmitted():
                 notice = book.of(at_s, fact.job, fact.source, fact.notice_s)
                 notice.destination, notice.admitted_s, notice.degraded = fact.destination, at_s, None

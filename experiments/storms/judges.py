@@ -242,7 +242,7 @@ class StormJudges:
                 continue
             if not in_touch(world, machine):
                 continue
-            for stored in self._useful(machine, job.name):
+            for stored in self._useful(machine, job):
                 if stored.step > step:
                     words = f"it goes on from step {step}, and {machine.name} holds step {stored.step}"
                     raise broken(world, job.name, words)
@@ -256,7 +256,7 @@ class StormJudges:
             if machine.core is None or not world.coordinator.cluster.hosts[machine.name].usable:
                 continue
             if in_touch(world, machine):
-                held += [stored for rank in gang.ranks for stored in self._useful(machine, rank.name)]
+                held += [stored for rank in gang.ranks for stored in self._useful(machine, rank)]
         best = max((max(steps) for steps in _whole(gang, held)), default=-1)
         if best > step:
             words = f"it goes on from step {step}, and all parts of one of step {best} are held"
@@ -269,8 +269,7 @@ class StormJudges:
         if rank.phase in OVER:
             return
         names = {each.name for each in gang.ranks}
-        # earlier ones are of a job of that name that was cut off the coordinator's journal, or could not be read
-        known_from = (rank.attempts_above + 1) * SEQUENCES_PER_ATTEMPT
+        known_from = _known_from(rank)
         held, left = list[m.StoredCheckpoint](), list[m.StoredCheckpoint]()
         for each in world.machines.values():
             for (name, sequence), stored in each.store.items():
@@ -311,19 +310,28 @@ class StormJudges:
             if job is None or job.phase in OVER:
                 continue
             known = max((c.stored.step for c in job.checkpoints.values() if c.holders), default=-1)
-            for stored in self._useful(machine, name):
+            for stored in self._useful(machine, job):
                 if stored.step > known:
                     words = f"{machine.name} holds step {stored.step}, the coordinator knows of {known}"
                     raise broken(world, name, words)
 
-    def _useful(self, machine: Machine, job: str) -> list[m.StoredCheckpoint]:
+    def _useful(self, machine: Machine, job: JobState) -> list[m.StoredCheckpoint]:
         """What an agent has said to hold of a job, unless a checkpoint of it there was of no use."""
         assert machine.core is not None
-        if (job, machine.name) in self._doubted:
+        if (job.name, machine.name) in self._doubted:
             return []
+        known_from = _known_from(job)
         return [
-            stored for key, stored in machine.core.stored.items() if key[0] == job and key in machine.store
+            stored
+            for (name, sequence), stored in machine.core.stored.items()
+            if name == job.name and sequence >= known_from and (name, sequence) in machine.store
         ]
+
+
+def _known_from(job: JobState) -> int:
+    """The least number of its checkpoints. Earlier ones are of a job of that name that was cut off the coordinator's journal, or
+    could not be read."""
+    return (job.attempts_above + 1) * SEQUENCES_PER_ATTEMPT
 
 
 def _is_open(host: HostState) -> bool:
