@@ -126,7 +126,7 @@ Outcome = Literal["finished", "failed", "stopped", "killed"]
 class JobEnded(Message, frozen=True):
     """The workload process is gone.
 
-    Of itself: finished, or failed for good. At a hand: stopped by its agent (an order, the owner, the lease), or killed by a
+    Of itself: finished, or failed. At a hand: stopped by its agent (an order, the owner, the lease), or killed by a
     signal that its agent did not send (the kernel's OOM killer, another user of the host): it can go on from a checkpoint.
     """
 

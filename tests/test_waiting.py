@@ -176,6 +176,21 @@ def test_copy_that_no_other_host_holds_is_lost_by_two_starts_that_fail_and_not_b
     assert job.checkpoints == {}
 
 
+def test_job_has_failed_when_it_is_said_twice_and_goes_on_elsewhere_the_first_time(silent: Silent) -> None:
+    """A host that is broken, or lies, ended every job that came to it."""
+    first = silent.host
+    said = silent.say(first, m.JobEnded("a", silent.job.attempt, "failed", 60, reason="no GPU here"))
+    [again] = [e.fact for e in said if isinstance(e, do.Record) and isinstance(e.fact, f.JobDispatched)]
+    assert again.host != first
+    assert again.restore_step > 0
+    silent.say(
+        again.host, m.JobStarted("a", silent.job.attempt, again.restore_step, "", again.restore_sequence)
+    )
+    last = silent.say(again.host, m.JobEnded("a", silent.job.attempt, "failed", 70, reason="it raised"))
+    [failed] = [e.fact for e in last if isinstance(e, do.Record) and isinstance(e.fact, f.JobFailed)]
+    assert (failed.host, failed.reason) == (again.host, f"it raised ({first} had said so before)")
+
+
 def test_a_start_that_is_not_answered_is_ordered_to_stop(silent: Silent) -> None:
     _, to = silent.fetch()
     assert silent.job.restore is not None

@@ -49,6 +49,7 @@ ENDED = {
     "emergency": "its owner closed the host before the notice was over",
     "agent_lost": "the agent of its host was lost",
     "failed_start": "the job could not be restored",
+    "failed": "its host said that the job has failed",
     "killed": "the job's process was killed from outside",
     "destination_lost": "the destination was lost",
     "checkpoint_lost": "every holder of its checkpoint was lost",

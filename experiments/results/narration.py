@@ -17,6 +17,7 @@ CAUSES = {
     "agent_lost": "its host fell silent",
     "final_checkpoint": "final checkpoint taken",
     "failed_start": "it could not start",
+    "failed": "its host says that it has failed",
     "killed": "its process was killed from outside",
     "stopped": "stopped by the coordinator",
     "superseded": "a better checkpoint has come into reach",

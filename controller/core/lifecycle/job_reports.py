@@ -66,8 +66,9 @@ def job_started(cluster: Cluster, host: HostState, message: m.JobStarted) -> Non
 def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
     """Finished or failed: over. Stopped, or failed at a restore: it goes on elsewhere, or from another checkpoint.
 
-    Killed from outside, or gone before its last step whatever is said of it: the same, `MOST_KILLED` times. After
-    `MOST_FAILED_STARTS` restores in a row that failed it goes on, but from nothing.
+    A host that is broken, or lies, says of every job that it has failed: the first who says so is not believed, and the job goes
+    on, elsewhere if it can be. Killed from outside, or gone before its last step whatever is said of it: the same, `MOST_KILLED`
+    times. After `MOST_FAILED_STARTS` restores in a row that failed it goes on, but from nothing.
     """
     job = present(cluster, host, message.job, message.attempt)
     if job is not None and job.phase is Phase.CANCELLING:  # however it ended: its user does not want it
@@ -101,6 +102,11 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
                 job.failed_at = []
         if len(job.failed_at) > MOST_FAILED_STARTS:
             _begin_anew(cluster, job)
+    elif outcome == "failed":
+        if first := next((rank.failed_on for rank in job.all_ranks if rank.failed_on), ""):
+            reason = f"{reason} ({first} had said so before)"
+        else:
+            job.failed_on, cause = host.name, "failed"
     elif outcome == "stopped":
         if gangs.stayed(cluster, job):
             land_if_there(cluster, job)

@@ -322,8 +322,8 @@ def resume(cluster: Cluster, job: JobState) -> None:
         for rank in job.all_ranks:
             cluster.record(facts.JobWaits(rank.name, f"no {job.spec.ranks} GPUs are idle at once"))
     else:
-        fit = cluster.fit_hosts(job)
-        chosen = _choose_host(cluster, job, fit - set(job.failed_at)) if job.failed_at else None
+        fit, failed = cluster.fit_hosts(job), {*job.failed_at, job.failed_on} - {""}
+        chosen = _choose_host(cluster, job, fit - failed) if failed else None
         if (chosen := chosen or _choose_host(cluster, job, fit)) is not None:
             dispatch(cluster, job, cluster.hosts[chosen])
         elif isinstance(answer := cluster.queue.requeue_at_head(_spot_job(job), cluster.now_s), Dispatch):

@@ -119,6 +119,7 @@ class JobState:
     # its latest snapshots, as its hosts told: sequence -> (step, digest)
     taken: dict[int, tuple[int, str]] = field(default_factory=dict)
     killed: int = 0  # times that its process was killed from outside
+    failed_on: str = ""  # the host that first said that it has failed of itself
     failed_at: list[str] = field(
         default_factory=list
     )  # hosts, where in a row it could not go on from a copy of its checkpoints

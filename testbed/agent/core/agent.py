@@ -353,7 +353,7 @@ class AgentCore:
         if event.fenced:  # an extension came too late for it: it was stopped, it did not fail
             return self._stop(ended.job, ended.attempt, "the lease lapsed")
         self.ended[ended.job] = ended
-        if ended.outcome in ("killed", "stopped"):  # it goes on somewhere, from its latest snapshot perhaps
+        if ended.outcome != "finished":  # it goes on somewhere, from its latest snapshot perhaps
             return [*self._end(job), do.Send(ended)]
         del self.running[ended.job]
         kept: list[do.Effect] = []
