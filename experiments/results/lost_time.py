@@ -124,7 +124,8 @@ class _Story:
 
     def __init__(self, facts: Sequence[Timed], context: RunContext) -> None:
         self.submitted: dict[str, f.JobSubmitted] = {}
-        self.cancelled_s: dict[str, float] = {}  # job -> when
+        # job -> when it was cancelled, or failed: a rank that has stopped fails with another of its gang
+        self.over_s: dict[str, float] = {}
         self.of_attempts: list[Timed] = []
         self.snapshots: dict[tuple[str, int], list[_Snapshot]] = {}
         self.copies: dict[str, list[_Copy]] = {}
@@ -140,8 +141,8 @@ class _Story:
                 case f.JobSubmitted(job=job):
                     self.submitted.setdefault(job, fact)
                     self.of_attempts.append((at_s, fact))
-                case f.JobCancelled(job=job):
-                    self.cancelled_s[job] = at_s
+                case f.JobCancelled(job=job) | f.JobFailed(job=job):
+                    self.over_s[job] = at_s
                 case f.CheckpointTaken(job=job, attempt=attempt, step=step, pause_s=pause_s):
                     taken = _Snapshot(at_s, step, pause_s)
                     self.snapshots.setdefault((job, attempt), []).append(taken)
@@ -221,7 +222,7 @@ class _Account:
                 self._add(LostPart.OUT_OF_REACH, at_s, at_s, (steps - ordinary) * self._step_s)
                 self.balance.useful_s -= steps * self._step_s
         if tries[-1].how not in OVER and tries[-1].ended_s is not None:
-            over_s = story.cancelled_s.get(self._job, ended_s)
+            over_s = story.over_s.get(self._job, ended_s)
             self._add(LostPart.DOWNTIME, free_s, over_s)
             free_s = over_s
         self.balance.begun_s += free_s - tries[0].dispatched_s

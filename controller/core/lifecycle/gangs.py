@@ -36,15 +36,20 @@ ALIVE = frozenset({Phase.STARTING, Phase.RUNNING, Phase.MOVING})  # an agent was
 def choose_places(cluster: Cluster, gang: Gang) -> list[str] | None:
     """P2 for all ranks at once: a host for each, by number; None: there are not enough that fit.
 
-    Of the buildings that can hold the whole gang, the one where its ranks' scores add up to least; else the whole campus.
+    Of the buildings that can hold the whole gang, the one where its ranks' scores add up to least; else the whole campus; a host
+    that said that a rank has failed, only where nothing else is left.
     """
     buildings: dict[str, set[str]] = {}
+    failed_on = {rank.failed_on for rank in gang.ranks}
     for host in cluster.volunteers:
-        buildings.setdefault(host.spec.building, set()).add(host.name)
+        if host.name not in failed_on:
+            buildings.setdefault(host.spec.building, set()).add(host.name)
     found = [_places(cluster, gang, buildings[name]) for name in sorted(buildings)]
     near = [one for one in found if one is not None]
     chosen = min(near, key=lambda one: one[0], default=None)
     if chosen is None and len(buildings) > 1:
+        chosen = _places(cluster, gang, cluster.hosts.keys() - failed_on)
+    if chosen is None and any(failed_on):
         chosen = _places(cluster, gang, cluster.hosts.keys())
     return None if chosen is None else chosen[1]
 
