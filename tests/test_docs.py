@@ -6,20 +6,15 @@ import csv
 import importlib.util
 import json
 import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
-import typer
-from typer.core import TyperGroup
 
 from controller.core.policies.table import POLICIES
 from controller.own_policies import add_policies
-from experiments.cli.main import app
+from tests.doc_pages import Shell, typed
 from topologies.errors import SpecError
 from topologies.files import load
 
@@ -124,57 +119,27 @@ def test_the_readme_is_at_most_900_words() -> None:
     assert len((ROOT / "README.md").read_text().split()) <= 900
 
 
-def named(text: str) -> list[list[str]]:
-    """Each `reclaimnet ...` in the text, as words."""
-    return [
-        shlex.split(m, comments=True)[1:] for m in re.findall(r"(?:^|[\s`/])(reclaimnet [a-z][^`|\n]*)", text)
-    ]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_commands_and_options_that_are_named_exist(page: Path) -> None:
-    for words in named(page.read_text()):
-        command = typer.main.get_command(app)
-        while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
-            assert words[0] in command.commands, words
-            command = command.commands[words.pop(0)]
-        options = {opt for param in command.params for opt in param.opts} | {"--help", "-h"}
-        assert {word for word in words if word.startswith("--")} <= options, words
-
-
-def commands_of_the_tutorial() -> list[str]:
-    return re.findall(r"```sh\n(.*?)\n```", (DOCS / "tutorial.md").read_text(), re.S)
-
-
-def run_of_the_tutorial(command: str, out: Path) -> None:
-    words = [word.replace("out/tutorial", str(out)) for word in shlex.split(command)]
-    if words[0] == ".venv/bin/reclaimnet":
-        words[:1] = [sys.executable, "-m", "experiments.cli"]
-    else:
-        words[0] = sys.executable
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_the_tutorial_runs_as_it_is_written(tmp_path: Path) -> None:
-    commands = commands_of_the_tutorial()
-    assert len(commands) == 4
-    for command in commands[:3]:
-        run_of_the_tutorial(command, tmp_path)
-    assert (tmp_path / "lost.svg").read_text().count("<path") > 5
+    *blocks, _ = typed("docs/tutorial.md")
+    with Shell(tmp_path) as shell:
+        for block in blocks:
+            shell.play(block)
+    out = tmp_path / "out/tutorial"
+    assert (out / "lost.svg").read_text().count("<path") > 5
     [told] = re.findall(
         r"the new rule loses (\d+) minutes of work, the project's (\d+)", (DOCS / "tutorial.md").read_text()
     )
     lost_s = [
-        json.loads((tmp_path / name / "summary.json").read_text())["interruptions"]["lost_gpu_s"]
+        json.loads((out / name / "summary.json").read_text())["interruptions"]["lost_gpu_s"]
         for name in ("stable-first", "reclaimnet")
     ]
     assert [int(minutes) for minutes in told] == [round(lost / 60) for lost in lost_s]
 
 
 def test_the_sweep_of_the_tutorial_does_not_tell_its_rules_apart(tmp_path: Path) -> None:
-    run_of_the_tutorial(commands_of_the_tutorial()[3], tmp_path)
-    with (tmp_path / "sweep/intervals.csv").open() as file:
+    with Shell(tmp_path) as shell:
+        shell.play(typed("docs/tutorial.md")[-1])
+    with (tmp_path / "out/tutorial/sweep/intervals.csv").open() as file:
         [row] = [
             row
             for row in csv.DictReader(file)
@@ -184,19 +149,11 @@ def test_the_sweep_of_the_tutorial_does_not_tell_its_rules_apart(tmp_path: Path)
 
 
 def test_the_page_of_traces_runs_as_it_is_written(tmp_path: Path) -> None:
-    blocks = re.findall(r"```sh\n(.*?)\n```", (DOCS / "traces.md").read_text(), re.S)
-    assert len(blocks) == 3
-    for line in "\n".join(blocks).splitlines():
-        words = [re.sub(r"^(\.\./\.\./)?out/traces", str(tmp_path), word) for word in shlex.split(line)]
-        if words[0] == "cd":
-            continue
-        here = words[0].startswith("../..")  # in docs/examples
-        words[:1] = [sys.executable, "-m", "experiments.cli"]
-        folder = DOCS / "examples" if here else ROOT
-        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
-        assert done.returncode == 0, done.stderr
+    with Shell(tmp_path) as shell:
+        for block in typed("docs/traces.md"):
+            shell.play(block)
     told = {
-        name: json.loads((tmp_path / name / "summary.json").read_text())
+        name: json.loads((tmp_path / "out/traces" / name / "summary.json").read_text())
         for name in ("file", "again", "function")
     }
     assert told["file"]["emergencies"]["reclaims"] == 1  # as owners.csv has it
