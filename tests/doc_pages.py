@@ -96,6 +96,19 @@ def typed(page: str) -> list[Block]:
     return [block for block in blocks(page, "sh") if not block.is_file]
 
 
+def functions(page: str) -> list[list[str]]:
+    """Each table of functions of a page: `file name` of its rows, in order. A row without a file is of the one before."""
+    found, file = list[list[str]](), ""
+    for table in (ROOT / page).read_text().split("| function | of |")[1:]:
+        found.append([])
+        for name, of in re.findall(
+            r"^\| `([\w.]+)` \| (?:`(\S+\.py)`)?", table.split("\n\n")[0], re.MULTILINE
+        ):
+            file = of or file
+            found[-1].append(f"{file} {name}")
+    return found
+
+
 def why_not_played(command: str) -> str | None:
     """Why it is not played in full; None if it is."""
     return next((why for begins, why in TOO_LONG.items() if command.startswith(begins)), None)

@@ -6,15 +6,23 @@ import csv
 import importlib.util
 import json
 import re
+import sys
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from xml.etree import ElementTree
 
 import pytest
 
+from controller.core.coordinator import Coordinator
+from controller.core.model.effects import Effect
+from controller.core.model.events import AgentSaid, Event
 from controller.core.policies.table import POLICIES
 from controller.own_policies import add_policies
-from tests.doc_pages import Shell, typed
+from experiments.inputs.scenario import demo_scenario
+from experiments.inputs.traces import generate
+from experiments.worlds.virtual import simulate
+from testbed.messages import OwnerReclaims
+from tests.doc_pages import Shell, functions, typed
 from topologies.errors import SpecError
 from topologies.files import load
 
@@ -190,3 +198,32 @@ def test_a_wrong_file_of_policies_says_what_is_wrong(tmp_path: Path, text: str, 
     assert str(file) in str(error.value)
     with pytest.raises(SpecError, match=r"a Python file"):
         add_policies(tmp_path / "none.py")
+
+
+def test_the_page_of_a_jobs_life_names_what_an_owners_notice_runs_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, way = functions("docs/how/job.md")
+    handle, taken = Coordinator.handle, set[tuple[str, ...]]()
+
+    def watched(self: Coordinator, event: Event, now_s: float) -> list[Effect]:
+        if not (isinstance(event, AgentSaid) and isinstance(event.message, OwnerReclaims)):
+            return handle(self, event, now_s)
+        met = dict[str, None]()
+
+        def calls(frame: FrameType, what: str, _: object) -> None:
+            if what == "call":
+                met[f"{frame.f_code.co_filename.removeprefix(f'{ROOT}/')} {frame.f_code.co_qualname}"] = None
+
+        sys.setprofile(calls)
+        try:
+            return handle(self, event, now_s)
+        finally:
+            sys.setprofile(None)
+            taken.add(tuple(name for name in met if name in way))
+
+    monkeypatch.setattr(Coordinator, "handle", watched)
+    scenario = demo_scenario(seed=1)
+    simulate(scenario, generate(scenario))
+    assert len(way) == 10
+    assert tuple(way) in taken

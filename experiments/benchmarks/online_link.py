@@ -12,7 +12,7 @@ import math
 import random
 from dataclasses import dataclass, field, replace
 
-from controller.core.admission.admission import Admit, MigrationRequest, Promise, share_totals
+from controller.core.admission.admission import Admit, Commitment, MigrationRequest, share_totals
 from controller.core.network.links import Network
 from controller.core.network.sharing import Demand, in_columns
 from experiments.benchmarks.reclaim_waves import (
@@ -59,7 +59,7 @@ class OnlineLink:
         while self.left and self._step(request.start_s):
             pass
         self.now_s = request.start_s
-        answer = self.admit([request], self.now_s, SHARE, self._promises())
+        answer = self.admit([request], self.now_s, SHARE, self._commitments())
         if request.key in answer.admitted:
             self.admitted += 1
             self.left[request.key] = request
@@ -70,7 +70,7 @@ class OnlineLink:
         while self.left and self._step(math.inf):
             pass
 
-    def _promises(self) -> list[Promise]:
+    def _commitments(self) -> list[Commitment]:
         if self.varies:
             return list(self.left.values())
         return [self._demand(key) for key in self.left]
@@ -95,7 +95,7 @@ class OnlineLink:
 
     def _rates(self) -> tuple[dict[str, float], float]:
         if self.varies:
-            plan = self.admit([], self.now_s, SHARE, self._promises()).timetable
+            plan = self.admit([], self.now_s, SHARE, self._commitments()).timetable
             return {key: plan.rate_at(key, self.now_s) for key in self.left}, plan.next_change_s(self.now_s)
         if not self.shares_rest:
             return self.floors, math.inf

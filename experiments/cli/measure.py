@@ -406,7 +406,7 @@ def measure_planning(
 
 @command("admission")
 def measure_admission(out: Out = Path("out/admission")) -> None:
-    """How many migrations each admission rule of P3 promises, at once and over time, and how near that is to the optimum."""
+    """How many migrations each admission rule of P3 admits, at once and over time, and how near that is to the optimum."""
     from experiments.benchmarks.admission import admission_table
     from experiments.benchmarks.admission import measure_admission as run
 

@@ -768,6 +768,6 @@ def not_promised(row: Policy) -> dict[str, str]:
     if not row.enforced:
         waived[IN_SHARE] = "nothing holds its senders to a share of a link"
         waived[RESERVED] = "it keeps no reserve for research"
-    if not row.promises_rates:
+    if not row.reserves_rates:
         waived[IN_TIME] = "it promises no migration a rate"
     return waived

@@ -59,6 +59,14 @@ class Parcel(NamedTuple):
     due_s: float
     links: tuple[DirectedLink, ...]
     cap_bytes_per_s: float = math.inf
+    # a moment after `start_s` from which it would rather be sent, and whether it may not be refused: for `moore_hodgson`
+    rather_start_s: float = -math.inf
+    reserved: bool = False
+
+    @property
+    def comfortable(self) -> Parcel:
+        """The same parcel, starting when it would rather be sent."""
+        return self._replace(start_s=self.rather_start_s) if self.rather_start_s > self.start_s else self
 
 
 class RateSpan(NamedTuple):

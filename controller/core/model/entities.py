@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
-from controller.core.admission.reservation import Pledge
+from controller.core.admission.reservation import Reservation
 from testbed.errors import InvariantBroken
 from testbed.messages import FlowCount, JobSpec, SnapshotSpeed, StoredCheckpoint
 from topologies.spec import Host, Role, TrafficClass
@@ -295,7 +295,7 @@ class HostState:
 class CheckpointFlow:
     """A stream of checkpoints of one job between two hosts, for as long as it has a grant.
 
-    The floor is what P3 guarantees now. It stays, or it follows the timetable in which the `pledge` is kept.
+    The floor is what P3 guarantees now. It stays, or it follows the timetable in which the `reservation` is kept.
     """
 
     job: str
@@ -306,7 +306,7 @@ class CheckpointFlow:
     cap_bytes_per_s: float = inf
     rate_bytes_per_s: float = 0.0
     bottleneck: str = ""
-    pledge: Pledge | None = None
+    reservation: Reservation | None = None
     # of the one checkpoint that it carries; None: of whatever its job takes at the source
     sequence: int | None = None
     ticket: int = 0  # under which its receiver expects it

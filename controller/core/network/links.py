@@ -49,7 +49,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Residual(Mapping[DirectedLink, float]):
-    """What each link could still promise, payload bytes/s: a column by the link's number, and a mapping."""
+    """What each link could still reserve, payload bytes/s: a column by the link's number, and a mapping."""
 
     network: Network
     column: Floats

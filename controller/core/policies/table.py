@@ -150,7 +150,7 @@ class Policy:
 
     @property
     def rates_vary(self) -> bool:
-        """Whether `admit` answers with a timetable: its promises are pledges, and keep margins."""
+        """Whether `admit` answers with a timetable: admitted migrations have reservations, with margins."""
         return self.admit is admission.fluid_edf
 
     @property
@@ -165,8 +165,8 @@ class Policy:
         return planner.SENDING_SHARE if goes_on else intervals.BETA
 
     @property
-    def promises_rates(self) -> bool:
-        """Whether an admitted migration is promised to be in time: it has a rate that holds, and senders keep to theirs."""
+    def reserves_rates(self) -> bool:
+        """Whether an admitted migration is sure to be in time: it has a rate that holds, and senders keep to theirs."""
         return self.migrates and self.enforced and self.admit is not admission.admit_all
 
     def reserve(self, wanted: ResearchReserve) -> ResearchReserve:
@@ -371,7 +371,7 @@ POLICIES: dict[str, Policy] = {
         scavenger=True,
     ),
     "no-admission": Policy(
-        "every migration may try, none is promised a rate; fair shares, and the reserve holds",
+        "every migration may try, none has a rate reserved; fair shares, and the reserve holds",
         admit=admission.admit_all,
     ),
     "smallest-demand-first": Policy(

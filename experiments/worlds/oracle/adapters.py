@@ -16,9 +16,9 @@ import numpy as np
 from controller.core.admission import admission
 from controller.core.admission.admission import (
     Admission,
+    Commitments,
     LinkShares,
     MigrationRequest,
-    Promises,
     Requests,
     fluid_edf,
 )
@@ -101,12 +101,12 @@ class PlannedCheckpoints:
 
 @dataclass(frozen=True)
 class PlannedMigrations:
-    """P3: fluid EDF beside the plan's checkpoints, each of which is a promise for exactly its time."""
+    """P3: fluid EDF beside the plan's checkpoints, each of which is a commitment for exactly its time."""
 
     plan: Plan
 
     def __call__(
-        self, requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()
+        self, requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()
     ) -> Admission:
         """Called like `admission.fluid_edf`."""
         ways = (way for way in self.plan.ways.values() if not way.migrates)
@@ -116,7 +116,7 @@ class PlannedMigrations:
         until_s = max(dues, default=now_s)
         booked = []
         for way in self.plan.ways.values():
-            for number, piece in enumerate(() if way.migrates else way.reservations):
+            for number, piece in enumerate(() if way.migrates else way.bookings):
                 from_s = max(now_s, piece.from_s)
                 rate = min(piece.rate_bytes_per_s, *(share[link] for link in piece.links))
                 if from_s < min(until_s, piece.until_s) and rate > 0.0:
@@ -132,21 +132,21 @@ class PlannedMigrations:
 
 @dataclass(frozen=True)
 class SharesThatFit:
-    """P3's sharing with floors that fit on every link: what the plan wants for a checkpoint yields to promised migrations.
+    """P3's sharing with floors that fit on every link: what the plan wants for a checkpoint yields to admitted migrations.
 
     The plan's rates fit together as planned. A checkpoint or a migration that takes longer than that meets the next one on
     its links, and floors that do not fit would be granted in full, beyond the links' shares.
     """
 
     share: admission.Share
-    # Of each flow, in the order of the demands: whether P3 promised its floor.
-    promised: Callable[[], Sequence[bool]]
+    # Of each flow, in the order of the demands: whether P3 reserved its floor.
+    reserved: Callable[[], Sequence[bool]]
 
     def __call__(self, wants: Wants, capacity: Floats) -> tuple[Floats, Numbers]:
         """Called like `admission.share_totals`."""
-        promised = np.array(self.promised(), dtype=bool)
+        reserved = np.array(self.reserved(), dtype=bool)
         floor, left = np.zeros_like(wants.floor), capacity
-        for mine in (promised, ~promised):
+        for mine in (reserved, ~reserved):
             wanted = np.where(mine, wants.floor, 0.0)
             load = wants.paths.load(wanted, len(wants.network))
             left = np.maximum(
@@ -173,13 +173,13 @@ def seated(
 ) -> Policy:
     """The row that a cluster has, with the oracle's columns in place of its own."""
 
-    def promised() -> list[bool]:
+    def reserved() -> list[bool]:
         keys, _ = cluster.flow_paths()
-        return [cluster.flows[key].pledge is not None for key in keys]
+        return [cluster.flows[key].reservation is not None for key in keys]
 
     row = cluster.policy
     columns = {each.name: getattr(row, each.name) for each in fields(Policy)}
     columns["plan"], columns["admit"] = PlannedCheckpoints(plan), PlannedMigrations(plan)
     columns["select"] = Destinations(plan, transfer_times, now_s, at_first)
-    columns["share"] = SharesThatFit(row.share, promised)
+    columns["share"] = SharesThatFit(row.share, reserved)
     return OraclePolicy(**columns)
