@@ -65,7 +65,7 @@ class Destinations:
             return NoDestination(Missing.CANDIDATE)
         now_s, wanted = self.now_s(), self.plan.wanted(request.job)
         if wanted is not None:
-            # only the host of the plan; a migration has the links in its turn, whichever job has them now
+            # only the host of the plan; a migration has the links at its own time, whichever job has them now
             which = candidates.hosts == wanted
             planned = Candidates(*(getattr(candidates, each.name)[which] for each in fields(Candidates)))
             if request.source is not None and request.source != wanted and len(planned):

@@ -1,4 +1,4 @@
-"""Migrations that take turns on a link: what sources are told, what is granted when, over real agent cores in memory."""
+"""Reservations on a link, one after another: what sources are told, what is granted when, over real agent cores in memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEAD_S = 2.0 * SETTINGS.snapshot_s + LAG_S
 
 
 def narrow_campus(hosts: int = 8) -> Campus:
-    """Two buildings whose uplinks are as narrow as a host's link: who moves across takes turns."""
+    """Two buildings whose uplinks are as narrow as a host's link: moves across follow one another."""
     return presets.three_tier(
         hosts,
         2,
@@ -69,7 +69,7 @@ def test_a_move_alone_stops_half_way_and_then_has_the_whole_path() -> None:
     time_s = admitted.notice_s - SETTINGS.restart_s - MARGIN_S - LEAD_S
     assert order.final_within_s == pytest.approx(time_s / 2)
     flow, _ = only_flow(world)
-    assert flow.floor_bytes_per_s == 0.0  # its turn has not come; what it sends now is what is left over
+    assert flow.floor_bytes_per_s == 0.0  # not begun: it sends what is left
     assert flow.rate_bytes_per_s > 0.0
     whole = world.coordinator.cluster.share[
         world.coordinator.cluster.routes.route(host, admitted.destination)[0]
@@ -113,8 +113,8 @@ def test_a_newcomer_with_less_time_goes_first_and_nobody_is_late() -> None:
 
 @pytest.mark.parametrize(
     "seed", [*range(6), 16, 33]
-)  # in the last two, newcomers have turns begin earlier than was told
-def test_every_admitted_move_of_a_wave_is_in_time_and_a_source_always_knows_its_turn(seed: int) -> None:
+)  # in the last two, newcomers have reservations begin earlier than was told
+def test_every_admitted_move_of_a_wave_is_in_time_and_a_source_always_knows_its_start(seed: int) -> None:
     rng = random.Random(seed)
     world = a_world(narrow_campus(), 4, rng.choice([4_000_000, 12_000_000, 20_000_000]))
     hosts = [world.jobs[f"j{n}"].host or "" for n in range(4)]
@@ -189,7 +189,7 @@ def test_a_move_that_had_all_its_bytes_and_is_not_there_gets_some_more_a_few_tim
     assert given == [pytest.approx(5.0)] * TIMES_MORE + [0.0] * (9 - TIMES_MORE)
 
 
-def test_a_source_that_was_told_keeps_its_turn_unless_it_can_be_told_again() -> None:
+def test_a_source_that_was_told_keeps_its_start_unless_it_can_be_told_again() -> None:
     reservation = a_reservation()
     fixed = reservation.request("k", (), inf, 2.0, movable=False)
     assert (fixed.start_s, fixed.due_s, fixed.payload_bytes) == (10.0, 50.0, 100.0)
