@@ -3,8 +3,8 @@
 A mutant replaces one named function (or method) by one that is wrong, wherever the program refers to it: in each module
 that imported it, and in the rows of the policies. References in machine code cannot be replaced, so mutants play as Python.
 `reclaimnet storm --mutants all --seeds 0:60` plays each until a storm notices it. What storms do not notice, tests do: the worst
-destination `test_placement`, no second copy `test_vault`, a late final snapshot `test_reservations`. `rates not reminded` is the same
-program: the orders that follow a Hello (Protect, Migrate, SendStored) carry the rates again.
+destination `test_placement`, no second copy `test_vault`, a late final snapshot `test_reservations`. `rates not reminded` is the
+same program: the orders that follow a Hello (Protect, Migrate, SendStored) carry the rates again.
 """
 
 from __future__ import annotations
