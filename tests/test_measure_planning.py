@@ -17,9 +17,9 @@ from controller.core.checkpointing.intervals import (
     CheckpointSchedule,
     constrained_interval,
 )
-from controller.core.network.links import Floats
 from controller.core.placement.select import Candidates, DestinationChoice, PlacementRequest
 from controller.core.policies.table import POLICIES
+from controller.numerics.arrays import Floats
 from experiments.benchmarks.planning import measure_planning
 from experiments.benchmarks.planning_epochs import (
     PLANNERS,

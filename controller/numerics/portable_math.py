@@ -18,9 +18,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from controller.numerics.arrays import Floats
 
 ROOT_HALF = 0.7071067811865476
 LN2_HIGH, LN2_LOW = (
@@ -90,7 +89,7 @@ def rounded(x: float) -> float:
     return math.ldexp(round(mantissa * ROUNDED), exponent) / ROUNDED if math.isfinite(x) else x
 
 
-def all_rounded(x: Array) -> Array:
+def all_rounded(x: Floats) -> Floats:
     """`rounded` of each."""
     mantissa, exponent = np.frexp(x)
     return np.where(np.isfinite(x), np.ldexp(np.rint(mantissa * ROUNDED), exponent) / ROUNDED, x)

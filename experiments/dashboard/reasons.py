@@ -31,7 +31,6 @@ from controller.core.lifecycle.candidates import left_for_checkpoints
 from controller.core.model import facts as f
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import HostState, JobState
-from controller.core.network.links import Floats, Mask
 from controller.core.network.sharing import Demand
 from controller.core.placement import select as p2
 from controller.core.placement.select import (
@@ -40,6 +39,7 @@ from controller.core.placement.select import (
     NoDestination,
     PlacementRequest,
 )
+from controller.numerics.arrays import Floats, Mask
 from experiments.dashboard.kept import DECIDED, Decision
 from topologies.spec import DirectedLink
 from topologies.units import format_duration, format_rate, format_size

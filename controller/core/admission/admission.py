@@ -41,9 +41,10 @@ import numpy as np
 from controller.core.admission import moore_hodgson
 from controller.core.admission.schedule import Parcel, Timetable
 from controller.core.network import max_min
-from controller.core.network.links import Floats, Numbers, fits
+from controller.core.network.links import fits
 from controller.core.network.max_min import Wants
 from controller.core.network.sharing import Demand
+from controller.numerics.arrays import Floats, Numbers
 from topologies.spec import DirectedLink, ResearchReserve
 
 

@@ -31,9 +31,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from controller.core.network.links import Floats, Numbers
+from controller.numerics.arrays import Floats, Mask, Numbers
 from controller.numerics.jit import compiled
 from topologies.spec import DirectedLink
 
@@ -43,7 +42,6 @@ SUMMED = (
     1e-12  # relative: what it may add to a sum; less than EXACT, so that a schedule forgives what a sum did
 )
 
-Mask = NDArray[np.bool_]
 Spans = list[tuple[int, float, float, float]]  # (number of the parcel, from, until, bytes/s)
 
 

@@ -43,7 +43,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.core.network.links import Floats, Mask
+from controller.numerics.arrays import Floats, Mask
 from controller.numerics.jit import compiled, nearly_cbrt
 
 ROOT_2 = math.sqrt(2.0)

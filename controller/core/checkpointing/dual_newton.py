@@ -57,7 +57,7 @@ from controller.core.checkpointing.cost import (
     lost,
     worth,
 )
-from controller.core.network.links import Floats, Numbers
+from controller.numerics.arrays import Floats, Numbers
 from controller.numerics.jit import compiled, exp, log
 
 TOLERANCE = 1e-6  # of the cost, between what is handed out and the optimum

@@ -27,7 +27,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from controller.core.network.links import SLACK, Floats, Mask, Numbers
+from controller.core.network.links import SLACK
+from controller.numerics.arrays import Floats, Mask, Numbers
 from controller.numerics.jit import compiled
 
 WITHHELD = 0.1  # of an overloaded link

@@ -16,12 +16,13 @@ from controller.core.checkpointing.intervals import StaticPlanner
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow, JobState
 from controller.core.network.bandwidth import LinkBandwidth, bottleneck
-from controller.core.network.links import Floats, Residual, filled, sums
+from controller.core.network.links import Residual, filled, sums
 from controller.core.placement import congestion
 from controller.core.placement.hazard import expected_reclaims
 from controller.core.placement.select import Candidates, PlacementRequest
 from controller.core.placement.tree_rates import Reaches
 from controller.core.settings import Amount
+from controller.numerics.arrays import Floats
 from controller.numerics.jit import survivals
 
 

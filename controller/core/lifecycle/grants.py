@@ -32,9 +32,10 @@ from controller.core.lifecycle.changes import rates_moved
 from controller.core.model import facts
 from controller.core.model.cluster import LEAST_FALL, Cluster
 from controller.core.model.entities import CheckpointFlow
-from controller.core.network.links import NO_LINK, Floats, Numbers, Paths, filled
+from controller.core.network.links import NO_LINK, Paths, filled
 from controller.core.network.max_min import Wants
 from controller.core.network.sharing import Demand
+from controller.numerics.arrays import Floats, Numbers
 from testbed.messages import CancelTransfers, Grant
 from topologies.spec import TrafficClass
 

@@ -28,13 +28,14 @@ from controller.core.model.facts import Fact, TrunksDraining, WayTaken
 from controller.core.model.occupants import Occupants
 from controller.core.model.witness import Witness
 from controller.core.network.bandwidth import LinkBandwidth
-from controller.core.network.links import Floats, Mask, Network, Numbers, Paths, filled
+from controller.core.network.links import Network, Paths, filled
 from controller.core.placement.exposure import HOURS
 from controller.core.placement.owner_history import OwnerHistory
 from controller.core.placement.tree_rates import Known, Places, Rows
 from controller.core.policies.table import Policy
 from controller.core.queueing.queue import SpotQueue
 from controller.core.settings import Settings
+from controller.numerics.arrays import Floats, Mask, Numbers
 from testbed.bounds import ATTEMPTS_PER_CUT
 from testbed.messages import Endpoint, Expect, ToAgent
 from topologies.paths import MOST_KNOWN, DeadTrunks, Routes, Way, dead_trunks

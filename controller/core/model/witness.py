@@ -11,13 +11,13 @@ from typing import Protocol
 
 from controller.core.admission.admission import Admission, Commitment, MigrationRequest
 from controller.core.model.entities import JobState
-from controller.core.network.links import Floats, Mask
 from controller.core.placement.select import (
     Candidates,
     DestinationChoice,
     NoDestination,
     PlacementRequest,
 )
+from controller.numerics.arrays import Floats, Mask
 from topologies.spec import DirectedLink
 
 

@@ -11,14 +11,10 @@ from dataclasses import dataclass
 from itertools import accumulate, chain
 
 import numpy as np
-from numpy.typing import NDArray
 
+from controller.numerics.arrays import Floats, Mask, Numbers
 from controller.numerics.jit import compiled
 from topologies.spec import DirectedLink
-
-Floats = NDArray[np.float64]
-Numbers = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 
 NO_LINK = -1  # in place of a link's number: no link holds this flow down
 SLACK = 1e-9  # relative; what rounding may add to a sum of rates before it counts as more than a capacity

@@ -39,7 +39,6 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import gammaincinv
 
-from controller.core.network.links import Floats, Numbers
 from controller.core.placement.exposure import (
     EMERGENCY,
     HOURS,
@@ -49,6 +48,7 @@ from controller.core.placement.exposure import (
     Until,
     between,
 )
+from controller.numerics.arrays import Floats, Numbers
 from controller.numerics.jit import compiled
 from controller.numerics.portable_math import all_rounded, exp, rounded
 

@@ -34,8 +34,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.core.network.links import Floats, Numbers
 from controller.core.placement.congestion import loss_at_reclaim_s
+from controller.numerics.arrays import Floats, Mask, Numbers
 from controller.numerics.jit import compiled
 
 ALPHA = 1.0  # stability penalty, calibrated in paper A, section VI-B; it sweeps .5 to 2
@@ -319,7 +319,7 @@ def first_missing(request: PlacementRequest, columns: Candidates, there_s: Float
 
 @compiled
 def _first_missing(
-    other: NDArray[np.bool_],
+    other: Mask,
     free_gpus: Floats,
     memory_bytes: Floats,
     capability: Floats,

@@ -32,7 +32,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.core.network.links import Floats, Mask, Network, Numbers
+from controller.core.network.links import Network
+from controller.numerics.arrays import Floats, Mask, Numbers
 from controller.numerics.jit import compiled
 from topologies.paths import Routes
 from topologies.spec import Campus, DirectedLink

@@ -24,8 +24,9 @@ import numpy as np
 from scipy import optimize, sparse, special
 
 from controller.core.queueing.controllers.fixed import admit_probability
+from controller.numerics.arrays import Floats
 from experiments.theory.domain import not_negative, require
-from experiments.theory.laws import Exponential, Floats, Gamma, Law, effective_end, while_it_lasts
+from experiments.theory.laws import Exponential, Gamma, Law, effective_end, while_it_lasts
 from experiments.theory.paper_b import lattice
 
 MOST_LEVELS = 64

@@ -30,7 +30,6 @@ from controller.core.checkpointing.intervals import (
     RateBound,
 )
 from controller.core.model.cluster import Cluster
-from controller.core.network.links import Floats, Numbers
 from controller.core.network.max_min import Wants
 from controller.core.placement import select
 from controller.core.placement.select import (
@@ -41,6 +40,7 @@ from controller.core.placement.select import (
     PlacementRequest,
 )
 from controller.core.policies.table import Policy
+from controller.numerics.arrays import Floats, Numbers
 from experiments.worlds.oracle.plan import Plan
 from experiments.worlds.oracle.transfer_times import TransferTimes
 from topologies.spec import DirectedLink
