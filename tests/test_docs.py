@@ -57,11 +57,26 @@ def test_every_key_field_and_column_says_what_it_means_in_a_whole_row(page: Path
         assert count == cells, line
 
 
+def without_blocks(page: Path) -> str:
+    return re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page's headings, as mkdocs makes them: a second one of a name ends in `_1`."""
+    found = list[str]()
+    for title in re.findall(r"^#+ (.+)$", without_blocks(page), re.MULTILINE):
+        words = re.sub(r"[^\w\s-]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title)).strip().lower()
+        found.append(re.sub(r"[-\s]+", "-", words))
+    return {f"{each}_{found[:n].count(each)}" if each in found[:n] else each for n, each in enumerate(found)}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_links_lead_to_files_that_exist(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
-    for target in re.findall(r"\]\(([^)#\s]+)", text):
-        assert target.startswith("https://") or (page.parent / target).exists(), target
+def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
+    for target, heading in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?", without_blocks(page)):
+        if not target.startswith("https://"):
+            linked = page.parent / target if target else page
+            assert linked.exists(), target
+            assert not heading or heading in headings(linked), (target, heading)
 
 
 def test_the_picture_of_a_report_is_an_svg_file() -> None:
