@@ -97,9 +97,8 @@ class Coordinator:
         self.cluster.ways_stale = self.cluster.routes.has_choice  # so that the network knows who wants ways
         self._tick_s = inf  # the first agent starts the clock
         self._learn_s = inf  # when there may be something to learn from
-        self._reunion: resync.Reunion | None = (
-            None  # after a restart, until it is known which agents are there
-        )
+        # after a restart, until it is known which agents are there
+        self._reunion: resync.Reunion | None = None
 
     # ------------------------------------------------------------ the two calls
 

@@ -24,9 +24,8 @@ from experiments.benchmarks.reclaim_waves import (
 
 SHARE, NETWORK = {LINK: SHARE_BYTES_PER_S}, Network([LINK])
 NOTED_ADMITTED = {"EDF, skips": 0.514, "fluid EDF": 0.614}
-INTERARRIVAL_S = (
-    24.0  # mean, four times what the link could carry; fluid EDF admits about the noted share there
-)
+# mean, four times what the link could carry; fluid EDF admits about the noted share there
+INTERARRIVAL_S = 24.0
 TOLERANCE_S = 1e-6
 
 

@@ -103,14 +103,12 @@ class Admission:
 
     admitted: dict[str, float]  # key -> guaranteed payload bytes/s; where rates vary, those of this moment
     refused: dict[str, Refusal]  # all others, for degraded recovery
-    timetable: Timetable = field(
-        default_factory=Timetable
-    )  # where rates vary: all, earlier reservations included
+    # where rates vary: all, earlier reservations included
+    timetable: Timetable = field(default_factory=Timetable)
 
 
-Commitment = (
-    Demand | MigrationRequest
-)  # a floor that is held, or bytes that are still to be there by a deadline
+# what has to be left room for: a floor that is held, or bytes that are still to be there by a deadline
+Commitment = Demand | MigrationRequest
 Requests = Sequence[MigrationRequest]
 Commitments = Sequence[Commitment]
 LinkShares = Mapping[DirectedLink, float]  # what migrations may take of each link, payload bytes/s

@@ -38,9 +38,8 @@ from topologies.spec import DirectedLink
 
 SLIPPED = 0.05  # of a payload: a parcel that is behind by no more has hit delays, and may yet be in time
 EXACT = 1e-9  # relative: what rounding may make of a payload or a laxity that is zero
-SUMMED = (
-    1e-12  # relative: what it may add to a sum; less than EXACT, so that a schedule forgives what a sum did
-)
+# relative: what it may add to a sum; less than EXACT, so that a schedule forgives what a sum did
+SUMMED = 1e-12
 
 Spans = list[tuple[int, float, float, float]]  # (number of the parcel, from, until, bytes/s)
 
@@ -257,9 +256,8 @@ def _simulate(freight: _Freight, now_s: float, strict: bool) -> tuple[Mask, Span
             for number in range(size):
                 late[number] |= way.left[number] > 0.0
             break
-        until_s = max(
-            until_s, np.nextafter(at_s, np.inf)
-        )  # or an instant that no clock tells would never pass
+        # or an instant that no clock tells would never pass
+        until_s = max(until_s, np.nextafter(at_s, np.inf))
         _advance(freight, way, spans, at_s, until_s)
         at_s = until_s
     for number in range(size):

@@ -40,9 +40,8 @@ from testbed.messages import CancelTransfers, Grant
 from topologies.spec import TrafficClass
 
 LEAST_RISE = 0.02  # a rate that rises by less than 2 % is not worth a message
-LEAST_SPAN_S = (
-    0.02  # rates are not changed more often by a timetable than this: a message takes about as long
-)
+# rates are not changed more often by a timetable than this: a message takes about as long
+LEAST_SPAN_S = 0.02
 
 
 _CLASS = attrgetter("traffic_class")

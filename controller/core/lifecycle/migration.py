@@ -59,9 +59,8 @@ from controller.core.placement.select import DestinationChoice, NoDestination
 from testbed.messages import SEQUENCES_PER_ATTEMPT, StopJob
 from topologies.spec import TrafficClass
 
-PROGRAMMED_S = (
-    0.05  # until all switches have a new way: some milliseconds for each of its switches (`measure fabric`)
-)
+# until all switches have a new way: some milliseconds for each of its switches (`measure fabric`)
+PROGRAMMED_S = 0.05
 
 
 def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:

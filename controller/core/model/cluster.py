@@ -119,9 +119,8 @@ class Cluster:
     cuts: int = 0  # how often the end of the journal was cut off (`resync`)
     witness: Witness | None = field(default=None, repr=False)  # of a replay
     barred_until_s: float = -inf  # no agent registers before: leases may run that were cut off the journal
-    announced: dict[str, tuple[str, Expect]] = field(
-        default_factory=dict
-    )  # flow -> (receiver, what it was told)
+    # flow -> (receiver, what it was told)
+    announced: dict[str, tuple[str, Expect]] = field(default_factory=dict)
     changed_flows: dict[str, None] = field(default_factory=dict)  # since receivers were last told
     _paths: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict, repr=False)
     # keys of all flows, in order, and the flow and the path of each (None: not asked for yet)
@@ -138,9 +137,8 @@ class Cluster:
     apart: set[str] = field(default_factory=set, repr=False)  # hosts that are not connected
     _in_order: list[HostState] = field(init=False, repr=False)  # all hosts, by that number
     _number: dict[str, int] = field(init=False, repr=False)
-    _going_on: list[JobState] = field(
-        default_factory=list, repr=False
-    )  # of the first so many, those not over
+    # of the first so many, those not over
+    _going_on: list[JobState] = field(default_factory=list, repr=False)
     _submitted: int = field(default=0, repr=False)
     _some_over: bool = field(default=False, repr=False)  # since then
     _spendable: dict[DirectedLink, float] | None = field(default=None, repr=False)
@@ -160,21 +158,18 @@ class Cluster:
     draining: frozenset[frozenset[str]] = frozenset()  # trunks that still carry, and are announced to go down
     held: dict[Ends, HeldWay] = field(default_factory=dict)
     ways_stale: bool = False  # it is to be told
-    loads_told: dict[DirectedLink, float] | None = (
-        None  # what grants take of trunks, as it was last told; None: not known
-    )
+    # what grants take of trunks, as it was last told; None: not known
+    loads_told: dict[DirectedLink, float] | None = None
     ways_asked: int = 0  # how often it was told,
     ways_done: int = 0  # and up to which time it has done so
     network_due_s: float = inf  # when its answer is overdue
     network_answers: bool = True
     _others: dict[str, tuple[Numbers, Paths]] = field(default_factory=dict, repr=False)
     places: Places = field(init=False, repr=False)  # the volunteers, by number, and how they hang on the tree
-    volunteers: list[HostState] = field(
-        init=False, repr=False
-    )  # by number in `places`, and in the same order:
-    usable_column: Mask = field(
-        init=False, repr=False
-    )  # whether it is connected and lent, with no notice running
+    # by number in `places`, and in the same order:
+    volunteers: list[HostState] = field(init=False, repr=False)
+    # whether it is connected and lent, with no notice running
+    usable_column: Mask = field(init=False, repr=False)
     taken_column: Floats = field(init=False, repr=False)  # GPUs that are used or reserved
     occupants: Occupants = field(default_factory=Occupants, repr=False)  # the jobs that have them
     planned_s: float = -inf  # when all checkpoints were last planned

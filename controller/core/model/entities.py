@@ -118,18 +118,16 @@ class JobState:
     # its latest snapshots, as its hosts told: sequence -> (step, digest)
     taken: dict[int, tuple[int, str]] = field(default_factory=dict)
     killed: int = 0  # times that its process was killed from outside
-    failed_at: list[str] = field(
-        default_factory=list
-    )  # hosts, where in a row it could not go on from a copy of its checkpoints
+    # hosts, where in a row it could not go on from a copy of its checkpoints
+    failed_at: list[str] = field(default_factory=list)
     # host -> how often since the job last ran a checkpoint could not be fetched from it
     fetches_failed: dict[str, int] = field(default_factory=dict)
     # host -> how often what it alone told of was no checkpoint to go on from
     doubts: dict[str, int] = field(default_factory=dict)
     standby: str | None = None  # the host that its checkpoints go to
     vault: str | None = None  # keeps a second copy, seldom brought up to date (`second_copy`)
-    interval_s: float | None = (
-        None  # between checkpoints, as its agent was told; None: it was told nothing yet
-    )
+    # between checkpoints, as its agent was told; None: it was told nothing yet
+    interval_s: float | None = None
     timer: int = 0  # which job it was that started: spreads checkpoint timers
     protected_since_s: float = 0.0  # when the attempt began to run: its first checkpoint is timed from here
     last_checkpoint_s: float | None = None  # when this attempt last took one
@@ -147,9 +145,8 @@ class JobState:
     last_host: str = ""  # of a job that is over
     ended_s: float = inf  # when it was over
     reason: str = ""  # why it failed
-    gang: Gang | None = field(
-        default=None, repr=False, compare=False
-    )  # whose rank it is; None: it computes alone
+    # whose rank it is; None: it computes alone
+    gang: Gang | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -223,12 +220,10 @@ class Gang:
     ranks: list[JobState] = field(default_factory=list)  # by number
     # why the present attempt ends, while some rank may still be alive; empty: it goes on
     ending: str = ""
-    done: dict[str, str] = field(
-        default_factory=dict
-    )  # ranks that did their last step -> digest of their state
-    stopped: set[str] = field(
-        default_factory=set
-    )  # ranks that were stopped to begin again beside one that moves
+    # ranks that did their last step -> digest of their state
+    done: dict[str, str] = field(default_factory=dict)
+    # ranks that were stopped to begin again beside one that moves
+    stopped: set[str] = field(default_factory=set)
 
 
 @dataclass

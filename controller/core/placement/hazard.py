@@ -55,9 +55,8 @@ from controller.numerics.portable_math import all_rounded, exp, rounded
 DAY_S = 86_400.0
 LEVEL = 0.95  # one-sided confidence
 HOSTS_DIFFER = 0.62**2  # squared CV of hosts' hazards believed beforehand: paper A, F4
-HOURS_DIFFER = (
-    1.0  # squared CV of the hours' believed beforehand: peaks of six times for 4 hours (paper A, F1)
-)
+# squared CV of the hours' believed beforehand: peaks of six times for 4 hours (paper A, F1)
+HOURS_DIFFER = 1.0
 # by how much an hour's emergencies scatter from day to day more than Poisson's, believed beforehand
 BURSTS = 2.0
 BELIEF = 20.0  # expected events, squared and added up, after which what was seen counts as much as what is believed

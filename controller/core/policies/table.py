@@ -89,9 +89,8 @@ LEARNERS: dict[str, Learner] = {  # by the names that a scenario may give, whate
     "hour-and-age": hour_and_age,
 }
 
-SELECT = partial(
-    placement.select, second_form=True, congestion=True
-)  # measured best: `reclaimnet measure planning`
+# measured best: `reclaimnet measure planning`
+SELECT = partial(placement.select, second_form=True, congestion=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,9 +394,8 @@ POLICIES: dict[str, Policy] = {
     "fixed-level": Policy("paper B's queue with r left at r_0", learner=_fixed),
 }
 
-SYSTEMS: tuple[str, ...] = tuple(
-    name for name, row in POLICIES.items() if row.label
-)  # Table III, in its order
+# Table III, in its order
+SYSTEMS: tuple[str, ...] = tuple(name for name, row in POLICIES.items() if row.label)
 
 ABLATION: dict[
     tuple[bool, bool, bool], str

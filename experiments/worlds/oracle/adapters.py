@@ -149,9 +149,8 @@ class SharesThatFit:
         for mine in (reserved, ~reserved):
             wanted = np.where(mine, wants.floor, 0.0)
             load = wants.paths.load(wanted, len(wants.network))
-            left = np.maximum(
-                left, 0.0
-            )  # a rounding error below is a link that is full, and that nothing needs
+            # a rounding error below is a link that is full, and that nothing needs
+            left = np.maximum(left, 0.0)
             fits = np.divide(left, load, out=np.ones_like(load), where=load > left)
             floor = floor + wanted * wants.paths.least(fits, 1.0)
             left = capacity - wants.paths.load(floor, len(wants.network))
