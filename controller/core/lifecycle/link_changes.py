@@ -109,7 +109,7 @@ def leave_hot_trunks(cluster: Cluster) -> None:
                     moved = True
                     break
     if moved:
-        _tell_turns(cluster)
+        _tell_starts(cluster)
 
 
 def _replan_moves(cluster: Cluster, late_before: Set[str]) -> None:
@@ -126,10 +126,10 @@ def _replan_moves(cluster: Cluster, late_before: Set[str]) -> None:
     for ends, way in ways.items():
         cluster.set_way(*ends, way)
     replan(cluster, *(cluster.jobs[flow.job] for flow in failing))
-    _tell_turns(cluster)
+    _tell_starts(cluster)
 
 
-def _tell_turns(cluster: Cluster) -> None:
+def _tell_starts(cluster: Cluster) -> None:
     """Links of reservations are others: so are the moments at which jobs are to stop."""
     tell_starts(cluster, planned(cluster, committed(cluster, movable=True)))
 

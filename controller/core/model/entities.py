@@ -118,8 +118,9 @@ class JobState:
     # its latest snapshots, as its hosts told: sequence -> (step, digest)
     taken: dict[int, tuple[int, str]] = field(default_factory=dict)
     killed: int = 0  # times that its process was killed from outside
-    # hosts, where in a row it could not go on from a copy of its checkpoints
-    failed_at: list[str] = field(default_factory=list)
+    failed_at: list[str] = field(
+        default_factory=list
+    )  # hosts, where in a row it could not go on from a copy of its checkpoints
     # host -> how often since the job last ran a checkpoint could not be fetched from it
     fetches_failed: dict[str, int] = field(default_factory=dict)
     # host -> how often what it alone told of was no checkpoint to go on from
