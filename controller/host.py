@@ -107,9 +107,8 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     last_s: float = 0.0  # time of its last event
     submitted: int = 0  # jobs, accepted or not: as many draws were made
     spent_s: float = 0.0  # on decisions since the last snapshot
-    ending: bool = (
-        False  # connections end with this process: a successor will find out which agents come back
-    )
+    # connections end with this process: a successor will find out which agents come back
+    ending: bool = False
     load: Load = field(default_factory=Load)
     network_socket: Path | None = None  # of the switches' controller, where they are programmed by ours
     network: NetworkLink | None = field(init=False, default=None)

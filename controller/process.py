@@ -50,9 +50,8 @@ class CoordinatorConfig:
     port: int = AGENT_PORT
     started_s: float = field(default_factory=time.monotonic)
     up_to_s: float = inf  # of the journal, go on with what is before this time
-    network_socket: Path | None = (
-        None  # where the controller of the switches listens; None: they are not programmed by ours
-    )
+    # where the controller of the switches listens; None: they are not programmed by ours
+    network_socket: Path | None = None
 
 
 def run_coordinator(config: CoordinatorConfig) -> None:

@@ -41,9 +41,8 @@ from topologies.errors import SpecError
 if TYPE_CHECKING:
     import polars
 
-Owners = (
-    Trace | str | Path | Sequence[str | Path] | None
-)  # whose trace, or records of them, or none: generated ones
+# whose trace, or records of them, or none: generated ones
+Owners = Trace | str | Path | Sequence[str | Path] | None
 
 
 @dataclass(frozen=True)

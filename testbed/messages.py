@@ -204,9 +204,8 @@ class SnapshotCost(Struct, frozen=True, forbid_unknown_fields=True):
 
     pause_s: Seconds  # for which the job stood still
     write_s: Seconds  # until its bytes, once they were copied, were in the host's store: written, hashed and synced
-    stopped: Text = (
-        ""  # why the job stood still until they were written, though it was to go on; empty: as ordered
-    )
+    # why the job stood still until they were written, though it was to go on; empty: as ordered
+    stopped: Text = ""
 
 
 class SnapshotSpeed(Struct, frozen=True, forbid_unknown_fields=True):
@@ -354,9 +353,8 @@ class StartJob(Message, frozen=True):
     attempt: Attempt
     restore: StoredCheckpoint | None
     closures: Count = 0
-    peers: Annotated[
-        list[Address], Meta(max_length=MOST_RANKS)
-    ] = []  # of a rank: the hosts of all, by number
+    # of a rank: the hosts of all, by number
+    peers: Annotated[list[Address], Meta(max_length=MOST_RANKS)] = []
 
 
 class Expect(Message, frozen=True):

@@ -8,10 +8,12 @@ this module is imported, so it imports little.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
 
+from bpf.errors import BpfError
 from bpf.switch import DRAIN, ISOLATE, OFF, KillSwitch
 
 TYPE_CHECKING = False
@@ -43,7 +45,8 @@ def reclaim(
 ) -> Switched:
     """Take a host back: now, or in `notice_s`; `grace` without a notice lets transfers go on for GRACE_S.
 
-    BpfError if the pin does not exist. Without notice or grace, no new connection gets in once this returns.
+    BpfError: the pin does not exist; SetupError: it is not for this user, and whose it is. Without notice or grace, no new
+    connection gets in once this returns.
     """
     if not 0.0 <= notice_s < 1e9:
         raise ValueError(f"a notice of {notice_s} s: 0 to 1e9 seconds")
@@ -75,7 +78,15 @@ def let_group(switch_pin: Path, gid: int) -> None:
 def _switch(
     pin: Path | str, agent_socket: Path | str | None, mode: int, window_s: float, grace: bool
 ) -> Switched:
-    switch = KillSwitch.open_pinned(pin)
+    try:
+        switch = KillSwitch.open_pinned(pin)
+    except BpfError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM):
+            raise
+        from testbed.errors import SetupError
+
+        host = os.path.basename(os.path.dirname(pin))
+        raise SetupError(f"the switch of {host} is for {users_of(pin)} only") from error
     try:
         began_ns = time.monotonic_ns()
         switch.set(mode, isolate_at_ns=began_ns + int(window_s * 1e9) if mode == DRAIN else 0)

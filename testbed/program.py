@@ -30,9 +30,8 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
     command: Annotated[list[Word], Meta(min_length=1, max_length=MOST_WORDS)]
     # where it runs; empty: in a new folder of each attempt, which is gone with it
     working_directory: Word = ""
-    checkpoint_by: Literal["itself", "criu"] = (
-        "itself"  # "criu": it need know nothing of checkpoints; what follows is not used
-    )
+    # "criu": it need know nothing of checkpoints; what follows is not used
+    checkpoint_by: Literal["itself", "criu"] = "itself"
     # its state, in that new folder; ".": all of it
     checkpoint_directory: Annotated[str, Meta(min_length=1, max_length=255)] = "checkpoint"
     checkpoint_signal: str = "SIGTERM"  # asks it for a checkpoint; "none": it is not asked

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from controller.core.network.links import Floats, Network, Numbers
+from controller.core.network.links import Network
 from controller.core.network.max_min import Wants
 from controller.core.network.sharing import Demand, Filling, in_columns
+from controller.numerics.arrays import Floats, Numbers
 from topologies.spec import DirectedLink
 
 Rule = Callable[..., tuple[Floats, Numbers]]

@@ -121,16 +121,16 @@ def faults(problem: WindowProblem, chosen: Sequence[Choice], *, complete: bool =
 
 
 def _links_over(problem: WindowProblem, chosen: Sequence[Choice]) -> Iterator[str]:
-    taken = [r for c in chosen if isinstance(c, Handover) for r in c.reservations]
-    taken += problem.reservations
+    taken = [r for c in chosen if isinstance(c, Handover) for r in c.bookings]
+    taken += problem.bookings
     moments = sorted({t for r in taken for t in (r.from_s, r.until_s)})
     for early, late in itertools.pairwise(moments):
         at_s = (early + late) / 2.0
         load: dict[object, float] = {}
-        for reservation in taken:
-            if reservation.from_s < at_s < reservation.until_s:
-                for link in reservation.links:
-                    load[link] = load.get(link, 0.0) + reservation.rate_bytes_per_s
+        for booking in taken:
+            if booking.from_s < at_s < booking.until_s:
+                for link in booking.links:
+                    load[link] = load.get(link, 0.0) + booking.rate_bytes_per_s
         for link, rate in load.items():
             if rate > problem.budgets.at(link, at_s) * (1.0 + 1e-6):  # type: ignore[arg-type]
                 yield f"{link} carries {rate:g} at {at_s:g} s"

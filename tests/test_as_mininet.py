@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed.emulation.kernel.openvswitch import missing_programs
+from tests.doc_pages import blocks
 from tests.emulation_campuses import kernel, small_campus
 from topologies import files, presets
 from topologies.as_mininet import CampusTopo, topos
@@ -166,13 +167,18 @@ class TestStockOpenvSwitch:
 
     def test_our_controller_leads_round_a_cut_trunk_of_a_redundant_campus(self, tmp_path: Path) -> None:
         """Four cables in a ring, which would flood for ever without it."""
-        commands = ["sh sleep 2", "pingall 2", "link library core1 down", "sh sleep 1", "pingall 2"]
-        tables = ["dpctl dump-flows -O OpenFlow13", "sh ovs-ofctl -O OpenFlow13 dump-meters library"]
+        [session] = blocks("docs/how/fabric.md", "console")
+        start, *typed = session.text.splitlines()
+        assert start == "sudo docs/examples/stock_mininet.sh example:twocores"
+        pings, cut, groups = [line.removeprefix("mininet> ") for line in typed]
+        commands = ["sh sleep 2", pings, cut, "sh sleep 1", "pingall 2"]
+        tables = ["dpctl dump-flows -O OpenFlow13", "sh ovs-ofctl -O OpenFlow13 dump-meters library", groups]
         said = self.play("example:twocores", commands + tables, tmp_path)
         assert said.count("0% dropped (42/42 received)") == 2
         for switch in ("core1", "core2", "library", "physics"):
             rules = said.split(f"*** {switch} ---")[1].split("***")[0]
             assert "priority=3,arp actions=goto_table:2" in rules and "group:" in rules
+        assert said.count("OFPST_GROUP_DESC reply") == 4  # as the page's last command has it
         assert said.count("type=drop rate=1020000") == 3  # guards of the library's hosts
 
     def test_anothers_controller_leads_a_tree(self, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from controller.numerics.arrays import Floats
 from experiments.results.statistics import (
     interval,
     intervals,
@@ -12,7 +13,6 @@ from experiments.results.statistics import (
     pooled,
     pooled_pair,
 )
-from experiments.theory.laws import Floats
 
 
 def test_the_same_samples_give_the_same_interval() -> None:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core.network.links import Floats
 from controller.core.placement.congestion import Streams, added_loss_s, loss_at_reclaim_s
+from controller.numerics.arrays import Floats
 
 BETA = 0.2
 

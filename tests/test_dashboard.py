@@ -506,7 +506,7 @@ def test_who_may_use_a_switch_is_said_to_one_who_may_not(
     def refused(*_: Any, **__: Any) -> None:
         raise BpfError("open the pinned map", errno.EACCES)
 
-    monkeypatch.setattr(owner, "reclaim", refused)
+    monkeypatch.setattr(owner.KillSwitch, "open_pinned", refused)
     with pytest.raises(SetupError, match="the switch of h1 is for root"):
         trio.run(Switches(campus).do, OwnerRequest("h1", "reclaim"))
 

@@ -6,20 +6,23 @@ import csv
 import importlib.util
 import json
 import re
-import shlex
-import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from xml.etree import ElementTree
 
 import pytest
-import typer
-from typer.core import TyperGroup
 
+from controller.core.coordinator import Coordinator
+from controller.core.model.effects import Effect
+from controller.core.model.events import AgentSaid, Event
 from controller.core.policies.table import POLICIES
 from controller.own_policies import add_policies
-from experiments.cli.main import app
+from experiments.inputs.scenario import demo_scenario
+from experiments.inputs.traces import generate
+from experiments.worlds.virtual import simulate
+from testbed.messages import OwnerReclaims
+from tests.doc_pages import Shell, functions, typed
 from topologies.errors import SpecError
 from topologies.files import load
 
@@ -54,11 +57,26 @@ def test_every_key_field_and_column_says_what_it_means_in_a_whole_row(page: Path
         assert count == cells, line
 
 
+def without_blocks(page: Path) -> str:
+    return re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page's headings, as mkdocs makes them: a second one of a name ends in `_1`."""
+    found = list[str]()
+    for title in re.findall(r"^#+ (.+)$", without_blocks(page), re.MULTILINE):
+        words = re.sub(r"[^\w\s-]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title)).strip().lower()
+        found.append(re.sub(r"[-\s]+", "-", words))
+    return {f"{each}_{found[:n].count(each)}" if each in found[:n] else each for n, each in enumerate(found)}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_links_lead_to_files_that_exist(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
-    for target in re.findall(r"\]\(([^)#\s]+)", text):
-        assert target.startswith("https://") or (page.parent / target).exists(), target
+def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
+    for target, heading in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?", without_blocks(page)):
+        if not target.startswith("https://"):
+            linked = page.parent / target if target else page
+            assert linked.exists(), target
+            assert not heading or heading in headings(linked), (target, heading)
 
 
 def test_the_picture_of_a_report_is_an_svg_file() -> None:
@@ -124,57 +142,27 @@ def test_the_readme_is_at_most_900_words() -> None:
     assert len((ROOT / "README.md").read_text().split()) <= 900
 
 
-def named(text: str) -> list[list[str]]:
-    """Each `reclaimnet ...` in the text, as words."""
-    return [
-        shlex.split(m, comments=True)[1:] for m in re.findall(r"(?:^|[\s`/])(reclaimnet [a-z][^`|\n]*)", text)
-    ]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_commands_and_options_that_are_named_exist(page: Path) -> None:
-    for words in named(page.read_text()):
-        command = typer.main.get_command(app)
-        while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
-            assert words[0] in command.commands, words
-            command = command.commands[words.pop(0)]
-        options = {opt for param in command.params for opt in param.opts} | {"--help", "-h"}
-        assert {word for word in words if word.startswith("--")} <= options, words
-
-
-def commands_of_the_tutorial() -> list[str]:
-    return re.findall(r"```sh\n(.*?)\n```", (DOCS / "tutorial.md").read_text(), re.S)
-
-
-def run_of_the_tutorial(command: str, out: Path) -> None:
-    words = [word.replace("out/tutorial", str(out)) for word in shlex.split(command)]
-    if words[0] == ".venv/bin/reclaimnet":
-        words[:1] = [sys.executable, "-m", "experiments.cli"]
-    else:
-        words[0] = sys.executable
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_the_tutorial_runs_as_it_is_written(tmp_path: Path) -> None:
-    commands = commands_of_the_tutorial()
-    assert len(commands) == 4
-    for command in commands[:3]:
-        run_of_the_tutorial(command, tmp_path)
-    assert (tmp_path / "lost.svg").read_text().count("<path") > 5
+    *blocks, _ = typed("docs/tutorial.md")
+    with Shell(tmp_path) as shell:
+        for block in blocks:
+            shell.play(block)
+    out = tmp_path / "out/tutorial"
+    assert (out / "lost.svg").read_text().count("<path") > 5
     [told] = re.findall(
         r"the new rule loses (\d+) minutes of work, the project's (\d+)", (DOCS / "tutorial.md").read_text()
     )
     lost_s = [
-        json.loads((tmp_path / name / "summary.json").read_text())["interruptions"]["lost_gpu_s"]
+        json.loads((out / name / "summary.json").read_text())["interruptions"]["lost_gpu_s"]
         for name in ("stable-first", "reclaimnet")
     ]
     assert [int(minutes) for minutes in told] == [round(lost / 60) for lost in lost_s]
 
 
 def test_the_sweep_of_the_tutorial_does_not_tell_its_rules_apart(tmp_path: Path) -> None:
-    run_of_the_tutorial(commands_of_the_tutorial()[3], tmp_path)
-    with (tmp_path / "sweep/intervals.csv").open() as file:
+    with Shell(tmp_path) as shell:
+        shell.play(typed("docs/tutorial.md")[-1])
+    with (tmp_path / "out/tutorial/sweep/intervals.csv").open() as file:
         [row] = [
             row
             for row in csv.DictReader(file)
@@ -184,19 +172,11 @@ def test_the_sweep_of_the_tutorial_does_not_tell_its_rules_apart(tmp_path: Path)
 
 
 def test_the_page_of_traces_runs_as_it_is_written(tmp_path: Path) -> None:
-    blocks = re.findall(r"```sh\n(.*?)\n```", (DOCS / "traces.md").read_text(), re.S)
-    assert len(blocks) == 3
-    for line in "\n".join(blocks).splitlines():
-        words = [re.sub(r"^(\.\./\.\./)?out/traces", str(tmp_path), word) for word in shlex.split(line)]
-        if words[0] == "cd":
-            continue
-        here = words[0].startswith("../..")  # in docs/examples
-        words[:1] = [sys.executable, "-m", "experiments.cli"]
-        folder = DOCS / "examples" if here else ROOT
-        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
-        assert done.returncode == 0, done.stderr
+    with Shell(tmp_path) as shell:
+        for block in typed("docs/traces.md"):
+            shell.play(block)
     told = {
-        name: json.loads((tmp_path / name / "summary.json").read_text())
+        name: json.loads((tmp_path / "out/traces" / name / "summary.json").read_text())
         for name in ("file", "again", "function")
     }
     assert told["file"]["emergencies"]["reclaims"] == 1  # as owners.csv has it
@@ -233,3 +213,32 @@ def test_a_wrong_file_of_policies_says_what_is_wrong(tmp_path: Path, text: str, 
     assert str(file) in str(error.value)
     with pytest.raises(SpecError, match=r"a Python file"):
         add_policies(tmp_path / "none.py")
+
+
+def test_the_page_of_a_jobs_life_names_what_an_owners_notice_runs_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, way = functions("docs/how/job.md")
+    handle, taken = Coordinator.handle, set[tuple[str, ...]]()
+
+    def watched(self: Coordinator, event: Event, now_s: float) -> list[Effect]:
+        if not (isinstance(event, AgentSaid) and isinstance(event.message, OwnerReclaims)):
+            return handle(self, event, now_s)
+        met = dict[str, None]()
+
+        def calls(frame: FrameType, what: str, _: object) -> None:
+            if what == "call":
+                met[f"{frame.f_code.co_filename.removeprefix(f'{ROOT}/')} {frame.f_code.co_qualname}"] = None
+
+        sys.setprofile(calls)
+        try:
+            return handle(self, event, now_s)
+        finally:
+            sys.setprofile(None)
+            taken.add(tuple(name for name in met if name in way))
+
+    monkeypatch.setattr(Coordinator, "handle", watched)
+    scenario = demo_scenario(seed=1)
+    simulate(scenario, generate(scenario))
+    assert len(way) == 10
+    assert tuple(way) in taken

@@ -21,7 +21,7 @@ from controller.core.admission.admission import (
     fluid_edf,
     smallest_demand_first,
 )
-from controller.core.admission.moore_hodgson import Wish, choose
+from controller.core.admission.moore_hodgson import choose
 from controller.core.admission.schedule import Parcel, Timetable
 from controller.core.network.sharing import Demand
 from experiments.benchmarks.admission import RULES
@@ -47,13 +47,13 @@ def flow(
     return MigrationRequest(key, payload, due_s + 5.0, 5.0, links)
 
 
-def most_on_one_link(parcels: Sequence[Parcel], promised: set[str], share: float) -> int:
+def most_on_one_link(parcels: Sequence[Parcel], reserved: set[str], share: float) -> int:
     """The judge: every subset, by the prefix rule."""
     best = 0
     by_due = sorted(parcels, key=lambda p: p.due_s)
     for chosen in range(1 << len(by_due)):
         subset = [p for n, p in enumerate(by_due) if chosen >> n & 1]
-        work, fits = 0.0, promised <= {p.key for p in subset}
+        work, fits = 0.0, reserved <= {p.key for p in subset}
         for parcel in subset:
             work += parcel.payload_bytes
             fits = fits and work <= share * parcel.due_s * (1 + 1e-9)
@@ -72,23 +72,23 @@ def test_on_one_link_as_many_are_admitted_as_any_subset_has_with_promises_kept(
     parcels = [
         Parcel(f"p{n}", size / 3.0, 0.0, due / 7.0, (LINK,)) for n, (size, due, _) in enumerate(shapes)
     ]
-    promised, work = set[str](), 0.0
+    reserved, work = set[str](), 0.0
     for parcel, (_, _, kept) in sorted(zip(parcels, shapes, strict=True), key=lambda pair: pair[0].due_s):
         if kept and work + parcel.payload_bytes <= share * parcel.due_s:
-            promised.add(parcel.key)
+            reserved.add(parcel.key)
             work += parcel.payload_bytes
-    choice = choose([Wish(p, promised=p.key in promised) for p in parcels], 0.0, {LINK: share})
+    choice = choose([p._replace(reserved=p.key in reserved) for p in parcels], 0.0, {LINK: share})
     assert not choice.schedule.late
-    assert promised.isdisjoint(choice.crowded)
-    assert len(parcels) - len(choice.crowded) == most_on_one_link(parcels, promised, share)
+    assert reserved.isdisjoint(choice.crowded)
+    assert len(parcels) - len(choice.crowded) == most_on_one_link(parcels, reserved, share)
 
 
 @settings(max_examples=100, deadline=None)
 @given(one_link, st.floats(1.0, 3.0))
 def test_on_one_link_more_share_never_admits_fewer(shapes: list[tuple[int, int, bool]], more: float) -> None:
-    wishes = [Wish(Parcel(f"p{n}", c, 0.0, due, (LINK,))) for n, (c, due, _) in enumerate(shapes)]
-    assert len(choose(wishes, 0.0, {LINK: 3.0 * more}).crowded) <= len(
-        choose(wishes, 0.0, {LINK: 3.0}).crowded
+    parcels = [Parcel(f"p{n}", c, 0.0, due, (LINK,)) for n, (c, due, _) in enumerate(shapes)]
+    assert len(choose(parcels, 0.0, {LINK: 3.0 * more}).crowded) <= len(
+        choose(parcels, 0.0, {LINK: 3.0}).crowded
     )
 
 
@@ -97,10 +97,10 @@ def test_on_one_link_more_share_never_admits_fewer(shapes: list[tuple[int, int, 
 def test_on_one_link_without_a_refused_request_nobody_fares_worse(
     shapes: list[tuple[int, int, bool]],
 ) -> None:
-    wishes = [Wish(Parcel(f"p{n}", c, 0.0, due, (LINK,))) for n, (c, due, _) in enumerate(shapes)]
-    refused = choose(wishes, 0.0, {LINK: 3.0}).crowded
+    parcels = [Parcel(f"p{n}", c, 0.0, due, (LINK,)) for n, (c, due, _) in enumerate(shapes)]
+    refused = choose(parcels, 0.0, {LINK: 3.0}).crowded
     for key in refused:
-        fewer = choose([wish for wish in wishes if wish.key != key], 0.0, {LINK: 3.0}).crowded
+        fewer = choose([parcel for parcel in parcels if parcel.key != key], 0.0, {LINK: 3.0}).crowded
         assert len(fewer) < len(refused)
 
 

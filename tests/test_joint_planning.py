@@ -34,7 +34,8 @@ from controller.core.checkpointing.planner import (
     plan_exact,
     plan_least_loss,
 )
-from controller.core.network.links import Floats, Mask, sums
+from controller.core.network.links import sums
+from controller.numerics.arrays import Floats, Mask
 from tests.checkpoint_jobs import HOUR_S, LEAF, TRUNK, job
 from topologies.spec import DirectedLink
 

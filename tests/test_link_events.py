@@ -119,7 +119,7 @@ def test_coordinator_plans_with_the_rates_that_it_is_told() -> None:
     assert core.cluster.share[link] == pytest.approx(share)
     assert core.cluster.spendable == {**before, link: pytest.approx(0.99 * share)}
     core.handle(ev.LinksChanged([(*link, 0.0)]), 2.0)
-    assert core.cluster.spendable[link] == core.cluster.promisable[link] == 0.0
+    assert core.cluster.spendable[link] == core.cluster.reservable[link] == 0.0
 
 
 def granted(facts: list[tuple[float, f.AnyFact]]) -> list[tuple[float, f.Granted]]:

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from controller.core.network.links import Floats
 from controller.core.placement.exposure import EMERGENCY, LEND, WITHDRAW
 from controller.core.placement.hazard_states import STEPS
+from controller.numerics.arrays import Floats
 from experiments.benchmarks.hazard import (
     DEFAULT,
     FIRST_DAYS,

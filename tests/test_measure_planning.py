@@ -17,9 +17,9 @@ from controller.core.checkpointing.intervals import (
     CheckpointSchedule,
     constrained_interval,
 )
-from controller.core.network.links import Floats
 from controller.core.placement.select import Candidates, DestinationChoice, PlacementRequest
 from controller.core.policies.table import POLICIES
+from controller.numerics.arrays import Floats
 from experiments.benchmarks.planning import measure_planning
 from experiments.benchmarks.planning_epochs import (
     PLANNERS,
@@ -45,7 +45,7 @@ def a_plan(interval_s: float, rate: float = 50e6) -> CheckpointSchedule:
     return CheckpointSchedule(rate, interval, LINK)
 
 
-def test_a_promise_is_broken_by_an_interval_too_long_and_by_writes_too_frequent() -> None:
+def test_a_limit_is_broken_by_an_interval_too_long_and_by_writes_too_frequent() -> None:
     job = CheckpointJob("a", 1e9, 1e-4, (LINK,), loss_budget_s=300.0)  # written in 20 s at 50 MB/s
     broken = {s: _judged([job], {"a": a_plan(s)}).broken for s in (90.0, 110.0, 590.0, 610.0)}
     assert broken == {90.0: 1, 110.0: 0, 590.0: 0, 610.0: 1}
@@ -55,7 +55,7 @@ def test_a_promise_is_broken_by_an_interval_too_long_and_by_writes_too_frequent(
     assert judged.lost == pytest.approx(1e-4 * (250.0 + 20.0) + snapshot_s / 500.0)
 
 
-def test_the_default_planner_loses_least_of_those_that_break_promises_only_where_they_must() -> None:
+def test_the_default_planner_loses_least_of_those_that_break_limits_only_where_they_must() -> None:
     found = measure_epochs(80, on_one_link)
     ours, least, fewest, roots, *others = found.values()
     assert getattr(next(iter(PLANNERS.values())), "func", None) is POLICIES["reclaimnet"].plan

@@ -39,7 +39,7 @@ from experiments.worlds.oracle import OracleRun, run_oracle
 from experiments.worlds.oracle.adapters import PlannedMigrations, SharesThatFit
 from experiments.worlds.oracle.availability import Future, Stay
 from experiments.worlds.oracle.plan import Plan
-from experiments.worlds.oracle.problem import Handover, Reservation
+from experiments.worlds.oracle.problem import Booking, Handover
 from experiments.worlds.oracle.replanner import Replanner
 from experiments.worlds.oracle.run import PLANNED, VALID
 from experiments.worlds.virtual import simulate
@@ -147,7 +147,7 @@ def test_checkpoints_are_promises_for_their_time_and_migrations_keep_theirs() ->
     """P3 beside a checkpoint that has the link for a while, and a migration that was admitted before."""
     link, share = DirectedLink("a", "b"), 100.0
     stay, to = Stay("a", 0.0, 500.0, 500.0), Stay("b", 0.0, inf, inf)
-    booked = Reservation((link,), 10.0, 20.0, share)
+    booked = Booking((link,), 10.0, 20.0, share)
     plan = Plan(Future({"a": (stay,), "b": (to,)}))
     plan.enter((), [Handover("j1", stay, to, "b", False, (10.0,), 10.0, 10.0, (booked,))])
     plan.enter((), [Handover("j2", stay, to, "b", True, (), 0.0, 0.0, (booked,))])
@@ -166,7 +166,7 @@ def test_checkpoints_of_one_job_before_two_ends_are_two_bookings() -> None:
     first, second = Stay("a", 0.0, 500.0, 500.0), Stay("c", 0.0, 600.0, 600.0)
     plan = Plan(Future({"a": (first,), "c": (second,)}))
     for stay, from_s in ((first, 10.0), (second, 20.0)):
-        booked = Reservation((link,), from_s, from_s + 10.0, share)
+        booked = Booking((link,), from_s, from_s + 10.0, share)
         plan.enter((), [Handover("j1", stay, None, "b", False, (from_s,), 10.0, 10.0, (booked,))])
     fits, too_much = (MigrationRequest(f"j{size:g}", size, 30.0, 0.0, (link,)) for size in (900.0, 1900.0))
     assert set(PlannedMigrations(plan)([fits, too_much], 0.0, {link: share}).admitted) == {"j900"}

@@ -54,7 +54,7 @@ def test_crowded_plans_keep_within_links_and_gpus(seed: int) -> None:
 
 def test_the_judge_sees_a_link_that_carries_too_much() -> None:
     problem = window(3)
-    handover = next(h for h in problem.handovers if h.reservations)
+    handover = next(h for h in problem.handovers if h.bookings)
     assert faults(problem, [handover, replace(handover, job="another")], complete=False)
 
 
@@ -125,9 +125,9 @@ def test_no_migration_is_offered_that_cannot_end_within_its_notice() -> None:
     assert offered
     for problem, handover in offered:
         runner = next(r for r in problem.runners if r.name == handover.job)
-        rate = handover.reservations[0].rate_bytes_per_s
+        rate = handover.bookings[0].rate_bytes_per_s
         assert runner.payload_bytes / rate + 10.0 <= handover.stay.announced_s
-        assert handover.reservations[0].until_s + 10.0 <= handover.stay.until_s
+        assert handover.bookings[0].until_s + 10.0 <= handover.stay.until_s
     short = [(p, r) for p in problems for r in p.runners if r.stay and r.stay.announced_s == 20.0]
     degraded = [
         (p, r)
@@ -140,8 +140,8 @@ def test_no_migration_is_offered_that_cannot_end_within_its_notice() -> None:
 def test_every_checkpoint_is_complete_before_its_stay_ends() -> None:
     for seed in range(20):
         for handover in window(seed).handovers:
-            if handover.reservations and not handover.migrates:
-                assert handover.reservations[-1].until_s <= handover.stay.until_s
+            if handover.bookings and not handover.migrates:
+                assert handover.bookings[-1].until_s <= handover.stay.until_s
                 assert handover.loss_s == pytest.approx(handover.stay.until_s - handover.begins_s[-1])
 
 
@@ -165,7 +165,7 @@ def test_a_checkpoint_is_laid_out_backwards_over_the_epochs_of_the_background() 
     carrier, links = transfer_times((80e6, 20e6, 40e6, 80e6))
     sending = carrier.whole(9e9, links, 350.0)
     assert sending is not None
-    pieces = sending.reservations
+    pieces = sending.bookings
     assert [piece.rate_bytes_per_s for piece in pieces] == [20e6, 40e6, 80e6]
     carried = sum((p.until_s - p.from_s) * p.rate_bytes_per_s * PACING_SHARE for p in pieces)
     assert carried == pytest.approx(9e9 + 0.5 * pieces[0].rate_bytes_per_s * PACING_SHARE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from experiments.inputs.traces.folder import load_folder, write_trace
 from experiments.worlds.live.run import check_own_jobs
 from experiments.worlds.virtual import simulate
 from testbed.program import Program
+from tests.doc_pages import commands
 from tests.live_campus import needs_root, running
 from topologies.errors import SpecError
 
@@ -134,6 +136,9 @@ def test_own_jobs_of_a_scenario_run_live(tmp_path: Path, monkeypatch: pytest.Mon
     for name in ("adding.sh", "evening.toml"):
         shutil.copy(EXAMPLES / name, tmp_path)
     monkeypatch.chdir(tmp_path)
-    with running(tmp_path / "out", "run", "evening.toml") as run:
+    *_, evening = commands("docs/own_jobs.md")
+    words = shlex.split(evening.replace("--out evening", ""))
+    assert words[:2] == ["sudo", "../../.venv/bin/reclaimnet"]
+    with running(tmp_path / "out", *words[2:]) as run:
         assert run.finish(120.0) in (0, 3)  # 3: on a busy machine it is not judged
     assert (tmp_path / "out/logs/jobs/own1.1.log").read_text().endswith("the sum is 5050\n")

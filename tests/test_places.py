@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core.network.links import Floats, Network, Residual
+from controller.core.network.links import Network, Residual
 from controller.core.placement.tree_rates import Known, Places, Reaches
+from controller.numerics.arrays import Floats
 from topologies.paths import Routes
 from topologies.presets import campus54, three_tier
 from topologies.spec import Campus, Role

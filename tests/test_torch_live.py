@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import shutil
 import signal
 import sys
@@ -19,6 +20,7 @@ from controller.persistence.journal import read_facts
 from experiments.inputs.job_file import load_job
 from experiments.results.measurements import measured_curves
 from testbed.workloads.base import load_workload
+from tests.doc_pages import commands
 from tests.emulation_campuses import kernel
 from tests.live_campus import Run, command, running
 
@@ -58,7 +60,7 @@ def completed(run: Run, attempt: int, step: int, on_other_than: tuple[str, ...] 
 
 
 def reclaim(*words: str) -> None:
-    done = command("reclaim", *words)
+    done = command(*words)
     assert done.returncode == 0, done.stderr
 
 
@@ -68,18 +70,21 @@ def test_three_reclaims_do_not_change_a_bit_of_what_is_trained(
     monkeypatch.chdir(tmp_path)  # where the campus's agents look for modules
     for name in ("transformer.py", "transformer.toml", "training.toml"):
         shutil.copy(EXAMPLES / name, tmp_path)
-    with running(tmp_path / "out", "run", "training.toml") as run:
-        run.wait_until(lambda: command("jobs").returncode == 0)
-        accepted = command("submit", "transformer.toml")
+    start, submit, jobs, with_notice, at_once = [shlex.split(each)[1:] for each in commands("docs/torch.md")]
+    assert (start.pop(-1), start.pop(-1)) == ("/tmp/training", "--out")
+    with running(tmp_path / "out", *start) as run:
+        run.wait_until(lambda: command(*jobs).returncode == 0)
+        accepted = command(*submit)
         assert accepted.returncode == 0, accepted.stderr
         completed(run, 1, 15)
-        reclaim(latest(run, f.JobRunning, attempt=1).host, "--notice", "20")
+        first = latest(run, f.JobRunning, attempt=1).host  # whichever it is: the page says one
+        reclaim(*(first if word == "desk1" else word for word in with_notice))
         second = latest(run, f.JobRunning, attempt=2)
         completed(run, 2, 40)
-        reclaim(second.host)
+        reclaim(*(second.host if word == "desk2" else word for word in at_once))
         third = latest(run, f.JobRunning, attempt=3)
         standby = completed(run, 3, 60)
-        reclaim(standby)
+        reclaim("reclaim", standby)
         completed(run, 3, 61, on_other_than=(standby,))
         proof = latest(run, f.JobFinished)
         run.process.send_signal(signal.SIGINT)

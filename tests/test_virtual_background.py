@@ -79,7 +79,7 @@ def test_the_coordinator_gives_out_what_switches_say_is_left() -> None:
         world.run(3600.0 * hour)
         assert core.spendable[UPLINK] == pytest.approx(expected, rel=1e-6)
         assert core.bandwidth.available(UPLINK, world.now_s) == pytest.approx(expected / 0.99, rel=1e-6)
-        assert core.promisable[UPLINK] == pytest.approx(whole)
+        assert core.reservable[UPLINK] == pytest.approx(whole)
 
 
 def test_less_than_the_reserve_leaves_all_that_may_be_given_out() -> None:
@@ -89,7 +89,7 @@ def test_less_than_the_reserve_leaves_all_that_may_be_given_out() -> None:
     world.run(2 * 3600.0)
     core = world.coordinator.cluster
     assert core.bandwidth.told[UPLINK] == 2e8
-    assert core.spendable == pytest.approx(core.promisable, rel=1e-9)
+    assert core.spendable == pytest.approx(core.reservable, rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])

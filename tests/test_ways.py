@@ -309,7 +309,7 @@ def test_migration_that_cannot_leave_a_drained_trunk_is_degraded_at_once() -> No
     world.drain_link("l1", "s2")  # no way is left
     degraded = [when for when, fact in world.facts if isinstance(fact, f.MigrationDegraded)]
     assert degraded and set(degraded) == {at_s}
-    assert not any(flow.pledge for flow in world.coordinator.cluster.flows.values())
+    assert not any(flow.reservation for flow in world.coordinator.cluster.flows.values())
     world.run(60.0)
 
 
@@ -370,7 +370,7 @@ def test_network_that_does_not_answer_has_one_path_until_it_does() -> None:
     world.run(world.now_s + ANSWER_S + 0.01)
     assert not cluster.network_answers and not cluster.held and not cluster.routes.pins
     assert asked[-1].ways == [] and asked[-1].number > asked[0].number
-    admitted = [flow for flow in cluster.flows.values() if flow.pledge]
+    admitted = [flow for flow in cluster.flows.values() if flow.reservation]
     assert admitted and len(cluster.choices("h1", "h6")) == 1
     world.run(60.0)
     assert all(fact.in_time for fact in told(world, f.MigrationFinished))

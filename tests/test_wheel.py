@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.doc_pages import Shell, typed, why_not_played
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("bpf", "controller", "experiments", "testbed", "topologies")
 BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_{kind}(sys.argv[1]))"
@@ -121,6 +123,25 @@ def test_the_bpf_programs_of_the_installed_wheel_compile(installed: Path, tmp_pa
     assert done.returncode == 0, done.stderr
     sources = list((ROOT / "bpf/src").glob("*.bpf.c"))
     assert len(list(installed.parent.rglob("*.bpf.o"))) == len(sources) > 0
+
+
+def test_the_page_of_installing_works_as_it_is_printed(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the network: what the wheel needs is that of this environment."""
+    for name in ("NO_INDEX", "NO_DEPS", "DISABLE_PIP_VERSION_CHECK"):
+        monkeypatch.setenv(f"PIP_{name}", "1")
+    monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "0")  # pip's own word for "without"
+    environment = "lab/bin/python -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))'"
+    with Shell(tmp_path) as shell:
+        shutil.copytree(tree, tmp_path, dirs_exist_ok=True)
+        for block in typed("docs/install.md"):
+            for command in block.commands:
+                said = shell.run(command) if why_not_played(command) is None else ""
+                assert ("BPF programs" in said) == command.endswith("doctor")
+                if " -m venv " in command:
+                    packages = Path(shell.run(environment).strip())
+                    (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
 
 
 def test_every_file_of_the_project_tells_the_same_version() -> None:

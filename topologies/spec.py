@@ -154,9 +154,8 @@ class Link:
     rate_bytes_per_s: float = field(metadata=RATE)
     delay_s: float = field(default=0.0, metadata=DURATION)  # one way
     loss: float = field(default=0.0, metadata=NUMBER)  # probability of losing a packet
-    jitter_s: float = field(
-        default=0.0, metadata=DURATION
-    )  # a packet takes delay_s, more or less by at most this
+    # a packet takes delay_s, more or less by at most this
+    jitter_s: float = field(default=0.0, metadata=DURATION)
     reorders: bool = False  # whether a packet may overtake another by its jitter
 
     def __post_init__(self) -> None:

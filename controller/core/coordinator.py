@@ -97,9 +97,8 @@ class Coordinator:
         self.cluster.ways_stale = self.cluster.routes.has_choice  # so that the network knows who wants ways
         self._tick_s = inf  # the first agent starts the clock
         self._learn_s = inf  # when there may be something to learn from
-        self._reunion: resync.Reunion | None = (
-            None  # after a restart, until it is known which agents are there
-        )
+        # after a restart, until it is known which agents are there
+        self._reunion: resync.Reunion | None = None
 
     # ------------------------------------------------------------ the two calls
 
@@ -154,7 +153,27 @@ class Coordinator:
         cluster, now_s = self.cluster, self.cluster.now_s
         match event:
             case ev.AgentSaid(name, message):
-                self._agent_said(cluster.hosts[name], message)
+                host = cluster.hosts[name]
+                match message:
+                    case m.TransferEnded():
+                        transfer_ended(cluster, host, message)
+                    case m.CheckpointStored(checkpoint=stored):
+                        stored_by(cluster, host, stored)
+                    case m.Hello():
+                        self._begin_ticking()
+                        membership.register(cluster, host, message)
+                    case m.Heartbeat():
+                        membership.heartbeat(cluster, host, message)
+                    case m.OwnerReclaims():
+                        membership.owner_reclaims(cluster, host, message)
+                    case m.OwnerReturns():
+                        membership.owner_returns(cluster, host)
+                    case m.JobStarted():
+                        job_started(cluster, host, message)
+                    case m.JobEnded():
+                        job_ended(cluster, host, message)
+                    case m.SnapshotTaken():
+                        snapshot_taken(cluster, host, message)
             case ev.AgentGone(name, reason):
                 membership.leave(cluster, cluster.hosts[name], reason)
             case ev.JobSubmitted():
@@ -181,28 +200,6 @@ class Coordinator:
                 cluster.loads_told = None
                 self._reunion = resync.begin(cluster, self._reunion, cuts)
                 cluster.record(facts.CoordinatorRestarted(silent_s, sorted(self._reunion.awaited)))
-
-    def _agent_said(self, host: HostState, message: m.FromAgent) -> None:
-        match message:
-            case m.TransferEnded():
-                transfer_ended(self.cluster, host, message)
-            case m.CheckpointStored(checkpoint=stored):
-                stored_by(self.cluster, host, stored)
-            case m.Hello():
-                self._begin_ticking()
-                membership.register(self.cluster, host, message)
-            case m.Heartbeat():
-                membership.heartbeat(self.cluster, host, message)
-            case m.OwnerReclaims():
-                membership.owner_reclaims(self.cluster, host, message)
-            case m.OwnerReturns():
-                membership.owner_returns(self.cluster, host)
-            case m.JobStarted():
-                job_started(self.cluster, host, message)
-            case m.JobEnded():
-                job_ended(self.cluster, host, message)
-            case m.SnapshotTaken():
-                snapshot_taken(self.cluster, host, message)
 
     def _gather(self, reunion: resync.Reunion, event: ev.Event) -> None:
         """Keep for later what is said after a restart; only Hellos and heartbeats are answered at once."""

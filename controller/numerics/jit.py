@@ -17,9 +17,9 @@ from typing import TypeVar, cast
 import numba
 import numpy as np
 from numba.extending import register_jitable
-from numpy.typing import NDArray
 
 from bpf.caches import fingerprint, kept_beside
+from controller.numerics.arrays import Floats
 from controller.numerics.portable_math import (
     PER_LN2,
     ROOT_HALF,
@@ -74,7 +74,7 @@ def exp(x: float) -> float:
 
 
 @compiled
-def survivals(expected: NDArray[np.float64]) -> NDArray[np.float64]:
+def survivals(expected: Floats) -> Floats:
     """exp(-x) of numbers of 0 or more; 0 where hardly anything is left."""
     answer = np.zeros(len(expected))
     for place in range(len(expected)):

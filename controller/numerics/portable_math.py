@@ -18,9 +18,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from controller.numerics.arrays import Floats
 
 ROOT_HALF = 0.7071067811865476
 LN2_HIGH, LN2_LOW = (
@@ -28,9 +27,8 @@ LN2_HIGH, LN2_LOW = (
     1.90821492927058770002e-10,
 )  # the high part times 1000 is exact
 PER_LN2 = 1.4426950408889634
-SERIES = tuple(
-    2.0 / (2 * k + 1) for k in range(11, 0, -1)
-)  # of 2 artanh(s)/s over s^2, but the first: |s| < 0.172
+# of 2 artanh(s)/s over s^2, but the first: |s| < 0.172
+SERIES = tuple(2.0 / (2 * k + 1) for k in range(11, 0, -1))
 TAYLOR = tuple(1.0 / math.factorial(k) for k in range(14, -1, -1))  # of exp: |x| < 0.347
 HIGHEST, LOWEST = 709.782712893384, -745.2  # beyond these exp is infinite, or 0
 ROUNDED = 2.0**32
@@ -90,7 +88,7 @@ def rounded(x: float) -> float:
     return math.ldexp(round(mantissa * ROUNDED), exponent) / ROUNDED if math.isfinite(x) else x
 
 
-def all_rounded(x: Array) -> Array:
+def all_rounded(x: Floats) -> Floats:
     """`rounded` of each."""
     mantissa, exponent = np.frexp(x)
     return np.where(np.isfinite(x), np.ldexp(np.rint(mantissa * ROUNDED), exponent) / ROUNDED, x)

@@ -146,9 +146,8 @@ class FabricController(OSKenApp):  # type: ignore[misc]
     OFP_VERSIONS: ClassVar[list[int]] = [ofproto_v1_3.OFP_VERSION]
     topology: ClassVar[Topology]
     tell: ClassVar[Callable[[str], object]]
-    control: ClassVar[Path | None] = (
-        None  # socket of the switch daemon, which says when its caches follow its tables
-    )
+    # socket of the switch daemon, which says when its caches follow its tables
+    control: ClassVar[Path | None] = None
     # where clients find it, and where it keeps what the coordinator wants while it is dead; None: nobody can tell it anything
     socket: ClassVar[Path | None] = None
 
@@ -166,9 +165,8 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         # what it wants, what the switches have of that, and what they are being given, if they are
         self._ways = self._have = self._kept_ways()
         self._setting: WantedWays | None = None
-        self._loads: dict[
-            tuple[str, str], float
-        ] = {}  # what grants take of trunks, by the coordinator that last said so
+        # what grants take of trunks, by the coordinator that last said so
+        self._loads: dict[tuple[str, str], float] = {}
         self._again = False  # other ways are wanted already
         self._stages: deque[dict[str, Update]] = deque()  # of what they are being given, still to be sent
         self._changes, self._change_began_s = 0, 0.0

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from itertools import accumulate, pairwise
 from math import fsum, inf
 
-Hops = Mapping[
-    str, Mapping[str, int]
-]  # switch -> each neighbour that is one step nearer to the target -> its slots
+# switch -> each neighbour that is one step nearer to the target -> its slots
+Hops = Mapping[str, Mapping[str, int]]
 LEAST_PART = 1e-9  # of the whole: less is what rounding left
 
 

@@ -18,9 +18,8 @@ from hashlib import blake2b
 class GroupKind(StrEnum):
     """How a group chooses among its buckets."""
 
-    SELECT = (
-        "select"  # by a hash of the connection, in proportion to the weights, among those whose port is up
-    )
+    # by a hash of the connection, in proportion to the weights, among those whose port is up
+    SELECT = "select"
     FAST_FAILOVER = "fast_failover"  # the first whose port is up
 
 

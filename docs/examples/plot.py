@@ -4,17 +4,14 @@ import json
 import sys
 from pathlib import Path
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
+from experiments.results.pictures import canvas, dress
 
 names, lost_h = [], []
 for file in map(Path, sys.argv[1:-1]):
     summary = json.loads(file.read_text())
     names.append(file.parent.name)
     lost_h.append(summary["interruptions"]["lost_gpu_s"] / 3600)
-figure, axes = plt.subplots(figsize=(5, 2.5), layout="constrained")
-axes.barh(names, lost_h)
-axes.set_xlabel("work lost, GPU-hours")
-figure.savefig(sys.argv[-1])
+# matplotlib's axes; the SVG file is dark where the reader's screen is
+with canvas(Path(sys.argv[-1]), rows=1, columns=1, size=(5, 2.5)) as (_, [[axes]]):
+    axes.barh(names, lost_h)
+    dress(axes, "work lost, GPU-hours", "", grid="x")

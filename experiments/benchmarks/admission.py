@@ -1,4 +1,4 @@
-"""How many migrations each admission rule promises, and whether the promises hold (issue: P3).
+"""How many migrations each admission rule admits, and whether what it reserved holds (P3).
 
 Three questions: sets of 7 and 15 at one moment on one link of 1 Gbit/s, by the paper campus's notices and by a fitted law;
 the same link over time; sets across a campus, next

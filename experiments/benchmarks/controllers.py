@@ -45,9 +45,8 @@ from experiments.worlds.queue.learners import LEARNERS
 
 STARTS = (0.05, 6.0)
 TOLERANCE = 0.02  # of delta and of cost*
-LONG = {
-    "fig4": 50_000
-}  # M/M, delta = 3: a delay of 3 h where jobs wait a day or not at all needs 15 500 jobs for 2 %
+# M/M, delta = 3: a delay of 3 h where jobs wait a day or not at all needs 15 500 jobs for 2 %
+LONG = {"fig4": 50_000}
 FIXED, HINDSIGHT = "fixed r*", "hindsight r"
 NAMES = (FIXED, *LEARNERS)
 

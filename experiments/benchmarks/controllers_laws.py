@@ -19,9 +19,10 @@ from numpy.random import Generator, default_rng
 
 from controller.core.queueing.controllers.fixed import Fixed
 from controller.core.queueing.queue import Controller
+from controller.numerics.arrays import Floats
 from experiments.benchmarks.controllers_traces import hindsight_level
 from experiments.results.statistics import interval
-from experiments.theory.laws import Exponential, Floats, Law
+from experiments.theory.laws import Exponential, Law
 from experiments.theory.paper_b.bounds import level_and_age
 from experiments.theory.paper_b.bounds_by_hour import level_and_hour
 from experiments.theory.paper_b.targets import BATH_TUB

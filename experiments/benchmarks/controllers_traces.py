@@ -29,10 +29,10 @@ from controller.core.queueing.controllers.algorithm1 import R_MAX
 from controller.core.queueing.controllers.fixed import Fixed
 from controller.core.queueing.queue import Controller
 from controller.core.queueing.replay import Rule, replay
+from controller.numerics.arrays import Floats
 from experiments.inputs.traces.availability_counts import parse_counts
 from experiments.inputs.traces.lifetimes import parse_spells
 from experiments.results.statistics import interval
-from experiments.theory.laws import Floats
 from experiments.worlds.queue.controller_runs import follow
 from experiments.worlds.queue.history import Piece
 from experiments.worlds.queue.learners import DAY_H, LEARNERS

@@ -28,8 +28,8 @@ from controller.core.admission.admission import MigrationRequest
 from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.candidates import (
     candidates,
-    promised,
     request,
+    reserved_rate,
     residual,
 )
 from controller.core.lifecycle.checkpoint_plans import plan_all
@@ -213,7 +213,7 @@ class AtWork:
         for job in self._jobs(count):
             assert job.host is not None
             wanted = request(world, job, job.host, job.spec.payload_bytes, NOTICE_S)
-            free = residual(world, self.now_s, promised)
+            free = residual(world, self.now_s, reserved_rate)
             found = candidates(world, wanted, [job.host], free, self.now_s, among=world.fit_hosts(job))
             world.policy.select(wanted, found, draw=0.5)
 

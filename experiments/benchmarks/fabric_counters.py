@@ -31,9 +31,8 @@ from topologies.units import PAYLOAD_SHARE
 
 COUNT_EVERY_S = 0.1  # the control period, of which two readings are wanted in 500 ms
 TRUNK_BYTES_PER_S, STRANGER_BYTES_PER_S, WATCH_S = 50e6, 12.5e6, 3.0
-UPLINKS = DirectedLink(
-    "l1", "both spines"
-)  # counted together: other weights lead a connection by the other trunk
+# counted together: other weights lead a connection by the other trunk
+UPLINKS = DirectedLink("l1", "both spines")
 RESEARCH, MIGRATION = (traffic.dscp << 2 for traffic in (TrafficClass.RESEARCH, TrafficClass.PLANNED))
 # so many payload bytes/s for some seconds, in a class; says when it begins, and when it has ended
 _STEADY = """

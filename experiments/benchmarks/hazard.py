@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from controller.core.network.links import Floats
 from controller.core.placement.exposure import EMERGENCY, HOURS, LEND
 from controller.core.placement.hazard import Experience, HazardWindow
 from controller.core.placement.hazard_states import (
@@ -39,6 +38,7 @@ from controller.core.placement.hazard_states import (
     StateFactors,
 )
 from controller.core.placement.joint_departures import Neighbourhood
+from controller.numerics.arrays import Floats
 from experiments.benchmarks.hazard_ahead import judge_ahead
 from experiments.benchmarks.hazard_pairs import judge_pairs
 from experiments.benchmarks.hazard_records import (

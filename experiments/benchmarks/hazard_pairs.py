@@ -17,13 +17,13 @@ import numpy as np
 from controller.core.placement.exposure import EMERGENCY, LEND
 from controller.core.placement.hazard import Experience, HazardWindow
 from controller.core.placement.joint_departures import CLASSES, TOGETHER, JointWindow
+from experiments.benchmarks.hazard_ahead import LEAST
 from experiments.benchmarks.hazard_records import DAY_S, HazardRecord
 
 KINDS = ("same switch", "same building", "elsewhere")
 INDEPENDENT, ONE, BY_CLASS = "independent", "one number", "by class"
 TOGETHER_S = TOGETHER * DAY_S
 EVER_S = 1e12  # a window that forgets nothing
-LEAST = 1e-9  # of a probability: a forecast of never does not lose for ever
 
 
 def judge_pairs(record: HazardRecord, window_s: float, prior: Experience) -> dict[str, Any]:

@@ -167,9 +167,8 @@ class _Writing(threading.Thread):
     def __init__(self, path: Path, facts: Sequence[Timed], marked: str, seconds: float, pace: float) -> None:
         super().__init__(daemon=True)
         self._path, self._facts, self._host, self._seconds, self._pace = path, facts, marked, seconds, pace
-        self.marks: list[
-            tuple[float, str]
-        ] = []  # (time.time() of the commit, the look that the host has then)
+        # (time.time() of the commit, the look that the host has then)
+        self.marks: list[tuple[float, str]] = []
         self.written, self.took_s = 0, 0.0
 
     def run(self) -> None:

@@ -12,7 +12,7 @@ import math
 import random
 from dataclasses import dataclass, field, replace
 
-from controller.core.admission.admission import Admit, MigrationRequest, Promise, share_totals
+from controller.core.admission.admission import Admit, Commitment, MigrationRequest, share_totals
 from controller.core.network.links import Network
 from controller.core.network.sharing import Demand, in_columns
 from experiments.benchmarks.reclaim_waves import (
@@ -24,9 +24,8 @@ from experiments.benchmarks.reclaim_waves import (
 
 SHARE, NETWORK = {LINK: SHARE_BYTES_PER_S}, Network([LINK])
 NOTED_ADMITTED = {"EDF, skips": 0.514, "fluid EDF": 0.614}
-INTERARRIVAL_S = (
-    24.0  # mean, four times what the link could carry; fluid EDF admits about the noted share there
-)
+# mean, four times what the link could carry; fluid EDF admits about the noted share there
+INTERARRIVAL_S = 24.0
 TOLERANCE_S = 1e-6
 
 
@@ -59,7 +58,7 @@ class OnlineLink:
         while self.left and self._step(request.start_s):
             pass
         self.now_s = request.start_s
-        answer = self.admit([request], self.now_s, SHARE, self._promises())
+        answer = self.admit([request], self.now_s, SHARE, self._commitments())
         if request.key in answer.admitted:
             self.admitted += 1
             self.left[request.key] = request
@@ -70,7 +69,7 @@ class OnlineLink:
         while self.left and self._step(math.inf):
             pass
 
-    def _promises(self) -> list[Promise]:
+    def _commitments(self) -> list[Commitment]:
         if self.varies:
             return list(self.left.values())
         return [self._demand(key) for key in self.left]
@@ -95,7 +94,7 @@ class OnlineLink:
 
     def _rates(self) -> tuple[dict[str, float], float]:
         if self.varies:
-            plan = self.admit([], self.now_s, SHARE, self._promises()).timetable
+            plan = self.admit([], self.now_s, SHARE, self._commitments()).timetable
             return {key: plan.rate_at(key, self.now_s) for key in self.left}, plan.next_change_s(self.now_s)
         if not self.shares_rest:
             return self.floors, math.inf

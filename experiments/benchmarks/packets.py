@@ -31,6 +31,7 @@ from testbed.emulation.description.plan import Bridge
 from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.kernel.linux import unshare_network
 from testbed.emulation.kernel.netlink import NetlinkSocket
+from topologies.units import SEGMENT_BYTES
 
 REPEAT: Final = 500_000
 ROUNDS: Final = 7
@@ -181,7 +182,7 @@ def _least_ns(fd: int, frame: bytes, rounds: int, repeat: int) -> int:
     return min(run(fd, frame, repeat=repeat).duration_ns for _ in range(rounds))
 
 
-def packet(dscp: int, payload_bytes: int = 1448, key: FlowKey = KEY) -> bytes:
+def packet(dscp: int, payload_bytes: int = SEGMENT_BYTES, key: FlowKey = KEY) -> bytes:
     """A full TCP segment of a flow in Ethernet and IPv4."""
     ethernet = bytes(6) + MAC + b"\x08\x00"
     tcp = struct.pack("!HHIIBBHHH", key.source_port, key.destination_port, 1, 1, 5 << 4, 0x10, 502, 0, 0)

@@ -1,13 +1,13 @@
-"""P1's rows on the same random epochs: how often a promise is broken, and what is lost.
+"""P1's rows on the same random epochs: how often a limit is broken, and what is lost.
 
 An epoch is a set of jobs with payloads, hazards, loss budgets and routes; each planner answers with rates and intervals.
-A promise is broken where the interval is longer than 2 L_max (a reclaim costs more work than was allowed), or where writes
+A limit is broken where the interval is longer than 2 L_max (a reclaim costs more work than was allowed), or where writes
 occupy more than beta of the job's slice (eq. 9's floor). Lost per second is lambda (D/2 + C/b) + p/D, summed over jobs, where p
 is what a checkpoint stops its job for: the time of a snapshot, since our agents' jobs go on while they are sent, or, as in
 the paper, that of the whole write, C/b.
 
 Paper A gives no law of loss budgets. `on_one_link` is the notes' setting, four jobs on 66 MB/s; payloads as in `reclaim_waves`,
-hazards gamma of CV .62 around .15 an hour (F4), budgets of 15 to 60 minutes. A planner that breaks promises can lose less
+hazards gamma of CV .62 around .15 an hour (F4), budgets of 15 to 60 minutes. A planner that breaks limits can lose less
 in all, for those whom it serves instead; so losses are compared also over the epochs in which the second planner and the
 third keep all of them.
 """
@@ -62,7 +62,7 @@ Epoch = tuple[list[CheckpointJob], Mapping[DirectedLink, float]]
 
 
 def measure_epochs(epochs: int, draw: Callable[[Random], Epoch]) -> dict[str, dict[str, float]]:
-    """{planner: shares of epochs and of jobs with a broken promise, mean loss, and its ratio to the first planner's; the
+    """{planner: shares of epochs and of jobs with a broken limit, mean loss, and its ratio to the first planner's; the
     same of the loss by the paper's cost, to the second's}."""
     drawn = [draw(Random(f"epoch {n}")) for n in range(epochs)]
     found = {
@@ -116,7 +116,7 @@ def _job(key: str, rng: Random, links: Sequence[DirectedLink]) -> CheckpointJob:
 
 
 class JudgedPlans(NamedTuple):
-    """Jobs with a broken promise, jobs, and lost per second: of jobs that go on, and of jobs that a write stops."""
+    """Jobs with a broken limit, jobs, and lost per second: of jobs that go on, and of jobs that a write stops."""
 
     broken: int
     jobs: int

@@ -51,9 +51,8 @@ _AT = {name: number for number, name in enumerate(_NAMES)}
 class Trial:
     """One act of the owner under the storm."""
 
-    last_let_in_s: (
-        float  # from the act to the answer of the last SYN that got in; 0: none got in after the act
-    )
+    # from the act to the answer of the last SYN that got in; 0: none got in after the act
+    last_let_in_s: float
     first_refused_s: float  # from the act to the sending of the first SYN after it, which did not get in
     gap_s: float  # between the sending of these two SYNs: the storm sees no finer
     call_s: float  # how long the owner's call, or command, took
@@ -64,9 +63,8 @@ class Trial:
     missed: int  # SYNs without an answer before the last that got in: lost on the way
     dropped: int | None  # what the program says it has dropped; None: another hand closed the host
     observed: int | None = None  # drops that the second observer saw in the host's network; None: none looked
-    others: int = (
-        0  # packets that came to the host by its other cables meanwhile: a closed host drops these, too
-    )
+    # packets that came to the host by its other cables meanwhile: a closed host drops these, too
+    others: int = 0
     beside_s: float | None = None  # what was timed under the same storm before the act
 
     @property

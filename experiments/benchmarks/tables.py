@@ -381,7 +381,7 @@ def checkpoints_table(result: Mapping[str, Any]) -> Table:
     heads = (
         "setting",
         "planner",
-        "epochs with a broken promise",
+        "epochs with a broken limit",
         "jobs with one",
         "lost, s/s",
         "to the first",

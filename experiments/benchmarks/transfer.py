@@ -49,9 +49,8 @@ GOAL: Final = 0.85
 SENDER: Final = "10.255.255.1"
 RECEIVER: Final = "10.255.255.2"
 PORT: Final = 9000
-WARM_UP_ROUNDS: Final = (
-    3  # memory is touched, and the first file to write over lies ready after two checkpoints
-)
+# memory is touched, and the first file to write over lies ready after two checkpoints
+WARM_UP_ROUNDS: Final = 3
 CONTENTS: Final = 3  # other bytes than in the checkpoint kept, and than in the file that is written over
 _KINDS: Final = {
     "bare": "bare: sendfile, discarded",

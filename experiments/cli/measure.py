@@ -395,7 +395,7 @@ def measure_planning(
     out: Out = Path("out/planning"),
     quick: Annotated[bool, typer.Option("--quick", help="Fewer epochs and jobs.")] = False,
 ) -> None:
-    """The rows of P1 and P2 side by side: promises broken and work lost, time under way until a job is done."""
+    """The rows of P1 and P2 side by side: limits broken and work lost, time under way until a job is done."""
     from experiments.benchmarks.planning import measure_planning as run
     from experiments.benchmarks.tables import checkpoints_table, destinations_table
 
@@ -406,7 +406,7 @@ def measure_planning(
 
 @command("admission")
 def measure_admission(out: Out = Path("out/admission")) -> None:
-    """How many migrations each admission rule of P3 promises, at once and over time, and how near that is to the optimum."""
+    """How many migrations each admission rule of P3 admits, at once and over time, and how near that is to the optimum."""
     from experiments.benchmarks.admission import admission_table
     from experiments.benchmarks.admission import measure_admission as run
 

@@ -6,10 +6,8 @@ closed is how soon this module is imported: what is needed only after the switch
 
 from __future__ import annotations
 
-import errno
 import os
 
-from bpf.errors import BpfError
 from testbed import owner
 from testbed.emulation.safety import living
 from testbed.errors import SetupError, SpecError
@@ -23,16 +21,15 @@ def reclaim(host: str, notice_s: float = 0.0, grace: bool = False, campus_id: st
     """Close a host, now or in `notice_s`; what was done, in words."""
     if not 0.0 <= notice_s < 1e9:
         raise SpecError("--notice", notice_s, "seconds, 0 or more")
-    done = _permitted(
-        host, campus_id, lambda pin, socket: owner.reclaim(pin, socket, notice_s=notice_s, grace=grace)
-    )
+    pin, socket = _switch_of(host, campus_id)
+    done = owner.reclaim(pin, socket, notice_s=notice_s, grace=grace)
     when = f"in {_duration(notice_s or owner.GRACE_S)}" if notice_s or grace else "now"
     return f"{host} is yours {when}: {_set_and_heard(done)}"
 
 
 def lend(host: str, campus_id: str | None = None) -> str:
     """Open a host again; what was done, in words."""
-    return f"{host} is lent again: {_set_and_heard(_permitted(host, campus_id, owner.lend))}"
+    return f"{host} is lent again: {_set_and_heard(owner.lend(*_switch_of(host, campus_id)))}"
 
 
 def read_plain(words: list[str]) -> Callable[[], str] | None:
@@ -74,19 +71,7 @@ def _duration(duration_s: float) -> str:
     return format_duration(duration_s)
 
 
-def _permitted(host: str, campus_id: str | None, act: Callable[[str, str], owner.Switched]) -> owner.Switched:
-    """What an act on a host's switch and its agent's socket has done; SetupError that names the users of the switch, if this one
-    is not among them."""
-    pin, socket = _found(host, campus_id)
-    try:
-        return act(pin, socket)
-    except BpfError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM):
-            raise
-        raise SetupError(f"the switch of {host} is for {owner.users_of(pin)} only") from error
-
-
-def _found(host: str, campus_id: str | None) -> tuple[str, str]:
+def _switch_of(host: str, campus_id: str | None) -> tuple[str, str]:
     """The pin of a host's switch and the socket of its agent."""
     campuses = living.named_owners(campus_id)
     having = [campus for campus in campuses if host in campus.get("volunteers", ())]

@@ -16,9 +16,9 @@ def main() -> None:
         if sys.argv[1:2] in (["reclaim"], ["return"]):
             from experiments.cli import owner
 
-            wish = owner.read_plain(sys.argv[1:])
-            if wish is not None:
-                print(wish(), flush=True)
+            act = owner.read_plain(sys.argv[1:])
+            if act is not None:
+                print(act(), flush=True)
                 return
         from experiments.cli import main as command_line
     except BaseException as error:  # noqa: BLE001 - the edge of the program

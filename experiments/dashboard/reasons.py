@@ -15,9 +15,9 @@ import numpy as np
 
 from controller.core.admission.admission import (
     Admission,
+    Commitment,
     Infeasible,
     MigrationRequest,
-    Promise,
     minimum_rate,
 )
 from controller.core.checkpointing.intervals import (
@@ -31,7 +31,6 @@ from controller.core.lifecycle.candidates import left_for_checkpoints
 from controller.core.model import facts as f
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import HostState, JobState
-from controller.core.network.links import Floats, Mask
 from controller.core.network.sharing import Demand
 from controller.core.placement import select as p2
 from controller.core.placement.select import (
@@ -40,6 +39,7 @@ from controller.core.placement.select import (
     NoDestination,
     PlacementRequest,
 )
+from controller.numerics.arrays import Floats, Mask
 from experiments.dashboard.kept import DECIDED, Decision
 from topologies.spec import DirectedLink
 from topologies.units import format_duration, format_rate, format_size
@@ -103,12 +103,12 @@ class Reasons:
         self,
         asked: Sequence[MigrationRequest],
         share: Mapping[DirectedLink, float],
-        promises: Sequence[Promise],
+        commitments: Sequence[Commitment],
         answer: Admission,
     ) -> None:
         """P3."""
         now_s, varies = self.cluster.now_s, self.cluster.policy.rates_vary
-        self._rounds.append(partial(_told_admission, now_s, varies, asked, share, promises, answer))
+        self._rounds.append(partial(_told_admission, now_s, varies, asked, share, commitments, answer))
 
     def planned(
         self,
@@ -429,7 +429,7 @@ def _told_admission(
     varies: bool,
     asked: Sequence[MigrationRequest],
     share: Mapping[DirectedLink, float],
-    promises: Sequence[Promise],
+    commitments: Sequence[Commitment],
     answer: Admission,
     job: str,
 ) -> Decision | None:
@@ -462,9 +462,9 @@ def _told_admission(
         rows.append((cells, "rejected" if refusal else "chosen" if request.key == job else "", why))
     links = []
     for link in mine.links:
-        held = sum(_held(promise, now_s) for promise in promises if link in promise.links)
+        held = sum(_held(commitment, now_s) for commitment in commitments if link in commitment.links)
         links.append(
-            f"{link}: {format_rate(share.get(link, 0.0))}, {format_rate(held)} of it promised before"
+            f"{link}: {format_rate(share.get(link, 0.0))}, {format_rate(held)} of it reserved before"
         )
     refusal = answer.refused.get(job)
     return {
@@ -473,7 +473,7 @@ def _told_admission(
         "inputs": [
             ["bytes to grant", format_size(mine.payload_bytes)],
             ["must be there in", _duration(mine.due_s - now_s)],
-            ["promised before", f"{len(promises)} moves"],
+            ["reserved before", f"{len(commitments)} moves"],
             *[["link", words] for words in links],
         ],
         "verdict": "admitted"
@@ -486,11 +486,11 @@ def _told_admission(
     }
 
 
-def _held(promise: Promise, now_s: float) -> float:
-    if isinstance(promise, Demand):
-        return promise.floor_bytes_per_s
+def _held(commitment: Commitment, now_s: float) -> float:
+    if isinstance(commitment, Demand):
+        return commitment.floor_bytes_per_s
     rate = minimum_rate(
-        promise.payload_bytes, promise.deadline_s - max(now_s, promise.start_s), promise.restart_s
+        commitment.payload_bytes, commitment.deadline_s - max(now_s, commitment.start_s), commitment.restart_s
     )
     return 0.0 if isinstance(rate, Infeasible) else rate
 

@@ -45,9 +45,8 @@ class HeartbeatRates:
     """What agents count of their jobs and flows, from heartbeat to heartbeat."""
 
     _seen: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)  # (host, transfer)
-    _flows: dict[str, set[str]] = field(
-        default_factory=lambda: defaultdict(set)
-    )  # host -> keys that got something
+    # host -> keys that got something
+    _flows: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def take(self, host: str, at_s: float, beat: Heartbeat) -> tuple[dict[str, int], dict[str, float]]:
         """(steps by job, payload bytes/s by flow) as this heartbeat and the one before tell; 0 for flows that ended."""

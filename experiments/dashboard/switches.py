@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import secrets
 from typing import Literal
 
 import msgspec
 import trio
 
-from bpf.errors import BpfError
 from testbed import owner
 from testbed.emulation.safety.ledger import RunningCampus
-from testbed.errors import SetupError, SpecError
+from testbed.errors import SpecError
 
 MOST_NOTICE_S = 86_400.0
 
@@ -54,12 +52,7 @@ class Switches:
                 return owner.lend(pin, socket)
             return owner.reclaim(pin, socket, notice_s=wish.notice_s)
 
-        try:
-            done = await trio.to_thread.run_sync(act)
-        except BpfError as error:
-            if error.errno not in (errno.EACCES, errno.EPERM):
-                raise
-            raise SetupError(f"the switch of {host} is for {owner.users_of(pin)} only") from error
+        done = await trio.to_thread.run_sync(act)
         what = (
             "is lent again"
             if wish.do == "return"

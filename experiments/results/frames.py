@@ -111,7 +111,7 @@ class MigrationRow:
     notice_s: float  # from `at_s` until the host is closed
     payload_bytes: int  # of the state that was to be moved
     admitted_s: float | None  # when P3 last admitted it; none: never
-    floor_bytes_per_s: float  # rate that P3 promised, or the mean of it
+    floor_bytes_per_s: float  # rate that P3 reserved, or the mean of it
     degraded: str | None  # why no migration was feasible, if that was the last word
     finished_s: float | None  # the job ran on at its destination
     in_time: bool | None  # before the notice was over

@@ -217,7 +217,7 @@ class Notice:
     notice_s: float  # from then until the host is closed
     destination: str | None = None  # of the last move that was admitted; None: of none
     admitted_s: float | None = None  # when that was
-    floor_bytes_per_s: float = 0.0  # what it was promised, or the mean of it
+    floor_bytes_per_s: float = 0.0  # what was reserved for it, or the mean of it
     payload_bytes: int = 0  # of the job's state
     attempt: int = 0  # that was to be moved
     degraded: str | None = None  # the reason, if that was the last word

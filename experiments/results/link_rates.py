@@ -52,9 +52,8 @@ class LinkRates:
 
     def __init__(self, campus: Campus, facts: Iterable[Timed]) -> None:
         self._described = campus.capacity_bytes_per_s
-        self._changes: dict[
-            DirectedLink, tuple[list[float], list[float]]
-        ] = {}  # times, and the rates from then on
+        # times, and the rates from then on
+        self._changes: dict[DirectedLink, tuple[list[float], list[float]]] = {}
         for at_s, fact in facts:
             if isinstance(fact, f.LinkChanged):
                 times, rates = self._changes.setdefault(DirectedLink(fact.source, fact.target), ([], []))

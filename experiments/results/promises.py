@@ -508,9 +508,8 @@ def notices_are_told_as_they_went(facts: Sequence[Timed], context: RunContext) -
                     f"{each.host} was to go with {notice.notice_s:g} s of notice, and nothing was said of it"
                 )
                 yield Breach(each.job, from_s, words)
-    warned: dict[
-        str, bool | None
-    ] = {}  # hosts -> whether a notice runs there; None: its agent has said so, or nothing
+    # hosts -> whether a notice runs there; None: its agent has said so, or nothing
+    warned: dict[str, bool | None] = {}
     for at_s, fact in facts:
         match fact:
             case f.HostReclaimed(host=host, notice_s=notice_s) if notice_s > 0.0:
@@ -768,6 +767,6 @@ def not_promised(row: Policy) -> dict[str, str]:
     if not row.enforced:
         waived[IN_SHARE] = "nothing holds its senders to a share of a link"
         waived[RESERVED] = "it keeps no reserve for research"
-    if not row.promises_rates:
+    if not row.reserves_rates:
         waived[IN_TIME] = "it promises no migration a rate"
     return waived

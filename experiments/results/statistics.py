@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import stats
 
-from experiments.theory.laws import Floats
+from controller.numerics.arrays import Floats
 
 RESAMPLES = 4000
 POOLED_RESAMPLES = 1000  # a statistic of everything has to be computed for each

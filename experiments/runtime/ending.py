@@ -42,9 +42,8 @@ MOST_WAITS = 100  # for imports, of AGAIN_S each
 AGAIN_S = 0.05  # long enough for a callback to have returned, too short for a person to notice
 IMPORTER = "<frozen importlib._bootstrap>"  # the file that frames of an import are of
 _INTERRUPTS = (KeyboardInterrupt, SystemExit)
-_CAME: list[
-    int
-] = []  # signals: some are swallowed where they are raised, and what they cut short fails later
+# signals: some are swallowed where they are raised, and what they cut short fails later
+_CAME: list[int] = []
 _OURS = ("bpf", "controller", "experiments", "testbed", "topologies")
 
 

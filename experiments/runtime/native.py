@@ -132,9 +132,8 @@ def build(*, quickly: bool = False) -> Path:
     os.chdir(ROOT)
     KEPT.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=KEPT) as scratch:
-        said = (
-            io.StringIO()
-        )  # what mypyc says on the way (which generators become lists) is said only if it fails
+        # what mypyc says on the way (which generators become lists) is said only if it fails
+        said = io.StringIO()
         try:
             with redirect_stdout(said):
                 extensions = mypycify(

@@ -28,7 +28,7 @@ SKEWED_SHARE = 0.5
 FORGETFUL_SHARE = 0.2  # of storms that are not gentle: the coordinator's journal is cut
 # the class of checkpoints is drawn for each of these
 DRAWN = tuple(name for name, row in POLICIES.items() if not row.scavenger)
-PROMISING = tuple(name for name in DRAWN if POLICIES[name].promises_rates)
+RESERVING = tuple(name for name in DRAWN if POLICIES[name].reserves_rates)
 SCAVENGER_SHARE = 0.5  # of storms: checkpoints are below research
 GENTLE_SHARE = 0.4  # of storms: long notices and few faults, so that most admissions have to be in time
 EVASIVE_SHARE = 0.2  # of storms that are neither quiet nor gentle: an agent does not answer
@@ -206,7 +206,7 @@ def _mesh(options: dict[str, str]) -> dict[str, str]:
 
 def _settings(rng: random.Random, policy: str | None, *, gentle: bool) -> dict[str, str]:
     options = {
-        "policy": policy or rng.choice(["reclaimnet", *(PROMISING if gentle else DRAWN)]),
+        "policy": policy or rng.choice(["reclaimnet", *(RESERVING if gentle else DRAWN)]),
         "spare_gpus": str(rng.choice([0, 0, 0, 1])),
         "level_start": _word(rng.choice([0.5, 1.0, 3.0])),
         "offer_ttl_s": _word(inf if gentle else rng.choice([inf, inf, 4.0, 0.0])),

@@ -54,9 +54,8 @@ class StormJudges:
         self._doubted: set[tuple[str, str]] = set()  # (job, host) whose checkpoints there failed to be of use
         self._cancelled: set[str] = set()
         self._ended: dict[str, str] = {}  # job whose end was heard -> from which host
-        self._heard: dict[
-            tuple[str, int], int
-        ] = {}  # (job, attempt) -> the furthest step that its host has told
+        # (job, attempt) -> the furthest step that its host has told
+        self._heard: dict[tuple[str, int], int] = {}
         self._notices: set[tuple[str, float]] = set()  # (host, seconds) as owners' agents have told
         self._admitted: set[tuple[str, int, str]] = set()  # (job, attempt, destination)
 

@@ -3,8 +3,8 @@
 A mutant replaces one named function (or method) by one that is wrong, wherever the program refers to it: in each module
 that imported it, and in the rows of the policies. References in machine code cannot be replaced, so mutants play as Python.
 `reclaimnet storm --mutants all --seeds 0:60` plays each until a storm notices it. What storms do not notice, tests do: the worst
-destination `test_placement`, no second copy `test_vault`, a late final snapshot `test_turns`. `rates not reminded` is the same
-program: the orders that follow a Hello (Protect, Migrate, SendStored) carry the rates again.
+destination `test_placement`, no second copy `test_vault`, a late final snapshot `test_reservations`. `rates not reminded` is the
+same program: the orders that follow a Hello (Protect, Migrate, SendStored) carry the rates again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from controller.core.lifecycle import offers
 from controller.core.lifecycle.attempts import cancelled
 from controller.core.lifecycle.gangs import ALIVE
-from controller.core.lifecycle.grants import pledged
+from controller.core.lifecycle.grants import reservations
 from controller.core.model import effects as cdo
 from controller.core.model import facts
 from controller.core.policies.table import POLICIES
@@ -194,13 +194,13 @@ def _twice_the_rates(original: Any) -> Any:
     return wrong
 
 
-@_mutant("turns told once", "controller.core.lifecycle.migration:tell_turns")
+@_mutant("turns told once", "controller.core.lifecycle.migration:tell_starts")
 def _turns_not_told_anew(original: Any) -> Any:
     def wrong(cluster: Any, plan: Any) -> None:
-        for flow, pledge in pledged(cluster):
+        for flow, reservation in reservations(cluster):
             begins_s = plan.begins_s(flow.key)
-            if pledge.since_s is None and not pledge.told and begins_s < inf:
-                pledge.final_at_s = begins_s - pledge.lead_s
+            if reservation.since_s is None and not reservation.told and begins_s < inf:
+                reservation.final_at_s = begins_s - reservation.lead_s
                 cluster.orders[flow.key] = None
 
     return wrong

@@ -48,30 +48,25 @@ class StormWorld(VirtualWorld):
         self.counts: Counter[str] = Counter()
         self.clocks: dict[str, Clock] = {}
         self.down = False  # the coordinator's process is dead
-        self.journal: list[
-            tuple[float, cev.Event]
-        ] = []  # as on disk: every event, before anybody is told what followed
+        # as on disk: every event, before anybody is told what followed
+        self.journal: list[tuple[float, cev.Event]] = []
         self.disturbances: list[Disturbance] = []
         self.ways = RouteHistory(ground.campus)  # that packets took
         self._others: dict[tuple[str, str], Aggregate] = {}  # who send,
         self._background: dict[tuple[str, str], float] = {}  # and what, wire bytes/s
         self._repeats: set[tuple[str, str]] = set()
         self._evasive: dict[str, float] = {}  # hosts whose agents do not answer -> until when
-        self._overtaken: dict[
-            tuple[str, str], float
-        ] = {}  # (kind, host) of the next message that others overtake -> by how long
+        # (kind, host) of the next message that others overtake -> by how long
+        self._overtaken: dict[tuple[str, str], float] = {}
         self.judges = StormJudges(self) if checks else None
         self.is_calm = False  # the last fault is over
-        self.torn_for_s: float | None = (
-            None  # the coordinator dies while it writes its next event, for so long
-        )
-        self.usurped_for_s: float | None = (
-            None  # another coordinator takes its journal then, and it wakes after so long
-        )
+        # the coordinator dies while it writes its next event, for so long
+        self.torn_for_s: float | None = None
+        # another coordinator takes its journal then, and it wakes after so long
+        self.usurped_for_s: float | None = None
         self.catches_up = False  # the coordinator reads what came while it stood still: not all of it yet
-        self._untold: list[cdo.Tell] | None = (
-            None  # what a coordinator that stands still has written and not told
-        )
+        # what a coordinator that stands still has written and not told
+        self._untold: list[cdo.Tell] | None = None
         self._leaps: list[tuple[int, float]] = []  # of the coordinator's clock
         self.leapt_at_s: list[float] = []
         self._forgets = False  # the coordinator is dead, and will begin again with less

@@ -21,12 +21,12 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import integrate, optimize, special, stats
 
+from controller.numerics.arrays import Floats
 from experiments.theory.domain import DomainError, not_negative, positive, require
 
-Floats = NDArray[np.float64]
 TAIL = 2e-16
 
 

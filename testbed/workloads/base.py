@@ -43,9 +43,8 @@ class Workload(ABC):
 
     step_number: int = 0
     step_s: float = 0.0
-    place: Place | None = (
-        None  # of a gang's rank: which it is, and where the others are; set before `begin` or `load`
-    )
+    # of a gang's rank: which it is, and where the others are; set before `begin` or `load`
+    place: Place | None = None
 
     def __init__(self, params: Mapping[str, object]) -> None:
         """Checks and keeps the parameters; allocates nothing large. Raises SpecError."""

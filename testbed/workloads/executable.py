@@ -250,9 +250,8 @@ class ProgramRunner(ABC, Generic[P]):
 
     def _read_step(self) -> int:
         try:
-            flags = (
-                os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            )  # whatever the program put there
+            # whatever the program put there
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             with os.fdopen(os.open(self._step_file, flags), "rb") as file:
                 return int(file.read(32))
         except (OSError, ValueError):
@@ -352,9 +351,8 @@ class RankOfPrograms(SelfCheckpointing):
         self._ask: Ask | None = None
         self._asked_s = 0.0  # when it was, or, if nothing asked it, when it ended
         self._signalled = False
-        self._fell: tuple[float, str] | None = (
-            None  # until when it may be another rank's fault, and its own reason
-        )
+        # until when it may be another rank's fault, and its own reason
+        self._fell: tuple[float, str] | None = None
 
     def run(self, restore: str | None) -> None:
         """Returns when all have finished, or it is told to stop. CannotRun, StateMismatch, OSError, PeerLost pass."""

@@ -105,9 +105,8 @@ class WorkloadProcess:
         self.exited: Exited | None = None
         self._killed_here = False
         self._wrong = ""  # what it said that no job may say
-        self._children: list[
-            int
-        ] = []  # pidfds: the kernel ends a program's namespace some time after its starter
+        # pidfds: the kernel ends a program's namespace some time after its starter
+        self._children: list[int] = []
         self._reaped = False
         self._launched, self._channel = launched, channel
         self._turn = trio.Lock()

@@ -25,9 +25,8 @@ from topologies.decoding import UNDECODABLE
 
 BLOCK_BYTES: Final = 64 << 10
 MILLION: Final = 1_000_000
-RANKS_APART: Final = (
-    0x1E3779B97F4A7C15  # between the seeds of two ranks: no other job's seed is likely to be there
-)
+# between the seeds of two ranks: no other job's seed is likely to be there
+RANKS_APART: Final = 0x1E3779B97F4A7C15
 _CONTEXT: Final = "reclaimnet 2026-01-01 synthetic workload block v1"
 _TRAILER_BYTES: Final = 128
 _KNOWN: Final = frozenset({"payload_bytes", "steps", "step_s", "dirty_fraction", "seed"})

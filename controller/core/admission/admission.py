@@ -1,4 +1,4 @@
-"""P3: which migrations are promised to finish in time, and what each flow may send (paper A, section VII).
+"""P3: which migrations are admitted, to finish in time for sure, and what each flow may send (paper A, section VII).
 
 A planned migration k that has tau_k seconds, of which the restart takes T_r, finishes in time if it is given
 r_k >= C_k/(tau_k - T_r) throughout (eq. 12, Theorem 3). Every link keeps B_res = max(beta B, B_min) for
@@ -15,12 +15,12 @@ Where this departs from the print:
   stopping there; with 7 flows at 87.5 MB/s, of the law fitted to earlier work, that admits .66 on average instead of
   3.60 (3.99 for the smallest demand first). Both are rows.
 - **Rates may vary.** Eq. (12) holds a rate from notice to deadline, and a link on which several are held has idle
-  room in no moment and urgent work in few. `fluid_edf` promises bytes by a deadline instead: the link is for the
+  room in no moment and urgent work in few. `fluid_edf` reserves bytes by a deadline instead: the link is for the
   most urgent first, and rates follow a timetable (`moore_hodgson`, `schedule`). Of 7 flows at 87.5 MB/s with the paper campus's
   notices it admits 6.1 on average, smallest demand first 5.7, skipping 5.3, stopping 2.4 (of the law fitted to earlier work:
   4.69).
-- **Promises are kept.** Flows admitted earlier hold their floors; newcomers get what is left, and no
-  newcomer's deadline removes them. If a link's share shrinks below what was promised on it (the estimate of
+- **Commitments are kept.** Flows admitted earlier hold their floors; newcomers get what is left, and no
+  newcomer's deadline removes them. If a link's share shrinks below what was reserved on it (the estimate of
   research use grew), nothing more is admitted there.
 - **One account.** Checkpoints (class CS1) draw on the same B_mig, with no floor and capped at P1's b_i.
 - **No staggering of deadline flows.** Offsetting starts by tau/K' breaks Theorem 3: a flow that starts late
@@ -41,9 +41,10 @@ import numpy as np
 from controller.core.admission import moore_hodgson
 from controller.core.admission.schedule import Parcel, Timetable
 from controller.core.network import max_min
-from controller.core.network.links import Floats, Numbers, fits
+from controller.core.network.links import fits
 from controller.core.network.max_min import Wants
 from controller.core.network.sharing import Demand
+from controller.numerics.arrays import Floats, Numbers
 from topologies.spec import DirectedLink, ResearchReserve
 
 
@@ -98,20 +99,20 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Which requests are promised to be in time, and at which rates."""
+    """Which requests are admitted, to be in time, and at which rates."""
 
     admitted: dict[str, float]  # key -> guaranteed payload bytes/s; where rates vary, those of this moment
     refused: dict[str, Refusal]  # all others, for degraded recovery
-    timetable: Timetable = field(
-        default_factory=Timetable
-    )  # where rates vary: all, earlier promises included
+    # where rates vary: all, earlier reservations included
+    timetable: Timetable = field(default_factory=Timetable)
 
 
-Promise = Demand | MigrationRequest  # a floor that is held, or bytes that are still to be there by a deadline
+# what has to be left room for: a floor that is held, or bytes that are still to be there by a deadline
+Commitment = Demand | MigrationRequest
 Requests = Sequence[MigrationRequest]
-Promises = Sequence[Promise]
+Commitments = Sequence[Commitment]
 LinkShares = Mapping[DirectedLink, float]  # what migrations may take of each link, payload bytes/s
-Admit = Callable[[Requests, float, LinkShares, Promises], Admission]
+Admit = Callable[[Requests, float, LinkShares, Commitments], Admission]
 Share = Callable[[Wants, Floats], tuple[Floats, Numbers]]
 
 
@@ -131,7 +132,7 @@ def migration_share(
     return {link: payload_share * reserve.migration_share_bytes_per_s(b) for link, b in capacity.items()}
 
 
-def edf_skip(requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()) -> Admission:
+def edf_skip(requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()) -> Admission:
     """Earliest deadline first; a flow that does not fit is refused and the next one is tried.
 
     `share`: what migrations may take of each link; `committed`: flows admitted earlier, whose floors are
@@ -140,13 +141,13 @@ def edf_skip(requests: Requests, now_s: float, share: LinkShares, committed: Pro
     return _admit_in_order(_deadline, requests, now_s, share, committed)
 
 
-def edf_stop(requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()) -> Admission:
+def edf_stop(requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()) -> Admission:
     """Earliest deadline first as printed: the first that does not fit ends admission."""
     return _admit_in_order(_deadline, requests, now_s, share, committed, stops=True)
 
 
 def smallest_demand_first(
-    requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()
+    requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()
 ) -> Admission:
     """Smallest minimum rate first: on one link, as many constant-rate flows as can be admitted."""
 
@@ -157,29 +158,29 @@ def smallest_demand_first(
     return _admit_in_order(demand, requests, now_s, share, committed)
 
 
-def fluid_edf(requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()) -> Admission:
+def fluid_edf(requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()) -> Admission:
     """Earliest deadline first with rates that vary, and Moore and Hodgson's choice of what to refuse (`moore_hodgson`).
 
-    As many as can be delivered beside the promises in `committed`, of which a `Demand` holds its floor for ever and a
+    As many as can be delivered beside what is `committed`, of which a `Demand` holds its floor for ever and a
     `MigrationRequest` (what is left of a payload) is planned anew, earlier or later, but always in time. The timetable
     has both. Exact on one link with equal starts; sound everywhere: a migration that is admitted is in time if the timetable is
-    followed. Without requests: the timetable of what is promised. ValueError: a link without a share, or a key twice.
+    followed. Without requests: the timetable of what is committed. ValueError: a link without a share, or a key twice.
     """
-    held = promised_floors(committed, now_s, only=Demand)
+    held = committed_rates(committed, now_s, only=Demand)
     _check_known(held, share)
     free = {**share, **{link: max(0.0, share[link] - rate) for link, rate in held.items()}} if held else share
     hopeful = [r for r in requests if r.due_s > max(now_s, r.start_s)]
-    kept = [promise for promise in committed if isinstance(promise, MigrationRequest)]
-    wishes = [_wish(r, promised=False) for r in hopeful] + [_wish(r, promised=True) for r in kept]
-    choice = moore_hodgson.choose(wishes, now_s, free)
+    kept = [each for each in committed if isinstance(each, MigrationRequest)]
+    parcels = [_parcel(r, reserved=False) for r in hopeful] + [_parcel(r, reserved=True) for r in kept]
+    choice = moore_hodgson.choose(parcels, now_s, free)
     refused = {r.key: Refusal(Reason.NO_TIME) for r in requests if r not in hopeful}
     refused |= {key: Refusal(Reason.NO_ROOM, link) for key, link in choice.crowded.items()}
     rates = {r.key: choice.schedule.rate_at(r.key, now_s) for r in hopeful if r.key not in refused}
     return Admission(rates, refused, choice.schedule)
 
 
-def admit_all(requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()) -> Admission:
-    """Admits every request and promises it nothing (floor 0): no admission control, a baseline."""
+def admit_all(requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()) -> Admission:
+    """Admits every request and reserves nothing for it (floor 0): no admission control, a baseline."""
     return Admission({request.key: 0.0 for request in requests}, {})
 
 
@@ -187,7 +188,7 @@ def share_totals(wants: Wants, share: Floats) -> tuple[Floats, Numbers]:
     """Rates (payload bytes/s) of all flows from one account, and the number of the link that binds each; `share` by link.
 
     Max-min of totals: a migration has the floor that was admitted; a checkpoint has floor 0 and P1's b_i as its cap. No
-    link's share is exceeded, save where promises made earlier exceed a share that has since shrunk: there promises are kept
+    link's share is exceeded, save where floors given earlier exceed a share that has since shrunk: there floors are kept
     and no flow gets more.
     """
     return max_min.fill(wants, share, stretched=True)
@@ -203,11 +204,11 @@ def _admit_in_order(
     requests: Requests,
     now_s: float,
     share: LinkShares,
-    committed: Promises,
+    committed: Commitments,
     stops: bool = False,
 ) -> Admission:
     """All that can start as early as they may; then, of those, all that can start when it would be welcome."""
-    taken, answer, stopped = promised_floors(committed, now_s), Admission({}, {}), False
+    taken, answer, stopped = committed_rates(committed, now_s), Admission({}, {}), False
     ordered = sorted(requests, key=key)
     for request in ordered:
         rate = _rate(request, now_s)
@@ -234,10 +235,18 @@ def _admit_in_order(
     return answer
 
 
-def _wish(request: MigrationRequest, *, promised: bool) -> moore_hodgson.Wish:
+def _parcel(request: MigrationRequest, *, reserved: bool) -> Parcel:
     size, cap = request.payload_bytes, request.cap_bytes_per_s
-    parcel = Parcel(request.key, size, request.start_s, request.due_s, request.links, cap)
-    return moore_hodgson.Wish(parcel, request.rather_start_s, promised)
+    return Parcel(
+        request.key,
+        size,
+        request.start_s,
+        request.due_s,
+        request.links,
+        cap,
+        request.rather_start_s,
+        reserved,
+    )
 
 
 def _rate(request: MigrationRequest, now_s: float) -> float | Infeasible:
@@ -268,13 +277,15 @@ def _check_known(links: Iterable[DirectedLink], share: LinkShares) -> None:
             raise ValueError(f"link {link}: no migration share is known")
 
 
-def promised_floors(promises: Promises, now_s: float, only: type | None = None) -> dict[DirectedLink, float]:
-    """What promises (of one kind) take of each link now; bytes by a deadline count at their minimum rate."""
+def committed_rates(
+    commitments: Commitments, now_s: float, only: type | None = None
+) -> dict[DirectedLink, float]:
+    """What commitments (of one kind) take of each link now; bytes by a deadline count at their minimum rate."""
     taken: dict[DirectedLink, float] = {}
-    for promise in promises:
-        if isinstance(promise, only or object):
-            held = promise.floor_bytes_per_s if isinstance(promise, Demand) else _rate(promise, now_s)
-            _take(taken, promise.links, 0.0 if isinstance(held, Infeasible) else held)
+    for each in commitments:
+        if isinstance(each, only or object):
+            held = each.floor_bytes_per_s if isinstance(each, Demand) else _rate(each, now_s)
+            _take(taken, each.links, 0.0 if isinstance(held, Infeasible) else held)
     return taken
 
 

@@ -22,12 +22,12 @@ from math import inf
 from controller.core.admission.admission import (
     Admission,
     Admit,
+    Commitments,
     LinkShares,
     MigrationRequest,
-    Promises,
     Reason,
+    committed_rates,
     minimum_rate,
-    promised_floors,
 )
 from topologies.paths import Way
 
@@ -45,7 +45,7 @@ def admit_best(
     ways: Mapping[Pair, Sequence[Way]],
     now_s: float,
     share: LinkShares,
-    committed: Promises,
+    committed: Commitments,
 ) -> tuple[Asked, Admission]:
     """(the requests with the links of their ways, P3's answer to them); requests are in `asked` by key, which is in `pairs`.
 
@@ -93,10 +93,10 @@ def spread(
     ways: Mapping[Pair, Sequence[Way]],
     now_s: float,
     share: LinkShares,
-    committed: Promises,
+    committed: Commitments,
 ) -> dict[Pair, int]:
     """The place of each pair's way among its ways, by what links carry (see the module)."""
-    taken = promised_floors(committed, now_s)
+    taken = committed_rates(committed, now_s)
     needed: dict[Pair, float] = {}
     due: dict[Pair, float] = {}
     for key, request in asked.items():

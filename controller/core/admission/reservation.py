@@ -1,8 +1,8 @@
-"""A promise of bytes by a deadline, while it is being kept.
+"""The reservation of an admitted migration: bytes by a deadline, while they are being sent.
 
 A timetable says when a migration's bytes may travel; what has travelled is known only roughly. The coordinator knows what
 it granted. A paced flow gets at least `GOODPUT` of that (measured; `reclaimnet measure rates`), a rate that rises is
-known at the sender up to `LAG_S` later, and the last byte is followed by its acknowledgement. So a pledge
+known at the sender up to `LAG_S` later, and the last byte is followed by its acknowledgement. So a reservation
 
 - counts in granted bytes, of which it takes C / GOODPUT to carry C;
 - counts nothing before the final snapshot is known to exist, since a running copy may be worth nothing by then;
@@ -11,7 +11,7 @@ known at the sender up to `LAG_S` later, and the last byte is followed by its ac
 
 Counted like that the rest is an upper bound, and planning it anew at every change corrects the timetable by itself. Where the
 bound was wrong (a flow got less of its grant than was ever seen), a migration that has had all of its bytes and has not arrived
-is given some more, a few times: without a turn it would wait behind all others for its last bytes.
+is given some more, a few times: without room of its own it would wait behind all others for its last bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SOME_MORE, TIMES_MORE = 0.05, 4  # of a payload, and how often: who needs more t
 
 
 @dataclass(slots=True)
-class Pledge:
+class Reservation:
     """`left_bytes` granted bytes are to be sent by `due_s`."""
 
     left_bytes: float
@@ -39,7 +39,7 @@ class Pledge:
     final_at_s: float = inf  # when the source is told to take the final snapshot, at the latest
     told: bool = False  # whether the source knows final_at_s
     since_s: float | None = None  # up to when bytes have been counted; None until the final snapshot exists
-    promised_bytes_per_s: float = 0.0  # of its path, on average until it is due, when last counted
+    reserved_bytes_per_s: float = 0.0  # of its path, on average until it is due, when last counted
     slow_until_s: float = -inf  # a rise is not sure to have arrived before
     slow_bytes_per_s: float = 0.0  # what counts until then
     more_bytes: float = field(init=False)  # what it gets more, each time it has had all and is not there
@@ -49,7 +49,7 @@ class Pledge:
         self.more_bytes = SOME_MORE * self.left_bytes
 
     @property
-    def turn_s(self) -> float:
+    def start_s(self) -> float:
         """When it begins to be sent, if nothing is moved: when its first byte is expected, then up to when bytes were counted."""
         return self.final_at_s + self.lead_s if self.since_s is None else self.since_s
 
@@ -58,7 +58,7 @@ class Pledge:
         self.left_bytes, self.times_more = 0.0, 0
 
     def begin(self, now_s: float) -> None:
-        """Count what is sent from now on as what was promised."""
+        """Count what is sent from now on as what was reserved."""
         if self.since_s is None:
             self.since_s = now_s
 
@@ -72,7 +72,7 @@ class Pledge:
                 left = self.more_bytes if self.times_more else 0.0
                 self.times_more = max(0, self.times_more - 1)
             self.left_bytes, self.since_s = left, now_s
-        self.promised_bytes_per_s = self.left_bytes / (self.due_s - now_s) if now_s < self.due_s else 0.0
+        self.reserved_bytes_per_s = self.left_bytes / (self.due_s - now_s) if now_s < self.due_s else 0.0
 
     def regranted(self, now_s: float, old_bytes_per_s: float, new_bytes_per_s: float) -> None:
         """The grant changes now; a rise counts only when it is sure to have arrived."""
@@ -90,8 +90,8 @@ class Pledge:
         *,
         movable: bool,
     ) -> MigrationRequest:
-        """The pledge as a promise for P3. `movable`: the source can still be told another moment for its final snapshot."""
-        start_s = rather_s = self.turn_s
+        """What P3 has to leave room for. `movable`: the source can still be told another moment for its final snapshot."""
+        start_s = rather_s = self.start_s
         if self.since_s is None and movable:
             start_s = min(now_s, self.final_at_s) + self.lead_s
         return MigrationRequest(

@@ -31,19 +31,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from controller.core.network.links import Floats, Numbers
+from controller.numerics.arrays import Floats, Mask, Numbers
 from controller.numerics.jit import compiled
 from topologies.spec import DirectedLink
 
 SLIPPED = 0.05  # of a payload: a parcel that is behind by no more has hit delays, and may yet be in time
 EXACT = 1e-9  # relative: what rounding may make of a payload or a laxity that is zero
-SUMMED = (
-    1e-12  # relative: what it may add to a sum; less than EXACT, so that a schedule forgives what a sum did
-)
+# relative: what it may add to a sum; less than EXACT, so that a schedule forgives what a sum did
+SUMMED = 1e-12
 
-Mask = NDArray[np.bool_]
 Spans = list[tuple[int, float, float, float]]  # (number of the parcel, from, until, bytes/s)
 
 
@@ -59,6 +56,14 @@ class Parcel(NamedTuple):
     due_s: float
     links: tuple[DirectedLink, ...]
     cap_bytes_per_s: float = math.inf
+    # a moment after `start_s` from which it would rather be sent, and whether it may not be refused: for `moore_hodgson`
+    rather_start_s: float = -math.inf
+    reserved: bool = False
+
+    @property
+    def comfortable(self) -> Parcel:
+        """The same parcel, starting when it would rather be sent."""
+        return self._replace(start_s=self.rather_start_s) if self.rather_start_s > self.start_s else self
 
 
 class RateSpan(NamedTuple):
@@ -251,9 +256,8 @@ def _simulate(freight: _Freight, now_s: float, strict: bool) -> tuple[Mask, Span
             for number in range(size):
                 late[number] |= way.left[number] > 0.0
             break
-        until_s = max(
-            until_s, np.nextafter(at_s, np.inf)
-        )  # or an instant that no clock tells would never pass
+        # or an instant that no clock tells would never pass
+        until_s = max(until_s, np.nextafter(at_s, np.inf))
         _advance(freight, way, spans, at_s, until_s)
         at_s = until_s
     for number in range(size):

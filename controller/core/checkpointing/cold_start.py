@@ -6,7 +6,7 @@ import numpy as np
 
 from controller.core.checkpointing.contention import LEAST, TINY, Market, between
 from controller.core.checkpointing.cost import worth
-from controller.core.network.links import Floats
+from controller.numerics.arrays import Floats
 from controller.numerics.jit import cbrt, compiled
 
 FIRST_ROUNDS = 8  # of water filling

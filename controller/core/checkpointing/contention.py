@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.core.checkpointing.cost import CheckpointCosts
-from controller.core.network.links import Floats, Numbers
+from controller.numerics.arrays import Floats, Numbers
 from controller.numerics.jit import compiled
 
 LEAST = 1e-9  # of a job's upper bound: what a guess gives it at least

@@ -23,7 +23,7 @@ checkpoint more often than its slice lets it (s > t = beta sqrt(2 p/lambda)), a 
 
 **A broken budget.** The job's interval is then max(min(best, 2 L_max), C/(beta b)): as if 2 L_max were the best interval where
 the best is longer. While it goes on, its curve is the one above with t = beta min(sqrt(2 p/lambda), 2 L_max), which is its
-own where the best is within 2 L_max; else p is thereby taken for 2 lambda L_max^2, since what a broken promise would save
+own where the best is within 2 L_max; else p is thereby taken for 2 lambda L_max^2, since what a broken budget would save
 in pauses is no reason to break it. Where the write stops the job, g' at 2 L_max falls from 1/(2 L_max) to
 lambda/(2 beta) if the former is larger, and g is not convex: there it is the straight line of m = lambda/(2 beta) from 0.
 
@@ -43,7 +43,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.core.network.links import Floats, Mask
+from controller.numerics.arrays import Floats, Mask
 from controller.numerics.jit import compiled, nearly_cbrt
 
 ROOT_2 = math.sqrt(2.0)

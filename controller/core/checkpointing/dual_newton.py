@@ -57,7 +57,7 @@ from controller.core.checkpointing.cost import (
     lost,
     worth,
 )
-from controller.core.network.links import Floats, Numbers
+from controller.numerics.arrays import Floats, Numbers
 from controller.numerics.jit import compiled, exp, log
 
 TOLERANCE = 1e-6  # of the cost, between what is handed out and the optimum
@@ -166,9 +166,8 @@ def _at(market: Market, multipliers: Floats, near: float) -> _Point:
         misfit += multipliers[link] * abs(excess)
         earned += multipliers[link] * excess
     misfit /= cost
-    kink = min(
-        1.0, KINK * misfit
-    )  # a job that wishes beyond its bound by less moves in part: a kink would make Newton cycle
+    # a job that wishes beyond its bound by less moves in part: a kink would make Newton cycle
+    kink = min(1.0, KINK * misfit)
     if kink > 0.0:
         for job in range(count):
             moves[job] *= between(1.0 - beyond[job] / kink, 0.0, 1.0)

@@ -100,9 +100,8 @@ class CheckpointSchedule:
 
     rate_bytes_per_s: float
     interval: Interval
-    bottleneck: (
-        DirectedLink | None
-    )  # holds the rate down; None: the job's own write cap does, or its hazard is 0
+    # holds the rate down; None: the job's own write cap does, or its hazard is 0
+    bottleneck: DirectedLink | None
 
     @property
     def interval_s(self) -> float:

@@ -1,22 +1,22 @@
 """Which loss budgets are kept when links cannot carry them all: two rules, and a knapsack.
 
-A loss budget L_max is a promise: a reclaim costs at most so much work on average. It takes a slice of C/(2 beta L_max) on
-every link to the standby (`intervals`). Where the slices together are more than a link has, some promises have to be
+A loss budget L_max says that a reclaim costs at most so much work on average. It takes a slice of C/(2 beta L_max) on
+every link to the standby (`intervals`). Where the slices together are more than a link has, some budgets have to be
 broken, and which is a choice: breaking all of them (as `intervals.plan` does) or cutting all slices alike helps
-no job, because a slice just too small keeps no promise.
+no job, because a slice just too small keeps no budget.
 
 **Break as few as possible** (`kept`). Jobs that cross an overloaded link are taken in order of what they need of the
 overloaded links, as a share of each, summed; the smallest first, and each that still fits is kept. On one link that is the
 most that nine tenths of it can keep; on several it is the greedy rule for packing, and no job is refused that would have
 fitted beside those kept. Equals go by rank (the order of their names), so the order of the list has no say. A tenth of an
 overloaded link is withheld from the budgets that are kept: jobs whose budgets are not share it, with what else is left, by
-what it costs them, so that no job goes without checkpoints because others' promises just filled the link. A budget that
+what it costs them, so that no job goes without checkpoints because others' budgets just filled the link. A budget that
 would need some of that tenth is broken, even if it is the only one that the link could keep.
 
 **Lose little** (`uncontested`). Where budgets do not fit, none of those that cross the overloaded link binds, and its rates go
 where they save most: by a curve (`cost`) that is the job's own loss where its best interval is within 2 L_max, and near it
 elsewhere. The certificate of the allocation is of these curves; on 203 random contested links of two or three jobs the work
-lost was .4 % above the least on average, 3 % at most. More promises are broken than by the first rule, and less work is lost:
+lost was .4 % above the least on average, 3 % at most. More budgets are broken than by the first rule, and less work is lost:
 keeping many small ones starves the few that need most, whose intervals then grow by hours. On paper A's campus that is worth a
 fifth of what emergencies cost.
 """
@@ -27,7 +27,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from controller.core.network.links import SLACK, Floats, Mask, Numbers
+from controller.core.network.links import SLACK
+from controller.numerics.arrays import Floats, Mask, Numbers
 from controller.numerics.jit import compiled
 
 WITHHELD = 0.1  # of an overloaded link

@@ -44,7 +44,8 @@ from controller.core.checkpointing.loss_budgets import (
     kept,
     uncontested,
 )
-from controller.core.network.links import NO_LINK, Floats, Mask, Numbers
+from controller.core.network.links import NO_LINK
+from controller.numerics.arrays import Floats, Mask, Numbers
 from controller.numerics.jit import compiled
 from topologies.spec import DirectedLink
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.core.lifecycle.candidates import promised, residual
+from controller.core.lifecycle.candidates import reserved_rate, residual
 from controller.core.lifecycle.grants import close_flows, open_flow, recovery_bytes
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
@@ -72,7 +72,7 @@ def began(gang: Gang) -> None:
 def fetch(cluster: Cluster, job: JobState, host: HostState, checkpoint: Checkpoint) -> None:
     """Have a checkpoint sent to the host that will resume the job, by the holder from which it is there first: beside what
     others that wait are being sent over the same links."""
-    free = residual(cluster, cluster.now_s, promised).column
+    free = residual(cluster, cluster.now_s, reserved_rate).column
     carried = job.spec.payload_bytes + recovery_bytes(cluster)
 
     def takes_s(holder: str) -> float:

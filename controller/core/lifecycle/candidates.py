@@ -1,6 +1,6 @@
 """Hosts as P2 sees them: what they have, how they can be reached, how likely they are to stay.
 
-Bandwidth is what P3 could still promise: each link's migration share less the floors of admitted flows, times the share of
+Bandwidth is what P3 could still reserve: each link's migration share less the floors of admitted flows, times the share of
 their grants that recent transfers got. Research traffic beyond its reserve does not count against it: it is elastic, and
 paced flows hold their rate beside it (measured; `reclaimnet measure rates`), so counting it would leave nothing for migrations
 on every link that another's download happens to fill.
@@ -16,12 +16,13 @@ from controller.core.checkpointing.intervals import StaticPlanner
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow, JobState
 from controller.core.network.bandwidth import LinkBandwidth, bottleneck
-from controller.core.network.links import Floats, Residual, filled, sums
+from controller.core.network.links import Residual, filled, sums
 from controller.core.placement import congestion
 from controller.core.placement.hazard import expected_reclaims
 from controller.core.placement.select import Candidates, PlacementRequest
 from controller.core.placement.tree_rates import Reaches
 from controller.core.settings import Amount
+from controller.numerics.arrays import Floats
 from controller.numerics.jit import survivals
 
 
@@ -31,13 +32,13 @@ def residual(
     taken: Callable[[CheckpointFlow], float],
     bandwidth: LinkBandwidth | None = None,
 ) -> Residual:
-    """What each link could still promise, when each flow that was promised something takes `taken(flow)` of it.
+    """What each link could still reserve, when each flow for which something is reserved takes `taken(flow)` of it.
 
-    `bandwidth`: another account than that of promises.
+    `bandwidth`: another account than that of reservations.
     """
     crossed, amounts = list[int](), list[float]()
     for flow in cluster.flows.values():
-        if flow.pledge is not None or flow.floor_bytes_per_s > 0.0:
+        if flow.reservation is not None or flow.floor_bytes_per_s > 0.0:
             path = cluster.path(flow.source, flow.destination)
             crossed += path
             amounts += [taken(flow)] * len(path)
@@ -48,15 +49,15 @@ def residual(
     return Residual(cluster.network, account.available_column(now_s, committed))
 
 
-def promised(flow: CheckpointFlow) -> float:
-    """A migration's floor, or what its pledge takes on average; checkpoints yield to migrations."""
-    return flow.floor_bytes_per_s if flow.pledge is None else flow.pledge.promised_bytes_per_s
+def reserved_rate(flow: CheckpointFlow) -> float:
+    """A migration's floor, or what its reservation takes on average; checkpoints yield to migrations."""
+    return flow.floor_bytes_per_s if flow.reservation is None else flow.reservation.reserved_bytes_per_s
 
 
 def left_for_checkpoints(cluster: Cluster, now_s: float) -> Residual:
     """What P1 may give out of each link, bytes/s: of what checkpoints may use (`Cluster.checkpoint_column`), what is not
-    promised."""
-    free = residual(cluster, now_s, promised, cluster.checkpoint_bandwidth)
+    reserved."""
+    free = residual(cluster, now_s, reserved_rate, cluster.checkpoint_bandwidth)
     return Residual(cluster.network, np.maximum(0.0, free.column - cluster.withheld_column))
 
 
@@ -66,7 +67,7 @@ def fair_share(cluster: Cluster, job: JobState, now_s: float) -> Residual:
 
 
 class FairShares:
-    """What one more stream of checkpoints would get of each link at this moment, bytes/s: an equal part of what is not promised.
+    """What one more stream of checkpoints would get of each link at this moment, bytes/s: an equal part of what is not reserved.
 
     Checkpoint streams fill whatever is left of a link, so what is left beside them says nothing: only their number does.
     A job's own do not count, nor do copies on their way to a vault, which come and go.
@@ -74,7 +75,7 @@ class FairShares:
 
     def __init__(self, cluster: Cluster, now_s: float) -> None:
         self._cluster, self._streams = cluster, cluster.streams()
-        self._free = residual(cluster, now_s, promised, cluster.checkpoint_bandwidth).column
+        self._free = residual(cluster, now_s, reserved_rate, cluster.checkpoint_bandwidth).column
         self._shares = self._free / (1.0 + self._streams.crossing)
 
     def _own(self, job: JobState) -> dict[int, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from controller.core.network.links import Floats, Numbers
+from controller.numerics.arrays import Floats, Numbers
 from controller.numerics.jit import compiled
 
 

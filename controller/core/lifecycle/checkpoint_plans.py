@@ -19,7 +19,8 @@ from controller.core.lifecycle.candidates import left_for_checkpoints
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState
 from controller.core.model.occupants import checkpoint_bytes
-from controller.core.network.links import Floats, Mask, Numbers, filled
+from controller.core.network.links import filled
+from controller.numerics.arrays import Floats, Mask, Numbers
 from testbed.messages import SnapshotSpeed
 
 MOST_ROWS = 100_000  # routes remembered: some 10 MB

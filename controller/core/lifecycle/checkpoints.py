@@ -11,7 +11,7 @@ from collections.abc import Set
 from controller.core.lifecycle import gangs
 from controller.core.lifecycle.attempts import EVERYTHING, start
 from controller.core.lifecycle.grants import close_flows
-from controller.core.lifecycle.migration import fulfil, land, replan
+from controller.core.lifecycle.migration import land, release_links, replan
 from controller.core.lifecycle.offers import interrupt
 from controller.core.lifecycle.protection import forget_standby
 from controller.core.lifecycle.second_copy import copies_to_vaults, in_vaults, keep_safe, stop_copying
@@ -203,7 +203,7 @@ def land_if_there(cluster: Cluster, job: JobState) -> None:
     if len(handed_over) == len(ranks) and len({rank.final_sequence for rank in ranks}) == 1:
         land(cluster, job)
     else:
-        fulfil(cluster, {rank.name for rank in handed_over})
+        release_links(cluster, {rank.name for rank in handed_over})
 
 
 def transfer_ended(cluster: Cluster, host: HostState, message: m.TransferEnded) -> None:

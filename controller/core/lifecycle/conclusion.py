@@ -63,8 +63,8 @@ def send_orders(cluster: Cluster) -> None:
         if flow.sequence is None:  # a move
             within_s = final_within_s(cluster, job, flow)
             cluster.tell(flow.source, Migrate(job.name, job.attempt, to, rate, within_s))
-            if flow.pledge is not None:
-                flow.pledge.told = True
+            if flow.reservation is not None:
+                flow.reservation.told = True
             continue
         wait = cluster.waits.get(job.name)
         if flow.is_recovery and job.phase is Phase.FETCHING and (wait is None or not wait.holds(job)):

@@ -22,7 +22,7 @@ from dataclasses import replace
 import numpy as np
 
 from controller.core.lifecycle.attempts import PATIENCE, drop_move, start_s
-from controller.core.lifecycle.candidates import candidates, promised, request, residual
+from controller.core.lifecycle.candidates import candidates, request, reserved_rate, residual
 from controller.core.lifecycle.grants import close_flows
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
@@ -56,7 +56,7 @@ def choose_places(cluster: Cluster, gang: Gang) -> list[str] | None:
 
 def _places(cluster: Cluster, gang: Gang, among: Set[str]) -> tuple[float, list[str]] | None:
     """(sum of scores, hosts by rank): each rank goes where the policy likes best beside those before it."""
-    free, hosts, score_s = residual(cluster, cluster.now_s, promised), list[str](), 0.0
+    free, hosts, score_s = residual(cluster, cluster.now_s, reserved_rate), list[str](), 0.0
     for rank in gang.ranks:
         checkpoint = cluster.freshest(rank)
         sources = cluster.holders(checkpoint) if checkpoint else []

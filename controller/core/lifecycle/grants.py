@@ -3,15 +3,15 @@
 A migration has a floor, P3's guarantee; a checkpoint has a cap, P1's b_i, and no floor; a recovery has neither. An event that
 changes the set of flows ends with `settle` (`conclusion`), which shares the links anew and tells the senders whose rate changed.
 
-Where P3 lets rates vary, the floors of promised migrations are those of a timetable at this moment. `settle` plans it anew
-from what is left of each (`pledge`), and `Cluster.regrant_at_s` is when the next rate in it changes.
+Where P3 lets rates vary, the floors of admitted migrations are those of a timetable at this moment. `settle` plans it anew
+from what is left of each (`reservation`), and `Cluster.regrant_at_s` is when the next rate in it changes.
 
-Where checkpoints have the scavenger class, migrations and recoveries are alone on the migration share, and promises rest on that.
+Where checkpoints have the scavenger class, migrations and recoveries are alone on the migration share: reservations rest on that.
 A stream of checkpoints is granted all that research and they leave on its way: P1's b_i says how often it sends, and no longer
 how fast.
 
 A job that waits for its state computes nothing, and those whose checkpoints it would share a link with go on meanwhile. So
-recoveries come after what is promised and before all checkpoints, and of several the shortest first, by which fewest jobs wait
+recoveries come after what is reserved and before all checkpoints, and of several the shortest first, by which fewest jobs wait
 at any moment (shortest processing time first: the least sum of waits on one link, whatever comes later).
 """
 
@@ -24,24 +24,24 @@ from operator import attrgetter
 
 import numpy as np
 
-from controller.core.admission.admission import Promise
-from controller.core.admission.reservation import Pledge
+from controller.core.admission.admission import Commitment
+from controller.core.admission.reservation import Reservation
 from controller.core.admission.schedule import Timetable
 from controller.core.lifecycle.announcements import ticket
 from controller.core.lifecycle.changes import rates_moved
 from controller.core.model import facts
 from controller.core.model.cluster import LEAST_FALL, Cluster
 from controller.core.model.entities import CheckpointFlow
-from controller.core.network.links import NO_LINK, Floats, Numbers, Paths, filled
+from controller.core.network.links import NO_LINK, Paths, filled
 from controller.core.network.max_min import Wants
 from controller.core.network.sharing import Demand
+from controller.numerics.arrays import Floats, Numbers
 from testbed.messages import CancelTransfers, Grant
 from topologies.spec import TrafficClass
 
 LEAST_RISE = 0.02  # a rate that rises by less than 2 % is not worth a message
-LEAST_SPAN_S = (
-    0.02  # rates are not changed more often by a timetable than this: a message takes about as long
-)
+# rates are not changed more often by a timetable than this: a message takes about as long
+LEAST_SPAN_S = 0.02
 
 
 _CLASS = attrgetter("traffic_class")
@@ -105,48 +105,50 @@ def close_flows(
             close_flow(cluster, flow, tell=tell)
 
 
-def committed(cluster: Cluster, *, movable: bool = False) -> list[Promise]:
-    """What is promised to admitted migrations (they stay admitted), and what cannot be taken back.
+def committed(cluster: Cluster, *, movable: bool = False) -> list[Commitment]:
+    """What is reserved for admitted migrations (they stay admitted), and what cannot be taken back.
 
     `movable`: sources that have not stopped their job yet may be told another moment to do so.
     """
-    promises: list[Promise] = []
+    commitments: list[Commitment] = []
     for flow in cluster.flows.values():
         connected = cluster.hosts[flow.source].connected
-        if flow.pledge is None and flow.floor_bytes_per_s <= 0.0 and connected:
+        if flow.reservation is None and flow.floor_bytes_per_s <= 0.0 and connected:
             continue
         if cluster.policy.scavenger and flow.traffic_class is TrafficClass.PRESYNC:
             continue  # it yields on the wire, told or not
         links, cap = cluster.routes.way(flow.source, flow.destination), flow.cap_bytes_per_s
-        if flow.pledge is not None and connected:
-            promises.append(flow.pledge.request(flow.key, links, cap, cluster.now_s, movable=movable))
+        if flow.reservation is not None and connected:
+            commitments.append(flow.reservation.request(flow.key, links, cap, cluster.now_s, movable=movable))
         else:
-            promises.append(Demand(flow.key, links, 1.0, *_bounds(flow, connected)))
-    return promises
+            commitments.append(Demand(flow.key, links, 1.0, *_bounds(flow, connected)))
+    return commitments
 
 
-def pledged(cluster: Cluster) -> list[tuple[CheckpointFlow, Pledge]]:
+def reservations(cluster: Cluster) -> list[tuple[CheckpointFlow, Reservation]]:
     """Flows that follow the timetable. A sender that is not connected cannot: it keeps the rate that it has."""
     flows = cluster.flows.values()
-    return [(f, f.pledge) for f in flows if f.pledge is not None and cluster.hosts[f.source].connected]
+    return [
+        (f, f.reservation) for f in flows if f.reservation is not None and cluster.hosts[f.source].connected
+    ]
 
 
 def count_sent(cluster: Cluster) -> None:
-    """Count what has been sent of each pledge until now."""
+    """Count what has been sent of each reservation until now."""
     for flow in cluster.flows.values():
-        if flow.pledge is not None:
+        if flow.reservation is not None:
             connected = cluster.hosts[flow.source].connected
-            flow.pledge.count(cluster.now_s, flow.rate_bytes_per_s if connected else 0.0)
+            flow.reservation.count(cluster.now_s, flow.rate_bytes_per_s if connected else 0.0)
 
 
-def planned(cluster: Cluster, promises: Sequence[Promise]) -> Timetable:
-    """When what is promised travels: on what others leave of links, as it was admitted; where a migration would be late by that
-    (the others came after the promise), on all that promises may stand on."""
+def planned(cluster: Cluster, commitments: Sequence[Commitment]) -> Timetable:
+    """When what is reserved travels: on what others leave of links, as it was admitted; where a migration would be late by that
+    (the others came after the reservation), on all that may be reserved."""
     if cluster.bandwidth.told:
-        plan = cluster.policy.admit([], cluster.now_s, cluster.spendable, promises).timetable
+        plan = cluster.policy.admit([], cluster.now_s, cluster.spendable, commitments).timetable
         if not plan.late:
             return plan
-    return cluster.policy.admit([], cluster.now_s, cluster.promisable, promises).timetable
+    return cluster.policy.admit([], cluster.now_s, cluster.reservable, commitments).timetable
 
 
 def _follow_timetable(cluster: Cluster) -> None:
@@ -154,10 +156,10 @@ def _follow_timetable(cluster: Cluster) -> None:
     now_s = cluster.now_s
     count_sent(cluster)
     cluster.regrant_at_s = inf
-    if not (following := pledged(cluster)):
+    if not (following := reservations(cluster)):
         return
-    next_s, plan = min(pledge.turn_s for _, pledge in following), Timetable()
-    if next_s <= now_s:  # else no turn has begun, and the first finds the links empty
+    next_s, plan = min(reservation.start_s for _, reservation in following), Timetable()
+    if next_s <= now_s:  # else none has begun, and the first finds the links empty
         plan = planned(cluster, committed(cluster))
         next_s = plan.next_change_s(now_s)
     for flow, _ in following:
@@ -210,8 +212,8 @@ def settle(cluster: Cluster) -> None:
         rates, held_by = cluster.policy.share(wants, cluster.given_column)
     for n in rates_moved(old, rates, LEAST_FALL, LEAST_RISE).tolist():
         flow, rate = flows[n], float(rates[n])
-        if flow.pledge is not None:
-            flow.pledge.regranted(cluster.now_s, flow.rate_bytes_per_s, rate)
+        if flow.reservation is not None:
+            flow.reservation.regranted(cluster.now_s, flow.rate_bytes_per_s, rate)
         flow.rate_bytes_per_s = rate
         flow.bottleneck = str(cluster.network.links[held_by[n]]) if held_by[n] != NO_LINK else ""
         cluster.tell(flow.source, Grant(flow.job, flow.destination, rate))

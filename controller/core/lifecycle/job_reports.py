@@ -8,7 +8,7 @@ from __future__ import annotations
 from controller.core.lifecycle import gangs
 from controller.core.lifecycle.attempts import EVERYTHING, cancelled, over
 from controller.core.lifecycle.checkpoints import land_if_there
-from controller.core.lifecycle.migration import landed, plan_moves, send_on, turn_begins
+from controller.core.lifecycle.migration import landed, plan_moves, send_on, start_reservation
 from controller.core.lifecycle.offers import interrupt
 from controller.core.lifecycle.rollforward import further, take_up_better
 from controller.core.model import facts
@@ -241,5 +241,5 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
         return
     if job.gang is not None:
         gangs.halt(cluster, job.gang)
-    turn_begins(cluster, job)
+    start_reservation(cluster, job)
     land_if_there(cluster, job)

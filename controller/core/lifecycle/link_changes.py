@@ -2,15 +2,15 @@
 
 A trunk that dies or comes back gives a campus with several paths another tree (`topologies.paths`). From that moment on all is
 charged, shared and planned on the new routes; what was reserved on the old ones is free. Migrations that are under way stay
-promised where their new route has room. Those that have no way left, or that would be late by the change, take another way, if
-there is one on which all promises are kept; else they are planned anew with P2 and P3 together, as after the loss of a
+reserved where their new route has room. Those that have no way left, or that would be late by the change, take another way, if
+there is one on which all reservations are kept; else they are planned anew with P2 and P3 together, as after the loss of a
 destination: they go elsewhere, or it is said at once that they do not.
 
 A trunk that is announced to go down is left in the same manner, but while it still carries: old and new ways are both paid for
 until the network has the new ones (`ways`), so that no packet is lost. A network that does not say so has the tree and the ways
 that it had, as far as anybody knows: until it answers again there is one path.
 
-A trunk is hot when others take so much of it that what they leave is less than what is promised there; migrations leave that,
+A trunk is hot when others take so much of it that what they leave is less than what is reserved there; migrations leave that,
 too, where there is room elsewhere.
 
 A campus that is a tree has no other routes. A link that is slow is planned with as it is.
@@ -21,9 +21,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from math import inf
 
-from controller.core.lifecycle.candidates import promised
+from controller.core.lifecycle.candidates import reserved_rate
 from controller.core.lifecycle.grants import committed, planned
-from controller.core.lifecycle.migration import replan, tell_turns
+from controller.core.lifecycle.migration import replan, tell_starts
 from controller.core.lifecycle.ways import late_by
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster, Ends
@@ -47,14 +47,14 @@ def links_changed(cluster: Cluster, wire_bytes_per_s: Mapping[DirectedLink, floa
         _replan_moves(cluster, late)
         return
     constant = [
-        flow for flow in cluster.flows.values() if flow.pledge is None and flow.floor_bytes_per_s > 0.0
+        flow for flow in cluster.flows.values() if flow.reservation is None and flow.floor_bytes_per_s > 0.0
     ]
     for link in wire_bytes_per_s:
         crossing = [f for f in constant if link in cluster.routes.way(f.source, f.destination)]
         floors = sum(flow.floor_bytes_per_s for flow in crossing)
-        if floors > cluster.promisable[link]:
+        if floors > cluster.reservable[link]:
             for flow in crossing:
-                flow.floor_bytes_per_s *= cluster.promisable[link] / floors
+                flow.floor_bytes_per_s *= cluster.reservable[link] / floors
 
 
 def drain_trunks(cluster: Cluster, trunks: DeadTrunks) -> None:
@@ -86,20 +86,20 @@ def network_silent(cluster: Cluster) -> None:
 
 
 def leave_hot_trunks(cluster: Cluster) -> None:
-    """Migrations on a hot trunk take the first way on which all that is promised fits in what others leave, and is in time.
+    """Migrations on a hot trunk take the first way on which all that is reserved fits in what others leave, and is in time.
 
-    Where there is none a migration stays, and its promise stands on what research does not have reserved, as before.
+    Where there is none a migration stays, and its reservation stands on the whole migration share, as before.
     """
     if not cluster.chooses_ways:
         return
     share, moved = cluster.spendable, False
     for flow in _planned_flows(cluster):
         ends = (flow.source, flow.destination)
-        if not _is_hot(cluster, cluster.routes.way(*ends), _promised_on(cluster, {})):
+        if not _is_hot(cluster, cluster.routes.way(*ends), _reserved_on(cluster, {})):
             continue
         for way in cluster.choices(*ends):
             if way != cluster.routes.way(*ends) and not _is_hot(
-                cluster, way, _promised_on(cluster, {ends: way})
+                cluster, way, _reserved_on(cluster, {ends: way})
             ):
                 late = late_by(cluster, {ends: way}, share)
                 if not any(
@@ -109,7 +109,7 @@ def leave_hot_trunks(cluster: Cluster) -> None:
                     moved = True
                     break
     if moved:
-        _tell_turns(cluster)
+        _tell_starts(cluster)
 
 
 def _replan_moves(cluster: Cluster, late_before: Set[str]) -> None:
@@ -126,16 +126,16 @@ def _replan_moves(cluster: Cluster, late_before: Set[str]) -> None:
     for ends, way in ways.items():
         cluster.set_way(*ends, way)
     replan(cluster, *(cluster.jobs[flow.job] for flow in failing))
-    _tell_turns(cluster)
+    _tell_starts(cluster)
 
 
-def _tell_turns(cluster: Cluster) -> None:
-    """Links of promises are others: so are the moments at which jobs are to stop."""
-    tell_turns(cluster, planned(cluster, committed(cluster, movable=True)))
+def _tell_starts(cluster: Cluster) -> None:
+    """Links of reservations are others: so are the moments at which jobs are to stop."""
+    tell_starts(cluster, planned(cluster, committed(cluster, movable=True)))
 
 
 def _failing(cluster: Cluster, late_before: Set[str], ways: Mapping[Ends, Way]) -> list[CheckpointFlow]:
-    """Flows of moves that have no way, or whose promise their way cannot keep, if these pairs took these ways; not those that
+    """Flows of moves that have no way, or whose reservation their way cannot keep, if these pairs took these ways; not those that
     were late without it."""
     late = late_by(cluster, ways) - late_before
     reserved: dict[DirectedLink, float] = {}  # what floors take
@@ -146,13 +146,13 @@ def _failing(cluster: Cluster, late_before: Set[str], ways: Mapping[Ends, Way]) 
         connected, floor = cluster.hosts[flow.source].connected, 0.0
         if not connected:  # it cannot be told, and keeps the rate that it has
             floor = flow.rate_bytes_per_s
-        elif flow.pledge is None:
+        elif flow.reservation is None:
             floor = flow.floor_bytes_per_s
         if connected and job.move is not None and ends == (job.host, job.move.destination):
             is_carried = cluster.routes.is_carried(way) and all(
-                cluster.promisable[link] > 0.0 for link in way
+                cluster.reservable[link] > 0.0 for link in way
             )
-            has_room = all(fits(reserved.get(link, 0.0) + floor, cluster.promisable[link]) for link in way)
+            has_room = all(fits(reserved.get(link, 0.0) + floor, cluster.reservable[link]) for link in way)
             if key in late or not is_carried or (floor > 0.0 and not has_room):
                 failing.append(flow)
                 continue
@@ -171,11 +171,11 @@ def _is_hot(cluster: Cluster, way: Way, taken: Mapping[DirectedLink, float]) -> 
     return not all(fits(taken.get(link, 0.0), cluster.spendable[link]) for link in way)
 
 
-def _promised_on(cluster: Cluster, ways: Mapping[Ends, Way]) -> dict[DirectedLink, float]:
-    """What is promised on each link, payload bytes/s until it is due, if these pairs took these ways."""
+def _reserved_on(cluster: Cluster, ways: Mapping[Ends, Way]) -> dict[DirectedLink, float]:
+    """What is reserved on each link, payload bytes/s until it is due, if these pairs took these ways."""
     taken: dict[DirectedLink, float] = {}
     for flow in _planned_flows(cluster):
         ends = (flow.source, flow.destination)
         for link in ways.get(ends) or cluster.routes.way(*ends):
-            taken[link] = taken.get(link, 0.0) + promised(flow)
+            taken[link] = taken.get(link, 0.0) + reserved_rate(flow)
     return taken

@@ -266,7 +266,7 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
     cluster.lend(host, False, reclaim_at_s if message.notice_s > 0.0 else None)
     if message.notice_s > 0.0:
         cluster.hazards.withdraw(host.name, now_s, message.notice_s)
-        for job in here:  # a second notice with an earlier end: moves that were promised the later one
+        for job in here:  # a second notice with an earlier end: moves that were admitted with the later one
             if job.move is not None and job.move.deadline_s > reclaim_at_s + 1e-9:
                 replan(cluster, job)  # a rank that stays while others move has to leave as well
         running = [

@@ -5,8 +5,8 @@ everything changed, so the final snapshot must be able to send a whole payload C
 C/(D - T_r - s). With s half-way between now and D - T_r the copy before it has the same time at the same rate. So P3 is asked
 for a flow that would rather start half-way (twice eq. 12's rate), but may start now (eq. 12) with the job stopped at once; if
 the destination is the standby, which has most of the payload already, now is as good. Either way the deadline holds for a
-payload that changed completely. Where rates vary, each flow has its turn on the links instead: its job stops when the turn
-begins, and a newcomer with less time may move a turn that has not begun, never beyond its deadline. The work of the notice is
+payload that changed completely. Where rates vary, the timetable says when each flow is sent instead: its job stops when that
+begins, and a newcomer with less time may move one that has not begun, never beyond its deadline. The work of the notice is
 not lost in either: the job computes at its destination as soon as it is there, and at its source until then.
 
 Where no host can have the job running before its notice ends, its state may still leave in time: a *rescue* has the bytes at
@@ -29,7 +29,7 @@ from controller.core.admission.reservation import (
     GOODPUT,
     LAG_S,
     MARGIN_S,
-    Pledge,
+    Reservation,
 )
 from controller.core.admission.schedule import Timetable
 from controller.core.checkpointing.intervals import latest_final_start_s, transfer_s
@@ -42,7 +42,7 @@ from controller.core.lifecycle.grants import (
     committed,
     goes_between,
     open_flow,
-    pledged,
+    reservations,
 )
 from controller.core.lifecycle.offers import end_gang, resume
 from controller.core.lifecycle.protection import forget_standby
@@ -60,9 +60,8 @@ from controller.core.placement.select import DestinationChoice, NoDestination
 from testbed.messages import SEQUENCES_PER_ATTEMPT, StopJob
 from topologies.spec import TrafficClass
 
-PROGRAMMED_S = (
-    0.05  # until all switches have a new way: some milliseconds for each of its switches (`measure fabric`)
-)
+# until all switches have a new way: some milliseconds for each of its switches (`measure fabric`)
+PROGRAMMED_S = 0.05
 
 
 def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
@@ -266,31 +265,31 @@ def landed(cluster: Cluster, job: JobState) -> None:
     cluster.record(facts.MigrationFinished(job.name, source, move.destination, in_time, took_s, downtime_s))
 
 
-def turn_begins(cluster: Cluster, job: JobState) -> None:
-    """The final snapshot of a moving job exists: what its flow sends from now on is what was promised."""
-    for flow, pledge in pledged(cluster):
+def start_reservation(cluster: Cluster, job: JobState) -> None:
+    """The final snapshot of a moving job exists: what its flow sends from now on is what was reserved."""
+    for flow, reservation in reservations(cluster):
         if flow.job == job.name:
-            pledge.begin(cluster.now_s)
+            reservation.begin(cluster.now_s)
             cluster.rates_stale = True
 
 
-def fulfil(cluster: Cluster, ranks: Set[str]) -> None:
+def release_links(cluster: Cluster, ranks: Set[str]) -> None:
     """Leave the links to others where the last state of these has arrived, though they wait for the rest of their gang."""
     for flow in cluster.flows.values():
-        if flow.pledge is not None and flow.job in ranks:
-            flow.pledge.fulfil()
+        if flow.reservation is not None and flow.job in ranks:
+            flow.reservation.fulfil()
             cluster.rates_stale = True
 
 
-def tell_turns(cluster: Cluster, plan: Timetable) -> None:
-    """Have sources told whose turn has not begun and is at another time in this plan."""
-    for flow, pledge in pledged(cluster):
+def tell_starts(cluster: Cluster, plan: Timetable) -> None:
+    """Have sources told whose reservation has not begun and starts at another time in this plan."""
+    for flow, reservation in reservations(cluster):
         begins_s = plan.begins_s(flow.key)
-        if pledge.since_s is None and begins_s < inf:
-            final_at_s = begins_s - pledge.lead_s
-            pledge.told = pledge.told and abs(final_at_s - pledge.final_at_s) < LEAST_SPAN_S
-            if not pledge.told:
-                pledge.final_at_s = final_at_s
+        if reservation.since_s is None and begins_s < inf:
+            final_at_s = begins_s - reservation.lead_s
+            reservation.told = reservation.told and abs(final_at_s - reservation.final_at_s) < LEAST_SPAN_S
+            if not reservation.told:
+                reservation.final_at_s = final_at_s
                 cluster.orders[flow.key] = None
 
 
@@ -322,8 +321,8 @@ def _move_some(cluster: Cluster, jobs: list[JobState], *, rescue: Rescue | None 
         else:
             refusal = answer.refused[job.name]
             reasons[job.name] = f"{refusal.reason}: {refusal.link}" if refusal.link else str(refusal.reason)
-    if answer.admitted:  # newcomers may have moved turns that have not begun
-        tell_turns(cluster, answer.timetable)
+    if answer.admitted:  # newcomers may have moved reservations that have not begun
+        tell_starts(cluster, answer.timetable)
     if rescue is Rescue.TO_DISK:
         return reasons
     for job, choice in found:  # GPUs held for those refused are free again, as if nothing had been
@@ -354,16 +353,16 @@ def _admit(
         for name in sorted(torn & asked.keys()):
             del asked[name]
             reasons.setdefault(name, "another rank of its gang cannot move")
-        promises = committed(cluster, movable=True)
+        commitments = committed(cluster, movable=True)
         pairs = {job.name: (job.host or "", choice.host) for job, choice in found if job.name in asked}
         ways = {pair: [cluster.routes.way(*pair)] for pair in pairs.values()}
         if cluster.chooses_ways:
             ways |= {pair: cluster.choices(*pair) for pair in ways if not goes_between(cluster, *pair)}
         asked, answer = admit_best(
-            cluster.policy.admit, asked, pairs, ways, cluster.now_s, cluster.spendable, promises
+            cluster.policy.admit, asked, pairs, ways, cluster.now_s, cluster.spendable, commitments
         )
         if cluster.witness is not None:
-            cluster.witness.admitted(list(asked.values()), cluster.spendable, promises, answer)
+            cluster.witness.admitted(list(asked.values()), cluster.spendable, commitments, answer)
         refused |= answer.refused.keys()
         if not any(job.gang is not None and job.name in answer.refused for job, _ in found):
             return asked, answer
@@ -374,14 +373,14 @@ def _admit(
 def _choose_destination(
     cluster: Cluster, job: JobState, *, rescue: Rescue | None
 ) -> DestinationChoice | NoDestination:
-    """P2's choice. Of the time of its notice, flows that were promised an earlier end take their part; later ones give way."""
+    """P2's choice. Of the time of its notice, flows with a reservation of an earlier end take their part; later ones give way."""
     assert job.host is not None
     now_s, notice_s = cluster.now_s, _time_to_move_s(cluster, job, rescue=rescue)
 
     def taken(flow: CheckpointFlow) -> float:
-        if flow.pledge is None or not notice_s:
+        if flow.reservation is None or not notice_s:
             return flow.floor_bytes_per_s
-        return flow.pledge.left_bytes / notice_s if flow.pledge.due_s < now_s + notice_s else 0.0
+        return flow.reservation.left_bytes / notice_s if flow.reservation.due_s < now_s + notice_s else 0.0
 
     wanted = request(cluster, job, job.host, job.spec.payload_bytes, notice_s)
     if rescue:
@@ -439,24 +438,24 @@ def _begin_move(
     *,
     rescue: Rescue | None,
 ) -> None:
-    """The job was admitted: from here on it has a move, with its floor, or with its turn and the pledge behind it."""
+    """The job was admitted: from here on it has a move, with its floor, or with its reservation in the timetable."""
     assert job.host is not None
     now_s, notice_s = cluster.now_s, _notice_s(cluster, job)
     constant = floor = answer.admitted[job.name]
-    pledge = None
+    reservation = None
     if cluster.policy.rates_vary:
         table, lead_s = answer.timetable, _lead_s(cluster, job)
         begins_s, ends_s = table.begins_s(job.name), table.ends_s(job.name)
-        turn_bytes = sum(
+        reserved_bytes = sum(
             span.rate_bytes_per_s * (span.until_s - span.from_s) for span in table.spans[job.name]
         )
-        floor = turn_bytes / (ends_s - begins_s)
-        pledge = Pledge(asked.payload_bytes, asked.due_s, lead_s, begins_s - lead_s)
+        floor = reserved_bytes / (ends_s - begins_s)
+        reservation = Reservation(asked.payload_bytes, asked.due_s, lead_s, begins_s - lead_s)
         if job.final_sequence is not None:
-            pledge.begin(now_s + LAG_S)  # it only has to be told where to
+            reservation.begin(now_s + LAG_S)  # it only has to be told where to
     job.move = Move(choice.host, now_s + notice_s, floor, notice_s, now_s, rescue=rescue)
     time_s = choice.migration_s - cluster.settings.restart_s
-    if floor == 0.0 and 0.0 < time_s < inf:  # no rate is promised, but when to stop has to be decided somehow
+    if floor == 0.0 and 0.0 < time_s < inf:  # no rate is reserved, but when to stop has to be decided somehow
         job.move.hoped_bytes_per_s = asked.payload_bytes / time_s
     if (
         job.standby is not None and job.standby != choice.host
@@ -469,7 +468,7 @@ def _begin_move(
         choice.host,
         TrafficClass.PLANNED,
         floor_bytes_per_s=constant,
-        pledge=pledge,
+        reservation=reservation,
     )
     open_flow(cluster, flow)
     order(cluster, job)
@@ -498,9 +497,9 @@ def order(cluster: Cluster, job: JobState) -> None:
 
 
 def final_within_s(cluster: Cluster, job: JobState, flow: CheckpointFlow) -> float:
-    """Seconds until its turn, or tau - T_r - C/b from now with the rate that is guaranteed, or at least hoped for."""
-    if flow.pledge is not None:
-        return max(0.0, flow.pledge.final_at_s - cluster.now_s)
+    """Seconds until its reservation starts, or tau - T_r - C/b from now with the rate that it is sure of, or hopes for."""
+    if flow.reservation is not None:
+        return max(0.0, flow.reservation.final_at_s - cluster.now_s)
     assert job.move is not None
     restart_s = 0.0 if job.move.rescue else cluster.settings.restart_s
     overhead_s = restart_s + _lead_s(cluster, job)
@@ -510,8 +509,8 @@ def final_within_s(cluster: Cluster, job: JobState, flow: CheckpointFlow) -> flo
 
 
 def _granted_bytes(cluster: Cluster, job: JobState) -> float:
-    """What has to be granted to carry the payload: a flow gets a little less than its grant, and a promise counts with that."""
-    return job.spec.payload_bytes / (GOODPUT if cluster.policy.promises_rates else 1.0)
+    """What has to be granted to carry the payload: a flow gets a little less than its grant, which a reservation counts in."""
+    return job.spec.payload_bytes / (GOODPUT if cluster.policy.reserves_rates else 1.0)
 
 
 def _lead_s(cluster: Cluster, job: JobState) -> float:
@@ -523,7 +522,7 @@ def _lead_s(cluster: Cluster, job: JobState) -> float:
     writes_s = cluster.settings.writes_s(payload_bytes)
     if job.gang is not None:  # ranks agree on a snapshot at the end of a step
         lag_s += job.spec.step_s
-    if speed is not None:  # a promise is kept by a slow disk too
+    if speed is not None:  # a reservation is kept by a slow disk too
         writes_s = max(writes_s, cluster.settings.snapshot_s + payload_bytes / speed.write_bytes_per_s)
     return 2.0 * writes_s + lag_s
 

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from controller.core.lifecycle import gangs
 from controller.core.lifecycle.attempts import cancelled, dispatch, dispatch_gang, release, replica_of
-from controller.core.lifecycle.candidates import candidates, promised, request, residual
+from controller.core.lifecycle.candidates import candidates, request, reserved_rate, residual
 from controller.core.lifecycle.grants import close_flows
 from controller.core.model import effects as do
 from controller.core.model import events as ev
@@ -178,7 +178,7 @@ def _has_room(cluster: Cluster, job: JobState, gpus: int, *, first: bool) -> boo
 
 
 def serve_waiting(cluster: Cluster) -> None:
-    """Use offers that stand because no job could be brought to them when they were made: all bandwidth was promised."""
+    """Use offers that stand because no job could be brought to them when they were made: all bandwidth was reserved."""
     while (taken := cluster.queue.serve(cluster.now_s)) is not None:
         _take_offer(cluster, taken)
 
@@ -337,7 +337,7 @@ def _choose_host(cluster: Cluster, job: JobState, among: Set[str]) -> str | None
     checkpoint = cluster.freshest(job)
     sources = cluster.holders(checkpoint) if checkpoint else []
     wanted = request(cluster, job, None, job.spec.payload_bytes if checkpoint else 0.0, None)
-    free = residual(cluster, cluster.now_s, promised)
+    free = residual(cluster, cluster.now_s, reserved_rate)
     found = candidates(cluster, wanted, sources, free, cluster.now_s, among=among)
     choice = cluster.policy.select(wanted, found, draw=cluster.draw())
     if cluster.witness is not None:

@@ -42,10 +42,9 @@ from controller.core.placement.select import NoDestination, select_standby
 from testbed.messages import Protect, Unprotect
 from topologies.spec import TrafficClass
 
-LEAST_CHANGE = (
-    0.1  # an interval that moves by less than a tenth costs less than a thousandth more (eq. 1 is flat there)
-)
-CLEARLY_BETTER = 2.0  # times the rate that a new standby must promise before the old one is given up
+# an interval that moves by less than a tenth costs less than a thousandth more (eq. 1 is flat there)
+LEAST_CHANGE = 0.1
+CLEARLY_BETTER = 2.0  # times the rate that a new standby must offer before the old one is given up
 _INTERVAL = attrgetter("interval_s")
 MAX_FIRST_S = 1e9  # the longest duration that a message can carry
 

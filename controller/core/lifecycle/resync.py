@@ -12,7 +12,7 @@ Leases need no clock that outlived the process. An agent's lease runs from the s
 the process that died, so it ends at the latest one lease after that death, thus within one lease of the restart, however
 long the coordinator was down. Until then (and a margin) the jobs of an agent that does not come back are fenced.
 
-What was promised stays promised: moves and their grants go on between agents that came back as they are. Recoveries, which an
+What was reserved stays reserved: moves and their grants go on between agents that came back as they are. Recoveries, which an
 agent stops sending when it loses the coordinator, are ordered again. Offers lapse and are made anew.
 
 A journal whose end was cut off (`--up-to`, because a line of it cannot be read) does not tell of attempts that run, of orders and

@@ -12,7 +12,7 @@ Paper A does not say what becomes of old copies; rows that follow it to the lett
 from __future__ import annotations
 
 from controller.core.checkpointing.intervals import transfer_s
-from controller.core.lifecycle.candidates import promised, residual
+from controller.core.lifecycle.candidates import reserved_rate, residual
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import (
     Checkpoint,
@@ -43,7 +43,7 @@ def take_up_better(cluster: Cluster, job: JobState) -> None:
         return
     takes_s = cluster.settings.restart_s
     if job.host not in better.holders:
-        free = residual(cluster, cluster.now_s, promised)  # as far as is free now
+        free = residual(cluster, cluster.now_s, reserved_rate)  # as far as is free now
         holders = cluster.holders(better)
         ways = [cluster.routes.way(holder, job.host) for holder in holders]
         takes_s += min(transfer_s(job.spec.payload_bytes, bottleneck(way, free).bytes_per_s) for way in ways)

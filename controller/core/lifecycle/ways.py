@@ -71,17 +71,17 @@ def ways_set(cluster: Cluster, number: int) -> None:
 def late_by(
     cluster: Cluster, ways: Mapping[Ends, Way], share: Mapping[DirectedLink, float] | None = None
 ) -> Set[str]:
-    """Keys of the flows that miss what they were promised, by the timetable, if these pairs took these ways.
+    """Keys of the flows that miss what is reserved for them, by the timetable, if these pairs took these ways.
 
-    `share`: payload bytes/s of each link; None: what promises may stand on.
+    `share`: payload bytes/s of each link; None: what may be reserved.
     """
     count_sent(cluster)
     routes = cluster.routes
     if ways:
         cluster.routes = routes.pinned({**routes.pins, **ways})
     try:
-        promises = committed(cluster, movable=True)
+        commitments = committed(cluster, movable=True)
     finally:
         cluster.routes = routes
-    share = cluster.promisable if share is None else share
-    return cluster.policy.admit([], cluster.now_s, share, promises).timetable.late
+    share = cluster.reservable if share is None else share
+    return cluster.policy.admit([], cluster.now_s, share, commitments).timetable.late

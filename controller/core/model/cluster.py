@@ -28,13 +28,14 @@ from controller.core.model.facts import Fact, TrunksDraining, WayTaken
 from controller.core.model.occupants import Occupants
 from controller.core.model.witness import Witness
 from controller.core.network.bandwidth import LinkBandwidth
-from controller.core.network.links import Floats, Mask, Network, Numbers, Paths, filled
+from controller.core.network.links import Network, Paths, filled
 from controller.core.placement.exposure import HOURS
 from controller.core.placement.owner_history import OwnerHistory
 from controller.core.placement.tree_rates import Known, Places, Rows
 from controller.core.policies.table import Policy
 from controller.core.queueing.queue import SpotQueue
 from controller.core.settings import Settings
+from controller.numerics.arrays import Floats, Mask, Numbers
 from testbed.bounds import ATTEMPTS_PER_CUT
 from testbed.messages import Endpoint, Expect, ToAgent
 from topologies.paths import MOST_KNOWN, DeadTrunks, Routes, Way, dead_trunks
@@ -92,7 +93,7 @@ class Cluster:
     share: dict[DirectedLink, float]  # what migrations may use of each link, payload bytes/s: the one account
     queue: SpotQueue
     hazards: OwnerHistory
-    bandwidth: LinkBandwidth  # what may be promised
+    bandwidth: LinkBandwidth  # what may be reserved
     hosts: dict[str, HostState]
     draw: Callable[[], float]  # uniform in [0, 1), for policies that choose at random
     now_s: float = 0.0
@@ -118,9 +119,8 @@ class Cluster:
     cuts: int = 0  # how often the end of the journal was cut off (`resync`)
     witness: Witness | None = field(default=None, repr=False)  # of a replay
     barred_until_s: float = -inf  # no agent registers before: leases may run that were cut off the journal
-    announced: dict[str, tuple[str, Expect]] = field(
-        default_factory=dict
-    )  # flow -> (receiver, what it was told)
+    # flow -> (receiver, what it was told)
+    announced: dict[str, tuple[str, Expect]] = field(default_factory=dict)
     changed_flows: dict[str, None] = field(default_factory=dict)  # since receivers were last told
     _paths: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict, repr=False)
     # keys of all flows, in order, and the flow and the path of each (None: not asked for yet)
@@ -137,20 +137,19 @@ class Cluster:
     apart: set[str] = field(default_factory=set, repr=False)  # hosts that are not connected
     _in_order: list[HostState] = field(init=False, repr=False)  # all hosts, by that number
     _number: dict[str, int] = field(init=False, repr=False)
-    _going_on: list[JobState] = field(
-        default_factory=list, repr=False
-    )  # of the first so many, those not over
+    # of the first so many, those not over
+    _going_on: list[JobState] = field(default_factory=list, repr=False)
     _submitted: int = field(default=0, repr=False)
     _some_over: bool = field(default=False, repr=False)  # since then
     _spendable: dict[DirectedLink, float] | None = field(default=None, repr=False)
     _spendable_column: Floats | None = field(default=None, repr=False)
     _uplinks: Floats | None = field(default=None, repr=False)
-    _promisable_column: Floats = field(init=False, repr=False)
+    _reservable_column: Floats = field(init=False, repr=False)
     _given_column: Floats = field(init=False, repr=False)  # the same, with what is draining
     # what checkpoints may use: `bandwidth`, or, where their class is below research's, all that research leaves
     checkpoint_bandwidth: LinkBandwidth = field(init=False, repr=False)
-    # what promises may stand on of each link: its share, less the room for falls that are too small to tell
-    promisable: dict[DirectedLink, float] = field(init=False, repr=False)
+    # what may be reserved of each link: its share, less the room for falls that are too small to tell
+    reservable: dict[DirectedLink, float] = field(init=False, repr=False)
     # the same room, by number of the link, of what checkpoints may use
     withheld_column: Floats = field(init=False, repr=False)
     # ways beside the tree's, and what the network's controller is told of them (`lifecycle.ways`)
@@ -159,26 +158,23 @@ class Cluster:
     draining: frozenset[frozenset[str]] = frozenset()  # trunks that still carry, and are announced to go down
     held: dict[Ends, HeldWay] = field(default_factory=dict)
     ways_stale: bool = False  # it is to be told
-    loads_told: dict[DirectedLink, float] | None = (
-        None  # what grants take of trunks, as it was last told; None: not known
-    )
+    # what grants take of trunks, as it was last told; None: not known
+    loads_told: dict[DirectedLink, float] | None = None
     ways_asked: int = 0  # how often it was told,
     ways_done: int = 0  # and up to which time it has done so
     network_due_s: float = inf  # when its answer is overdue
     network_answers: bool = True
     _others: dict[str, tuple[Numbers, Paths]] = field(default_factory=dict, repr=False)
     places: Places = field(init=False, repr=False)  # the volunteers, by number, and how they hang on the tree
-    volunteers: list[HostState] = field(
-        init=False, repr=False
-    )  # by number in `places`, and in the same order:
-    usable_column: Mask = field(
-        init=False, repr=False
-    )  # whether it is connected and lent, with no notice running
+    # by number in `places`, and in the same order:
+    volunteers: list[HostState] = field(init=False, repr=False)
+    # whether it is connected and lent, with no notice running
+    usable_column: Mask = field(init=False, repr=False)
     taken_column: Floats = field(init=False, repr=False)  # GPUs that are used or reserved
     occupants: Occupants = field(default_factory=Occupants, repr=False)  # the jobs that have them
     planned_s: float = -inf  # when all checkpoints were last planned
     plan_at_s: float = inf  # when they are to be planned again before the next tick
-    regrant_at_s: float = inf  # when the timetable of promised migrations next changes a rate
+    regrant_at_s: float = inf  # when the timetable of reservations next changes a rate
 
     def __post_init__(self) -> None:
         self.checkpoint_bandwidth = self.bandwidth
@@ -201,14 +197,14 @@ class Cluster:
         self._uplinks = None
 
     def _share_out(self) -> None:
-        """What follows from `share`, and from what is draining: nothing is promised there."""
+        """What follows from `share`, and from what is draining: nothing is reserved there."""
         given = {link: rate * (1.0 - LEAST_FALL) for link, rate in self.share.items()}
-        self._given_column = self._promisable_column = self.network.column(given)
-        self.promisable = given
+        self._given_column = self._reservable_column = self.network.column(given)
+        self.reservable = given
         if self.draining:
             left = {link: 0.0 for link in given if frozenset(link) in self.draining}
-            self.promisable = {**given, **left}
-            self._promisable_column = self.network.column(self.promisable)
+            self.reservable = {**given, **left}
+            self._reservable_column = self.network.column(self.reservable)
         usable = self.share
         if self.policy.scavenger:
             usable = {link: self.checkpoint_bandwidth.share(link) for link in self.share}
@@ -297,7 +293,7 @@ class Cluster:
 
     @property
     def spendable(self) -> dict[DirectedLink, float]:
-        """What is given out anew: `promisable`, or what others were measured to leave where that is less."""
+        """What is given out anew: `reservable`, or what others were measured to leave where that is less."""
         if self._spendable is None:
             self._spendable = self.network.mapping(self.spendable_column)
         return self._spendable
@@ -309,7 +305,7 @@ class Cluster:
             left: Floats = self.bandwidth.left_column * (1.0 - LEAST_FALL)
             told = bool(self.bandwidth.told)
             self._spendable_column = (
-                np.minimum(self._promisable_column, left) if told else self._promisable_column
+                np.minimum(self._reservable_column, left) if told else self._reservable_column
             )
         return self._spendable_column
 
@@ -355,7 +351,7 @@ class Cluster:
         """Take note of what others take of some links, wire bytes/s, as switches count it; the rest is as it was.
 
         P1, P2 and P3 then give out what is left, `payload_share * (B - max(B_res, research))`, and no longer the whole share.
-        Two things stand on the whole share still: promises that were made before the others came (a migration is not broken
+        Two things stand on the whole share still: reservations that were made before the others came (a migration is not broken
         off because of another's download), and the account that every grant is held against.
         """
         self.bandwidth.tell(research_bytes_per_s)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
-from controller.core.admission.reservation import Pledge
+from controller.core.admission.reservation import Reservation
 from testbed.errors import InvariantBroken
 from testbed.messages import FlowCount, JobSpec, SnapshotSpeed, StoredCheckpoint
 from topologies.spec import Host, Role, TrafficClass
@@ -129,9 +129,8 @@ class JobState:
     doubts: dict[str, int] = field(default_factory=dict)
     standby: str | None = None  # the host that its checkpoints go to
     vault: str | None = None  # keeps a second copy, seldom brought up to date (`second_copy`)
-    interval_s: float | None = (
-        None  # between checkpoints, as its agent was told; None: it was told nothing yet
-    )
+    # between checkpoints, as its agent was told; None: it was told nothing yet
+    interval_s: float | None = None
     timer: int = 0  # which job it was that started: spreads checkpoint timers
     protected_since_s: float = 0.0  # when the attempt began to run: its first checkpoint is timed from here
     last_checkpoint_s: float | None = None  # when this attempt last took one
@@ -149,9 +148,8 @@ class JobState:
     last_host: str = ""  # of a job that is over
     ended_s: float = inf  # when it was over
     reason: str = ""  # why it failed
-    gang: Gang | None = field(
-        default=None, repr=False, compare=False
-    )  # whose rank it is; None: it computes alone
+    # whose rank it is; None: it computes alone
+    gang: Gang | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -225,12 +223,10 @@ class Gang:
     ranks: list[JobState] = field(default_factory=list)  # by number
     # why the present attempt ends, while some rank may still be alive; empty: it goes on
     ending: str = ""
-    done: dict[str, str] = field(
-        default_factory=dict
-    )  # ranks that did their last step -> digest of their state
-    stopped: set[str] = field(
-        default_factory=set
-    )  # ranks that were stopped to begin again beside one that moves
+    # ranks that did their last step -> digest of their state
+    done: dict[str, str] = field(default_factory=dict)
+    # ranks that were stopped to begin again beside one that moves
+    stopped: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -297,7 +293,7 @@ class HostState:
 class CheckpointFlow:
     """A stream of checkpoints of one job between two hosts, for as long as it has a grant.
 
-    The floor is what P3 guarantees now. It stays, or it follows the timetable in which the `pledge` is kept.
+    The floor is what P3 guarantees now. It stays, or it follows the timetable in which the `reservation` is kept.
     """
 
     job: str
@@ -308,7 +304,7 @@ class CheckpointFlow:
     cap_bytes_per_s: float = inf
     rate_bytes_per_s: float = 0.0
     bottleneck: str = ""
-    pledge: Pledge | None = None
+    reservation: Reservation | None = None
     # of the one checkpoint that it carries; None: of whatever its job takes at the source
     sequence: int | None = None
     ticket: int = 0  # under which its receiver expects it

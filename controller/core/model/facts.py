@@ -308,7 +308,7 @@ class OfferLapsed(Fact, frozen=True):
 
 
 class MigrationAdmitted(Fact, frozen=True):
-    """P2 chose a destination and P3 admitted the flow: with a floor, or with a turn in the timetable, whose mean it is."""
+    """P2 chose a destination and P3 admitted the flow: at a floor, or with a reservation, whose mean rate that is."""
 
     job: str
     attempt: int

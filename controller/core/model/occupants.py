@@ -8,7 +8,7 @@ from operator import attrgetter
 import numpy as np
 
 from controller.core.model.entities import LEAST_SENT, JobState
-from controller.core.network.links import Floats, Numbers
+from controller.numerics.arrays import Floats, Numbers
 
 _step, _sent_bytes, _move = attrgetter("step"), attrgetter("sent_bytes"), attrgetter("move")
 

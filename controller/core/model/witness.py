@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from controller.core.admission.admission import Admission, MigrationRequest, Promise
+from controller.core.admission.admission import Admission, Commitment, MigrationRequest
 from controller.core.model.entities import JobState
-from controller.core.network.links import Floats, Mask
 from controller.core.placement.select import (
     Candidates,
     DestinationChoice,
     NoDestination,
     PlacementRequest,
 )
+from controller.numerics.arrays import Floats, Mask
 from topologies.spec import DirectedLink
 
 
@@ -39,7 +39,7 @@ class Witness(Protocol):
         self,
         asked: Sequence[MigrationRequest],
         share: Mapping[DirectedLink, float],
-        promises: Sequence[Promise],
+        commitments: Sequence[Commitment],
         answer: Admission,
     ) -> None:
         """P3, of a round of moves; `share` is what may be given out of each link, payload bytes/s."""

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from controller.core.network.links import Floats, Network
+from controller.core.network.links import Network
+from controller.numerics.arrays import Floats
 from topologies.spec import DirectedLink, ResearchReserve
 from topologies.units import PAYLOAD_SHARE
 

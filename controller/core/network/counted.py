@@ -1,6 +1,6 @@
 """Others' traffic on links that no host can see, from counters of switches' ports: what the coordinator is told of it.
 
-A port counts bytes. The rate of each reading varies, and what is promised over a link must hold for a while, so a link is told
+A port counts bytes. The rate of each reading varies, and what is reserved on a link must hold for a while, so a link is told
 as taken by the mean and z sigma of the last few readings: paper A's lower bound of B(t), section V-E, with counters of switches
 in place of hosts'. Changes too small to matter are not told; what has stopped is told as nothing.
 """

@@ -11,14 +11,10 @@ from dataclasses import dataclass
 from itertools import accumulate, chain
 
 import numpy as np
-from numpy.typing import NDArray
 
+from controller.numerics.arrays import Floats, Mask, Numbers
 from controller.numerics.jit import compiled
 from topologies.spec import DirectedLink
-
-Floats = NDArray[np.float64]
-Numbers = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 
 NO_LINK = -1  # in place of a link's number: no link holds this flow down
 SLACK = 1e-9  # relative; what rounding may add to a sum of rates before it counts as more than a capacity
@@ -49,7 +45,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Residual(Mapping[DirectedLink, float]):
-    """What each link could still promise, payload bytes/s: a column by the link's number, and a mapping."""
+    """What each link could still reserve, payload bytes/s: a column by the link's number, and a mapping."""
 
     network: Network
     column: Floats

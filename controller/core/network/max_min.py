@@ -35,7 +35,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.core.network.links import NO_LINK, SLACK, Floats, Mask, Network, Numbers, Paths
+from controller.core.network.links import NO_LINK, SLACK, Network, Paths
+from controller.numerics.arrays import Floats, Mask, Numbers
 from controller.numerics.jit import compiled
 
 ROUNDING = 1e-13  # relative: what a sum of a thousand rates may be wrong by; a step that moves a level less is the last

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.core.network.links import Floats, Numbers
+from controller.numerics.arrays import Floats, Numbers
 from controller.numerics.jit import compiled
 
 HOURS = 24

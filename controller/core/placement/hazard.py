@@ -39,7 +39,6 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import gammaincinv
 
-from controller.core.network.links import Floats, Numbers
 from controller.core.placement.exposure import (
     EMERGENCY,
     HOURS,
@@ -49,15 +48,15 @@ from controller.core.placement.exposure import (
     Until,
     between,
 )
+from controller.numerics.arrays import Floats, Numbers
 from controller.numerics.jit import compiled
 from controller.numerics.portable_math import all_rounded, exp, rounded
 
 DAY_S = 86_400.0
 LEVEL = 0.95  # one-sided confidence
 HOSTS_DIFFER = 0.62**2  # squared CV of hosts' hazards believed beforehand: paper A, F4
-HOURS_DIFFER = (
-    1.0  # squared CV of the hours' believed beforehand: peaks of six times for 4 hours (paper A, F1)
-)
+# squared CV of the hours' believed beforehand: peaks of six times for 4 hours (paper A, F1)
+HOURS_DIFFER = 1.0
 # by how much an hour's emergencies scatter from day to day more than Poisson's, believed beforehand
 BURSTS = 2.0
 BELIEF = 20.0  # expected events, squared and added up, after which what was seen counts as much as what is believed

@@ -33,7 +33,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.core.network.links import Floats, Numbers
 from controller.core.placement.exposure import HOURS
 from controller.core.placement.hazard import (
     BURSTS,
@@ -45,6 +44,7 @@ from controller.core.placement.hazard import (
     differences,
 )
 from controller.core.placement.joint_departures import Neighbourhood
+from controller.numerics.arrays import Floats, Numbers
 from controller.numerics.jit import compiled
 
 STATES = ("age", "near", "away", "weekday")  # in the order in which they explain

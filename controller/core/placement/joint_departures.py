@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.core.network.links import Floats, Numbers
+from controller.numerics.arrays import Floats, Numbers
 from topologies.spec import Campus
 
 SAME_SWITCH, SAME_BUILDING, OTHER = range(3)

@@ -18,7 +18,7 @@ from collections import deque
 
 import numpy as np
 
-from controller.core.network.links import Floats
+from controller.numerics.arrays import Floats
 from controller.numerics.jit import compiled
 
 PARTS = 8  # bins of an octave

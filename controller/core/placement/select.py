@@ -34,8 +34,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.core.network.links import Floats, Numbers
 from controller.core.placement.congestion import loss_at_reclaim_s
+from controller.numerics.arrays import Floats, Mask, Numbers
 from controller.numerics.jit import compiled
 
 ALPHA = 1.0  # stability penalty, calibrated in paper A, section VI-B; it sweeps .5 to 2
@@ -59,9 +59,8 @@ class PlacementRequest:
     needs_gpu: bool = True  # else it only keeps checkpoints there
     aim_s: float = math.inf  # the checkpoint interval that P1 would have if bandwidth were no matter
     checkpoint_share: float = 1.0  # beta of eq. (9)
-    without_s: float = (
-        0.0  # work lost where the standby is gone too: since the job's copy elsewhere, or since it began
-    )
+    # work lost where the standby is gone too: since the job's copy elsewhere, or since it began
+    without_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +76,10 @@ class Candidates:
     bandwidth_bytes_per_s: Floats  # from the source
     survival: Floats  # S_d(T_rem)
     expected_reclaims: Floats  # the integral of the hazard over the remaining time
-    mean_migration_s: (
-        Floats  # to another candidate; NaN where no other could take the job, and T_mig(s, d) stands for it
-    )
-    added_loss_s: (
-        Floats  # at a departure, of this job and of those that share the host's uplink with it (`congestion`)
-    )
+    # to another candidate; NaN where no other could take the job, and T_mig(s, d) stands for it
+    mean_migration_s: Floats
+    # at a departure, of this job and of those that share the host's uplink with it (`congestion`)
+    added_loss_s: Floats
     gone_together: Floats  # P(its owner takes it together with the source)
 
     def __len__(self) -> int:
@@ -123,9 +120,8 @@ class NoDestination:
 
     reason: Missing  # what the last candidates lacked
     closest: str | None = None  # the host that came nearest
-    shortfall: float = (
-        math.inf
-    )  # what it lacked: GPUs, bytes, capability, load or seconds, as the reason says
+    # what it lacked: GPUs, bytes, capability, load or seconds, as the reason says
+    shortfall: float = math.inf
 
 
 class Selector(Protocol):
@@ -319,7 +315,7 @@ def first_missing(request: PlacementRequest, columns: Candidates, there_s: Float
 
 @compiled
 def _first_missing(
-    other: NDArray[np.bool_],
+    other: Mask,
     free_gpus: Floats,
     memory_bytes: Floats,
     capability: Floats,

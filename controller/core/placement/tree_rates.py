@@ -32,7 +32,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.core.network.links import Floats, Mask, Network, Numbers
+from controller.core.network.links import Network
+from controller.numerics.arrays import Floats, Mask, Numbers
 from controller.numerics.jit import compiled
 from topologies.paths import Routes
 from topologies.spec import Campus, DirectedLink
@@ -79,9 +80,8 @@ class Places:
             )
         else:  # a campus that is one host
             self.own_up = self.own_down = np.full(count, len(network), dtype=np.intp)
-        self.uplink = np.full(
-            count, len(network), dtype=np.intp
-        )  # each host's own; NOWHERE on a campus of one
+        # each host's own; NOWHERE on a campus of one
+        self.uplink = np.full(count, len(network), dtype=np.intp)
         self.uplink[self.line] = self.own_up
 
     def way_up(self, host: str) -> tuple[Numbers, Numbers]:
@@ -359,9 +359,8 @@ class Known:
 
     reaches: Reaches | None = None
     slowness: tuple[Reaches, Mask, Floats] | None = None  # of these, among those, the means
-    hazards: tuple[float, int, Floats, tuple[float, ...]] | None = (
-        None  # at, changes until then, levels, profile
-    )
+    # at, changes until then, levels, profile
+    hazards: tuple[float, int, Floats, tuple[float, ...]] | None = None
     routes: Rows = field(default_factory=Rows)  # from one host to another
     multipliers: Floats | None = None  # P1's, of each link
 

@@ -89,9 +89,8 @@ LEARNERS: dict[str, Learner] = {  # by the names that a scenario may give, whate
     "hour-and-age": hour_and_age,
 }
 
-SELECT = partial(
-    placement.select, second_form=True, congestion=True
-)  # measured best: `reclaimnet measure planning`
+# measured best: `reclaimnet measure planning`
+SELECT = partial(placement.select, second_form=True, congestion=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ class Policy:
 
     @property
     def rates_vary(self) -> bool:
-        """Whether `admit` answers with a timetable: its promises are pledges, and keep margins."""
+        """Whether `admit` answers with a timetable: admitted migrations have reservations, with margins."""
         return self.admit is admission.fluid_edf
 
     @property
@@ -165,8 +164,8 @@ class Policy:
         return planner.SENDING_SHARE if goes_on else intervals.BETA
 
     @property
-    def promises_rates(self) -> bool:
-        """Whether an admitted migration is promised to be in time: it has a rate that holds, and senders keep to theirs."""
+    def reserves_rates(self) -> bool:
+        """Whether an admitted migration is sure to be in time: it has a rate that holds, and senders keep to theirs."""
         return self.migrates and self.enforced and self.admit is not admission.admit_all
 
     def reserve(self, wanted: ResearchReserve) -> ResearchReserve:
@@ -371,7 +370,7 @@ POLICIES: dict[str, Policy] = {
         scavenger=True,
     ),
     "no-admission": Policy(
-        "every migration may try, none is promised a rate; fair shares, and the reserve holds",
+        "every migration may try, none has a rate reserved; fair shares, and the reserve holds",
         admit=admission.admit_all,
     ),
     "smallest-demand-first": Policy(
@@ -395,9 +394,8 @@ POLICIES: dict[str, Policy] = {
     "fixed-level": Policy("paper B's queue with r left at r_0", learner=_fixed),
 }
 
-SYSTEMS: tuple[str, ...] = tuple(
-    name for name, row in POLICIES.items() if row.label
-)  # Table III, in its order
+# Table III, in its order
+SYSTEMS: tuple[str, ...] = tuple(name for name, row in POLICIES.items() if row.label)
 
 ABLATION: dict[
     tuple[bool, bool, bool], str

@@ -43,8 +43,9 @@ from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from controller.numerics import jit as machine
+from controller.numerics.arrays import Floats
 
-Times = Sequence[float] | NDArray[np.float64]
+Times = Sequence[float] | Floats
 
 # What became of a job.
 WAITING: Final = 0
@@ -74,8 +75,8 @@ class LevelTable:
     `day_start_s` is the time of day at time 0. ValueError: no rows, ages that do not rise from 0, a level below 0, no day.
     """
 
-    levels: NDArray[np.float64]
-    ages_s: NDArray[np.float64]
+    levels: Floats
+    ages_s: Floats
     day_s: float
     day_start_s: float = 0.0
 
@@ -176,7 +177,7 @@ class ReplayOutcome:
     end: QueueState
     # of each job, those that waited at the start first; None unless asked for
     decisions: NDArray[np.int8] | None = None  # WAITING, SPOT, REFUSED or LEFT
-    delays_s: NDArray[np.float64] | None = None  # NaN while waiting
+    delays_s: Floats | None = None  # NaN while waiting
 
     @property
     def left(self) -> int:
@@ -372,7 +373,7 @@ def run(
     return spot, on_demand, total_s, idle, last_s, head, tail, oldest
 
 
-def _joined(name: str, before: Sequence[float], values: Times) -> NDArray[np.float64]:
+def _joined(name: str, before: Sequence[float], values: Times) -> Floats:
     array = np.ascontiguousarray(values, np.float64)
     joined = np.concatenate((np.asarray(before, np.float64), array)) if before else array
     if not (joined[1:] >= joined[:-1]).all():

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from controller.numerics.arrays import Floats
 from experiments.claims.framework.values import Point, Value
 from experiments.results.statistics import (
     ConfidenceInterval,
@@ -15,7 +16,6 @@ from experiments.results.statistics import (
     intervals,
     paired,
 )
-from experiments.theory.laws import Floats
 
 
 def row(

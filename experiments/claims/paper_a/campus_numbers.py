@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from controller.numerics.arrays import Floats
 from experiments.claims.framework.rows import row
 from experiments.claims.framework.values import Value
 from experiments.claims.paper_a.campus_runs import FULL_DAYS
@@ -31,7 +32,6 @@ from experiments.results.statistics import (
     pooled_pair,
 )
 from experiments.runtime.tasks import Result
-from experiments.theory.laws import Floats
 
 EMERGENCY = "emergency"
 DEAR_S = 3600.0  # lost by one interruption: what only a job that begins again loses

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from controller.numerics.arrays import Floats
 from experiments.claims.framework.claim import (
     Check,
     Claim,
@@ -43,7 +44,6 @@ from experiments.claims.paper_a.table3 import label
 from experiments.inputs.traces.paper_campus import EMERGENCIES
 from experiments.results.statistics import pooled, pooled_pair
 from experiments.runtime.tasks import Task
-from experiments.theory.laws import Floats
 
 SYSTEMS = ("reclaimnet", "static", "slurm-pr")
 PARTS = ("before", "after")

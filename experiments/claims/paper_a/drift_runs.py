@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from controller.numerics.arrays import Floats
 from experiments.claims.paper_a import campus_result
 from experiments.claims.paper_a.campus_result import DAY_S, lent_spells
 from experiments.inputs.scenario import OwnerEvent, Owners, Scenario
 from experiments.inputs.traces import Trace, paper_campus
 from experiments.inputs.traces.streams import stream, unit_exponential
 from experiments.inputs.traces.trace import in_order
-from experiments.theory.laws import Floats
 from experiments.worlds.virtual import simulate
 
 FACTOR = 1.7  # E8

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from controller.numerics.arrays import Floats
 from experiments.claims.framework.claim import (
     Check,
     Claim,
@@ -31,7 +32,6 @@ from experiments.claims.paper_a.campus_numbers import Metric, quantile, ratio_of
 from experiments.claims.paper_a.campus_runs import gather, size_of
 from experiments.claims.paper_a.table3 import label, settings
 from experiments.runtime.tasks import Result
-from experiments.theory.laws import Floats
 
 SYSTEMS = ("reclaimnet", "random-dst", "reclaimnet-as-printed", "no-tc-bpf")
 GROUP, RATIOS = "per migration", "P2 over random destinations"

@@ -33,7 +33,7 @@ from experiments.claims.paper_a.reclaim_bursts import (
 )
 
 SYSTEMS = ("reclaimnet", "reclaimnet-as-printed", "random-dst", "no-tc-bpf")
-PROMISING = ("reclaimnet", "reclaimnet-as-printed", "random-dst")  # whose admissions are promises
+RESERVING = ("reclaimnet", "reclaimnet-as-printed", "random-dst")  # whose admissions are reservations
 COMPARED, OVER_ALL, BEND = f"{MOST} at once", "over all K'", "completion over a line"
 STRAIGHT = 0.1  # how far the mean over all K' may be from that of a straight line between its ends
 
@@ -105,7 +105,7 @@ def settings_of(seeds: int, sizes: Sequence[int]) -> dict[str, str]:
 
 def checks(values: Values) -> Iterator[Check]:
     """What the paper says, from the values alone."""
-    for system in PROMISING:
+    for system in RESERVING:
         worst = max(
             (
                 values.find(group, system, "admitted and late")
@@ -165,7 +165,7 @@ def draw(values: Values, path: Path) -> None:
 
 
 def _lines(axes: Any, values: Values, quantity: str, *, alone: bool = False) -> None:
-    """A line a system; `alone`: only what was admitted by systems that promise nothing, or it would hide the others."""
+    """A line a system; `alone`: only what was admitted by systems that reserve nothing, or it would hide the others."""
     sizes = [int(word) for word in values.settings["sizes"].split()]
     for system in SYSTEMS:
         rows = [values.find(f"{k} at once", system, quantity) for k in sizes]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from controller.numerics.arrays import Floats
 from experiments.claims.framework.claim import (
     Check,
     Claim,
@@ -38,7 +39,6 @@ from experiments.claims.paper_a.campus_runs import (
 )
 from experiments.claims.paper_a.table3 import label, settings
 from experiments.runtime.tasks import Result
-from experiments.theory.laws import Floats
 
 CLASSES = {"Vision": 120, "NLP": 340, "LLM-7B LoRA": 720, "LLM-13B LoRA": 1200, "RL": 210}  # MB
 SYSTEMS = ("slurm-pr", "static", "random-dst", "reclaimnet", ORACLE)

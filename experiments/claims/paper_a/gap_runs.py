@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.theory.laws import Floats
+from controller.numerics.arrays import Floats
 from experiments.theory.paper_a import intervals
 
 HAZARD_PER_S = 0.99 / 3600.0  # Appendix C, "trace-wide"

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from controller.core.policies.table import ABLATION
+from controller.numerics.arrays import Floats
 from experiments.claims.framework.claim import (
     Check,
     Claim,
@@ -30,7 +31,6 @@ from experiments.claims.paper_a.table3 import (
 )
 from experiments.results.statistics import pooled
 from experiments.runtime.tasks import Result
-from experiments.theory.laws import Floats
 
 Subset = tuple[bool, bool, bool]
 

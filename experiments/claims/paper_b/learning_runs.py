@@ -27,10 +27,10 @@ from controller.core.queueing.controllers import (
     replay,
 )
 from controller.core.queueing.queue import Controller
+from controller.numerics.arrays import Floats
 from experiments.claims.paper_b import algorithm1_printed
 from experiments.runtime.tasks import Result
 from experiments.theory import laws
-from experiments.theory.laws import Floats
 from experiments.theory.paper_b import targets
 from experiments.theory.paper_b.targets import Target
 from experiments.worlds.queue import controller_runs, learners

@@ -141,15 +141,12 @@ class LinkEvent:
     between: tuple[str, ...] = names(MISSING, 'two nodes, such as ["h3", "a1"]')
     rate_bytes_per_s: float | None = optional(Quantity(D.RATE, above=True))  # on the wire
     delay_s: float | None = optional(Quantity(D.DURATION))  # one way; live only
-    loss: float | None = optional(
-        Quantity(D.NUMBER, about="a probability less than 1")
-    )  # of a packet; live only
-    jitter_s: float | None = optional(
-        Quantity(D.DURATION)
-    )  # a packet takes the delay, more or less by at most this; live only
-    reorders: bool | None = optional(
-        Flag()
-    )  # whether packets may overtake each other by their jitter; live only
+    # of a packet; live only
+    loss: float | None = optional(Quantity(D.NUMBER, about="a probability less than 1"))
+    # a packet takes the delay, more or less by at most this; live only
+    jitter_s: float | None = optional(Quantity(D.DURATION))
+    # whether packets may overtake each other by their jitter; live only
+    reorders: bool | None = optional(Flag())
     up: bool | None = optional(Flag())  # whether the cable carries anything
     # for how long before that a trunk is drained: whatever can leaves it while it still carries
     drain_s: float | None = optional(Quantity(D.DURATION, above=True))

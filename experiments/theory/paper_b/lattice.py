@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from controller.core.queueing.controllers.fixed import admit_probability
+from controller.numerics.arrays import Floats
 from experiments.theory.domain import DomainError
-from experiments.theory.laws import Floats, Law, effective_end
+from experiments.theory.laws import Law, effective_end
 
 STEPS_A_MEAN = 50
 MOST_STEPS = 40_000

@@ -24,8 +24,9 @@ import numpy as np
 from scipy import optimize, sparse, special
 
 from controller.core.queueing.controllers.fixed import admit_probability
+from controller.numerics.arrays import Floats
 from experiments.theory.domain import not_negative, require
-from experiments.theory.laws import Exponential, Floats, Gamma, Law, effective_end, while_it_lasts
+from experiments.theory.laws import Exponential, Gamma, Law, effective_end, while_it_lasts
 from experiments.theory.paper_b import lattice
 
 MOST_LEVELS = 64
@@ -62,12 +63,10 @@ def under_level(jobs: Law, spots: Law, r: float, k: float = 10.0) -> Stationary:
     require(1.0 <= k < math.inf, "k", k, "must be a finite cost of 1 or more")
     count = math.ceil(r) + 1  # levels that can be reached
     joins = np.array([admit_probability(r, n) for n in range(count)])
-    joining = sparse.diags(
-        [1.0 - joins, joins[:-1]], [0, 1], format="csr"
-    )  # what a job does to the number waiting
-    serving = sparse.diags(
-        [np.eye(1, count)[0], np.ones(count - 1)], [0, -1], format="csr"
-    )  # and what a spot does
+    # what a job does to the number waiting
+    joining = sparse.diags([1.0 - joins, joins[:-1]], [0, 1], format="csr")
+    # and what a spot does
+    serving = sparse.diags([np.eye(1, count)[0], np.ones(count - 1)], [0, -1], format="csr")
     if (clock := _clock(jobs)) is not None:
         found, levels = _cycle(spots, clock, joining, serving)
         busy = 1.0 - float(found[0])

@@ -16,9 +16,9 @@ import numpy as np
 from controller.core.admission import admission
 from controller.core.admission.admission import (
     Admission,
+    Commitments,
     LinkShares,
     MigrationRequest,
-    Promises,
     Requests,
     fluid_edf,
 )
@@ -30,7 +30,6 @@ from controller.core.checkpointing.intervals import (
     RateBound,
 )
 from controller.core.model.cluster import Cluster
-from controller.core.network.links import Floats, Numbers
 from controller.core.network.max_min import Wants
 from controller.core.placement import select
 from controller.core.placement.select import (
@@ -41,6 +40,7 @@ from controller.core.placement.select import (
     PlacementRequest,
 )
 from controller.core.policies.table import Policy
+from controller.numerics.arrays import Floats, Numbers
 from experiments.worlds.oracle.plan import Plan
 from experiments.worlds.oracle.transfer_times import TransferTimes
 from topologies.spec import DirectedLink
@@ -65,7 +65,7 @@ class Destinations:
             return NoDestination(Missing.CANDIDATE)
         now_s, wanted = self.now_s(), self.plan.wanted(request.job)
         if wanted is not None:
-            # only the host of the plan; a migration has the links in its turn, whichever job has them now
+            # only the host of the plan; a migration has the links at its own time, whichever job has them now
             which = candidates.hosts == wanted
             planned = Candidates(*(getattr(candidates, each.name)[which] for each in fields(Candidates)))
             if request.source is not None and request.source != wanted and len(planned):
@@ -101,12 +101,12 @@ class PlannedCheckpoints:
 
 @dataclass(frozen=True)
 class PlannedMigrations:
-    """P3: fluid EDF beside the plan's checkpoints, each of which is a promise for exactly its time."""
+    """P3: fluid EDF beside the plan's checkpoints, each of which is a commitment for exactly its time."""
 
     plan: Plan
 
     def __call__(
-        self, requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()
+        self, requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()
     ) -> Admission:
         """Called like `admission.fluid_edf`."""
         ways = (way for way in self.plan.ways.values() if not way.migrates)
@@ -116,7 +116,7 @@ class PlannedMigrations:
         until_s = max(dues, default=now_s)
         booked = []
         for way in self.plan.ways.values():
-            for number, piece in enumerate(() if way.migrates else way.reservations):
+            for number, piece in enumerate(() if way.migrates else way.bookings):
                 from_s = max(now_s, piece.from_s)
                 rate = min(piece.rate_bytes_per_s, *(share[link] for link in piece.links))
                 if from_s < min(until_s, piece.until_s) and rate > 0.0:
@@ -132,26 +132,25 @@ class PlannedMigrations:
 
 @dataclass(frozen=True)
 class SharesThatFit:
-    """P3's sharing with floors that fit on every link: what the plan wants for a checkpoint yields to promised migrations.
+    """P3's sharing with floors that fit on every link: what the plan wants for a checkpoint yields to admitted migrations.
 
     The plan's rates fit together as planned. A checkpoint or a migration that takes longer than that meets the next one on
     its links, and floors that do not fit would be granted in full, beyond the links' shares.
     """
 
     share: admission.Share
-    # Of each flow, in the order of the demands: whether P3 promised its floor.
-    promised: Callable[[], Sequence[bool]]
+    # Of each flow, in the order of the demands: whether P3 reserved its floor.
+    reserved: Callable[[], Sequence[bool]]
 
     def __call__(self, wants: Wants, capacity: Floats) -> tuple[Floats, Numbers]:
         """Called like `admission.share_totals`."""
-        promised = np.array(self.promised(), dtype=bool)
+        reserved = np.array(self.reserved(), dtype=bool)
         floor, left = np.zeros_like(wants.floor), capacity
-        for mine in (promised, ~promised):
+        for mine in (reserved, ~reserved):
             wanted = np.where(mine, wants.floor, 0.0)
             load = wants.paths.load(wanted, len(wants.network))
-            left = np.maximum(
-                left, 0.0
-            )  # a rounding error below is a link that is full, and that nothing needs
+            # a rounding error below is a link that is full, and that nothing needs
+            left = np.maximum(left, 0.0)
             fits = np.divide(left, load, out=np.ones_like(load), where=load > left)
             floor = floor + wanted * wants.paths.least(fits, 1.0)
             left = capacity - wants.paths.load(floor, len(wants.network))
@@ -173,13 +172,13 @@ def seated(
 ) -> Policy:
     """The row that a cluster has, with the oracle's columns in place of its own."""
 
-    def promised() -> list[bool]:
+    def reserved() -> list[bool]:
         keys, _ = cluster.flow_paths()
-        return [cluster.flows[key].pledge is not None for key in keys]
+        return [cluster.flows[key].reservation is not None for key in keys]
 
     row = cluster.policy
     columns = {each.name: getattr(row, each.name) for each in fields(Policy)}
     columns["plan"], columns["admit"] = PlannedCheckpoints(plan), PlannedMigrations(plan)
     columns["select"] = Destinations(plan, transfer_times, now_s, at_first)
-    columns["share"] = SharesThatFit(row.share, promised)
+    columns["share"] = SharesThatFit(row.share, reserved)
     return OraclePolicy(**columns)

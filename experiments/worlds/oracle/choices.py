@@ -18,9 +18,9 @@ from math import inf
 from controller.core.admission.reservation import GOODPUT, LAG_S, MARGIN_S
 from experiments.worlds.oracle.availability import Future, Stay
 from experiments.worlds.oracle.problem import (
+    Booking,
     Entry,
     Handover,
-    Reservation,
     RunningJob,
     Tenancy,
     WindowProblem,
@@ -67,7 +67,7 @@ class Choices:
         self,
         runners: Sequence[RunningJob],
         tenancies: Sequence[Tenancy] = (),
-        reservations: Sequence[Reservation] = (),
+        bookings: Sequence[Booking] = (),
         begun: Sequence[Handover] = (),
     ) -> WindowProblem:
         """All choices. `begun`: handovers whose first checkpoint has begun; they are the only ones of their nodes."""
@@ -81,7 +81,7 @@ class Choices:
         nodes = [node for runner in runners for node in self._nodes(runner)]
         kept = {(each.job, each.stay): each for each in begun}
         under_way = [kept.pop((node.runner.name, node.stay), None) for node in nodes]
-        taken = [*reservations, *(taken for way in kept.values() for taken in way.reservations)]
+        taken = [*bookings, *(taken for way in kept.values() for taken in way.bookings)]
         handovers: list[Handover] = []
         for node, way in zip(nodes, under_way, strict=True):
             handovers += self._handovers(node, nodes, taken) if way is None else [way]
@@ -193,7 +193,7 @@ class Choices:
     # ------------------------------------------------------------ how
 
     def _handovers(
-        self, node: ChoiceNode, nodes: Sequence[ChoiceNode], taken: Sequence[Reservation]
+        self, node: ChoiceNode, nodes: Sequence[ChoiceNode], taken: Sequence[Booking]
     ) -> Iterator[Handover]:
         """Handovers to each target: migrations within the notice, checkpoints that end where others need the links."""
         rivals = [
@@ -230,7 +230,7 @@ class Choices:
             sending = transfer_times.whole(runner.payload_bytes, links, end_s)
         if sending is None or sending.begins_s[0] < earliest_s:
             return
-        begins, taken = sending.begins_s, sending.reservations
+        begins, taken = sending.begins_s, sending.bookings
         loss_s = node.at_s - end_s + sending.lead_s
         tenancy = Tenancy(target, node.at_s, min(runner.finish_s, target.until_s))
         cost_s = loss_s + DOWNTIME_WEIGHT * transfer_times.restart_s + self._after(runner, target)
@@ -240,7 +240,7 @@ class Choices:
             yield Handover(runner.name, stay, None, target.host, False, begins, loss_s, waits_s, taken)
 
     def _migrations(
-        self, node: ChoiceNode, target: Stay, after_s: Iterable[float], taken: Iterable[Reservation]
+        self, node: ChoiceNode, target: Stay, after_s: Iterable[float], taken: Iterable[Booking]
     ) -> Iterator[Handover]:
         """Within the notice, at the full rate: at once, after rivals that have one too (`after_s`), after what is taken."""
         stay, runner = node.stay, node.runner
@@ -257,5 +257,5 @@ class Choices:
         if len(begins_s) > 1:
             begins_s.add(first_s + spare_s)
         for from_s in sorted(at_s for at_s in begins_s if first_s <= at_s <= first_s + spare_s):
-            booked = (Reservation(links, from_s, from_s + lasts_s, grant),)
+            booked = (Booking(links, from_s, from_s + lasts_s, grant),)
             yield Handover(runner.name, stay, target, target.host, True, (), 0.0, weight_s, booked, tenancy)

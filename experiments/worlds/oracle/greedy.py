@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from experiments.worlds.oracle.availability import Stay
 from experiments.worlds.oracle.problem import (
+    Booking,
     Choice,
-    Reservation,
     Tenancy,
     WindowProblem,
 )
@@ -48,15 +48,15 @@ class Books:
     """What is taken of links and GPUs."""
 
     problem: WindowProblem
-    on_link: dict[DirectedLink, list[Reservation]] = field(default_factory=lambda: defaultdict(list))
+    on_link: dict[DirectedLink, list[Booking]] = field(default_factory=lambda: defaultdict(list))
     on_stay: dict[Stay, list[Tenancy]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
     def of(cls, problem: WindowProblem) -> Books:
         """Begin with all that cannot be changed."""
         books = cls(problem)
-        for reservation in problem.reservations:
-            books._reserve(reservation)
+        for booking in problem.bookings:
+            books._book(booking)
         for tenancy in problem.tenancies:
             books.on_stay[tenancy.stay].append(tenancy)
         for runner in problem.runners:
@@ -67,14 +67,14 @@ class Books:
 
     def enter(self, choice: Choice) -> None:
         """Take it."""
-        for reservation in choice.reservations:
-            self._reserve(reservation)
+        for booking in choice.bookings:
+            self._book(booking)
         if choice.tenancy is not None:
             self.on_stay[choice.tenancy.stay].append(choice.tenancy)
 
-    def _reserve(self, reservation: Reservation) -> None:
-        for link in reservation.links:
-            self.on_link[link].append(reservation)
+    def _book(self, booking: Booking) -> None:
+        for link in booking.links:
+            self.on_link[link].append(booking)
 
     def has_room(self, choice: Choice) -> bool:
         """Whether its links and its GPU are free for as long as it needs them."""
@@ -85,7 +85,7 @@ class Books:
             if most >= self.problem.gpus[gpu.stay.host]:
                 return False
         budgets = self.problem.budgets
-        for wanted in choice.reservations:
+        for wanted in choice.bookings:
             changes = [wanted.from_s, *budgets.changes_s(wanted.from_s, wanted.until_s)]
             for link in wanted.links:
                 beside = [

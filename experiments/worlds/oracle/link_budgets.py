@@ -83,7 +83,7 @@ class LinkBudgets:
 def link_budgets_of(cluster: Cluster, background: BackgroundTraffic | None, begin_s: float) -> LinkBudgets:
     """The budgets of a coordinator's cluster, while the background of a trace (as played) begins at `begin_s`."""
     if background is None or not background.rates_bytes_per_s:
-        return LinkBudgets(cluster.promisable)
+        return LinkBudgets(cluster.reservable)
     over: defaultdict[DirectedLink, list[int]] = defaultdict(list)
     for number, (source, target) in enumerate(background.flows):
         for link in cluster.routes.shortest_links(source, target):
@@ -95,4 +95,4 @@ def link_budgets_of(cluster: Cluster, background: BackgroundTraffic | None, begi
         share = cluster.bandwidth.payload_share
         kept = (max(reserve, min(wire, sum(row[n] for n in numbers))) for row in background.rates_bytes_per_s)
         left[link] = [share * (wire - each) * (1.0 - LEAST_FALL) for each in kept]
-    return LinkBudgets(cluster.promisable, left, begin_s, background.epoch_s)
+    return LinkBudgets(cluster.reservable, left, begin_s, background.epoch_s)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from experiments.worlds.oracle.availability import Future, Stay
 from experiments.worlds.oracle.problem import (
+    Booking,
     Choice,
     Handover,
-    Reservation,
     RunningJob,
     Tenancy,
 )
@@ -71,7 +71,7 @@ class Plan:
                 found.append(way)
         return found
 
-    def taken(self) -> tuple[list[Tenancy], list[Reservation]]:
+    def taken(self) -> tuple[list[Tenancy], list[Booking]]:
         """GPUs and links that the plan takes."""
         gpus = [tenancy for kept in self.tenancies.values() for tenancy in kept]
-        return gpus, [taken for way in self.ways.values() for taken in way.reservations]
+        return gpus, [taken for way in self.ways.values() for taken in way.bookings]

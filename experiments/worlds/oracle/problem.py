@@ -30,7 +30,7 @@ class RunningJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
+class Booking:
     """A rate on some links for a while."""
 
     links: tuple[DirectedLink, ...]
@@ -58,8 +58,8 @@ class Entry:
     tenancy: Tenancy | None = None
 
     @property
-    def reservations(self) -> tuple[Reservation, ...]:
-        """Reservations of links: none, for nothing has to be brought there."""
+    def bookings(self) -> tuple[Booking, ...]:
+        """Bookings of links: none, for nothing has to be brought there."""
         return ()
 
 
@@ -75,7 +75,7 @@ class Handover:
     begins_s: tuple[float, ...]  # of its checkpoints
     loss_s: float  # work that is computed again
     cost_s: float  # that, and what little its downtime and the stay after the window weigh
-    reservations: tuple[Reservation, ...] = ()
+    bookings: tuple[Booking, ...] = ()
     tenancy: Tenancy | None = None
 
 
@@ -85,7 +85,7 @@ Choice = Entry | Handover
 @dataclass(frozen=True)
 class WindowProblem:
     """All choices of a window. `nodes`: the stays of each job that end in the window before it does: each needs a handover
-    if the job gets there. `gpus`: of hosts; `budgets`: of links. `tenancies`, `reservations`: not to be changed.
+    if the job gets there. `gpus`: of hosts; `budgets`: of links. `tenancies`, `bookings`: not to be changed.
     """
 
     runners: tuple[RunningJob, ...]
@@ -94,7 +94,7 @@ class WindowProblem:
     gpus: Mapping[str, int]
     budgets: LinkBudgets
     tenancies: tuple[Tenancy, ...] = ()
-    reservations: tuple[Reservation, ...] = ()
+    bookings: tuple[Booking, ...] = ()
     horizon_s: float = inf
     nodes: frozenset[tuple[str, Stay]] = field(default_factory=frozenset)
 

@@ -22,7 +22,7 @@ constraints  one begin a new job:             sum_i y_{j,i} = 1
                                               sum_{h on l at t} r_h x_{j,h}  <=  w(l, t)
 
 What is relaxed: t and r are from finite lists; a job's end does not depend on its way (it is counted late, so that GPUs are not
-promised twice); a transfer's time has every draw at its worst. Loads rise only where a transfer begins and shares fall only where
+reserved twice); a transfer's time has every draw at its worst. Loads rise only where a transfer begins and shares fall only where
 an epoch of the background does, so the rows for those moments are all that the links need: there are no time slots. What is kept,
 as in the paper: no job is moved before the owner of its host has spoken. The bound is a bound of all plans from these lists.
 """
@@ -41,8 +41,8 @@ from scipy.sparse import csr_array
 from experiments.worlds.oracle.availability import Stay
 from experiments.worlds.oracle.greedy import greedy
 from experiments.worlds.oracle.problem import (
+    Booking,
     Handover,
-    Reservation,
     WindowProblem,
 )
 from experiments.worlds.oracle.windows import WindowAnswer
@@ -131,13 +131,13 @@ def _gpus(problem: WindowProblem) -> Iterator[Row]:
 
 def _links(problem: WindowProblem) -> Iterator[Row]:
     """No link beyond its share, in parts of it, at each moment at which a load may rise or a share fall."""
-    users: dict[DirectedLink, list[tuple[int, Reservation]]] = defaultdict(list)
+    users: dict[DirectedLink, list[tuple[int, Booking]]] = defaultdict(list)
     for number, choice in enumerate(problem.choices):
-        for taken in choice.reservations:
+        for taken in choice.bookings:
             for link in taken.links:
                 users[link].append((number, taken))
     for link in sorted(users, key=str):
-        known = [each for each in problem.reservations if link in each.links]
+        known = [each for each in problem.bookings if link in each.links]
         moments: set[float] = set()
         for each in (*(taken for _, taken in users[link]), *known):
             moments |= {each.from_s, *problem.budgets.changes_s(each.from_s, each.until_s)}

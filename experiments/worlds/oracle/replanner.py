@@ -188,9 +188,9 @@ class Replanner:
                 continue
             for begin_s in way.begins_s:
                 self._world.at(begin_s, partial(self._send, way), Priority.TIMER)
-            if not way.migrates and way.reservations:
-                changes_s = [taken.from_s for taken in way.reservations[1:]]
-                for at_s in (*changes_s, way.reservations[-1].until_s):
+            if not way.migrates and way.bookings:
+                changes_s = [taken.from_s for taken in way.bookings[1:]]
+                for at_s in (*changes_s, way.bookings[-1].until_s):
                     self._world.at(at_s, partial(self._regrant, way), Priority.TIMER)
         window = Window(
             self._world.now_s,
@@ -273,7 +273,7 @@ class Replanner:
     def _rate_now(self, way: Handover) -> float:
         """The plan's; 0: its links are for others now."""
         now_s = self._world.now_s
-        rates = (r.rate_bytes_per_s for r in way.reservations if r.from_s <= now_s < r.until_s)
+        rates = (r.rate_bytes_per_s for r in way.bookings if r.from_s <= now_s < r.until_s)
         return next(rates, 0.0)
 
     def _regrant(self, way: Handover) -> None:

@@ -14,7 +14,7 @@ from itertools import accumulate
 from math import ceil, inf
 
 from experiments.worlds.oracle.link_budgets import LinkBudgets
-from experiments.worlds.oracle.problem import Reservation
+from experiments.worlds.oracle.problem import Booking
 from experiments.worlds.virtual.overheads import Overheads
 from testbed.enforcement import PACING_SHARE
 from topologies.paths import Routes
@@ -42,7 +42,7 @@ class PlannedSending:
 
     begins_s: tuple[float, ...]
     lead_s: float
-    reservations: tuple[Reservation, ...]
+    bookings: tuple[Booking, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +74,20 @@ class TransferTimes:
         if len(leads_s) < 2 or leads_s[-1] >= whole.lead_s or total_s > ROOM * whole.lead_s:
             return whole
         begins = accumulate(leads_s[:-1], initial=end_s - total_s)
-        taken = Reservation(tuple(links), end_s - total_s, end_s, rate)
+        taken = Booking(tuple(links), end_s - total_s, end_s, rate)
         return PlannedSending(tuple(begins), leads_s[-1], (taken,))
 
     def whole(
         self, payload_bytes: float, links: Sequence[DirectedLink], end_s: float
     ) -> PlannedSending | None:
         """One checkpoint of everything."""
-        left, taken = payload_bytes, list[Reservation]()
+        left, taken = payload_bytes, list[Booking]()
         spare_s = self.beside_s(payload_bytes)
         for from_s, until_s, rate in self.budgets.backwards(links, end_s):
             needs_s = left / (rate * PACING_SHARE) if rate > 0.0 else (inf if left > 0.0 else 0.0)
             begin_s = max(from_s, until_s - needs_s - spare_s)
             if rate > 0.0:
-                taken.append(Reservation(tuple(links), begin_s, until_s, rate))
+                taken.append(Booking(tuple(links), begin_s, until_s, rate))
             lasts_s = until_s - begin_s
             spare_s -= max(0.0, lasts_s - needs_s)
             left = max(0.0, left - rate * PACING_SHARE * lasts_s) if lasts_s < needs_s else 0.0

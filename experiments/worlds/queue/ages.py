@@ -18,7 +18,8 @@ from scipy import linalg
 
 from controller.core.queueing.queue import admit_probability
 from controller.core.queueing.replay import Rule
-from experiments.theory.laws import Floats, Law, while_it_lasts
+from controller.numerics.arrays import Floats
+from experiments.theory.laws import Law, while_it_lasts
 from experiments.theory.paper_b.costs import cost_per_job
 
 

@@ -17,7 +17,7 @@ from controller.core.queueing.queue import (
     SpotJob,
     SpotQueue,
 )
-from experiments.theory.laws import Floats
+from controller.numerics.arrays import Floats
 from experiments.worlds.queue.history import Piece
 
 # Slices of work between two jobs at most; the live coordinator, which has hours, does as many as there are.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.core.queueing.replay import SPOT, WAITING
-from experiments.theory.laws import Floats
+from controller.numerics.arrays import Floats
 
 
 @dataclass(frozen=True, slots=True)

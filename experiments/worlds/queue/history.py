@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.random import SFC64, Generator, SeedSequence
 
-from experiments.theory.laws import Floats, Law
+from controller.numerics.arrays import Floats
+from experiments.theory.laws import Law
 
 PIECE: Final = 1 << 14  # arrivals: six arrays of them stay in a core's own cache
 

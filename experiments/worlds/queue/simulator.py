@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from controller.core.queueing.replay import QueueState, replay
-from experiments.theory.laws import Floats
+from controller.numerics.arrays import Floats
 from experiments.worlds.queue.estimate import Estimate, estimate
 from experiments.worlds.queue.history import DrawnHistory
 from experiments.worlds.queue.model import Model

@@ -29,9 +29,8 @@ class Connections:
         self._env, self._codec, self._may_be_late = env, codec, env.faults.touches_messages
         self._of: dict[str, list[Connection]] = {name: [] for name in env.machines}  # in order of opening
         root = env.campus.coordinator.name
-        self._delay_s = {  # one way
-            name: env.costs.message_s + env.routes.delay_s(name, root) for name in env.machines
-        }
+        # one way
+        self._delay_s = {name: env.costs.message_s + env.routes.delay_s(name, root) for name in env.machines}
         self._opened = 0  # connections so far
         self._cut_off: dict[str, list[Callable[[], None]]] = {}  # behind a link that is down
         # what waits, by host and whether to it

@@ -13,9 +13,8 @@ from testbed.messages import JobSpec, StoredCheckpoint
 from testbed.ranks import superseded
 
 NONE: Set[int] = frozenset()  # of sequences
-DEFAULT_DIRTY = (
-    0.1  # share of its state that a step of the synthetic workload rewrites, if the job does not say
-)
+# share of its state that a step of the synthetic workload rewrites, if the job does not say
+DEFAULT_DIRTY = 0.1
 
 
 @dataclass(slots=True, eq=False)
@@ -29,9 +28,8 @@ class Connection:
     cut: bool = False
     down_s: float = 0.0  # when the last message to the agent arrives: none overtakes another
     up_s: float = 0.0
-    overtaken: bool = (
-        False  # a fault had some message overtaken all the same: either side may go by an older word
-    )
+    # a fault had some message overtaken all the same: either side may go by an older word
+    overtaken: bool = False
 
 
 @dataclass(slots=True, eq=False)

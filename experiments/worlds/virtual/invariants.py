@@ -180,7 +180,7 @@ def _check_routes(world: VirtualWorld, known: Cluster) -> None:
                 raise broken(
                     world, key, f"it is charged on {_nodes(charged)}, and tables lead it by {_nodes(led)}"
                 )
-    if known.policy.promises_rates:
+    if known.policy.reserves_rates:
         for key, flow in known.flows.items():
             job = known.jobs[flow.job]
             to = None if job.move is None else job.move.destination

@@ -33,9 +33,8 @@ class Overheads:
     snapshot_pause_bytes_per_s: float = inf  # and while its payload is copied at this rate
     connect_s: float = 0.003  # a transfer's handshake, and what the receiver lacks
     commit_s: float = 0.02  # the receiver's last hash and fsync
-    reconnect_s: float = (
-        0.2  # pause before an agent tries the coordinator again; twice as long each time in vain
-    )
+    # pause before an agent tries the coordinator again; twice as long each time in vain
+    reconnect_s: float = 0.2
     reconnect_most_s: float = 1.0
     silence_s: float = 10.0  # a transfer without a sign of life is given up after this
 

@@ -53,9 +53,8 @@ class AgentCore:
     outbound: Outbound = field(default_factory=Outbound)
     announced: Announced = field(default_factory=Announced)
     speeds: SnapshotSpeeds = field(default_factory=SnapshotSpeeds)
-    called_off: dict[str, int] = field(
-        default_factory=dict
-    )  # job -> attempt that was to stop and was not here
+    # job -> attempt that was to stop and was not here
+    called_off: dict[str, int] = field(default_factory=dict)
     ended: dict[str, m.JobEnded] = field(default_factory=dict)  # said until the coordinator forgets the job
 
     @property

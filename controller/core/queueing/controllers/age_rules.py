@@ -28,11 +28,11 @@ from math import inf, sqrt
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.core.queueing.controllers.arrivals import Arrivals
 from controller.core.queueing.controllers.replay import bisect_level
 from controller.core.queueing.replay import LEFT, REFUSED, Rule
+from controller.numerics.arrays import Floats
 
 POINTS = 12  # quantiles, and as many even steps, in the grid of ages
 COARSE = 3  # of the grid, for pairs of ages
@@ -141,7 +141,7 @@ def _point(arrivals: Arrivals, shape: RuleShape, level: float) -> tuple[float, f
     return level, outcome.mean_delay_s, outcome.on_demand / max(1, outcome.left)
 
 
-def ages_grid(gaps_s: NDArray[np.float64]) -> list[float]:
+def ages_grid(gaps_s: Floats) -> list[float]:
     """Ages worth trying, above 0, rising: quantiles of the gaps, and even steps up to nearly the longest."""
     if not len(gaps_s):
         return []
@@ -212,7 +212,7 @@ def saving(
     return float(kept.mean()), _standard_error(kept)
 
 
-def _standard_error(values: NDArray[np.float64]) -> float:
+def _standard_error(values: Floats) -> float:
     """Standard error of the mean, by batch means: outcomes of consecutive jobs are negatively correlated, so an i.i.d.
     estimate would be three times too large."""
     size = max(1, min(BATCH, len(values) // FEWEST_BATCHES))

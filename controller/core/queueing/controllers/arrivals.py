@@ -12,7 +12,6 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.core.queueing.replay import (
     QueueState,
@@ -20,6 +19,7 @@ from controller.core.queueing.replay import (
     Rule,
     replay,
 )
+from controller.numerics.arrays import Floats
 
 OFFERS_A_JOB = 4  # kept at most; where offers are more frequent still, no job waits long
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
@@ -30,10 +30,10 @@ class Arrivals:
     """A stretch of the past, from `began_s`, when an offer was made, on; times in seconds, sorted."""
 
     began_s: float
-    jobs_s: NDArray[np.float64]
-    spots_s: NDArray[np.float64]
+    jobs_s: Floats
+    spots_s: Floats
     offer_ttl_s: float
-    draws: NDArray[np.float64] = field(init=False)
+    draws: Floats = field(init=False)
 
     def __post_init__(self) -> None:
         places = np.arange(len(self.jobs_s), dtype=np.float64)
@@ -47,7 +47,7 @@ class Arrivals:
         start = QueueState(last_spot_s=self.began_s)
         return replay(rule, self.jobs_s, self.spots_s, self.draws, self.offer_ttl_s, start, record=record)
 
-    def gaps_s(self) -> NDArray[np.float64]:
+    def gaps_s(self) -> Floats:
         """Times between offers, in order; those made at the same moment count once."""
         gaps = np.diff(self.spots_s, prepend=self.began_s)
         return gaps[gaps > 0.0]

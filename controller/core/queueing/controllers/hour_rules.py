@@ -25,14 +25,12 @@ from math import ceil, inf, sqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.core.queueing.controllers.age_rules import ages_grid
 from controller.core.queueing.controllers.arrivals import Arrivals
 from controller.core.queueing.replay import LevelTable, Rule, part_at
+from controller.numerics.arrays import Floats
 from controller.numerics.jit import compiled, survivals
-
-Floats = NDArray[np.float64]
 
 HOURS = 24  # parts of a day, as hazards have
 ROUNDS = 20  # of the two factors in turn: they settle in a few

@@ -22,9 +22,8 @@ from controller.core.queueing.controllers.delay_budget import Balance
 from controller.core.queueing.controllers.fixed import Fixed
 from controller.core.queueing.replay import ReplayOutcome, Rule
 
-WINDOW = (
-    10_000  # jobs of the past: they measure a delay to about 2 % (1 400 to 15 500 in the cases of paper B)
-)
+# jobs of the past: they measure a delay to about 2 % (1 400 to 15 500 in the cases of paper B)
+WINDOW = 10_000
 LEAST_JOBS, LEAST_SPOTS = 8, 4  # before which r_0 holds: any guess from the past beats a bad r_0
 SOONER = 0.2  # early on, r is fitted again when the past has grown by so much
 HALVINGS = 14  # of [0, r_max]: r to r_max / 16 000

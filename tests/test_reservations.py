@@ -1,4 +1,4 @@
-"""Migrations that take turns on a link: what sources are told, what is granted when, over real agent cores in memory."""
+"""Reservations on a link, one after another: what sources are told, what is granted when, over real agent cores in memory."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from controller.core.admission.reservation import (
     LAG_S,
     MARGIN_S,
     TIMES_MORE,
-    Pledge,
+    Reservation,
 )
-from controller.core.lifecycle.grants import committed, planned, pledged
+from controller.core.lifecycle.grants import committed, planned, reservations
 from controller.core.model import facts as f
 from controller.core.model.cluster import LEAST_FALL
 from controller.core.model.entities import CheckpointFlow
@@ -30,7 +30,7 @@ LEAD_S = 2.0 * SETTINGS.snapshot_s + LAG_S
 
 
 def narrow_campus(hosts: int = 8) -> Campus:
-    """Two buildings whose uplinks are as narrow as a host's link: who moves across takes turns."""
+    """Two buildings whose uplinks are as narrow as a host's link: moves across follow one another."""
     return presets.three_tier(
         hosts,
         2,
@@ -54,9 +54,9 @@ def a_world(campus: Campus, jobs: int, payload_bytes: int, **settings: Any) -> C
     return world
 
 
-def only_flow(world: CoresWorld) -> tuple[CheckpointFlow, Pledge]:
-    [(flow, pledge)] = pledged(world.coordinator.cluster)
-    return flow, pledge
+def only_flow(world: CoresWorld) -> tuple[CheckpointFlow, Reservation]:
+    [(flow, reservation)] = reservations(world.coordinator.cluster)
+    return flow, reservation
 
 
 def test_a_move_alone_stops_half_way_and_then_has_the_whole_path() -> None:
@@ -69,7 +69,7 @@ def test_a_move_alone_stops_half_way_and_then_has_the_whole_path() -> None:
     time_s = admitted.notice_s - SETTINGS.restart_s - MARGIN_S - LEAD_S
     assert order.final_within_s == pytest.approx(time_s / 2)
     flow, _ = only_flow(world)
-    assert flow.floor_bytes_per_s == 0.0  # its turn has not come; what it sends now is what is left over
+    assert flow.floor_bytes_per_s == 0.0  # not begun: it sends what is left
     assert flow.rate_bytes_per_s > 0.0
     whole = world.coordinator.cluster.share[
         world.coordinator.cluster.routes.route(host, admitted.destination)[0]
@@ -84,9 +84,9 @@ def test_the_coordinator_wakes_when_a_rate_in_the_timetable_changes() -> None:
     world = a_world(small_campus(4, 1), 1, 8_000_000)
     world.reclaim(world.jobs["j0"].host or "", 20.0)
     world.run(4.5)
-    _, pledge = only_flow(world)
+    _, reservation = only_flow(world)
     core = world.coordinator
-    assert core.cluster.regrant_at_s == pytest.approx(pledge.final_at_s + pledge.lead_s)
+    assert core.cluster.regrant_at_s == pytest.approx(reservation.final_at_s + reservation.lead_s)
     assert core.next_deadline_s() <= core.cluster.regrant_at_s
 
 
@@ -113,8 +113,8 @@ def test_a_newcomer_with_less_time_goes_first_and_nobody_is_late() -> None:
 
 @pytest.mark.parametrize(
     "seed", [*range(6), 16, 33]
-)  # in the last two, newcomers have turns begin earlier than was told
-def test_every_admitted_move_of_a_wave_is_in_time_and_a_source_always_knows_its_turn(seed: int) -> None:
+)  # in the last two, newcomers have reservations begin earlier than was told
+def test_every_admitted_move_of_a_wave_is_in_time_and_a_source_always_knows_its_start(seed: int) -> None:
     rng = random.Random(seed)
     world = a_world(narrow_campus(), 4, rng.choice([4_000_000, 12_000_000, 20_000_000]))
     hosts = [world.jobs[f"j{n}"].host or "" for n in range(4)]
@@ -129,11 +129,13 @@ def test_every_admitted_move_of_a_wave_is_in_time_and_a_source_always_knows_its_
         newcomers = len(world.of(f.MigrationAdmitted)) > admitted
         admitted = len(world.of(f.MigrationAdmitted))
         plan = planned(cluster, committed(cluster, movable=True))
-        for flow, pledge in pledged(cluster):
-            assert pledge.told
-            assert told[flow.job] == pytest.approx(pledge.final_at_s, abs=0.05)
-            if newcomers and pledge.since_s is None:
-                assert plan.begins_s(flow.key) - pledge.lead_s == pytest.approx(pledge.final_at_s, abs=0.05)
+        for flow, reservation in reservations(cluster):
+            assert reservation.told
+            assert told[flow.job] == pytest.approx(reservation.final_at_s, abs=0.05)
+            if newcomers and reservation.since_s is None:
+                assert plan.begins_s(flow.key) - reservation.lead_s == pytest.approx(
+                    reservation.final_at_s, abs=0.05
+                )
     assert admitted
     assert world.promises() == []
 
@@ -141,65 +143,65 @@ def test_every_admitted_move_of_a_wave_is_in_time_and_a_source_always_knows_its_
 # ---------------------------------------------------------------- what is counted
 
 
-def a_pledge() -> Pledge:
-    return Pledge(left_bytes=100.0, due_s=50.0, lead_s=1.0, final_at_s=9.0)
+def a_reservation() -> Reservation:
+    return Reservation(left_bytes=100.0, due_s=50.0, lead_s=1.0, final_at_s=9.0)
 
 
 def test_nothing_counts_before_the_final_snapshot_exists() -> None:
-    pledge = a_pledge()
-    pledge.count(8.0, 50.0)
-    assert pledge.left_bytes == 100.0
-    pledge.begin(10.0)
-    pledge.begin(12.0)  # said twice: the first counts
-    pledge.count(11.0, 50.0)
-    assert pledge.left_bytes == 50.0
-    assert pledge.promised_bytes_per_s == pytest.approx(50.0 / 39.0)
+    reservation = a_reservation()
+    reservation.count(8.0, 50.0)
+    assert reservation.left_bytes == 100.0
+    reservation.begin(10.0)
+    reservation.begin(12.0)  # said twice: the first counts
+    reservation.count(11.0, 50.0)
+    assert reservation.left_bytes == 50.0
+    assert reservation.reserved_bytes_per_s == pytest.approx(50.0 / 39.0)
 
 
 def test_a_rise_counts_only_when_it_has_arrived_and_a_fall_at_once() -> None:
-    pledge = a_pledge()
-    pledge.begin(10.0)
-    pledge.regranted(10.0, 0.0, 100.0)
-    pledge.count(10.5, 100.0)
-    assert pledge.left_bytes == pytest.approx(100.0 - 100.0 * (0.5 - LAG_S))
-    pledge.regranted(10.5, 100.0, 10.0)
-    before = pledge.left_bytes
-    pledge.count(11.5, 10.0)
-    assert pledge.left_bytes == pytest.approx(before - 10.0)
+    reservation = a_reservation()
+    reservation.begin(10.0)
+    reservation.regranted(10.0, 0.0, 100.0)
+    reservation.count(10.5, 100.0)
+    assert reservation.left_bytes == pytest.approx(100.0 - 100.0 * (0.5 - LAG_S))
+    reservation.regranted(10.5, 100.0, 10.0)
+    before = reservation.left_bytes
+    reservation.count(11.5, 10.0)
+    assert reservation.left_bytes == pytest.approx(before - 10.0)
 
 
 def test_two_rises_within_a_lag_count_at_the_rate_before_both() -> None:
-    pledge = a_pledge()
-    pledge.begin(10.0)
-    pledge.regranted(10.0, 5.0, 50.0)
-    pledge.count(10.0 + LAG_S / 2, 50.0)
-    pledge.regranted(10.0 + LAG_S / 2, 50.0, 90.0)
-    pledge.count(10.0 + 1.5 * LAG_S, 90.0)
-    assert pledge.left_bytes == pytest.approx(100.0 - 5.0 * 1.5 * LAG_S)
+    reservation = a_reservation()
+    reservation.begin(10.0)
+    reservation.regranted(10.0, 5.0, 50.0)
+    reservation.count(10.0 + LAG_S / 2, 50.0)
+    reservation.regranted(10.0 + LAG_S / 2, 50.0, 90.0)
+    reservation.count(10.0 + 1.5 * LAG_S, 90.0)
+    assert reservation.left_bytes == pytest.approx(100.0 - 5.0 * 1.5 * LAG_S)
 
 
 def test_a_move_that_had_all_its_bytes_and_is_not_there_gets_some_more_a_few_times() -> None:
-    pledge, given = a_pledge(), []
-    pledge.begin(10.0)
+    reservation, given = a_reservation(), []
+    reservation.begin(10.0)
     for second in range(11, 20):
-        pledge.count(float(second), 1000.0)
-        given.append(pledge.left_bytes)
+        reservation.count(float(second), 1000.0)
+        given.append(reservation.left_bytes)
     assert given == [pytest.approx(5.0)] * TIMES_MORE + [0.0] * (9 - TIMES_MORE)
 
 
-def test_a_source_that_was_told_keeps_its_turn_unless_it_can_be_told_again() -> None:
-    pledge = a_pledge()
-    fixed = pledge.request("k", (), inf, 2.0, movable=False)
+def test_a_source_that_was_told_keeps_its_start_unless_it_can_be_told_again() -> None:
+    reservation = a_reservation()
+    fixed = reservation.request("k", (), inf, 2.0, movable=False)
     assert (fixed.start_s, fixed.due_s, fixed.payload_bytes) == (10.0, 50.0, 100.0)
-    movable = pledge.request("k", (), inf, 2.0, movable=True)
+    movable = reservation.request("k", (), inf, 2.0, movable=True)
     assert (movable.start_s, movable.rather_start_s) == (3.0, 10.0)
-    pledge.begin(20.0)
-    assert pledge.request("k", (), inf, 21.0, movable=True).start_s == 20.0
+    reservation.begin(20.0)
+    assert reservation.request("k", (), inf, 21.0, movable=True).start_s == 20.0
 
 
 def test_the_payload_is_counted_in_granted_bytes() -> None:
     world = a_world(small_campus(4, 1), 1, 8_000_000)
     world.reclaim(world.jobs["j0"].host or "", 20.0)
     world.run(4.5)
-    _, pledge = only_flow(world)
-    assert pledge.left_bytes == pytest.approx(8_000_000 / GOODPUT)
+    _, reservation = only_flow(world)
+    assert reservation.left_bytes == pytest.approx(8_000_000 / GOODPUT)
