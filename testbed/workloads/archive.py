@@ -25,6 +25,7 @@ from blake3 import blake3
 from testbed.bounds import LARGEST_STEP
 from testbed.errors import TestbedError
 from testbed.workloads.base import StateMismatch
+from topologies.writing import naming
 
 MOST_ENTRIES: Final = 100_000
 LONGEST_PATH: Final = 1024
@@ -67,9 +68,12 @@ def pack(folder: Path, target: Path, progress: ProgramProgress, most_bytes: int)
     entries = list(_entries(folder, most_bytes))
     headers = {_STEP: str(progress.step), _TOLD: str(int(progress.told))}
     try:
-        with tarfile.TarFile(
-            target, "x", format=tarfile.PAX_FORMAT, pax_headers=headers, copybufsize=_PIECE_BYTES
-        ) as archive:
+        with (
+            naming(target),
+            tarfile.TarFile(
+                target, "x", format=tarfile.PAX_FORMAT, pax_headers=headers, copybufsize=_PIECE_BYTES
+            ) as archive,
+        ):
             for entry in entries:
                 _add(archive, folder, entry)
         size_bytes = target.stat().st_size
