@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from topologies.writing import write_whole
+
 LOAD_FILE = "load.json"  # beside the journal
 FIRST_S, BINS_PER_DECADE, DECADES = (
     1e-6,
@@ -56,4 +58,4 @@ class Load:
     def write(self, path: Path) -> None:
         """All figures, as JSON."""
         figures = {name: getattr(self, name).figures() for name in ("decisions", "writes", "reports")}
-        path.write_text(json.dumps(figures, indent=2) + "\n")
+        write_whole(path, json.dumps(figures, indent=2) + "\n")

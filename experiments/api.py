@@ -37,6 +37,7 @@ from experiments.runtime.handover import belonging_to_caller
 from experiments.worlds import virtual
 from experiments.worlds.played import Played
 from topologies.errors import SpecError
+from topologies.writing import write_whole
 
 if TYPE_CHECKING:
     import polars
@@ -79,7 +80,7 @@ class RunResult:
         text = page(self.summary, self.played.facts, self.played.context, provenance(self.scenario))
         with belonging_to_caller(file):
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8")
+            write_whole(file, text)
         return file
 
     def write(self, folder: str | Path) -> Path:

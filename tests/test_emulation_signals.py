@@ -1,4 +1,5 @@
 """SIGINT, SIGTERM and SIGHUP at seeded random moments of bring-up, run and teardown: nothing is left, and the status says which.
+On both fabrics: Open vSwitch's daemons and its controller are processes of a campus as holders of namespaces are.
 
 `MOMENTS=40` (`make signals`) sends each signal that often. A moment is a part of the time that an undisturbed campus took just
 before, so that a slow machine shifts it and never fails it.
@@ -17,12 +18,20 @@ from pathlib import Path
 
 import pytest
 
+from testbed.emulation.kernel.openvswitch import missing_programs
 from testbed.emulation.safety.ledger import PIN_ROOT
 from testbed.emulation.safety.settings import WANTED
 from tests.emulation_campuses import kernel
 
 pytestmark = kernel
 
+FABRICS = [
+    "bridge",
+    pytest.param(
+        "openvswitch",
+        marks=pytest.mark.skipif(bool(missing_programs()), reason=f"Open vSwitch lacks {missing_programs()}"),
+    ),
+]
 MOMENTS = int(os.environ.get("MOMENTS", "3"))
 # the nth moment is drawn from the nth part of the campus's life and a little beyond
 BEYOND = 1.15
@@ -41,6 +50,7 @@ from mininet.log import setLogLevel
 from testbed.emulation.campus import LiveCampus
 from bpf import objects
 from tests.emulation_campuses import small_campus
+from topologies.presets import leaf_spine
 setLogLevel("error")
 objects.load_host_programs().close()
 print("ready", flush=True)
@@ -56,12 +66,14 @@ else:
     sys.exit()
 sys.stderr = open(sys.argv[2], "w")
 print("begins", os.getpid(), flush=True)
-with LiveCampus(small_campus(3, delay_s=0.001), root=Path(sys.argv[1])) as net:
+kind, fabric = line.split()
+spec = leaf_spine(2, 2, 2) if fabric == "openvswitch" else small_campus(3, delay_s=0.001)
+with LiveCampus(spec, root=Path(sys.argv[1])) as net:
     net.get("h1").cmd("setsid nohup sleep 1000 >/dev/null 2>&1 &")
     net.fork("h2", lambda: time.sleep(1000), label="agent")
     net.fork_all([("h1", lambda: time.sleep(1000), "agent")] * 3)
     time.sleep(0.1)
-if line.split() == ["signalled"]:
+if kind == "signalled":
     for _ in range(2000):
         time.sleep(0.01)  # a signal that was lost on the way would let the program end as if nothing were
 """
@@ -90,9 +102,9 @@ class Nursery:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{word}\n")
 
-    def run(self, *signums: int, after_s: float = 0.0) -> tuple[int, int, float]:
+    def run(self, fabric: str, *signums: int, after_s: float = 0.0) -> tuple[int, int, float]:
         """(pid, exit status, seconds) of one campus; `signums` are sent to its process `after_s` after it began."""
-        self._write("signalled" if signums else "undisturbed")
+        self._write(f"{'signalled' if signums else 'undisturbed'} {fabric}")
         word, pid = self._read()
         assert word == "begins"
         began_s = time.monotonic()
@@ -134,17 +146,18 @@ def remains(nursery: Nursery, pid: int) -> list[str]:
 
 
 @pytest.mark.parametrize("signum", STATUS, ids=lambda signum: signum.name)
+@pytest.mark.parametrize("fabric", FABRICS)
 def test_signal_at_any_moment_leaves_nothing_and_ends_the_program(
-    nursery: Nursery, signum: signal.Signals
+    nursery: Nursery, fabric: str, signum: signal.Signals
 ) -> None:
     settings = [path.read_text() for path in WANTED if path.exists()]
-    pid, status, whole_s = nursery.run()
+    pid, status, whole_s = nursery.run(fabric)
     assert (status, remains(nursery, pid)) == (0, [])
     draws = random.Random(f"signals {signum.name}")
     wrong = []
     for number in range(MOMENTS):
         after_s = (number + draws.random()) / MOMENTS * whole_s * BEYOND
-        pid, status, _ = nursery.run(signum, after_s=after_s)
+        pid, status, _ = nursery.run(fabric, signum, after_s=after_s)
         left = remains(nursery, pid)
         settings_now = [path.read_text() for path in WANTED if path.exists()]
         if status not in STATUS[signum] or left or settings_now != settings:
@@ -152,13 +165,14 @@ def test_signal_at_any_moment_leaves_nothing_and_ends_the_program(
     assert wrong == []
 
 
-def test_signals_one_after_another_do_not_cut_the_teardown_short(nursery: Nursery) -> None:
-    _, _, whole_s = nursery.run()
+@pytest.mark.parametrize("fabric", FABRICS)
+def test_signals_one_after_another_do_not_cut_the_teardown_short(nursery: Nursery, fabric: str) -> None:
+    _, _, whole_s = nursery.run(fabric)
     draws = random.Random("signals again")
     for _ in range(MOMENTS):
         after_s = draws.random() * whole_s
         pid, status, _ = nursery.run(
-            signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTERM, after_s=after_s
+            fabric, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTERM, after_s=after_s
         )
         assert status in set.union(*STATUS.values())
         assert remains(nursery, pid) == [], nursery.errors.read_text()[-2000:]

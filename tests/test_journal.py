@@ -17,6 +17,7 @@ from controller.core.coordinator import Coordinator
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
+from controller.core.model.facts import JobFailed
 from controller.core.settings import Settings
 from controller.persistence import journal as journals
 from controller.persistence.journal import (
@@ -227,3 +228,19 @@ def test_a_second_writer_whose_lock_file_was_taken_away_fences_the_first(tmp_pat
     assert [at_s for at_s, _ in second.facts()] == [1.0, 2.0]
     first.close()
     second.close()
+
+
+def test_a_full_disk_names_the_journal_which_keeps_what_was_committed(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = Journal(path)
+    journal._db.execute("PRAGMA max_page_count = 20")
+    written = 0
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+        while True:
+            journal.begin()
+            journal.append_fact(float(written), JobFailed("a", 1, "h1", "x" * 1000))
+            journal.commit()
+            written += 1
+    journal.undo()
+    journal.close()
+    assert len(list(read_facts(path))) == written > 0

@@ -29,7 +29,15 @@ from testbed.workloads import criu, output
 from testbed.workloads.archive import CannotKeep, ProgramProgress, digest, pack, unpack
 from testbed.workloads.base import StateMismatch
 from testbed.workloads.lease import LeaseFile
-from testbed.workloads.messages import Failed, Finished, Progress, Started, WorkloadSpec
+from testbed.workloads.messages import (
+    CODEC,
+    Failed,
+    Finished,
+    Progress,
+    SnapshotFailed,
+    Started,
+    WorkloadSpec,
+)
 from testbed.workloads.process import Exited, SnapshotImpossible, WorkloadProcess
 from tests.criu_here import needs_criu
 
@@ -326,6 +334,45 @@ async def test_nothing_that_a_program_started_outlives_it_not_even_a_daemon(tmp_
         assert pids_of(daemon) == []
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts")
+@pytest.mark.trio
+async def test_what_a_program_has_mounted_is_neither_kept_nor_removed_with_its_folder(tmp_path: Path) -> None:
+    """A folder of the user's, mounted in the program's own, was packed into checkpoints, and emptied when its folder went."""
+    precious = tmp_path / "home/precious"
+    precious.parent.mkdir()
+    precious.write_text("years of work")
+    program = script(
+        tmp_path / "mounts",
+        f"""
+        trap 'exit 85' TERM
+        mkdir $RECLAIMNET_CHECKPOINT_DIRECTORY/m
+        mount --bind {precious.parent} $RECLAIMNET_CHECKPOINT_DIRECTORY/m && cat $RECLAIMNET_CHECKPOINT_DIRECTORY/m/precious
+        echo; echo mounted; while :; do sleep 0.02; done
+        """,
+    )
+    spec = JobSpec("a", 100_000, 0.05, 100_000, "executable", program=program)
+    lease, events = LeaseFile.create(tmp_path / "lease", math.inf), list[Any]()
+    log = tmp_path / "logs/a.1.log"
+    with CheckpointStore(tmp_path / "store") as store:
+        jobs = JobProcesses(store, lease, tmp_path / "logs", events.append)
+        async with trio.open_nursery() as nursery:
+            jobs.expect(("a", 1))
+            nursery.start_soon(jobs.run, spec, 1, None)
+            with trio.fail_after(20.0):
+                while not log.exists() or "mounted" not in log.read_text():
+                    await trio.sleep(0.01)
+            await jobs.take_snapshot(do.TakeSnapshot("a", 1, 1_000_001, True))
+        assert "years of work\n" in log.read_text(), "it was not mounted"
+        assert list((tmp_path / "store/.scratch").iterdir()) == []
+        [stored] = [event.checkpoint for event in events if isinstance(event, ev.SnapshotDone)]
+        state = tmp_path / "state"
+        state.mkdir()
+        unpack(store.payload(store.get("a", stored.sequence)), state, MANY_BYTES)
+        assert [path.name for path in state.rglob("*")] == ["m"]
+    assert precious.read_text() == "years of work"
+    lease.close()
+
+
 @pytest.mark.trio
 async def test_a_program_that_signals_its_own_group_ends_nothing_else(tmp_path: Path) -> None:
     async with desk(tmp_path) as at:
@@ -367,7 +414,7 @@ async def test_a_directory_that_cannot_be_kept_is_said_in_the_log_and_the_progra
     async with desk(tmp_path) as at:
         job = await at.start(program)
         await at.until("runs")
-        with pytest.raises(SnapshotImpossible, match="pipe is no file, directory or symbolic link"):
+        with pytest.raises(SnapshotImpossible, match="'pipe' is no file, directory or symbolic link"):
             await job.snapshot(tmp_path / "copy")
         assert not (tmp_path / "copy").exists()
         assert isinstance((await to_the_end(job))[-2], Finished)
@@ -449,10 +496,11 @@ def _many(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (_socket, "s is no file, directory or symbolic link"),
-        (lambda folder: os.mkfifo(folder / "p"), "p is no file"),
-        (lambda folder: (folder / "l").symlink_to("/etc/shadow"), "l links to /etc/shadow, out of"),
-        (lambda folder: (folder / "l").symlink_to("../../x"), r"l links to ../../x, out of"),
+        (_socket, "'s' is no file, directory or symbolic link"),
+        (lambda folder: os.mkfifo(folder / "p"), "'p' is no file"),
+        (lambda folder: os.mkfifo(bytes(folder) + b"/p\n\xff"), r"'p\\n\\udcff' is no file"),
+        (lambda folder: (folder / "l").symlink_to("/etc/shadow"), "'l' links to '/etc/shadow', out of"),
+        (lambda folder: (folder / "l").symlink_to("../../x"), r"'l' links to '../../x', out of"),
         (_elsewhere, "is no directory any more"),
         (_sparse, "1099511627776 bytes, and twice the job's payload"),
         (_many, "more than 20 entries"),
@@ -465,9 +513,10 @@ def test_what_would_not_come_back_is_no_checkpoint(
     folder = tmp_path / "state"
     folder.mkdir()
     spoil(folder)
-    with pytest.raises(CannotKeep, match=says):
+    with pytest.raises(CannotKeep, match=says) as refused:
         pack(folder, tmp_path / "archive", ProgramProgress(0, told=False), MANY_BYTES)
     assert not (tmp_path / "archive").exists()
+    CODEC.encode(SnapshotFailed(1, str(refused.value)))  # a name of other bytes than UTF-8 ended the job
 
 
 def test_a_file_that_changes_or_vanishes_while_it_is_read_is_noticed(
@@ -500,12 +549,12 @@ def test_a_file_that_changes_or_vanishes_while_it_is_read_is_noticed(
     assert not (tmp_path / "archive").exists()
 
 
-def hostile(path: Path, **member: Any) -> Path:
+def hostile(path: Path, step: str = "1", **member: Any) -> Path:
     """An archive with one entry of that kind, as a user of another host may make it."""
     import io
     import tarfile
 
-    headers = {"RECLAIMNET.step": "1", "RECLAIMNET.told": "0"}
+    headers = {"RECLAIMNET.step": step, "RECLAIMNET.told": "0"}
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT, pax_headers=headers) as archive:
         info = tarfile.TarInfo(member.pop("name", "x"))
         for key, value in member.items():
@@ -538,6 +587,31 @@ def test_an_archive_of_a_hostile_host_writes_nothing_outside(tmp_path: Path, mem
     assert list((tmp_path / "in").iterdir()) == [folder]
 
 
+@pytest.mark.parametrize(
+    ("step", "member", "nested"),
+    [
+        ("1", {"pax_headers": {"mtime": "1e300"}}, 0),
+        ("-2", {}, 0),
+        (str(2**63), {}, 0),
+        ("1", {}, 2000),
+    ],
+)
+def test_an_archive_of_a_hostile_host_is_no_fault_of_this_program(
+    tmp_path: Path, step: str, member: dict[str, Any], nested: int
+) -> None:
+    """Times that no clock has, steps that no message carries, headers of headers of headers: no state, and no traceback."""
+    import tarfile
+
+    whole = hostile(tmp_path / "archive", step=step, **member).read_bytes()
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, 512
+    more = header.tobuf(tarfile.USTAR_FORMAT) + b"8 a=bcd\n".ljust(512, b"\0")
+    (tmp_path / "archive").write_bytes(more * nested + whole)
+    (tmp_path / "in").mkdir()
+    with pytest.raises(StateMismatch):
+        unpack(tmp_path / "archive", tmp_path / "in", MANY_BYTES)
+
+
 def _chain(folder: Path) -> None:
     (folder / "d").mkdir()
     (folder / "d/l").symlink_to("..")
@@ -551,7 +625,7 @@ def test_links_that_lead_out_by_way_of_each_other_are_neither_kept_nor_made(tmp_
     folder = tmp_path / "state"
     folder.mkdir()
     _chain(folder)
-    with pytest.raises(CannotKeep, match=r"m links to d/l/\.\./outside, out of"):
+    with pytest.raises(CannotKeep, match=r"'m' links to 'd/l/\.\./outside', out of"):
         pack(folder, tmp_path / "archive", ProgramProgress(0, told=False), MANY_BYTES)
     headers = {"RECLAIMNET.step": "1", "RECLAIMNET.told": "0"}
     with tarfile.open(tmp_path / "forged", "w", format=tarfile.PAX_FORMAT, pax_headers=headers) as archive:
@@ -559,7 +633,7 @@ def test_links_that_lead_out_by_way_of_each_other_are_neither_kept_nor_made(tmp_
             archive.add(folder / name, name, recursive=False)
     into = tmp_path / "in/folder"
     into.mkdir(parents=True)
-    with pytest.raises(StateMismatch, match=r"m leads to d/l/\.\./outside, out of"):
+    with pytest.raises(StateMismatch, match=r"'m' leads to 'd/l/\.\./outside', out of"):
         unpack(tmp_path / "forged", into, MANY_BYTES)
     assert not (tmp_path / "in/outside").exists()
 

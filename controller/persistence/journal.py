@@ -18,7 +18,9 @@ the epoch in the journal itself tells: each writer raises it, and one that finds
 from __future__ import annotations
 
 import argparse
+import errno
 import fcntl
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -33,8 +35,11 @@ from controller.core.model.events import AgentGone, AgentSaid, Event
 from controller.core.model.facts import AnyFact, Fact
 from testbed.bounds import LARGEST_INTEGER, LARGEST_NUMBER, quoted
 from testbed.errors import InvariantBroken, SetupError
+from topologies.writing import whole
 
 # what reading a damaged database raises: sqlite3 decodes its own messages, which may quote what is damaged
+# by SQLite's primary codes
+_DISK = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_IOERR: errno.EIO}
 DAMAGED = (sqlite3.Error, OverflowError, UnicodeDecodeError)
 
 _SCHEMA = """
@@ -57,17 +62,44 @@ class NoJournal(SetupError):
     """There is no journal in a file, or none has been begun."""
 
 
+class _Database(sqlite3.Connection):
+    """Has a disk that is full or broken say so as an OSError, which names the journal: SQLite names no file."""
+
+    path = ""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        """Do one statement. OSError."""
+        try:
+            return super().execute(sql, parameters)
+        except sqlite3.OperationalError as error:
+            self._name(error)
+            raise
+
+    def executescript(self, sql: str, /) -> sqlite3.Cursor:
+        """Do several. OSError."""
+        try:
+            return super().executescript(sql)
+        except sqlite3.OperationalError as error:
+            self._name(error)
+            raise
+
+    def _name(self, error: sqlite3.OperationalError) -> None:
+        if number := _DISK.get(error.sqlite_errorcode & 0xFF):
+            raise OSError(number, os.strerror(number), self.path) from error
+
+
 class Journal:
     """The writing side; owned by the coordinator's process. Times are seconds since the coordinator started first.
 
-    SetupError: another process writes it, or it is not a journal.
+    SetupError: another process writes it, or it is not a journal. OSError, here and at each write: the disk is full or broken.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = _locked(path)
         try:
-            self._db = sqlite3.connect(path, isolation_level=None)
+            self._db = sqlite3.connect(path, isolation_level=None, factory=_Database)
+            self._db.path = str(path)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.executescript(_SCHEMA)
@@ -78,6 +110,9 @@ class Journal:
         except DAMAGED as error:
             self.close()
             raise SetupError(f"{path} is not a journal: {error}; name another file") from error
+        except OSError:
+            self.close()
+            raise
 
     def _written_epoch(self) -> int:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
@@ -340,7 +375,7 @@ def _digest(event: object, facts: object, submitted: object, program: str, body:
 def export_jsonl(path: Path, target: Path, before_s: float = inf) -> int:
     """Write all facts before a time as one JSON object a line, each with `at_s`; returns how many. SetupError: `read_facts`."""
     count = 0
-    with target.open("w") as out:
+    with whole(target) as scratch, scratch.open("w") as out:
         for at_s, fact in read_facts(path, before_s):
             record = {"at_s": round(at_s, 6), **msgspec.to_builtins(fact)}
             out.write(msgspec.json.encode(record).decode() + "\n")

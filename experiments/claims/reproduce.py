@@ -31,6 +31,7 @@ from experiments.claims.registry import COMPARING, OF_RECORDS, chosen
 from experiments.runtime.revision import revision
 from topologies import plugins
 from topologies.errors import SpecError
+from topologies.writing import write_whole
 
 COLOURS = {
     Level.REPRODUCED: "green",
@@ -114,7 +115,7 @@ def reproduce(
     for note in notes:
         console.print(note)
     if result is not None:
-        result.write_text(page_of_results(out, date=time.strftime("%Y-%m-%d"), commit=revision()))
+        write_whole(result, page_of_results(out, date=time.strftime("%Y-%m-%d"), commit=revision()))
     table = Table("claim", "what", "verdict", *(f"{kind}" for kind in ClaimKind), title="held / judged")
     for claim, verdict in zip(claims, verdicts, strict=True):
         colour = COLOURS[verdict.level]

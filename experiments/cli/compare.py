@@ -25,6 +25,7 @@ from experiments.runtime.ending import ExitStatus
 from experiments.worlds.live.run import COMPLETED, run_live
 from experiments.worlds.virtual import simulate
 from experiments.worlds.virtual.overheads import costs_of
+from topologies.writing import write_whole
 
 
 def compare_file(
@@ -42,8 +43,8 @@ def compare_file(
     judged, beside = compare(live, virtual), compare(live, usual)
     write_events(out / "virtual.jsonl", virtual.facts)
     origin = provenance(described)
-    (out / "compare.html").write_text(
-        page(described.name, live, virtual, judged, beside, measured, assumed, origin), encoding="utf-8"
+    write_whole(
+        out / "compare.html", page(described.name, live, virtual, judged, beside, measured, assumed, origin)
     )
     record = {
         "near": judged.is_near,
@@ -56,7 +57,7 @@ def compare_file(
         "observations": measured.counts,
         "provenance": origin,
     }
-    (out / "compare.json").write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
+    write_whole(out / "compare.json", msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
     table = Table(title=f"{judged.same_ways} of {len(judged.jobs)} jobs went the same way")
     for name in ("", "live", "fitted to it", "difference", "at usual costs", "difference", "allowed"):
         table.add_column(name, justify="right" if name else "left")

@@ -22,6 +22,7 @@ from experiments.results.runs import LOCK
 from experiments.runtime.handover import caller, hand_over
 from testbed.emulation.safety.ledger import running_campuses
 from testbed.errors import SetupError
+from topologies.writing import naming
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
@@ -57,9 +58,10 @@ def _results(path: Path) -> Path:
     except OSError:
         pass  # a file system without locks: done without
     else:
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()} ({shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])})\n")
-        lock.flush()
+        with naming(path / LOCK):
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} ({shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])})\n")
+            lock.flush()
     _HELD[path.resolve()] = lock
     return path
 

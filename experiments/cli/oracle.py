@@ -16,6 +16,7 @@ from experiments.results.provenance import provenance
 from experiments.worlds.oracle.run import run_oracle
 from experiments.worlds.oracle.windows import Window
 from topologies.units import format_duration
+from topologies.writing import write_whole
 
 SYSTEM = "oracle"  # beside the rows of `controller.core.policies`: it needs the whole trace, so it is not one of them
 
@@ -49,7 +50,7 @@ def play_file(
         f"choice of checkpoints loses at least {format_duration(played.bound_s)}: a gap of {played.gap:.0%}"
     )
     out.mkdir(parents=True, exist_ok=True)
-    (out / "windows.json").write_bytes(msgspec.json.encode([msgspec.to_builtins(w) for w in played.windows]))
+    write_whole(out / "windows.json", msgspec.json.encode([msgspec.to_builtins(w) for w in played.windows]))
     frame = {
         "schedule": played.schedule,
         "lost_gpu_s": played.lost_s,
@@ -57,7 +58,7 @@ def play_file(
         "gap": played.gap,
         "attempts": [msgspec.to_builtins(least) for least in played.least],
     }
-    (out / "oracle.json").write_bytes(msgspec.json.encode(frame))
+    write_whole(out / "oracle.json", msgspec.json.encode(frame))
     return write(console, out, played.run, provenance(described))
 
 

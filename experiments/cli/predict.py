@@ -24,6 +24,7 @@ from experiments.results.live_display import Live
 from experiments.results.provenance import provenance
 from experiments.runtime.ending import ExitStatus
 from experiments.worlds.live.run import COMPLETED, run_live
+from topologies.writing import write_whole
 
 FITTED, SCENARIO, OWNERS = "fitted", "another scenario", "other owners"
 UNSEEN = "example:lab"
@@ -65,7 +66,7 @@ def predict_file(
         "near": found.is_near,
         "provenance": msgspec.to_builtins(provenance(described)),
     }
-    (out / "prediction.json").write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
+    write_whole(out / "prediction.json", msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
     console.print(table_of(found))
     for reason in found.reasons:
         console.print(f"[yellow]not judged:[/yellow] {reason}")

@@ -29,6 +29,7 @@ from experiments.storms.results import admissions_told, page, story, write_failu
 from experiments.storms.script import parse
 from topologies import plugins, toml
 from topologies.errors import SpecError
+from topologies.writing import write_whole
 
 LINE_EVERY = 400  # storms, where there is no terminal to draw on
 
@@ -61,7 +62,7 @@ def storm(
     campaign = _played(console, plan, engine)
     text = page(campaign, date=time.strftime("%Y-%m-%d"), commit=revision())
     for path in (out / "storms.md", *([result] if result else [])):
-        path.write_text(text)
+        write_whole(path, text)
     for failed in one_of_each(campaign.failed):
         console.print(story(failed), markup=False, highlight=False, soft_wrap=True)
         console.print()

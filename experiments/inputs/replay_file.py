@@ -11,6 +11,7 @@ from experiments.inputs.scenario import Scenario, dumps
 from experiments.inputs.scenario.files import loads
 from topologies.decoding import UNDECODABLE
 from topologies.errors import SpecError
+from topologies.writing import write_whole
 
 REPLAY = "replay.json"
 
@@ -37,7 +38,7 @@ def write_replay(folder: Path, replay: ReplaySpec) -> None:
     # a record that is no file is the name of a function
     records = [str(path.resolve() if path.exists() else path) for path in replay.records]
     told = _File(dumps(replay.scenario), replay.system, records, replay.until_over)
-    (folder / REPLAY).write_bytes(msgspec.json.encode(told))
+    write_whole(folder / REPLAY, msgspec.json.encode(told))
 
 
 def read_replay(folder: Path) -> ReplaySpec:

@@ -9,11 +9,12 @@ from pathlib import Path
 import msgspec
 
 from controller.core.model.facts import AnyFact
+from topologies.writing import whole
 
 
 def write_events(path: Path, facts: Iterable[tuple[float, AnyFact]]) -> None:
     """One JSON object a line, as a live run's journal is exported."""
-    with path.open("wb") as lines:
+    with whole(path) as scratch, scratch.open("wb") as lines:
         for line in event_lines(facts):
             lines.write(line)
 

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from topologies.writing import write_whole
+
 INK: Final = "#222222"
 WHITE, CARD = "#ffffff", "#181e28"  # CARD: what pages show white as, where it is dark
 _DRESS: Final = {
@@ -52,7 +54,7 @@ def canvas(
     dark = [f'[style*="{how}: {colour}"] {{ {how}: {_night(colour)} !important }}' for how, colour in named]
     rules = "\n".join([f"svg {{ fill: {_night(INK)} }}", *dark])  # matplotlib leaves out what is black
     style = f"svg {{ color-scheme: light dark; fill: {INK} }}\n@media (prefers-color-scheme: dark) {{\n{rules}\n}}"
-    path.write_text(svg.replace("<defs>", f"<style>\n{style}\n</style>\n <defs>", 1), encoding="utf-8")
+    write_whole(path, svg.replace("<defs>", f"<style>\n{style}\n</style>\n <defs>", 1))
 
 
 def dress(axes: Any, x: str, y: str, title: str = "", grid: str = "y") -> None:

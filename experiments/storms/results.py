@@ -9,6 +9,7 @@ from pathlib import Path
 
 from experiments.storms.admissions import JUDGED
 from experiments.storms.campaign import Campaign, FailedStorm, one_of_each
+from topologies.writing import write_whole
 
 SECTIONS = {
     "fault": "Faults that took effect",
@@ -78,7 +79,7 @@ def write_failures(campaign: Campaign, out: Path) -> list[Path]:
         if failed.shrunk is not None:
             path = out / f"storm_{failed.seed}.txt"
             remark = f"storm {failed.seed}, shrunk. {failed.failure.subject}: {failed.failure.rule}"
-            path.write_text(str(replace(failed.shrunk, remarks=(remark.replace("\n", " ")[:240],))))
+            write_whole(path, str(replace(failed.shrunk, remarks=(remark.replace("\n", " ")[:240],))))
             paths.append(path)
     return paths
 

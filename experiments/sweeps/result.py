@@ -22,6 +22,7 @@ from experiments.results.summary import DIMENSIONS, MEANINGS
 from experiments.runtime.tasks import Result
 from experiments.sweeps.plan import SweepCase, SweepPlan
 from topologies.dimension import Dimension
+from topologies.writing import write_whole
 
 if TYPE_CHECKING:
     import polars
@@ -162,9 +163,9 @@ class SweepResult:
         # polars tells a full disk as an error of its own, without its number
         in_memory = io.BytesIO()
         self.runs.write_parquet(in_memory)
-        (out / "runs.parquet").write_bytes(in_memory.getbuffer())
-        (out / "runs.csv").write_text(self.runs.write_csv())
-        (out / "intervals.csv").write_text(self.intervals.write_csv())
+        write_whole(out / "runs.parquet", in_memory.getbuffer())
+        write_whole(out / "runs.csv", self.runs.write_csv())
+        write_whole(out / "intervals.csv", self.intervals.write_csv())
         self.picture(out / "sweep.svg")
         return self.report(out / "sweep.html")
 
@@ -234,7 +235,7 @@ class SweepResult:
             notes=self.notes,
             origin=provenance(),
         )
-        file.write_text(text, encoding="utf-8")
+        write_whole(file, text)
         return file
 
     def __repr__(self) -> str:

@@ -10,6 +10,8 @@ from typing import Final
 
 from blake3 import blake3
 
+from topologies.writing import naming
+
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_KERNEL_COPY: Final = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 
@@ -26,7 +28,7 @@ def fsync_directory(path: Path) -> None:
 def write_durably(path: Path, data: bytes) -> None:
     """Replaces a file's content; the bytes are on the disk at return. Not atomic: write aside, then rename."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "wb") as file:
+    with naming(path), os.fdopen(fd, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(fd)

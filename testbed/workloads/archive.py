@@ -7,7 +7,7 @@ symbolic links that stay within. Anything else, or more than the bounds, is an e
 come back as it was is worse than an older one.
 
 An archive may come from a host whose user is hostile. It is read with the same bounds, no name or link leads out of the target,
-and links are made last, so that nothing is written through one.
+and links are made last, so that nothing is written through one. Names are any bytes: an error quotes them as Python writes them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from typing import IO, Final
 
 from blake3 import blake3
 
+from testbed.bounds import LARGEST_STEP
 from testbed.errors import TestbedError
 from testbed.workloads.base import StateMismatch
+from topologies.writing import naming
 
 MOST_ENTRIES: Final = 100_000
 LONGEST_PATH: Final = 1024
@@ -31,6 +33,12 @@ LARGE_BYTES: Final = 1 << 20  # as a chunk of a checkpoint
 _PIECE_BYTES: Final = 1 << 20
 _STEP: Final = "RECLAIMNET.step"
 _TOLD: Final = "RECLAIMNET.told"
+# What tarfile raises over bytes that it cannot read, beside errors of a disk: times and sizes beyond what a machine has, headers
+# of headers a thousand deep, names that are files and then directories.
+_UNREADABLE: Final = (
+    *(tarfile.TarError, KeyError, ValueError, OverflowError, RecursionError, MemoryError),
+    *(FileExistsError, NotADirectoryError),
+)
 
 
 class CannotKeep(TestbedError):
@@ -60,9 +68,12 @@ def pack(folder: Path, target: Path, progress: ProgramProgress, most_bytes: int)
     entries = list(_entries(folder, most_bytes))
     headers = {_STEP: str(progress.step), _TOLD: str(int(progress.told))}
     try:
-        with tarfile.TarFile(
-            target, "x", format=tarfile.PAX_FORMAT, pax_headers=headers, copybufsize=_PIECE_BYTES
-        ) as archive:
+        with (
+            naming(target),
+            tarfile.TarFile(
+                target, "x", format=tarfile.PAX_FORMAT, pax_headers=headers, copybufsize=_PIECE_BYTES
+            ) as archive,
+        ):
             for entry in entries:
                 _add(archive, folder, entry)
         size_bytes = target.stat().st_size
@@ -93,7 +104,7 @@ def unpack(archive: Path, folder: Path, most_bytes: int) -> ProgramProgress:
                     modes.append((path, member.mode & 0o777))
                 elif member.issym():
                     if not _stays_within(member.name, member.linkname):
-                        raise StateMismatch(f"{archive}: {member.name} links to {member.linkname}")
+                        raise StateMismatch(f"{archive}: {member.name!r} links to {member.linkname!r}")
                     links.append((path, member.linkname))
                 elif member.isreg():
                     left_bytes -= member.size
@@ -102,19 +113,21 @@ def unpack(archive: Path, folder: Path, most_bytes: int) -> ProgramProgress:
                         raise StateMismatch(f"{archive}: more than {most_bytes} bytes")
                     _write(source, path, member)
                 else:
-                    raise StateMismatch(f"{archive}: {member.name} is no file, directory or link")
+                    raise StateMismatch(f"{archive}: {member.name!r} is no file, directory or link")
             headers = members.pax_headers
         for path, link in links:
             path.symlink_to(link)
         for path, link in links:
             if not _leads_within(folder, path):
-                raise StateMismatch(
-                    f"{archive}: {path.relative_to(folder)} leads to {link}, out of the directory"
-                )
+                name = str(path.relative_to(folder))
+                raise StateMismatch(f"{archive}: {name!r} leads to {link!r}, out of the directory")
         for path, mode in reversed(modes):
             path.chmod(mode)
-        return ProgramProgress(int(headers[_STEP]), headers[_TOLD] == "1")
-    except (tarfile.TarError, KeyError, ValueError, FileExistsError, NotADirectoryError) as error:
+        step = int(headers[_STEP])
+        if not 0 <= step <= LARGEST_STEP:
+            raise StateMismatch(f"{archive}: a state of no step that a job has")
+        return ProgramProgress(step, headers[_TOLD] == "1")
+    except _UNREADABLE as error:
         raise StateMismatch(f"{archive}: no archive of a program's state ({error})") from error
 
 
@@ -147,11 +160,11 @@ def _entries(folder: Path, most_bytes: int) -> Iterator[_Entry]:
             kind = stat.S_IFMT(status.st_mode)
             target = os.readlink(name, dir_fd=fd) if kind == stat.S_IFLNK else ""
             if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
-                raise CannotKeep(f"{path} is no file, directory or symbolic link: it would not come back")
+                raise CannotKeep(f"{path!r} is no file, directory or symbolic link: it would not come back")
             if target and not (_stays_within(path, target) and _leads_within(folder, folder / path)):
-                raise CannotKeep(f"{path} links to {target}, out of the checkpoint directory")
+                raise CannotKeep(f"{path!r} links to {target!r}, out of the checkpoint directory")
             if len(os.fsencode(path)) > LONGEST_PATH:
-                raise CannotKeep(f"{path[:80]}...: a path of more than {LONGEST_PATH} bytes")
+                raise CannotKeep(f"{path[:80]!r}...: a path of more than {LONGEST_PATH} bytes")
             size_bytes += status.st_size if kind == stat.S_IFREG else 0
             found.append(_Entry(path, status, target))
             if len(found) > MOST_ENTRIES:
@@ -180,11 +193,11 @@ def _add(archive: tarfile.TarFile, folder: Path, entry: _Entry) -> None:
         with _opened(folder, entry.path) as file:
             before = os.fstat(file.fileno())
             if not stat.S_ISREG(before.st_mode):
-                raise CannotKeep(f"{entry.path} changed while it was read")
+                raise CannotKeep(f"{entry.path!r} changed while it was read")
             archive.addfile(member, file)
             after = os.fstat(file.fileno())
         if any(_look(status) != _look(entry.status) for status in (before, after)):
-            raise CannotKeep(f"{entry.path} changed while it was read")
+            raise CannotKeep(f"{entry.path!r} changed while it was read")
 
 
 def _look(status: os.stat_result) -> tuple[int, int, int]:
@@ -204,7 +217,7 @@ def _write(source: IO[bytes], path: Path, member: tarfile.TarInfo) -> None:
             file.write(piece)
             left -= len(piece)
         if left:
-            raise StateMismatch(f"{member.name} is cut off")
+            raise StateMismatch(f"{member.name!r} is cut off")
         file.flush()
         os.fchmod(file.fileno(), member.mode & 0o777)
     os.utime(path, (member.mtime, member.mtime))

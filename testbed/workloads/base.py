@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from testbed.errors import SpecError, TestbedError
 from topologies import plugins
+from topologies.writing import naming
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -105,7 +106,7 @@ def write_parts(path: Path, parts: Sequence[ReadableBuffer]) -> int:
     The interpreter is free meanwhile: other threads of it run.
     """
     size_bytes = 0
-    with path.open("wb", buffering=0) as file:
+    with naming(path), path.open("wb", buffering=0) as file:
         for part in parts:
             rest = memoryview(part).cast("B")
             size_bytes += len(rest)

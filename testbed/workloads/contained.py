@@ -5,7 +5,8 @@
 `init`, a fork of the starter, is process 1 of the namespace: it starts the program, reaps what is orphaned, and ends when the
 program has ended; then nothing of the namespace runs any more. (The program is not process 1 itself: on that signals without
 a handler have no effect.) `/proc` is still the host's. Without the right to make a namespace (CAP_SYS_ADMIN) init is an
-ordinary process, and what the program has left behind outlives it.
+ordinary process, and what the program has left behind outlives it. Its mounts are its own, too: they are gone when it has ended,
+so neither a checkpoint nor the removal of its folder meets what it had mounted there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
-from testbed.workloads.fate import end_with_parent, first_child_apart
+from testbed.workloads.fate import end_with_parent, first_child_apart, own_mounts
 
 _CREDENTIALS: Final = struct.Struct("3i")  # of the sender, its process id in the namespace of the receiver
 _MESSAGE_BYTES: Final = 4096
@@ -117,6 +118,8 @@ def _become_init(
         os.closerange(keep + 1, 1 << 16)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
+        with suppress(PermissionError):
+            own_mounts()
         program = os.fork()
         if program == 0:
             _become_program(outside, argv, environment, folder)

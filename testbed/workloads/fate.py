@@ -1,4 +1,4 @@
-"""How a process's end ends others: with the thread that started it, or with the first process of a namespace."""
+"""How a process's end ends others, and their mounts: with the thread that started it, or the first process of a namespace."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from typing import Final
 
 _CLONE_NEWPID: Final = 0x20000000
+_CLONE_NEWNS: Final = 0x20000
+_MS_REC, _MS_SLAVE = 0x4000, 0x80000
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -18,6 +20,16 @@ def end_with_parent() -> None:
     """Have the kernel kill this process when the thread that started it ends. OSError."""
     if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+
+
+def own_mounts() -> None:
+    """Have what this process and its children mount be seen by nobody else, and end with them; what others mount they see.
+
+    A folder is removed with whatever is mounted in it: what a program had mounted there, and left behind, would be lost. OSError:
+    this process may not, nor may it mount anything.
+    """
+    if _LIBC.unshare(_CLONE_NEWNS) != 0 or _LIBC.mount(None, b"/", None, _MS_REC | _MS_SLAVE, None) != 0:
+        raise OSError(ctypes.get_errno(), "a mount namespace")
 
 
 @contextmanager

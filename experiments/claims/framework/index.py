@@ -14,6 +14,7 @@ from experiments.claims.framework.values import Value, Values
 from experiments.claims.registry import CLAIMS
 from experiments.results.pages import render
 from experiments.results.provenance import provenance
+from topologies.writing import write_whole
 
 TONES = {
     Level.REPRODUCED: "good",
@@ -139,7 +140,7 @@ def write_index(out: Path) -> Path:
         origin=provenance(),
     )
     path = out / "index.html"
-    path.write_text(page, encoding="utf-8")
+    write_whole(path, page)
     return path
 
 

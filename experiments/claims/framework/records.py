@@ -13,6 +13,7 @@ import msgspec
 from experiments.claims.framework.claim import Claim, ClaimVerdict
 from experiments.claims.framework.values import Values, ValuesError, read
 from topologies.decoding import UNDECODABLE
+from topologies.writing import write_whole
 
 PICTURE = "figure.svg"
 
@@ -41,7 +42,7 @@ class ClaimRecord:
 def write_record(record: ClaimRecord, directory: Path) -> None:
     """`directory`/claim.json."""
     text = msgspec.json.format(msgspec.json.encode(asdict(record)), indent=2)
-    (directory / "claim.json").write_bytes(text + b"\n")
+    write_whole(directory / "claim.json", text + b"\n")
 
 
 def read_record(directory: Path) -> tuple[ClaimRecord, Values]:

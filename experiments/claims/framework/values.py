@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from topologies.errors import TestbedError
+from topologies.writing import whole, write_whole
 
 
 class ValuesError(TestbedError):
@@ -98,7 +99,7 @@ def write(values: Values, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     _write_rows(directory / "values.csv", Value, values.rows)
     _write_rows(directory / "curves.csv", Point, values.curves)
-    (directory / "settings.json").write_text(json.dumps(values.settings, indent=2) + "\n")
+    write_whole(directory / "settings.json", json.dumps(values.settings, indent=2) + "\n")
 
 
 def read(directory: Path) -> Values:
@@ -117,7 +118,7 @@ Row = TypeVar("Row", Value, Point)
 
 
 def _write_rows(path: Path, kind: type[Any], rows: Iterable[Any]) -> None:
-    with path.open("w", newline="") as file:
+    with whole(path) as scratch, scratch.open("w", newline="") as file:
         writer = csv.DictWriter(file, [column.name for column in fields(kind)])
         writer.writeheader()
         writer.writerows(asdict(row) for row in rows)

@@ -24,6 +24,7 @@ from experiments.inputs.traces.timestamps import Moments
 from experiments.inputs.traces.trace import Trace
 from topologies import toml
 from topologies.errors import SpecError
+from topologies.writing import write_whole
 
 T = TypeVar("T")
 SCENARIO, OWNERS, JOBS, BACKGROUND = "scenario.toml", "owners.csv", "jobs.csv", "background.csv"
@@ -44,7 +45,7 @@ def write_trace(folder: Path, scenario: Scenario, trace: Trace) -> list[Path]:
     for other in {BACKGROUND, CUTS} - texts.keys():
         (folder / other).unlink(missing_ok=True)  # of another trace that was here
     for name, text in texts.items():
-        (folder / name).write_text(text)
+        write_whole(folder / name, text)
     return [folder / name for name in texts]
 
 

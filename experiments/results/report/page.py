@@ -24,6 +24,7 @@ from experiments.results.report.goals import around, goals
 from experiments.results.report.timeline import clock_of, timeline
 from experiments.results.run_context import RunContext
 from experiments.results.summary import MEANINGS, Summary
+from topologies.writing import write_whole
 
 MOST_TOLD = 4000  # sentences of the story
 TOLD_AT_ONCE = 1000  # of them, before anything is asked for
@@ -39,7 +40,7 @@ def write(
     """`directory`/report.html, one self-contained page; returns its path. The directory is made if need be."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "report.html"
-    path.write_text(page(summary, facts, context, origin), encoding="utf-8")
+    write_whole(path, page(summary, facts, context, origin))
     return path
 
 
@@ -50,7 +51,7 @@ def write_summary(directory: Path, summary: Summary, origin: Provenance | None =
     told = msgspec.to_builtins(summary) | (
         {} if origin is None else {"provenance": msgspec.to_builtins(origin)}
     )
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=2) + b"\n")
+    write_whole(path, msgspec.json.format(msgspec.json.encode(told), indent=2) + b"\n")
     return path
 
 

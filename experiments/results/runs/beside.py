@@ -14,6 +14,7 @@ from experiments.results.report import tables
 from experiments.results.runs.folders import PAGE, SUMMARY, read_summary
 from experiments.results.summary import Summary, value_of
 from topologies.errors import SpecError
+from topologies.writing import write_whole
 
 MOST_BYTES = 32 << 20  # of a page whose pictures are shown
 # a picture of a report, and what is packed beside it
@@ -89,5 +90,5 @@ def write_beside(out: Path, first: Path, second: Path) -> Path:
     page = beside(first, second)
     out.mkdir(parents=True, exist_ok=True)
     path = out / "beside.html"
-    path.write_text(page, encoding="utf-8")
+    write_whole(path, page)
     return path

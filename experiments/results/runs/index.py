@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from urllib.parse import quote
 
 from experiments.results.pages import render
 from experiments.results.report import tables
 from experiments.results.runs.folders import FolderState, ResultFolder, result_folders
+from topologies.writing import write_whole
 
 INDEX = "index.html"
 MADE_HERE = '<meta name="generator" content="reclaimnet results">'
@@ -41,9 +41,7 @@ def write_index(folder: Path, found: list[ResultFolder] | None = None) -> Path:
         origin=None,
     )
     path = folder / INDEX
-    scratch = folder / f".{INDEX}.{os.getpid()}"
-    scratch.write_text(page, encoding="utf-8")
-    scratch.replace(path)
+    write_whole(path, page)
     return path
 
 

@@ -94,6 +94,10 @@ SENT_BYTES = 256 << 20
 # What may wait for the daemon at a port: of eight connections over one trunk of 2.5 Gbit/s the slowest has 3 Mbit/s with the
 # system's 208 KiB, 70 with 512, 158 with 1 MiB, 167 with 2 and 166 with 4 (docs/measured.md).
 HEARD_BYTES = 2 << 20
+# What the switch daemon's caches may hold: frames to made-up addresses are a flow each. A change of ways waits while all flows
+# are seen, twice: 70 000 take 2 s, where a coordinator waits for one. Open vSwitch begins with 10 000, and allows 200 000 in
+# the end. Flows of honest hosts are those to their peers, at each switch of the way.
+LEAST_FLOWS, FLOWS_PER_HOST = 10_000, 64
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33  # the kernel doubles what is asked for
 # to nobody, of a type that is for local experiments: the first frame that is sent opens the socket for all
 FIRST_FRAME = "02000000000002000000000188b5".ljust(120, "0")
@@ -174,7 +178,8 @@ class OpenvSwitchFabric(BridgeFabric):
         self._spawn("ovsdb-server", f"{self.directory}/conf.db", f"--remote=punix:{database}")
         self._wait(lambda: listens(database), "ovsdb-server", "its socket")
         super_packets = f"other_config:userspace-tso-enable={str(not self.in_kernel).lower()}"
-        self._vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", super_packets)
+        most_flows = f"other_config:flow-limit={flow_limit(plan)}"
+        self._vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", super_packets, most_flows)
         self._spawn("ovs-vswitchd", f"unix:{database}")
         numbers, command = topology_of(plan).switches, list[str]()
         for switch in plan.openflow:
@@ -487,6 +492,11 @@ class OpenvSwitchFabric(BridgeFabric):
         if done.returncode:
             raise CommandFailed(list(command), done.returncode, done.stderr)
         return done.stdout
+
+
+def flow_limit(plan: CampusPlan) -> int:
+    """How many flows the switch daemon may keep in its caches, of all switches together."""
+    return max(LEAST_FLOWS, FLOWS_PER_HOST * len(plan.host_cables))
 
 
 def listens(path: str) -> bool:

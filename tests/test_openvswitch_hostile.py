@@ -1,0 +1,280 @@
+"""Programmed switches against a root user of a host, who sends what frames they like past all that the host itself enforces."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+from mininet.log import setLogLevel
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import IPv6, IPv6ExtHdrDestOpt
+from scapy.layers.l2 import ARP, Dot1Q, Ether
+from scapy.packet import Packet, Raw
+
+from bpf.layout import Mode
+from testbed.emulation.campus import LiveCampus
+from testbed.emulation.kernel.openvswitch import flow_limit, missing_programs
+from testbed.emulation.kernel.programs import OWN_SLACK, PORT_BURST_BYTES
+from tests.emulation_campuses import kernel
+from tests.test_emulation_ports import class_packets, raw_socket, socket_in
+from topologies.openflow import WantedWays, WayPin
+from topologies.presets import leaf_spine
+from topologies.units import MBIT_PER_S
+
+pytestmark = [
+    *kernel,
+    pytest.mark.stock_kernel,
+    pytest.mark.skipif(bool(missing_programs()), reason=f"Open vSwitch lacks {missing_programs()}"),
+]
+AF41, CS1, EF = 34 << 2, 8 << 2, 46 << 2
+# h1, h2 and h3 hang on one switch; h4, on another, is closed by its owner
+ATTACKER, NEIGHBOUR, VICTIM, COORDINATOR = "10.1.0.1", "10.1.0.2", "10.2.0.1", "10.0.0.1"
+DEADLINE_S = 20.0  # for what takes milliseconds on a quiet machine
+
+
+def mac(address: str) -> str:
+    return "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))
+
+
+ETHER = Ether(src=mac(ATTACKER), dst=mac(VICTIM))
+EVERYBODY = Ether(src=mac(ATTACKER), dst="ff:ff:ff:ff:ff:ff")
+
+
+@pytest.fixture(scope="module")
+def campus() -> Iterator[LiveCampus]:
+    """Two leaves of three hosts with 100 Mbit/s under two spines, by trunks of 150 Mbit/s: less than two floods need."""
+    setLogLevel("error")
+    spec = leaf_spine(2, 2, 3, access_bytes_per_s=100 * MBIT_PER_S, uplink_bytes_per_s=150 * MBIT_PER_S)
+    with LiveCampus(spec) as net:
+        yield net
+
+
+def forged(counted: LiveCampus) -> int:
+    return counted.port_counters("h1").forged.dropped_packets
+
+
+def until_counted(read: Callable[[], int], wanted: int) -> None:
+    """Wait for a counter to come to this, and fail if it does not, or passes it."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while (now := read()) < wanted and time.monotonic() < deadline_s:
+        time.sleep(0.002)
+    assert now == wanted
+
+
+FORGED: dict[str, Packet] = {
+    "datagram": ETHER / IP(src=COORDINATOR, dst=VICTIM) / UDP(sport=7100, dport=5000) / Raw(b"forged"),
+    "ping": ETHER / IP(src=COORDINATOR, dst=VICTIM) / ICMP(),
+    "connection": ETHER / IP(src=COORDINATOR, dst=VICTIM) / TCP(sport=7100, dport=5000, flags="S"),
+    "fragment": ETHER / IP(src=COORDINATOR, dst=VICTIM, flags="MF") / UDP(dport=5000) / Raw(bytes(24)),
+    "later fragment": ETHER / IP(src=COORDINATOR, dst=VICTIM, frag=4) / Raw(bytes(24)),
+    "a neighbour": ETHER / IP(src=NEIGHBOUR, dst=VICTIM) / UDP(dport=5000),
+    "a neighbour's address and MAC": Ether(src=mac(NEIGHBOUR), dst=mac(VICTIM))
+    / IP(src=NEIGHBOUR, dst=VICTIM)
+    / UDP(dport=5000),
+    "another's MAC": Ether(src=mac(COORDINATOR), dst=mac(VICTIM))
+    / IP(src=ATTACKER, dst=VICTIM)
+    / UDP(dport=5000),
+    "loopback": ETHER / IP(src="127.0.0.1", dst=VICTIM) / UDP(dport=5000),
+    "nobody": ETHER / IP(src="0.0.0.0", dst=VICTIM) / UDP(dport=5000),
+    "tagged": ETHER / Dot1Q(vlan=1) / IP(src=COORDINATOR, dst=VICTIM) / UDP(dport=5000),
+    "tags of priority": ETHER / Dot1Q(vlan=0) / Dot1Q(vlan=0) / IP(src=COORDINATOR, dst=VICTIM) / UDP(dport=5000),
+    "QinQ": Ether(src=ETHER.src, dst=ETHER.dst, type=0x88A8)
+    / Dot1Q(vlan=5)
+    / Dot1Q(vlan=6)
+    / IP(src=COORDINATOR, dst=VICTIM)
+    / UDP(dport=5000),
+    "four tags": ETHER / Dot1Q() / Dot1Q() / Dot1Q() / Dot1Q() / IP(src=ATTACKER, dst=VICTIM) / UDP(dport=5000),
+    "ARP reply": ETHER / ARP(op="is-at", hwsrc=ETHER.src, psrc=COORDINATOR, pdst=VICTIM),
+    "tagged ARP reply": ETHER / Dot1Q(vlan=0) / ARP(op="is-at", hwsrc=ETHER.src, psrc=COORDINATOR, pdst=VICTIM),
+    "ARP question": EVERYBODY / ARP(op="who-has", hwsrc=ETHER.src, psrc=COORDINATOR, pdst=NEIGHBOUR),
+    "gratuitous ARP": EVERYBODY / ARP(op="is-at", hwsrc=ETHER.src, psrc=COORDINATOR, pdst=COORDINATOR),
+    "IPv6": ETHER / IPv6(src="fe80::1", dst="ff02::1") / UDP(dport=5000),
+    "IPv6 behind an extension": ETHER / IPv6(src="fe80::1", dst="ff02::1") / IPv6ExtHdrDestOpt() / UDP(dport=5000),
+}  # fmt: skip
+
+
+def test_forged_frames_pass_no_programmed_switch_and_a_closed_host_hears_nothing_of_genuine_ones(
+    campus: LiveCampus,
+) -> None:
+    known = [campus[host].cmd(f"ping -c1 -W5 {COORDINATOR} >/dev/null; ip neigh") for host in ("h2", "h4")]
+    assert all(f"{COORDINATOR} dev" in text and mac(COORDINATOR) in text for text in known)
+    before, status = forged(campus), campus.maps("h4").switch.status
+    genuine = [
+        ETHER / IP(src=ATTACKER, dst=VICTIM) / UDP(dport=5000) / Raw(b"after"),
+        ETHER / IP(src=ATTACKER, dst=VICTIM, tos=EF) / UDP(dport=5000) / Raw(b"after"),
+        ETHER / IP(src=ATTACKER, dst=VICTIM) / TCP(dport=5001, flags="S"),
+        ETHER / IP(src=ATTACKER, dst=VICTIM) / ICMP(),
+    ]
+    with (
+        socket_in(campus, "h4", socket.AF_INET, socket.SOCK_DGRAM) as victim,
+        socket_in(campus, "h4", socket.AF_INET, socket.SOCK_STREAM) as caller,
+        socket_in(campus, "h1", socket.AF_INET, socket.SOCK_STREAM) as called,
+        raw_socket(campus, "h1", bypass=True) as attacker,
+    ):
+        victim.bind(("0.0.0.0", 5000))
+        victim.settimeout(DEADLINE_S)
+        called.bind(("0.0.0.0", 5002))
+        called.listen()
+        attacker.send(bytes(ETHER / IP(src=ATTACKER, dst=VICTIM) / UDP(dport=5000) / Raw(b"before")))
+        assert victim.recv(100) == b"before"
+        campus.maps("h4").switch.set(Mode.ISOLATE)
+        try:
+            for frame in FORGED.values():
+                attacker.send(bytes(frame))
+            until_counted(lambda: forged(campus), before + len(FORGED))
+            assert status().dropped_packets == 0, "a forged frame came as far as the kill-switch"
+            for frame in genuine:
+                attacker.send(bytes(frame))
+            until_counted(lambda: status().dropped_packets, len(genuine))
+            caller.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                caller.connect((ATTACKER, 5002))
+            victim.settimeout(0)
+            with pytest.raises(BlockingIOError):
+                victim.recv(100)
+        finally:
+            campus.maps("h4").switch.set(Mode.OFF)
+    for host in ("h2", "h4"):
+        assert mac(ATTACKER) not in "".join(
+            line for line in campus[host].cmd("ip neigh").splitlines() if line.startswith(COORDINATOR)
+        )
+
+
+def test_a_frame_that_a_trunk_takes_for_the_testbeds_own_was_charged_as_one_at_its_port(
+    campus: LiveCampus,
+) -> None:
+    """Whatever its tags and EtherType: the queues of trunks and the host's port must not read one frame differently."""
+    datagram = IP(src=ATTACKER, dst=VICTIM, tos=AF41) / UDP(dport=9)
+    frames = {
+        "plain": ETHER / datagram,
+        "tagged": ETHER / Dot1Q(vlan=5) / datagram,
+        # a tag that is itself like the first word of such a header
+        "tag as header": ETHER / Dot1Q(prio=2, vlan=AF41) / IP(src=ATTACKER, dst=VICTIM) / UDP(dport=9),
+        "QinQ": Ether(src=ETHER.src, dst=ETHER.dst, type=0x88A8) / Dot1Q(vlan=5) / Dot1Q(vlan=6) / datagram,
+        "other EtherType": Ether(src=ETHER.src, dst=ETHER.dst, type=0x88B5) / Raw(bytes(datagram)),
+        "tagged, other EtherType": ETHER / Dot1Q(vlan=5, type=0x88B5) / Raw(bytes(datagram)),
+        "length": Ether(src=ETHER.src, dst=ETHER.dst, type=60) / Raw(bytes(datagram)),
+        "fragment": ETHER / IP(src=ATTACKER, dst=VICTIM, tos=CS1, frag=9) / Raw(bytes(40)),
+    }  # fmt: skip
+    trunks = [end.name for trunk in campus.plan.trunks for end in (trunk.a, trunk.b) if end.node == "l1"]
+
+    def queued() -> dict[str, int]:
+        each = [class_packets(campus, "l1", trunk) for trunk in trunks]
+        return {kind: sum(one[kind] for one in each) for kind in ("research", "own")}
+
+    with raw_socket(campus, "h1", bypass=True) as attacker:
+        for name, frame in frames.items():
+            charged, before = campus.port_counters("h1").own.packets, queued()
+            attacker.send(bytes(frame))
+            deadline_s = time.monotonic() + DEADLINE_S
+            while (now := queued()) == before and time.monotonic() < deadline_s:
+                time.sleep(0.002)
+            own = now["own"] - before["own"]
+            assert sum(now.values()) == sum(before.values()) + 1, name
+            assert campus.port_counters("h1").own.packets - charged >= own, name
+            assert own == 1 or name not in ("plain", "tagged", "fragment"), name
+
+
+def test_two_floods_of_migrations_leave_a_third_hosts_research_its_reserve_on_their_trunk(
+    campus: LiveCampus,
+) -> None:
+    """Each keeps to its own port's share, together they have more than the trunk, and research loses no packet to them there."""
+    [trunk] = [trunk for trunk in campus.plan.trunks if {trunk.a.node, trunk.b.node} == {"l1", "s1"}]
+    end = trunk.a if trunk.a.node == "l1" else trunk.b
+    share = campus.plan.host_cables["h1"].a.shape.migration_bytes_per_s
+
+    def of_class(number: int) -> tuple[int, int, int]:
+        """Bytes and packets that a class of the trunk has sent, and packets that it dropped."""
+        shown = campus["l1"].cmd(f"tc -s class show dev {end.name}")
+        found = re.search(
+            rf"class htb 1:{number} .*?Sent (\d+) bytes (\d+) pkt \(dropped (\d+)", shown, re.DOTALL
+        )
+        assert found, shown
+        return int(found[1]), int(found[2]), int(found[3])
+
+    def flood(address: str, target: str) -> bytes:
+        ip = IP(src=address, dst=target, tos=AF41) / UDP(dport=6000) / Raw(bytes(1458))
+        return bytes(Ether(src=mac(address), dst=mac(target)) / ip)
+
+    third, other = "10.1.0.3", "10.2.0.2"
+    research = bytes(
+        Ether(src=mac(third), dst=mac(other)) / IP(src=third, dst=other) / UDP(dport=6001) / Raw(bytes(1458))
+    )
+    campus.configLinkStatus("l1", "s2", "down")  # there is one way now
+    try:
+        deadline_s = time.monotonic() + DEADLINE_S
+        while " 0% packet loss" not in campus["h3"].cmd(f"ping -c2 -i0.05 -W1 {other}"):
+            assert time.monotonic() < deadline_s
+        ports = {host: campus.port_counters(host).own for host in ("h1", "h2")}
+        own_before, research_before, sent = of_class(3), of_class(2), 0
+        with (
+            raw_socket(campus, "h1", bypass=True) as first,
+            raw_socket(campus, "h2", bypass=True) as second,
+            raw_socket(campus, "h3", bypass=True) as honest,
+        ):
+            frames = flood(ATTACKER, VICTIM), flood(NEIGHBOUR, "10.2.0.3")
+            began_s = time.monotonic()
+            for _ in range(2000):
+                for _ in range(5):
+                    first.send(frames[0])
+                    second.send(frames[1])
+                if (sent + 1) * len(research) < 0.9 * end.shape.research_bytes_per_s * (
+                    time.monotonic() - began_s
+                ):
+                    honest.send(research)
+                    sent += 1
+        now_at, before_at = (of_class(2), of_class(3)), None
+        while now_at != before_at:  # until the queues are empty
+            before_at = now_at
+            time.sleep(0.1)
+            now_at = of_class(2), of_class(3)
+        took_s = time.monotonic() - began_s
+        # (a switch in user space may lose packets of all before the trunk, where it is given too little of the processors)
+        assert 0 < of_class(2)[1] - research_before[1] <= sent
+        assert of_class(2)[2] == research_before[2], "research lost packets to migrations"
+        passed = 0
+        for host, before in ports.items():
+            now = campus.port_counters(host).own
+            assert now.dropped_packets > before.dropped_packets, f"{host} sent no flood"
+            passed += now.bytes - before.bytes
+        assert passed <= 2 * (PORT_BURST_BYTES + OWN_SLACK * share * took_s + len(frames[0]))
+        assert 0 < of_class(3)[0] - own_before[0] <= passed
+    finally:
+        campus.configLinkStatus("l1", "s2", "up")
+
+
+def test_made_up_addresses_fill_no_switch_and_ways_are_changed_all_the_same(campus: LiveCampus) -> None:
+    """Each was a flow in the switches' caches, up to 200 000 and 350 MB, and a change of ways waited for all of them."""
+    openflow, most = campus.openflow, flow_limit(campus.plan)
+    assert openflow
+    control = f"ovs-appctl -t {openflow.directory}/ovs-vswitchd.ctl"
+
+    def flows() -> tuple[int, int]:
+        shown = campus["l1"].cmd(f"{control} upcall/show")
+        found = re.search(r"\(current (\d+)\).*\(limit (\d+)\)", shown)
+        assert found, shown
+        return int(found[1]), int(found[2])
+
+    for _ in range(3):  # each look that is quick enough lets the daemon keep a thousand more
+        campus["l1"].cmd(f"{control} revalidator/wait")
+    held = []
+    with raw_socket(campus, "h1", bypass=True) as attacker, socket.socket(socket.AF_UNIX) as coordinator:
+        behind = bytes(ETHER / IP(src=ATTACKER, dst=VICTIM) / UDP(dport=9))[6:]
+        for number in range(3 * most):
+            attacker.send(b"\x02\xff" + number.to_bytes(4, "big") + behind)
+            if number % 2000 == 0:
+                held.append(flows())
+        coordinator.settimeout(DEADLINE_S)
+        coordinator.connect(str(openflow.socket))
+        wanted = WantedWays(1, (WayPin(1, ("h2", "l1", "s2", "l2", "h4")),))
+        coordinator.sendall(msgspec.json.encode(wanted) + b"\n")
+        with coordinator.makefile("rb") as answers:
+            while msgspec.json.decode(answers.readline())["type"] != "in_force":
+                pass
+    assert max(current for current, _ in held) > most // 2, "there was no flood"
+    assert all(current <= 2 * most and limit <= most for current, limit in held)
+    assert openflow.restarts == []

@@ -1,0 +1,46 @@
+"""Files of results: there as a whole or not at all, and an error says which one it was.
+
+Python names the file where one cannot be opened, and not where it cannot be written: a full disk would be "No space left on
+device", without a word where, and half a page would look like one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Have an OSError that names no file name this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write, beside the file's place, which it gets when the block has ended well; what is no regular file (a pipe, a
+    link) is written as it is. OSError names the file, and leaves what was there before."""
+    is_written_as_it_is = path.is_symlink() or (path.exists() and not path.is_file())
+    scratch = path if is_written_as_it_is else path.with_name(f".{path.name}.{os.getpid()}")
+    with naming(path):
+        try:
+            yield scratch
+            if scratch != path:
+                scratch.replace(path)
+        except BaseException:
+            if scratch != path:
+                scratch.unlink(missing_ok=True)
+            raise
+
+
+def write_whole(path: Path, content: str | bytes | memoryview) -> None:
+    """Write a file as a whole. OSError as `whole`."""
+    with whole(path) as scratch:
+        scratch.write_bytes(content.encode() if isinstance(content, str) else content)
