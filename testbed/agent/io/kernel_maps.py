@@ -21,6 +21,7 @@ from testbed.agent.core import events as ev
 from testbed.enforcement import CLASS_IDS, Enforcement, FlowGuard, flow_key, set_aggregate, smooth_pacing
 from testbed.logs import logger
 from testbed.transfer import TransferFailed
+from testbed.wire import MessageStream
 from topologies.spec import TrafficClass
 
 SAMPLE_S = 0.1  # paper A, section V-E: egress counters at 100 ms
@@ -134,7 +135,11 @@ class KernelMaps:
         That holds for control messages and for the acknowledgements of checkpoints that arrive: behind a greedy download of
         its owner's, a receiver's acknowledgements would be late, and the sender slow. More than MARKED_MOST stay unmarked.
         """
-        if self.maps is None or not isinstance(stream, trio.SocketStream) or self._marked >= MARKED_MOST:
+        if (
+            self.maps is None
+            or not isinstance(stream, trio.SocketStream | MessageStream)
+            or self._marked >= MARKED_MOST
+        ):
             yield
             return
         try:
