@@ -100,8 +100,10 @@ class FlowTable(KernelMap):
         burst_bytes: int = 0,
         credit: int | None = None,
         last_ns: int | None = None,
-    ) -> None:
+    ) -> int:
         """A new flow with a full bucket (or `credit`, in 1e-9 byte, true at `last_ns`). Rates are of wire bytes.
+
+        Returns its slot of `meters`, which is the flow's until it is taken out.
 
         BpfError: EEXIST if the flow is there already, E2BIG if the table (MAX_FLOWS) is full.
         """
@@ -117,6 +119,7 @@ class FlowTable(KernelMap):
             self.meters.release(slot)
             raise
         self._last_slot = slot
+        return slot
 
     def lookup(self, key: FlowKey) -> MeterState | None:
         """The flow's bucket and counters; None if it is not there."""
@@ -197,13 +200,13 @@ class ClassCounters(MappedMap):
         first = traffic_class * 4
         return Traffic(*self.u64[first : first + 4])
 
-    def words(self, first: ClassId, last: ClassId) -> bytes:
+    def memory(self, first: ClassId, last: ClassId) -> memoryview:
         """The counters of some classes as they lie in memory: the same bytes, the same counts."""
-        return self.u64[4 * first : 4 * last + 4].tobytes()
+        return self.u8[32 * first : 32 * last + 32]
 
-    def read_all(self) -> dict[ClassId, Traffic]:
-        """Counters of every class."""
-        return {c: self.read(c) for c in ClassId}
+    def read_words(self) -> list[int]:
+        """The counters of every class, four each in the order of `Traffic`."""
+        return self.u64[: 4 * len(ClassId)].tolist()
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,10 @@ class Meters(WritableMap):
             Traffic(*self.u64[at + _TRAFFIC : at + _TRAFFIC + 4]),
         )
 
+    def dropped_packets(self, slot: int) -> int:
+        """Packets of the meter in `slot` that were dropped."""
+        return self.u64[slot * _BYTES // 8 + _TRAFFIC + 3]
+
     def is_in_use(self, slot: int) -> bool:
         """Whether a flow owns the slot."""
         return self.u8[slot * _BYTES + _IN_USE] != 0

@@ -36,6 +36,10 @@ class KillSwitch(WritableMap):
         """Mode and time of the last setting, in two loads: what changes whenever the switch is set."""
         return self.u32[0], self.u64[SET_AT]
 
+    def setting(self) -> memoryview:
+        """The same as it lies in memory, with the coordinator's addresses."""
+        return self.u8[: 8 * SET_AT + 8]
+
     def set(self, mode: int, *, isolate_at_ns: int = 0) -> None:
         """Opens a new record (times and counts of drops begin at zero), then sets the mode (a `Mode`) as the last store.
 

@@ -38,7 +38,7 @@ from testbed.driver import Driver
 from testbed.errors import ProtocolError, RemoteProtocolError
 from testbed.logs import logger
 from testbed.peers import AddressSlots, Allotment, Budget, Occasions
-from testbed.wire import MAX_BYTES, Channel, Codec
+from testbed.wire import MAX_BYTES, Channel, Codec, MessageStream
 from testbed.workloads.submission import cannot_run, cannot_save, is_saved_from_outside
 from topologies.spec import DirectedLink
 
@@ -149,18 +149,21 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
 
     async def _listen(
         self,
-        serve: Callable[[trio.SocketStream, str], Awaitable[None]],
+        serve: Callable[[trio.abc.Stream, str], Awaitable[None]],
         listeners: list[trio.SocketListener],
     ) -> None:
-        async def serve_one(stream: trio.SocketStream) -> None:
+        async def serve_one(accepted: trio.SocketStream) -> None:
             """One connection, from its first byte to its last: what goes wrong with the peer ends here."""
             peer = "a peer that has left"
+            stream: trio.abc.Stream = accepted
             try:
                 try:
-                    name = stream.socket.getpeername()
+                    name = accepted.socket.getpeername()
                 except OSError as error:  # it was reset already, and has no other end
                     raise trio.BrokenResourceError(str(error)) from error
                 peer = str(name[0]) if isinstance(name, tuple) else "a local process"
+                if isinstance(accepted, trio.SocketStream):  # it is none in a test's memory
+                    stream = MessageStream.take_over(accepted)
                 await serve(stream, peer)
             except* PEER_ERRORS as group:
                 self._occasions.warn("connection", f"{peer}: {_words(group)}")
@@ -223,7 +226,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
 
     # ------------------------------------------------------------ agents
 
-    async def _serve_agent(self, stream: trio.SocketStream, address: str) -> None:
+    async def _serve_agent(self, stream: trio.abc.Stream, address: str) -> None:
         channel = Channel(stream, AGENT_IN, HELLO_BYTES)
         with trio.CancelScope() as scope, ExitStack() as unknown:
             if not unknown.enter_context(self._unknown.connection(address)):
@@ -310,7 +313,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
 
     # ------------------------------------------------------------ operators
 
-    async def _serve_operator(self, stream: trio.SocketStream, address: str) -> None:
+    async def _serve_operator(self, stream: trio.abc.Stream, address: str) -> None:
         self._operator_count += 1
         number, channel = self._operator_count, Channel(stream, OPERATOR_IN)
         with trio.CancelScope() as scope, self._operators.take(address) as granted:

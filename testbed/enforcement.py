@@ -145,7 +145,7 @@ class FlowGuard:
         self.key = flow_key(sock)
         self.congestion = choose_congestion(sock, congestion)
         _mark(sock, traffic_class)
-        self._insert()
+        self._slot = self._insert()
         try:
             self._pace()
             self.readback()
@@ -198,10 +198,9 @@ class FlowGuard:
             _must_match(f"bucket of {self.key}", bucket, found.bucket_bytes_per_s)
         return found
 
-    def counters(self) -> Traffic | None:
-        """Wire bytes and packets that passed and were dropped so far; None without BPF."""
-        state = self._maps.flows.lookup(self.key) if self._maps is not None else None
-        return None if state is None else state.traffic
+    def dropped_packets(self) -> int | None:
+        """Packets that were dropped so far, without a system call; None without BPF."""
+        return None if self._maps is None else self._maps.flows.meters.dropped_packets(self._slot)
 
     def close(self) -> Traffic | None:
         """Takes the flow out of the table (once; the socket stays open, paced as it was): its final counters."""
@@ -218,15 +217,16 @@ class FlowGuard:
             return _Plan(paced_rate(grant_bytes_per_s), int(wire * GUARD_SLACK), burst)
         return _Plan(None, int(wire), self._drop_burst_bytes)
 
-    def _insert(self) -> None:
-        if self._maps is not None:
-            self._maps.flows.insert(
-                self.key,
-                traffic_class=CLASS_IDS[self._class],
-                mode=_MODE[self._enforcement],
-                rate_bytes_per_s=self._plan.bucket_bytes_per_s,
-                burst_bytes=self._plan.burst_bytes,
-            )
+    def _insert(self) -> int:
+        if self._maps is None:
+            return -1
+        return self._maps.flows.insert(
+            self.key,
+            traffic_class=CLASS_IDS[self._class],
+            mode=_MODE[self._enforcement],
+            rate_bytes_per_s=self._plan.bucket_bytes_per_s,
+            burst_bytes=self._plan.burst_bytes,
+        )
 
     def _set_bucket(self) -> None:
         if self._maps is not None:

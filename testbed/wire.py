@@ -2,10 +2,14 @@
 
 The stream's own errors (`trio.BrokenResourceError` when the peer is gone, `trio.ClosedResourceError` after `aclose`) pass
 through unchanged; only what the peer *said* becomes a RemoteProtocolError.
+
+`MessageStream` is what live connections use: trio's own SocketStream goes through the scheduler twice for each small message that
+the kernel takes at once, and asks for bytes before it waits for them.
 """
 
 from __future__ import annotations
 
+import socket
 from collections import deque
 from typing import Final, Generic
 
@@ -14,9 +18,60 @@ import trio
 from testbed.errors import RemoteProtocolError
 from testbed.framing import MAX_BYTES, VERSION, Codec, Decoder, M
 
-__all__ = ["MAX_BYTES", "VERSION", "Channel", "Codec", "Decoder"]
+__all__ = ["MAX_BYTES", "VERSION", "Channel", "Codec", "Decoder", "MessageStream"]
 
 RECEIVE_BYTES: Final = 1 << 16
+
+
+class MessageStream(trio.abc.Stream):
+    """A connected, non-blocking socket that carries small messages: one task sends at a time, and one receives."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+
+    @classmethod
+    def take_over(cls, stream: trio.SocketStream) -> MessageStream:
+        """The connection of a stream, which is of no use any more."""
+        sock = socket.socket(fileno=stream.socket.detach())
+        sock.setblocking(False)
+        return cls(sock)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Hands all to the kernel; other tasks run meanwhile only if that has to be waited for."""
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[self.socket.send(rest) :]
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self.socket)
+            except OSError as error:
+                if self.socket.fileno() < 0:
+                    raise trio.ClosedResourceError("this connection has been closed") from error
+                raise trio.BrokenResourceError(f"the connection broke: {error}") from error
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Waits until the kernel takes something."""
+        await trio.lowlevel.wait_writable(self.socket)
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Waits for bytes; empty at the end of the stream."""
+        while True:
+            if self.socket.fileno() < 0:
+                raise trio.ClosedResourceError("this connection has been closed")
+            await trio.lowlevel.wait_readable(self.socket)
+            try:
+                return self.socket.recv(max_bytes or RECEIVE_BYTES)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise trio.BrokenResourceError(f"the connection broke: {error}") from error
+
+    async def aclose(self) -> None:
+        """Closes the socket."""
+        if self.socket.fileno() >= 0:
+            trio.lowlevel.notify_closing(self.socket)
+            self.socket.close()
+        await trio.lowlevel.checkpoint()
 
 
 class Channel(Generic[M]):
@@ -44,12 +99,19 @@ class Channel(Generic[M]):
         may have left half a frame on the wire, so afterwards the channel sends no more: BrokenResourceError.
         """
         frame = self._codec.encode(message)
-        async with self._sending:
+        try:
+            self._sending.acquire_nowait()
+        except trio.WouldBlock:
+            await self._sending.acquire()
+        try:
             if self._cut_off:
                 raise trio.BrokenResourceError("an earlier message was cut off while it was sent")
+            await trio.lowlevel.checkpoint_if_cancelled()  # while nothing of it is sent
             self._cut_off = True
             await self.stream.send_all(frame)
             self._cut_off = False
+        finally:
+            self._sending.release()
 
     async def send_each(self, messages: trio.MemoryReceiveChannel[M]) -> None:
         """Sends what arrives in memory, in order, until that channel's other end is closed."""

@@ -162,6 +162,8 @@ class Body:
     def __init__(self, world: StreamedWorld, machine: Machine, handle: Callable[[ev.Event], None]) -> None:
         self._world, self._machine, self._handle = world, machine, handle
         self.ordered: deque[do.Effect] = deque()
+        self.outgoing: dict[Any, Any] = {}
+        self.outputs: dict[Any, Any] = {}
         self._begun: list[do.Effect] = []
 
     # ---- lease
@@ -239,10 +241,13 @@ class Body:
         if self._machine.closed or self._machine.isolate_at_s is not None:
             self._world.owners.read(self._machine)
 
+    def memory(self) -> tuple[memoryview, memoryview]:
+        return memoryview(b""), memoryview(b"")
+
     def look_at_switch(self, *, grace: bool = False) -> None:
         pass  # the world's owners say when it is read
 
-    def sample(self, flows: list[m.FlowCount], lag_s: float) -> list[ev.Sampled]:
+    def sample(self, flows: list[m.FlowCount], lag_s: float, idle_at_s: float) -> list[ev.Sampled]:
         return [ev.Sampled({}, flows, None, lag_s)]
 
     @contextmanager

@@ -65,7 +65,7 @@ def test_without_bpf_a_grant_is_pacing_and_marking_only(pair):
     assert found.traffic_class is TrafficClass.PRESYNC
     assert found.congestion == guard.congestion == congestion_of(pair[0])
     assert marked_dscp(pair[0]) == 8
-    assert guard.counters() is None
+    assert guard.dropped_packets() is None
     assert guard.close() is None
 
 

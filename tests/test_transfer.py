@@ -185,6 +185,11 @@ async def offer(sender: Channel[Message], manifest: Manifest, transfer: str = "t
     if not isinstance(answer, Describe):
         return answer
     await sender.send(Contents(manifest))
+    return await verdict(sender)
+
+
+async def verdict(sender: Channel[Message]) -> Message | None:
+    """The next answer that is more than a sign of life."""
     while isinstance(answer := await sender.receive(), Busy):
         pass
     return answer
@@ -525,6 +530,40 @@ async def test_sender_that_dribbles_does_not_keep_a_thread(tmp_path: Path) -> No
         assert "at least 1e+06 a second" in pair.of(ReceiveFailed)[0].reason
         assert pair.of(ReceiveFailed)[0].retryable
         assert list(tmp_path.glob("target/*/*.partial")) == []
+
+
+async def test_receiver_wakes_for_chunks_and_not_for_packets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[int] = []
+    wake_at = Intake._wake_at
+
+    def noted(intake: Intake, least_bytes: int) -> None:
+        waits.append(least_bytes)
+        wake_at(intake, least_bytes)
+
+    monkeypatch.setattr(Intake, "_wake_at", noted)
+    async with serving(tmp_path) as pair, peer(pair) as slow:
+        data = content(3, tail=100)
+        manifest = pair.ingest(data)
+        assert isinstance(await offer(slow, manifest), Want)
+        for at in range(0, len(data), 1000):
+            await slow.stream.send_all(data[at : at + 1000])
+            await trio.sleep(0.001)
+        assert isinstance(await verdict(slow), Stored)
+    assert len(waits) <= 2 * 4 + 1  # for each chunk, and once for all to be as it was
+    assert max(waits) > CHUNK // 2
+    assert waits[-1] == 1
+
+
+async def test_sender_of_less_than_a_chunk_in_the_idle_time_is_no_silent_one(tmp_path: Path) -> None:
+    async with serving(tmp_path, idle_timeout_s=1.2) as pair, peer(pair) as slow:
+        data = content(1)
+        assert isinstance(await offer(slow, pair.ingest(data)), Want)
+        for at in range(0, CHUNK, CHUNK // 8):
+            await slow.stream.send_all(data[at : at + CHUNK // 8])
+            await trio.sleep(0.25)
+        assert isinstance(await verdict(slow), Stored)
 
 
 async def test_room_is_taken_as_bytes_come_and_given_back_with_the_connection(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def take(reception: Reception, data: bytes) -> None:
     sender = threading.Thread(target=_send, args=(theirs, data))
     sender.start()
     try:
-        Intake(ours.fileno(), stop, reception, 5.0).take(reception.missing)
+        Intake(ours, stop, reception, 5.0).take(reception.missing)
     finally:
         ours.close()
         sender.join()

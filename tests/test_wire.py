@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 from itertools import pairwise
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import LocalProtocolError, RemoteProtocolError
-from testbed.wire import VERSION, Channel, Codec
+from testbed.wire import VERSION, Channel, Codec, MessageStream
 
 
 class Ping(msgspec.Struct, tag="ping", frozen=True):
@@ -224,3 +225,77 @@ async def test_channel_works_over_sockets() -> None:
     assert await server.receive() is None
     assert sorted(words, key=int) == [str(number) for number in range(50)]
     await listeners[0].aclose()
+
+
+# ---------------------------------------------------------------- over a socket
+
+
+def sockets() -> tuple[socket.socket, socket.socket]:
+    """Two connected ones that do not block."""
+    ours, theirs = socket.socketpair()
+    for one in (ours, theirs):
+        one.setblocking(False)
+    return ours, theirs
+
+
+@pytest.mark.trio
+async def test_messages_longer_than_the_kernel_takes_at_once_arrive_whole() -> None:
+    ours, theirs = sockets()
+    codec: Codec[Ping | Text] = Codec(Ping | Text, max_bytes=4 << 20)
+    here, there = Channel(MessageStream(ours), codec), Channel(MessageStream(theirs), codec)
+    sent = [Text(["long"], bytes(3 << 20)), Ping(1), Text([], b"x" * 100_000)]
+
+    async def say() -> None:
+        for message in sent:
+            await here.send(message)
+        await here.aclose()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(say)
+        with trio.fail_after(20):
+            arrived = [await there.receive() for _ in range(4)]
+    assert arrived == [*sent, None]
+    await there.aclose()
+
+
+@pytest.mark.trio
+async def test_a_peer_that_is_gone_and_an_end_that_was_closed_are_told_apart() -> None:
+    ours, theirs = sockets()
+    here = Channel(MessageStream(ours), CODEC)
+    theirs.close()
+    with pytest.raises(trio.BrokenResourceError):
+        await here.send(Ping(1))
+    await here.aclose()
+    await here.stream.aclose()
+    for use in (here.stream.send_all(b"x"), here.stream.receive_some()):
+        with pytest.raises(trio.ClosedResourceError):
+            await use
+
+
+@pytest.mark.trio
+async def test_closing_ends_a_receive_that_waits() -> None:
+    ours, theirs = sockets()
+    stream = MessageStream(ours)
+    async with trio.open_nursery() as nursery:
+
+        async def receive() -> None:
+            with pytest.raises(trio.ClosedResourceError):
+                await stream.receive_some()
+
+        nursery.start_soon(receive)
+        await trio.testing.wait_all_tasks_blocked()
+        await stream.aclose()
+    theirs.close()
+
+
+@pytest.mark.trio
+async def test_send_that_was_cancelled_before_its_first_byte_leaves_the_channel_good() -> None:
+    ours, theirs = sockets()
+    here, there = Channel(MessageStream(ours), CODEC), Channel(MessageStream(theirs), CODEC)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await here.send(Ping(1))
+    await here.send(Ping(2))
+    assert await there.receive() == Ping(2)
+    await here.aclose()
+    await there.aclose()

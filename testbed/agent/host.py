@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
+from math import inf
 
 import trio
 
@@ -20,7 +22,7 @@ from testbed.agent.core import events as ev
 from testbed.agent.core.agent import AgentCore
 from testbed.agent.core.stored import StoredCheckpoints
 from testbed.agent.io.coordinator_link import CoordinatorLink
-from testbed.agent.io.kernel_maps import KernelMaps, watch
+from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.agent.io.owner_socket import listen_to_owner
 from testbed.agent.io.processes import JobProcesses
 from testbed.agent.io.transfers import Transfers
@@ -30,7 +32,12 @@ from testbed.logs import logger
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
 from testbed.workloads.launch import Launch, start_interpreter
 from testbed.workloads.lease import LeaseFile
+from testbed.workloads.output import LOOK_S
 
+SAMPLE_S = 0.1  # paper A, section V-E: egress counters at 100 ms
+COUNTING_SHARE = 0.04  # of a processor, for a process's agents together
+IDLE_SAMPLE_S = 2.0  # of a host that sends nothing
+LATE_S = 0.5  # a look that comes so late is told, of an idle host too
 LOG = logger("agent")
 
 
@@ -113,9 +120,9 @@ class AgentHost(Driver[ev.Event, do.Effect]):
         if (switch := self.kernel.look_at_switch()) is not None:
             self.handle(switch)
 
-    def count(self, lag_s: float) -> None:
-        """What the kernel counted is an event; `lag_s` later than it should."""
-        for sampled in self.kernel.sample(self.transfers.counts(), lag_s):
+    def count(self, lag_s: float, idle_at_s: float) -> None:
+        """What the kernel counted is an event, `lag_s` later than it should be; at `idle_at_s` all that had left was counted."""
+        for sampled in self.kernel.sample(self.transfers.counts(), lag_s, idle_at_s):
             self.handle(sampled)
 
     def perform(self, effect: do.Effect) -> None:
@@ -142,6 +149,54 @@ class AgentHost(Driver[ev.Event, do.Effect]):
                 self.transfers.abort(job, destination)
             case do.DropCheckpoints(job, before):
                 self._nursery.start_soon(self.transfers.drop, job, before)
+
+
+class _Look:
+    """All that is touched of a host where nothing happens: its memory as it is, and as it was at the last look."""
+
+    __slots__ = ("data", "data_was", "host", "outputs", "sample_by_s", "sending", "switch", "switch_was")
+
+    def __init__(self, host: AgentHost) -> None:
+        self.host, self.sending, self.outputs = host, host.transfers.outgoing, host.jobs.outputs
+        self.switch, self.data = host.kernel.memory()
+        self.switch_was = self.data_was = b""
+        self.sample_by_s = -inf  # though nothing has left
+
+
+async def watch(hosts: Sequence[AgentHost]) -> None:
+    """Looks at the switch of each host (there may be more of them later) every SAMPLE_S, until cancelled.
+
+    Counters of hosts that send are read as often, but where many transfers run in one process: reading takes COUNTING_SHARE of a
+    processor at most. Those of others are told every IDLE_SAMPLE_S.
+    """
+    looks: list[_Look] = []
+    due_s = counts_at_s = outputs_at_s = trio.current_time()
+    counted_s = -inf
+    while True:
+        due_s += SAMPLE_S
+        await trio.sleep_until(due_s)
+        now_s, lag_s = trio.current_time(), trio.current_time() - due_s
+        looks += map(_Look, hosts[len(looks) :])
+        for look in looks:
+            if (switch := look.switch.tobytes()) != look.switch_was:
+                look.switch_was = switch
+                look.host.see_owner()
+        if now_s >= counts_at_s:
+            began_s = time.thread_time()
+            for look in looks:
+                data = look.data.tobytes()
+                if look.sending or data != look.data_was or now_s >= look.sample_by_s or lag_s >= LATE_S:
+                    look.data_was, look.sample_by_s = data, now_s + IDLE_SAMPLE_S
+                    look.host.count(lag_s, counted_s)
+            counts_at_s = now_s + (time.thread_time() - began_s) / COUNTING_SHARE - SAMPLE_S / 2.0
+            counted_s = now_s
+        if now_s >= outputs_at_s:
+            outputs_at_s = now_s + LOOK_S
+            for look in looks:
+                if look.outputs:
+                    look.host.jobs.bound_outputs()
+        # late once is not early the next time: no period is shorter than it says
+        due_s = max(due_s, now_s)
 
 
 def run_agent(config: AgentConfig) -> None:

@@ -22,8 +22,7 @@ import trio
 
 from testbed.agent.config import AgentConfig
 from testbed.agent.core import events as ev
-from testbed.agent.host import AgentHost
-from testbed.agent.io.kernel_maps import watch
+from testbed.agent.host import AgentHost, watch
 from testbed.driver import run_process
 from testbed.logs import log_level
 from testbed.namespaces import NetworkNamespace

@@ -11,6 +11,9 @@ and to recv into a mapping of the file: as fast as the better of them on tmpfs, 
 folios make one splice cheap and many page faults dear. Hashing in a thread of its own gains nothing where the sender has the
 other core. But a file in memory that an earlier reception has mapped already (`Reception.memory`) takes the bytes from the
 socket by themselves: no pipe, no page to look up. Coded chunks are read, decoded and written one by one.
+
+A thread that waits sleeps until the rest of its chunk is there (SO_RCVLOWAT): with less there is nothing to verify, and a paced
+sender's packets come one by one.
 """
 
 from __future__ import annotations
@@ -18,11 +21,12 @@ from __future__ import annotations
 import fcntl
 import os
 import select
+import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from testbed.checkpoints import Reception
 from testbed.errors import RemoteProtocolError
@@ -31,8 +35,13 @@ from testbed.transfer.errors import TransferFailed
 from testbed.transfer.limits import LIMITS, Limits
 from testbed.transfer.messages import runs
 
+if TYPE_CHECKING:
+    import trio
+
 # what an unprivileged process may ask for; fewer trips than the 64 KiB it would get
 PIPE_BYTES: Final = 1 << 20
+# of the time after which a silent peer is given up: how long less than a chunk may lie unread
+LOOK_SHARE: Final = 0.25
 
 
 class Intake:
@@ -42,12 +51,19 @@ class Intake:
     """
 
     def __init__(
-        self, sock: int, stop: int, reception: Reception, idle_s: float, limits: Limits = LIMITS
+        self,
+        sock: socket.socket | trio.socket.SocketType,
+        stop: int,
+        reception: Reception,
+        idle_s: float,
+        limits: Limits = LIMITS,
     ) -> None:
-        self._sock, self._stop, self._reception, self._idle_s = sock, stop, reception, idle_s
+        self._socket, self._sock, self._least_bytes = sock, sock.fileno(), 1
+        self._stop, self._reception, self._idle_s = stop, reception, idle_s
         self._limits = limits
+        self._silent_from_s: float | None = None  # when it was waited for bytes, and none have come since
         self._poll = select.poll()
-        self._poll.register(sock, select.POLLIN)
+        self._poll.register(self._sock, select.POLLIN)
         self._poll.register(stop, select.POLLIN)
         self._window_ends_s, self._window_bytes = time.monotonic() + limits.rate_window_s, 0
 
@@ -66,7 +82,7 @@ class Intake:
                     offset, end, whole = span(chunk)[0], sum(span(after - 1)), sum(span(chunk))
                     while offset < end:
                         self._reception.reserve(offset, min(PIPE_BYTES, end - offset))
-                        moved = self._move(offset, min(PIPE_BYTES, end - offset))
+                        moved = self._move(offset, min(PIPE_BYTES, end - offset), whole - offset)
                         offset += moved
                         self._count(moved)
                         while chunk < after and whole <= offset:
@@ -76,23 +92,27 @@ class Intake:
         finally:
             os.close(self._pipe_out)
             os.close(self._pipe_in)
+            self._wake_at(1)
 
     def take_coded(self, chunks: list[int], decoder: ChunkDecoder) -> None:
         """The same of chunks that are coded. Raises RemoteProtocolError, too."""
         longest = memoryview(bytearray(max(HEADER.size, self._reception.manifest.chunk_bytes)))
-        for chunk in chunks:
-            offset, length = self._reception.manifest.span(chunk)
-            method, body_bytes = HEADER.unpack(self._read(longest[: HEADER.size]))
-            if body_bytes > length:
-                raise RemoteProtocolError(f"{body_bytes} bytes for a chunk of {length}")
-            body = bytes(self._read(longest[:body_bytes]))
-            self._reception.write(chunk, decoder.decode(method, body, offset, length))
+        try:
+            for chunk in chunks:
+                offset, length = self._reception.manifest.span(chunk)
+                method, body_bytes = HEADER.unpack(self._read(longest[: HEADER.size]))
+                if body_bytes > length:
+                    raise RemoteProtocolError(f"{body_bytes} bytes for a chunk of {length}")
+                body = bytes(self._read(longest[:body_bytes]))
+                self._reception.write(chunk, decoder.decode(method, body, offset, length))
+        finally:
+            self._wake_at(1)
 
     def _read(self, place: memoryview) -> memoryview:
         """`place`, filled from the socket."""
         rest = place
         while rest:
-            moved = self._taken(partial(os.readv, self._sock, [rest]))
+            moved = self._taken(partial(os.readv, self._sock, [rest]), len(rest))
             self._count(moved)
             rest = rest[moved:]
         return place
@@ -110,33 +130,43 @@ class Intake:
                 )
             self._window_ends_s, self._window_bytes = time.monotonic() + window_s, 0
 
-    def _move(self, offset: int, most: int) -> int:
-        """Bytes moved from the socket to this place in the file."""
+    def _move(self, offset: int, most: int, wanted: int) -> int:
+        """Bytes moved from the socket to this place in the file; `wanted` are those that complete a chunk."""
         if self._memory is not None:
             with self._memory[offset : offset + most] as place:
-                return self._taken(lambda: os.readv(self._sock, [place]))
-        arrived = rest = self._taken(lambda: os.splice(self._sock, self._pipe_in, most))
+                return self._taken(lambda: os.readv(self._sock, [place]), wanted)
+        arrived = rest = self._taken(lambda: os.splice(self._sock, self._pipe_in, most), wanted)
         while rest:
             rest -= os.splice(
                 self._pipe_out, self._reception.fileno(), rest, offset_dst=offset + arrived - rest
             )
         return arrived
 
-    def _taken(self, read: Callable[[], int]) -> int:
-        """Bytes read from the socket; 0 after waiting for some. TransferFailed at the end of the stream."""
+    def _taken(self, read: Callable[[], int], wanted: int) -> int:
+        """Bytes read from the socket; 0 after waiting for `wanted`, or some. TransferFailed at the end of the stream."""
         try:
             count = read()
         except BlockingIOError:
-            ready = self._poll.poll(self._idle_s * 1e3)
-            if not ready:
+            now_s = time.monotonic()
+            if self._silent_from_s is None:
+                self._silent_from_s = now_s
+            elif now_s >= self._silent_from_s + self._idle_s:
                 raise TransferFailed(
                     f"the sender sent nothing for {self._idle_s:g} s", retryable=True
                 ) from None
-            if any(fd == self._stop for fd, _ in ready):
+            self._wake_at(min(wanted, PIPE_BYTES))
+            if any(fd == self._stop for fd, _ in self._poll.poll(self._idle_s * LOOK_SHARE * 1e3)):
                 raise TransferFailed("stopped by its host", retryable=True) from None
             return 0
         except OSError as error:
             raise TransferFailed(f"the connection broke: {error}", retryable=True) from error
         if count == 0:
             raise TransferFailed("the sender closed the connection before the end", retryable=True)
+        self._silent_from_s = None
         return count
+
+    def _wake_at(self, least_bytes: int) -> None:
+        """Let the socket be readable once so many bytes lie there, or its stream has ended."""
+        if least_bytes != self._least_bytes:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least_bytes)
+            self._least_bytes = least_bytes

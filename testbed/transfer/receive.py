@@ -313,7 +313,7 @@ class _Conversation:
             await self._say(Want(bitmap_of(missing, len(manifest.chunks)), codec, base))
             # on cancellation the thread is told to stop, and waited for
             stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            intake = Intake(sock.fileno(), stop, reception, server.idle_s, server.limits)
+            intake = Intake(sock, stop, reception, server.idle_s, server.limits)
             decoder = ChunkDecoder(base_file)
             take = partial(intake.take_coded, decoder=decoder) if codec else intake.take
             try:

@@ -23,7 +23,7 @@ import trio
 from testbed.bounds import sequences_of
 from testbed.errors import LocalProtocolError, RemoteProtocolError, TestbedError
 from testbed.identity import signal_name
-from testbed.wire import Channel
+from testbed.wire import Channel, MessageStream
 from testbed.workloads.launch import Launch, Launched, start_interpreter
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import (
@@ -137,9 +137,7 @@ class WorkloadProcess:
             )
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        channel: Channel[Order | Report] = Channel(
-            trio.SocketStream(trio.socket.from_stdlib_socket(ours)), CODEC
-        )
+        channel: Channel[Order | Report] = Channel(MessageStream(ours), CODEC)
         with trio.CancelScope(shield=True):  # a process that was started is always handed out
             try:
                 with theirs, log.open("ab") as output:

@@ -23,7 +23,7 @@ from testbed.bounds import HELLO_LIST_BYTES, MOST_HELLO_FRAMES
 from testbed.errors import ProtocolError
 from testbed.logs import logger
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
-from testbed.wire import Channel, Codec
+from testbed.wire import Channel, Codec, MessageStream
 
 # between two attempts: doubled each time that none answers
 RECONNECT_S, RECONNECT_MOST_S = 0.2, 1.0
@@ -87,6 +87,7 @@ class CoordinatorLink:
         arriving: Channel[m.ToAgent] = Channel(stream, IN)
         unanswered_s = trio.current_time()  # since when an answer is due; inf: none is
         silent_s = SILENT_S
+        patience = trio.CancelScope()
 
         async def say_all() -> None:
             nonlocal unanswered_s, silent_s
@@ -94,6 +95,7 @@ class CoordinatorLink:
                 if isinstance(message, m.Hello):
                     frames = m.hello_in_parts(message, HELLO_LIST_BYTES)
                     silent_s += (len(frames) - 1) * HELLO_LIST_BYTES / HEARD_BYTES_PER_S
+                    patience.deadline = unanswered_s + silent_s
                     if len(frames) > MOST_HELLO_FRAMES:
                         LOG.warning(
                             "too many checkpoints for a Hello: it tells of those of the last jobs by name"
@@ -101,10 +103,10 @@ class CoordinatorLink:
                     for frame in frames[-MOST_HELLO_FRAMES:]:
                         await out.send(frame)
                     continue
-                if isinstance(
-                    message, m.Heartbeat
-                ):  # before it is sent: the answer may be here when `send` returns
-                    unanswered_s = min(unanswered_s, trio.current_time())
+                # before it is sent: the answer may be here when `send` returns
+                if isinstance(message, m.Heartbeat) and unanswered_s == inf:
+                    unanswered_s = trio.current_time()
+                    patience.deadline = unanswered_s + silent_s
                 await out.send(message)
 
         self._handle(ev.Connected())
@@ -113,22 +115,20 @@ class CoordinatorLink:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(say_all)
                     while True:
-                        patience_s = unanswered_s + silent_s - trio.current_time()
-                        with trio.move_on_after(min(max(0.0, patience_s), silent_s)) as patience:
-                            message = await arriving.receive()
-                        if patience.cancelled_caught and trio.current_time() < unanswered_s + silent_s:
-                            continue
-                        if patience.cancelled_caught:
+                        patience = trio.CancelScope(deadline=unanswered_s + silent_s)
+                        with patience:
+                            while (message := await arriving.receive()) is not None:
+                                unanswered_s = patience.deadline = inf
+                                if isinstance(message, m.Refused):
+                                    LOG.error("the coordinator refuses this agent: %s", message.reason)
+                                elif isinstance(message, m.Welcome):
+                                    silent_s = max(SILENT_S, SILENT_HEARTBEATS * message.heartbeat_s)
+                                self._handle(ev.Received(message))
+                        if not patience.cancelled_caught:
+                            break
+                        if trio.current_time() >= unanswered_s + silent_s:
                             LOG.warning("the coordinator has said nothing for %g s", silent_s)
                             break
-                        if message is None:
-                            break
-                        unanswered_s = inf
-                        if isinstance(message, m.Refused):
-                            LOG.error("the coordinator refuses this agent: %s", message.reason)
-                        elif isinstance(message, m.Welcome):
-                            silent_s = max(SILENT_S, SILENT_HEARTBEATS * message.heartbeat_s)
-                        self._handle(ev.Received(message))
                     nursery.cancel_scope.cancel()
         except* (trio.BrokenResourceError, trio.ClosedResourceError) as group:
             LOG.info("connection to the coordinator lost: %s", group.exceptions[0])
@@ -140,16 +140,15 @@ class CoordinatorLink:
         self._handle(ev.Disconnected())
 
 
-async def _open_tcp(address: tuple[str, int], network: NetworkNamespace) -> trio.SocketStream:
+async def _open_tcp(address: tuple[str, int], network: NetworkNamespace) -> MessageStream:
     """A connection that does not wait to fill packets, and ends when its bytes are not acknowledged for UNHEARD_MS."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    sock = trio.socket.from_stdlib_socket(network.socket(family))
+    sock = network.socket(family)
     try:
-        await sock.connect(address)
+        await trio.socket.from_stdlib_socket(sock).connect(address)
     except BaseException:
         sock.close()
         raise
-    stream = trio.SocketStream(sock)
-    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)
-    return stream
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)
+    return MessageStream(sock)

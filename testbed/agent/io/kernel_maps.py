@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol
 
 import trio
 
@@ -21,24 +20,25 @@ from testbed.agent.core import events as ev
 from testbed.enforcement import CLASS_IDS, Enforcement, FlowGuard, flow_key, set_aggregate, smooth_pacing
 from testbed.logs import logger
 from testbed.transfer import TransferFailed
+from testbed.wire import MessageStream
 from topologies.spec import TrafficClass
 
-SAMPLE_S = 0.1  # paper A, section V-E: egress counters at 100 ms
-COUNTING_SHARE = 0.04  # of a processor, for a process's agents together
-IDLE_SAMPLE_S = 2.0  # of a host that sends nothing
 NO_END_S = 1e6  # a drain that was given no end
 # of a host's flow table, what connections that only acknowledge may take: the rest is for transfers of its own.
 MARKED_MOST = MAX_FLOWS // 2
-LATE_S = 0.5  # a look that comes so late is told, of an idle host too
 LOG = logger("agent")
+
+
+# of each class that is told: its name, and which words of memory are its counters
+_COUNTED = [(name.value, 4 * number) for name, number in CLASS_IDS.items()]
+_PLANNED, _PRESYNC, _RESEARCH = (4 * c for c in (ClassId.PLANNED, ClassId.PRESYNC, ClassId.RESEARCH))
 
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """Counters at one time: those of data as they lie in memory, all as they are told; wire bytes of migrations and research."""
+    """Counters at one time, as they are told, and wire bytes of migrations and research."""
 
     at_s: float
-    words: bytes
     migration_bytes: int
     research_bytes: int
     classes: dict[str, m.ClassCount]
@@ -53,7 +53,13 @@ class KernelMaps:
         self._marked = 0  # connections that are metadata now
         self._switch_seen: tuple[int, int] | None = None
         self._sampled: _Sample | None = None  # the last one
-        self._idle_at_s = -inf  # the last look that saw no difference
+
+    def memory(self) -> tuple[memoryview, memoryview]:
+        """What changes when the owner acts, and what changes when data leaves this host."""
+        if self.maps is None:
+            return memoryview(b""), memoryview(b"")
+        # without what is said to the coordinator and acknowledged to senders: that alone is not worth a sample
+        return self.maps.switch.setting(), self.maps.counters.memory(ClassId.PLANNED, ClassId.RESEARCH)
 
     def prepare(self) -> ev.SwitchRead | None:
         """Clears what a killed predecessor left and sets the aggregate bucket; a switch that is set already is an event."""
@@ -80,31 +86,21 @@ class KernelMaps:
         self._switch_seen = (status.mode, status.set_at_ns)
         return _read(status, grace)
 
-    def sample(self, flows: list[m.FlowCount], lag_s: float) -> list[ev.Sampled]:
-        """All counters now, with what left this host since the last sample; nothing, for at most two seconds, of an idle host."""
+    def sample(self, flows: list[m.FlowCount], lag_s: float, idle_at_s: float) -> list[ev.Sampled]:
+        """All counters now, with what left this host since the last sample, or, if that is before `idle_at_s`, since then."""
         if self.maps is None:
             return [ev.Sampled({}, flows, None, lag_s)]
-        now_s, before = trio.current_time(), self._sampled
-        # without what is said to the coordinator and acknowledged to senders: that alone is not worth a sample
-        words = self.maps.counters.words(ClassId.PLANNED, ClassId.RESEARCH)
-        is_idle = before is not None and words == before.words and not flows and lag_s < LATE_S
-        if before is not None and is_idle and now_s < before.at_s + IDLE_SAMPLE_S:
-            self._idle_at_s = now_s
-            return []
-        traffic = self.maps.counters.read_all()
-        migration = traffic[ClassId.PLANNED].bytes + traffic[ClassId.PRESYNC].bytes
-        research = traffic[ClassId.RESEARCH].bytes
-        classes = {
-            name.value: m.ClassCount(traffic[i].bytes, traffic[i].packets, traffic[i].dropped_packets)
-            for name, i in CLASS_IDS.items()
-        }
-        self._sampled = _Sample(now_s, words, migration, research, classes)
+        now_s, before, counts = trio.current_time(), self._sampled, self.maps.counters.read_words()
+        migration, research = counts[_PLANNED] + counts[_PRESYNC], counts[_RESEARCH]
+        classes = {name: m.ClassCount(counts[at], counts[at + 1], counts[at + 3]) for name, at in _COUNTED}
+        self._sampled = _Sample(now_s, migration, research, classes)
         if before is None:
             return [ev.Sampled(classes, flows, None, lag_s)]
         sampled, from_s = [], before.at_s
-        if words != before.words and self._idle_at_s > from_s:  # what left, left since the last look
-            idle = m.EgressSample(0.0, self._idle_at_s - from_s, 0, 0)
-            sampled, from_s = [ev.Sampled(before.classes, [], idle, 0.0)], self._idle_at_s
+        has_sent = (migration, research) != (before.migration_bytes, before.research_bytes)
+        if has_sent and idle_at_s > from_s:
+            idle = m.EgressSample(0.0, idle_at_s - from_s, 0, 0)
+            sampled, from_s = [ev.Sampled(before.classes, [], idle, 0.0)], idle_at_s
         egress = m.EgressSample(
             0.0, now_s - from_s, migration - before.migration_bytes, research - before.research_bytes
         )
@@ -134,7 +130,11 @@ class KernelMaps:
         That holds for control messages and for the acknowledgements of checkpoints that arrive: behind a greedy download of
         its owner's, a receiver's acknowledgements would be late, and the sender slow. More than MARKED_MOST stay unmarked.
         """
-        if self.maps is None or not isinstance(stream, trio.SocketStream) or self._marked >= MARKED_MOST:
+        if (
+            self.maps is None
+            or not isinstance(stream, trio.SocketStream | MessageStream)
+            or self._marked >= MARKED_MOST
+        ):
             yield
             return
         try:
@@ -151,37 +151,6 @@ class KernelMaps:
         finally:
             self._marked -= 1
             self.maps.flows.delete(key)
-
-
-class Watched(Protocol):
-    """A host whose kernel maps are looked at."""
-
-    def see_owner(self) -> None:
-        """Takes in what the owner has set."""
-
-    def count(self, lag_s: float) -> None:
-        """Takes in what the kernel counted; `lag_s` later than it should."""
-
-
-async def watch(hosts: Sequence[Watched]) -> None:
-    """Looks at the switch of each host (there may be more of them later) every SAMPLE_S, until cancelled.
-
-    Counters are read as often, but where many transfers run in one process: reading takes COUNTING_SHARE of a processor at most.
-    """
-    due_s = counts_at_s = trio.current_time()
-    while True:
-        due_s += SAMPLE_S
-        await trio.sleep_until(due_s)
-        now_s, lag_s = trio.current_time(), trio.current_time() - due_s
-        for host in hosts:
-            host.see_owner()
-        if now_s >= counts_at_s:
-            began_s = time.thread_time()
-            for host in hosts:
-                host.count(lag_s)
-            counts_at_s = now_s + (time.thread_time() - began_s) / COUNTING_SHARE - SAMPLE_S / 2.0
-        # late once is not early the next time: no period is shorter than it says
-        due_s = max(due_s, now_s)
 
 
 def _read(status: SwitchStatus, grace: bool) -> ev.SwitchRead:

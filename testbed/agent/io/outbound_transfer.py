@@ -127,8 +127,8 @@ class Outgoing:
     def count(self) -> FlowCount:
         """The transfer's counters, for the heartbeat."""
         self.sample()
-        traffic = self.guard.counters() if self.guard is not None else None
-        drops = self.drops if traffic is None else traffic.dropped_packets
+        dropped = None if self.guard is None else self.guard.dropped_packets()
+        drops = self.drops if dropped is None else dropped
         lasted_s, acknowledged, _ = self._sampled
         return FlowCount(self.transfer, max(0, acknowledged), self.grant_bytes_per_s, drops, lasted_s)
 

@@ -32,7 +32,7 @@ from testbed.workloads.messages import (
     Started,
     WorkloadSpec,
 )
-from testbed.workloads.output import LONGEST_BYTES, LOOK_S, output_file, shorten
+from testbed.workloads.output import LONGEST_BYTES, output_file, shorten
 from testbed.workloads.process import Exited, ProcessGone, SnapshotImpossible, WorkloadProcess
 from testbed.workloads.submission import params_of
 
@@ -67,6 +67,7 @@ class JobProcesses:
         self._told = told  # which of a job's checkpoints the coordinator believes to be here
         self._snapshots_stop = snapshots_stop  # jobs stand still until a snapshot is written
         self._running: dict[Key, WorkloadProcess] = {}
+        self.outputs: dict[Key, Path] = {}  # where they write what they say
         self._expected: set[Key] = set()  # started and not killed
         self._ending: set[Key] = set()  # asked to end
         self._snapshots: set[Key] = set()  # being taken, of attempts that were not killed meanwhile
@@ -91,6 +92,13 @@ class JobProcesses:
         self._expected.discard(key)
         if process := self._running.get(key):
             process.kill()
+
+    def bound_outputs(self) -> None:
+        """Keeps what jobs say within its bounds; call it every LOOK_S."""
+        for output in self.outputs.values():
+            with suppress(OSError):  # it is removed, or no disk has room: the job goes on
+                if output.stat().st_size > LONGEST_BYTES and shorten(output):
+                    LOG.warning("%s had grown too long: its middle is gone", output.name)
 
     def kill_all(self) -> None:
         """The agent ends."""
@@ -130,36 +138,33 @@ class JobProcesses:
             return
         if key not in self._expected or key in self._ending:
             process.kill()
-        self._running[key] = process
+        self._running[key], self.outputs[key] = process, output
         step, digest, finished, reason = 0, "", False, ""
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_bound, output)
-                async for event in process.events:
-                    match event:
-                        case Started(step=step, digest=proof):
-                            self._handle(ev.WorkloadStarted(*key, step, proof.hex()))
-                        case Progress(step=step):
-                            self._handle(ev.WorkloadsProgressed([m.JobClaim(*key, step)]))
-                        case Finished(step=step, digest=proof):
-                            finished, digest = True, proof.hex()
-                        case SnapshotTaken() | SnapshotFailed():
-                            await self._taken_together(key, event)
-                        case Failed(reason=reason):
-                            pass
-                        case Exited():
-                            outcome: m.Outcome = "failed"
-                            if finished:
-                                outcome = "finished"
-                            elif event.from_outside:
-                                outcome = "killed"
-                            elif event.peer_lost:
-                                outcome = "stopped"
-                            ended = m.JobEnded(*key, outcome, step, digest, quoted(reason or event.reason))
-                            self._over(key, ev.WorkloadEnded(ended, event.lease_lapsed))
-                nursery.cancel_scope.cancel()
+            async for event in process.events:
+                match event:
+                    case Started(step=step, digest=proof):
+                        self._handle(ev.WorkloadStarted(*key, step, proof.hex()))
+                    case Progress(step=step):
+                        self._handle(ev.WorkloadsProgressed([m.JobClaim(*key, step)]))
+                    case Finished(step=step, digest=proof):
+                        finished, digest = True, proof.hex()
+                    case SnapshotTaken() | SnapshotFailed():
+                        await self._taken_together(key, event)
+                    case Failed(reason=reason):
+                        pass
+                    case Exited():
+                        outcome: m.Outcome = "failed"
+                        if finished:
+                            outcome = "finished"
+                        elif event.from_outside:
+                            outcome = "killed"
+                        elif event.peer_lost:
+                            outcome = "stopped"
+                        ended = m.JobEnded(*key, outcome, step, digest, quoted(reason or event.reason))
+                        self._over(key, ev.WorkloadEnded(ended, event.lease_lapsed))
         finally:
-            del self._running[key]
+            del self._running[key], self.outputs[key]
             self._ending.discard(key)
             self._leaving.discard(key)
             with suppress(OSError):
@@ -257,15 +262,6 @@ class JobProcesses:
         if key in self._expected:
             self._expected.discard(key)
             self._handle(event)
-
-
-async def _bound(output: Path) -> None:
-    """Keeps a log within its bounds, until cancelled."""
-    while True:
-        await trio.sleep(LOOK_S)
-        with suppress(OSError):  # it is removed, or no disk has room: the job goes on
-            if output.stat().st_size > LONGEST_BYTES and shorten(output):
-                LOG.warning("%s had grown too long: its middle is gone", output.name)
 
 
 def drop_superseded(store: CheckpointStore, job: str, arrived: int, told: Set[int]) -> None:

@@ -62,7 +62,7 @@ class Transfers:
         self._codes = codes  # chunks may be coded on their way, out and in
         self._store, self._kernel, self._handle = store, kernel, handle
         self._is_closed, self._announced = is_closed, announced
-        self._outgoing: dict[tuple[str, str], Outgoing] = {}  # by job and destination
+        self.outgoing: dict[tuple[str, str], Outgoing] = {}  # by job and destination
         self._occasions = Occasions(LOG)
 
     def stored(self) -> dict[tuple[str, int], m.StoredCheckpoint]:
@@ -71,7 +71,7 @@ class Transfers:
 
     def counts(self) -> list[m.FlowCount]:
         """How far each transfer is."""
-        return [outgoing.count() for outgoing in self._outgoing.values()]
+        return [outgoing.count() for outgoing in self.outgoing.values()]
 
     # ------------------------------------------------------------ out
 
@@ -83,17 +83,17 @@ class Transfers:
             order.rate_bytes_per_s,
             lambda sock, rate: self._kernel.guard(sock, order.traffic_class, rate),
         )
-        self._outgoing[order.job, order.destination.host] = outgoing
+        self.outgoing[order.job, order.destination.host] = outgoing
         nursery.start_soon(self._send, order, outgoing)
 
     def regrant(self, job: str, destination: str, rate_bytes_per_s: float) -> None:
         """Another rate from now on; of no effect on a transfer that has ended."""
-        if outgoing := self._outgoing.get((job, destination)):
+        if outgoing := self.outgoing.get((job, destination)):
             outgoing.regrant(rate_bytes_per_s)
 
     def abort(self, job: str, destination: str) -> None:
         """Ends a transfer without an event."""
-        if outgoing := self._outgoing.pop((job, destination), None):
+        if outgoing := self.outgoing.pop((job, destination), None):
             outgoing.scope.cancel()
 
     async def _send(self, order: do.StartSending, outgoing: Outgoing) -> None:
@@ -138,8 +138,8 @@ class Transfers:
                 ended = ev.SendEnded(bad, failed.retryable)
             finally:
                 outgoing.close()
-        if self._outgoing.get(key) is outgoing:
-            del self._outgoing[key]
+        if self.outgoing.get(key) is outgoing:
+            del self.outgoing[key]
             if ended is not None:
                 self._handle(ended)
 
@@ -207,7 +207,7 @@ class Transfers:
                 if rank_of(manifest.job) is None:
                     # what is on its way from here is kept until it is there, or a copy that takes longer than the next
                     # checkpoint takes to come would never be complete; the one after it finds it still
-                    outgoing = self._outgoing.items()
+                    outgoing = self.outgoing.items()
                     sends = {each.sequence for (job, _), each in outgoing if job == manifest.job}
                     await self.drop(manifest.job, manifest.sequence, sends)
                 else:
