@@ -216,6 +216,7 @@ WRONG = [
 def test_a_client_that_says_what_cannot_be_read_loses_its_connection_and_no_other_does(
     controller: Controller, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    until(controller.socket.exists, "it listens")
     for _ in range(8):  # more than there may be at a time
         for words in WRONG:
             with socket.socket(socket.AF_UNIX) as client:

@@ -608,7 +608,7 @@ def weighed(net: LiveCampus, a: str, b: str, tos: int = 0) -> float:
             return float(receiver.stdout.readline())
 
 
-@pytest.mark.parametrize("tos", [0, 184], ids=["research", "own class"])
+@pytest.mark.parametrize("tos", [pytest.param(0, marks=pytest.mark.long), 184], ids=["research", "own class"])
 def test_a_host_that_took_off_its_shaper_is_held_to_its_cables_rate_which_may_change(tos: int) -> None:
     with LiveCampus(leaf_spine(2, 2, 2), enforcement=False) as net:
         assert net.openflow
