@@ -11,6 +11,7 @@
 # With the word `measure`, what `make measure` needs as well:
 #   python3-bpfcc         bcc: an observer that counts apart from the programs that it watches
 #   linux-headers-*       what bcc's compiler reads; those of any kernel do
+#   iptables              a peer of the kill-switch
 # With the word `tests`, that and what only the tests need:
 #   chromium              opens every page (where it is a Debian package; Ubuntu's is a snap, and those tests say so)
 # With the word `stock-kernel`, what `make test-stock-kernel` needs as well:
@@ -20,7 +21,7 @@ packages="python3 python3-venv python3-dev mininet bridge-utils iproute2 iputils
 [ "${1:-}" = stock-kernel ] && packages="$packages qemu-system-x86 busybox-static kmod"
 if [ "${1:-}" = tests ] || [ "${1:-}" = measure ]; then
     if grep -q '^ID=ubuntu' /etc/os-release; then headers=generic; else headers=$(dpkg --print-architecture); fi
-    packages="$packages python3-bpfcc linux-headers-$headers"
+    packages="$packages python3-bpfcc linux-headers-$headers iptables"
 fi
 [ "${1:-}" = tests ] && ! grep -q '^ID=ubuntu' /etc/os-release && packages="$packages chromium"
 missing=""
