@@ -21,6 +21,7 @@ OUT: Codec[m.FromOperator] = Codec(m.FromOperator)
 IN: Codec[m.ToOperator] = Codec(m.ToOperator)
 SOCKET = "coordinator.sock"  # in the run directory of a campus
 LOGS = "logs"  # there: a link to the logs of its processes
+AGAIN_S, STARTS_WITHIN_S = 0.1, 5.0  # looks for a coordinator that is not there yet, and for how long
 JOURNAL = "journal.sqlite"  # there: a link to the coordinator's journal
 JOB_LOGS = "jobs"  # in those: what jobs wrote, a file an attempt
 T = TypeVar("T")
@@ -96,8 +97,15 @@ def ask(run_dir: Path, what: Callable[[Operator], Awaitable[T]], patience_s: flo
 
     async def conversation() -> T:
         with trio.fail_after(patience_s):
-            async with connected(run_dir / SOCKET) as operator:
-                return await what(operator)
+            begun_within_s = trio.current_time() + STARTS_WITHIN_S
+            while True:
+                try:
+                    async with connected(run_dir / SOCKET) as operator:
+                        return await what(operator)
+                except (FileNotFoundError, ConnectionRefusedError):  # it is being started, or started again
+                    if trio.current_time() >= begun_within_s:
+                        raise
+                await trio.sleep(AGAIN_S)
 
     try:
         return trio.run(conversation, clock=MonotonicClock())
