@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.live_campus import end
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -187,16 +189,3 @@ class Shell:
         for command in found:
             self.standing[command].send_signal(signal.SIGINT)
         return {self.standing.pop(command).wait(30) for command in found}
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    """Ends it, by force if need be."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    assert process.stdin is not None
-    process.stdin.close()

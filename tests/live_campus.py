@@ -80,6 +80,20 @@ class Run:
         return json.loads((self.out / "summary.json").read_text())
 
 
+def end(process: subprocess.Popen[str]) -> None:
+    """End it with SIGTERM, then SIGKILL, if it still runs."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
 @contextmanager
 def running(out: Path, *arguments: str) -> Iterator[Run]:
     """A command line running; ended with SIGTERM, then SIGKILL, if it still is."""
@@ -90,15 +104,7 @@ def running(out: Path, *arguments: str) -> Iterator[Run]:
     try:
         yield run
     finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        if process.stdout:
-            process.stdout.close()
+        end(process)
         subprocess.run([*CLI, "clean"], check=True, capture_output=True)
 
 

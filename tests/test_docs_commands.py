@@ -90,12 +90,16 @@ def understood(words: list[str]) -> None:
     command.make_context(name, words, parent=context)
 
 
-@pytest.mark.parametrize("command", UNPLAYED)
-def test_a_command_that_takes_too_long_is_understood(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where commands are read: one that the pages call FOLDER lies there."""
     (tmp_path / "FOLDER").mkdir()
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("command", UNPLAYED)
+@pytest.mark.usefixtures("in_a_folder")
+def test_a_command_that_takes_too_long_is_understood(command: str) -> None:
     words = shlex.split(command.removeprefix("sudo "))
     if words[0] == "make":
         subprocess.run([*words, "--dry-run"], cwd=ROOT, capture_output=True, check=True)
@@ -119,11 +123,8 @@ def test_what_the_program_would_not_take_is_not_understood(words: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_commands_within_sentences_and_tables_are_those_of_the_program(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "FOLDER").mkdir()
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("in_a_folder")
+def test_commands_within_sentences_and_tables_are_those_of_the_program(page: str) -> None:
     text = (ROOT / page).read_text()
     for named in re.findall(r"(?:^|[\s`/])reclaimnet ([a-z][^`|\n]*)", text):
         words = ["3" if word == "S" else word for word in shlex.split(named, comments=True)]

@@ -1,4 +1,4 @@
-"""Errors that a decoder can raise over bytes of another's.
+"""The errors that a decoder can raise over bytes that another process wrote.
 
 msgspec raises more than its own errors: `except msgspec.MsgspecError` around a decoder lets one wrong byte of a text, or brackets
 nested a thousand deep, through to whoever called it.

@@ -108,9 +108,9 @@ class CampusLink(Link):  # type: ignore[misc]
 
 
 def _prompt_at_end(shell: Popen[Any], terminal: int) -> None:
-    """Write a prompt to a shell's terminal when it has ended: who waits for that of its last command would wait for ever."""
+    """Write a prompt to a shell's terminal when it has ended: the one of its last command is waited for, and would never come."""
     shell.wait()
-    with contextlib.suppress(OSError):  # nobody reads it any more
+    with contextlib.suppress(OSError):  # the terminal is closed
         os.write(terminal, PROMPT.encode())
     os.close(terminal)
 

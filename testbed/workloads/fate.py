@@ -23,7 +23,7 @@ def end_with_parent() -> None:
 
 
 def own_mounts() -> None:
-    """Have what this process and its children mount be seen by nobody else, and end with them; what others mount they see.
+    """Give this process and its children mounts of their own, seen by no other, that end with them; what others mount they see.
 
     A folder is removed with whatever is mounted in it: what a program had mounted there, and left behind, would be lost. OSError:
     this process may not, nor may it mount anything.

@@ -1,4 +1,4 @@
-"""Which numbers of a column have moved by enough to tell somebody."""
+"""Find the numbers of a column that have moved by enough to be told."""
 
 from __future__ import annotations
 

@@ -203,7 +203,8 @@ def land_if_there(cluster: Cluster, job: JobState) -> None:
     if len(handed_over) == len(ranks) and len({rank.final_sequence for rank in ranks}) == 1:
         land(cluster, job)
     else:
-        release_links(cluster, {rank.name for rank in handed_over})
+        newest = max((rank.final_sequence or 0 for rank in handed_over), default=0)
+        release_links(cluster, {rank.name for rank in handed_over if rank.final_sequence == newest})
 
 
 def transfer_ended(cluster: Cluster, host: HostState, message: m.TransferEnded) -> None:

@@ -64,9 +64,10 @@ def job_started(cluster: Cluster, host: HostState, message: m.JobStarted) -> Non
 
 
 def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
-    """Finished or failed: over. Stopped, or failed at a restore: it goes on elsewhere, or from another checkpoint.
+    """End a job that has finished or failed; have one go on elsewhere, or from another checkpoint, that was stopped or whose
+    restore failed.
 
-    A host that is broken, or lies, says of every job that it has failed: the first who says so is not believed, and the job goes
+    A host that is broken, or lies, says of every job that it has failed: the first to say so is not believed, and the job goes
     on, elsewhere if it can be. Killed from outside, or gone before its last step whatever is said of it: the same, `MOST_KILLED`
     times. After `MOST_FAILED_STARTS` restores in a row that failed it goes on, but from nothing.
     """
@@ -125,9 +126,9 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
 
 
 def _of_no_use(cluster: Cluster, job: JobState, checkpoint: Checkpoint, host: HostState) -> None:
-    """A host could not start the job from its copy: next is another holder's, or an older one.
+    """Strike a copy off from which its host could not start the job: next is another holder's, or an older one.
 
-    One that nobody else holds is tried twice, for what was the matter may be its host, or have passed.
+    One that no other host holds is tried twice, for what was the matter may be its host, or have passed.
 
     The host is to forget its own, or it would answer the sender of another that it has it already. It forgets by number, so
     with what is older there; not parts of a gang, of which an older one may be the last that is whole, and not for one that may
