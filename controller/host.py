@@ -45,7 +45,7 @@ from topologies.spec import DirectedLink
 AGENT_PORT = 7100
 HELLO_TIMEOUT_S = 5.0  # a connection that does not introduce itself in this time is closed
 HELLO_BYTES = 1 << 18  # a frame until Hello is taken: its lists (HELLO_LIST_BYTES), and the rest of it
-# connections without a Hello: an agent has one, and perhaps an old one; all together hold 64 MB of frames, or one frame a host
+# connections without a Hello, beside one of each host (an agent may have an old one): they hold 64 MB of frames, those one a host
 UNKNOWN, UNKNOWN_OF_ONE = 256, 4
 # of them, from addresses that are no host's: these only hear why they are refused
 STRANGERS = 16
@@ -125,7 +125,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
         addresses = self._host_at = {h.address: name for name, h in self.core.cluster.hosts.items()}
         self._unknown = AddressSlots(
             lambda: addresses,
-            Allotment(UNKNOWN_OF_ONE, max(UNKNOWN, len(addresses))),
+            Allotment(UNKNOWN_OF_ONE, UNKNOWN),
             Allotment(UNKNOWN_OF_ONE, STRANGERS),
         )
         if self.network_socket is not None:

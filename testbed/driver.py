@@ -9,6 +9,7 @@ wakes it at its deadline, never before.
 from __future__ import annotations
 
 import logging
+import resource
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from math import inf
@@ -80,6 +81,9 @@ class Driver(ABC, Generic[Event, Effect]):
 
 
 def run_process(main: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-    """The whole life of a live process: trio's time is CLOCK_MONOTONIC, and the log goes to stderr."""
+    """The whole life of a live process: trio's time is CLOCK_MONOTONIC, the log goes to stderr, and it may have all descriptors
+    that this machine gives to one."""
     logging.basicConfig(level=log_level(), format=LOG_FORMAT)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     trio.run(main, *arguments, clock=MonotonicClock())

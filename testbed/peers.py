@@ -7,6 +7,7 @@ from two purses: the peer's own, which a hostile peer may empty for itself, and 
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -25,11 +26,9 @@ class Allotment:
         self.held: Counter[str] = Counter()
 
     @contextmanager
-    def take(self, peer: str, amount: int = 1, left_over: int = 0) -> Iterator[bool]:
-        """Whether `peer` gets so much, and `left_over` stays for others; given back at the end of the context."""
-        granted = (
-            self.held[peer] + amount <= self.a_peer and self.held.total() + amount + left_over <= self.in_all
-        )
+    def take(self, peer: str, amount: int = 1) -> Iterator[bool]:
+        """Whether `peer` gets so much; given back at the end of the context."""
+        granted = self.held[peer] + amount <= self.a_peer and self.held.total() + amount <= self.in_all
         if granted:
             self.held[peer] += amount
         try:
@@ -59,27 +58,23 @@ class Budget:
 
 
 class AddressSlots:
-    """Which connections a service takes: each address that it waits for keeps a slot, all others share a few of their own.
+    """Which connections a service takes: each address that it waits for has a slot of its own, and shares some with the others
+    for its `further` connections; all other addresses, `strangers`, share a few.
 
-    The first connection of an address that is waited for needs a free slot, a further one leaves a slot for each such address
-    that has none. So other hosts keep none of them out, however many they are; nor does one of them another, as long as
-    there are no more of them than slots.
+    So no address that is waited for is kept out by another, however many there are.
     """
 
     def __init__(
-        self, waited_for: Callable[[], Collection[str]], hosts: Allotment, strangers: Allotment
+        self, waited_for: Callable[[], Collection[str]], further: Allotment, strangers: Allotment
     ) -> None:
-        self._waited_for, self._hosts, self._strangers = waited_for, hosts, strangers
+        self._waited_for, self._further, self._strangers = waited_for, further, strangers
+        self._own = Allotment(1, sys.maxsize)
 
     def connection(self, address: str) -> AbstractContextManager[bool]:
         """Whether one more connection from there is taken; its slot is given back at the end of the context."""
-        waited_for = self._waited_for()
-        if address not in waited_for:
+        if address not in self._waited_for():
             return self._strangers.take(address)
-        if not self._hosts.held[address]:
-            return self._hosts.take(address)
-        slotless = sum(1 for other in waited_for if not self._hosts.held[other])
-        return self._hosts.take(address, left_over=slotless)
+        return (self._further if self._own.held[address] else self._own).take(address)
 
 
 class Occasions:

@@ -224,7 +224,7 @@ def test_a_broken_invariant_still_ends_the_run(tmp_path: Path, monkeypatch: pyte
 
 def test_connections_of_one_address_are_so_many_and_no_more(tmp_path: Path) -> None:
     async def scenario(coordinator: Running) -> None:
-        idle = [await coordinator.connect() for _ in range(host.UNKNOWN_OF_ONE)]
+        idle = [await coordinator.connect() for _ in range(1 + host.UNKNOWN_OF_ONE)]
         more = await coordinator.connect()
         assert await more.receive_some() == b""
         await coordinator.serves()  # another address
@@ -251,7 +251,7 @@ def test_connections_from_elsewhere_keep_no_host_out(tmp_path: Path, monkeypatch
 def test_one_hosts_connections_keep_no_other_host_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "UNKNOWN", 2)
+    monkeypatch.setattr(host, "UNKNOWN", 0)
 
     async def scenario(coordinator: Running) -> None:
         first = await coordinator.connect()
@@ -267,10 +267,10 @@ def test_an_agent_that_has_said_hello_takes_no_place_of_others(tmp_path: Path) -
     async def scenario(coordinator: Running) -> None:
         agent = await coordinator.agent()
         assert isinstance(await agent.heard(), m.Welcome)
-        idle = [await coordinator.connect() for _ in range(host.UNKNOWN_OF_ONE)]
+        idle = [await coordinator.connect() for _ in range(1 + host.UNKNOWN_OF_ONE)]
         more = await coordinator.connect()
         assert await more.receive_some() == b""
-        assert len(idle) == host.UNKNOWN_OF_ONE
+        assert len(idle) == 1 + host.UNKNOWN_OF_ONE
         await agent.out.send(m.Heartbeat(1, []))
         while not isinstance(word := await agent.heard(), m.HeartbeatAck):
             assert word is not None

@@ -11,6 +11,9 @@ from rich.console import Console
 
 from controller.load import Durations, Load
 from experiments.benchmarks import scale
+from experiments.inputs.scenario.owners import Owners
+from experiments.inputs.scenario.parts import Protocol
+from experiments.inputs.scenario.settings import heartbeat_s
 from experiments.inputs.traces.generated import generate
 
 
@@ -26,6 +29,28 @@ def test_half_of_the_hosts_have_a_job_and_above_five_hundred_a_quarter(hosts: in
     assert len(burst) == pytest.approx(0.05 * hosts, abs=2)
     idle = generate(scale.scale_scenario(hosts, 20.0, idle=True).played())
     assert (idle.arrivals, idle.owner_events) == ((), ())
+
+
+def test_pace_divides_payloads_notices_periods_and_the_lease() -> None:
+    papers, tenfold = (scale.scale_scenario(60, 90.0, idle=False, pace=pace) for pace in (1.0, 10.0))
+    assert papers.protocol.control_period_s == Protocol().control_period_s
+    assert papers.protocol.restart_s == Protocol().restart_s
+    assert papers.protocol.lease_s == Protocol().lease_s
+    assert papers.owners.notice == Owners().notice
+    assert tenfold.protocol.control_period_s == papers.protocol.control_period_s / 10
+    assert tenfold.jobs.payload.mean() < papers.jobs.payload.mean() / 5
+    assert tenfold.owners.notice.mean() < papers.owners.notice.mean() / 5
+    notices = [event.notice_s for event in papers.owners.script if event.kind == "reclaim" and event.notice_s]
+    assert notices and set(notices) == {30.0}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "lease_s", "pause_s"), [(12, 30.0, 1.0), (12, 1.5, 0.5), (500, 30.0, 2.0), (5000, 30.0, 10.0)]
+)
+def test_large_campuses_have_longer_pauses_between_heartbeats_within_the_lease(
+    hosts: int, lease_s: float, pause_s: float
+) -> None:
+    assert heartbeat_s(hosts, lease_s) == pause_s
 
 
 def test_durations_have_quantiles_within_a_bin() -> None:
@@ -65,7 +90,7 @@ def test_exponents_are_the_slopes_and_the_table_and_picture_show_every_size(tmp_
     assert found["up_s"] == pytest.approx(1.0)
     assert found["decisions_p99_s"] == pytest.approx(0.5)
     assert found["down_s"] == pytest.approx(0.0)
-    result = {"cpus": 2, "seconds": 60.0, "runs": runs, "exponents": found}
+    result = {"cpus": 2, "seconds": 60.0, "pace": 1.0, "runs": runs, "exponents": found}
     with Console(width=200, record=True, file=(tmp_path / "table").open("w")) as console:
         console.print(scale.scale_table(result))
     shown = console.export_text()

@@ -30,7 +30,7 @@ def test_what_was_refused_is_not_given_back():
 
 def test_hosts_that_are_not_waited_for_share_a_few_connections():
     waited_for = {"h1"}
-    admission = AddressSlots(lambda: waited_for, Allotment(3, 5), Allotment(2, 4))
+    admission = AddressSlots(lambda: waited_for, Allotment(2, 5), Allotment(2, 4))
     with ExitStack() as held:
         strangers = [held.enter_context(admission.connection(f"s{n // 3}")) for n in range(30)]
         assert strangers == [True, True, False] * 2 + [False] * 24
@@ -39,25 +39,26 @@ def test_hosts_that_are_not_waited_for_share_a_few_connections():
         assert held.enter_context(admission.connection("s9"))
 
 
-def test_each_host_that_is_waited_for_keeps_a_connection():
-    admission = AddressSlots(lambda: {"h1", "h2", "h3"}, Allotment(4, 5), Allotment(1, 1))
+def test_each_host_that_is_waited_for_keeps_a_connection_beside_those_that_all_share():
+    hosts = [f"h{n}" for n in range(1, 501)]
+    admission = AddressSlots(lambda: hosts, Allotment(4, 6), Allotment(1, 1))
     with ExitStack() as held:
-        greedy = [held.enter_context(admission.connection(name)) for name in ["h1"] * 5 + ["h2"] * 5]
-        assert sum(greedy) == 4
-        assert held.enter_context(admission.connection("h3"))
+        greedy = [held.enter_context(admission.connection(name)) for name in ["h1"] * 9 + ["h2"] * 9]
+        assert greedy == [True] * 5 + [False] * 4 + [True] * 3 + [False] * 6
+        assert all(held.enter_context(admission.connection(name)) for name in hosts[2:])
         assert not held.enter_context(admission.connection("h3"))
-
-
-def test_more_hosts_than_connections_are_served_in_turn():
-    admission = AddressSlots(lambda: {"h1", "h2", "h3"}, Allotment(4, 2), Allotment(1, 1))
     with ExitStack() as held:
-        assert [held.enter_context(admission.connection(name)) for name in ("h1", "h2", "h3")] == [
-            True,
-            True,
-            False,
-        ]
-    with admission.connection("h3") as third:
-        assert third
+        assert [held.enter_context(admission.connection("h3")) for _ in range(6)] == [True] * 5 + [False]
+
+
+def test_a_hosts_own_slot_is_free_again_when_that_connection_ends():
+    admission = AddressSlots(lambda: {"h1"}, Allotment(1, 1), Allotment(1, 1))
+    with ExitStack() as held, ExitStack() as first:
+        assert first.enter_context(admission.connection("h1"))
+        assert held.enter_context(admission.connection("h1"))
+        assert not held.enter_context(admission.connection("h1"))
+        first.close()
+        assert held.enter_context(admission.connection("h1"))
 
 
 def test_ten_thousand_occasions_of_a_kind_are_one_line_until_the_time_is_over(

@@ -32,7 +32,7 @@ from topologies.spec import Campus as Description
 STOCK_DESCRIPTORS = 16384  # what Mininet's own fixLimits asks for
 SETTLE_S = 2.0  # before each run: the kernel removes the last one's empty namespaces in the background
 DOWN_S = 20.0  # a process that is told to end takes its campus down
-DOWN_PHASES = ("cables_gone", "kill")
+DOWN_PHASES = ("end_agents", "end_programs", "cables_gone", "kill", "remove_files")
 TARGETS = {"up": 4.0, "down": 8.0}
 
 

@@ -1,10 +1,11 @@
 """How large a live campus one machine carries: runs of growing campuses, idle and at work, each valid or not, and by what.
 
 Each size is played twice in processes of its own. *Idle*: agents, leases and heartbeats and nothing else. *At work*: jobs on half
-of the hosts (above 500 hosts, on a quarter), reclaims as often as on paper A's campus and of five hosts in a hundred at one
-instant, checkpoints moving, research flowing, in real time, a byte for four hundred. Printed is how long the campus takes
-to stand, register and go, what each part takes of the machine, how long the coordinator thinks and how late it answers, and
-whether the run can be believed.
+of the hosts (above 500 hosts, on a quarter), reclaims as often as in the peaks of paper A's campus and of five hosts in a hundred
+at one instant, checkpoints moving, research flowing, in real time, a byte for four hundred. Payloads, notices, periods and the
+lease are paper A's (but no payload is above 10 GB, and jobs end after minutes); `pace` divides them all, so that as many times as
+many checkpoints of so much less move in a second. Printed is how long the campus takes to stand, register and go, what each part
+takes of the machine, how long the coordinator thinks and how late it answers, and whether the run can be believed.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from topologies.units import GBIT_PER_S, MBIT_PER_S
 SIZES = (54, 100, 250, 500, 1000, 2000)
 IDLE_S, WORK_S = 20.0, 90.0  # jobs arrive over the first half minute of work
 BYTES = 1 / 400
+LEAST_LEASE_S = 6.0
 HOSTS_A_BUILDING = 60
 FULL_LOAD_HOSTS = 500  # with more, half as large a share of them has a job
 BURST_SHARE = 0.05
@@ -59,8 +61,8 @@ GOALS = {
 PAPER_DECISION_S = 0.018
 
 
-def scale_scenario(hosts: int, seconds: float, *, idle: bool, seed: int = 1) -> Scenario:
-    """A campus of so many hosts; `seconds` as played."""
+def scale_scenario(hosts: int, seconds: float, *, idle: bool, pace: float = 1.0, seed: int = 1) -> Scenario:
+    """A campus of so many hosts; `seconds` as played; `pace`: how many times as fast as paper A's protocol and payloads are."""
     base = demo_scenario(
         hosts, max(3, hosts // HOSTS_A_BUILDING), max(2, hosts // 100), max(5.0, seconds), seed
     )
@@ -77,19 +79,26 @@ def scale_scenario(hosts: int, seconds: float, *, idle: bool, seed: int = 1) -> 
     share = 0.5 if hosts <= FULL_LOAD_HOSTS else 0.25
     run_time = InverseLaw("lognormal", 300.0, 0.35, 120.0, 900.0)
     busy = max(1, round(share * hosts))
-    at_s = round(seconds / 2, 1)
+    at_s, notice_s = round(seconds / 3, 1), round(min(60.0, seconds / 3) / pace, 1)
     away = [f"h{n}" for n in range(2, hosts, max(1, round(1 / BURST_SHARE)))]
     away = [name for name in away if name not in base.owners.loyal]
-    burst = [OwnerEvent(at_s, name, "reclaim", 10.0) for name in away]
-    returns = [OwnerEvent(at_s + 20.0, name, "return") for name in away]
-    owners = replace(base.owners, hazard_per_s=0.35 / HOUR_S, peaks=(), script=(*burst, *returns))
+    burst = [OwnerEvent(at_s, name, "reclaim", notice_s) for name in away]
+    returns = [OwnerEvent(at_s + notice_s + 10.0, name, "return") for name in away]
+    owners = replace(
+        base.owners,
+        hazard_per_s=0.35 / HOUR_S,
+        peaks=(),
+        notice=InverseLaw("exponential", 120.0 / pace, minimum=max(1.0, 10.0 / pace), maximum=1800.0 / pace),
+        script=(*burst, *returns),
+    )
     jobs = replace(
         base.jobs,
         interarrival=InverseLaw("exponential", run_time.mean() / busy),
         initial=busy,
-        payload=InverseLaw("lognormal", 0.3e9, 0.8, 0.12e9, 1e9),
+        payload=InverseLaw("lognormal", 3.2e9 / pace, 1.2, 0.12e9, 10e9 / pace),
         run_time=run_time,
-        step_s=1.0,
+        step_s=10.0 / pace,
+        loss_budget_s=900.0 / pace,
         min_capabilities=(0.0,),
     )
     if idle:
@@ -103,16 +112,25 @@ def scale_scenario(hosts: int, seconds: float, *, idle: bool, seed: int = 1) -> 
         jobs=jobs,
         owners=owners,
         protocol=Protocol(
-            restart_s=1.0, control_period_s=1.0, lease_s=6.0, snapshots="copy", checkpoint_share=0.2
+            restart_s=10.0 / pace,
+            control_period_s=10.0 / pace,
+            lease_s=max(LEAST_LEASE_S, 30.0 / pace),
+            snapshots="copy",
+            checkpoint_share=0.2,
         ),
         scale=Scale(bytes=BYTES),
     )
 
 
 def measure_scale(
-    out: Path, sizes: Sequence[int] = SIZES, *, seconds: float = WORK_S, idle_s: float = IDLE_S
+    out: Path,
+    sizes: Sequence[int] = SIZES,
+    *,
+    seconds: float = WORK_S,
+    idle_s: float = IDLE_S,
+    pace: float = 1.0,
 ) -> dict[str, Any]:
-    """Play each size idle and at work, write scale.json and scale.svg to `out`, return the figures.
+    """Play each size idle and at work, at that `pace`, write scale.json and scale.svg to `out`, return the figures.
 
     CommandFailed, with the child's words, if a run cannot be played (no root, no room).
     """
@@ -121,14 +139,14 @@ def measure_scale(
         "cpus": os.cpu_count(),
         "kernel": os.uname().release,
         "seconds": seconds,
+        "pace": pace,
         "goals": GOALS,
         "runs": [],
     }
     for hosts in sizes:
         idle = in_fresh_process(out, hosts, idle_s, "idle")
-        result["runs"].append(
-            {"hosts": hosts, "idle": idle, "work": in_fresh_process(out, hosts, seconds, "work")}
-        )
+        work = in_fresh_process(out, hosts, seconds, "work", pace)
+        result["runs"].append({"hosts": hosts, "idle": idle, "work": work})
         (out / "scale.json").write_text(json.dumps(result, indent=2) + "\n")
     result["exponents"] = exponents(result["runs"])
     (out / "scale.json").write_text(json.dumps(result, indent=2) + "\n")
@@ -157,11 +175,11 @@ def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
         yield JudgedFigure(what, f"<= {shape.format(goals[key])}", shape.format(found), met)
 
 
-def play(hosts: int, seconds: float, kind: str, folder: Path) -> dict[str, Any]:
+def play(hosts: int, seconds: float, kind: str, folder: Path, pace: float = 1.0) -> dict[str, Any]:
     """One run: its figures. Root."""
     from experiments.worlds.live.run import run_live
 
-    scenario = scale_scenario(hosts, seconds, idle=kind == "idle")
+    scenario = scale_scenario(hosts, seconds, idle=kind == "idle", pace=pace)
     with Path(os.devnull).open("w") as nowhere:
         unseen = partial(Live.of, scenario, Console(file=nowhere))
         played = run_live(scenario, generate(scenario), folder, unseen)
@@ -204,7 +222,9 @@ def exponents(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 def scale_table(result: Mapping[str, Any]) -> Table:
     """Sizes down, figures across."""
-    table = Table(title=f"A live campus on {result['cpus']} processors, {result['seconds']:g} s at work")
+    table = Table(
+        title=f"A live campus on {result['cpus']} processors, {result['seconds']:g} s at work, pace {result['pace']:g}"
+    )
     heads = (
         "hosts",
         "up",
@@ -259,10 +279,11 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         axis.legend()
 
 
-def in_fresh_process(out: Path, hosts: int, seconds: float, kind: str) -> dict[str, Any]:
+def in_fresh_process(out: Path, hosts: int, seconds: float, kind: str, pace: float = 1.0) -> dict[str, Any]:
     """One run in a process of its own: its figures. CommandFailed, with the child's words, if it cannot be played."""
     folder = out / f"{kind}-{hosts}"
-    argv = [sys.executable, "-m", "experiments.benchmarks.scale", str(hosts), str(seconds), kind, str(folder)]
+    words = [str(hosts), str(seconds), kind, str(folder), str(pace)]
+    argv = [sys.executable, "-m", "experiments.benchmarks.scale", *words]
     done = subprocess.run(argv, check=False, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     if done.returncode:
         raise CommandFailed(argv, done.returncode, done.stderr)
@@ -271,4 +292,5 @@ def in_fresh_process(out: Path, hosts: int, seconds: float, kind: str) -> dict[s
 
 
 if __name__ == "__main__":
-    print(json.dumps(play(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], Path(sys.argv[4]))))
+    size, length, how, where, pace = sys.argv[1:]
+    print(json.dumps(play(int(size), float(length), how, Path(where), float(pace))))

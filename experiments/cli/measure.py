@@ -121,6 +121,10 @@ def measure_scale(
         str, typer.Option(help="Sizes of campuses, with commas between.")
     ] = "54,100,250,500,1000,2000",
     seconds: Annotated[float, typer.Option(min=20.0, help="Length of each run at work.")] = 90.0,
+    pace: Annotated[
+        float,
+        typer.Option(min=1.0, max=10.0, help="How many times as fast as paper A's payloads and periods are."),
+    ] = 1.0,
     out: Out = Path("out/scale"),
 ) -> None:
     """Live campuses of growing size, idle and at work: bring-up, memory, processor, decisions, answers, teardown."""
@@ -132,7 +136,7 @@ def measure_scale(
         raise typer.BadParameter(
             f"--hosts {hosts}: whole numbers from 4 to {MOST_HOSTS}, with commas between"
         )
-    result = run(out, [int(word) for word in words], seconds=seconds)
+    result = run(out, [int(word) for word in words], seconds=seconds, pace=pace)
     console.print(scale_table(result))
     for each in result["runs"]:
         for reason in (*each["work"]["reasons"], *each["work"]["broken"]):

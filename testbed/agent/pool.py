@@ -11,7 +11,6 @@ started again as any agent that died.
 from __future__ import annotations
 
 import logging
-import resource
 import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -71,9 +70,6 @@ def run_pool(members: Sequence[PoolMember]) -> None:
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     handler.addFilter(_named)
     logging.basicConfig(level=log_level(), handlers=[handler])
-    # some fifteen descriptors an agent, and four a job
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     run_process(_serve, members)
 

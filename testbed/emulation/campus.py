@@ -298,30 +298,33 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         self._put_signals_back()
 
     def _end_forked(self) -> None:
-        for process in self.forked:
-            process.kill()
-        for process in self.forked:
-            process.wait()
-            process.close()
-        self.forked.clear()
+        with self._kernel.phases.timed("end_agents"):
+            for process in self.forked:
+                process.kill()
+            for process in self.forked:
+                process.wait()
+                process.close()
+            self.forked.clear()
 
     def _end_programs(self) -> None:
         """Kill all processes in the campus's namespaces but the holders: commands of shells, and what they started."""
-        inodes = self._kernel.namespace_inodes()
-        known = dict.fromkeys([self._kernel.fabric_pid, *self._kernel.holder_pids.values()])
-        for _ in range(KILL_ROUNDS):
-            left = [(pid, identity.start_time(pid)) for pid in pids_in(inodes, known)]
-            if not left:
-                return
-            for pid, started in left:
-                if started is not None:
-                    identity.kill_exactly(pid, started)
-            time.sleep(0.005)
+        with self._kernel.phases.timed("end_programs"):
+            inodes = self._kernel.namespace_inodes()
+            known = dict.fromkeys([self._kernel.fabric_pid, *self._kernel.holder_pids.values()])
+            for _ in range(KILL_ROUNDS):
+                left = [(pid, identity.start_time(pid)) for pid in pids_in(inodes, known)]
+                if not left:
+                    return
+                for pid, started in left:
+                    if started is not None:
+                        identity.kill_exactly(pid, started)
+                time.sleep(0.005)
 
     def _remove_listed(self, ledger: Ledger, report: CleanReport) -> None:
         ledger.close()
         self._ledger = None
-        remove_listed(ledger.path, read_entries(ledger.path), report)
+        with self._kernel.phases.timed("remove_files"):
+            remove_listed(ledger.path, read_entries(ledger.path), report)
 
     def __enter__(self) -> LiveCampus:
         try:

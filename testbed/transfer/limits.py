@@ -11,8 +11,7 @@ class Limits:
 
     # a host sends a checkpoint of each job that it runs, and as a standby what it keeps: seldom more than ten at once
     connections_of_peer: int = 24
-    # of hosts whose transfers are announced: with five descriptors each within the 1024 that a process has by default, beside
-    # those of the agent's own
+    # of all hosts; where transfers are announced, beside one of each host that something is announced from
     connections: int = 128
     # of addresses from which nothing is announced: a Hello may overtake its announcement, and is tried again a moment later
     connections_of_stranger: int = 4

@@ -23,6 +23,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import Final, TypeVar
 
 import outcome
@@ -141,7 +142,7 @@ class _Server:
             announced.take if senders is None else AddressSlots(senders, announced, strangers).connection
         )
         self.manifests = Allotment(limits.manifest_bytes_of_peer, limits.manifest_bytes)
-        self.threads = trio.CapacityLimiter(limits.connections + limits.connections_of_strangers)
+        self.threads = trio.CapacityLimiter(inf)  # connections are counted
         self.arrivals: dict[tuple[str, int], _Arrival] = {}
 
     async def serve(self, stream: trio.SocketStream) -> None:
