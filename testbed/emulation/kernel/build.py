@@ -1,9 +1,10 @@
 """Making a planned campus in the kernel, and taking it down: namespaces, fabric, hosts, enforcement, read-back.
 
 Order matters for speed. Loading BPF programs is the verifier's work, a third of all, so threads do it while another makes
-namespaces and links; they come before whatever else wants the processors (on a busy machine that is half of the time). All switch ends and cables go through one socket in the fabric; then a worker thread visits each host's
-namespace. Taking down is one request that removes all cables as a batch (one by one, each would wait for the kernel's readers),
-then the death of all holders. Bridges are left to the kernel: each costs it 15 ms (rcu_barrier), and nothing can see them.
+namespaces and links; they come before whatever else wants the processors (on a busy machine that is half of the time). All
+switch ends and cables go through one socket in the fabric; then a worker thread visits each host's namespace. Taking down is one
+request that removes all cables as a batch (one by one, each would wait for the kernel's readers), then the death of all holders.
+Bridges are left to the kernel: each costs it 15 ms (rcu_barrier), and nothing can see them.
 """
 
 from __future__ import annotations
