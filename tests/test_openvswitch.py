@@ -602,7 +602,7 @@ print(came / (time.monotonic() - begin), flush=True)
 
 def weighed(net: LiveCampus, a: str, b: str, tos: int = 0) -> float:
     """Wire bytes/s from a to b, of a blast of datagrams, when what may come at once has come."""
-    with net.get(b).popen([sys.executable, "-c", WEIGH, "1", "2"], stdout=subprocess.PIPE) as receiver:
+    with net.get(b).popen([sys.executable, "-c", WEIGH, "0.7", "1.3"], stdout=subprocess.PIPE) as receiver:
         assert receiver.stdout and receiver.stdout.readline() == b"ready\n"
         with net.get(a).popen([sys.executable, "-c", BLAST, net.get(b).IP(), str(tos), "4"]) as sender:
             came = float(receiver.stdout.readline())
