@@ -53,7 +53,7 @@ from experiments.results.pictures import canvas, dress
 from experiments.worlds.live.world import LiveWorld, live_world
 from testbed import owner
 from testbed.emulation.kernel.attachment import EGRESS, INGRESS, attached
-from testbed.emulation.kernel.netlink import NetlinkSocket
+from testbed.emulation.netlink import NetlinkSocket
 from testbed.errors import SetupError
 from testbed.namespaces import NetworkNamespace
 from topologies import presets

@@ -18,6 +18,7 @@ from experiments.claims.framework.pictures import (
     OURS,
     PAPER,
     canvas,
+    colour,
     dress,
     line_of_rows,
 )
@@ -95,7 +96,10 @@ def draw(values: Values, path: Path) -> None:
     """Time over size, both logarithmic."""
     with canvas(path, 1, 1, (8.0, 4.8), "Scheduling latency over the size of the campus") as (_, panels):
         axes = panels[0][0]
-        for quantity, tone, style in (("median", OURS, "o-"), ("p99", "#90b8e0", "s--")):
+        for quantity, tone, style in (
+            ("median", OURS, "o-"),
+            ("p99", colour("reclaimnet-as-printed"), "s--"),
+        ):
             rows = [values.find("one tick", f"{size} hosts", quantity) for size in SIZES]
             line_of_rows(axes, SIZES, rows, tone, f"one tick, {quantity}", style)
         axes.plot(
