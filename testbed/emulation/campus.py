@@ -31,6 +31,7 @@ from mininet.net import Mininet
 
 from testbed import identity
 from testbed.emulation import processes
+from testbed.emulation.capabilities import explain_failure, has_netem, require_before_start
 from testbed.emulation.description.plan import (
     Cable,
     CableEnd,
@@ -46,7 +47,6 @@ from testbed.emulation.kernel.openvswitch import OpenvSwitchFabric
 from testbed.emulation.kernel.programs import HostEnforcement, PortEnforcement
 from testbed.emulation.nodes import FIXED, BridgeSwitch, CampusHost, CampusLink, OpenFlowSwitch
 from testbed.emulation.processes import ForkedProcess, ForkRequest, Target
-from testbed.emulation.safety.capabilities import explain_failure, has_netem, require_before_start
 from testbed.emulation.safety.cleaning import CleanReport, remove_listed
 from testbed.emulation.safety.interruption import end_by_exit, signals_held
 from testbed.emulation.safety.ledger import PIN_ROOT, Ledger, default_root, read_entries
