@@ -58,7 +58,7 @@ from topologies.units import format_rate
 
 if TYPE_CHECKING:
     from bpf.maps import HostMaps
-    from bpf.ports import Limit, PortCounters
+    from bpf.ports import PortCounters
 
 KILL_ROUNDS = 100  # of processes inside hosts: a program that forks may escape one round
 # of a link that is changed: a class takes a packet a second at least; the BPF buckets' arithmetic ends above
@@ -526,13 +526,6 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         if self._ports:
             with contextlib.suppress(KeyError, ValueError):
                 return self._ports.counters(host)
-        raise SetupError(f"no port program of {host!r}: not a host of a running campus with enforcement")
-
-    def port_limits(self, host: str) -> tuple[Limit, Limit | None]:
-        """What the switch takes from the host at most: in all, in the testbed's own classes (bpf.ports). SetupError as `maps`."""
-        if self._ports:
-            with contextlib.suppress(KeyError, ValueError):
-                return self._ports.limits(host)
         raise SetupError(f"no port program of {host!r}: not a host of a running campus with enforcement")
 
     def class_counters(self, a: str, b: str) -> dict[int, QueueCounters]:

@@ -112,7 +112,7 @@ def draw(values: Values, path: Path) -> None:
         words = f"ours ~ size^{exponent.ours:.2f}, paper A ~ size^{exponent.published or 0.0:.2f}"
         axes.annotate(words, (0.02, 0.95), xycoords="axes fraction", color=INK, fontsize=9.5)
         dress(axes, "hosts (log)", "ms (log)")
-        axes.legend(frameon=False, loc="lower right")
+        axes.legend(loc="lower right")
 
 
 CLAIM = Claim(
