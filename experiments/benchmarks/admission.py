@@ -194,8 +194,8 @@ def _bars(axes: Any, measured: dict[str, dict[str, float]], title: str, noted: d
     axes.margins(y=0.22)
     if noted:
         axes.plot([], [], color=BAD, label="earlier work, its own law")
-        axes.legend(fontsize=8, loc="upper left")
-    axes.set_title(title, fontsize=10)
+        axes.legend(loc="upper left")
+    axes.set_title(title)
     axes.set_xticks(
         range(len(names)), [name.replace("; ", ",\n").replace(" ", "\n", 1) for name in names], fontsize=8
     )

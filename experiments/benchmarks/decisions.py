@@ -258,5 +258,5 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         axes.plot(list(goals), [s * 1e3 for s in goals.values()], "_", color=BAD, markersize=22, label="goal")
         axes.set(xscale="log", yscale="log", xlabel="hosts (a job on each second one)", ylabel="ms")
         axes.set_title(f"The coordinator's tick grows like size^{result['growth_exponent']:.2f}")
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
+        axes.grid()
+        axes.legend()

@@ -334,7 +334,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         gains.invert_yaxis()
         gains.axvline(0.0, color=MUTED, linewidth=0.8, zorder=0)
         dress(gains, f"second half: nats a departure more than '{PRESENT}'", "", "Log-likelihood", grid="x")
-        gains.legend(fontsize=8)
+        gains.legend()
         for name in (PRESENT, DEFAULT):
             for is_recorded, marker in ((True, "o"), (False, "x")):
                 of_kind = [of["tenths"][name] for _, of in records if of["recorded"] is is_recorded]
@@ -356,4 +356,4 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         dress(
             tenths, "departures foretold, per hour lent", "departures, per hour lent", "Calibration by tenths"
         )
-        tenths.legend(fontsize=8)
+        tenths.legend()

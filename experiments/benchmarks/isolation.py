@@ -463,7 +463,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
             axes.axhline(reserve, linewidth=0.8, color=MUTED)
             axes.set_ylim(bottom=0)
             dress(axes, "share phi of the providers that takes part", "Mbit/s", f"the others {kind}")
-            axes.legend(fontsize=8)
+            axes.legend()
         axes = panels[0][2]
         attacked = [row for row in result["rows"] if row["phi"] is None]
         keys = list(dict.fromkeys(row["row"] for row in attacked))
@@ -476,4 +476,4 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         axes.set_yticks(range(len(keys)), keys, fontsize=8)
         axes.invert_yaxis()
         dress(axes, "Mbit/s", "", "two of four providers attack", grid="x")
-        axes.legend(fontsize=8)
+        axes.legend()

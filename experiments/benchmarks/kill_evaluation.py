@@ -144,7 +144,7 @@ def measure_killswitch(out: Path, trials: int = TRIALS, hosts: int = HOSTS) -> d
                 )
         axes.set_xscale("log")
         dress(axes, "us after the act (log)", "share of trials")
-        axes.legend(fontsize=8)
+        axes.legend()
     return result
 
 

@@ -649,4 +649,4 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
             dress(axes, "s", "share of moves", title)
         for axes in panels.flat:
             if axes.get_legend_handles_labels()[0]:
-                axes.legend(fontsize=8)
+                axes.legend()

@@ -202,7 +202,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         left.set_ylim(len(systems) - 0.4, -0.75)
         left.set_yticks(range(len(systems)), [name.replace(", ", ",\n") for name in systems], fontsize=9)
         left.set_xlabel("jobs per second of processor time (log)")
-        left.set_title("Speed; histories are given to all rows but the first", fontsize=10)
+        left.set_title("Speed; histories are given to all rows but the first")
         families = [
             (name, list(rows)) for name, rows in groupby(result["agreement"], lambda row: row["family"])
         ]
@@ -226,8 +226,8 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         )
         right.invert_yaxis()
         right.set_xlabel("simulated less exact, in standard errors (green: within four)")
-        right.set_title(f"Agreement with theory, {result['jobs']['case'] / 1e6:g} M jobs a case", fontsize=10)
-        right.legend(fontsize=8, loc="lower right")
+        right.set_title(f"Agreement with theory, {result['jobs']['case'] / 1e6:g} M jobs a case")
+        right.legend(loc="lower right")
 
 
 def _rate(jobs_per_s: float) -> str:

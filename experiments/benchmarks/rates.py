@@ -149,8 +149,8 @@ def measure_rates(out: Path, *, quick: bool = False) -> dict[str, Any]:
             axes.set_xticks(
                 range(len(of_setting)), [kind.replace(" ", "\n") for kind in of_setting], fontsize=8
             )
-            axes.set_title(name, fontsize=10)
-            axes.grid(axis="y", linewidth=0.6)
+            axes.set_title(name)
+            axes.grid(axis="y")
         for axes in panels.flat[len(result["settings"]) :]:
             axes.set_visible(False)
         for axes in panels[:, 0]:

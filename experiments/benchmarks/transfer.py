@@ -132,7 +132,7 @@ def measure_transfer(
         axes.set_yticks(range(len(_KINDS)), list(_KINDS.values()))
         axes.invert_yaxis()
         axes.set_xlabel("GB/s over a veth pair")
-        figure.legend(fontsize=8, loc="outside upper right")
+        figure.legend(loc="outside upper right")
     count = len(result["rounds"])
     print(f"{size_bytes >> 20} MiB over a veth pair, medians of {count} rounds (bare: the best of each)")
     for kind, label in _KINDS.items():

@@ -270,7 +270,8 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         goals, systems = result["targets"], result["systems"]
         left.barh(list(systems), [run["cpu_s"] for run in systems.values()], color=OURS)
         left.invert_yaxis()
-        left.set_title(f"All {len(systems)} together {result['all_systems_cpu_s']:.0f} s")
+        together = f"All {len(systems)} together {result['all_systems_cpu_s']:.0f} s"
+        left.set_title(together)
         left.set_xlabel("s of one core")
         _grow(middle, [(run["case"]["hosts"], run["cpu_s"]) for run in result["by_hosts"]], "hosts", result)
         _grow(right, [(run["flows"], run["cpu_s"]) for run in result["by_flows"]], "flows", result)
@@ -281,11 +282,11 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
             )
             goal = f"goal for the fastest run of {list(systems)[-1]}"
             left.axvline(goals["one_system_cpu_s"], color=BAD, linestyle="--", label=goal)
-            left.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0.0, -0.12), ncols=2)
-            left.set_title(f"{left.get_title()} (goal {goals['all_systems_cpu_s']:g} s)")
+            left.legend(loc="upper left", bbox_to_anchor=(0.0, -0.12), ncols=2)
+            left.set_title(f"{together} (goal {goals['all_systems_cpu_s']:g} s)")
             week = goals["week_of_500_hosts_cpu_s"]
             middle.plot([500], [week], "_", color=BAD, markersize=22, label="goal")
-            middle.legend(fontsize=8)
+            middle.legend()
 
 
 def _grow(axes: Any, points: Sequence[tuple[float, float]], size: str, result: Mapping[str, Any]) -> None:
@@ -295,4 +296,4 @@ def _grow(axes: Any, points: Sequence[tuple[float, float]], size: str, result: M
     axes.minorticks_off()
     growth = result["growth"][size]
     axes.set_title(f"Grows like {size}^{growth['exponent']:.2f}" if growth else size)
-    axes.grid(alpha=0.3)
+    axes.grid()

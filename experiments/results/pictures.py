@@ -65,11 +65,16 @@ def canvas(
         "axes.spines.right": False,
         "axes.axisbelow": True,
         "axes.prop_cycle": cycler(color=SERIES),
+        "axes.titlelocation": "left",
+        "axes.titleweight": "bold",
+        "axes.titlesize": 10.5,
         "legend.frameon": False,
+        "legend.fontsize": 9,
         **dict.fromkeys(
             ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK
         ),
         "grid.color": LINE,
+        "grid.linewidth": 0.7,
     }
     with rc_context(dress_of_pages):
         figure = Figure(figsize=size, layout="constrained")
@@ -88,8 +93,8 @@ def dress(axes: Any, x: str, y: str, title: str = "", grid: str = "y") -> None:
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     if title:
-        axes.set_title(title, fontsize=10.5, loc="left", fontweight="bold")
-    axes.grid(axis=grid, linewidth=0.7)
+        axes.set_title(title)
+    axes.grid(axis=grid)
 
 
 def placed(path: Path, label: str) -> Markup:

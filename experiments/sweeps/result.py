@@ -191,7 +191,7 @@ class SweepResult:
                     Line2D([], [], color=SERIES[n % len(SERIES)], marker="o", markersize=4, label=policy)
                     for n, policy in enumerate(self.plan.policies)
                 ]
-                drawn.legend(handles=marks, loc="outside lower left", ncols=4, fontsize=9)
+                drawn.legend(handles=marks, loc="outside lower left", ncols=4)
             for place, axes in enumerate(panels.flat):
                 if place >= len(self.shown):
                     axes.set_visible(False)

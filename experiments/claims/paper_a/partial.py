@@ -134,7 +134,7 @@ def draw(values: Values, path: Path) -> None:
             )
         axes.set_ylim(0.0, 80.0)
         dress(axes, "phi, share of providers that take part", "% of the link that research gets")
-        axes.legend(fontsize=9)
+        axes.legend()
 
 
 CLAIM = Claim(

@@ -135,7 +135,7 @@ def _inset(axes: Any, case: LearningCase, values: Values) -> None:
     inset.set_title(
         f"r after so many jobs (log); theory: {case.exact.r_star:.3f}", fontsize=8.5, loc="left", pad=3
     )
-    inset.grid(axis="y", linewidth=0.6)
+    inset.grid(axis="y")
 
 
 def _keys() -> list[Any]:
