@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, ClaimVerdict, Level
-from experiments.claims.framework.index import write_index
 from experiments.claims.framework.records import PICTURE, ClaimRecord, write_record
 from experiments.claims.framework.values import Value, Values, write
+from experiments.claims.index import write_index
 from experiments.compare.comparison import compare
 from experiments.compare.costs import measure_costs
 from experiments.compare.page import page as compared
