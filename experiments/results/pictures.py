@@ -1,9 +1,9 @@
 """Plots: SVG by matplotlib, in the dress of the pages and with what their script answers.
 
-Two tools draw, and that is decided: `report.svg` what a page zooms in time, matplotlib all plots. Axes with logarithms, bands and
-insets by hand would be a second matplotlib; time lines by matplotlib would be its bytes without the zoom. What a reader meets is
-one: colours, light and dark and on paper, and the font are those of `page.css`; each bar, marked point and named line tells its
-numbers to the pointer and the arrow keys; Enter or a double click enlarges.
+Two tools draw, and that is decided: `svg` what a page zooms in time, matplotlib all plots. Axes with logarithms, bands and insets
+by hand would be a second matplotlib; time lines by matplotlib would be its bytes without the zoom. What a reader meets is one:
+colours, light and dark and on paper, and the font are those of `page.css` (colours written elsewhere: 86 in 18 files before,
+none now); each bar, marked point and named line tells its numbers to the pointer and the arrow keys; Enter enlarges.
 
 Drawing code gives colours for a light page, best those named here. On a dark one they are the page's dark ones; any other's
 lightness is mirrored and its hue kept: a pale band stays close to its background, and what stood out still does.
@@ -116,12 +116,13 @@ def _tips(figure: Any) -> Iterator[list[str]]:
     from matplotlib.ticker import FixedLocator
 
     def told(axis: Any, value: float) -> str:
-        words = f"{value:.4g}"
-        if isinstance(axis.get_major_locator(), FixedLocator | StrCategoryLocator):
-            places = axis.get_majorticklocs()
-            near = min(range(len(places)), key=lambda n: abs(places[n] - value))
-            if abs(places[near] - value) < 0.5:
-                words = " ".join(axis.get_major_formatter().format_ticks(places)[near].split()) or words
+        words, places = f"{value:.4g}", axis.get_majorticklocs()
+        # names at 0, 1, 2 and so on; marks beside one another lie around them
+        if isinstance(axis.get_major_locator(), FixedLocator | StrCategoryLocator) and (
+            list(places) == list(range(len(places))) and -0.5 < value < len(places) - 0.5
+        ):
+            words = " ".join(axis.get_major_formatter().format_ticks(places)[round(value)].split())
+            words = f"{value:.4g}" if words == f"{round(value)}" else words
         label = axis.get_label_text()
         return f"{label}: {words}" if label else words
 
