@@ -18,6 +18,7 @@ from experiments.inputs.scenario.own_jobs import AT
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
 from experiments.inputs.scenario.parts import Jobs, LinkEvent, Protocol, Queue, ResearchFlow
 from experiments.inputs.scenario.trunks import TrunkLaw
+from experiments.results import pages
 from experiments.results.summary import MEANINGS
 from topologies import files
 from topologies.keys import Choice, Flag, Kind, Numbers, Quantity, Section, Text, Texts, Whole
@@ -387,22 +388,23 @@ def tables_page() -> str:
     return "\n".join(parts)
 
 
+PAGE_STYLE = Path(inspect.getfile(pages)).with_name("page.css").read_text()
+
+
 def picture() -> str:
     """docs/report.svg: the time line of the demo's first seed, in virtual time, with the report's own style."""
     from experiments.inputs.scenario import demo_scenario
     from experiments.inputs.traces import generate
-    from experiments.results import pages
     from experiments.results.report.timeline import timeline
     from experiments.worlds.virtual import simulate
 
     scenario = demo_scenario(seed=1)
     run = simulate(scenario, generate(scenario))
     drawn = str(timeline(run.facts, run.context))
-    style = Path(inspect.getfile(pages)).with_name("page.css").read_text()
     opened = drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     head, rest = opened.split(">", 1)
     background = '<rect width="100%" height="100%" style="fill: var(--card)"/>'
-    return f"{head}><style>{style} svg {{ font: 12px sans-serif }}</style>{background}{rest}\n"
+    return f"{head}><style>{PAGE_STYLE} svg {{ font: 12px sans-serif }}</style>{background}{rest}\n"
 
 
 # where the phases of a job stand in its picture, and by how much the arrow of a transition bends away from a straight line
@@ -419,10 +421,8 @@ PHASES = {
 }
 BENDS = {"migrate": 30, "abandoned": 30, "landed": -20}
 STATES_STYLE = """
-:root { color-scheme: light dark; --ink: #1c2733; --fill: #eef3f8; }
-@media (prefers-color-scheme: dark) { :root { --ink: #d7e0ea; --fill: #22303d; } }
 text { font: 13px sans-serif; fill: var(--ink); text-anchor: middle }
-rect { fill: var(--fill); stroke: var(--ink) } path { fill: none; stroke: var(--ink) } marker path { fill: var(--ink) }
+rect { fill: var(--lane); stroke: var(--ink) } path { fill: none; stroke: var(--ink) } marker path { fill: var(--ink) }
 """
 
 
@@ -466,7 +466,7 @@ def states() -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 {330 + 20 * len(told)}">',
-            f"<style>{STATES_STYLE}</style><defs>{marker}</defs>",
+            f"<style>{PAGE_STYLE.partition('* {')[0]}{STATES_STYLE}</style><defs>{marker}</defs>",
             *drawn,
             *below,
             "</svg>\n",

@@ -16,7 +16,7 @@ from bpf.maps import FlowKey, HostMaps
 from bpf.objects import HostPrograms, ensure_bpffs, load_host_programs
 from testbed.emulation.kernel import attachment
 from testbed.emulation.kernel.attachment import EGRESS, INGRESS
-from testbed.emulation.kernel.netlink import NetlinkRefused, NetlinkSocket
+from testbed.emulation.netlink import NetlinkRefused, NetlinkSocket
 from tests.bpf_machine import KEY, in_own_namespace, loaded_or_skip, programs_fixture
 
 pytestmark = [pytest.mark.kernel, pytest.mark.stock_kernel]

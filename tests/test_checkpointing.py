@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.core.checkpointing import intervals as p1
-from tests.checkpoint_jobs import HOUR_S, LEAF, TRUNK, job
+from tests.checkpoint_jobs import HOUR_S, TRUNK, job
 from topologies.spec import DirectedLink
 
 
@@ -125,13 +125,6 @@ def test_a_write_cap_below_the_lower_bound_wins_and_is_flagged() -> None:
     plan = p1.plan([job("slow", cap=1e6, loss_budget_s=100.0)], {TRUNK: 1e9})["slow"]
     assert plan.rate_bytes_per_s == 1e6
     assert plan.interval.loss_budget_infeasible and plan.interval.physically_infeasible
-    assert plan.bottleneck is None
-
-
-def test_the_binding_link_is_part_of_the_plan() -> None:
-    jobs = [job("far", links=(LEAF, TRUNK)), job("near")]
-    plans = p1.plan(jobs, {TRUNK: 10e6, LEAF: 1e6})
-    assert (plans["far"].bottleneck, plans["near"].bottleneck) == (LEAF, TRUNK)
 
 
 def test_the_floor_wins_over_the_cap() -> None:

@@ -14,7 +14,6 @@ from experiments.claims.framework.claim import (
     ClaimOutcome,
     Level,
 )
-from experiments.claims.framework.results import page
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import judge, near
 from experiments.claims.not_covered import NOT_COVERED
@@ -49,6 +48,7 @@ from experiments.claims.paper_a import (
     table4 as a_table4,
 )
 from experiments.claims.registry import CLAIMS
+from experiments.claims.results import page
 
 SURE = 1e-6
 # systems that hold no sender to its share, as checks call them

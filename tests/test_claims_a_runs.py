@@ -15,10 +15,10 @@ from controller.core.policies.table import (
     Policy,
 )
 from experiments.claims.framework.claim import Config, Level
-from experiments.claims.framework.index import write_index
 from experiments.claims.framework.records import PICTURE, ClaimRecord, write_record
 from experiments.claims.framework.values import read, write
 from experiments.claims.framework.verdicts import judge
+from experiments.claims.index import write_index
 from experiments.claims.paper_a import (
     campus_runs,
     drift,

@@ -23,9 +23,7 @@ from experiments.claims.framework.claim import (
     Config,
     Level,
 )
-from experiments.claims.framework.index import write_index
 from experiments.claims.framework.records import ClaimRecord, write_record
-from experiments.claims.framework.results import page as page_of_results
 from experiments.claims.framework.values import (
     Value,
     Values,
@@ -34,6 +32,7 @@ from experiments.claims.framework.values import (
     write,
 )
 from experiments.claims.framework.verdicts import judge
+from experiments.claims.index import write_index
 from experiments.claims.paper_b import (
     figures,
     learning,
@@ -52,6 +51,7 @@ from experiments.claims.paper_b.learning_runs import (
     labels,
 )
 from experiments.claims.registry import CLAIMS, chosen
+from experiments.claims.results import page as page_of_results
 from experiments.cli.main import app
 from experiments.theory.paper_b.stationary import under_level
 from experiments.theory.paper_b.targets import BY_NAME

@@ -20,7 +20,7 @@ from experiments.cli.measure import command as benchmark
 from experiments.runtime.handover import caller, hand_over
 from testbed import logs
 from testbed import messages as m
-from testbed.emulation.safety.capabilities import Capability
+from testbed.emulation.capabilities import Capability
 from tests.live_campus import CLI, command, live, needs_root, running
 
 DOCS = Path(__file__).parents[1] / "docs/scripts.md"

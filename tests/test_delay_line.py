@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 from mininet.log import setLogLevel
 
+from testbed.emulation import capabilities
 from testbed.emulation.campus import LiveCampus
+from testbed.emulation.fidelity import Bounds, FidelityMonitor, judge_line, line_figures
 from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.kernel.delay_line.process import (
     BUCKETS,
@@ -25,8 +27,6 @@ from testbed.emulation.kernel.delay_line.process import (
     lateness_quantile_s,
 )
 from testbed.emulation.processes import ForkRequest
-from testbed.emulation.safety import capabilities
-from testbed.emulation.safety.fidelity import Bounds, FidelityMonitor, judge_line, line_figures
 from testbed.errors import SetupError, SpecError
 from tests.emulation_campuses import kernel, machine, small_campus
 from topologies.units import GBIT_PER_S

@@ -16,8 +16,8 @@ from experiments.inputs.scenario import load
 from experiments.inputs.scenario.settings import settings_of
 from experiments.worlds.live.operator import JOURNAL
 from experiments.worlds.live.world import live_world
-from testbed.emulation.safety import capabilities
-from testbed.emulation.safety.capabilities import (
+from testbed.emulation import capabilities
+from testbed.emulation.capabilities import (
     Capability,
     Need,
     doctor_table,
@@ -34,7 +34,7 @@ import sys
 from pathlib import Path
 from mininet.log import setLogLevel
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.safety.capabilities import Need, probe
+from testbed.emulation.capabilities import Need, probe
 from tests.emulation_campuses import small_campus
 setLogLevel("error")
 with LiveCampus(small_campus(2), root=Path(sys.argv[1])) as net:

@@ -320,7 +320,7 @@ def test_limits_in_the_kernels_programs_follow_the_rate() -> None:
         set_aggregate(maps, 50e6)
         net.set_link("h1", "s1", rate=GBIT_PER_S / 5)
         assert maps.aggregate.state().rate_bytes_per_s == pytest.approx(0.7 * GBIT_PER_S / 5, rel=1e-3)
-        link, own = net.port_limits("h1")
+        link, own = net._ports.limits("h1")
         assert link.rate_bytes_per_s == int(1.05 * GBIT_PER_S / 5)
         assert own is not None and own.rate_bytes_per_s == pytest.approx(
             1.02 * 0.7 * GBIT_PER_S / 5, rel=1e-3

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from testbed.emulation import fidelity
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.safety import fidelity
-from testbed.emulation.safety.fidelity import (
+from testbed.emulation.fidelity import (
     Bounds,
     CpuTimes,
     FidelityMonitor,

@@ -7,9 +7,9 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.emulation import netlink
 from testbed.emulation.description import shaping
 from testbed.emulation.description.plan import plan
-from testbed.emulation.kernel import netlink
 from testbed.enforcement import PACING_SHARE
 from tests.emulation_campuses import small_campus
 from topologies.spec import ResearchReserve

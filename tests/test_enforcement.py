@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from bpf.layout import BucketMode, ClassId
-from testbed.emulation.safety.capabilities import Need, probe
+from testbed.emulation.capabilities import Need, probe
 from testbed.enforcement import (
     GUARD_SLACK,
     SO_MAX_PACING_RATE,

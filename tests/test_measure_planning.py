@@ -42,7 +42,7 @@ from experiments.inputs.scenario.settings import SNAPSHOT_BYTES_PER_S, SNAPSHOT_
 def a_plan(interval_s: float, rate: float = 50e6) -> CheckpointSchedule:
     interval = constrained_interval(0.0, 1.0, rate, interval_s / 2.0)  # without hazard, its cap decides
     assert interval.interval_s == pytest.approx(interval_s)
-    return CheckpointSchedule(rate, interval, LINK)
+    return CheckpointSchedule(rate, interval)
 
 
 def test_a_limit_is_broken_by_an_interval_too_long_and_by_writes_too_frequent() -> None:

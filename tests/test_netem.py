@@ -13,8 +13,8 @@ import pytest
 from mininet.log import setLogLevel
 
 from testbed.emulation.campus import LiveCampus
+from testbed.emulation.capabilities import has_netem
 from testbed.emulation.kernel.build import in_thread
-from testbed.emulation.safety.capabilities import has_netem
 from testbed.errors import SpecError
 from tests.emulation_campuses import kernel, machine, small_campus
 from tests.test_delay_line import datagrams, least_rtt_ms, switch_of, transfer

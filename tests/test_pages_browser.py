@@ -145,6 +145,20 @@ def test_arrow_keys_reach_every_bar_and_tell_it(tmp_path: Path, opened: Any) -> 
     assert tab.evaluate("document.activeElement.matches('svg.timeline [data-tip]')")
 
 
+def test_arrow_keys_reach_the_marks_of_a_plot_and_enter_enlarges_it(tmp_path: Path, opened: Any) -> None:
+    tab = opened(page("claims", tmp_path))
+    tab.focus("svg.plot")
+    told = []
+    for _ in range(2):
+        tab.keyboard.press("ArrowRight")
+        told.append(tab.text_content("#tip"))
+    assert told == ["seed: 0\ncost: 1", "seed: 1\ncost: 2"]
+    width = tab.evaluate("document.querySelector('svg.plot').clientWidth")
+    tab.focus("svg.plot")
+    tab.keyboard.press("Enter")
+    assert tab.evaluate("document.querySelector('svg.plot').clientWidth") > 2 * width
+
+
 def test_enter_follows_the_job_that_is_reached_and_escape_lets_it_go(tmp_path: Path, opened: Any) -> None:
     tab = opened(page("report", tmp_path))
     tab.evaluate("reach(document.querySelector('svg.timeline .bar[data-tip]'))")

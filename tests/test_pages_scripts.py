@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, ClaimVerdict, Level
-from experiments.claims.framework.index import write_index
 from experiments.claims.framework.records import PICTURE, ClaimRecord, write_record
 from experiments.claims.framework.values import Value, Values, write
+from experiments.claims.index import write_index
 from experiments.compare.comparison import compare
 from experiments.compare.costs import measure_costs
 from experiments.compare.page import page as compared
 from experiments.inputs.traces import Trace
 from experiments.results import accounting
-from experiments.results.pictures import canvas
+from experiments.results.pictures import canvas, dress
 from experiments.results.report import write as write_report
 from experiments.results.report import write_summary
 from experiments.results.report.page import page as report
@@ -74,7 +74,8 @@ def page(kind: str, folder: Path) -> Path:
             texts = ("A-none", "Paper A, Fig. 0", "A title", "It costs 1.6 s.", "Much.")
             write_record(ClaimRecord(*texts, ("cost",), True, 1.0, verdict), folder / "A-none")
             with canvas(folder / "A-none" / PICTURE, 1, 1, (4.0, 3.0)) as (_, [[axes]]):
-                axes.plot([1.0, 2.0])
+                axes.plot([1.0, 2.0], "o")
+                dress(axes, "seed", "cost")
             write_index(folder).rename(file)
     return file
 

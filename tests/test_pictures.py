@@ -6,13 +6,18 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
-from experiments.results.pictures import canvas, dress
+from experiments.results import pages
+from experiments.results.pictures import INK, OURS, canvas, dress, placed
 
 
 def drawn(path: Path) -> str:
     with canvas(path, 1, 2, (6.0, 3.0), "A <title>") as (figure, [[left, right]]):
         left.plot([0.0, 1.0], [0.0, 1.0], color="#2b6cb0", label="a & b")
+        left.plot([0.0, 0.5], [0.25, 0.75], "o", label="<some>")
+        left.plot([0.0, 0.5], [0.25, 1.75], "o")
+        left.set_ylim(0.0, 1.0)  # the second of these marks lies outside
         right.bar([0, 1], [1.0, 2.0], color="white")
+        right.set_xticks([0, 1], ["one", "two"])
         dress(left, "s", "MB")
         figure.legend(loc="outside lower left")
     return path.read_text()
@@ -32,4 +37,42 @@ def test_every_colour_of_a_plot_has_a_dark_one(tmp_path: Path) -> None:
     assert {("stroke", "#2b6cb0"), ("fill", "#ffffff")} <= used
     assert all(f'[style*="{how}: {colour}"] {{ {how}: #' in dark for how, colour in used)
     assert '[style*="fill: #ffffff"] { fill: #181e28 !important }' in dark
-    assert "svg { color-scheme: light dark; fill: #222222 }" in light
+    assert f"svg.plot {{ color-scheme: light dark; fill: {INK}; font-family: system-ui" in light
+
+
+def test_colours_of_the_pages_are_dark_as_the_pages_are(tmp_path: Path) -> None:
+    with canvas(tmp_path / "one.svg", 1, 1, (3.0, 3.0)) as (_, [[axes]]):
+        axes.plot([0.0, 1.0], color=OURS)
+    text, page = (tmp_path / "one.svg").read_text(), Path(pages.__file__).with_name("page.css").read_text()
+    light, dark = re.findall(r"--a: (#\w+);", page)
+    assert f'[style*="stroke: {light}"] {{ stroke: {dark} !important }}' in text
+
+
+def test_bars_marks_and_named_lines_tell_their_numbers(tmp_path: Path) -> None:
+    root = ElementTree.fromstring(drawn(tmp_path / "one.svg"))
+    told = [tip for element in root.iter() if (tip := element.get("data-tip"))]
+    marks = ["<some>\ns: 0\nMB: 0.25", "<some>\ns: 0.5\nMB: 0.75"]
+    assert told == ["a & b", *marks, "one\n1", "two\n2"]
+
+
+def test_a_tick_that_is_near_is_no_number_of_a_mark(tmp_path: Path) -> None:
+    with canvas(tmp_path / "one.svg", 1, 2, (6.0, 3.0)) as (_, [[left, right]]):
+        left.plot([0.97, 2.4], [3.0, 1.2], "o")
+        left.set_xticks([0.5, 1.0, 3.0], ["half", "1", "3"])
+        left.set_yticks([0, 1, 2, 3])
+        right.plot([0.9, 0.4], [0.0, 1.0], "o")
+        right.set_xticks([0, 1], ["0.1", "0.2"])
+        right.set_yticks([])
+    root = ElementTree.fromstring((tmp_path / "one.svg").read_text())
+    told = [tip for element in root.iter() if (tip := element.get("data-tip"))]
+    assert told == ["0.97\n3", "2.4\n1.2", "0.2\n0", "0.1\n1"]
+
+
+def test_a_plot_in_a_page_is_walked_through_and_shares_no_ids_with_another(tmp_path: Path) -> None:
+    drawn(tmp_path / "one.svg")
+    one, other = (placed(tmp_path / "one.svg", label) for label in ("A 'first'", "A second"))
+    assert one.startswith('<svg role="group" tabindex="0" aria-label="A &#x27;first&#x27;" ')
+    ids = [set(re.findall(r'\bid="([^"]+)"', text)) for text in (one, other)]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+    assert set(re.findall(r"(?:url\(|href=\")#([^)\"]+)", one)) == ids[0]

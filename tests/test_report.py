@@ -21,10 +21,10 @@ from experiments.results.gangs import gang_attempts
 from experiments.results.history import attempts
 from experiments.results.losses import work_lost
 from experiments.results.report import charts, tables
-from experiments.results.report.svg import Axis, Canvas, steps
 from experiments.results.report.timeline import colours, queue_lengths, spans
 from experiments.results.run_context import Death, FidelityRecord, RunContext
 from experiments.results.runs.beside import differences
+from experiments.results.svg import Axis, Canvas, steps
 from testbed.emulation.safety.observation import DisturbedWindow
 from tests import run_story
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.emulation.safety.capabilities import probe
+from testbed.emulation.capabilities import probe
 from tests.stock_kernel import __main__ as launcher
 
 # not of the kernel: programs, and the controllers of a machine that an init system set up

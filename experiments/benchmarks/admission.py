@@ -35,7 +35,7 @@ from experiments.benchmarks.reclaim_waves import (
     on_one_link,
 )
 from experiments.benchmarks.results import write_result
-from experiments.results.pictures import canvas
+from experiments.results.pictures import BAD, MUTED, OURS, canvas
 
 RULES: dict[str, p3.Admit] = {
     "EDF, stops": p3.edf_stop,
@@ -178,7 +178,7 @@ def _bars(axes: Any, measured: dict[str, dict[str, float]], title: str, noted: d
     means = [measured[name]["mean"] for name in names]
     below = [measured[name]["mean"] - measured[name]["low"] for name in names]
     above = [measured[name]["high"] - measured[name]["mean"] for name in names]
-    colors = ["#2f6f9f" if name == "fluid EDF" else "#b9c4cc" for name in names]
+    colors = [OURS if name == "fluid EDF" else MUTED for name in names]
     axes.bar(names, means, yerr=[below, above], color=colors, width=0.65, capsize=3)
     for place, name in enumerate(names):
         axes.annotate(
@@ -190,12 +190,12 @@ def _bars(axes: Any, measured: dict[str, dict[str, float]], title: str, noted: d
             fontsize=9,
         )
         if name in noted:
-            axes.plot([place - 0.4, place + 0.4], [noted[name]] * 2, color="#c2452d", linewidth=1.6)
+            axes.plot([place - 0.4, place + 0.4], [noted[name]] * 2, color=BAD, linewidth=1.6)
     axes.margins(y=0.22)
     if noted:
-        axes.plot([], [], color="#c2452d", label="earlier work, its own law")
-        axes.legend(fontsize=8, loc="upper left")
-    axes.set_title(title, fontsize=10)
+        axes.plot([], [], color=BAD, label="earlier work, its own law")
+        axes.legend(loc="upper left")
+    axes.set_title(title)
     axes.set_xticks(
         range(len(names)), [name.replace("; ", ",\n").replace(" ", "\n", 1) for name in names], fontsize=8
     )

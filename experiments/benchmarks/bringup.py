@@ -23,7 +23,7 @@ from typing import Any
 from experiments.benchmarks.goals import JudgedFigure
 from experiments.benchmarks.results import machine, write_result
 from experiments.benchmarks.timing import seconds_of
-from experiments.results.pictures import canvas
+from experiments.results.pictures import GOOD, canvas
 from testbed.errors import CommandFailed
 from testbed.workloads.memory import of_machine, pss_bytes
 from topologies.presets import campus54, three_tier
@@ -163,7 +163,7 @@ def _floor(hosts: int) -> dict[str, Any]:
     from testbed.emulation.description.plan import plan
     from testbed.emulation.kernel import linux, readback
     from testbed.emulation.kernel.holders import Holders
-    from testbed.emulation.kernel.netlink import NetlinkSocket
+    from testbed.emulation.netlink import NetlinkSocket
 
     made = plan(description_of(hosts))
     linux.unshare_network()
@@ -209,7 +209,7 @@ def _descendants(pid: int) -> list[int]:
 def links_here() -> set[str]:
     """Names of the interfaces of this thread's namespace."""
     from testbed.emulation.kernel import readback
-    from testbed.emulation.kernel.netlink import NetlinkSocket
+    from testbed.emulation.netlink import NetlinkSocket
 
     with NetlinkSocket() as socket:
         return {state.name for state in readback.link_states(socket).values()}
@@ -229,7 +229,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
         totals.legend()
         phases = {**result["ours"]["up_phases_s"], **result["ours"]["down_phases_s"]}
         names = list(reversed(phases))
-        bars = parts.barh(names, [phases[name] for name in names], color="tab:green")
+        bars = parts.barh(names, [phases[name] for name in names], color=GOOD)
         parts.bar_label(bars, [f"{phases[name]:.2f}" for name in names], padding=2)
         parts.set(xlabel="seconds", title="ours, by phase (of BPF loading, only the wait)")
         parts.margins(x=0.12)

@@ -35,7 +35,7 @@ from experiments.benchmarks.controllers_traces import (
 )
 from experiments.benchmarks.results import write_result
 from experiments.benchmarks.tables import short
-from experiments.results.pictures import canvas
+from experiments.results.pictures import GOOD, INK, MUTED, OURS, PEER, SERIES, canvas
 from experiments.results.statistics import interval
 from experiments.theory.paper_b.stationary import under_level
 from experiments.theory.paper_b.targets import TARGETS, Target
@@ -178,12 +178,12 @@ def _write(out: Path, result: Mapping[str, Any]) -> None:
 
 
 COLOURS = {
-    "hindsight": "#d0b000",
-    "fixed": "#9a9a9a",
-    "algorithm1": "#c0703a",
-    "replay": "#2f6f9f",
-    "age": "#3f8f4f",
-    "hour-and-age": "#7a4fa0",
+    "hindsight": SERIES[7],
+    "fixed": MUTED,
+    "algorithm1": PEER,
+    "replay": OURS,
+    "age": GOOD,
+    "hour-and-age": SERIES[3],
 }
 SPREAD = 0.18  # between the points of one case
 MOST, LARGEST = 1.5, 1.5  # delay over delta, cost over the best, at which the axes end
@@ -200,7 +200,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
                 _mark(panels[0], y, delay, name, None if place else name, MOST)
                 _mark(panels[1], y, cost, name, None, LARGEST)
             if bound is not None:
-                panels[1].plot([bound, bound], [place - 0.4, place + 0.4], color="black", linewidth=1.2)
+                panels[1].plot([bound, bound], [place - 0.4, place + 0.4], color=INK, linewidth=1.2)
         panels[0].set(
             xlabel="delay / delta",
             xlim=(0.5, MOST),
@@ -210,7 +210,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         panels[1].set(xlabel="cost / cost of the best r;  bar: bound over all policies", xlim=(0.7, LARGEST))
         panels[0].set_ylim(len(rows) - 0.4, -0.6)
         for panel in panels:
-            panel.axvline(1.0, color="#bbbbbb", linewidth=0.8, zorder=0)
+            panel.axvline(1.0, color=MUTED, linewidth=0.8, zorder=0)
         figure.legend(loc="outside lower center", ncols=6)
 
 

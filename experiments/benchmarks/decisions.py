@@ -41,7 +41,7 @@ from controller.warm_up import rehearse
 from experiments.benchmarks.decisions_world import campus_of, coordinator_at_work
 from experiments.benchmarks.goals import JudgedFigure, in_ms
 from experiments.benchmarks.results import write_result
-from experiments.results.pictures import canvas
+from experiments.results.pictures import BAD, GOOD, OURS, PEER, canvas
 from testbed.messages import OwnerReclaims, OwnerReturns
 
 SIZES = (54, 500, 5_000, 50_000)
@@ -244,7 +244,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     """Time over size, both logarithmic: ours with its 99th percentile, the goals, and what paper A printed."""
     sizes = list(result["sizes"])
     with canvas(path, 1, 1, (7.5, 4.8)) as (_, [[axes]]):
-        lines = (("tick", "#2f6f9f", "o", "one tick: P1, P2, P3"), ("p2", "#5a9a5a", "s", "P2 alone"))
+        lines = (("tick", OURS, "o", "one tick: P1, P2, P3"), ("p2", GOOD, "s", "P2 alone"))
         for name, colour, marker, label in lines:
             medians, tails = (
                 [result["sizes"][n][name][key] * 1e3 for n in sizes] for key in ("median_s", "p99_s")
@@ -254,13 +254,9 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
                 sizes, medians, tails, color=colour, alpha=0.2, linewidth=0, label="to the 99th percentile"
             )
         paper, goals = result["paper"]["tick_s"], result["targets"]["tick_s"]
-        axes.plot(
-            list(paper), [s * 1e3 for s in paper.values()], "D--", color="#b5652b", label="paper A, Fig. 8"
-        )
-        axes.plot(
-            list(goals), [s * 1e3 for s in goals.values()], "_", color="#a02020", markersize=22, label="goal"
-        )
+        axes.plot(list(paper), [s * 1e3 for s in paper.values()], "D--", color=PEER, label="paper A, Fig. 8")
+        axes.plot(list(goals), [s * 1e3 for s in goals.values()], "_", color=BAD, markersize=22, label="goal")
         axes.set(xscale="log", yscale="log", xlabel="hosts (a job on each second one)", ylabel="ms")
         axes.set_title(f"The coordinator's tick grows like size^{result['growth_exponent']:.2f}")
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
+        axes.grid()
+        axes.legend()

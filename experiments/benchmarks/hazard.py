@@ -50,7 +50,7 @@ from experiments.benchmarks.hazard_records import (
     recorded,
 )
 from experiments.benchmarks.results import write_result
-from experiments.results.pictures import canvas, dress
+from experiments.results.pictures import GOOD, MUTED, OURS, PEER, canvas, dress
 from topologies.errors import SpecError
 
 WINDOW_S = 14 * DAY_S  # the coordinator's default, as is the prior
@@ -312,7 +312,7 @@ def _summary(record: HazardRecord) -> dict[str, Any]:
     return summary
 
 
-COLOURS = {PRESENT: "#9a9a9a", DEFAULT: "#c0703a", CHOSEN: "#2f6f9f", TRUTH: "#3f8f4f"}
+COLOURS = {PRESENT: MUTED, DEFAULT: PEER, CHOSEN: OURS, TRUTH: GOOD}
 
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
@@ -332,9 +332,9 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         labels = [f"{name}\n({of['second']['departures']})" for name, of in records]
         gains.set_yticks(range(len(records)), labels, fontsize=8)
         gains.invert_yaxis()
-        gains.axvline(0.0, color="#bbbbbb", linewidth=0.8, zorder=0)
+        gains.axvline(0.0, color=MUTED, linewidth=0.8, zorder=0)
         dress(gains, f"second half: nats a departure more than '{PRESENT}'", "", "Log-likelihood", grid="x")
-        gains.legend(fontsize=8)
+        gains.legend()
         for name in (PRESENT, DEFAULT):
             for is_recorded, marker in ((True, "o"), (False, "x")):
                 of_kind = [of["tenths"][name] for _, of in records if of["recorded"] is is_recorded]
@@ -350,10 +350,10 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
                         markersize=5,
                         label=label,
                     )
-        tenths.axline((0.01, 0.01), (0.1, 0.1), color="#bbbbbb", linewidth=0.8, zorder=0)
+        tenths.axline((0.01, 0.01), (0.1, 0.1), color=MUTED, linewidth=0.8, zorder=0)
         tenths.set_xscale("log")
         tenths.set_yscale("log")
         dress(
             tenths, "departures foretold, per hour lent", "departures, per hour lent", "Calibration by tenths"
         )
-        tenths.legend(fontsize=8)
+        tenths.legend()

@@ -43,12 +43,12 @@ from experiments.benchmarks.goals import (
 )
 from experiments.benchmarks.one_trunk import WINDOW_S, one_trunk, play
 from experiments.benchmarks.results import machine, write_result
-from experiments.results.pictures import canvas, dress
+from experiments.results.pictures import INK, MUTED, canvas, dress
 from experiments.theory.paper_a.isolation import residual_for_research
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.description.shaping import MIGRATION_CLASS, RESEARCH_CLASS
+from testbed.emulation.fidelity import FidelityMonitor
 from testbed.emulation.processes import ForkRequest
-from testbed.emulation.safety.fidelity import FidelityMonitor
 from testbed.emulation.safety.observation import cause_of
 from testbed.enforcement import Enforcement, payload_rate, wire_rate
 from topologies.spec import (
@@ -459,11 +459,11 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
                 if points:
                     axes.plot(*zip(*sorted(points), strict=True), marker="o", label=system)
             predicted = [predicted_bytes_per_s(phi, result["u_bytes_per_s"]) / MBIT_PER_S for phi in phis]
-            axes.plot(phis, predicted, linestyle=":", color="#444444", label="Theorem 4")
-            axes.axhline(reserve, linewidth=0.8, color="#888888")
+            axes.plot(phis, predicted, linestyle=":", color=INK, label="Theorem 4")
+            axes.axhline(reserve, linewidth=0.8, color=MUTED)
             axes.set_ylim(bottom=0)
             dress(axes, "share phi of the providers that takes part", "Mbit/s", f"the others {kind}")
-            axes.legend(fontsize=8)
+            axes.legend()
         axes = panels[0][2]
         attacked = [row for row in result["rows"] if row["phi"] is None]
         keys = list(dict.fromkeys(row["row"] for row in attacked))
@@ -472,8 +472,8 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
             heights = [found[key]["research_worst_bytes_per_s"] / MBIT_PER_S for key in keys if key in found]
             at = [n + 0.26 * (place - 1) for n, key in enumerate(keys) if key in found]
             axes.barh(at, heights, height=0.24, label=system)
-        axes.axvline(reserve, linewidth=0.8, color="#888888")
+        axes.axvline(reserve, linewidth=0.8, color=MUTED)
         axes.set_yticks(range(len(keys)), keys, fontsize=8)
         axes.invert_yaxis()
         dress(axes, "Mbit/s", "", "two of four providers attack", grid="x")
-        axes.legend(fontsize=8)
+        axes.legend()

@@ -53,7 +53,7 @@ from experiments.results.pictures import canvas, dress
 from experiments.worlds.live.world import LiveWorld, live_world
 from testbed import owner
 from testbed.emulation.kernel.attachment import EGRESS, INGRESS, attached
-from testbed.emulation.kernel.netlink import NetlinkSocket
+from testbed.emulation.netlink import NetlinkSocket
 from testbed.errors import SetupError
 from testbed.namespaces import NetworkNamespace
 from topologies import presets
@@ -144,7 +144,7 @@ def measure_killswitch(out: Path, trials: int = TRIALS, hosts: int = HOSTS) -> d
                 )
         axes.set_xscale("log")
         dress(axes, "us after the act (log)", "share of trials")
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend()
     return result
 
 

@@ -27,7 +27,7 @@ from bpf.maps import KillSwitch
 from bpf.objects import ensure_bpffs, load_host_programs
 from bpf.second_observer import SecondObserver
 from experiments.benchmarks.syn_storm import PORT, Arena, Trial, arena, new_namespace
-from testbed.emulation.kernel.netlink import NetlinkRefused
+from testbed.emulation.netlink import NetlinkRefused
 from testbed.emulation.safety.ledger import PIN_ROOT
 from testbed.errors import SetupError
 from topologies.errors import TestbedError

@@ -20,8 +20,8 @@ from experiments.benchmarks.goals import JudgedFigure, in_ms
 from experiments.benchmarks.results import machine, write_result
 from experiments.benchmarks.timing import quantiles, seconds_of
 from testbed.emulation.campus import LiveCampus
+from testbed.emulation.fidelity import Bounds, probe_link_rates
 from testbed.emulation.kernel.delay_line.process import LineStatistics, lateness_quantile_s
-from testbed.emulation.safety.fidelity import Bounds, probe_link_rates
 from testbed.errors import SetupError
 from topologies.spec import Building, Campus, GpuModel, Host, Link, Role, Switch, Tier
 from topologies.units import GBIT_PER_S, MBIT_PER_S, PAYLOAD_SHARE, format_rate

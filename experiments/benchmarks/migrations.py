@@ -45,7 +45,7 @@ from experiments.inputs.scenario.parts import Jobs, Protocol, Queue, ResearchFlo
 from experiments.inputs.traces import JobArrival, JobDraw, Trace
 from experiments.results.history import Notice, notices
 from experiments.results.live_display import Live
-from experiments.results.pictures import canvas, dress
+from experiments.results.pictures import MUTED, canvas, dress
 from experiments.results.run_context import research_shares
 from experiments.worlds.live.run import run_live
 from experiments.worlds.live.world import LiveWorld
@@ -629,8 +629,8 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
             )
             worst = [(wave["research_worst_bytes_per_s"] or 0.0) / MBIT_PER_S for wave in run["waves"]]
             kept.plot(ks, worst, marker="o", label=run["system"])
-        completion.axhline(result["notice_s"], linestyle=":", color="#444444")
-        kept.axhline(RESERVE.reserve_bytes_per_s(TRUNK) / MBIT_PER_S, linestyle=":", color="#444444")
+        completion.axhline(result["notice_s"], linestyle=":", color=MUTED)
+        kept.axhline(RESERVE.reserve_bytes_per_s(TRUNK) / MBIT_PER_S, linestyle=":", color=MUTED)
         for axes in (completion, kept):
             axes.set_xticks(range(1, MOST + 1))
             axes.set_xlim(0.5, MOST + 0.5)
@@ -649,4 +649,4 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
             dress(axes, "s", "share of moves", title)
         for axes in panels.flat:
             if axes.get_legend_handles_labels()[0]:
-                axes.legend(fontsize=8)
+                axes.legend()

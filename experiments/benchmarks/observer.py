@@ -15,7 +15,7 @@ from experiments.benchmarks.goals import JudgedFigure
 from experiments.benchmarks.links import two_hosts
 from experiments.benchmarks.results import machine, write_result
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.safety.fidelity import probe_link_rates
+from testbed.emulation.fidelity import probe_link_rates
 from testbed.emulation.safety.observation import CampusObserver
 from topologies.units import GBIT_PER_S, format_rate
 

@@ -25,12 +25,12 @@ from bpf.objects import HostPrograms, load_host_programs
 from bpf.ports import Limit, PortRule, load_port_program
 from bpf.testrun import SkBuff, load_nothing, run
 from experiments.benchmarks.results import write_result
-from experiments.results.pictures import canvas
+from experiments.results.pictures import BAD, GOOD, OURS, PEER, canvas
 from testbed.emulation.description import link_requests
 from testbed.emulation.description.plan import Bridge
 from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.kernel.linux import unshare_network
-from testbed.emulation.kernel.netlink import NetlinkSocket
+from testbed.emulation.netlink import NetlinkSocket
 from topologies.units import SEGMENT_BYTES
 
 REPEAT: Final = 500_000
@@ -40,7 +40,7 @@ HERE: Final = IPv4Address("10.0.0.1")
 KEY: Final = FlowKey(HERE, 40000, IPv4Address("10.0.0.2"), 7000)
 MAC: Final = bytes.fromhex("020000000001")
 AMPLE: Final = (1 << 40, 1 << 30)  # bytes/s, bytes: never empty at any speed of this loop
-COLOURS: Final = {"egress": "#2f6f9f", "ingress": "#b5652b", "port": "#5b8c5a"}
+COLOURS: Final = {"egress": OURS, "ingress": PEER, "port": GOOD}
 DSCP: Final = {ClassId.PLANNED: 34, ClassId.RESEARCH: 0}
 
 
@@ -90,7 +90,7 @@ def measure_packets(out: Path, *, rounds: int = ROUNDS, repeat: int = REPEAT) ->
         )
         for program, limit in TARGETS_NS.items():
             rows = [n for n, name in enumerate(names) if name.startswith(program)]
-            axes.vlines(limit, rows[0] - 0.5, rows[-1] + 0.5, color="#a02020", linestyle="--", linewidth=1)
+            axes.vlines(limit, rows[0] - 0.5, rows[-1] + 0.5, color=BAD, linestyle="--", linewidth=1)
         axes.set_yticks(places, names)
         axes.invert_yaxis()
         axes.set_xlim(0, 1.15 * max(*result["packet_ns"].values(), *TARGETS_NS.values()))

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 
 from controller.core.queueing.replay import Rule, prepare, replay
 from experiments.benchmarks.results import write_result
-from experiments.results.pictures import canvas
+from experiments.results.pictures import CARD, GOOD, INK, MUTED, PEER, SERIES, canvas
 from experiments.results.provenance import processor
 from experiments.theory.paper_b import targets
 from experiments.worlds.queue.ages import under_ages
@@ -165,8 +165,7 @@ def _is_there(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-OUR_COLOUR, PEER_COLOUR = "#2f6f9f", "#b5652b"
-LABEL = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.9}
+LABEL = {"facecolor": CARD, "edgecolor": "none", "pad": 0.4, "alpha": 0.9}
 
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
@@ -183,7 +182,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
                     y,
                     rate,
                     height * 0.9,
-                    color=OUR_COLOUR if name.startswith("ours") else PEER_COLOUR,
+                    color=SERIES[0] if name.startswith("ours") else PEER,
                     alpha=1 - 0.18 * place,
                 )
                 left.annotate(
@@ -191,26 +190,26 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
                     (rate, y),
                     va="center",
                     fontsize=7.5,
-                    color="#333333",
+                    color=INK,
                     zorder=3,
                     bbox=LABEL,
                 )
         goal = result["targets"]["jobs_per_cpu_s"]
-        left.axvline(goal, color="#3a8a45", linewidth=1)
-        left.annotate(f"goal {_rate(goal)} ", (goal, -0.62), ha="right", fontsize=8, color="#3a8a45")
+        left.axvline(goal, color=GOOD, linewidth=1)
+        left.annotate(f"goal {_rate(goal)} ", (goal, -0.62), ha="right", fontsize=8, color=GOOD)
         left.set_xscale("log")
         left.set_xlim(1e4, 2e9)
         left.set_ylim(len(systems) - 0.4, -0.75)
         left.set_yticks(range(len(systems)), [name.replace(", ", ",\n") for name in systems], fontsize=9)
         left.set_xlabel("jobs per second of processor time (log)")
-        left.set_title("Speed; histories are given to all rows but the first", fontsize=10)
+        left.set_title("Speed; histories are given to all rows but the first")
         families = [
             (name, list(rows)) for name, rows in groupby(result["agreement"], lambda row: row["family"])
         ]
         for line, (_, rows) in enumerate(families):
             for exact, mean, color, above in (
-                ("exact_cost", "cost", OUR_COLOUR, -0.13),
-                ("exact_delay_h", "delay_h", PEER_COLOUR, 0.13),
+                ("exact_cost", "cost", SERIES[0], -0.13),
+                ("exact_delay_h", "delay_h", PEER, 0.13),
             ):
                 means = ((*row[mean], row[exact]) for row in rows)
                 distances = [(value - target) / error if error else 0.0 for value, error, target in means]
@@ -219,16 +218,16 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
                     distances, [line + above] * len(rows), s=22, color=color, alpha=0.7, label=label
                 )
         limit = result["targets"]["errors"]
-        right.axvspan(-limit, limit, color="#e6f2e7", zorder=0)
-        right.axvline(0.0, color="#999999", linewidth=0.8)
+        right.axvspan(-limit, limit, color=GOOD, alpha=0.1, zorder=0)
+        right.axvline(0.0, color=MUTED, linewidth=0.8)
         right.set_xlim(-limit - 1, limit + 1)
         right.set_yticks(
             range(len(families)), [f"{name}\n{len(rows)} cases" for name, rows in families], fontsize=9
         )
         right.invert_yaxis()
         right.set_xlabel("simulated less exact, in standard errors (green: within four)")
-        right.set_title(f"Agreement with theory, {result['jobs']['case'] / 1e6:g} M jobs a case", fontsize=10)
-        right.legend(fontsize=8, loc="lower right")
+        right.set_title(f"Agreement with theory, {result['jobs']['case'] / 1e6:g} M jobs a case")
+        right.legend(loc="lower right")
 
 
 def _rate(jobs_per_s: float) -> str:

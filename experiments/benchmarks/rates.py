@@ -34,7 +34,7 @@ from experiments.benchmarks.rates_network import (
     rates_network,
 )
 from experiments.benchmarks.results import machine, write_result
-from experiments.results.pictures import canvas
+from experiments.results.pictures import GOOD, MUTED, OURS, PEER, canvas
 from testbed.enforcement import Enforcement, payload_rate, wire_rate
 from topologies.units import GBIT_PER_S, MBIT_PER_S
 
@@ -134,25 +134,23 @@ def measure_rates(out: Path, *, quick: bool = False) -> dict[str, Any]:
     title = f"Goodput of each flow over its grant: {timing}; green: 0.97 to 1.00; {rest}"
     with canvas(out / "rates.svg", 2, 3, (15, 8), title, sharey=True) as (_, panels):
         for axes, (name, of_setting) in zip(panels.flat, result["settings"].items(), strict=False):
-            axes.axhspan(*GOAL, color="#9fd0a4", zorder=0)
+            axes.axhspan(*GOAL, color=GOOD, alpha=0.25, zorder=0)
             for place, (kind, system) in enumerate(of_setting.items()):
                 ratios = [flow["goodput_over_grant"] for flow in system["flows"]]
                 spread = [place + 0.09 * (n - (len(ratios) - 1) / 2) for n in range(len(ratios))]
-                axes.scatter(
-                    spread, ratios, s=28, color="#2f6f9f" if kind.startswith("ours") else "#b5652b", zorder=3
-                )
+                axes.scatter(spread, ratios, s=28, color=OURS if kind.startswith("ours") else PEER, zorder=3)
                 research = system.get("research")
                 words = f"{system['bucket_drops']} drops\n{system['retransmits']} retr."
                 words += f"\nrest {research['goodput_over_rest']:.2f}" if research else ""
-                axes.annotate(words, (place, 0.006), ha="center", va="bottom", fontsize=7.5, color="#444444")
+                axes.annotate(words, (place, 0.006), ha="center", va="bottom", fontsize=7.5, color=MUTED)
             axes.set_yscale("log")
             axes.set_ylim(0.005, 400)
             axes.set_yticks([0.1, 0.5, 1, 10, 100], ["0.1", "0.5", "1", "10", "100"])
             axes.set_xticks(
                 range(len(of_setting)), [kind.replace(" ", "\n") for kind in of_setting], fontsize=8
             )
-            axes.set_title(name, fontsize=10)
-            axes.grid(axis="y", color="#dddddd", linewidth=0.6)
+            axes.set_title(name)
+            axes.grid(axis="y")
         for axes in panels.flat[len(result["settings"]) :]:
             axes.set_visible(False)
         for axes in panels[:, 0]:

@@ -31,7 +31,7 @@ from bpf.objects import HostPrograms, load_host_programs
 from testbed.agent.io.outbound_transfer import AHEAD_S, LEAST_AHEAD_BYTES
 from testbed.emulation.kernel.attachment import host_requests
 from testbed.emulation.kernel.linux import die_with_parent, unshare_network
-from testbed.emulation.kernel.netlink import NetlinkSocket
+from testbed.emulation.netlink import NetlinkSocket
 from testbed.enforcement import (
     TSO_RTT_LOG,
     Enforcement,

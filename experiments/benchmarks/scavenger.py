@@ -40,8 +40,8 @@ from experiments.benchmarks.one_trunk import WINDOW_S, one_trunk, play
 from experiments.benchmarks.results import machine, write_result
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.description.shaping import MIGRATION_CLASS, RESEARCH_CLASS, SCAVENGER_CLASS
+from testbed.emulation.fidelity import FidelityMonitor
 from testbed.emulation.processes import ForkRequest
-from testbed.emulation.safety.fidelity import FidelityMonitor
 from testbed.enforcement import FlowGuard, choose_congestion, payload_rate, set_aggregate, smooth_pacing
 from topologies.spec import (
     Campus,

@@ -70,11 +70,11 @@ def timed(scenario: Any, number: int, folder: str) -> dict[str, Any]:
 
 def measure_sweep_overhead(out: Path, runs: int, processes: int) -> dict[str, Any]:
     """Both engines, the one after the other; Dask only where it is installed. Written to `out`/sweep.json."""
-    found = [_measured("processes", Engine(processes, prefer_native=True), runs, processes)]
+    found = [_measured("processes", Engine(processes, prefer_native=True), runs)]
     why = ""
     try:
         with _scheduler(processes) as address:
-            found.append(_measured("Dask", Engine(dask=address, prefer_native=True), runs, processes))
+            found.append(_measured("Dask", Engine(dask=address, prefer_native=True), runs))
     except SetupError as error:
         why = f"{error}"
     told = {
@@ -106,7 +106,7 @@ def sweep_table(told: dict[str, Any]) -> Table:
     return table
 
 
-def _measured(name: str, engine: Engine, runs: int, processes: int) -> EngineOverhead:
+def _measured(name: str, engine: Engine, runs: int) -> EngineOverhead:
     scenario = demo_scenario(hosts=4, buildings=2, seconds=20.0)
     with tempfile.TemporaryDirectory() as folder:
         tasks = [Task(f"run {number}", timed, (scenario, number, folder)) for number in range(runs)]

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from testbed.emulation.kernel.attachment import host_requests
 from testbed.emulation.kernel.delay_line.compile import compiled
-from testbed.emulation.kernel.netlink import NetlinkSocket
+from testbed.emulation.netlink import NetlinkSocket
 from testbed.errors import SetupError
 from testbed.namespaces import CLONE_NEWNET, NetworkNamespace
 

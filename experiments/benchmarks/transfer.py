@@ -39,7 +39,7 @@ import trio
 from blake3 import blake3
 
 from experiments.benchmarks.results import write_result
-from experiments.results.pictures import canvas
+from experiments.results.pictures import BAD, INK, MUTED, OURS, SERIES, canvas
 from testbed.checkpoints import CHUNK_BYTES, CheckpointStore
 from testbed.emulation.kernel.linux import die_with_parent, unshare_network
 from testbed.errors import SetupError
@@ -124,21 +124,15 @@ def measure_transfer(
     with canvas(out / "transfer.svg", 1, 1, (7.5, 4.0)) as (figure, [[axes]]):
         for line, kind in enumerate(_KINDS):
             values = [row["bytes_per_s"][kind] / 1e9 for row in result["rounds"]]
-            color = (
-                "#4878a8"
-                if kind.startswith("steady")
-                else "#9ebcda"
-                if kind.startswith("cold")
-                else "#b0b0b0"
-            )
+            color = {"steady": OURS, "cold": SERIES[6]}.get(kind.partition("_")[0], MUTED)
             axes.barh(line, statistics.median(values), color=color, height=0.6)
-            axes.plot(values, [line] * len(values), ".", color="black", markersize=4)
+            axes.plot(values, [line] * len(values), ".", color=INK, markersize=4)
         goal = GOAL * result["median_bytes_per_s"]["bare"] / 1e9
-        axes.axvline(goal, color="#c44e52", linestyle="--", linewidth=1, label=f"goal: {GOAL} of bare")
+        axes.axvline(goal, color=BAD, linestyle="--", linewidth=1, label=f"goal: {GOAL} of bare")
         axes.set_yticks(range(len(_KINDS)), list(_KINDS.values()))
         axes.invert_yaxis()
         axes.set_xlabel("GB/s over a veth pair")
-        figure.legend(fontsize=8, loc="outside upper right")
+        figure.legend(loc="outside upper right")
     count = len(result["rounds"])
     print(f"{size_bytes >> 20} MiB over a veth pair, medians of {count} rounds (bare: the best of each)")
     for kind, label in _KINDS.items():

@@ -33,7 +33,7 @@ from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import generate
 from experiments.inputs.traces.paper_campus import DAYS, paper_scenario
 from experiments.results.events_file import digest
-from experiments.results.pictures import canvas
+from experiments.results.pictures import BAD, INK, OURS, canvas
 from experiments.runtime import native
 from experiments.runtime.workers import workers
 from experiments.worlds.virtual.run import simulate
@@ -268,31 +268,32 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     """Three panels: systems beside their goal, growth with hosts, growth with flows."""
     with canvas(path, 1, 3, (13.5, 4.4)) as (_, [[left, middle, right]]):
         goals, systems = result["targets"], result["systems"]
-        left.barh(list(systems), [run["cpu_s"] for run in systems.values()], color="#2f6f9f")
+        left.barh(list(systems), [run["cpu_s"] for run in systems.values()], color=OURS)
         left.invert_yaxis()
-        left.set_title(f"All {len(systems)} together {result['all_systems_cpu_s']:.0f} s")
+        together = f"All {len(systems)} together {result['all_systems_cpu_s']:.0f} s"
+        left.set_title(together)
         left.set_xlabel("s of one core")
         _grow(middle, [(run["case"]["hosts"], run["cpu_s"]) for run in result["by_hosts"]], "hosts", result)
         _grow(right, [(run["flows"], run["cpu_s"]) for run in result["by_flows"]], "flows", result)
         if result["verdict"]:
             tries_s = result["one_system_cpu_s"]
             left.plot(
-                tries_s, [len(systems) - 1] * len(tries_s), "o", color="black", markersize=4, label="its runs"
+                tries_s, [len(systems) - 1] * len(tries_s), "o", color=INK, markersize=4, label="its runs"
             )
             goal = f"goal for the fastest run of {list(systems)[-1]}"
-            left.axvline(goals["one_system_cpu_s"], color="#a02020", linestyle="--", label=goal)
-            left.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0.0, -0.12), ncols=2)
-            left.set_title(f"{left.get_title()} (goal {goals['all_systems_cpu_s']:g} s)")
+            left.axvline(goals["one_system_cpu_s"], color=BAD, linestyle="--", label=goal)
+            left.legend(loc="upper left", bbox_to_anchor=(0.0, -0.12), ncols=2)
+            left.set_title(f"{together} (goal {goals['all_systems_cpu_s']:g} s)")
             week = goals["week_of_500_hosts_cpu_s"]
-            middle.plot([500], [week], "_", color="#a02020", markersize=22, label="goal")
-            middle.legend(fontsize=8)
+            middle.plot([500], [week], "_", color=BAD, markersize=22, label="goal")
+            middle.legend()
 
 
 def _grow(axes: Any, points: Sequence[tuple[float, float]], size: str, result: Mapping[str, Any]) -> None:
-    axes.plot(*zip(*points, strict=True), "o-", color="#2f6f9f", label="measured")
+    axes.plot(*zip(*points, strict=True), "o-", color=OURS, label="measured")
     axes.set(xscale="log", yscale="log", xlabel=size, ylabel="s of one core")
     axes.set_xticks([x for x, _ in points], [f"{x:,g}" for x, _ in points])
     axes.minorticks_off()
     growth = result["growth"][size]
     axes.set_title(f"Grows like {size}^{growth['exponent']:.2f}" if growth else size)
-    axes.grid(alpha=0.3)
+    axes.grid()

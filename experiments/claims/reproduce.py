@@ -22,12 +22,12 @@ from experiments.claims.framework.claim import (
     Config,
     Level,
 )
-from experiments.claims.framework.index import write_index
 from experiments.claims.framework.records import PICTURE, ClaimRecord, write_record
-from experiments.claims.framework.results import page as page_of_results
 from experiments.claims.framework.values import read, write
 from experiments.claims.framework.verdicts import judge
+from experiments.claims.index import write_index
 from experiments.claims.registry import COMPARING, OF_RECORDS, chosen
+from experiments.claims.results import page as page_of_results
 from experiments.runtime.revision import revision
 from topologies import plugins
 from topologies.errors import SpecError

@@ -629,7 +629,7 @@ def capture(
 @app.command()
 def doctor(as_json: Json = False) -> None:
     """What this machine can and cannot do, and what each lack means."""
-    from testbed.emulation.safety.capabilities import doctor_table, probe
+    from testbed.emulation.capabilities import doctor_table, probe
 
     found = probe()
     if as_json:

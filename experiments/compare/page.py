@@ -11,9 +11,9 @@ from experiments.compare.costs import MeasuredCosts
 from experiments.compare.journeys import first_submission_s
 from experiments.results.pages import render
 from experiments.results.provenance import Provenance
-from experiments.results.report.svg import Axis, Canvas
 from experiments.results.report.timeline import timeline
 from experiments.results.report.times import RunClock
+from experiments.results.svg import Axis, Canvas
 from experiments.worlds.played import Played
 from experiments.worlds.virtual.overheads import Overheads
 from topologies.units import format_rate

@@ -3,5 +3,5 @@ tables), `measurements` (of jobs themselves), `facts_on_disk`, `events_file`. Co
 loss), `lost_time` (of GPUs), `exemptions` (late for a cause), `link_rates`, `accounting` and `summary` (the figures),
 `statistics` (over seeds), in a `run_context`. Judged: `promises` (what must hold). Shown: `narration` (facts in words),
 `live_display`, `report` (the page), `runs` (many), `provenance`; and what all pages share: `pages` (templates, one style),
-`pictures` (plots), `report.svg` (pictures that answer the pointer). May import `inputs` and below. Begin with `summary`.
+`svg` (what is zoomed in time), `pictures` (plots). May import `inputs` and below. Begin with `summary`.
 """

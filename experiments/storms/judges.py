@@ -23,8 +23,6 @@ A host is in touch where `has_heard_everything` says so and the coordinator does
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from controller.core.model import events as cev
 from controller.core.model import facts as f
 from controller.core.model.entities import OVER, Gang, HostState, JobState, Phase
@@ -38,16 +36,13 @@ from testbed.agent.core import effects as ado
 from testbed.agent.core import events as aev
 from testbed.bounds import SEQUENCES_PER_ATTEMPT
 
-if TYPE_CHECKING:
-    from experiments.storms.world import StormWorld
-
 LOOK_EVERY = 4  # events: what is compared while nothing is under way outlives a few
 
 
 class StormJudges:
     """All of them; handed to a world as `after_each`, and told of orders and words by it. InvariantBroken: one is not kept."""
 
-    def __init__(self, world: StormWorld) -> None:
+    def __init__(self, world: VirtualWorld) -> None:
         self._world = world
         self.invariants = Invariants()
         self._had: set[tuple[str, str, int]] = set()  # (host, job, sequence) of what was once on that disk
@@ -106,7 +101,7 @@ class StormJudges:
             case aev.CheckpointReceived(checkpoint) | aev.SnapshotDone(checkpoint=checkpoint):
                 self._had.add((machine.name, checkpoint.job, checkpoint.sequence))
 
-    def agent_does(self, world: StormWorld, machine: Machine, effect: ado.Effect) -> None:
+    def agent_does(self, world: VirtualWorld, machine: Machine, effect: ado.Effect) -> None:
         """A process is to start, or a word to be said."""
         match effect:
             case ado.StartWorkload(spec=spec, restore=restore):
@@ -130,7 +125,7 @@ class StormJudges:
                     words = f"{machine.name} says that it has finished, at step {step} of {steps}"
                     raise broken(world, job, words)
 
-    def coordinator_hears(self, world: StormWorld, event: cev.Event) -> None:
+    def coordinator_hears(self, world: VirtualWorld, event: cev.Event) -> None:
         """The end of a present attempt is heard, or its host, or all with a second restart, go before it was judged."""
         match event:
             case cev.AgentSaid(host, m.Heartbeat(jobs=claims)):
@@ -165,7 +160,7 @@ class StormJudges:
             if (job.attempt, job.host) == (end.attempt, host) and job.phase is not Phase.FETCHING:
                 self._ended[end.job] = host
 
-    def coordinator_tells(self, world: StormWorld, host: str, message: m.ToAgent) -> None:
+    def coordinator_tells(self, world: VirtualWorld, host: str, message: m.ToAgent) -> None:
         """An order is sent."""
         match message:
             case m.Migrate(job=name):
@@ -194,7 +189,7 @@ class StormJudges:
                         world, name, f"it is stopped at step {job.step}, and no checkpoint in reach has more"
                     )
 
-    def recorded(self, world: StormWorld, fact: f.Fact) -> None:
+    def recorded(self, world: VirtualWorld, fact: f.Fact) -> None:
         """A job is dispatched; a checkpoint turned out to be of no use; and each is one that a journal takes."""
         encoded(fact)
         match fact:
@@ -230,7 +225,7 @@ class StormJudges:
 
     # ------------------------------------------------------------ checkpoints
 
-    def _check_freshest(self, world: StormWorld, job: JobState, step: int) -> None:
+    def _check_freshest(self, world: VirtualWorld, job: JobState, step: int) -> None:
         if world.policy.stays or job.landing is not None:
             return  # it goes on where it was, or from what it was stopped with; a better checkpoint is taken up after
         if job.gang is not None:
@@ -246,7 +241,7 @@ class StormJudges:
                     words = f"it goes on from step {step}, and {machine.name} holds step {stored.step}"
                     raise broken(world, job.name, words)
 
-    def _check_common(self, world: StormWorld, gang: Gang, step: int) -> None:
+    def _check_common(self, world: VirtualWorld, gang: Gang, step: int) -> None:
         """No checkpoint of which usable hosts hold every rank's part has more work in it."""
         if any(rank.landing is not None for rank in gang.ranks):
             return
@@ -261,7 +256,7 @@ class StormJudges:
             words = f"it goes on from step {step}, and all parts of one of step {best} are held"
             raise broken(world, gang.spec.name, words)
 
-    def _check_parts(self, world: StormWorld, machine: Machine, rank: JobState, before: int) -> None:
+    def _check_parts(self, world: VirtualWorld, machine: Machine, rank: JobState, before: int) -> None:
         """What is deleted was in no whole checkpoint of use, or another one of no less work is there, or believed to be."""
         gang = rank.gang
         assert gang is not None
@@ -288,7 +283,7 @@ class StormJudges:
             words = f"{machine.name} deletes its part of the last whole checkpoint, of step {best}"
             raise broken(world, rank.name, words)
 
-    def _check_intervals(self, world: StormWorld, machine: Machine) -> None:
+    def _check_intervals(self, world: VirtualWorld, machine: Machine) -> None:
         """Where P1 has told a running job's agent an interval, the agent goes by it."""
         assert machine.core is not None
         for name, running in machine.core.running.items():
@@ -302,7 +297,7 @@ class StormJudges:
                 words = f"{machine.name} takes a checkpoint every {goes_by_s} s, planned is one every {job.interval_s} s"
                 raise broken(world, name, words)
 
-    def _check_known(self, world: StormWorld, machine: Machine) -> None:
+    def _check_known(self, world: VirtualWorld, machine: Machine) -> None:
         assert machine.core is not None
         for name in {job for job, _ in machine.core.stored}:
             job = world.jobs.get(name)
@@ -343,9 +338,9 @@ def _is_reachable(host: HostState) -> bool:
     return host.connected and (host.lent or host.reclaim_at_s is not None)
 
 
-def in_touch(world: StormWorld, machine: Machine) -> bool:
+def in_touch(world: VirtualWorld, machine: Machine) -> bool:
     """Whether a host and the coordinator have heard all that the other has said, in order."""
-    has_read = world.connections.unread is None and not world.catches_up
+    has_read = world.connections.unread is None and not world.connections.catches_up
     return has_read and has_heard_everything(world, machine)
 
 

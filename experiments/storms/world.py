@@ -64,7 +64,6 @@ class StormWorld(VirtualWorld):
         self.torn_for_s: float | None = None
         # another coordinator takes its journal then, and it wakes after so long
         self.usurped_for_s: float | None = None
-        self.catches_up = False  # the coordinator reads what came while it stood still: not all of it yet
         # what a coordinator that stands still has written and not told
         self._untold: list[cdo.Tell] | None = None
         self._leaps: list[tuple[int, float]] = []  # of the coordinator's clock
@@ -293,10 +292,10 @@ class StormWorld(VirtualWorld):
         def go_on() -> None:
             if self.connections.unread is unread:  # not killed meanwhile
                 self.connections.unread = None
-                self.catches_up = True
+                self.connections.catches_up = True
                 for act in unread:
                     act()
-                self.catches_up = False
+                self.connections.catches_up = False
 
         self.after(for_s, go_on)
         return True

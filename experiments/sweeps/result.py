@@ -6,7 +6,6 @@ they were played can be told from it.
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.results.pages import render
-from experiments.results.pictures import INK, canvas, dress
+from experiments.results.pictures import INK, SERIES, canvas, dress, placed
 from experiments.results.provenance import provenance
 from experiments.results.statistics import interval, paired
 from experiments.results.summary import DIMENSIONS, MEANINGS
@@ -27,7 +26,6 @@ from topologies.writing import write_whole
 if TYPE_CHECKING:
     import polars
 
-COLOURS = ("#2b6cb0", "#c2410c", "#2f855a", "#6b6ecf", "#bd9e39", "#d6616b", "#17becf", "#636363")
 COLUMN_IN, ROW_IN, PANEL_IN = 5.2, 0.26, 2.9  # of the picture
 MOST_TICKS, APART = 8, 0.012  # values that are written on an axis; lines of two policies, of its length
 MOST_LISTED = 40  # promises that were broken, on the page
@@ -190,10 +188,10 @@ class SweepResult:
         ) as (drawn, panels):
             if along is not None and len(self.plan.policies) > 1:
                 marks = [
-                    Line2D([], [], color=COLOURS[n % len(COLOURS)], marker="o", markersize=4, label=policy)
+                    Line2D([], [], color=SERIES[n % len(SERIES)], marker="o", markersize=4, label=policy)
                     for n, policy in enumerate(self.plan.policies)
                 ]
-                drawn.legend(handles=marks, loc="outside lower left", ncols=4, fontsize=9)
+                drawn.legend(handles=marks, loc="outside lower left", ncols=4)
             for place, axes in enumerate(panels.flat):
                 if place >= len(self.shown):
                     axes.set_visible(False)
@@ -219,7 +217,10 @@ class SweepResult:
             plan=self.plan,
             size=self._size,
             reference=self._reference(())[1] if len(self.plan.policies) > 1 else "the first values",
-            picture=f"data:image/svg+xml;base64,{base64.b64encode(picture.read_bytes()).decode()}",
+            picture=placed(
+                picture,
+                "Each figure under each policy, with error bars; the table below has the same numbers",
+            ),
             figures=[
                 (
                     _with_unit(figure),
@@ -264,8 +265,8 @@ def _draw_lines(axes: Any, rows: Sequence[SweepInterval], policies: Sequence[str
         if shown:
             x, mean, below, above = zip(*sorted(shown), strict=True)
             moved = [place + beside * (number - (len(policies) - 1) / 2) for place in x]
-            look = {"color": COLOURS[number % len(COLOURS)], "marker": "o", "markersize": 4, "capsize": 3}
-            axes.errorbar(moved, mean, yerr=(below, above), linewidth=1.2, **look)
+            look = {"color": SERIES[number % len(SERIES)], "marker": "o", "markersize": 4, "capsize": 3}
+            axes.errorbar(moved, mean, yerr=(below, above), linewidth=1.2, label=policy, **look)
     if len(places) <= MOST_TICKS:
         axes.set_xticks(places, [f"{place:g}" for place in places])
 
@@ -277,7 +278,7 @@ def _draw_rows(axes: Any, rows: Sequence[SweepInterval], policies: Sequence[str]
             ", ".join([row.policy, *(f"{key.rpartition('.')[2]} {value}" for key, value in row.values)])
         )
         if row.mean is not None and row.low is not None and row.high is not None:
-            colour = COLOURS[policies.index(row.policy) % len(COLOURS)]
+            colour = SERIES[policies.index(row.policy) % len(SERIES)]
             apart = [[row.mean - row.low], [row.high - row.mean]]
             axes.errorbar(
                 [row.mean], [place], xerr=apart, color=colour, marker="o", markersize=4.5, capsize=3

@@ -31,6 +31,7 @@ from mininet.net import Mininet
 
 from testbed import identity
 from testbed.emulation import processes
+from testbed.emulation.capabilities import explain_failure, has_netem, require_before_start
 from testbed.emulation.description.plan import (
     Cable,
     CableEnd,
@@ -46,7 +47,6 @@ from testbed.emulation.kernel.openvswitch import OpenvSwitchFabric
 from testbed.emulation.kernel.programs import HostEnforcement, PortEnforcement
 from testbed.emulation.nodes import FIXED, BridgeSwitch, CampusHost, CampusLink, OpenFlowSwitch
 from testbed.emulation.processes import ForkedProcess, ForkRequest, Target
-from testbed.emulation.safety.capabilities import explain_failure, has_netem, require_before_start
 from testbed.emulation.safety.cleaning import CleanReport, remove_listed
 from testbed.emulation.safety.interruption import end_by_exit, signals_held
 from testbed.emulation.safety.ledger import PIN_ROOT, Ledger, default_root, read_entries
@@ -58,7 +58,7 @@ from topologies.units import format_rate
 
 if TYPE_CHECKING:
     from bpf.maps import HostMaps
-    from bpf.ports import Limit, PortCounters
+    from bpf.ports import PortCounters
 
 KILL_ROUNDS = 100  # of processes inside hosts: a program that forks may escape one round
 # of a link that is changed: a class takes a packet a second at least; the BPF buckets' arithmetic ends above
@@ -529,13 +529,6 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         if self._ports:
             with contextlib.suppress(KeyError, ValueError):
                 return self._ports.counters(host)
-        raise SetupError(f"no port program of {host!r}: not a host of a running campus with enforcement")
-
-    def port_limits(self, host: str) -> tuple[Limit, Limit | None]:
-        """What the switch takes from the host at most: in all, in the testbed's own classes (bpf.ports). SetupError as `maps`."""
-        if self._ports:
-            with contextlib.suppress(KeyError, ValueError):
-                return self._ports.limits(host)
         raise SetupError(f"no port program of {host!r}: not a host of a running campus with enforcement")
 
     def class_counters(self, a: str, b: str) -> dict[int, QueueCounters]:

@@ -22,7 +22,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Generic, NoReturn, Protocol, TypeVar
+from typing import Final, Generic, NoReturn, Protocol, TypeVar
 
 from testbed.errors import RemoteProtocolError
 from testbed.identity import signal_name
@@ -32,6 +32,7 @@ from testbed.workloads.archive import CannotKeep, ProgramProgress, digest, pack,
 from testbed.workloads.base import StateMismatch
 from testbed.workloads.contained import Contained
 from testbed.workloads.criu import SavedProgram
+from testbed.workloads.link import RunnerLink
 from testbed.workloads.messages import (
     Failed,
     Finished,
@@ -61,9 +62,6 @@ from testbed.workloads.program_gang import (
     Verdict,
 )
 from testbed.workloads.rendezvous import SILENT_S, PeerLost
-
-if TYPE_CHECKING:
-    from testbed.workloads.runner import RunnerLink
 
 LOOK_S: Final = 0.05  # between two looks for a handler that is waited for
 TELL_S: Final = 0.5  # between two looks at how far it is

@@ -26,6 +26,7 @@ from testbed.identity import signal_name
 from testbed.wire import Channel, MessageStream
 from testbed.workloads.launch import Launch, Launched, start_interpreter
 from testbed.workloads.lease import LeaseFile
+from testbed.workloads.link import EXIT_AGENT_GONE
 from testbed.workloads.messages import (
     CODEC,
     Failed,
@@ -43,7 +44,7 @@ from testbed.workloads.messages import (
     Stop,
     WorkloadSpec,
 )
-from testbed.workloads.runner import EXIT_AGENT_GONE, EXIT_FAILED, EXIT_LEASE_LAPSED, EXIT_PEER_LOST
+from testbed.workloads.runner import EXIT_FAILED, EXIT_LEASE_LAPSED, EXIT_PEER_LOST
 
 STOP_GRACE_S: Final = 2.0
 # sent by the OOM killer, by people, and by the end of their sessions; other signals are a program's own faults

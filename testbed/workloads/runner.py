@@ -8,24 +8,22 @@ step, so that a process that was stopped and continued does not take one more.
 from __future__ import annotations
 
 import os
-import select
 import socket
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NoReturn
+from typing import Final
 
 from testbed.errors import RemoteProtocolError, SpecError
 from testbed.workloads.base import Workload, load_workload
 from testbed.workloads.copying import CopiedSnapshot, bytes_of, why_not
 from testbed.workloads.fate import end_with_parent
 from testbed.workloads.lease import LeaseFile
+from testbed.workloads.link import EXIT_AGENT_GONE, RunnerLink, leave
 from testbed.workloads.messages import (
-    CODEC,
     Failed,
     Finished,
     Order,
@@ -43,7 +41,6 @@ from testbed.workloads.messages import (
 from testbed.workloads.rendezvous import PeerLost, Rendezvous, SnapshotWish
 
 EXIT_FAILED: Final = 1
-EXIT_AGENT_GONE: Final = 71
 EXIT_LEASE_LAPSED: Final = 72
 EXIT_PEER_LOST: Final = 73
 # a rank that has lost another stands still until its agent ends it, as the coordinator will have it do; after this it ends itself
@@ -51,47 +48,6 @@ PEER_LOST_S: Final = 30.0
 LONGEST_SLEEP_S: Final = 3600.0
 # emulated computing makes up for this much delay, e.g. by a busy machine, not for more
 CATCH_UP_S: Final = 0.25
-_RECEIVE_BYTES: Final = 1 << 16
-
-
-class RunnerLink:
-    """Frames over the blocking socket to the agent. The agent gone means the end."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._decoder = CODEC.decoder()
-        self._arrived: deque[Order | Report] = deque()
-        self._sending = threading.Lock()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-
-    def send(self, report: Report) -> None:
-        """Tells the agent; from any thread."""
-        try:
-            with self._sending:
-                self._sock.sendall(CODEC.encode(report))
-        except ConnectionError:
-            leave(EXIT_AGENT_GONE)
-
-    def wake(self) -> None:
-        """Ends a `receive` that waits, or the next; from any thread."""
-        os.eventfd_write(self._bell, 1)
-
-    def receive(self, timeout_s: float | None, also: Sequence[int] = ()) -> Order | Report | None:
-        """The next order; None if none comes within the time, or before `wake`, or before one of `also` can be read."""
-        while not self._arrived:
-            self._arrived.extend(self._decoder.feed(b""))
-            watched: list[socket.socket | int] = [self._sock, self._bell, *also]
-            heard = select.select(watched, [], [], timeout_s)[0]
-            if self._bell in heard:
-                os.eventfd_read(self._bell)
-            if self._sock not in heard:
-                return None
-            try:
-                data = self._sock.recv(_RECEIVE_BYTES)
-            except ConnectionError:
-                leave(EXIT_AGENT_GONE)
-            self._arrived.extend(self._decoder.feed(data or leave(EXIT_AGENT_GONE)))
-        return self._arrived.popleft()
 
 
 class StepAgreement:
@@ -281,11 +237,6 @@ def _digest(workload: Workload) -> bytes:
             "verify()", digest, f"bytes: the digest of the state; this is of type {type(digest).__name__}"
         )
     return digest
-
-
-def leave(status: int) -> NoReturn:
-    """Ends the process here and now, without any clean-up."""
-    os._exit(status)
 
 
 def die_with(agent: int) -> None:

@@ -100,8 +100,6 @@ class CheckpointSchedule:
 
     rate_bytes_per_s: float
     interval: Interval
-    # holds the rate down; None: the job's own write cap does, or its hazard is 0
-    bottleneck: DirectedLink | None
 
     @property
     def interval_s(self) -> float:
@@ -324,7 +322,7 @@ def _demand(job: CheckpointJob, floor_bytes_per_s: float) -> sharing.Demand:
 def _planned(job: CheckpointJob, shared: sharing.Filling, beta: float) -> CheckpointSchedule:
     rate = shared.rates[job.key]
     interval = constrained_interval(job.hazard_per_s, job.payload_bytes, rate, job.loss_budget_s, beta)
-    return CheckpointSchedule(rate, interval, shared.bottleneck[job.key])
+    return CheckpointSchedule(rate, interval)
 
 
 def _fixed(
@@ -338,7 +336,7 @@ def _fixed(
     floor_s = network_floor_s(job.payload_bytes, rate, beta if occupies is None else occupies)
     chosen_s, bound = (floor_s, RateBound.NETWORK) if floor_s > interval_s else (interval_s, RateBound.YOUNG)
     interval = _interval(chosen_s, bound, job.payload_bytes, rate, job.loss_budget_s, beta)
-    return CheckpointSchedule(rate, interval, shared.bottleneck[job.key])
+    return CheckpointSchedule(rate, interval)
 
 
 def _interval(

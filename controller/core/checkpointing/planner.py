@@ -44,7 +44,6 @@ from controller.core.checkpointing.loss_budgets import (
     kept,
     uncontested,
 )
-from controller.core.network.links import NO_LINK
 from controller.numerics.arrays import Floats, Mask, Numbers
 from controller.numerics.jit import compiled
 from topologies.spec import DirectedLink
@@ -53,7 +52,6 @@ from topologies.spec import DirectedLink
 # byte leaves (5 % of the sending, at 1.5 GB/s and 80 MB/s), and TCP does not quite fill a grant (3 %, `reservation.GOODPUT`)
 SENDING_SHARE = 0.9
 ROUNDING = 1e-9  # relative: a rate that is less than a budget needs by so little keeps it
-NEARLY = 1e-6  # a rate this close to a bound is at it: the last digits are cut so that links are not over
 CLOSE = 1e-3  # of the expected loss: what a live plan may cost more than the best one; no host's hazard is known to 1 %
 
 
@@ -171,14 +169,14 @@ class ExactPlanner:
         columns = JobColumns(payload, hazard, cap, budget, routes, np.arange(len(ordered)))
         pauses_s = self.pauses_s(np.array([snapshot_s(job.payload_bytes) for job in ordered]))
         planned = plan_columns(columns, budgets, beta, keep=self.keep, pauses_s=pauses_s)
-        rates = planned.rates_bytes_per_s.tolist()
-        held = _bottlenecks(columns, planned.allocation, budgets).tolist()
         plans = {}
-        for job, rate, link, pause_s in zip(ordered, rates, held, pauses_s.tolist(), strict=True):
+        for job, rate, pause_s in zip(
+            ordered, planned.rates_bytes_per_s.tolist(), pauses_s.tolist(), strict=True
+        ):
             interval = constrained_interval(
                 job.hazard_per_s, job.payload_bytes, rate, job.loss_budget_s, beta, pause_s
             )
-            plans[job.key] = CheckpointSchedule(rate, interval, None if link == NO_LINK else links[link])
+            plans[job.key] = CheckpointSchedule(rate, interval)
         return {job.key: plans[job.key] for job in jobs}
 
 
@@ -221,22 +219,3 @@ def _planned(
         best_s = math.sqrt(2.0 * stopped_s / hazard) if hazard > 0.0 else np.inf
         intervals_s[job] = max(min(best_s, 2.0 * loss_budget_s[job]), write_s / beta)
     return rates, multipliers, gap, steps, intervals_s, rates >= needed * (1.0 - ROUNDING)
-
-
-def _bottlenecks(jobs: JobColumns, allocation: RateAllocation, capacity: Floats) -> Numbers:
-    """The link that holds each rate down: the narrowest of the route where the job has all of it; else the dearest.
-
-    NO_LINK: the job's own cap does, or it needs no checkpoints.
-    """
-    rates = allocation.rates_bytes_per_s
-    if not jobs.routes.size:
-        return np.full(len(rates), NO_LINK, dtype=np.intp)
-    prices = np.append(allocation.multipliers, -1.0)[jobs.routes]
-    rooms = np.append(capacity, np.inf)[jobs.routes]
-    alone = rates >= rooms.min(axis=1) * (1.0 - NEARLY)
-    place = np.where(alone, rooms.argmin(axis=1), prices.argmax(axis=1))
-    link = np.take_along_axis(jobs.routes, place[:, None], axis=1)[:, 0]
-    wants_more = (rates < jobs.write_cap_bytes_per_s * (1.0 - NEARLY)) & (
-        (jobs.hazard_per_s > 0.0) | (jobs.loss_budget_s < np.inf)
-    )
-    return np.where(wants_more & (link < len(capacity)), link, NO_LINK)

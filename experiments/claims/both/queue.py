@@ -133,7 +133,7 @@ def draw(values: Values, path: Path) -> None:
                 line_of_rows(axes, LOADS, rows, colour(name), name)
             dress(axes, "GPU time asked for, of what is lent", words)
         panels[0][0].axhline(DELTA_H, color=INK, linewidth=1.0, linestyle="--", label="delta")
-        panels[0][0].legend(frameon=False)
+        panels[0][0].legend()
 
 
 CLAIM = Claim(

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from experiments.claims.framework.values import Point, Value
-from experiments.results.pictures import INK, canvas, dress
+from experiments.results.pictures import CARD, GOOD, INK, MUTED, OURS, PEER, SERIES, canvas, dress
 
 __all__ = [
+    "GOOD",
     "INK",
     "OURS",
     "PALETTE",
@@ -25,28 +26,26 @@ __all__ = [
     "line_of_rows",
 ]
 
-OURS: Final = "#2b6cb0"
-PAPER: Final = "#c2410c"
+PAPER: Final = PEER
 PALETTE: Final = {
-    "slurm-pr": "#8c6d31",
-    "no-migration": "#636363",
-    "static": "#bd9e39",
-    "bamboo": "#6b6ecf",
-    "random-dst": "#d6616b",
-    "no-tc-bpf": "#e7969c",
-    "tv-fixed-interval": "#7b4173",
-    "reclaimnet-as-printed": "#74a9cf",
+    "slurm-pr": SERIES[7],
+    "no-migration": MUTED,
+    "static": SERIES[2],
+    "bamboo": SERIES[3],
+    "random-dst": SERIES[5],
+    "no-tc-bpf": SERIES[4],
+    "tv-fixed-interval": SERIES[1],
+    "reclaimnet-as-printed": SERIES[6],
     "reclaimnet": OURS,
-    "oracle": "#2f855a",
+    "oracle": GOOD,
 }
-PRINTED_MARK: Final[dict[str, Any]] = {"color": "white", "markeredgecolor": PAPER, "markeredgewidth": 1.6}
+PRINTED_MARK: Final[dict[str, Any]] = {"color": CARD, "markeredgecolor": PAPER, "markeredgewidth": 1.6}
 SHORT: Final = 100.0  # from the least to the most of a logarithmic axis
-OTHERS: Final = ("#17becf", "#bcbd22", "#e377c2", "#ff7f0e")
 
 
 def colour(system: str) -> str:
     """Always the same for a system; for a name that the paper does not know, one that its letters choose."""
-    return PALETTE.get(system, OTHERS[sum(map(ord, system)) % len(OTHERS)])
+    return PALETTE.get(system, SERIES[sum(map(ord, system)) % len(SERIES)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,7 +173,7 @@ def draw(values: Values, path: Path) -> None:
             "error of the estimate, mean over seeds (log)",
             "What counting emergencies can know",
         )
-        axes.legend(frameon=False, fontsize=8.5, ncols=2)
+        axes.legend(ncols=2)
         rows = []
         for system in SYSTEMS:
             for part in PARTS:

@@ -132,7 +132,7 @@ def draw(values: Values, path: Path) -> None:
         left.set_xlim(0.0, 24.0)
         left.set_xticks(range(0, 25, 4))
         dress(left, "hour of the day", "reclaims per host and hour lent", "a) Hazard of a reclaim")
-        left.legend(frameon=False, loc="upper left")
+        left.legend(loc="upper left")
 
         points = values.curve(GROUP, "paper campus", "payload")
         line(right, points, OURS, "generated")
@@ -144,7 +144,7 @@ def draw(values: Values, path: Path) -> None:
         right.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         right.set_xticks([], minor=True)
         dress(right, "payload, GB (log)", "share of jobs", "b) Checkpoint sizes")
-        right.legend(frameon=False, loc="upper left")
+        right.legend(loc="upper left")
 
 
 CLAIM = Claim(

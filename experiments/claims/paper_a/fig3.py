@@ -144,7 +144,7 @@ def draw(values: Values, path: Path) -> None:
         axes.set_xscale("log")
         axes.set_ylim(0.0, 1.02)
         dress(axes, "s from the stop to the proved state at the destination (log)", "share of migrations")
-        axes.legend(frameon=False, loc="upper left")
+        axes.legend(loc="upper left")
 
 
 CLAIM = Claim(

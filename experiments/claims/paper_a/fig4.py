@@ -159,9 +159,7 @@ def draw(values: Values, path: Path) -> None:
         title = f"Notice {SHORT_S:g} s: about three fit"
         dress(panels[0][1], "K', migrations at once", "share of K' (dotted: admitted)", title)
         panels[0][1].set_ylim(-0.03, 1.05)
-        figure.legend(
-            *panels[0][0].get_legend_handles_labels(), loc="outside lower left", ncols=4, frameon=False
-        )
+        figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower left", ncols=4)
 
 
 def _lines(axes: Any, values: Values, quantity: str, *, alone: bool = False) -> None:

@@ -166,7 +166,7 @@ def draw(values: Values, path: Path) -> None:
             "A workload that asks for the reserve",
         )
         right.set_ylim(-2.0, 100.0)
-        figure.legend(*right.get_legend_handles_labels(), loc="outside lower left", ncols=5, frameon=False)
+        figure.legend(*right.get_legend_handles_labels(), loc="outside lower left", ncols=5)
 
 
 def _lines(axes: Any, values: Values, quantity: str) -> None:

@@ -149,9 +149,7 @@ def draw(values: Values, path: Path) -> None:
         dress(panels[0][0], "", "min of work lost per interruption", "a) Job classes")
         _groups(panels[1][0], values, {name: name for name in REGIMES}, MOVING)
         dress(panels[1][0], "", "s, median downtime after a notice", "b) Regimes of the day")
-        figure.legend(
-            *panels[0][0].get_legend_handles_labels(), loc="outside lower left", ncols=5, frameon=False
-        )
+        figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower left", ncols=5)
 
 
 def _groups(axes: Any, values: Values, groups: dict[str, str], systems: Sequence[str]) -> None:

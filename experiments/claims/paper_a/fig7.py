@@ -126,7 +126,7 @@ def draw(values: Values, path: Path) -> None:
         axes.set_ylim(0.0, 103.0)
         axes.xaxis.get_major_locator().set_params(integer=True)
         dress(axes, "day of the run", "%, all seeds together")
-        axes.legend(frameon=False, fontsize=9, loc="lower right", ncols=2)
+        axes.legend(loc="lower right", ncols=2)
 
 
 CLAIM = Claim(

@@ -18,6 +18,7 @@ from experiments.claims.framework.pictures import (
     OURS,
     PAPER,
     canvas,
+    colour,
     dress,
     line_of_rows,
 )
@@ -95,7 +96,10 @@ def draw(values: Values, path: Path) -> None:
     """Time over size, both logarithmic."""
     with canvas(path, 1, 1, (8.0, 4.8), "Scheduling latency over the size of the campus") as (_, panels):
         axes = panels[0][0]
-        for quantity, tone, style in (("median", OURS, "o-"), ("p99", "#90b8e0", "s--")):
+        for quantity, tone, style in (
+            ("median", OURS, "o-"),
+            ("p99", colour("reclaimnet-as-printed"), "s--"),
+        ):
             rows = [values.find("one tick", f"{size} hosts", quantity) for size in SIZES]
             line_of_rows(axes, SIZES, rows, tone, f"one tick, {quantity}", style)
         axes.plot(
@@ -108,7 +112,7 @@ def draw(values: Values, path: Path) -> None:
         words = f"ours ~ size^{exponent.ours:.2f}, paper A ~ size^{exponent.published or 0.0:.2f}"
         axes.annotate(words, (0.02, 0.95), xycoords="axes fraction", color=INK, fontsize=9.5)
         dress(axes, "hosts (log)", "ms (log)")
-        axes.legend(frameon=False, loc="lower right")
+        axes.legend(loc="lower right")
 
 
 CLAIM = Claim(

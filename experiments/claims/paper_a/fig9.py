@@ -140,7 +140,9 @@ def draw(values: Values, path: Path) -> None:
                         continue
                     is_default = value == DEFAULTS[parameter]
                     off = [[row.ours - (row.low or 0.0)], [(row.high or 0.0) - row.ours]]
-                    axes.bar(place, row.ours, color=OURS if is_default else "#a9c7e8", width=0.62, zorder=2)
+                    axes.bar(
+                        place, row.ours, color=OURS, alpha=1.0 if is_default else 0.45, width=0.62, zorder=2
+                    )
                     axes.errorbar(place, row.ours, yerr=off, color=INK, capsize=3, linewidth=1.1, zorder=3)
                     if is_default:
                         axes.axhspan(

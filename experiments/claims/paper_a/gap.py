@@ -200,7 +200,7 @@ def draw(values: Values, path: Path) -> None:
         axes.plot([PRINTED_CORRELATION], [PRINTED_MEASURED], "s", label=measured, **PRINTED_MARK)
         dress(axes, "correlation of hazard and 1/bandwidth", "gap, %", "A state that holds for a day")
         axes.set_ylim(0.0, 8.0)
-        axes.legend(frameon=False, fontsize=8.5)
+        axes.legend()
 
         axes = panels[0][1]
         rows = [
@@ -221,7 +221,7 @@ def draw(values: Values, path: Path) -> None:
             "gap, %",
             BY_LENGTH.capitalize(),
         )
-        axes.legend(frameon=False, fontsize=8.5, loc="lower right")
+        axes.legend(loc="lower right")
 
 
 def _points(axes: Any, xs: Sequence[float], rows: Sequence[Value]) -> None:

@@ -145,7 +145,7 @@ def draw(values: Values, path: Path) -> None:
         axes.plot(printed_ms, [0.5, 0.99], "D", label="paper A: median, p99", zorder=4, **PRINTED_MARK)
         axes.set_xscale("log")
         dress(axes, "ms (log)", "share of uses")
-        axes.legend(frameon=False, loc="center")
+        axes.legend(loc="center")
 
 
 CLAIM = Claim(

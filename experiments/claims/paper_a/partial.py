@@ -12,6 +12,7 @@ from experiments.claims.framework.claim import (
     Config,
 )
 from experiments.claims.framework.pictures import (
+    GOOD,
     INK,
     OURS,
     PAPER,
@@ -121,7 +122,7 @@ def draw(values: Values, path: Path) -> None:
         axes.plot(
             line, [printed(phi) for phi in line], color=PAPER, linestyle="--", label="as printed in section X"
         )
-        for remedy, tone in ((AS_IS, OURS), (WIDER, "#2f855a")):
+        for remedy, tone in ((AS_IS, OURS), (WIDER, GOOD)):
             rows: list[Value] = [values.find(remedy, _name(phi), "research") for phi in PARTICIPATION]
             axes.plot(
                 PARTICIPATION,
@@ -133,7 +134,7 @@ def draw(values: Values, path: Path) -> None:
             )
         axes.set_ylim(0.0, 80.0)
         dress(axes, "phi, share of providers that take part", "% of the link that research gets")
-        axes.legend(frameon=False, fontsize=9)
+        axes.legend()
 
 
 CLAIM = Claim(

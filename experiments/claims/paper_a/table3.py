@@ -246,7 +246,7 @@ def draw_table(
             bars(panels[0][place], rows, unit, head, log=is_log)
             if place:
                 panels[0][place].set_yticklabels([])
-        figure.legend(handles=key_of_bars(), loc="outside lower right", ncols=2, frameon=False, fontsize=9)
+        figure.legend(handles=key_of_bars(), loc="outside lower right", ncols=2)
 
 
 CLAIM = Claim(

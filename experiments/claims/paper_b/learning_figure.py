@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from experiments.claims.framework.pictures import INK, canvas, dress
 from experiments.claims.framework.values import Values
 from experiments.claims.paper_b.learning import LearningCase
 from experiments.claims.paper_b.learning_runs import (
@@ -19,13 +18,14 @@ from experiments.claims.paper_b.learning_runs import (
     SMALL,
     labels,
 )
+from experiments.results.pictures import GOOD, INK, MUTED, OURS, PEER, SERIES, canvas, dress
 
 COLOURS: Final = {
-    FIXED: "#8a8a8a",
-    PRINTED: "#b9a7c9",
-    ALGORITHM1: "#d1622b",
-    AGE: "#2f855a",
-    REPLAY: "#2b6cb0",
+    FIXED: MUTED,
+    PRINTED: SERIES[3],
+    ALGORITHM1: PEER,
+    AGE: GOOD,
+    REPLAY: OURS,
 }
 WORDS: Final = {
     FIXED: "r* known and fixed",
@@ -135,7 +135,7 @@ def _inset(axes: Any, case: LearningCase, values: Values) -> None:
     inset.set_title(
         f"r after so many jobs (log); theory: {case.exact.r_star:.3f}", fontsize=8.5, loc="left", pad=3
     )
-    inset.grid(axis="y", color="#eeeeee", linewidth=0.6)
+    inset.grid(axis="y")
 
 
 def _keys() -> list[Any]:

@@ -195,7 +195,7 @@ def draw(values: Values, path: Path) -> None:
             axes.set_ylim(len(names) - 0.4, -0.6)
             dress(axes, f"over ours; {FARTHEST:g}: as much, or more", "", quantity, grid="x")
         handles, labels = panels[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower right", ncols=5, frameon=False, fontsize=9)
+        figure.legend(handles, labels, loc="outside lower right", ncols=5)
 
 
 CLAIM = Claim(

@@ -1,7 +1,7 @@
 """Pages that need nothing else: `base.html`, one style that follows light and dark, one script, and templates that extend them.
 
-A template lies beside the code that fills it. What an HTML page is given is escaped, but for the pictures that `report.svg` marks
-as safe; pages for the docs (Markdown) are templates too.
+A template lies beside the code that fills it. What an HTML page is given is escaped, but for the pictures that `svg` and
+`pictures` mark as safe; pages for the docs (Markdown) are templates too.
 """
 
 from __future__ import annotations

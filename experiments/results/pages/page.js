@@ -304,7 +304,7 @@ document.addEventListener("click", (event) => {
 document.addEventListener("dblclick", (event) => {
   const chart = panel && chartAt(event);
   if (chart) zoom(0.5, secondAt(chart, event.clientX));
-  else event.target.closest("figure, .zoom")?.classList.toggle("large");
+  else event.target.closest(".zoom")?.classList.toggle("large");
 });
 
 // a link into a chart: to a time, a job, a mark
@@ -332,7 +332,7 @@ function walk(svg) {
       const box = element.getBoundingClientRect();
       return { element, left: box.left, right: box.right, x: Math.max(left, box.left), y: Math.round((box.top + box.bottom) / 2 - all.top) };
     }).filter((each) => !each.element.closest(".marks") || (each.right >= left && each.left <= right));
-    walks.set(svg, found.sort((a, b) => a.y - b.y || a.x - b.x));
+    walks.set(svg, svg.matches(".plot") ? found : found.sort((a, b) => a.y - b.y || a.x - b.x)); // a plot's stand line by line
   }
   return walks.get(svg);
 }
@@ -353,7 +353,7 @@ function stride(svg, key) {
   if (key === "ArrowRight" || key === "ArrowLeft") return all[n < 0 ? (key === "ArrowRight" ? 0 : all.length - 1) : n + (key === "ArrowRight" ? 1 : -1)];
   if (key === "Home" || key === "End" || !here) return all[key === "End" ? all.length - 1 : 0];
   const rest = key === "ArrowDown" ? all.filter((each) => each.y > here.y) : all.filter((each) => each.y < here.y);
-  const row = rest.length && (key === "ArrowDown" ? rest[0].y : rest[rest.length - 1].y);
+  const row = Math[key === "ArrowDown" ? "min" : "max"](...rest.map((each) => each.y));
   return rest.filter((each) => each.y === row).sort((a, b) => Math.abs(a.x - here.x) - Math.abs(b.x - here.x))[0];
 }
 

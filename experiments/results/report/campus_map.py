@@ -9,9 +9,9 @@ from math import ceil, log10, sqrt
 from markupsafe import Markup
 
 from experiments.results.history import Timed, attempts, end_s
-from experiments.results.report.svg import Canvas
 from experiments.results.report.timeline import spans
 from experiments.results.run_context import RunContext
+from experiments.results.svg import Canvas
 from topologies.spec import Campus, Host, Link, Role, Switch, Tier
 from topologies.units import format_rate
 

@@ -12,12 +12,12 @@ from controller.core.settings import DAY_S
 from experiments.results.history import Timed
 from experiments.results.link_rates import RoutesThen
 from experiments.results.lost_time import HOURS, LostPart
-from experiments.results.report.svg import Axis, Canvas, Plot, steps
 from experiments.results.report.tables import gpu_time
 from experiments.results.report.time_chart import TimeCanvas, TimePlot
 from experiments.results.report.timeline import clock_of
 from experiments.results.run_context import ResearchShare, RunContext, research_shares
 from experiments.results.summary import Summary
+from experiments.results.svg import Axis, Canvas, Plot, steps
 from topologies.errors import SpecError
 from topologies.spec import DirectedLink
 from topologies.units import MBIT_PER_S, format_duration, format_rate, format_size

@@ -11,8 +11,8 @@ from markupsafe import Markup
 from experiments.results.history import Attempt, Timed, attempts
 from experiments.results.measurements import MeasuredCurve
 from experiments.results.narration import CAUSES
-from experiments.results.report.svg import Axis, Canvas, Plot
 from experiments.results.run_context import RunContext
+from experiments.results.svg import Axis, Canvas, Plot
 
 WIDTH, HEIGHT = 604.0, 300.0
 MOST_CURVES: Final = 24

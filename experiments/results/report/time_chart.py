@@ -18,8 +18,8 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from experiments.results.pages import packed
-from experiments.results.report.svg import Attribute, Axis, Canvas, Plot, Points, attributes, short, tag
 from experiments.results.report.times import RunClock, Tick
+from experiments.results.svg import Attribute, Axis, Canvas, Plot, Points, attributes, short, tag
 
 MOST_MARKS = 5000  # that a chart draws one by one
 SLICES_SHOWN = 6  # that a window shows at most, when they are full

@@ -18,10 +18,10 @@ from experiments.results.history import (
     end_s,
 )
 from experiments.results.narration import CAUSES
-from experiments.results.report.svg import Attribute, Axis, steps
 from experiments.results.report.time_chart import Element, TimeCanvas
 from experiments.results.report.times import RunClock
 from experiments.results.run_context import RunContext
+from experiments.results.svg import Attribute, Axis, steps
 from testbed.ranks import gang_of, rank_of
 from topologies.spec import Host, Role
 from topologies.units import format_duration

@@ -36,7 +36,7 @@ from testbed import messages as m
 from testbed.clock import MonotonicClock
 from testbed.emulation.campus import check_change
 from testbed.emulation.description.plan import Cable
-from testbed.emulation.safety.fidelity import FidelityMonitor, probe_link_rates
+from testbed.emulation.fidelity import FidelityMonitor, probe_link_rates
 from testbed.emulation.safety.observation import shifted
 from testbed.errors import SetupError
 from testbed.logs import logger

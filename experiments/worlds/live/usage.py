@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from experiments.worlds.live.world import LiveWorld
-from testbed.emulation.safety.fidelity import CpuTimes
+from testbed.emulation.fidelity import CpuTimes
 from testbed.workloads.memory import pss_bytes
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -36,8 +36,8 @@ from testbed.agent.config import AgentConfig
 from testbed.agent.host import run_agent
 from testbed.agent.pool import PoolMember, run_pool
 from testbed.emulation.campus import LiveCampus
+from testbed.emulation.capabilities import require_before_start
 from testbed.emulation.processes import ForkedProcess, ForkRequest
-from testbed.emulation.safety.capabilities import require_before_start
 from testbed.enforcement import Enforcement, payload_rate
 from testbed.identity import signal_name
 from topologies.spec import Host, Role

@@ -96,7 +96,7 @@ class PlannedCheckpoints:
     ) -> dict[str, CheckpointSchedule]:
         """Called like `checkpointing.plan`."""
         granted = self.plan.granted_bytes_per_s
-        return {job.key: CheckpointSchedule(granted.get(job.key, 0.0), NEVER, None) for job in jobs}
+        return {job.key: CheckpointSchedule(granted.get(job.key, 0.0), NEVER) for job in jobs}
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ class Connections:
         self.refused = False  # the coordinator's process is dead
         # what a coordinator's process that stands still has not read yet, in order; None: it reads at once
         self.unread: list[Callable[[], None]] | None = None
+        self.catches_up = False  # it goes on and reads that: not all of it yet
 
     # ------------------------------------------------------------ open and close
 

@@ -10,7 +10,7 @@ from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
 from testbed.emulation.description.plan import Bridge, Cable, CableEnd
-from testbed.emulation.kernel.netlink import (
+from testbed.emulation.netlink import (
     ACK,
     CREATE,
     EXCL,

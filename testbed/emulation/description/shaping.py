@@ -31,7 +31,7 @@ import socket
 import struct
 from dataclasses import dataclass
 
-from testbed.emulation.kernel.netlink import (
+from testbed.emulation.netlink import (
     CREATE,
     EXCL,
     NESTED,

@@ -18,7 +18,7 @@ from testbed.emulation.description.shaping import (
     TCA_KIND,
     TCA_OPTIONS,
 )
-from testbed.emulation.kernel.netlink import (
+from testbed.emulation.netlink import (
     CREATE,
     EXCL,
     NetlinkRequest,

@@ -33,8 +33,8 @@ from testbed.emulation.kernel import linux, readback
 from testbed.emulation.kernel.delay_line.process import DelayLine
 from testbed.emulation.kernel.fabric import BridgeFabric, disable_ipv6
 from testbed.emulation.kernel.holders import Holders
-from testbed.emulation.kernel.netlink import NetlinkRefused, NetlinkSocket
 from testbed.emulation.kernel.programs import HostEnforcement, PortEnforcement
+from testbed.emulation.netlink import NetlinkRefused, NetlinkSocket
 from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import KernelMismatch
 from testbed.namespaces import setns

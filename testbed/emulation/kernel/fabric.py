@@ -16,7 +16,7 @@ from pathlib import Path
 from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import Bridge, Cable, CableEnd, CampusPlan
 from testbed.emulation.kernel import readback
-from testbed.emulation.kernel.netlink import NetlinkRequest, NetlinkSocket
+from testbed.emulation.netlink import NetlinkRequest, NetlinkSocket
 from testbed.emulation.safety.ledger import Ledger
 
 Timed = Callable[[str], contextlib.AbstractContextManager[None]]

@@ -41,7 +41,7 @@ from testbed.emulation.description.plan import CableEnd, CampusPlan
 from testbed.emulation.kernel import readback
 from testbed.emulation.kernel.fabric import BridgeFabric, Timed
 from testbed.emulation.kernel.linux import packet_sockets
-from testbed.emulation.kernel.netlink import (
+from testbed.emulation.netlink import (
     NetlinkRefused,
     NetlinkRequest,
     NetlinkSocket,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from testbed.emulation.description.plan import CableEnd, CampusPlan, ipv6_address
 from testbed.emulation.description.shaping import LinkShape
 from testbed.emulation.kernel import attachment
-from testbed.emulation.kernel.netlink import NetlinkSocket
+from testbed.emulation.netlink import NetlinkSocket
 from testbed.errors import KernelMismatch, SetupError
 
 if TYPE_CHECKING:

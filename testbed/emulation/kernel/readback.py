@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import CableEnd
-from testbed.emulation.kernel.netlink import NetlinkSocket, attributes
+from testbed.emulation.netlink import NetlinkSocket, attributes
 from testbed.errors import KernelMismatch
 
 LINK_MESSAGE = struct.Struct("=BBHiII")  # ifinfomsg: family, padding, type, index, flags, change

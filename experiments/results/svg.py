@@ -32,6 +32,12 @@ def tag(name: str, text: str = "", /, **named: Attribute) -> str:
     return f"<{name}{attributes(named)}>{escape(text)}</{name}>"
 
 
+def heard(label: str, inside: str) -> dict[str, Attribute]:
+    """What a picture is to a screen reader: `page.js` walks with the arrow keys through one that tells more of its parts."""
+    tells = "data-tip=" in inside
+    return {"role": "group" if tells else "img", "tabindex": "0" if tells else None, "aria-label": label}
+
+
 def short(value: float, decimals: int = 2) -> str:
     """A coordinate, without useless zeros; 0 for what is not finite."""
     return f"{value:.{decimals}f}".rstrip("0").rstrip(".") if math.isfinite(value) else "0"
@@ -72,13 +78,9 @@ class Canvas:
         return Markup(self._svg(label, class_, style, "".join(self.parts)))
 
     def _svg(self, label: str, class_: str | None, style: str | None, inside: str, **more: Attribute) -> str:
-        # a picture that tells more of its parts is walked through with the arrow keys: see `page.js`
-        tells = "data-tip=" in inside
         named = {
             "viewBox": f"0 0 {short(self.width)} {short(self.height)}",
-            "role": "group" if tells else "img",
-            "tabindex": "0" if tells else None,
-            "aria-label": label,
+            **heard(label, inside),
             "class_": class_,
             "style": style,
             **more,

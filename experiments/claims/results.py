@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from experiments.claims.framework.claim import ClaimKind, ClaimOutcome
-from experiments.claims.framework.index import ClaimCard, held_of, in_order
 from experiments.claims.framework.values import Value
+from experiments.claims.index import ClaimCard, held_of, in_order
 from experiments.claims.not_covered import NOT_COVERED
 from experiments.claims.registry import CLAIMS
 from experiments.results.pages import render

@@ -31,7 +31,8 @@ from testbed.emulation.description.plan import (
 from testbed.emulation.kernel import attachment, linux
 from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.kernel.delay_line.compile import compiled
-from testbed.emulation.kernel.netlink import (
+from testbed.emulation.kernel.openvswitch import kernel_datapath
+from testbed.emulation.netlink import (
     CREATE,
     EXCL,
     NetlinkRequest,
@@ -39,7 +40,6 @@ from testbed.emulation.kernel.netlink import (
     message,
     text,
 )
-from testbed.emulation.kernel.openvswitch import kernel_datapath
 from testbed.emulation.safety.settings import NEIGHBOURS, out_of_reach
 from testbed.errors import SetupError, TestbedError
 from testbed.workloads import criu

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+
+from markupsafe import Markup
 
 from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, Level
 from experiments.claims.framework.records import PICTURE, ClaimRecord, directories, read_record
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.registry import CLAIMS
 from experiments.results.pages import render
+from experiments.results.pictures import placed
 from experiments.results.provenance import provenance
 from topologies.writing import write_whole
 
@@ -57,12 +59,10 @@ class ClaimCard:
     values: Values
 
     @property
-    def picture(self) -> str | None:
-        """The picture as a URL that holds it; None: there is none."""
+    def picture(self) -> Markup | None:
+        """The picture; None: there is none."""
         path = self.directory / PICTURE
-        if not path.exists():
-            return None
-        return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}"
+        return placed(path, self.record.title) if path.exists() else None
 
     @property
     def files(self) -> str:
