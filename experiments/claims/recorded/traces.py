@@ -205,15 +205,13 @@ def standing(values: Values, case: str, quantity: str, *, all_rows: bool = False
     """First: holds; behind another: fails; not distinguishable from first: undecided. Rivals are the rows that keep the
     constraint (`all_rows`: all); where ours breaks it, it is not first."""
     text = f"{case}: ours is first in {quantity}"
-    if broken := [one for one in (OURS, EQUAL_PRICE[0]) if not keeps(values, case, one)]:
+    pairs = _pairs(values, case, quantity)
+    ours_are = dict.fromkeys(one for one, _ in pairs)
+    if broken := [one for one in ours_are if not keeps(values, case, one)]:
         took = "; ".join(f"{one} {values.find(case, one, WORST).ours:.3g} %" for one in broken)
         words = f"ours takes more of research in an hour than {MOST_LOST:g} %: {took}"
         return Check(ClaimKind.ORDERING, text, ClaimOutcome.FAILS, words)
-    apart = {
-        other: row
-        for (_, other), row in _pairs(values, case, quantity).items()
-        if all_rows or keeps(values, case, other)
-    }
+    apart = {other: row for (_, other), row in pairs.items() if all_rows or keeps(values, case, other)}
     if not apart:
         words = "no other row keeps the constraint: there is nothing to be first among"
         return Check(ClaimKind.ORDERING, text, ClaimOutcome.UNDECIDED, words)
