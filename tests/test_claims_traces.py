@@ -263,6 +263,32 @@ def test_it_goes_from_records_to_a_page_and_is_resumed(
     reproduce(console, tmp_path / "out", ["traces"], **asked)  # type: ignore[arg-type]
 
 
+def test_over_all_records_each_counts_once_whatever_its_cases_and_those_of_several_files_do_not(
+    folder: Path,
+) -> None:
+    """Ours loses 1 and 2 more than Slurm on the two zones, in all cases of each, and 100 on both together."""
+    more = {"region/a": 1.0, "region/b": 2.0, "region, all zones": 100.0}
+    found = {
+        (case, system): [
+            {
+                "work_lost_h": 5.0 + system.startswith("reclaim") * more[case.record.name],
+                "lost_h": 9.0,
+                "research": {"worst": 0.2 * (system == "slurm-pr" and case.notice_s == 120.0)},
+            }
+        ]
+        * (1 + (case.record.name == "region/a"))
+        for case in cases(folder, ["region"])
+        for system in ("slurm-pr", "tv-fixed-interval", "reclaimnet", "writes-stop-jobs")
+    }
+    values = Values(tuple(traces._over_records(found)))
+    apart = values.find(traces.ALL, "reclaimnet - slurm-pr", traces.WORK)
+    assert (apart.ours, apart.seeds) == (pytest.approx(1.5), 2)
+    assert apart.low is not None and apart.low < 0.0  # two records decide nothing
+    assert not traces.keeps(values, traces.ALL, "slurm-pr") and traces.keeps(values, traces.ALL, "reclaimnet")
+    kinds = {check.kind for check in traces.CLAIM.checks(values)}
+    assert kinds == {ClaimKind.ORDERING, ClaimKind.PRICE}
+
+
 def test_lifetimes_are_played_with_the_notice_of_the_case(folder: Path) -> None:
     lives = records(folder)[0]
     found = play(TraceRun(TraceCase(lives, 0.0, False), "reclaimnet", 1, 1.0))
