@@ -285,15 +285,22 @@ script = [
 [scale]
 bytes = 0.04
 """
-# full frames to nobody from a switch's port, so many bytes/s, until it is killed
+# full frames to nobody from a switch's port, so many bytes/s, until it is killed; it says now and then what found no room there
 STRANGER = """
-import socket, sys, time
+import errno, socket, sys, time
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 s.bind((sys.argv[1], 0))
-frame, begin, sent = bytes.fromhex("02000000000002000000000188b5").ljust(1514, b"0"), time.monotonic(), 0
+frame, begin, sent, lost = bytes.fromhex("02000000000002000000000188b5").ljust(1514, b"0"), time.monotonic(), 0, 0
 while True:
-    s.send(frame)
+    try:
+        s.send(frame)
+    except OSError as error:
+        if error.errno != errno.ENOBUFS:
+            raise
+        lost += len(frame)
     sent += len(frame)
+    if sent // len(frame) % 100 == 0:
+        print(sent, lost, flush=True)
     time.sleep(max(0.0, begin + sent / float(sys.argv[2]) - time.monotonic()))
 """
 
@@ -315,12 +322,16 @@ def test_live_stranger_between_switches_lowers_what_is_granted_there(counts: boo
     with running(tmp_path / "out", "run", str(tmp_path / "s.toml")) as run:
         run.wait_until(lambda: run.pids("ovs-vswitchd") and (run.out / "journal.sqlite").exists())
         inside = ["nsenter", f"--net=/proc/{run.pids('ovs-vswitchd')[0]}/ns/net"]
-        stranger = subprocess.Popen([*inside, sys.executable, "-c", STRANGER, port, str(0.6 * wire)])
+        stranger = subprocess.Popen(
+            [*inside, sys.executable, "-c", STRANGER, port, str(0.6 * wire)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         try:
             status = run.finish(60.0)
         finally:
             stranger.kill()
-            stranger.wait()
+            said, _ = stranger.communicate()
         story = run.finish_text()
     assert status in (0, 3), story  # 3: the machine was too busy to be believed
     facts = [fact for _, fact in read_facts(run.out / "journal.sqlite")]
@@ -330,4 +341,9 @@ def test_live_stranger_between_switches_lowers_what_is_granted_there(counts: boo
     in_force = [*before[-1:], *(fact for fact in granted if fact not in before)]  # from its admission on
     share = max(fact.rate_bytes_per_s for fact in in_force) / (wire * PAYLOAD_SHARE)
     assert any(isinstance(fact, f.MigrationFinished) and fact.in_time for fact in facts), story
-    assert 0.25 < share <= 0.4 + NEWS if counts else share > 0.6
+    sent, lost = map(int, said.split()[-2:])
+    if counts:  # of what the stranger asks for it may take 3 %
+        assert 0.25 < share <= 1.0 - 0.97 * 0.6 + NEWS
+        assert lost <= 0.05 * sent
+    else:
+        assert share > 0.6
