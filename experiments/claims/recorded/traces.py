@@ -79,7 +79,8 @@ CLAIM_TEXT = (
 LIMITS = (
     "What any paper prints: no paper has played these. The records say when machines came and went; jobs, their payloads and "
     "the network are those of paper A's campus, at a load of half of what is lent, and the zones of a region are not its "
-    "buildings. A cloud's machine that leaves is replaced by another, here its host comes back with its disk. While a whole zone "
+    "buildings. Others' traffic is a load that does not yield, and the coordinator is told what it asks for of every link. "
+    "A cloud's machine that leaves is replaced by another, here its host comes back with its disk. While a whole zone "
     "is away every job waits, whatever a system does: that is most of the lost GPU time. Against TV-FI ours is judged by the row "
     "writes-stop-jobs, which prices a checkpoint as TV-FI does. Two weeks of one place are "
     "one history: seeds change which host leaves, and the jobs, not when machines leave."
