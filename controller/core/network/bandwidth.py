@@ -66,9 +66,8 @@ class LinkBandwidth:
         self._delivered: dict[DirectedLink, deque[tuple[float, float]]] = {}
         # of each link: the oldest of those that count, and `delivery` until that one counts no more
         self._delivery: dict[DirectedLink, tuple[float, float]] = {}
-        self.told: dict[
-            DirectedLink, float
-        ] = {}  # what research asks for, as switches counted it, wire bytes/s
+        # what research asks for, as switches counted it, wire bytes/s
+        self.told: dict[DirectedLink, float] = {}
         self._wire, self._reserved = self._columns()
         self._unmeasured = self.payload_share * (self._wire - self._reserved)
 
