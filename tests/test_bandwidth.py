@@ -27,17 +27,27 @@ def test_told_research_below_the_reserve_costs_nothing_more() -> None:
     assert told.available(ACCESS, 1.0) == links().available(ACCESS, 1.0)
 
 
-def test_told_research_above_the_reserve_is_left_alone() -> None:
+def test_told_research_above_the_reserve_loses_what_it_may_and_no_more() -> None:
     told = links()
     told.tell({ACCESS: 60.0})
-    assert told.available(ACCESS, 1.0) == pytest.approx(40.0 * PAYLOAD_SHARE)
+    assert told.available(ACCESS, 1.0) == pytest.approx((100.0 - 0.97 * 60.0) * PAYLOAD_SHARE)
     assert told.available(DOWN, 1.0) == pytest.approx(70.0 * PAYLOAD_SHARE)
+    spared = LinkBandwidth(CAPACITY, ResearchReserve(beta=0.3, most_lost=0.0))
+    spared.tell({ACCESS: 60.0})
+    assert spared.available(ACCESS, 1.0) == pytest.approx(40.0 * PAYLOAD_SHARE)
+
+
+@pytest.mark.parametrize(("asked", "most_lost"), [(31.0, 0.5), (100.0, 0.71), (50.0, 1.0)])
+def test_whatever_research_may_lose_its_reserve_is_kept(asked: float, most_lost: float) -> None:
+    told = LinkBandwidth(CAPACITY, ResearchReserve(beta=0.3, most_lost=most_lost))
+    told.tell({ACCESS: asked})
+    assert told.available(ACCESS, 1.0) == pytest.approx(70.0 * PAYLOAD_SHARE)
 
 
 def test_told_research_is_never_taken_for_more_than_the_link() -> None:
     told = links()
     told.tell({ACCESS: 1e9})
-    assert told.available(ACCESS, 0.0) == 0.0
+    assert told.available(ACCESS, 0.0) == pytest.approx(3.0 * PAYLOAD_SHARE)
 
 
 def test_promises_are_subtracted_but_nothing_is_below_zero() -> None:

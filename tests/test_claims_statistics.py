@@ -36,6 +36,13 @@ def test_the_interval_holds_the_true_mean_about_as_often_as_it_says(count: int) 
     assert 0.88 < covered < 0.98  # skewed samples: the plain percentile interval has .79 for 6 of them
 
 
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_few_pairs_of_equal_systems_are_seldom_told_apart(count: int) -> None:
+    found = intervals(np.random.default_rng(5).normal(0.0, 1.0, (count, 2000)))
+    apart = float(np.mean((found[1] > 0.0) | (found[2] < 0.0)))
+    assert 0.01 < apart < 0.07  # of two the range of the data excludes 0 half of the time
+
+
 def test_one_sample_or_equal_ones_have_no_width() -> None:
     for samples in ([2.0], [2.0, 2.0, 2.0]):
         found = interval(samples)

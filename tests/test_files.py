@@ -62,7 +62,7 @@ def test_any_numbers_and_names_survive_to_the_last_bit(
     from dataclasses import replace
 
     campus = three_tier(
-        hosts, 1, 1, access_bytes_per_s=rate, reserve=ResearchReserve(beta, rate / 3), name=name
+        hosts, 1, 1, access_bytes_per_s=rate, reserve=ResearchReserve(beta, rate / 3, loss), name=name
     )
     links = tuple(replace(link, delay_s=delay, loss=loss) for link in campus.links)
     models = tuple(replace(model, name=f'{name[:9]}"{model.name}\\') for model in campus.gpu_models)
@@ -200,6 +200,11 @@ WRONG = {
         GOOD.replace('role = "coordinator"', 'role = "coordinator"\ngpus = 2'),
         "hosts.c.gpus",
         "no GPUs",
+    ),
+    "most lost": (
+        GOOD + "[research_reserve]\nmost_lost = -0.1\n",
+        "research_reserve.most_lost",
+        "0 to 1",
     ),
     "beta 2": (GOOD + "[research_reserve]\nbeta = 2\n", "research_reserve.beta", "0 to 1"),
     "loss 1": (

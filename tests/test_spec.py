@@ -96,6 +96,15 @@ def test_the_reserve_never_exceeds_the_link() -> None:
     assert reserve.migration_share_bytes_per_s(20.0) == 0.0
 
 
+def test_what_is_kept_of_a_link_is_the_reserve_or_nearly_all_that_research_asks_for() -> None:
+    reserve = ResearchReserve(beta=0.3, most_lost=0.1)
+    asked_and_kept = {0.0: 30.0, 33.0: 30.0, 50.0: 45.0, 100.0: 90.0, 1e9: 90.0}
+    for asked, kept in asked_and_kept.items():
+        assert reserve.kept_bytes_per_s(100.0, asked) == pytest.approx(kept)
+    with pytest.raises(SpecError, match="most_lost"):
+        ResearchReserve(most_lost=1.1)
+
+
 def test_code_points_are_those_of_the_paper() -> None:
     assert [c.dscp for c in TrafficClass] == [46, 34, 8, 0]
 

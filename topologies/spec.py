@@ -182,20 +182,29 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class ResearchReserve:
-    """Capacity that migrations leave on every link: max(beta B, minimum) (paper A, section VII-B)."""
+    """Capacity that migrations leave on every link: max(beta B, minimum) (paper A, section VII-B), and, where research was
+    measured to ask for more, all of that but `most_lost`. (The paper: research loses "under 3 %".)"""
 
     beta: float = field(default=0.3, metadata=NUMBER)
     minimum_bytes_per_s: float = field(default=0.0, metadata=RATE)
+    most_lost: float = field(default=0.03, metadata=NUMBER)
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.beta <= 1.0:
             raise SpecError("research_reserve.beta", self.beta, "a share from 0 to 1")
         if not 0.0 <= self.minimum_bytes_per_s < math.inf:
             raise SpecError("research_reserve.minimum", self.minimum_bytes_per_s, "a rate of 0 or more")
+        if not 0.0 <= self.most_lost <= 1.0:
+            raise SpecError("research_reserve.most_lost", self.most_lost, "a share from 0 to 1")
 
     def reserve_bytes_per_s(self, capacity_bytes_per_s: float) -> float:
         """Bytes/s kept for research on a link; never more than the link has (B_min > B: migration share 0)."""
         return min(capacity_bytes_per_s, max(self.beta * capacity_bytes_per_s, self.minimum_bytes_per_s))
+
+    def kept_bytes_per_s(self, capacity_bytes_per_s: float, asked_bytes_per_s: float) -> float:
+        """Bytes/s kept for research on a link of which it was measured to ask for so much."""
+        asked_bytes_per_s = min(capacity_bytes_per_s, asked_bytes_per_s)
+        return max(self.reserve_bytes_per_s(capacity_bytes_per_s), (1.0 - self.most_lost) * asked_bytes_per_s)
 
     def migration_share_bytes_per_s(self, capacity_bytes_per_s: float) -> float:
         """B_mig = B - B_res >= 0."""

@@ -166,7 +166,7 @@ def _told(
                 ("ports", counted_s, sum(trunk.sent_bytes for trunk in switches)),
                 ("groups", counted_s, sum(trunk.research_bytes for trunk in switches)),
             ):
-                feeds[name].read(at_s, {UPLINKS: float(count)})
+                feeds[name].read(at_s, {UPLINKS: float(count)}, {UPLINKS: float(count)})
                 told[name].append((time.monotonic(), feeds[name].taken(UPLINKS)))
             time.sleep(max(0.0, begin_s + COUNT_EVERY_S - time.monotonic()))
 

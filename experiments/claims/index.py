@@ -116,7 +116,7 @@ class ClaimCard:
             yield HeadlineGroup(group, told, cells)
 
 
-_IN_NO_VERDICT = (ClaimKind.BUILT, ClaimKind.BEYOND)
+_IN_NO_VERDICT = (ClaimKind.BUILT, ClaimKind.BEYOND, ClaimKind.PRICE)
 
 
 def write_index(out: Path) -> Path:

@@ -179,7 +179,9 @@ class Cluster:
     def __post_init__(self) -> None:
         self.checkpoint_bandwidth = self.bandwidth
         if self.policy.scavenger:
-            self.checkpoint_bandwidth = LinkBandwidth(self.bandwidth.capacity, ResearchReserve(beta=0.0))
+            self.checkpoint_bandwidth = LinkBandwidth(
+                self.bandwidth.capacity, ResearchReserve(beta=0.0, most_lost=0.0)
+            )
         self._share_out()
         self._place()
         self.volunteers = [self.hosts[name] for name in self.places.hosts]
@@ -348,9 +350,9 @@ class Cluster:
         account.delivered(DirectedLink(source, target), got, self.now_s)
 
     def links_measured(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
-        """Take note of what others take of some links, wire bytes/s, as switches count it; the rest is as it was.
+        """Take note of what others ask of some links, wire bytes/s, as switches count it; the rest is as it was.
 
-        P1, P2 and P3 then give out what is left, `payload_share * (B - max(B_res, research))`, and no longer the whole share.
+        P1, P2 and P3 then give out what that leaves (`LinkBandwidth`), and no longer the whole share.
         Two things stand on the whole share still: reservations that were made before the others came (a migration is not broken
         off because of another's download), and the account that every grant is held against.
         """

@@ -1,15 +1,17 @@
 """What a link can still carry, with confidence: B(t) of paper A (eq. 10, section V-E's lower bound) for every
 direction.
 
-    available = delivery * payload_share * (B - max(B_res, research)) - committed,  never below 0
+    available = delivery * payload_share * (B - max(B_res, (1 - m) research)) - committed,  never below 0
 
 in payload bytes/s, where
 
 - **B** is the declared wire rate. Nothing is probed: a probe would be migration traffic.
 - **B_res** = max(beta B, B_min) is kept for research whether or not it is used (section VII-B).
-- **research** is what switches have counted of others' traffic (`tell`); a link of which nothing was told keeps its
-  reserve and no more. Paper A's section V-E takes mean + z sigma of the hosts' own 100 ms egress samples instead:
-  those do not know where traffic goes, and what a campus reserves already covers it.
+- **research** is what others ask for, as far as switches can tell (`tell`); a link of which nothing was told keeps its
+  reserve and no more. Migrations may take m = `most_lost` of it, at no moment more: that is what paper A lets research
+  lose ("under 3 %"). On a trunk that others fill to 97 % it doubles what checkpoints have. Paper A's section V-E takes
+  mean + z sigma of the hosts' own 100 ms egress samples instead: those do not know where traffic goes, and what a campus
+  reserves already covers it.
 - **payload_share** turns wire rates into payload rates: 1448 of 1514 bytes of a full frame at an MTU of 1500.
 - **delivery** is goodput over grant of recent transfers that this link held down: a low quantile, 1 while
   there are none.
@@ -64,30 +66,35 @@ class LinkBandwidth:
         self._delivered: dict[DirectedLink, deque[tuple[float, float]]] = {}
         # of each link: the oldest of those that count, and `delivery` until that one counts no more
         self._delivery: dict[DirectedLink, tuple[float, float]] = {}
-        self._kept = {link: reserve.reserve_bytes_per_s(wire) for link, wire in capacity.items()}
-        self.told: dict[DirectedLink, float] = {}  # research use that switches counted, wire bytes/s
-        self._wire, self._reserved = self.network.column(self.capacity), self.network.column(self._kept)
+        # what research asks for, as switches counted it, wire bytes/s
+        self.told: dict[DirectedLink, float] = {}
+        self._wire, self._reserved = self._columns()
         self._unmeasured = self.payload_share * (self._wire - self._reserved)
 
     def tell(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
-        """Switches have counted what others send over some links: wire bytes/s, until they are told anew."""
+        """Switches have counted what others ask of some links: wire bytes/s, until they are told anew."""
         links = np.array([self.network.number[link] for link in research_bytes_per_s], dtype=np.intp)
         wire = self._wire[links]
         told = np.minimum(list(research_bytes_per_s.values()), wire)
         self.told.update(zip(research_bytes_per_s, told.tolist(), strict=True))
-        self._unmeasured[links] = self.payload_share * (wire - np.maximum(self._reserved[links], told))
+        kept = np.maximum(self._reserved[links], (1.0 - self.reserve.most_lost) * told)
+        self._unmeasured[links] = self.payload_share * (wire - kept)
 
     def change(self, wire_bytes_per_s: Mapping[DirectedLink, float]) -> None:
         """Some links have other rates from now on (0: down). What transfers got of them before says nothing any more."""
         self.capacity.update(wire_bytes_per_s)
-        for link, wire in wire_bytes_per_s.items():
-            self._kept[link] = self.reserve.reserve_bytes_per_s(wire)
+        for link in wire_bytes_per_s:
             self._delivered.pop(link, None)
             self._delivery.pop(link, None)
-        self._wire, self._reserved = self.network.column(self.capacity), self.network.column(self._kept)
+        self._wire, self._reserved = self._columns()
         told = self.network.column({link: self.told.get(link, 0.0) for link in self.network.links})
-        kept = np.maximum(self._reserved, np.minimum(told, self._wire))
+        kept = np.maximum(self._reserved, (1.0 - self.reserve.most_lost) * np.minimum(told, self._wire))
         self._unmeasured = self.payload_share * (self._wire - kept)
+
+    def _columns(self) -> tuple[Floats, Floats]:
+        """What each link carries and what of it is kept whatever is told, wire bytes/s, by its number."""
+        kept = {link: self.reserve.reserve_bytes_per_s(wire) for link, wire in self.capacity.items()}
+        return self.network.column(self.capacity), self.network.column(kept)
 
     def share(self, link: DirectedLink) -> float:
         """What migrations may use of a link, payload bytes/s."""
@@ -119,7 +126,7 @@ class LinkBandwidth:
 
     def available(self, link: DirectedLink, now_s: float, committed_bytes_per_s: float = 0.0) -> float:
         """What a new flow may count on, payload bytes/s, 0 or more; the committed rate is payload too."""
-        kept = max(self._kept[link], min(self.told.get(link, 0.0), self.capacity[link]))
+        kept = self.reserve.kept_bytes_per_s(self.capacity[link], self.told.get(link, 0.0))
         free = self.delivery(link, now_s) * self.payload_share * (self.capacity[link] - kept)
         return max(0.0, free - committed_bytes_per_s)
 

@@ -3,6 +3,10 @@
 A port counts bytes. The rate of each reading varies, and what is reserved on a link must hold for a while, so a link is told
 as taken by the mean and z sigma of the last few readings: paper A's lower bound of B(t), section V-E, with counters of switches
 in place of hosts'. Changes too small to matter are not told; what has stopped is told as nothing.
+
+What others ask for can be read off a port that is not full: what they send. A port that is full may hold them back, so a reading
+below the last counts as the last there. (Migrations may take a little of what others ask for. Were that little of each reading
+taken for the next, others would lose ever more.)
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from topologies.spec import Campus, DirectedLink
 READINGS = 5  # that count
 Z = 1.645  # 95 % of readings are below, if they are normal
 NEWS = 0.05  # of a link's rate: a change of less is not told
+FULL = 0.9  # of a link's rate: who sends more together may be held back by it
 
 
 def trunks(campus: Campus) -> list[DirectedLink]:
@@ -29,17 +34,26 @@ class CountedTraffic:
 
     def __init__(self, capacity_bytes_per_s: Mapping[DirectedLink, float]) -> None:
         self._capacity = dict(capacity_bytes_per_s)
-        self._last: dict[DirectedLink, tuple[float, float]] = {}
+        self._last: dict[DirectedLink, tuple[float, float, float]] = {}
         self._rates = {link: deque[float](maxlen=READINGS) for link in capacity_bytes_per_s}
         self._told = dict.fromkeys(capacity_bytes_per_s, 0.0)
 
-    def read(self, at_s: float, counted_bytes: Mapping[DirectedLink, float]) -> None:
-        """Bytes of others' traffic that each link has carried since some time, as counted at `at_s`."""
+    def read(
+        self,
+        at_s: float,
+        counted_bytes: Mapping[DirectedLink, float],
+        all_bytes: Mapping[DirectedLink, float],
+    ) -> None:
+        """Bytes of others' traffic, and of all, that each link has carried since some time, as counted at `at_s`."""
         for link, count in counted_bytes.items():
-            before_s, before = self._last.get(link, (at_s, count))
-            self._last[link] = at_s, count
+            everything = all_bytes[link]
+            before_s, before, all_before = self._last.get(link, (at_s, count, everything))
+            self._last[link] = at_s, count, everything
             if at_s > before_s and count >= before:  # a port that was made anew counts from 0
-                self._rates[link].append((count - before) / (at_s - before_s))
+                rates, rate = self._rates[link], (count - before) / (at_s - before_s)
+                if everything - all_before >= FULL * self._capacity[link] * (at_s - before_s):
+                    rate = max(rate, rates[-1] if rates else 0.0)
+                rates.append(rate)
 
     def taken(self, link: DirectedLink) -> float:
         """What others take of a link with confidence, wire bytes/s, at most its rate."""

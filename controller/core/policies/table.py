@@ -30,7 +30,7 @@ from controller.core.settings import DAY_S, Settings
 from testbed.errors import SpecError
 from topologies.spec import ResearchReserve
 
-NO_RESERVE = ResearchReserve(beta=0.0)
+NO_RESERVE = ResearchReserve(beta=0.0, most_lost=0.0)
 SHARE, SCAVENGER = "share", "scavenger"
 # checkpoints are within the migration share, or below research
 CHECKPOINT_CLASSES = (SHARE, SCAVENGER)
@@ -124,6 +124,8 @@ class Policy:
     replication: Replication | None = None
     # research has its reserve, and senders keep to their grants; else grants are advice, and flows share links as TCP does
     enforced: bool = True
+    # where research asks for more than its reserve, migrations take as much of that as it may lose (`ResearchReserve.most_lost`)
+    takes_allowance: bool = True
     # a job that began again further back goes on from a better checkpoint when its holder returns (`rollforward`)
     takes_up: bool = True
     # departures with too little notice for a move count as emergencies do (`Cluster.too_short`)
@@ -170,7 +172,9 @@ class Policy:
 
     def reserve(self, wanted: ResearchReserve) -> ResearchReserve:
         """What is kept for research where the campus wants `wanted`."""
-        return wanted if self.enforced else NO_RESERVE
+        if not self.enforced:
+            return NO_RESERVE
+        return wanted if self.takes_allowance else replace(wanted, most_lost=0.0)
 
     def with_checkpoint_class(self, name: str) -> Policy:
         """The same with that class of checkpoints (`CHECKPOINT_CLASSES`; empty: its own). Nothing tells classes apart where
@@ -269,6 +273,7 @@ POLICIES: dict[str, Policy] = {
         "paper A to the letter: budgets clip after allocation, same building first, a misfit stops admission",
         label="ReclaimNet, as printed",
         plan=intervals.plan_as_printed,
+        takes_allowance=False,
         takes_up=False,
         recoveries_first=False,
         vault=False,
@@ -368,6 +373,10 @@ POLICIES: dict[str, Policy] = {
     "scavenger": Policy(
         "checkpoints may use what research leaves of a link, its reserve too, and yield to it; migrations keep their share",
         scavenger=True,
+    ),
+    "research-whole": Policy(
+        "migrations take nothing that research asks for, where ours take the 3 % that it may lose",
+        takes_allowance=False,
     ),
     "no-admission": Policy(
         "every migration may try, none has a rate reserved; fair shares, and the reserve holds",

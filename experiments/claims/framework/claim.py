@@ -27,13 +27,15 @@ class ClaimOutcome(StrEnum):
 
 
 class ClaimKind(StrEnum):
-    """What a check is about. Two kinds move no verdict: what holds because of how the world is built, whatever is measured in
-    it, and what is beyond the paper: how our own policies do. Whatever the paper prints is none of the latter."""
+    """What a check is about. Three kinds move no verdict: what holds because of how the world is built, whatever is measured in
+    it; what is beyond the paper: how our own policies do (whatever the paper prints is none of that); and what it costs ours to
+    keep a constraint that other systems break: these are no rivals, and what they gain by it is the price."""
 
     VALUE = "value"
     ORDERING = "ordering"
     BUILT = "by construction"
     BEYOND = "beyond the paper"
+    PRICE = "price of a constraint"
 
 
 class Level(StrEnum):

@@ -163,6 +163,22 @@ LOST_PARTS = tuple(
     )
     for part in LostPart
 )
+RESEARCH = tuple(
+    Metric(
+        quantity,
+        "%",
+        lambda run, figure=figure: np.array([100.0 * run["research"][figure], 1.0]),  # type: ignore[misc]
+        ratio_of_sums,
+        note,
+    )
+    for quantity, figure, note in (
+        ("research lost", "lost", "of all that it asks for"),
+        ("research lost in its worst hour", "worst", "of what a flow asks for in an hour"),
+        ("research degraded", "degraded", "of the time: a flow had less than 97 % of what it asks for"),
+        ("short of the reserve", "short", "of what research asks for within its reserve"),
+        ("below the reserve", "below", "of the time: a flow had less than it asks for within its reserve"),
+    )
+)
 METRICS = (WORK_LOSS, LOST_TIME, PER_EVENT, DEAR, ORDINARY, DOWNTIME, DOWNTIME_P99, SUCCESS, UTILISATION)
 
 

@@ -27,7 +27,8 @@ HOURS = 24
 
 
 def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
-    """JSON: `interruptions` and `migrations` (a list each, see the functions), `days`, `intervals`, `lost_time`, and counts."""
+    """JSON: `interruptions` and `migrations` (a list each, see the functions), `days`, `intervals`, `lost_time`, `research` (what
+    it lacks; null if the trace has none), and counts."""
     summary = run.summary()
     submitted = {fact.job: at_s for at_s, fact in run.facts if isinstance(fact, f.JobSubmitted)}
     spans = [at_s - submitted[fact.job] for at_s, fact in run.facts if isinstance(fact, f.JobFinished)]
@@ -38,6 +39,7 @@ def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
         "intervals": [_rounded(row) for row in _intervals(run)],
         # seconds of a GPU, by part
         "lost_time": {part: round(getattr(summary.lost_time, f"{part}_s"), 3) for part in LostPart},
+        "research": None if run.background is None else run.background.figures(),
         "submitted": summary.jobs.submitted,
         "finished": summary.jobs.finished,
         "lost": summary.jobs.lost,

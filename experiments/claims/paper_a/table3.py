@@ -35,6 +35,7 @@ from experiments.runtime.tasks import Result
 OURS, PRINTED = "reclaimnet", "reclaimnet-as-printed"
 GROUP, RATIOS = "Table III", "ReclaimNet over others"
 PARTS = "Lost GPU time, by part"
+RESEARCH = "What research lacks, in the same runs"
 BOUND = "The least that checkpoints can lose"
 # "Within 8 % of the oracle": what ReclaimNet may lose for each hour that the oracle loses.
 NEAR_ORACLE = 1.08
@@ -59,7 +60,8 @@ PUBLISHED: dict[str, dict[str, float]] = {
 }
 # ours and the baseline, both of which take the write for what a checkpoint costs; ours as it is takes the snapshot
 EQUAL_PRICE = "writes-stop-jobs", "tv-fixed-interval"
-BESIDE = (EQUAL_PRICE[0], "one-copy")  # the other: what ours is without its vault and without taking up again
+# the others: what ours is without its vault and without taking up again, and where it takes nothing that research asks for
+BESIDE = (EQUAL_PRICE[0], "one-copy", "research-whole")
 CELLS = {"downtime": 0.15, "success": 0.05, DEGRADATION: 0.2, "utilisation": 0.05}  # relative tolerances
 # cells that the model of a system decides: a system that moves nothing disturbs nothing and hands nothing over, a
 # replica's steps are slower by a constant, and where a fluid net keeps the reserve, research that asks for it loses nothing
@@ -111,6 +113,7 @@ def run(config: Config) -> Values:
     ]
     for system in systems:
         rows += numbers.metric_rows(PARTS, system, runs[system], None, numbers.LOST_PARTS)
+        rows += numbers.metric_rows(RESEARCH, system, runs[system], None, numbers.RESEARCH)
     rows += degradations(
         GROUP,
         {system: PUBLISHED.get(system, {}).get(DEGRADATION) for system in systems if system != ORACLE},

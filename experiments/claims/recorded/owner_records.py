@@ -183,6 +183,7 @@ def play(wanted: TraceRun) -> dict[str, Any]:
     run = simulate(scenario, trace, wanted.seed, system=wanted.system)
     summary = run.summary()
     lost = summary.lost_time
+    assert run.background is not None
     return {
         "work_lost_h": lost.work_lost_s / HOUR_S,
         "lost_h": lost.total_s / HOUR_S,
@@ -192,6 +193,7 @@ def play(wanted: TraceRun) -> dict[str, Any]:
         "submitted": summary.jobs.submitted,
         "finished": summary.jobs.finished,
         "interruptions": summary.interruptions.events,
+        "research": run.background.figures(),
         "days": scenario.duration_s / DAY_S,
         "broken": sorted({broken.rule for broken in summary.invariants_broken}),
     }

@@ -12,7 +12,7 @@ import time
 
 from controller.core.network.counted import CountedTraffic, trunks
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.description.shaping import RESEARCH_CLASS
+from testbed.emulation.description.shaping import RESEARCH_CLASS, ROOT_CLASS
 
 LOOK_S = 0.05
 Rates = list[tuple[str, str, float]]  # source, target, wire bytes/s
@@ -76,5 +76,6 @@ class NetworkWatch:
         self._counted_s = now_s
         counters = self._campus.trunk_counters()
         sent = {link: float(counters[link][RESEARCH_CLASS].sent_bytes) for link in self._links}
-        self._traffic.read(now_s, sent)
+        everything = {link: float(counters[link][ROOT_CLASS].sent_bytes) for link in self._links}
+        self._traffic.read(now_s, sent, everything)
         return self._traffic.take_news()

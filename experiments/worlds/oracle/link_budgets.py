@@ -91,8 +91,10 @@ def link_budgets_of(cluster: Cluster, background: BackgroundTraffic | None, begi
     left: dict[DirectedLink, list[float]] = {}
     for link, numbers in over.items():
         wire = cluster.bandwidth.capacity[link]
-        reserve = cluster.bandwidth.reserve.reserve_bytes_per_s(wire)
-        share = cluster.bandwidth.payload_share
-        kept = (max(reserve, min(wire, sum(row[n] for n in numbers))) for row in background.rates_bytes_per_s)
+        reserve, share = cluster.bandwidth.reserve, cluster.bandwidth.payload_share
+        kept = (
+            reserve.kept_bytes_per_s(wire, sum(row[n] for n in numbers))
+            for row in background.rates_bytes_per_s
+        )
         left[link] = [share * (wire - each) * (1.0 - LEAST_FALL) for each in kept]
     return LinkBudgets(cluster.reservable, left, begin_s, background.epoch_s)

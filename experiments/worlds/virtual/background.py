@@ -2,12 +2,13 @@
 
 What they take of each link is what switches count, so the coordinator is told at each change. Owners' switches do not touch
 them: a host that is closed to us is open to its owner. What they wanted to send and what they could is kept account of: research
-degrades by as much as falls short.
+degrades by as much as falls short. What it may count on, whatever others send, is its reserve: of each link max(beta B, B_min),
+shared by those that cross it in proportion to what they ask for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 
@@ -19,16 +20,27 @@ from experiments.worlds.virtual.aggregates import Aggregate
 from experiments.worlds.virtual.connections import Connections
 from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.scheduler import Priority
+from testbed.model.network import FluidFlow
 from topologies.spec import DirectedLink
 from topologies.units import PAYLOAD_SHARE
+
+# of what a flow asks for: lacking more it is degraded (paper A's "under 3 %")
+DEGRADED = 0.03
+ROUNDING = 1e-6  # of its reserve: lacking less it has it
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundAccount:
-    """Payload of all background flows: what their rates ask for, and what the network carried."""
+    """What became of all background flows, in payload bytes and in seconds of a flow."""
 
-    offered_bytes: float
+    offered_bytes: float  # what their rates ask for
     carried_bytes: float
+    reserved_bytes: float  # what they ask for within the reserve of their links
+    short_bytes: float  # of that, what the network did not carry at that moment
+    below_s: float  # in which a flow had less than it asks for within its reserve
+    degraded_s: float  # in which a flow had less than 97 % of what it asks for
+    flow_s: float  # in which a flow asked for something
+    worst_epoch: float  # the largest share of what a flow asks for in an epoch that was not carried
 
     @property
     def degradation(self) -> float:
@@ -36,6 +48,87 @@ class BackgroundAccount:
         if self.offered_bytes <= 0.0:
             return 0.0
         return max(0.0, 1.0 - self.carried_bytes / self.offered_bytes)
+
+    def figures(self) -> dict[str, float]:
+        """What research lacks. Shares of bytes: `lost` of what it asks for, `worst` of that in a flow's worst epoch, `short` of
+        its reserve. Shares of time: `degraded`, and `below` its reserve. And `short_gb`."""
+        return {
+            "lost": self.degradation,
+            "worst": self.worst_epoch,
+            "short": self.short_bytes / self.reserved_bytes if self.reserved_bytes > 0.0 else 0.0,
+            "degraded": self.degraded_s / self.flow_s if self.flow_s > 0.0 else 0.0,
+            "below": self.below_s / self.flow_s if self.flow_s > 0.0 else 0.0,
+            "short_gb": self.short_bytes / 1e9,
+        }
+
+
+@dataclass(slots=True, eq=False)
+class _Watched:
+    """A flow of the network: since `since_s` it has this rate."""
+
+    asked_bytes_per_s: float
+    reserved_bytes_per_s: float  # of what it asks for, what its links keep for it
+    since_s: float
+    rate_bytes_per_s: float = 0.0
+
+
+class _Shortfall:
+    """What flows lack of their reserve and of what they ask for, added up from one change of a rate to the next."""
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+        self._flows: dict[str, _Watched] = {}
+        self.reserved_bytes, self.short_bytes = 0.0, 0.0
+        self.below_s, self.degraded_s, self.flow_s = 0.0, 0.0, 0.0
+
+    def ask(self, asked_bytes_per_s: Mapping[str, float]) -> None:
+        """These are the flows from now on, and what each asks for (payload); their rates are told as they change."""
+        self.settle()
+        network, reserve, capacity = (
+            self._env.network.fluid,
+            self._env.campus.research_reserve,
+            self._env.capacity,
+        )
+        asked_of: dict[DirectedLink, float] = {}
+        for key, asked in asked_bytes_per_s.items():
+            for link in network.flow(key).links:
+                asked_of[link] = asked_of.get(link, 0.0) + asked
+        part = {
+            link: min(1.0, PAYLOAD_SHARE * reserve.reserve_bytes_per_s(capacity[link]) / asked)
+            for link, asked in asked_of.items()
+            if asked > 0.0
+        }
+        now_s, watched = self._env.now_s, {}
+        for key, asked in asked_bytes_per_s.items():
+            flow = network.flow(key)
+            kept = asked * min((part.get(link, 1.0) for link in flow.links), default=1.0)
+            watched[key] = _Watched(asked, kept, now_s, flow.rate_bytes_per_s)
+        self._flows = watched
+
+    def changed(self, flows: Sequence[FluidFlow]) -> None:
+        """The network gives these flows other rates from now on."""
+        for flow in flows:
+            watched = self._flows.get(flow.key)
+            if watched is not None:
+                self._settle(watched)
+                watched.rate_bytes_per_s = flow.rate_bytes_per_s
+
+    def settle(self) -> None:
+        """Add up until now."""
+        for watched in self._flows.values():
+            self._settle(watched)
+
+    def _settle(self, flow: _Watched) -> None:
+        span_s, flow.since_s = self._env.now_s - flow.since_s, self._env.now_s
+        if span_s <= 0.0 or flow.asked_bytes_per_s <= 0.0:
+            return
+        self.flow_s += span_s
+        self.reserved_bytes += flow.reserved_bytes_per_s * span_s
+        if flow.rate_bytes_per_s < flow.reserved_bytes_per_s * (1.0 - ROUNDING):
+            self.short_bytes += (flow.reserved_bytes_per_s - flow.rate_bytes_per_s) * span_s
+            self.below_s += span_s
+        if flow.rate_bytes_per_s < flow.asked_bytes_per_s * (1.0 - DEGRADED):
+            self.degraded_s += span_s
 
 
 class VirtualBackground:
@@ -56,6 +149,9 @@ class VirtualBackground:
         ]
         self._told: dict[DirectedLink, float] = {}
         self._offered_bytes, self._since_s, self._rate, self._number = 0.0, 0.0, 0.0, 0
+        self._shortfall = _Shortfall(env)
+        env.network.watch = self._shortfall.changed
+        self._moved_bytes, self._worst_epoch = [0.0] * len(self._flows), 0.0  # of each, when the epoch began
         self._find_paths()
 
     def _find_paths(self) -> None:
@@ -88,11 +184,36 @@ class VirtualBackground:
     def account(self) -> BackgroundAccount:
         """Account for the time until now."""
         offered_bytes = self._offered_bytes + self._rate * (self._env.now_s - self._since_s)
-        return BackgroundAccount(offered_bytes, sum(each.moved() for each in self._flows))
+        short = self._shortfall
+        short.settle()
+        return BackgroundAccount(
+            offered_bytes,
+            sum(each.moved() for each in self._flows),
+            short.reserved_bytes,
+            short.short_bytes,
+            short.below_s,
+            short.degraded_s,
+            short.flow_s,
+            self._worst_until_now(),
+        )
+
+    def _worst_until_now(self) -> float:
+        """The largest share of an epoch's bytes that a flow lacks, in any epoch; the present one counts as a whole one."""
+        span_s, worst = self._env.now_s - self._since_s, self._worst_epoch
+        if self._rate > 0.0:
+            rates = self._traffic.rates_bytes_per_s[self._number]
+            for each, rate, before in zip(self._flows, rates, self._moved_bytes, strict=True):
+                if rate > 0.0:
+                    asked_bytes_per_s = rate * PAYLOAD_SHARE
+                    lacking_bytes = asked_bytes_per_s * span_s - (each.moved() - before)
+                    worst = max(worst, lacking_bytes / (asked_bytes_per_s * self._traffic.epoch_s))
+        return worst
 
     def _epoch(self, number: int) -> None:
         rates, env = self._traffic.rates_bytes_per_s[number], self._env
         self._offered_bytes += self._rate * (env.now_s - self._since_s)
+        self._worst_epoch = self._worst_until_now()
+        self._moved_bytes = [each.moved() for each in self._flows]
         self._since_s, self._rate, self._number = env.now_s, sum(rates) * PAYLOAD_SHARE, number
         self._set_rates(rates)
         if number + 1 < len(self._traffic.rates_bytes_per_s):
@@ -103,6 +224,7 @@ class VirtualBackground:
         caps: dict[str, float] = {}
         for each, rate in zip(self._flows, rates, strict=True):
             caps |= each.caps(rate * PAYLOAD_SHARE)
+        self._shortfall.ask(caps)
         self._env.network.regrant_all(caps)
 
     def _tell(self, rates: Sequence[float]) -> None:

@@ -20,21 +20,23 @@ class VirtualCounters:
         capacity = env.campus.capacity_bytes_per_s
         self._counted = CountedTraffic({link: capacity[link] for link in trunks(env.campus)})
         self._bytes = dict.fromkeys(trunks(env.campus), 0.0)
+        self._all_bytes = dict(self._bytes)
 
     def begin(self) -> None:
         """The first reading; the others follow."""
         env = self._env
-        self._counted.read(env.now_s, self._bytes)
+        self._counted.read(env.now_s, self._bytes, self._all_bytes)
         env.after(self._period_s, self._read, Priority.TIMER)
 
     def _read(self) -> None:
         env = self._env
         for flow in env.network.fluid.flows():
-            if flow.traffic_class is TrafficClass.RESEARCH:
-                for link in flow.links:
-                    if link in self.links:
-                        self._bytes[link] += flow.rate_bytes_per_s / PAYLOAD_SHARE * self._period_s
-        self._counted.read(env.now_s, self._bytes)
+            sent_bytes = flow.rate_bytes_per_s / PAYLOAD_SHARE * self._period_s
+            for link in self.links.intersection(flow.links):
+                self._all_bytes[link] += sent_bytes
+                if flow.traffic_class is TrafficClass.RESEARCH:
+                    self._bytes[link] += sent_bytes
+        self._counted.read(env.now_s, self._bytes, self._all_bytes)
         if not self._connections.refused and (news := self._counted.take_news()):
             env.decide(LinksMeasured(news))
         env.after(self._period_s, self._read, Priority.TIMER)
