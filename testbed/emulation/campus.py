@@ -47,7 +47,7 @@ from testbed.emulation.kernel.openvswitch import OpenvSwitchFabric
 from testbed.emulation.kernel.programs import HostEnforcement, PortEnforcement
 from testbed.emulation.nodes import FIXED, BridgeSwitch, CampusHost, CampusLink, OpenFlowSwitch
 from testbed.emulation.processes import ForkedProcess, ForkRequest, Target
-from testbed.emulation.safety.cleaning import CleanReport, remove_listed
+from testbed.emulation.safety.cleaning import CleanReport, remove_listed, remove_tree
 from testbed.emulation.safety.interruption import end_by_exit, signals_held
 from testbed.emulation.safety.ledger import PIN_ROOT, Ledger, default_root, read_entries
 from testbed.emulation.safety.settings import raise_settings
@@ -115,6 +115,8 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         self.run_dir = self._root / self.id
         self.pin_dir = PIN_ROOT / self.id
         self._ledger: Ledger | None = None
+        self._directories: list[Path] = []  # that `make_directory` made
+        self._removers: list[threading.Thread] = []
         self._put_signals_back: Callable[[], None] = lambda: None
         self._owner_pid = os.getpid()
         self._programs: HostEnforcement | None = None
@@ -285,6 +287,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
                         last.callback(self._ports.close)
                     last.callback(self._kernel.tear_down)
                     last.callback(self._end_programs)
+                    last.callback(self._begin_removing)
                     if self.openflow:  # before: it starts its daemons again when they end
                         last.callback(self.openflow.close)
                     for node in (*self.hosts, *self.switches):
@@ -320,10 +323,21 @@ class LiveCampus(Mininet):  # type: ignore[misc]
                         identity.kill_exactly(pid, started)
                 time.sleep(0.005)
 
+    def _begin_removing(self) -> None:
+        """What the campus's processes kept on disk goes while its cables do; `_remove_listed` waits, and removes what is left."""
+        with contextlib.suppress(RuntimeError):  # the interpreter ends, and begins no threads
+            for directory in self._directories:
+                remover = threading.Thread(target=_remove_what_goes, args=(directory,))
+                remover.start()
+                self._removers.append(remover)
+
     def _remove_listed(self, ledger: Ledger, report: CleanReport) -> None:
         ledger.close()
         self._ledger = None
         with self._kernel.phases.timed("remove_files"):
+            for remover in self._removers:
+                remover.join()
+            self._removers, self._directories = [], []
             remove_listed(ledger.path, read_entries(ledger.path), report)
 
     def __enter__(self) -> LiveCampus:
@@ -548,6 +562,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         path = base / self.id
         self._ledger.record({"kind": "directory", "path": str(path)})
         path.mkdir(parents=True)
+        self._directories.append(path)
         return path
 
     def fork(
@@ -594,6 +609,11 @@ def _quantity(key: str, dimension: Dimension, value: float | str) -> float:
         return dimension.parse(value) if isinstance(value, str) else float(value)
     except (TypeError, ValueError) as error:
         raise SpecError(key, value, f"{error}, or a number") from None
+
+
+def _remove_what_goes(directory: Path) -> None:
+    with contextlib.suppress(OSError):
+        remove_tree(directory)
 
 
 def _wait_listening(server: Any, port: int, transport: str, attempts: int = 200) -> None:

@@ -109,7 +109,7 @@ def _remove_object(
     try:
         match entry["kind"]:
             case "pins" | "directory" if _is_own(entry["path"], campus_id):
-                removed = _remove_tree(Path(entry["path"]))
+                removed = remove_tree(Path(entry["path"]))
             case "sysctl" if same_boot:
                 removed = restore_sysctl(entry, path)
             case _:
@@ -127,7 +127,8 @@ def _is_own(path: str, campus_id: str) -> bool:
     return Path(path).name == campus_id and ".." not in Path(path).parts
 
 
-def _remove_tree(path: Path) -> bool:
+def remove_tree(path: Path) -> bool:
+    """Whether there was such a directory, which has gone with all that it held. OSError: something remains."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
