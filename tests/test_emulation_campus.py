@@ -61,6 +61,18 @@ def test_nodes_answer_with_planned_addresses(campus: LiveCampus) -> None:
     assert len(campus.links) == len(campus.spec.links)
 
 
+def test_a_host_and_the_coordinator_know_each_other_without_asking_the_campus(campus: LiveCampus) -> None:
+    names = {host.IP(): host for host in campus.hosts}
+    coordinator = names[str(campus.spec.coordinator.address)]
+    for host in campus.hosts:
+        known = {
+            line.split()[0]: line for line in host.cmd("ip neigh show nud permanent").splitlines() if line
+        }
+        expected = names.keys() - {host.IP()} if host is coordinator else {coordinator.IP()}
+        assert known.keys() == expected
+        assert all(names[address].MAC() in line for address, line in known.items())
+
+
 def test_switch_shows_its_ports(campus: LiveCampus) -> None:
     ports = campus.get("s1").cmd("ls /proc/self/net >/dev/null; ip -br link show master s1")
     assert "s1-eth1" in ports and "s2-eth1" not in ports

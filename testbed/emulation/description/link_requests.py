@@ -8,6 +8,7 @@ from typing import Any
 
 from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
+from pyroute2.netlink.rtnl.ndmsg import ndmsg
 
 from testbed.emulation.description.plan import Bridge, Cable, CableEnd
 from testbed.emulation.netlink import (
@@ -20,6 +21,8 @@ from testbed.emulation.netlink import (
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
 RTM_NEWADDR, RTM_GETADDR = 20, 22
+RTM_NEWNEIGH = 28
+NUD_PERMANENT = 0x80
 IFF_UP = 1
 IFA_F_NODAD = 0x02
 LOOPBACK_IFINDEX = 1
@@ -99,6 +102,16 @@ def address(
         network = ipaddress.IPv4Network((int(value), prefix), strict=False)
         body["attrs"].append(("IFA_BROADCAST", str(network.broadcast_address)))
     return NetlinkRequest(_encoded(body, RTM_NEWADDR, CREATE | EXCL), f"address {value}/{prefix} of {name}")
+
+
+def neighbour(ifindex: int, value: ipaddress.IPv4Address, mac: bytes, name: str) -> NetlinkRequest:
+    """Tell a host whose hardware address another's IPv4 address is, for good: it need not ask the whole campus."""
+    body = ndmsg()
+    body["family"] = 2
+    body["ifindex"] = ifindex
+    body["state"] = NUD_PERMANENT
+    body["attrs"] = [("NDA_DST", str(value)), ("NDA_LLADDR", mac.hex(":"))]
+    return NetlinkRequest(_encoded(body, RTM_NEWNEIGH, CREATE | EXCL), f"neighbour {value} of {name}")
 
 
 @cache
