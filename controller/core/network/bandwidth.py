@@ -77,8 +77,7 @@ class LinkBandwidth:
         wire = self._wire[links]
         told = np.minimum(list(research_bytes_per_s.values()), wire)
         self.told.update(zip(research_bytes_per_s, told.tolist(), strict=True))
-        kept = np.maximum(self._reserved[links], (1.0 - self.reserve.most_lost) * told)
-        self._unmeasured[links] = self.payload_share * (wire - kept)
+        self._unmeasured[links] = self._left(wire, self._reserved[links], told)
 
     def change(self, wire_bytes_per_s: Mapping[DirectedLink, float]) -> None:
         """Some links have other rates from now on (0: down). What transfers got of them before says nothing any more."""
@@ -88,8 +87,11 @@ class LinkBandwidth:
             self._delivery.pop(link, None)
         self._wire, self._reserved = self._columns()
         told = self.network.column({link: self.told.get(link, 0.0) for link in self.network.links})
-        kept = np.maximum(self._reserved, (1.0 - self.reserve.most_lost) * np.minimum(told, self._wire))
-        self._unmeasured = self.payload_share * (self._wire - kept)
+        self._unmeasured = self._left(self._wire, self._reserved, np.minimum(told, self._wire))
+
+    def _left(self, wire: Floats, reserved: Floats, asked: Floats) -> Floats:
+        """What is left of links, payload bytes/s, of which research asks for so much (`kept_bytes_per_s`, in columns)."""
+        return self.payload_share * (wire - np.maximum(reserved, (1.0 - self.reserve.most_lost) * asked))
 
     def _columns(self) -> tuple[Floats, Floats]:
         """What each link carries and what of it is kept whatever is told, wire bytes/s, by its number."""

@@ -207,9 +207,9 @@ class KernelCampus:
                     socket.send([link_requests.up(end.ifindex, end.name), *self._neighbours(host, end)])
 
     def _neighbours(self, host: Host, end: CableEnd) -> list[NetlinkRequest]:
-        """That the coordinator and each other host know each other. Hundreds of hosts that register at once would each ask all
-        others for it, on one broadcast domain: 1 000 hosts took six seconds of a processor. Programmed switches learn from such
-        questions, and have fewer hosts."""
+        """Requests for what `host` is to know: the coordinator, or all others if it is that. Hosts that register at once would
+        each ask all others for it, on one broadcast domain: of 1 000 the last registered after 13 s, now after 6 or 7. Where
+        OpenFlow programs switches, hosts ask still: what those do with ARP is a thing that people come to see."""
         if self.plan.openflow:
             return []
         coordinator = self.plan.spec.coordinator
