@@ -389,17 +389,16 @@ def test_nothing_is_recycled_where_it_would_not_be_safe(
     def refused(*_: object) -> int:
         raise OSError(errno.EINVAL, "leases are not supported here")
 
-    with pytest.MonkeyPatch.context() as patch:
-        if lack == "no leases":
-            patch.setattr(fcntl, "fcntl", refused)
-        elif lack == "leases ignore readers":
-            patch.setattr(fcntl, "fcntl", lambda *_: 0)
-        else:
-            patch.setattr(fcntl, "ioctl", lambda *_: 0)
-        store = CheckpointStore(tmp_path / "limited", chunk_bytes=CHUNK)
-    with store:
+    with CheckpointStore(tmp_path / "limited", chunk_bytes=CHUNK) as store:
         receive(origin, store, content(2, 1), 1)
-        store.drop("job", 1)
+        with pytest.MonkeyPatch.context() as patch:
+            if lack == "no leases":
+                patch.setattr(fcntl, "fcntl", refused)
+            elif lack == "leases ignore readers":
+                patch.setattr(fcntl, "fcntl", lambda *_: 0)
+            else:
+                patch.setattr(fcntl, "ioctl", lambda *_: 0)
+            store.drop("job", 1)
         assert store.spare_bytes == 0
         assert list((store.root / "job").iterdir()) == []
 

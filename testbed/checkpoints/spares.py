@@ -26,6 +26,7 @@ import shutil
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -65,10 +66,14 @@ class Spares:
         self._guard = threading.Lock()
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
-        self.possible = _recycling_is_safe(directory)
 
     def __len__(self) -> int:
         return len(self._spares)
+
+    @cached_property
+    def possible(self) -> bool:
+        """Whether files are recycled here. Tried out when the first is to be: a thousand hosts that start have none."""
+        return _recycling_is_safe(self._directory)
 
     @property
     def held_bytes(self) -> int:

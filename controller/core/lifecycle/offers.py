@@ -121,13 +121,10 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
         for name in waiting:
             _to_on_demand(cluster, cluster.jobs[name])
         return
-    idle = 0
-    for other in cluster.volunteers:
-        if other.usable:
-            idle += other.free_gpus - len(other.offered)
-            if idle > cluster.settings.spare_gpus:
-                break
-    else:  # no more than are kept spare
+    idle = int((cluster.places.gpus - cluster.taken_column)[cluster.usable_column].sum()) - len(
+        cluster.offers
+    )
+    if idle <= cluster.settings.spare_gpus:  # all of them are kept
         return
     cluster.offers_made += 1
     number = cluster.offers_made
