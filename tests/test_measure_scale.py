@@ -22,6 +22,7 @@ def test_half_of_the_hosts_have_a_job_and_above_five_hundred_a_quarter(hosts: in
     work = scale.scale_scenario(hosts, 60.0, idle=False)
     share = 0.5 if hosts <= 500 else 0.25
     assert work.jobs.initial == round(share * hosts)
+    assert scale.scale_scenario(hosts, 60.0, idle=False, busy_share=0.125).jobs.initial == round(hosts / 8)
     trace = generate(work.played())
     assert len(trace.arrivals) >= work.jobs.initial
     burst = [event for event in work.owners.script if event.kind == "reclaim"]
@@ -90,7 +91,7 @@ def test_exponents_are_the_slopes_and_the_table_and_picture_show_every_size(tmp_
     assert found["up_s"] == pytest.approx(1.0)
     assert found["decisions_p99_s"] == pytest.approx(0.5)
     assert found["down_s"] == pytest.approx(0.0)
-    result = {"cpus": 2, "seconds": 60.0, "pace": 1.0, "runs": runs, "exponents": found}
+    result = {"cpus": 2, "seconds": 60.0, "pace": 1.0, "busy_share": None, "runs": runs, "exponents": found}
     with Console(width=200, record=True, file=(tmp_path / "table").open("w")) as console:
         console.print(scale.scale_table(result))
     shown = console.export_text()

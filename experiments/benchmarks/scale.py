@@ -61,8 +61,19 @@ GOALS = {
 PAPER_DECISION_S = 0.018
 
 
-def scale_scenario(hosts: int, seconds: float, *, idle: bool, pace: float = 1.0, seed: int = 1) -> Scenario:
-    """A campus of so many hosts; `seconds` as played; `pace`: how many times as fast as paper A's protocol and payloads are."""
+def scale_scenario(
+    hosts: int,
+    seconds: float,
+    *,
+    idle: bool,
+    pace: float = 1.0,
+    busy_share: float | None = None,
+    seed: int = 1,
+) -> Scenario:
+    """A campus of so many hosts; `seconds` as played; `pace`: how many times as fast as paper A's protocol and payloads are.
+
+    `busy_share` of the hosts have a job; None: half of them, above FULL_LOAD_HOSTS a quarter.
+    """
     base = demo_scenario(
         hosts, max(3, hosts // HOSTS_A_BUILDING), max(2, hosts // 100), max(5.0, seconds), seed
     )
@@ -76,9 +87,10 @@ def scale_scenario(hosts: int, seconds: float, *, idle: bool, pace: float = 1.0,
         reserve=ResearchReserve(beta=0.3, minimum_bytes_per_s=50 * MBIT_PER_S),
         name=f"scale{hosts}",
     )
-    share = 0.5 if hosts <= FULL_LOAD_HOSTS else 0.25
+    if busy_share is None:
+        busy_share = 0.5 if hosts <= FULL_LOAD_HOSTS else 0.25
     run_time = InverseLaw("lognormal", 300.0, 0.35, 120.0, 900.0)
-    busy = max(1, round(share * hosts))
+    busy = max(1, round(busy_share * hosts))
     at_s, notice_s = round(seconds / 3, 1), round(min(60.0, seconds / 3) / pace, 1)
     away = [f"h{n}" for n in range(2, hosts, max(1, round(1 / BURST_SHARE)))]
     away = [name for name in away if name not in base.owners.loyal]
@@ -129,8 +141,11 @@ def measure_scale(
     seconds: float = WORK_S,
     idle_s: float = IDLE_S,
     pace: float = 1.0,
+    busy_share: float | None = None,
 ) -> dict[str, Any]:
-    """Play each size idle and at work, at that `pace`, write scale.json and scale.svg to `out`, return the figures.
+    """Play each size idle and at work, write scale.json and scale.svg to `out`, return the figures.
+
+    `pace`, `busy_share`: see `scale_scenario`.
 
     CommandFailed, with the child's words, if a run cannot be played (no root, no room).
     """
@@ -140,12 +155,13 @@ def measure_scale(
         "kernel": os.uname().release,
         "seconds": seconds,
         "pace": pace,
+        "busy_share": busy_share,
         "goals": GOALS,
         "runs": [],
     }
     for hosts in sizes:
         idle = in_fresh_process(out, hosts, idle_s, "idle")
-        work = in_fresh_process(out, hosts, seconds, "work", pace)
+        work = in_fresh_process(out, hosts, seconds, "work", pace, busy_share)
         result["runs"].append({"hosts": hosts, "idle": idle, "work": work})
         (out / "scale.json").write_text(json.dumps(result, indent=2) + "\n")
     result["exponents"] = exponents(result["runs"])
@@ -175,11 +191,13 @@ def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
         yield JudgedFigure(what, f"<= {shape.format(goals[key])}", shape.format(found), met)
 
 
-def play(hosts: int, seconds: float, kind: str, folder: Path, pace: float = 1.0) -> dict[str, Any]:
+def play(
+    hosts: int, seconds: float, kind: str, folder: Path, pace: float = 1.0, busy_share: float | None = None
+) -> dict[str, Any]:
     """One run: its figures. Root."""
     from experiments.worlds.live.run import run_live
 
-    scenario = scale_scenario(hosts, seconds, idle=kind == "idle", pace=pace)
+    scenario = scale_scenario(hosts, seconds, idle=kind == "idle", pace=pace, busy_share=busy_share)
     with Path(os.devnull).open("w") as nowhere:
         unseen = partial(Live.of, scenario, Console(file=nowhere))
         played = run_live(scenario, generate(scenario), folder, unseen)
@@ -223,7 +241,8 @@ def exponents(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def scale_table(result: Mapping[str, Any]) -> Table:
     """Sizes down, figures across."""
     table = Table(
-        title=f"A live campus on {result['cpus']} processors, {result['seconds']:g} s at work, pace {result['pace']:g}"
+        title=f"A live campus on {result['cpus']} processors, {result['seconds']:g} s at work, pace {result['pace']:g}, "
+        f"jobs on {'a half, above 500 hosts a quarter' if result['busy_share'] is None else result['busy_share']} of hosts"
     )
     heads = (
         "hosts",
@@ -279,10 +298,14 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         axis.legend()
 
 
-def in_fresh_process(out: Path, hosts: int, seconds: float, kind: str, pace: float = 1.0) -> dict[str, Any]:
+def in_fresh_process(
+    out: Path, hosts: int, seconds: float, kind: str, pace: float = 1.0, busy_share: float | None = None
+) -> dict[str, Any]:
     """One run in a process of its own: its figures. CommandFailed, with the child's words, if it cannot be played."""
     folder = out / f"{kind}-{hosts}"
     words = [str(hosts), str(seconds), kind, str(folder), str(pace)]
+    if busy_share is not None:
+        words.append(str(busy_share))
     argv = [sys.executable, "-m", "experiments.benchmarks.scale", *words]
     done = subprocess.run(argv, check=False, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     if done.returncode:
@@ -292,5 +315,5 @@ def in_fresh_process(out: Path, hosts: int, seconds: float, kind: str, pace: flo
 
 
 if __name__ == "__main__":
-    size, length, how, where, pace = sys.argv[1:]
-    print(json.dumps(play(int(size), float(length), how, Path(where), float(pace))))
+    size, length, how, where, *options = sys.argv[1:]
+    print(json.dumps(play(int(size), float(length), how, Path(where), *map(float, options))))

@@ -125,6 +125,12 @@ def measure_scale(
         float,
         typer.Option(min=1.0, max=10.0, help="How many times as fast as paper A's payloads and periods are."),
     ] = 1.0,
+    busy: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, max=1.0, help="Share of hosts with a job.", show_default=".5, above 500 hosts .25"
+        ),
+    ] = None,
     out: Out = Path("out/scale"),
 ) -> None:
     """Live campuses of growing size, idle and at work: bring-up, memory, processor, decisions, answers, teardown."""
@@ -136,7 +142,7 @@ def measure_scale(
         raise typer.BadParameter(
             f"--hosts {hosts}: whole numbers from 4 to {MOST_HOSTS}, with commas between"
         )
-    result = run(out, [int(word) for word in words], seconds=seconds, pace=pace)
+    result = run(out, [int(word) for word in words], seconds=seconds, pace=pace, busy_share=busy)
     console.print(scale_table(result))
     for each in result["runs"]:
         for reason in (*each["work"]["reasons"], *each["work"]["broken"]):
