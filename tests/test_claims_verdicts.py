@@ -14,6 +14,7 @@ from experiments.claims.framework.claim import (
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import (
     above,
+    at_most,
     below,
     decide,
     judge,
@@ -82,6 +83,15 @@ def test_an_interval_that_touches_the_bound_is_undecided_and_a_number_on_it_fail
     for rule, touching in ((below, value(1.0, 0.0, 2.0)), (above, value(-1.0, -2.0, 0.0))):
         assert rule(ClaimKind.ORDERING, "t", touching, 0.0).outcome is ClaimOutcome.UNDECIDED
         assert rule(ClaimKind.ORDERING, "t", value(0.0, 0.0, 0.0), 0.0).outcome is ClaimOutcome.FAILS
+
+
+def test_what_may_be_as_much_as_a_bound_holds_on_it() -> None:
+    outcomes = [
+        at_most(ClaimKind.VALUE, "t", value(*numbers), 0.0).outcome
+        for numbers in ((0.0, 0.0, 0.0), (-1.0, -2.0, 0.0), (0.5, 0.0, 1.0), (1.5, 1.0, 2.0))
+    ]
+    assert outcomes == [ClaimOutcome.HOLDS, ClaimOutcome.HOLDS, ClaimOutcome.UNDECIDED, ClaimOutcome.FAILS]
+    assert at_most(ClaimKind.VALUE, "t", None, 0.0).outcome is ClaimOutcome.UNDECIDED
 
 
 @pytest.mark.parametrize(

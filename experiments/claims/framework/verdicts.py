@@ -48,6 +48,16 @@ def below(kind: ClaimKind, text: str, value: Value | None, bound: float) -> Chec
     return Check(kind, text, _outcome(high < bound, fails), f"{_shown(value)}; wanted less than {bound:.4g}")
 
 
+def at_most(kind: ClaimKind, text: str, value: Value | None, bound: float) -> Check:
+    """Whether the value is `bound` or less; undecided if there is none."""
+    if value is None:
+        return Check(kind, text, ClaimOutcome.UNDECIDED, NOTHING)
+    low, high = _ends(value)
+    return Check(
+        kind, text, _outcome(high <= bound, low > bound), f"{_shown(value)}; wanted at most {bound:.4g}"
+    )
+
+
 def above(kind: ClaimKind, text: str, value: Value | None, bound: float) -> Check:
     """Whether the value is more than `bound`; undecided if there is none."""
     if value is None:

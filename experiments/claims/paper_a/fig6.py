@@ -23,7 +23,7 @@ from experiments.claims.framework.pictures import (
     dress,
 )
 from experiments.claims.framework.values import Value, Values
-from experiments.claims.framework.verdicts import below, near
+from experiments.claims.framework.verdicts import at_most, below, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a.campus_numbers import (
     EMERGENCY,
@@ -123,7 +123,7 @@ def checks(values: Values) -> Iterator[Check]:
             )
         ours, bound = (values.get(name, system, lost) for system in ("reclaimnet", ORACLE))
         most = NEAR_ORACLE * bound.ours if bound is not None else 0.0
-        yield below(
+        yield at_most(
             ClaimKind.VALUE,
             f"{name}: within 12 % of the oracle's schedule",
             None if bound is None else ours,
