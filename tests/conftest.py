@@ -44,7 +44,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Others are left out where nothing of them could be chosen."""
     is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
-    leaves_out = config.getoption("--first-in-line") and is_test and not _may_be_first_in_line(collection_path)
+    leaves_out = (
+        config.getoption("--first-in-line") and is_test and not _may_be_first_in_line(collection_path)
+    )
     return True if leaves_out else None
 
 

@@ -139,7 +139,8 @@ def test_coordinator_that_dies_again_and_again_ends_the_run_with_every_job_in_th
     assert leftovers() == []
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP])
+# a hangup is the same handler's: `test_emulation_signals` and `test_ending` send it to campuses and commands
+@pytest.mark.parametrize("signum", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.long)])
 def test_interrupted_run_still_reports_and_leaves_nothing(tmp_path: Path, signum: signal.Signals) -> None:
     with running(tmp_path, "demo", "--hosts", "4", "--seconds", "60") as run:
         run.wait_until_jobs_run()
