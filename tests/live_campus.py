@@ -61,6 +61,21 @@ class Run:
         except NoJournal:  # not begun
             return 0
 
+    def wait_for(self, kind: type, **named: Any) -> Any:
+        """The last fact of the kind that has these fields; waits for one."""
+        found: list[Any] = []
+
+        def look() -> bool:
+            for _, fact in read_facts(self.out / "journal.sqlite"):
+                if isinstance(fact, kind) and all(
+                    getattr(fact, name) == value for name, value in named.items()
+                ):
+                    found.append(fact)
+            return bool(found)
+
+        self.wait_until(look, timeout_s=60.0)
+        return found[-1]
+
     def wait_until_jobs_run(self) -> None:
         """Until its journal says that two jobs compute."""
         self.wait_until(lambda: self.count(f.JobRunning) >= 2)

@@ -11,7 +11,6 @@ import sys
 from contextlib import redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,20 +27,6 @@ NEEDED = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch: t
 pytestmark = [*kernel, NEEDED, pytest.mark.timeout(300)]
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 JOB = "transformer"
-
-
-def latest(run: Run, kind: type, **named: Any) -> Any:
-    """The last fact of the kind that has these fields; waits for one."""
-    found: list[Any] = []
-
-    def look() -> bool:
-        for _, fact in read_facts(run.out / "journal.sqlite"):
-            if isinstance(fact, kind) and all(getattr(fact, name) == value for name, value in named.items()):
-                found.append(fact)
-        return bool(found)
-
-    run.wait_until(look, timeout_s=60.0)
-    return found[-1]
 
 
 def completed(run: Run, attempt: int, step: int, on_other_than: tuple[str, ...] = ()) -> str:
@@ -77,16 +62,16 @@ def test_three_reclaims_do_not_change_a_bit_of_what_is_trained(
         accepted = command(*submit)
         assert accepted.returncode == 0, accepted.stderr
         completed(run, 1, 15)
-        first = latest(run, f.JobRunning, attempt=1).host  # whichever it is: the page says one
+        first = run.wait_for(f.JobRunning, attempt=1).host  # whichever it is: the page says one
         reclaim(*(first if word == "desk1" else word for word in with_notice))
-        second = latest(run, f.JobRunning, attempt=2)
+        second = run.wait_for(f.JobRunning, attempt=2)
         completed(run, 2, 40)
         reclaim(*(second.host if word == "desk2" else word for word in at_once))
-        third = latest(run, f.JobRunning, attempt=3)
+        third = run.wait_for(f.JobRunning, attempt=3)
         standby = completed(run, 3, 60)
         reclaim("reclaim", standby)
         completed(run, 3, 61, on_other_than=(standby,))
-        proof = latest(run, f.JobFinished)
+        proof = run.wait_for(f.JobFinished)
         run.process.send_signal(signal.SIGINT)
         assert run.finish(60) == 3
     assert (proof.attempt, proof.host) == (3, third.host)
