@@ -93,10 +93,10 @@ def test_a_job_of_ones_own_outlives_a_reclaim_and_another_says_why_it_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where the campus's agents look for modules
-    for name in ("counting.py", "counting.toml"):
-        shutil.copy(EXAMPLES / name, tmp_path)
+    shutil.copy(EXAMPLES / "counting.py", tmp_path)
     (tmp_path / "failing.py").write_text(FAILING)
-    good = (EXAMPLES / "counting.toml").read_text()
+    good = (EXAMPLES / "counting.toml").read_text().replace("200 ms", "120 ms")
+    (tmp_path / "counting.toml").write_text(good)
     (tmp_path / "failing.toml").write_text(good.replace("counting:Counting", "failing:Failing"))
     broken = tmp_path / "broken.toml"
     broken.write_text(
@@ -115,7 +115,7 @@ def test_a_job_of_ones_own_outlives_a_reclaim_and_another_says_why_it_failed(
             accepted = command("submit", "counting.toml", "failing.toml", "pair.toml")
             assert accepted.returncode == 0, accepted.stderr
             run.wait_until(lambda: "step 5\n" in command("logs", "counting").stdout)
-            host = next(line for line in command("jobs").stdout.splitlines() if "counting" in line).split()[5]
+            host = run.wait_for(f.JobRunning, job="counting").host
             assert command("reclaim", host).returncode == 0
             followed = command("logs", "counting", "--follow").stdout
         finally:
