@@ -7,12 +7,19 @@ BIN := $(VENV)/bin
 # Debian's own interpreter: Mininet and bcc are Debian packages, which no other python3 on PATH can import.
 PYTHON := /usr/bin/python3
 OBJECTS := bpf/objects/.built
+OURS := bpf topologies testbed controller experiments
+# hundreds of Pythons start in the tests, and each would compile what it imports
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup native native-code demo test test-long test-stock-kernel test-stock-kernel-short signals measure prediction storm mutants lint clean-build docs
 
+# of libraries, by both cores, while pip would use one; some hold files that are no Python of this version
+libraries = $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+
 setup: $(VENV)/.ready $(OBJECTS) $(VENV)/.compiled
 	@# byte code, which an owner who is not root cannot keep and `reclaim` would else make each time
-	@$(BIN)/python -m compileall -q bpf topologies testbed controller experiments
+	@$(BIN)/python -m compileall -q $(OURS)
+	@$(libraries)
 
 $(VENV)/.apt: setup-apt.sh
 	$(SUDO) ./setup-apt.sh
@@ -32,12 +39,12 @@ $(VENV)/.apt-stock-kernel: $(VENV)/.apt
 
 # PyTorch, for the tests of jobs that train: where pip's build brings CUDA, several GB
 $(VENV)/.torch: $(VENV)/.ready
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[torch]' torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --editable '.[torch]' torch==2.13.0
 	@touch $@
 
 $(VENV)/.ready: $(VENV)/.apt setup.cfg pyproject.toml
 	$(PYTHON) -m venv --system-site-packages $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
 	@touch $@
 
 $(OBJECTS): $(VENV)/.ready $(wildcard bpf/src/*) bpf/build.py
@@ -60,6 +67,9 @@ demo: setup
 
 test: $(VENV)/.ready
 	$(MAKE) -j3 --output-sync $(VENV)/.torch $(VENV)/.apt-tests $(OBJECTS) $(VENV)/.compiled
+	@$(BIN)/python -m compileall -q -j 0 $(OURS) tests
+	@# what of the libraries is imported is compiled then, but by root it would be root's
+	@$(if $(SUDO),$(libraries))
 	tests/all.sh $(SUDO)
 
 # what `make test` leaves out for its time: more seeds, longer spans (20 minutes)
@@ -107,4 +117,4 @@ lint: $(VENV)/.ready
 	$(BIN)/lint-imports
 
 clean-build:
-	rm -rf $(VENV) bpf/objects build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	$(SUDO) rm -rf $(VENV) bpf/objects build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -7,7 +7,7 @@ set -m # each part is a process group of its own, which an interrupt ends whole
 cd "$(dirname "$0")/.." || exit 2
 sudo=$1 bin=$PWD/.venv/bin said=$PWD/.venv/shared-tests.txt
 first_in_line() {
-    $sudo env CI="$CI" "$bin/python" -m pytest -o cache_dir=.pytest_cache/alone -m '(kernel or alone) and not long' "$@" </dev/null
+    $sudo env CI="$CI" "$bin/python" -m pytest --first-in-line -o cache_dir=.pytest_cache/alone -m '(kernel or alone) and not long' "$@" </dev/null
 }
 ends() { # of all parts
     trap '' INT TERM HUP

@@ -18,6 +18,7 @@ import pytest
 
 from controller.core.model import facts as f
 from controller.persistence.journal import NoJournal, read_facts
+from testbed.emulation.safety.cleaning import clean_up
 from testbed.emulation.safety.ledger import default_root, read_entries
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason=f"needs root: the user id is {os.geteuid()}")
@@ -53,17 +54,31 @@ class Run:
                 pytest.fail(f"waited in vain; status {self.process.poll()}:\n{self.finish_text()}")
             time.sleep(0.05)
 
-    def wait_until_jobs_run(self) -> None:
-        """Until its journal says that two jobs compute."""
-        journal = self.out / "journal.sqlite"
+    def count(self, kind: type) -> int:
+        """How many facts of that kind its journal holds so far."""
+        try:
+            return sum(isinstance(fact, kind) for _, fact in read_facts(self.out / "journal.sqlite"))
+        except NoJournal:  # not begun
+            return 0
+
+    def wait_for(self, kind: type, **named: Any) -> Any:
+        """The last fact of the kind that has these fields; waits for one."""
+        found: list[Any] = []
 
         def look() -> bool:
-            try:
-                return sum(isinstance(fact, f.JobRunning) for _, fact in read_facts(journal)) >= 2
-            except NoJournal:  # not begun
-                return False
+            for _, fact in read_facts(self.out / "journal.sqlite"):
+                if isinstance(fact, kind) and all(
+                    getattr(fact, name) == value for name, value in named.items()
+                ):
+                    found.append(fact)
+            return bool(found)
 
-        self.wait_until(look)
+        self.wait_until(look, timeout_s=60.0)
+        return found[-1]
+
+    def wait_until_jobs_run(self) -> None:
+        """Until its journal says that two jobs compute."""
+        self.wait_until(lambda: self.count(f.JobRunning) >= 2)
 
     def finish(self, timeout_s: float = 60.0) -> int:
         """Its exit status, when it has ended by itself."""
@@ -105,7 +120,7 @@ def running(out: Path, *arguments: str) -> Iterator[Run]:
         yield run
     finally:
         end(process)
-        subprocess.run([*CLI, "clean"], check=True, capture_output=True)
+        assert clean_up().failed == []
 
 
 def command(*arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.core.model import facts as f
 from tests.live_campus import command, live, running
 from tests.summary_keys import REQUIRED
 
@@ -25,7 +26,7 @@ def leftovers() -> list[Path]:
 
 
 def test_demo_keeps_its_promises_and_writes_its_report(tmp_path: Path) -> None:
-    with running(tmp_path, "demo", "--hosts", "6", "--seconds", "25", "--seed", "5") as run:
+    with running(tmp_path, "demo", "--hosts", "6", "--seconds", "20", "--seed", "5") as run:
         status = run.finish(80)
         text = run.finish_text()
     assert status == 0, text
@@ -64,7 +65,7 @@ def test_stopped_agent_and_killed_agents_and_coordinators_lose_no_job_and_leave_
     tmp_path: Path,
 ) -> None:
     """One agent is stopped for two leases; four are killed; the coordinator is, twice, and goes on with its journal."""
-    with running(tmp_path, "demo", "--hosts", "6", "--seconds", "28", "--seed", "6") as run:
+    with running(tmp_path, "demo", "--hosts", "6", "--seconds", "20", "--seed", "6") as run:
         run.wait_until_jobs_run()
         stopped = run.pids("agent")[0]
         os.kill(stopped, signal.SIGSTOP)
@@ -73,11 +74,13 @@ def test_stopped_agent_and_killed_agents_and_coordinators_lose_no_job_and_leave_
         os.kill(stopped, signal.SIGCONT)
         for _ in range(4):
             os.kill(run.pids("agent")[0], signal.SIGKILL)
-            time.sleep(2.0)
-        for _ in range(2):
+            time.sleep(1.0)
+        for restarts in (1, 2):
             [coordinator] = run.pids("coordinator")
+            joined = run.count(f.HostJoined)
             os.kill(coordinator, signal.SIGKILL)
-            time.sleep(4.0)
+            run.wait_until(lambda restarts=restarts: run.count(f.CoordinatorRestarted) == restarts)
+            run.wait_until(lambda joined=joined: run.count(f.HostJoined) > joined + 2)
         status = run.finish(60)
         text = run.finish_text()
     assert status == 0, text
@@ -136,7 +139,8 @@ def test_coordinator_that_dies_again_and_again_ends_the_run_with_every_job_in_th
     assert leftovers() == []
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP])
+# a hangup is the same handler's: `test_emulation_signals` and `test_ending` send it to campuses and commands
+@pytest.mark.parametrize("signum", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.long)])
 def test_interrupted_run_still_reports_and_leaves_nothing(tmp_path: Path, signum: signal.Signals) -> None:
     with running(tmp_path, "demo", "--hosts", "4", "--seconds", "60") as run:
         run.wait_until_jobs_run()

@@ -12,7 +12,7 @@ from tests.live_campus import live, running
 pytestmark = live
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGINT", marks=pytest.mark.long)])
 def test_its_process_takes_its_campus_down_when_it_is_interrupted(tmp_path: Path, name: str) -> None:
     def pins() -> set[Path]:
         return set(PIN_ROOT.iterdir()) if PIN_ROOT.exists() else set()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.core.model import facts as f
 from tests.criu_here import needs_criu
 from tests.emulation_campuses import kernel
 from tests.live_campus import CLI, command, running
@@ -56,18 +57,18 @@ def test_programs_are_moved_and_cancelled_and_say_why_they_failed(
         run.wait_until(lambda: "step 20:" in command("logs", "endless").stdout)
         first = host_of("endless")
         assert command("reclaim", first, "--notice", "5").returncode == 0
-        run.wait_until(lambda: "== attempt 2" in command("logs", "endless").stdout)
+        second = run.wait_for(f.JobRunning, job="endless", attempt=2).host
         assert command("return", first).returncode == 0
-        run.wait_until(lambda: host_of("endless") != "")
-        assert command("reclaim", host_of("endless")).returncode == 0
-        run.wait_until(lambda: "== attempt 3" in command("logs", "endless").stdout)
-        endless = host_of("endless")
+        assert command("reclaim", second).returncode == 0
+        endless = run.wait_for(f.JobRunning, job="endless", attempt=3).host
+        assert host_of("endless") == endless
         cancelled = command("cancel", "endless", "nothing", "failing")
         assert cancelled.returncode == 2
         assert f"endless is being cancelled: {endless} ends its process" in cancelled.stdout
         assert "no job of this name was submitted" in cancelled.stderr
         assert "it is over: failed" in cancelled.stderr
-        run.wait_until(lambda: "cancelled" in command("jobs").stdout)
+        run.wait_for(f.JobCancelled, job="endless")
+        assert "cancelled" in command("jobs").stdout
         assert "endless is already cancelled" in command("cancel", "endless").stdout
         followed = command("logs", "endless", "--follow").stdout
         begins = [int(line.split()[-1]) for line in followed.splitlines() if line.startswith("begins at")]
@@ -92,10 +93,10 @@ def test_a_job_of_ones_own_outlives_a_reclaim_and_another_says_why_it_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where the campus's agents look for modules
-    for name in ("counting.py", "counting.toml"):
-        shutil.copy(EXAMPLES / name, tmp_path)
+    shutil.copy(EXAMPLES / "counting.py", tmp_path)
     (tmp_path / "failing.py").write_text(FAILING)
-    good = (EXAMPLES / "counting.toml").read_text()
+    good = (EXAMPLES / "counting.toml").read_text().replace("200 ms", "120 ms")
+    (tmp_path / "counting.toml").write_text(good)
     (tmp_path / "failing.toml").write_text(good.replace("counting:Counting", "failing:Failing"))
     broken = tmp_path / "broken.toml"
     broken.write_text(
@@ -114,7 +115,7 @@ def test_a_job_of_ones_own_outlives_a_reclaim_and_another_says_why_it_failed(
             accepted = command("submit", "counting.toml", "failing.toml", "pair.toml")
             assert accepted.returncode == 0, accepted.stderr
             run.wait_until(lambda: "step 5\n" in command("logs", "counting").stdout)
-            host = next(line for line in command("jobs").stdout.splitlines() if "counting" in line).split()[5]
+            host = run.wait_for(f.JobRunning, job="counting").host
             assert command("reclaim", host).returncode == 0
             followed = command("logs", "counting", "--follow").stdout
         finally:

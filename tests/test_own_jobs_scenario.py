@@ -135,6 +135,10 @@ def test_a_live_run_wants_workloads_that_can_be_made_programs_that_are_there_and
 def test_own_jobs_of_a_scenario_run_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("adding.sh", "evening.toml"):
         shutil.copy(EXAMPLES / name, tmp_path)
+    page = (tmp_path / "evening.toml").read_text()
+    assert 'duration = "15 s"' in page
+    # the job takes five from its first second on
+    (tmp_path / "evening.toml").write_text(page.replace('duration = "15 s"', 'duration = "9 s"'))
     monkeypatch.chdir(tmp_path)
     *_, evening = commands("docs/own_jobs.md")
     words = shlex.split(evening.replace("--out evening", ""))

@@ -160,7 +160,7 @@ def serve(campus: str, lease_s: float, journal: str, operator: str) -> None:
 
 async def a_job_runs_on(process: Process, agent: Agent) -> None:
     """Killed and started again at once: the same attempt runs on under a renewed lease."""
-    process.lease_s = 9.0  # the start of a Python takes seconds where many run
+    process.lease_s = 6.0  # the start of a Python takes seconds where many run
     process.start()
     assert await process.asked(lambda operator: operator.submit(JOB)) == m.Accepted("a")
     await process.until(f.JobRunning, 1)

@@ -206,7 +206,7 @@ def test_live_coordinator_hears_of_a_stranger_and_of_a_cut_trunk(tmp_path: Path)
 BETWEEN_SWITCHES = """
 name = "between"
 seed = 1
-duration = "19 s"
+duration = "14 s"
 
 [campus]
 name = "line"
@@ -272,14 +272,14 @@ trunk_counters = COUNTS
 at = "1 s"
 steps = 10000
 step = "100 ms"
-payload = "350 MB"
+payload = "250 MB"
 
 [owners]
 hazard = "0 /h"
 script = [
     { at = "0 s", host = "p1" },
     { at = "3 s", host = "p1", kind = "return" },
-    { at = "8 s", host = "l1", notice = "11 s" },
+    { at = "6 s", host = "l1", notice = "8 s" },
 ]
 
 [scale]

@@ -48,17 +48,19 @@ class Journalled:
         self._accepted: set[str] = set()
         self._over: set[str] = set()
         self.steps: dict[tuple[str, int], int] = {}  # of completed checkpoints
+        self.reached: set[tuple[str, int]] = set()  # the same, by job and step
         self.unseen: list[tuple[str, int]] = []  # of those, which were not looked for on a disk yet
         # steps of what completed and is no fact any more: processes may go on from it
         self.given_up: set[tuple[str, int]] = set()
 
     def begin_again(self) -> None:
         """Facts were cut off: what is left of them is read anew."""
-        self.given_up |= {(job, step) for (job, _), step in self.steps.items()}
+        self.given_up |= self.reached
         self._read = 0
         self._accepted.clear()
         self._over.clear()
         self.steps.clear()
+        self.reached.clear()
         self.unseen.clear()
 
     def check(self, world: VirtualWorld) -> None:
@@ -76,6 +78,7 @@ class Journalled:
                     if (job, sequence) in self.steps:
                         raise broken(world, job, f"checkpoint {sequence} completes again")
                     self.steps[job, sequence] = step
+                    self.reached.add((job, step))
                     self.unseen.append((job, sequence))
                 case f.JobDispatched(job=job, restore_sequence=int(sequence), restore_step=step):
                     if self.steps.get((job, sequence)) != step:
@@ -105,12 +108,13 @@ class GroundTruth:
         for machine in world.machines.values():
             for (job, sequence), stored in machine.store.items():  # the same bytes wherever it is
                 before = self._states.setdefault((job, sequence), stored)
-                if before != stored:
+                if before is not stored and before != stored:
                     rule = f"{machine.name} holds checkpoint {sequence} as {stored}, not {before}"
                     raise broken(world, job, rule)
             if machine.processes:
                 self._check_processes(world, machine)
-            self._check_switch(world, machine)
+            if machine.closed:
+                self._check_switch(world, machine)
         for job, sequence in self._journalled.unseen:  # what was completed had arrived, whole, on some disk
             held, step = self._states.get((job, sequence)), self._journalled.steps[job, sequence]
             if held is None or held.step != step:
@@ -146,16 +150,16 @@ class GroundTruth:
                 raise broken(world, process.spec.name, rule)
         for process in alive:
             name, step = process.spec.name, process.base_step
-            completed = any(j == name and s == step for (j, _), s in self._journalled.steps.items())
-            if step > 0 and not completed and (name, step) not in self._journalled.given_up:
-                raise broken(
-                    world, name, f"it computes from step {step}, of which no checkpoint was completed"
-                )
+            if (
+                step == 0
+                or (name, step) in self._journalled.reached
+                or (name, step) in self._journalled.given_up
+            ):
+                continue
+            raise broken(world, name, f"it computes from step {step}, of which no checkpoint was completed")
 
     def _check_switch(self, world: VirtualWorld, machine: Machine) -> None:
         """A closed host's processes die as soon as its agent has read the switch (a switch written again is read later)."""
-        if not machine.closed:
-            return
         written = (machine.name, machine.switch_version)
         since_s = self._closed_s.setdefault(written, world.now_s)
         least_s = world.env.costs.switch_s[1] + ROUNDING

@@ -63,11 +63,12 @@ class Invariants:
         waiting = known.queue.waiting()
         if len(set(waiting)) != len(waiting) or len(set(known.backlog)) != len(known.backlog):
             raise broken(world, "queue", f"a job waits twice: {waiting} {known.backlog}")
-        for job in known.jobs.values():
-            _check_job(world, job, waiting)
-            if job.attempt < self._attempts.get(job.name, 0):
-                raise broken(world, job.name, "its attempts do not grow")
-            self._attempts[job.name] = job.attempt
+        queued = {*waiting, *known.backlog, *known.requeued, *known.homes}
+        for name, job in known.jobs.items():
+            _check_job(world, known, job, queued)
+            if job.attempt < self._attempts.get(name, 0):
+                raise broken(world, name, "its attempts do not grow")
+            self._attempts[name] = job.attempt
         _check_hosts(world, known)
         _check_columns(world, known)
         _check_offers(world, known)
@@ -92,21 +93,23 @@ def _check_gangs(world: VirtualWorld) -> None:
             raise broken(world, gang, rule)
 
 
-def _check_job(world: VirtualWorld, job: JobState, waiting: list[str]) -> None:
-    known, name = world.coordinator.cluster, job.name
-    first = job.all_ranks[0].name  # stands for a gang wherever that waits
-    waits = first in waiting or first in known.backlog or first in known.requeued or first in known.homes
-    if any(rank.phase is not Phase.WAITING for rank in job.all_ranks) and job.gang is not None:
-        waits |= job.phase is Phase.WAITING  # until no other rank can be alive
-    if waits != (job.phase is Phase.WAITING):
-        raise broken(world, name, f"{job.phase}, and it {'waits' if waits else 'does not wait'}")
-    if (job.phase in ON_HOST) != (job.host is not None):
-        raise broken(world, name, f"{job.phase} with host {job.host}")
+def _check_job(world: VirtualWorld, known: Cluster, job: JobState, queued: set[str]) -> None:
+    name, phase = job.name, job.phase
+    if job.gang is None:
+        waits = name in queued
+    else:
+        waits = job.gang.ranks[0].name in queued  # which stands for a gang wherever that waits
+        if any(rank.phase is not Phase.WAITING for rank in job.gang.ranks):
+            waits |= phase is Phase.WAITING  # until no other rank can be alive
+    if waits != (phase is Phase.WAITING):
+        raise broken(world, name, f"{phase}, and it {'waits' if waits else 'does not wait'}")
+    if (phase in ON_HOST) != (job.host is not None):
+        raise broken(world, name, f"{phase} with host {job.host}")
     if job.host is not None and name not in known.hosts[job.host].jobs:
         raise broken(world, name, f"no GPU is held for it on {job.host}")
-    if (job.phase is Phase.MOVING) != (job.move is not None):
-        raise broken(world, name, f"{job.phase} with move {job.move}")
-    if job.phase is Phase.FAILED and not any(rank.name in world.workloads.may_fail for rank in job.all_ranks):
+    if (phase is Phase.MOVING) != (job.move is not None):
+        raise broken(world, name, f"{phase} with move {job.move}")
+    if phase is Phase.FAILED and not any(rank.name in world.workloads.may_fail for rank in job.all_ranks):
         raise broken(world, name, "it failed, and its workload never did")
 
 
