@@ -266,6 +266,21 @@ async def test_same_checkpoint_sent_twice_completes_once(tmp_path: Path) -> None
         assert [event.transfer for event in pair.of(ReceiveRepeated)] == ["t2"]
 
 
+async def test_a_copy_whose_bytes_went_bad_on_the_disk_is_received_anew(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair:
+        manifest = pair.ingest(content(3))
+        await pair.send(manifest)
+        payload = pair.target.payload(manifest)
+        payload.chmod(0o600)
+        with payload.open("r+b") as file:
+            file.write(b"rot")
+        again = await pair.send(manifest, transfer="t2")
+        assert again.fresh
+        assert 0 < again.bytes_sent <= len(content(3))
+        pair.target.verify(manifest)
+        assert not pair.of(ReceiveRepeated)
+
+
 async def test_only_changed_chunks_of_the_next_checkpoint_are_sent(tmp_path: Path) -> None:
     async with serving(tmp_path) as pair:
         old = content(8)

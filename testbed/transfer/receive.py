@@ -29,9 +29,17 @@ from typing import Final, TypeVar
 import outcome
 import trio
 
-from testbed.checkpoints import CheckpointError, CheckpointStore, ChunkMismatch, Manifest, NotStored
+from testbed.checkpoints import (
+    CheckpointDamaged,
+    CheckpointError,
+    CheckpointStore,
+    ChunkMismatch,
+    Manifest,
+    NotStored,
+)
 from testbed.errors import RemoteProtocolError
 from testbed.framing import Codec
+from testbed.logs import logger
 from testbed.peers import AddressSlots, Allotment
 from testbed.transfer.coding import CODEC, LARGEST_CHUNK_BYTES, ChunkDecoder
 from testbed.transfer.errors import TransferFailed
@@ -74,6 +82,7 @@ Accept = Callable[[Hello, str], Awaitable[None]]
 Around = Callable[[trio.SocketStream], AbstractContextManager[object]]
 OnEvent = Callable[[ReceiveEvent], Awaitable[None] | None]
 Senders = Callable[[], Collection[str]]
+LOG = logger("transfer")
 T = TypeVar("T")
 
 
@@ -278,8 +287,22 @@ class _Conversation:
         raise TransferFailed(f"the sender read nothing for {self._server.idle_s:g} s", retryable=True)
 
     async def _repeated(self, hello: Hello) -> bool:
-        """Whether it is completed here; then the peer is told so."""
-        if not self._server.store.has(hello.job, hello.sequence, hello.digest):
+        """Whether it is completed here; then the peer is told so.
+
+        Its bytes are read once more: it may be offered because a job could not start from them. A copy that went bad on the
+        disk is dropped, to be received anew.
+        """
+        store = self._server.store
+        if not store.has(hello.job, hello.sequence, hello.digest):
+            return False
+        try:
+            await self._in_thread(lambda: store.verify(store.get(hello.job, hello.sequence)))
+        except NotStored:  # dropped meanwhile
+            return False
+        except CheckpointDamaged as error:
+            LOG.warning("dropped, to be received anew: %s", error)
+            with contextlib.suppress(NotStored):
+                await self._in_thread(lambda: store.drop(hello.job, hello.sequence))
             return False
         await self._server.tell(ReceiveRepeated(hello.transfer, hello.job, hello.sequence, self._peer))
         await self._say(Stored(hello.digest, fresh=False))

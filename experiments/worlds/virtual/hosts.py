@@ -117,8 +117,8 @@ class Disk:
         size = float(checkpoint.payload_bytes)
         apart = [
             abs(checkpoint.step - other.step)
-            for (job, _), other in self.stored.items()
-            if job == checkpoint.job
+            for (job, sequence), other in self.stored.items()
+            if job == checkpoint.job and (job, sequence) not in self.rotten
         ]
         lacking = size * min([1.0, *(steps * dirty_fraction for steps in apart)])
         step, arrived = self.partial.get(checkpoint.job, (0, 0.0))

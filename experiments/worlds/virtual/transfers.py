@@ -83,8 +83,11 @@ class Transfers:
         elif (stored.job, stored.sequence) in machine.disk.rotten:
             rotten = Failure("its bytes are not those of its manifest", own_fault=True)
             self._fail_later(machine, transfer, 0.0, rotten)
-        elif target.store.get((stored.job, stored.sequence)) == stored:
-            # the receiver has it already and says so to the sender; its own agent hears of it, as live
+        elif (
+            target.store.get((stored.job, stored.sequence)) == stored
+            and (stored.job, stored.sequence) not in target.disk.rotten
+        ):
+            # the receiver has it already, whole, and says so to the sender; its own agent hears of it, as live
             env.tell_agent(target, aev.CheckpointReceived(stored))
             ended = self._account_of(transfer, stored, env.now_s)
             env.after(env.costs.message_s, partial(self._end, machine, transfer, ended), Priority.NETWORK)
