@@ -117,6 +117,11 @@ def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None =
             case f.HostLost(host=host) if host in ends and at_s < notice.deadline_s + SILENCE_S:
                 if notice.finished_s is None or at_s <= notice.finished_s:
                     return f"the agent of its {ends[host]} {host} was lost"
+            case f.HostLost(jobs=jobs) if at_s < notice.deadline_s + SILENCE_S and any(
+                gang_of(job) == gang_of(notice.job) for job in jobs if job != notice.job
+            ):
+                if notice.finished_s is None or at_s <= notice.finished_s:
+                    return "the agent of another rank's host was lost, and a gang runs on all or none"
             case f.EgressMeasured(host=host, stood_still_s=stood_s) if (
                 host in ends and stood_s > STOOD_STILL_S
             ):
