@@ -266,7 +266,10 @@ async def test_same_checkpoint_sent_twice_completes_once(tmp_path: Path) -> None
         assert [event.transfer for event in pair.of(ReceiveRepeated)] == ["t2"]
 
 
-async def test_a_copy_whose_bytes_went_bad_on_the_disk_is_received_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_gone", [False, True])
+async def test_a_copy_whose_bytes_went_bad_on_the_disk_is_received_anew(
+    tmp_path: Path, is_gone: bool
+) -> None:
     async with serving(tmp_path) as pair:
         manifest = pair.ingest(content(3))
         await pair.send(manifest)
@@ -274,6 +277,8 @@ async def test_a_copy_whose_bytes_went_bad_on_the_disk_is_received_anew(tmp_path
         payload.chmod(0o600)
         with payload.open("r+b") as file:
             file.write(b"rot")
+        if is_gone:
+            payload.unlink()
         again = await pair.send(manifest, transfer="t2")
         assert again.fresh
         assert 0 < again.bytes_sent <= len(content(3))

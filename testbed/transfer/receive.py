@@ -299,7 +299,7 @@ class _Conversation:
             await self._in_thread(lambda: store.verify(store.get(hello.job, hello.sequence)))
         except NotStored:  # dropped meanwhile
             return False
-        except CheckpointDamaged as error:
+        except (CheckpointDamaged, FileNotFoundError) as error:
             LOG.warning("dropped, to be received anew: %s", error)
             with contextlib.suppress(NotStored):
                 await self._in_thread(lambda: store.drop(hello.job, hello.sequence))

@@ -43,7 +43,7 @@ def enforced_bytes_per_s(grant_bytes_per_s: float, enforcement: Enforcement) -> 
 
 
 class Transfers:
-    """Transfers of all hosts, by machine and by (job, destination)."""
+    """Transfers of all hosts, by machine and by (job, destination): what the agents' class of that name does for one, live."""
 
     def __init__(self, env: Environment, enforcement: Enforcement, *, scavenger: bool = False) -> None:
         self._env, self.enforcement = env, enforcement

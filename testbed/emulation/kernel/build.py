@@ -208,7 +208,7 @@ class KernelCampus:
 
     def _neighbours(self, host: Host, end: CableEnd) -> list[NetlinkRequest]:
         """Requests for what `host` is to know: the coordinator, or all others if it is that. Hosts that register at once would
-        each ask all others for it, on one broadcast domain: of 1 000 the last registered after 13 s, now after 6 or 7. Where
+        each ask all others for it, on one broadcast domain: of 1 000 the last registered twice as late. Where
         OpenFlow programs switches, hosts ask still: what those do with ARP is a thing that people come to see."""
         if self.plan.openflow:
             return []
