@@ -153,8 +153,10 @@ def run_until_over(world: VirtualWorld, within_s: float) -> dict[str, tuple[str,
         if (
             world.settings.offer_ttl_s < inf
         ):  # an offer that lapsed comes back with an owner's next return only (paper B)
-            for host in world.coordinator.cluster.hosts.values():
-                if host.is_volunteer and not host.jobs:
+            cluster = world.coordinator.cluster
+            senders = {flow.source for flow in cluster.flows.values()}
+            for host in cluster.hosts.values():
+                if host.is_volunteer and not host.jobs and host.name not in senders:
                     world.reclaim(host.name)
                     world.after(0.3, partial(world.give_back, host.name))
         world.run(world.now_s + 5.0)

@@ -121,8 +121,17 @@ class Disk:
             if job == checkpoint.job and (job, sequence) not in self.rotten
         ]
         lacking = size * min([1.0, *(steps * dirty_fraction for steps in apart)])
+        return max(0.0, lacking - self._begun(checkpoint, dirty_fraction))
+
+    def _begun(self, checkpoint: StoredCheckpoint, dirty_fraction: float) -> float:
+        """Bytes of it that came with transfers which broke off, of this state or of one near it."""
         step, arrived = self.partial.get(checkpoint.job, (0, 0.0))
-        return max(0.0, lacking - arrived * (1.0 - min(1.0, abs(checkpoint.step - step) * dirty_fraction)))
+        return arrived * (1.0 - min(1.0, abs(checkpoint.step - step) * dirty_fraction))
+
+    def keep_part(self, checkpoint: StoredCheckpoint, moved_bytes: float, dirty_fraction: float) -> None:
+        """A transfer broke off after so many bytes: the next goes on where this one ended."""
+        begun = self._begun(checkpoint, dirty_fraction)
+        self.partial[checkpoint.job] = (checkpoint.step, begun + moved_bytes)
 
 
 @dataclass(slots=True, eq=False)

@@ -169,7 +169,8 @@ class Transfers:
         arrived_bytes = self._env.network.stop(transfer.key).moved_bytes
         if transfer.stored is not None and arrived_bytes > 0.0:
             target = self._env.machines[transfer.order.destination.host]
-            target.disk.partial[transfer.order.job] = (transfer.stored.step, arrived_bytes)
+            fraction = dirty_fraction(self._env.specs.get(transfer.order.job))
+            target.disk.keep_part(transfer.stored, arrived_bytes, fraction)
 
     # ------------------------------------------------------------ arrive
 
