@@ -56,7 +56,7 @@ OPERATORS = 64  # connections of operators: commands, a page or two that watch
 # LocalProtocolError is one of them: an answer that is too long for a frame
 PEER_ERRORS = (trio.BrokenResourceError, trio.ClosedResourceError, ProtocolError)
 OUTBOX_MESSAGES = 4096  # a peer with more than this unread is closed: it has stopped reading
-SAVE_AFTER_S = 0.5  # of decisions: a successor spends as long on them, and that is less than a lease
+SAVE_AFTER_S = 1.0  # of decisions: a successor spends as long on them, and that is less than a lease
 LOG = logger("controller")
 ToPeer = TypeVar("ToPeer", m.ToAgent, m.ToOperator)
 

@@ -18,6 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import trio
 
 from testbed.clock import MonotonicClock
+from testbed.garbage import survivors_set_aside
 from testbed.logs import log_level
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -86,4 +87,5 @@ def run_process(main: Callable[..., Awaitable[None]], *arguments: Any) -> None:
     logging.basicConfig(level=log_level(), format=LOG_FORMAT)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    trio.run(main, *arguments, clock=MonotonicClock())
+    with survivors_set_aside():
+        trio.run(main, *arguments, clock=MonotonicClock())

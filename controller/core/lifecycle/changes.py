@@ -9,7 +9,7 @@ from controller.numerics.jit import compiled
 
 
 @compiled
-def rates_moved(old: Floats, new: Floats, least_fall: float, least_rise: float) -> Numbers:
+def rates_moved(old: Floats, new: Floats, least_fall: float, least_rise: Floats) -> Numbers:
     """Whose rate fell, then whose rose, by more than such a part of it."""
     fell = np.flatnonzero(old > new * (1.0 + least_fall))
     return np.append(fell, np.flatnonzero(new > old * (1.0 + least_rise)))

@@ -40,6 +40,9 @@ from testbed.messages import CancelTransfers, Grant
 from topologies.spec import TrafficClass
 
 LEAST_RISE = 0.02  # a rate that rises by less than 2 % is not worth a message
+# Nor is one of a stream of checkpoints by less than 5 %: of thirty that share a trunk, each would be told anew whenever one comes
+# or goes. With 250 jobs on 500 hosts that is 93 grants a second, and 50 with this, for 1 % of a stream's rate (5 % at most).
+LEAST_STREAM_RISE = 0.05
 # rates are not changed more often by a timetable than this: a message takes about as long
 LEAST_SPAN_S = 0.02
 
@@ -210,7 +213,9 @@ def settle(cluster: Cluster) -> None:
         rates, held_by = _share_in_turn(cluster, wants, flows)
     else:
         rates, held_by = cluster.policy.share(wants, cluster.given_column)
-    for n in rates_moved(old, rates, LEAST_FALL, LEAST_RISE).tolist():
+    is_stream = np.array([flow.traffic_class is TrafficClass.PRESYNC for flow in flows], dtype=bool)
+    least_rise = np.where(is_stream, LEAST_STREAM_RISE, LEAST_RISE)
+    for n in rates_moved(old, rates, LEAST_FALL, least_rise).tolist():
         flow, rate = flows[n], float(rates[n])
         if flow.reservation is not None:
             flow.reservation.regranted(cluster.now_s, flow.rate_bytes_per_s, rate)
