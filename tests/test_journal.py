@@ -9,6 +9,7 @@ import sqlite3
 import sys
 from math import inf, nan
 from pathlib import Path
+from threading import Thread
 
 import msgspec
 import pytest
@@ -59,6 +60,34 @@ def test_open_transaction_of_a_killed_writer_is_undone(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     assert [fact for _, fact in read_facts(path)] == [facts.HostReturned("h1")]
+
+
+def test_log_beside_it_is_carried_in_by_another_thread_in_the_midst_of_an_event(tmp_path: Path) -> None:
+    path, facts_at_once = tmp_path / "j.sqlite", 100_000
+    journal = Journal(path)
+    journal.put_aside()
+    journal.begin()
+    for number in range(facts_at_once):
+        journal.append_fact(1.0, facts.HostReturned(f"h{number}"))
+    journal.commit()
+    log_bytes = path.with_name("j.sqlite-wal").stat().st_size
+    assert log_bytes > 4 << 20 > path.stat().st_size  # no commit has carried it in
+    assert sum(1 for _ in read_facts(path)) == facts_at_once
+    journal.begin()
+    journal.append_fact(2.0, facts.HostReturned("last"))
+    thread = Thread(target=journal.fold_in)
+    thread.start()
+    thread.join()
+    assert path.stat().st_size > 2 << 20
+    journal.commit()
+    assert [fact for at_s, fact in read_facts(path) if at_s == 2.0] == [facts.HostReturned("last")]
+    journal.fold_in()
+    journal.begin()  # all is carried in, so the log begins anew
+    journal.append_fact(3.0, facts.HostReturned("more"))
+    journal.commit()
+    assert path.with_name("j.sqlite-wal").stat().st_size <= log_bytes + (64 << 10)
+    journal.close()
+    assert sum(1 for _ in read_facts(path)) == facts_at_once + 2
 
 
 def test_exported_lines_name_the_fact_and_its_time(tmp_path: Path) -> None:
