@@ -13,6 +13,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup native native-code demo test test-long test-stock-kernel test-stock-kernel-short signals measure prediction storm mutants lint clean-build docs
 
+# the owner's command begins without what this machine has every interpreter import (see experiments/cli/reclaimnet)
+hurried = sed -i '1{/ -S$$/!s/$$/ -S/}' $(BIN)/reclaimnet
+
 # of libraries, by both cores, while pip would use one; some hold files that are no Python of this version
 libraries = $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 
@@ -40,11 +43,13 @@ $(VENV)/.apt-stock-kernel: $(VENV)/.apt
 # PyTorch, for the tests of jobs that train: where pip's build brings CUDA, several GB
 $(VENV)/.torch: $(VENV)/.ready
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --editable '.[torch]' torch==2.13.0
+	@$(hurried)
 	@touch $@
 
 $(VENV)/.ready: $(VENV)/.apt setup.cfg pyproject.toml
 	$(PYTHON) -m venv --system-site-packages $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
+	@$(hurried)
 	@touch $@
 
 $(OBJECTS): $(VENV)/.ready $(wildcard bpf/src/*) bpf/build.py
@@ -106,6 +111,7 @@ mutants: setup
 # the documentation as a site; README links to the same pages
 docs: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+	@$(hurried)
 	$(BIN)/python docs/generate.py
 	$(BIN)/mkdocs build --strict --quiet
 	@echo out/docs/index.html

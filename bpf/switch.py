@@ -7,6 +7,7 @@ some milliseconds to make, says of `struct kill_switch`; a test compares them.
 from __future__ import annotations
 
 import time
+from struct import Struct
 
 from bpf.memory import WritableMap
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 OFF, DRAIN, ISOLATE = 0, 1, 2  # `layout.Mode`
 V4, V6, LIVE = slice(4, 8), slice(8, 24), slice(64, 64 + 128 * 16)  # bytes
 SET_AT, ISOLATE_AT, FIRST_DROP, DROPPED_PACKETS, DROPPED_BYTES = 3, 4, 5, 6, 7  # words of 8 bytes
+RECORD, NONE_LIVE = Struct("@5Q"), bytes(LIVE.stop - LIVE.start)  # these words, each stored as one; an empty table
 
 
 class KillSwitch(WritableMap):
@@ -50,10 +52,8 @@ class KillSwitch(WritableMap):
             raise ValueError(
                 f"isolate_at_ns = {isolate_at_ns} with mode {mode}: a time > 0, and only with DRAIN"
             )
-        self.u8[LIVE] = bytes(LIVE.stop - LIVE.start)
-        self.u64[ISOLATE_AT] = isolate_at_ns
-        self.u64[DROPPED_PACKETS] = self.u64[DROPPED_BYTES] = self.u64[FIRST_DROP] = 0
-        self.u64[SET_AT] = time.monotonic_ns()
+        self.u8[LIVE] = NONE_LIVE
+        RECORD.pack_into(self.u8, 8 * SET_AT, time.monotonic_ns(), isolate_at_ns, 0, 0, 0)
         self.u32[0] = mode
 
     def allow_coordinator(self, v4: IPv4Address | None, v6: IPv6Address | None = None) -> None:

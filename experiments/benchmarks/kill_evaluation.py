@@ -213,6 +213,7 @@ def _on_campus(
                 raise SetupError(
                     "the command reclaimnet is not installed beside this Python, nor on the path"
                 )
+            interpreter = Path(command).read_text().partition("\n")[0].removeprefix("#!").split()
             words = [command, "reclaim", name, "--campus", world.campus.id]
             as_owner = [
                 *("setpriv", f"--reuid={OWNERS_UID}", f"--regid={OWNERS_GID}", "--clear-groups"),
@@ -226,7 +227,7 @@ def _on_campus(
                         lend,
                         uses_switch=True,
                         pause_s=COMMAND_PAUSE_S,
-                        beside=partial(_start_s, argv[: -len(words)]),
+                        beside=partial(_start_s, [*argv[: -len(words)], *interpreter]),
                     )
                 )
             transfers = _transfers(LIVING, stage, switch, observer)
@@ -237,11 +238,11 @@ def _on_campus(
     return found, obeyed, transfers
 
 
-def _start_s(before: list[str]) -> float:
-    """How long an interpreter takes from the start of its process, by the words `before` it, to the first line of a program."""
+def _start_s(interpreter: list[str]) -> float:
+    """How long this interpreter takes from the start of its process to the first line of a program."""
     program = "import time; print(time.monotonic_ns())"
     began_ns = time.monotonic_ns()
-    done = subprocess.run([*before, sys.executable, "-c", program], capture_output=True, check=True)
+    done = subprocess.run([*interpreter, "-c", program], capture_output=True, check=True)
     return (int(done.stdout) - began_ns) * 1e-9
 
 
@@ -393,7 +394,7 @@ def killswitch_notes(result: dict[str, Any]) -> Iterator[str]:
             )
         if path["beside_s"]:
             yield (
-                f"{WORDS[name]}: of its {_brief(last_p50_s)} p50 until the last SYN got in, this machine's interpreter takes "
+                f"{WORDS[name]}: of its {_brief(last_p50_s)} p50 until the last SYN got in, its interpreter takes "
                 f"{_brief(path['beside_s']['p50'])} to begin with any program (in the same trials), the command "
                 f"{_brief(path['without_beside_s']['p50'])}"
             )

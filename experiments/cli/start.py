@@ -4,6 +4,7 @@ rest: a host is closed before anything is imported that the store into the kerne
 
 from __future__ import annotations
 
+import os
 import sys
 
 from experiments.runtime import beginning
@@ -20,6 +21,10 @@ def main() -> None:
             if act is not None:
                 print(act(), flush=True)
                 return
+            if (
+                sys.flags.no_site
+            ):  # begun without what the machine's site-packages bring: the command line needs all
+                os.execv(sys.executable, [sys.executable, *sys.argv])
         from experiments.cli import main as command_line
     except BaseException as error:  # noqa: BLE001 - the edge of the program
         from experiments.runtime import ending
