@@ -33,7 +33,7 @@ from math import inf, isfinite
 from typing import NamedTuple
 
 from controller.core.model import facts as f
-from experiments.results.history import OF_ATTEMPTS, OVER, Attempt, Timed, attempts, end_s
+from experiments.results.history import OF_ATTEMPTS, Attempt, Timed, attempts, end_s
 from experiments.results.losses import LostSteps, work_lost
 from experiments.results.run_context import RunContext
 from testbed.messages import SEQUENCES_PER_ATTEMPT
@@ -221,7 +221,8 @@ class _Account:
                 self._add(part, at_s, at_s, ordinary * self._step_s)
                 self._add(LostPart.OUT_OF_REACH, at_s, at_s, (steps - ordinary) * self._step_s)
                 self.balance.useful_s -= steps * self._step_s
-        if tries[-1].how not in OVER and tries[-1].ended_s is not None:
+        # one that has failed or was cancelled may have stopped before: "failed" is a cause of that, too
+        if tries[-1].how != "finished" and tries[-1].ended_s is not None:
             over_s = story.over_s.get(self._job, ended_s)
             self._add(LostPart.DOWNTIME, free_s, over_s)
             free_s = over_s
