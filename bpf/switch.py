@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 OFF, DRAIN, ISOLATE = 0, 1, 2  # `layout.Mode`
 V4, V6, LIVE = slice(4, 8), slice(8, 24), slice(64, 64 + 128 * 16)  # bytes
 SET_AT, ISOLATE_AT, FIRST_DROP, DROPPED_PACKETS, DROPPED_BYTES = 3, 4, 5, 6, 7  # words of 8 bytes
-RECORD, NONE_LIVE = Struct("@5Q"), bytes(LIVE.stop - LIVE.start)  # these words, each stored as one; an empty table
+# these five, each stored as one word; an empty table of live connections
+RECORD, NONE_LIVE = Struct("@5Q"), bytes(LIVE.stop - LIVE.start)
 
 
 class KillSwitch(WritableMap):
