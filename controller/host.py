@@ -152,7 +152,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     async def _fold_in(self) -> None:
         """Has the journal's log carried into it beside all else, for ever: where each event waits for it, 500 hosts' wait for the
         disk .1 s every ten seconds, and .6 s now and then."""
-        self.journal.put_aside()
+        self.journal.fold_elsewhere()
         while True:
             await trio.sleep(FOLD_IN_S)
             await trio.to_thread.run_sync(self.journal.fold_in)

@@ -65,7 +65,7 @@ def test_open_transaction_of_a_killed_writer_is_undone(tmp_path: Path) -> None:
 def test_log_beside_it_is_carried_in_by_another_thread_in_the_midst_of_an_event(tmp_path: Path) -> None:
     path, facts_at_once = tmp_path / "j.sqlite", 100_000
     journal = Journal(path)
-    journal.put_aside()
+    journal.fold_elsewhere()
     journal.begin()
     for number in range(facts_at_once):
         journal.append_fact(1.0, facts.HostReturned(f"h{number}"))

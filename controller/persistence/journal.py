@@ -94,7 +94,7 @@ class Journal:
     SetupError: another process writes it, or it is not a journal. OSError, here and at each write: the disk is full or broken.
     """
 
-    _folder: _Database | None = None  # the connection of the thread that carries the log into the journal
+    _beside: _Database | None = None  # the connection of the thread that carries the log into the journal
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -142,19 +142,19 @@ class Journal:
         self._db.executemany("INSERT INTO origin (key, value) VALUES (?, ?)", list(origin.items()))
         self.commit()
 
-    def put_aside(self) -> None:
+    def fold_elsewhere(self) -> None:
         """Leave it to `fold_in` to carry what was written from the log beside the journal (SQLite's WAL) into it: that waits for
         the disk, and the next commit after every few megabytes would."""
         self._db.execute("PRAGMA wal_autocheckpoint = 0")
-        self._folder = sqlite3.connect(
+        self._beside = sqlite3.connect(
             self.path, isolation_level=None, factory=_Database, check_same_thread=False
         )
-        self._folder.path = str(self.path)
+        self._beside.path = str(self.path)
 
     def fold_in(self) -> None:
         """What the log beside the journal holds goes into it, from a thread of its own: who writes need not wait."""
-        if self._folder is not None:
-            self._folder.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        if self._beside is not None:
+            self._beside.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def append_input(self, at_s: float, event: Event) -> None:
         """An event, as it came. The column `source` is for readers of the table: an agent's host, or what else happened."""
@@ -265,8 +265,8 @@ class Journal:
 
     def close(self) -> None:
         """Close the file; an open transaction is undone."""
-        if self._folder is not None:
-            self._folder.close()
+        if self._beside is not None:
+            self._beside.close()
         if hasattr(self, "_db"):
             self._db.close()
         self._lock.close()
