@@ -713,7 +713,8 @@ def test_packet_sockets_have_room_also_of_a_daemon_that_was_started_again(campus
     openflow = campus.openflow
     assert openflow
     if openflow.in_kernel:
-        pytest.skip("the kernel forwards")
+        assert room(campus)[1] == set()  # the kernel forwards, and the daemon hears by none
+        return
     assert room(campus) == ([SENT_BYTES], {HEARD_BYTES})
     campus.set_link("l1", "s1", delay="1 ms")  # by another cable, and another port
     campus.set_link("l1", "s1", delay="0 ms")
