@@ -150,8 +150,8 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             task_status.started()
 
     async def _fold_in(self) -> None:
-        """Has the journal's log carried into it beside all else, for ever: where each event waits for it, 500 hosts' wait for the
-        disk .1 s every ten seconds, and .6 s now and then."""
+        """Carries the journal's log into it in a thread, for ever: 500 hosts' events would wait for the disk, .1 s every ten
+        seconds and .6 s now and then."""
         self.journal.fold_elsewhere()
         while True:
             await trio.sleep(FOLD_IN_S)

@@ -1,8 +1,8 @@
 """Keeps Python's collector of cycles from looking through a large heap again and again.
 
 A full collection looks at every container of the process: with 500 hosts for 60 to 120 ms in the coordinator, several times a
-minute, in which nobody is answered; and what it finds is next to nothing. Here what has survived one is set aside (`gc.freeze`),
-so that the next looks only at what is newer. A cycle among what was set aside is not found when it dies; once twice as much is
+minute, in which no agent is answered; it finds next to nothing. Here what has survived one is set aside (`gc.freeze`), so that
+the next looks only at what is newer. A cycle among what was set aside is not found when it dies; once twice as much is
 set aside as there was when all was looked through last, all is looked through again. So garbage is at most half of the heap.
 """
 

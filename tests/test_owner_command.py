@@ -183,3 +183,20 @@ def test_a_signal_while_the_interpreter_ends_does_not_change_the_status(name: st
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (ExitStatus.KEPT, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (["--version"], 0, "reclaimnet-testbed"),
+        (["reclaim"], 2, "Missing argument"),
+        (["return", "-h"], 0, "Usage"),
+    ],
+)
+def test_command_that_begins_without_site_packages_is_the_same(
+    words: list[str], status: int, says: str
+) -> None:
+    script = Path(owner.__file__).with_name("reclaimnet")
+    done = subprocess.run([sys.executable, "-S", script, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert says in done.stdout + done.stderr

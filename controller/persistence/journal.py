@@ -152,7 +152,7 @@ class Journal:
         self._beside.path = str(self.path)
 
     def fold_in(self) -> None:
-        """What the log beside the journal holds goes into it, from a thread of its own: who writes need not wait."""
+        """Carry what the log beside the journal holds into it; called in a thread, so that no event waits for the disk."""
         if self._beside is not None:
             self._beside.execute("PRAGMA wal_checkpoint(PASSIVE)")
 

@@ -21,10 +21,9 @@ def main() -> None:
             if act is not None:
                 print(act(), flush=True)
                 return
-            if (
-                sys.flags.no_site
-            ):  # begun without what the machine's site-packages bring: the command line needs all
-                os.execv(sys.executable, [sys.executable, *sys.argv])
+        if sys.flags.no_site:
+            # begun without what the machine's site-packages bring, which the command line needs
+            os.execv(sys.executable, [sys.executable, *sys.argv])
         from experiments.cli import main as command_line
     except BaseException as error:  # noqa: BLE001 - the edge of the program
         from experiments.runtime import ending

@@ -35,7 +35,7 @@ from controller.core.model.entities import CheckpointFlow
 from controller.core.network.links import NO_LINK, Paths, filled
 from controller.core.network.max_min import Wants
 from controller.core.network.sharing import Demand
-from controller.numerics.arrays import Floats, Numbers
+from controller.numerics.arrays import Floats, Mask, Numbers
 from testbed.messages import CancelTransfers, Grant
 from topologies.spec import TrafficClass
 
@@ -209,11 +209,11 @@ def settle(cluster: Cluster) -> None:
     if cluster.policy.recoveries_first and TrafficClass.PLANNED in map(_CLASS, flows):
         _give_recoveries(cluster, flows, paths, floor)
     wants = Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap)
+    is_stream = np.array([flow.traffic_class is TrafficClass.PRESYNC for flow in flows], dtype=bool)
     if cluster.policy.scavenger:
-        rates, held_by = _share_in_turn(cluster, wants, flows)
+        rates, held_by = _share_in_turn(cluster, wants, flows, is_stream)
     else:
         rates, held_by = cluster.policy.share(wants, cluster.given_column)
-    is_stream = np.array([flow.traffic_class is TrafficClass.PRESYNC for flow in flows], dtype=bool)
     least_rise = np.where(is_stream, LEAST_STREAM_RISE, LEAST_RISE)
     for n in rates_moved(old, rates, LEAST_FALL, least_rise).tolist():
         flow, rate = flows[n], float(rates[n])
@@ -235,7 +235,9 @@ def settle(cluster: Cluster) -> None:
         )
 
 
-def _share_in_turn(cluster: Cluster, wants: Wants, flows: Sequence[CheckpointFlow]) -> tuple[Floats, Numbers]:
+def _share_in_turn(
+    cluster: Cluster, wants: Wants, flows: Sequence[CheckpointFlow], below: Mask
+) -> tuple[Floats, Numbers]:
     """Rates where checkpoints are below research: `Policy.share` for all but them; each stream gets all that is left of its way.
 
     What streams are granted of a link together is more than it has: seldom do all of them send, and those that do share it by
@@ -243,7 +245,6 @@ def _share_in_turn(cluster: Cluster, wants: Wants, flows: Sequence[CheckpointFlo
     """
     links, paths = len(cluster.network), wants.paths
     ways = [paths.link[begin:end].tolist() for begin, end in pairwise(paths.start.tolist())]
-    below = np.array([flow.traffic_class is TrafficClass.PRESYNC for flow in flows], dtype=bool)
     rows, rates, held_by = np.flatnonzero(~below), wants.cap.copy(), np.full(len(flows), NO_LINK, np.intp)
     of_rows = Paths.of([ways[row] for row in rows])
     first = Wants(cluster.network, of_rows, wants.weight[rows], wants.floor[rows], wants.cap[rows])
