@@ -134,6 +134,22 @@ def test_a_variation_changes_what_it_names_and_nothing_else() -> None:
     dealt = Variation(payloads_mb=(100, 200)).dealt(trace)
     assert [a.job.payload_bytes for a in dealt.arrivals[:3]] == [10**8, 2 * 10**8, 10**8]
     assert dealt.owner_events == trace.owner_events
+    freer = Variation(loss_budget_s=3600.0).dealt(trace)
+    assert {arrival.job.loss_budget_s for arrival in freer.arrivals} == {3600.0}
+    budgets = replace(freer.arrivals[0].job, loss_budget_s=trace.arrivals[0].job.loss_budget_s)
+    assert budgets == trace.arrivals[0].job
+
+
+def test_time_over_a_loss_budget_is_counted_for_large_payloads_that_the_papers_beta_slows_down() -> None:
+    """40 GB over a link that P1 may fill for a fifth of an interval cannot be sent every ten minutes; .2 GB can."""
+    large, small = (Variation(payloads_mb=(size,)) for size in (40_000, 200))
+    over = [play(Wanted("tv-fixed-interval", 3, TINY_DAYS, one))["over_budget"] for one in (large, small)]
+    assert over[0][0] > 0.9 * over[0][1] > 0.0
+    assert over[1][0] == 0.0 < over[1][1]
+    freer = play(Wanted("tv-fixed-interval", 3, TINY_DAYS, replace(large, loss_budget_s=36_000.0)))[
+        "over_budget"
+    ]
+    assert freer[0] == 0.0 < freer[1]
 
 
 def test_the_same_run_has_the_same_result() -> None:

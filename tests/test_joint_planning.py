@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from controller.core.checkpointing.loss_budgets import (
 from controller.core.checkpointing.planner import (
     ExactPlanner,
     JobColumns,
+    plan_alike,
     plan_behind,
     plan_columns,
     plan_exact,
@@ -124,6 +126,26 @@ def a_chain(
     links = [DirectedLink(f"s{i}", f"s{i + 1}") for i in range(switches - 1)]
     routes = [tuple(links[a:b]) for a, b in itertools.combinations(range(switches), 2)]
     return routes, {link: 10.0 ** rng.uniform(7, 8.5) for link in links}
+
+
+def test_whoever_takes_all_jobs_for_alike_has_one_interval_for_all_and_loses_no_less() -> None:
+    """By the means of hazards and pauses, under the tightest budget; a slice too small for that makes it longer, as ever."""
+    rng = default_rng(5)
+    jobs = random_jobs(rng, 12, [(TRUNK,)])
+    jobs = [replace(job, loss_budget_s=1e9, write_cap_bytes_per_s=math.inf) for job in jobs]
+    snapshot_s = lambda size_bytes: size_bytes / 6e9  # noqa: E731
+    capacity = {TRUNK: 1e15}  # nobody waits for a link
+    plans = plan_alike(jobs, capacity, BETA, snapshot_s)
+    [interval_s] = {round(plan.interval_s, 6) for plan in plans.values()}
+    pause_s = np.mean([snapshot_s(job.payload_bytes) for job in jobs])
+    hazard_per_s = np.mean([job.hazard_per_s for job in jobs])
+    assert interval_s == pytest.approx(math.sqrt(2.0 * pause_s / hazard_per_s))
+    each = plan_behind(jobs, capacity, BETA, snapshot_s)
+    assert joint_cost(jobs, each, snapshot_s) < 0.95 * joint_cost(jobs, plans, snapshot_s)
+    tight = [*jobs[1:], replace(jobs[0], loss_budget_s=interval_s / 4.0)]
+    assert {round(plan.interval_s, 6) for plan in plan_alike(tight, capacity, BETA, snapshot_s).values()} == {
+        round(interval_s / 2.0, 6)
+    }
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from experiments.benchmarks import links, observer
+from experiments.benchmarks import links, observer, together
 from experiments.benchmarks.goals import KEPT, NOT_JUDGED, NOT_KEPT, NOTHING_PROMISED, JudgedFigure
 from experiments.benchmarks.isolation import SYSTEMS, rows
 from experiments.benchmarks.together import (
@@ -20,6 +20,7 @@ from experiments.benchmarks.together import (
     run_part,
     together_table,
 )
+from testbed.emulation.fidelity import CpuTimes
 
 
 def part(name: str) -> Part:
@@ -38,7 +39,10 @@ def test_parts_are_commands_that_exist_and_together_they_take_less_than_half_an_
     assert MOST_S < 30 * 60
 
 
-def test_a_part_that_cannot_run_says_why_and_the_next_one_runs(tmp_path: Path) -> None:
+def test_a_part_that_cannot_run_says_why_and_the_next_one_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(together, "wait_until_quiet", lambda most_s: 0.5)
     wrong = Part("links", ("--sideways",), 60.0, no_goals)
     late = Part("decisions", ("--quick",), 0.1, no_goals)
     first, second = measure_all(tmp_path, (wrong, late))
@@ -50,7 +54,29 @@ def test_a_part_that_cannot_run_says_why_and_the_next_one_runs(tmp_path: Path) -
     ]
     page = (tmp_path / "measure.html").read_text()
     assert page.count("did not run") >= 2
+    assert (first.busy, second.busy) == (0.5, 0.5)
     assert "--sideways" in page
+
+
+def test_a_machine_that_never_is_quiet_is_waited_for_no_longer_than_was_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, ticks = [0.0], [0]
+    monkeypatch.setattr(together.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    monkeypatch.setattr(together.time, "monotonic", lambda: clock[0])
+
+    def read(busy: list[int]) -> CpuTimes:
+        ticks[0] += 1
+        used = sum(busy[min(n, len(busy) - 1)] for n in range(ticks[0]))
+        return CpuTimes(used, 100 * ticks[0] - used, 0)
+
+    monkeypatch.setattr(together.CpuTimes, "now", lambda: read([0, 90, 40, 2]))
+    assert together.wait_until_quiet(20.0) == pytest.approx(0.02)
+    assert clock[0] == 3.0
+    clock[0], ticks[0] = 0.0, 0
+    monkeypatch.setattr(together.CpuTimes, "now", lambda: read([0, 90]))
+    assert together.wait_until_quiet(5.0) == pytest.approx(0.9)
+    assert clock[0] == 5.0
 
 
 def test_a_part_for_which_no_time_is_left_is_not_begun(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from scapy.packet import Packet, Raw
 
 from bpf.layout import Mode
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.kernel.openvswitch import flow_limit, missing_programs
+from testbed.emulation.kernel.openvswitch import SO_SNDBUFFORCE, flow_limit, missing_programs
 from testbed.emulation.kernel.programs import OWN_SLACK, PORT_BURST_BYTES
 from tests.emulation_campuses import kernel
 from tests.test_emulation_ports import class_packets, raw_socket, socket_in
@@ -46,9 +46,10 @@ EVERYBODY = Ether(src=mac(ATTACKER), dst="ff:ff:ff:ff:ff:ff")
 
 @pytest.fixture(scope="module")
 def campus() -> Iterator[LiveCampus]:
-    """Two leaves of three hosts with 100 Mbit/s under two spines, by trunks of 150 Mbit/s: less than two floods need."""
+    """Two leaves of three hosts with 10 Mbit/s under two spines, by trunks of 15 Mbit/s: less than two floods need, and so little
+    that an emulated processor sends them, too."""
     setLogLevel("error")
-    spec = leaf_spine(2, 2, 3, access_bytes_per_s=100 * MBIT_PER_S, uplink_bytes_per_s=150 * MBIT_PER_S)
+    spec = leaf_spine(2, 2, 3, access_bytes_per_s=10 * MBIT_PER_S, uplink_bytes_per_s=15 * MBIT_PER_S)
     with LiveCampus(spec) as net:
         yield net
 
@@ -217,6 +218,9 @@ def test_two_floods_of_migrations_leave_a_third_hosts_research_its_reserve_on_th
             raw_socket(campus, "h3", bypass=True) as honest,
         ):
             frames = flood(ATTACKER, VICTIM), flood(NEIGHBOUR, "10.2.0.3")
+            # where switches forward in the kernel, what waits at the trunk counts for its sender, who would be held back by it
+            for of_root in (first, second):
+                of_root.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 27)
             began_s = time.monotonic()
             for _ in range(2000):
                 for _ in range(5):
@@ -234,7 +238,8 @@ def test_two_floods_of_migrations_leave_a_third_hosts_research_its_reserve_on_th
             now_at = of_class(2), of_class(3)
         took_s = time.monotonic() - began_s
         # (a switch in user space may lose packets of all before the trunk, where it is given too little of the processors)
-        assert 0 < of_class(2)[1] - research_before[1] <= sent
+        # nothing of the floods is in research's class: a frame or two of the switches' own may be
+        assert 0 < of_class(2)[1] - research_before[1] <= sent + 3
         assert of_class(2)[2] == research_before[2], "research lost packets to migrations"
         passed = 0
         for host, before in ports.items():

@@ -28,7 +28,7 @@ def program(folder: Path, name: str, script: str) -> None:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of programs that do nothing, which alone are found, before the system's own; an empty cache."""
+    """A folder of programs that do nothing, which alone are found, before the system's own; an empty cache; nothing compiled."""
     programs = tmp_path / "programs"
     programs.mkdir()
     for name in launcher.PROGRAMS:
@@ -37,6 +37,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(launcher, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(launcher, "KVM", tmp_path / "kvm")
     monkeypatch.setattr(launcher.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(launcher, "compiled_decisions", dict)
     before = signal.getsignal(signal.SIGTERM)
     yield programs
     signal.signal(signal.SIGTERM, before)
@@ -117,6 +118,7 @@ def test_an_interrupt_ends_the_guest_and_leaves_no_files(
     script = (
         "import sys; from pathlib import Path; from tests.stock_kernel import __main__ as launcher\n"
         f"launcher.CACHE, launcher.KVM = Path({str(tmp_path / 'cache')!r}), Path('/nowhere')\n"
+        "launcher.compiled_decisions = dict\n"
         "sys.exit(launcher.main([]))"
     )
     launched = subprocess.Popen(

@@ -70,6 +70,7 @@ def main(arguments: list[str]) -> int:
     try:
         limit_s = wall_limit_s()
         kernel = cached_kernel()
+        compiled = compiled_decisions()
         with tempfile.TemporaryDirectory(prefix="stock_kernel") as scratch:
             initrd = make_initramfs(kernel, Path(scratch))
             snapshot, exchange = Path(scratch, "snapshot"), Path(scratch, "exchange")
@@ -81,9 +82,10 @@ def main(arguments: list[str]) -> int:
             if arguments == ["--short"]:
                 arguments = [f"tests/{test}" for test in SHORT]
             command = [sys.executable, "-m", "pytest", *(arguments or marked_tests())]
+            variables = {"STOCK_KERNEL": "1", "COLUMNS": str(shutil.get_terminal_size().columns), **compiled}
+            exported = shlex.join(f"{name}={value}" for name, value in variables.items())
             (exchange / "command").write_text(
-                f"cd {shlex.quote(str(REPOSITORY))}\nexport STOCK_KERNEL=1 COLUMNS={shutil.get_terminal_size().columns}\n"
-                f"exec {shlex.join(command)}\n"
+                f"cd {shlex.quote(str(REPOSITORY))}\nexport {exported}\nexec {shlex.join(command)}\n"
             )
             boot(kernel, initrd, Path(scratch), accelerator(kernel, initrd), limit_s)
             status = exchange / "status"
@@ -152,6 +154,20 @@ def cached_kernel() -> Path:
             raise StockKernelError(f"{package} has no module {', '.join(absent)}")
         shutil.move(image, folder / "vmlinuz")
         return folder.rename(CACHE / package)  # last: what bears this name is whole
+
+
+def compiled_decisions() -> dict[str, str]:
+    """Variables by which processes find the coordinator's machine code, made here: in the guest that would take minutes."""
+    # of what every x86-64 processor has, whatever this one's is
+    found = {
+        "NUMBA_CACHE_DIR": str(CACHE / "compiled"),
+        "NUMBA_CPU_NAME": "x86-64",
+        "NUMBA_CPU_FEATURES": "",
+    }
+    command = [sys.executable, "-m", "controller.warm_up"]
+    if subprocess.run(command, cwd=REPOSITORY, env=os.environ | found).returncode:
+        raise StockKernelError("the coordinator's decisions could not be compiled: see what was said above")
+    return found
 
 
 def stock_package() -> str:

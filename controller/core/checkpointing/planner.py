@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -119,11 +119,13 @@ class ExactPlanner:
     """Callable like `intervals.plan`. `columns()` takes arrays and stops at a duality gap of CLOSE.
 
     `keep`: the rule for loss budgets that do not fit together. `behind`: jobs go on while they are sent; only then
-    the time of a snapshot counts.
+    the time of a snapshot counts. `alike`: as if all had the means of hazards and pauses, and the tightest budget: one interval
+    for all, where the network allows it.
     """
 
     keep: Keep = kept
     behind: bool = False
+    alike: bool = False
 
     def pauses_s(self, snapshots_s: Floats | float) -> Floats:
         """p, for which a checkpoint stops each job whose snapshot takes so long; infinite: for the write."""
@@ -139,6 +141,14 @@ class ExactPlanner:
     ) -> PlanColumns:
         """`plan_columns`."""
         return plan_columns(jobs, capacity_bytes_per_s, beta, start, CLOSE, self.keep, pauses_s)
+
+    def seen(self, jobs: JobColumns, pauses_s: Floats) -> tuple[JobColumns, Floats]:
+        """The jobs, and what a checkpoint stops each for, as this planner takes them to be."""
+        if not self.alike or not len(jobs.payload_bytes):
+            return jobs, pauses_s
+        same = np.ones(len(jobs.payload_bytes))
+        hazards, budgets = same * jobs.hazard_per_s.mean(), same * jobs.loss_budget_s.min()
+        return replace(jobs, hazard_per_s=hazards, loss_budget_s=budgets), same * pauses_s.mean()
 
     def __call__(
         self,
@@ -167,15 +177,15 @@ class ExactPlanner:
         ).reshape(len(ordered), 4)
         payload, hazard, cap, budget = numbers.T.copy()
         columns = JobColumns(payload, hazard, cap, budget, routes, np.arange(len(ordered)))
-        pauses_s = self.pauses_s(np.array([snapshot_s(job.payload_bytes) for job in ordered]))
+        snapshots_s = np.array([snapshot_s(job.payload_bytes) for job in ordered])
+        columns, pauses_s = self.seen(columns, self.pauses_s(snapshots_s))
         planned = plan_columns(columns, budgets, beta, keep=self.keep, pauses_s=pauses_s)
+        seen = columns.hazard_per_s, payload, planned.rates_bytes_per_s, columns.loss_budget_s, pauses_s
         plans = {}
-        for job, rate, pause_s in zip(
-            ordered, planned.rates_bytes_per_s.tolist(), pauses_s.tolist(), strict=True
+        for job, (hazard_per_s, size_bytes, rate, budget_s, pause_s) in zip(
+            ordered, np.array(np.broadcast_arrays(*seen)).T.tolist(), strict=True
         ):
-            interval = constrained_interval(
-                job.hazard_per_s, job.payload_bytes, rate, job.loss_budget_s, beta, pause_s
-            )
+            interval = constrained_interval(hazard_per_s, size_bytes, rate, budget_s, beta, pause_s)
             plans[job.key] = CheckpointSchedule(rate, interval)
         return {job.key: plans[job.key] for job in jobs}
 
@@ -183,6 +193,7 @@ class ExactPlanner:
 plan_exact = ExactPlanner()
 plan_least_loss: ExactPlanner = ExactPlanner(uncontested)
 plan_behind: ExactPlanner = ExactPlanner(uncontested, behind=True)
+plan_alike: ExactPlanner = ExactPlanner(uncontested, behind=True, alike=True)
 
 
 def padded(routes: Sequence[Sequence[int]], nowhere: int) -> Numbers:

@@ -87,8 +87,9 @@ def _in_columns(
     budgets = np.array(list(map(_LOSS_BUDGET, jobs)), dtype=float)
     everybody, beta = np.arange(len(jobs)), cluster.checkpoint_share
     pauses_s = planner.pauses_s(_stand_still_s(cluster, jobs, payloads))
-    columns = JobColumns(
-        counted, hazards, filled(np.inf, len(jobs)), budgets, _routes(cluster, jobs), everybody
+    columns, pauses_s = planner.seen(
+        JobColumns(counted, hazards, filled(np.inf, len(jobs)), budgets, _routes(cluster, jobs), everybody),
+        pauses_s,
     )
     free = left_for_checkpoints(cluster, now_s).column
     found = planner.columns(columns, free, beta, cluster.known.multipliers, pauses_s)
@@ -96,7 +97,7 @@ def _in_columns(
 
     def interval(row: int) -> Interval:
         hazard, payload, rate, budget, pause_s = (
-            float(c[row]) for c in (hazards, counted, rates, budgets, pauses_s)
+            float(c[row]) for c in (columns.hazard_per_s, counted, rates, columns.loss_budget_s, pauses_s)
         )
         return constrained_interval(hazard, payload, rate, budget, beta, pause_s)
 

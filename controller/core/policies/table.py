@@ -328,6 +328,10 @@ POLICIES: dict[str, Policy] = {
         "P1 counts the time of a write as lost to the job (paper A's C/(b D)), where ours counts that of its snapshot",
         plan=planner.plan_least_loss,
     ),
+    "one-interval": Policy(
+        "P1 with one interval for all jobs, from the means of hazards and pauses: paper A's TV-FI at the price of ours",
+        plan=planner.plan_alike,
+    ),
     "cube-roots": Policy(
         "P1 by Theorem 1's cube roots with loss budgets as lower bounds, max-min over the links; none is chosen to be kept",
         plan=intervals.plan,

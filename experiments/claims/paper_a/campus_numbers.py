@@ -179,6 +179,13 @@ RESEARCH = tuple(
         ("below the reserve", "below", "of the time: a flow had less than it asks for within its reserve"),
     )
 )
+OVER_BUDGET = Metric(
+    "over the loss budget",
+    "%",
+    lambda run: np.array([100.0 * run["over_budget"][0], run["over_budget"][1]]),
+    ratio_of_sums,
+    "of the time that jobs run with checkpoints: at intervals above twice L_max",
+)
 METRICS = (WORK_LOSS, LOST_TIME, PER_EVENT, DEAR, ORDINARY, DOWNTIME, DOWNTIME_P99, SUCCESS, UTILISATION)
 
 

@@ -24,11 +24,12 @@ from experiments.worlds.virtual import VirtualRun
 
 DAY_S = 86_400.0
 HOURS = 24
+ROUNDING = 1e-6  # relative
 
 
 def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
-    """JSON: `interruptions` and `migrations` (a list each, see the functions), `days`, `intervals`, `lost_time`, `research` (what
-    it lacks; null if the trace has none), and counts."""
+    """JSON: `interruptions` and `migrations` (a list each, see the functions), `days`, `intervals`, `over_budget`, `lost_time`,
+    `research` (what it lacks; null if the trace has none), and counts."""
     summary = run.summary()
     submitted = {fact.job: at_s for at_s, fact in run.facts if isinstance(fact, f.JobSubmitted)}
     spans = [at_s - submitted[fact.job] for at_s, fact in run.facts if isinstance(fact, f.JobFinished)]
@@ -37,6 +38,7 @@ def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
         "migrations": [_rounded(row) for row in _migrations(run)],
         "days": [_rounded(row) for row in _days(run, trace)],
         "intervals": [_rounded(row) for row in _intervals(run)],
+        "over_budget": _rounded(_over_budget(run, trace)),
         # seconds of a GPU, by part
         "lost_time": {part: round(getattr(summary.lost_time, f"{part}_s"), 3) for part in LostPart},
         "research": None if run.background is None else run.background.figures(),
@@ -146,6 +148,29 @@ def _intervals(run: VirtualRun) -> list[list[float | None]]:
             row[1] += fact.hazard_per_h
             row[2] += 1
     return [[total / count, hazard / count] if count else [None, None] for total, hazard, count in sums]
+
+
+def _over_budget(run: VirtualRun, trace: Trace) -> list[float]:
+    """Hours that jobs ran with planned checkpoints: [of them at intervals above what the loss budget allows, all]."""
+    most_s = {
+        arrival.job.name: 2.0 * arrival.job.loss_budget_s * (1.0 + ROUNDING) for arrival in trace.arrivals
+    }
+    planned: dict[str, tuple[float, bool]] = {}  # since when, and whether it is too long
+    hours = [0.0, 0.0]
+
+    def until(at_s: float, job: str) -> None:
+        since_s, over = planned.pop(job, (at_s, False))
+        hours[0] += over * (at_s - since_s) / SECONDS_AN_HOUR
+        hours[1] += (at_s - since_s) / SECONDS_AN_HOUR
+
+    for at_s, fact in run.facts:
+        if isinstance(fact, f.CheckpointPlanned | f.JobStopped | f.JobFinished):
+            until(at_s, fact.job)
+            if isinstance(fact, f.CheckpointPlanned):
+                planned[fact.job] = at_s, fact.interval_s > most_s[fact.job]
+    for job in list(planned):
+        until(run.context.ended_at_s or 0.0, job)
+    return hours
 
 
 def _rounded(row: Sequence[Any]) -> list[Any]:

@@ -36,12 +36,13 @@ POOL_FROM = 6  # runs that are missing: fewer are done before a pool has started
 @dataclass(frozen=True, slots=True)
 class Variation:
     """What is changed; None: as it is. `beta_p1` of eq. (9), `alpha` of eq. (11), `beta_p3` of section VII-B. `payloads_mb`: the
-    jobs have these payloads in turn, so that all classes meet the same owners."""
+    jobs have these payloads in turn, so that all classes meet the same owners. `loss_budget_s`: L_max of all jobs."""
 
     beta_p1: float | None = None
     alpha: float | None = None
     beta_p3: float | None = None
     payloads_mb: tuple[int, ...] | None = None
+    loss_budget_s: float | None = None
 
     def __str__(self) -> str:
         changed = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -49,16 +50,18 @@ class Variation:
 
     def dealt(self, trace: Trace) -> Trace:
         """The trace so changed; a job's memory is what it was."""
-        if self.payloads_mb is None:
+        if self.payloads_mb is None and self.loss_budget_s is None:
             return trace
-        arrivals = tuple(
-            replace(
-                arrival,
-                job=replace(arrival.job, payload_bytes=self.payloads_mb[n % len(self.payloads_mb)] * MB),
-            )
-            for n, arrival in enumerate(trace.arrivals)
-        )
-        return replace(trace, arrivals=arrivals)
+        jobs = [arrival.job for arrival in trace.arrivals]
+        if (payloads_mb := self.payloads_mb) is not None:
+            jobs = [
+                replace(job, payload_bytes=payloads_mb[n % len(payloads_mb)] * MB)
+                for n, job in enumerate(jobs)
+            ]
+        if self.loss_budget_s is not None:
+            jobs = [replace(job, loss_budget_s=self.loss_budget_s) for job in jobs]
+        arrivals = (replace(one, job=job) for one, job in zip(trace.arrivals, jobs, strict=True))
+        return replace(trace, arrivals=tuple(arrivals))
 
     def applied(self, scenario: Scenario) -> Scenario:
         """The scenario so changed; jobs and owners stay as they are."""
