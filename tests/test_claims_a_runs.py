@@ -39,6 +39,7 @@ from experiments.claims.paper_a.campus_runs import (
 )
 from experiments.claims.registry import CLAIMS
 from experiments.inputs.scenario.owners import HOUR_S, Owners
+from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import paper_campus
 from topologies.errors import SpecError
 
@@ -126,7 +127,8 @@ def test_a_variation_changes_what_it_names_and_nothing_else() -> None:
     scenario, trace = paper_campus(1, days=1.0)
     assert AS_IS.applied(scenario) == scenario
     assert AS_IS.dealt(trace) is trace
-    changed = Variation(beta_p1=0.3, alpha=2.0, beta_p3=0.4).applied(scenario)
+    changed = Variation(beta_p1=0.3, alpha=2.0, beta_p3=0.4, copy_gb_per_s=40.0).applied(scenario)
+    assert settings_of(changed).snapshot_pause_bytes_per_s == 4e10
     assert (changed.protocol.checkpoint_share, changed.protocol.stability_penalty) == (0.3, 2.0)
     assert changed.campus.research_reserve.beta == 0.4
     same = replace(changed, protocol=scenario.protocol, campus=scenario.campus)

@@ -36,13 +36,15 @@ POOL_FROM = 6  # runs that are missing: fewer are done before a pool has started
 @dataclass(frozen=True, slots=True)
 class Variation:
     """What is changed; None: as it is. `beta_p1` of eq. (9), `alpha` of eq. (11), `beta_p3` of section VII-B. `payloads_mb`: the
-    jobs have these payloads in turn, so that all classes meet the same owners. `loss_budget_s`: L_max of all jobs."""
+    jobs have these payloads in turn, so that all classes meet the same owners. `loss_budget_s`: L_max of all jobs.
+    `copy_gb_per_s`: of snapshots."""
 
     beta_p1: float | None = None
     alpha: float | None = None
     beta_p3: float | None = None
     payloads_mb: tuple[int, ...] | None = None
     loss_budget_s: float | None = None
+    copy_gb_per_s: float | None = None
 
     def __str__(self) -> str:
         changed = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -70,6 +72,8 @@ class Variation:
             protocol = replace(protocol, checkpoint_share=self.beta_p1)
         if self.alpha is not None:
             protocol = replace(protocol, stability_penalty=self.alpha)
+        if self.copy_gb_per_s is not None:
+            protocol = replace(protocol, copy_gb_per_s=self.copy_gb_per_s)
         if self.beta_p3 is not None:
             campus = replace(campus, research_reserve=replace(campus.research_reserve, beta=self.beta_p3))
         return replace(scenario, protocol=protocol, campus=campus)

@@ -69,6 +69,8 @@ class Protocol:
     congestion_control: str = choice(CONGESTION_CONTROLS, "bbr")  # paced flows hold their rate best with BBR
     # while a snapshot is taken a job stands still until it is written (paper A), or, copy, until its state is copied in memory
     snapshots: str = choice(SNAPSHOTS, "stop")
+    # GB/s at which a state is copied, by machines as they are (no scale changes it), until a host has measured its own
+    copy_gb_per_s: float = quantity(D.NUMBER, 6.0, above=True)
     # auto: chunks of checkpoints are coded on their way where samples shrink and the receiver can; live campuses only
     coding: str = choice(CODINGS, "auto")
     # P1, beta of eq. (9): the part of an interval that sending may take; none: 0.9 where jobs go on meanwhile, else paper A's 0.2
