@@ -204,7 +204,7 @@ class SnapshotCost(Struct, frozen=True, forbid_unknown_fields=True):
 
     pause_s: Seconds  # for which the job stood still
     write_s: Seconds  # until its bytes, once they were copied, were in the host's store: written, hashed and synced
-    # why the job stood still until they were written, though it was to go on; empty: as ordered
+    # why the job stood still until they were written, or fetched from a GPU, though it was to go on; empty: as ordered
     stopped: Text = ""
 
 

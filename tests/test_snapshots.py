@@ -21,7 +21,7 @@ from testbed.bounds import FASTEST_BYTES_PER_S, SLOWEST_BYTES_PER_S
 from testbed.checkpoints import CheckpointStore
 from testbed.messages import JobSpec, SnapshotCost, SnapshotSpeed
 from testbed.workloads import copying, memory
-from testbed.workloads.copying import CopiedSnapshot, why_not
+from testbed.workloads.copying import CopiedSnapshot, PartsCopy, why_not
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Snapshot, SnapshotFailed, SnapshotTaken
 from testbed.workloads.synthetic import Synthetic
@@ -33,10 +33,10 @@ class Told(list[SnapshotTaken | SnapshotFailed]):
     """How snapshots ended."""
 
 
-def begun(path: Path, size_bytes: int) -> tuple[CopiedSnapshot, Told]:
+def begun(path: Path, size_bytes: int, parts: list[bytes | bytearray] | None) -> tuple[CopiedSnapshot, Told]:
     told = Told()
     order = Snapshot(7, str(path), stop=False)
-    snapshot = CopiedSnapshot(order, size_bytes, lambda: None, told.append)
+    snapshot = CopiedSnapshot(order, PartsCopy(lambda: parts, size_bytes), lambda: None, told.append)
     snapshot.wait_until_ready()
     return snapshot, told
 
@@ -44,9 +44,9 @@ def begun(path: Path, size_bytes: int) -> tuple[CopiedSnapshot, Told]:
 def test_copy_is_the_state_at_the_moment_of_the_copy_whatever_the_job_does_then(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "snap")  # the write waits for a reader: by then the job has gone on
     state, trailer = bytearray(b"a" * 100_000), b"end"
-    snapshot, told = begun(tmp_path / "snap", 100_003)
+    snapshot, told = begun(tmp_path / "snap", 100_003, [state, trailer])
     assert snapshot.ready
-    assert snapshot.copy([state, trailer], step=5)
+    assert snapshot.copy(step=5)
     assert not snapshot.ready
     state[:] = b"b" * len(state)
     assert (tmp_path / "snap").read_bytes() == b"a" * 100_000 + b"end"
@@ -58,12 +58,12 @@ def test_copy_is_the_state_at_the_moment_of_the_copy_whatever_the_job_does_then(
 
 
 def test_state_that_has_grown_or_has_no_parts_any_more_is_not_copied(tmp_path: Path) -> None:
-    snapshot, told = begun(tmp_path / "snap", 10)
-    assert not snapshot.copy([bytes(11)], step=1)
+    snapshot, told = begun(tmp_path / "snap", 10, [bytes(11)])
+    assert not snapshot.copy(step=1)
     snapshot.join()
     assert snapshot.obstacle == "the state has grown to 11 bytes, there is room for 10"
-    snapshot, told = begun(tmp_path / "snap", 10)
-    assert not snapshot.copy(None, step=1)
+    snapshot, told = begun(tmp_path / "snap", 10, None)
+    assert not snapshot.copy(step=1)
     snapshot.join()
     assert snapshot.obstacle == copying.NO_PARTS
     assert told == []
@@ -71,23 +71,23 @@ def test_state_that_has_grown_or_has_no_parts_any_more_is_not_copied(tmp_path: P
 
 
 def test_memory_that_is_refused_is_an_obstacle_and_no_error(tmp_path: Path) -> None:
-    snapshot, told = begun(tmp_path / "snap", 1 << 60)
-    assert not snapshot.copy([b"state"], step=1)
+    snapshot, told = begun(tmp_path / "snap", 1 << 60, [b"state"])
+    assert not snapshot.copy(step=1)
     assert "no memory for a copy: " in snapshot.obstacle
     assert told == []
 
 
 def test_empty_state_has_a_snapshot_too(tmp_path: Path) -> None:
-    snapshot, told = begun(tmp_path / "snap", 0)
-    assert snapshot.copy([], step=0)
+    snapshot, told = begun(tmp_path / "snap", 0, [])
+    assert snapshot.copy(step=0)
     snapshot.join()
     assert (tmp_path / "snap").read_bytes() == b""
     assert isinstance(told[0], SnapshotTaken)
 
 
 def test_write_that_fails_says_why_and_leaves_no_file(tmp_path: Path) -> None:
-    snapshot, told = begun(tmp_path / "nowhere" / "snap", 4)
-    assert snapshot.copy([b"abcd"], step=1)
+    snapshot, told = begun(tmp_path / "nowhere" / "snap", 4, [b"abcd"])
+    assert snapshot.copy(step=1)
     snapshot.join()
     [failed] = told
     assert isinstance(failed, SnapshotFailed)
@@ -99,9 +99,9 @@ def test_memory_of_a_copy_is_given_back(tmp_path: Path) -> None:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     before, size = resident(), 64 << 20
-    snapshot, _ = begun(tmp_path / "snap", size)
+    snapshot, _ = begun(tmp_path / "snap", size, [b"x"])
     assert resident() - before > size / 2
-    assert snapshot.copy([b"x"], step=1)
+    assert snapshot.copy(step=1)
     snapshot.join()
     assert resident() - before < size / 2
 
@@ -147,8 +147,8 @@ def test_unknown_memory_is_no_bound(tmp_path: Path) -> None:
 
 def test_copy_needs_room_for_itself_and_for_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "available_bytes", lambda: 200e6)
-    assert why_not(100_000_000) == ""
-    assert why_not(101_000_000) == "200 MB of memory are available, a copy needs 202"
+    assert why_not(PartsCopy(lambda: None, 100_000_000)) == ""
+    assert why_not(PartsCopy(lambda: None, 101_000_000)) == "200 MB of memory are available, a copy needs 202"
     assert why_not(None) == copying.NO_PARTS
 
 

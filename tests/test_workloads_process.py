@@ -76,11 +76,11 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(path: Path, lease_s: float = math.inf) -> AsyncIterator[Desk]:
+async def desk(path: Path, lease_s: float = math.inf, within_s: float = 30.0) -> AsyncIterator[Desk]:
     lease = LeaseFile.create(path / "lease", time.monotonic() + lease_s)
     opened = Desk(path, lease)
     try:
-        with trio.fail_after(30):
+        with trio.fail_after(within_s):
             yield opened
     finally:
         with trio.CancelScope(shield=True):
@@ -203,6 +203,20 @@ async def test_workload_without_parts_stands_still_for_its_snapshot_and_it_is_sa
     async with desk(tmp_path) as d:
         taken = await (await d.start(WorkloadSpec(name, {}))).snapshot(tmp_path / "snap")
         assert taken.stopped == "the workload has no parts()"
+
+
+@pytest.mark.trio
+async def test_what_a_job_has_made_before_is_not_looked_through_again_for_garbage(tmp_path: Path) -> None:
+    work = """
+        def work(self):
+            import gc
+            before = gc.get_freeze_count()
+            gc.collect()
+            print("set aside:", gc.get_freeze_count() > before > -1, flush=True)
+        """
+    async with desk(tmp_path) as d:
+        await next_of(await d.start(WorkloadSpec(third_party(tmp_path, work), {})), Progress)
+        assert d.log.startswith("set aside: True")
 
 
 @pytest.mark.trio

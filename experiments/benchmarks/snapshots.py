@@ -14,7 +14,8 @@ until the file was written (page faults, the other core's memory traffic, the in
 file is *written* (not synced: that is the store's, and the same for all); and the most *memory* held beside the state. A fork's
 is what the parent's page faults had copied until the child ended.
 
-What it does not show: a state on a GPU, which has to be fetched in any of the three ways; more jobs than one on a machine.
+Where torch sees a GPU, a model that is trained on it is measured too (`snapshots_gpu`). What it does not show: more jobs than one
+on a machine.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import sys
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,12 +42,15 @@ from experiments.benchmarks.goals import JudgedFigure, in_ms
 from experiments.benchmarks.results import write_result
 from experiments.results.accounting import quantile
 from testbed.errors import SetupError
-from testbed.workloads.base import write_parts
-from testbed.workloads.copying import CopiedSnapshot
+from testbed.workloads.base import StateCopy, write_parts
+from testbed.workloads.copying import CopiedSnapshot, PartsCopy
 from testbed.workloads.memory import available_bytes
 from testbed.workloads.messages import Snapshot, SnapshotFailed, SnapshotTaken
 
 SIZES_MB: Final = (1, 10, 100, 1000)
+# 3.2 GB: of 270 million parameters in 32 bits, with AdamW; paper A's mean payload
+GPU_SIZES_MB: Final = (100, 1000, 3200)
+GPU_MODULE: Final = "experiments.benchmarks.snapshots_gpu"
 WAYS: Final = ("stop", "copy", "fork")
 # of 100 MB of state, the 99 % quantile
 GOAL_S: Final = 0.020
@@ -60,7 +65,12 @@ SNAPSHOTS_ELSE: Final = 20
 
 
 def measure_snapshots(
-    out: Path, sizes_mb: Sequence[int] = SIZES_MB, disk: Path | None = None, *, quick: bool = False
+    out: Path,
+    sizes_mb: Sequence[int] = SIZES_MB,
+    disk: Path | None = None,
+    *,
+    gpu_sizes_mb: Sequence[int] = GPU_SIZES_MB,
+    quick: bool = False,
 ) -> dict[str, Any]:
     """Runs the comparison, a process of its own for each size; writes `snapshots.json` into `out` and returns what it holds.
 
@@ -84,10 +94,22 @@ def measure_snapshots(
                     {"size_mb": size_mb, "dirty_share": dirty_share, "way": way, **figures}
                     for way, figures in json.loads(played.stdout).items()
                 ]
+    played = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            GPU_MODULE,
+            json.dumps(["cuda", gpu_sizes_mb, quick, str(disk or tempfile.gettempdir())]),
+        ],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
     judged = [row["pause_p99_s"] for row in rows if row["size_mb"] == GOAL_MB and row["way"] == "copy"]
     result = {
         "step_s": STEP_S,
         "rows": rows,
+        "gpu": json.loads(played.stdout),
         "goal": {"size_mb": GOAL_MB, "pause_p99_s": GOAL_S, "met": max(judged) <= GOAL_S if judged else None},
         "load": os.getloadavg()[0],
         "cpus": os.cpu_count(),
@@ -137,11 +159,46 @@ def snapshots_table(result: Mapping[str, Any]) -> Table:
     return table
 
 
+def gpu_table(result: Mapping[str, Any]) -> Table | str:
+    """A row each size of state on a GPU and way; or why there is none."""
+    gpu = result["gpu"]
+    if why := gpu.get("why_not"):
+        return f"on a GPU: not measured: {why}"
+    heads = (
+        "state",
+        "tensors",
+        "way",
+        "pause p50",
+        "pause p99",
+        "at",
+        "lost a snapshot",
+        "until written",
+        "a step",
+    )
+    table = Table(*heads, title=f"on {gpu['device']}, torch {gpu['torch']}")
+    before = None
+    for row in gpu["rows"]:
+        if before not in (None, row["size_mb"]):
+            table.add_section()
+        before = row["size_mb"]
+        pause, worst, lost, written, step = (
+            f"{1e3 * row[key]:.1f} ms"
+            for key in ("pause_p50_s", "pause_p99_s", "lost_s", "written_s", "step_s")
+        )
+        rate = f"{row['size_mb'] / 1e3 / row['pause_p50_s']:.1f} GB/s"
+        table.add_row(
+            f"{row['size_mb']} MB", str(row["tensors"]), row["way"], pause, worst, rate, lost, written, step
+        )
+    rates = ", ".join(f"{what} {rate / 1e9:.3g}" for what, rate in gpu["bytes_per_s"].items())
+    table.caption = "; ".join([f"GB/s: {rates}", *gpu["left_out"]])
+    return table
+
+
 # ---------------------------------------------------------------- in a process of its own
 
 
 @dataclass
-class _Seen:
+class Seen:
     """Of one way, a value a snapshot."""
 
     pause_s: list[float] = field(default_factory=list)
@@ -161,19 +218,88 @@ class _Seen:
         }
 
 
-class _Job:
+class SteppingJob(ABC):
+    """Steps, and snapshots beside them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._alone: list[float] = []
+
+    @abstractmethod
+    def step(self) -> float:
+        """One step; how long its computing took."""
+
+    @abstractmethod
+    def write(self) -> None:
+        """The state to `path`."""
+
+    @abstractmethod
+    def state_copy(self) -> StateCopy:
+        """How agents' jobs copy such a state."""
+
+    @property
+    def step_s(self) -> float:
+        """What computing takes by itself, the median."""
+        return statistics.median(self._alone)
+
+    def rest(self) -> None:
+        """A step without a snapshot: what it takes by itself."""
+        self._alone.append(self.step())
+
+    def until(self, over: Callable[[], bool]) -> float:
+        """Steps until it is so; how much computing took in them beyond what it takes by itself."""
+        alone_s, beyond_s = self.step_s, 0.0
+        while not over():
+            beyond_s += self.step() - alone_s
+        return beyond_s
+
+    def stop(self, seen: Seen) -> None:
+        """Stand still for the write."""
+        began_s = time.perf_counter()
+        self.write()
+        took_s = time.perf_counter() - began_s
+        self.note(seen, took_s, took_s, took_s, 0)
+
+    def copy(self, seen: Seen) -> None:
+        """Copy as an agent's job does."""
+        told: list[tuple[SnapshotTaken | SnapshotFailed, float]] = []
+        began_s = time.perf_counter()
+        order, state = Snapshot(0, str(self.path), stop=False), self.state_copy()
+        snapshot = CopiedSnapshot(
+            order, state, lambda: None, lambda answer: told.append((answer, time.perf_counter()))
+        )
+        snapshot.stood_s = time.perf_counter() - began_s
+        lost_s = self.until(lambda: snapshot.ready)
+        if not snapshot.copy(0):
+            raise SetupError(f"no copy: {snapshot.obstacle}")
+        lost_s += snapshot.stood_s + self.until(lambda: bool(told))
+        snapshot.join()
+        [(taken, ended_s)] = told
+        if isinstance(taken, SnapshotFailed):
+            raise SetupError(f"no snapshot: {taken.reason}")
+        self.note(seen, taken.pause_s, lost_s, ended_s - began_s, state.size_bytes)
+
+    def note(self, seen: Seen, pause_s: float, lost_s: float, written_s: float, extra_bytes: int) -> None:
+        """What a snapshot cost; its file goes."""
+        self.path.unlink()
+        seen.pause_s.append(pause_s)
+        seen.lost_s.append(lost_s)
+        seen.written_s.append(written_s)
+        seen.extra_bytes.append(extra_bytes)
+
+
+class _Job(SteppingJob):
     """A state and steps that rewrite a part of it."""
 
     def __init__(self, size_bytes: int, dirty_share: float, path: Path) -> None:
+        super().__init__(path)
         self.state = bytearray(os.urandom(1 << 20) * (size_bytes // (1 << 20) + 1))[:size_bytes]
-        self.path = path
         self._fresh = os.urandom(BLOCK_BYTES)
         self._blocks = max(1, size_bytes // BLOCK_BYTES)
         self._dirty, self._next = max(1, round(dirty_share * self._blocks)), 0
-        self._alone: list[float] = []
 
     def step(self) -> float:
-        """One step: a part of the state rewritten, then nothing, as while a GPU computes. How long rewriting took."""
+        """A part of the state rewritten, then nothing, as while a GPU computes."""
         began_s = time.perf_counter()
         view = memoryview(self.state)
         for _ in range(self._dirty):
@@ -185,44 +311,15 @@ class _Job:
         time.sleep(max(0.0, STEP_S - rewritten_s))
         return rewritten_s
 
-    def rest(self) -> None:
-        """A step without a snapshot: what it takes by itself."""
-        self._alone.append(self.step())
-
-    def until(self, over: Callable[[], bool]) -> float:
-        """Steps until it is so; how much rewriting took in them beyond what it takes by itself."""
-        alone_s, beyond_s = statistics.median(self._alone), 0.0
-        while not over():
-            beyond_s += self.step() - alone_s
-        return beyond_s
-
-    def stop(self, seen: _Seen) -> None:
-        """Stand still for the write."""
-        began_s = time.perf_counter()
+    def write(self) -> None:
+        """As it lies there."""
         write_parts(self.path, [self.state])
-        took_s = time.perf_counter() - began_s
-        self._note(seen, took_s, took_s, took_s, 0)
 
-    def copy(self, seen: _Seen) -> None:
-        """Copy as an agent's job does."""
-        told: list[tuple[SnapshotTaken | SnapshotFailed, float]] = []
-        began_s = time.perf_counter()
-        order = Snapshot(0, str(self.path), stop=False)
-        snapshot = CopiedSnapshot(
-            order, len(self.state), lambda: None, lambda answer: told.append((answer, time.perf_counter()))
-        )
-        snapshot.stood_s = time.perf_counter() - began_s
-        lost_s = self.until(lambda: snapshot.ready)
-        if not snapshot.copy([self.state], 0):
-            raise SetupError(f"no copy: {snapshot.obstacle}")
-        lost_s += snapshot.stood_s + self.until(lambda: bool(told))
-        snapshot.join()
-        [(taken, ended_s)] = told
-        if isinstance(taken, SnapshotFailed):
-            raise SetupError(f"no snapshot: {taken.reason}")
-        self._note(seen, taken.pause_s, lost_s, ended_s - began_s, len(self.state))
+    def state_copy(self) -> PartsCopy:
+        """In memory."""
+        return PartsCopy(lambda: [self.state], len(self.state))
 
-    def fork(self, seen: _Seen) -> None:
+    def fork(self, seen: Seen) -> None:
         """Write as a child of it would."""
         ended: list[float] = []
         began_s = time.perf_counter()
@@ -243,26 +340,19 @@ class _Job:
         lost_s = pause_s + self.until(lambda: bool(ended))
         waiter.join()
         copied = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
-        self._note(seen, pause_s, lost_s, ended[0], copied * os.sysconf("SC_PAGE_SIZE"))
-
-    def _note(self, seen: _Seen, pause_s: float, lost_s: float, written_s: float, extra_bytes: int) -> None:
-        self.path.unlink()
-        seen.pause_s.append(pause_s)
-        seen.lost_s.append(lost_s)
-        seen.written_s.append(written_s)
-        seen.extra_bytes.append(extra_bytes)
+        self.note(seen, pause_s, lost_s, ended[0], copied * os.sysconf("SC_PAGE_SIZE"))
 
 
 def main(order: str) -> None:
     """Plays what `measure_snapshots` orders; the figures of each way go to standard output."""
     size_bytes, dirty_share, count, folder = json.loads(order)
     job = _Job(size_bytes, dirty_share, Path(folder) / "snapshot")
-    seen = {way: _Seen() for way in WAYS}
-    ways: dict[str, Callable[[_Seen], None]] = {"stop": job.stop, "copy": job.copy, "fork": job.fork}
+    seen = {way: Seen() for way in WAYS}
+    ways: dict[str, Callable[[Seen], None]] = {"stop": job.stop, "copy": job.copy, "fork": job.fork}
     for round_number in range(count + 1):
         for way, take in ways.items():
             job.rest()
-            take(seen[way] if round_number else _Seen())  # the first round touches files and memory
+            take(seen[way] if round_number else Seen())  # the first round touches files and memory
     print(json.dumps({way: figures.figures() for way, figures in seen.items()}))
 
 

@@ -355,18 +355,25 @@ def measure_snapshots(
     out: Out = Path("out/snapshots"),
     sizes: Annotated[
         list[int] | None,
-        typer.Option("--size", min=1, max=100_000, help="MB of state; may be repeated (1, 10, 100, 1000)."),
+        typer.Option(
+            "--size",
+            min=1,
+            max=100_000,
+            help="MB of state; may be repeated (1, 10, 100, 1000; on a GPU 100, 1000, 3200).",
+        ),
     ] = None,
     disk: Annotated[
         Path | None, typer.Option(help="A directory on the disk to write to; the temporary one.", exists=True)
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of the snapshots.")] = False,
 ) -> None:
-    """What a snapshot costs a job that goes on: standing still for the write, a copy in memory, fork(2)."""
-    from experiments.benchmarks.snapshots import SIZES_MB, snapshots_table
+    """What a snapshot costs a job that goes on: standing still for the write, a copy in memory, fork(2). On a GPU, too."""
+    from experiments.benchmarks.snapshots import GPU_SIZES_MB, SIZES_MB, gpu_table, snapshots_table
     from experiments.benchmarks.snapshots import measure_snapshots as run
 
-    console.print(snapshots_table(run(out, sizes or SIZES_MB, disk, quick=quick)))
+    result = run(out, sizes or SIZES_MB, disk, gpu_sizes_mb=sizes or GPU_SIZES_MB, quick=quick)
+    console.print(snapshots_table(result))
+    console.print(gpu_table(result))
 
 
 @command("codecs")

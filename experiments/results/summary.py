@@ -172,7 +172,10 @@ class CheckpointFigures(Struct, frozen=True):
     bytes_sent: Annotated[int, Dimension.SIZE, "TCP payload of all transfers that ended, coded or not"]
     bytes_deduplicated: Annotated[int, Dimension.SIZE, "payload that the receiver had already"]
     taken: Annotated[int, "local snapshots"]
-    stopped: Annotated[int, "for which a job stood still until they were written, though it was to go on"] = 0
+    stopped: Annotated[
+        int,
+        "for which a job stood still until they were written, or fetched from a GPU, though it was to go on",
+    ] = 0
     pause_median_s: Annotated[
         float | None,
         "for which a snapshot stopped a job that went on, where measured; of this machine, unscaled",

@@ -13,7 +13,7 @@ import math
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +32,32 @@ ALLOWED: Final = 'one of {}, or "module:Class" of a testbed.workloads.base.Workl
 
 class StateMismatch(TestbedError):
     """A state is not the one of the step that it claims to be: it must not be used."""
+
+
+class StateCopy(ABC):
+    """A copy of a state, for one snapshot of a job that goes on.
+
+    `take` is called between two steps, all else by the snapshot's thread, while steps are computed.
+    """
+
+    size_bytes: int = 0  # of memory that it takes; before `reserve`, at most
+    delayed: str = ""  # why the job stands still for longer than it would have to, once that is known
+
+    @abstractmethod
+    def reserve(self) -> None:
+        """Takes the memory. Raises OSError: there is none."""
+
+    @abstractmethod
+    def take(self) -> str:
+        """Takes the state as it is now; the job stands still. Why that cannot be, or nothing."""
+
+    @abstractmethod
+    def complete(self) -> Iterable[ReadableBuffer]:
+        """The bytes that `Workload.save` would have written then, piece by piece: each holds until the next is asked for."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Gives the memory back. Nothing may look at it any more."""
 
 
 class Workload(ABC):
@@ -84,6 +110,13 @@ class Workload(ABC):
         """
         return None
 
+    def state_copy(self) -> StateCopy | None:
+        """A copy of the state to be made for one snapshot, where `parts` would not do: of a state on a GPU, say.
+
+        None (the default): the copy is made of `parts`. Asked between steps.
+        """
+        return None
+
     def measured(self, **values: float) -> None:
         """Tells what the present step measured (a loss, say): a line of JSON on the job's output, from which the report draws
         its curves. Any program may print such lines: `{"step": 12, "loss": 0.25}`. What is no finite number is null.
@@ -100,8 +133,8 @@ class Workload(ABC):
         """Proves that the state is that of step `step_number`, and returns its digest. Raises StateMismatch if it is not."""
 
 
-def write_parts(path: Path, parts: Sequence[ReadableBuffer]) -> int:
-    """Writes buffers to a new file, one behind the other; returns their bytes. OSError passes.
+def write_parts(path: Path, parts: Iterable[ReadableBuffer]) -> int:
+    """Writes buffers to a new file, each before it asks for the next; returns their bytes. OSError passes.
 
     The interpreter is free meanwhile: other threads of it run.
     """

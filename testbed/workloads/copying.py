@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from testbed.workloads.base import write_parts
+from testbed.workloads.base import StateCopy, Workload, write_parts
 from testbed.workloads.memory import available_bytes
 from testbed.workloads.messages import Snapshot, SnapshotFailed, SnapshotTaken
 
@@ -42,8 +42,7 @@ class CopyBuffer:
     """Memory of so many bytes, all of it taken at once. Raises OSError (no such memory)."""
 
     def __init__(self, size_bytes: int) -> None:
-        self._map = mmap.mmap(-1, max(1, size_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self.size_bytes = size_bytes
+        self.memory = mmap.mmap(-1, max(1, size_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         # fewer page faults, and given back 20 times as fast; a kernel without huge pages answers EINVAL
         self._advise(mmap.MADV_HUGEPAGE)
         # before Linux 5.14 the copy itself takes the pages, and the job stands still longer
@@ -53,35 +52,76 @@ class CopyBuffer:
         """The parts, one behind the other, as they are now."""
         at = 0
         for part in parts:
-            self._map[at : at + len(part)] = part
+            self.memory[at : at + len(part)] = part
             at += len(part)
-        return memoryview(self._map)[:at]
+        return memoryview(self.memory)[:at]
 
     def close(self) -> None:
         """Gives the memory back. Nothing may look at it any more."""
         # munmap(2) alone would hold the interpreter for as long as it takes
         self._advise(_MADV_DONTNEED)
-        self._map.close()
+        self.memory.close()
 
     def _advise(self, advice: int) -> None:
         """madvise(2) for all of it, while the interpreter is free."""
-        start = ctypes.c_char.from_buffer(self._map)
-        _LIBC.madvise(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(len(self._map)), advice)
+        start = ctypes.c_char.from_buffer(self.memory)
+        _LIBC.madvise(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(len(self.memory)), advice)
 
 
-def bytes_of(parts: Sequence[ReadableBuffer] | None) -> int | None:
-    """What they hold together; None: there are none."""
-    return None if parts is None else sum(memoryview(part).nbytes for part in parts)
+class PartsCopy(StateCopy):
+    """A copy of what `Workload.parts` gives, of that size at most."""
+
+    def __init__(self, parts: Callable[[], Sequence[ReadableBuffer] | None], size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self._parts = parts
+        self._buffer: CopyBuffer | None = None
+        self._taken = memoryview(b"")
+
+    def reserve(self) -> None:
+        """Takes memory for so many bytes."""
+        self._buffer = CopyBuffer(self.size_bytes)
+
+    def take(self) -> str:
+        """Copies them, if there is room."""
+        parts = self._parts()
+        if parts is None:
+            return NO_PARTS
+        views = [memoryview(part).cast("B") for part in parts]
+        size_bytes = sum(map(len, views))
+        if size_bytes > self.size_bytes:
+            return f"the state has grown to {size_bytes} bytes, there is room for {self.size_bytes}"
+        assert self._buffer is not None
+        self._taken = self._buffer.fill(views)
+        return ""
+
+    def complete(self) -> list[memoryview]:
+        """The copy."""
+        return [self._taken]
+
+    def release(self) -> None:
+        """Gives the memory back."""
+        self._taken.release()
+        if self._buffer is not None:
+            self._buffer.close()
 
 
-def why_not(size_bytes: int | None) -> str:
-    """Why a state of this size (None: it has no parts) cannot be copied in memory at present; empty: it can."""
-    if size_bytes is None:
+def copy_of(workload: Workload) -> StateCopy | None:
+    """How the workload's state is copied for a snapshot; None: it cannot be."""
+    if (own := workload.state_copy()) is not None:
+        return own
+    parts = workload.parts()
+    return (
+        None if parts is None else PartsCopy(workload.parts, sum(memoryview(each).nbytes for each in parts))
+    )
+
+
+def why_not(copy: StateCopy | None) -> str:
+    """Why this copy (None: the workload has no parts) cannot be made in memory at present; empty: it can."""
+    if copy is None:
         return NO_PARTS
-    if (left_bytes := available_bytes()) < ROOM * size_bytes:
-        return (
-            f"{left_bytes / 1e6:.0f} MB of memory are available, a copy needs {ROOM * size_bytes / 1e6:.0f}"
-        )
+    left_bytes, needed_bytes = available_bytes(), ROOM * copy.size_bytes
+    if left_bytes < needed_bytes:
+        return f"{left_bytes / 1e6:.0f} MB of memory are available, a copy needs {needed_bytes / 1e6:.0f}"
     return ""
 
 
@@ -91,16 +131,15 @@ class CopiedSnapshot:
     def __init__(
         self,
         order: Snapshot,
-        size_bytes: int,
+        state: StateCopy,
         wake: Callable[[], None],
         tell: Callable[[SnapshotTaken | SnapshotFailed], None],
     ) -> None:
         self.order = order
         self.obstacle = ""  # why it cannot be copied, once that is known
         self.stood_s = 0.0  # for which the job has stood still so far
-        self._size_bytes, self._wake, self._tell = size_bytes, wake, tell
-        self._buffer: CopyBuffer | None = None
-        self._copied: tuple[memoryview, int] | None = None
+        self._state, self._wake, self._tell = state, wake, tell
+        self._step: int | None = None  # of which the state was taken
         self._ready, self._decided, self._over = threading.Event(), threading.Event(), threading.Event()
         # Thread.start() waits until the thread runs: on a busy machine that would be most of a small state's pause
         _thread.start_new_thread(self._run, ())
@@ -115,20 +154,15 @@ class CopiedSnapshot:
         """Whether the thread still runs."""
         return not self._over.is_set()
 
-    def copy(self, parts: Sequence[ReadableBuffer] | None, step: int) -> bool:
-        """Takes the state of `step`; False: it cannot, `obstacle` says why, and this snapshot is over."""
+    def copy(self, step: int) -> bool:
+        """Takes the state, which is that of `step`; False: it cannot, `obstacle` says why, and this snapshot is over."""
         began_s = time.monotonic()
-        views = [memoryview(part).cast("B") for part in parts or ()]
-        size_bytes = sum(map(len, views))
-        if parts is None:
-            self.obstacle = NO_PARTS
-        elif size_bytes > self._size_bytes and not self.obstacle:
-            self.obstacle = f"the state has grown to {size_bytes} bytes, there is room for {self._size_bytes}"
-        if not self.obstacle and self._buffer is not None:
-            self._copied = self._buffer.fill(views), step
+        if not self.obstacle:
+            self.obstacle = self._state.take()
+        self._step = None if self.obstacle else step
         self.stood_s += time.monotonic() - began_s
         self._decided.set()
-        return self._copied is not None
+        return self._step is not None
 
     def wait_until_ready(self) -> None:
         """Wait until the memory is taken, or known not to be there."""
@@ -146,25 +180,24 @@ class CopiedSnapshot:
 
     def _take(self) -> None:
         try:
-            self._buffer = CopyBuffer(self._size_bytes)
+            self._state.reserve()
         except OSError as error:
             self.obstacle = f"no memory for a copy: {error}"
         self._ready.set()
         self._wake()
         self._decided.wait()
-        if self._copied is not None:
-            with self._copied[0] as taken:
-                self._write(taken, self._copied[1])
-        if self._buffer is not None:
-            self._buffer.close()
+        if self._step is not None:
+            self._write(self._step)
+        self._state.release()
 
-    def _write(self, taken: memoryview, step: int) -> None:
+    def _write(self, step: int) -> None:
         path, began_s = Path(self.order.path), time.monotonic()
         try:
-            size_bytes = write_parts(path, [taken])
+            size_bytes = write_parts(path, self._state.complete())
         except OSError as error:
             path.unlink(missing_ok=True)
             self._tell(SnapshotFailed(self.order.number, str(error)))
         else:
             write_s = time.monotonic() - began_s
-            self._tell(SnapshotTaken(self.order.number, step, self.stood_s, write_s, size_bytes))
+            delayed = self._state.delayed
+            self._tell(SnapshotTaken(self.order.number, step, self.stood_s, write_s, size_bytes, delayed))

@@ -89,7 +89,8 @@ class SnapshotTaken(msgspec.Struct, tag="snapshot_taken", frozen=True):
 
     The process's word for what its agent then tells the coordinator under the same name.
 
-    `stopped`: why it stood still until the state was written though it need not have; empty: it did not, or was to.
+    `stopped`: why it stood still until the state was written, or fetched from a GPU, though it need not have; empty: it did not,
+    or was to.
     """
 
     number: Sequence

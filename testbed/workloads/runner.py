@@ -18,8 +18,9 @@ from types import TracebackType
 from typing import Final
 
 from testbed.errors import RemoteProtocolError, SpecError
+from testbed.garbage import survivors_set_aside
 from testbed.workloads.base import Workload, load_workload
-from testbed.workloads.copying import CopiedSnapshot, bytes_of, why_not
+from testbed.workloads.copying import CopiedSnapshot, copy_of, why_not
 from testbed.workloads.fate import end_with_parent
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.link import EXIT_AGENT_GONE, RunnerLink, leave
@@ -104,7 +105,9 @@ class Runner:
                 self._gang = StepAgreement(start.place, start.snapshots, workload.step_number, digest)
                 workload.meet(self._gang.rendezvous.states)
             self._link.send(Started(workload.step_number, digest))
-            self._compute(start, workload)
+            # of a process with torch in it a full collection takes 0.2 s, now and then while a snapshot is taken
+            with survivors_set_aside():
+                self._compute(start, workload)
         except PeerLost:
             self._stand_still(PEER_LOST_S)
             leave(EXIT_PEER_LOST)
@@ -162,12 +165,12 @@ class Runner:
             if present.ready:
                 self._copy(present, workload)
             present.join()
-        size_bytes = None if order.stop else bytes_of(workload.parts())
-        obstacle = "" if order.stop else why_not(size_bytes)
-        if order.stop or obstacle or size_bytes is None:
+        copy = None if order.stop else copy_of(workload)
+        obstacle = "" if order.stop else why_not(copy)
+        if obstacle or copy is None:
             self._write_at_once(order, workload, obstacle)
         else:
-            self._snapshot = CopiedSnapshot(order, size_bytes, self._link.wake, self._link.send)
+            self._snapshot = CopiedSnapshot(order, copy, self._link.wake, self._link.send)
             self._snapshot.stood_s = time.monotonic() - began_s
         return time.monotonic() - began_s
 
@@ -183,12 +186,12 @@ class Runner:
         if (present := self._snapshot) is not None and present.under_way:
             present.join()
         order = Snapshot(agreed.sequence, f"{gang.snapshots}{agreed.sequence}", agreed.halts)
-        size_bytes = None if agreed.halts else bytes_of(workload.parts())
-        obstacle = "" if agreed.halts else why_not(size_bytes)
-        if agreed.halts or obstacle or size_bytes is None:
+        copy = None if agreed.halts else copy_of(workload)
+        obstacle = "" if agreed.halts else why_not(copy)
+        if obstacle or copy is None:
             self._write_at_once(order, workload, obstacle, halted=agreed.halts)
         else:
-            self._snapshot = CopiedSnapshot(order, size_bytes, self._link.wake, self._link.send)
+            self._snapshot = CopiedSnapshot(order, copy, self._link.wake, self._link.send)
             self._snapshot.wait_until_ready()
             self._copy(self._snapshot, workload)
         if agreed.halts:
@@ -208,8 +211,7 @@ class Runner:
     def _copy(self, snapshot: CopiedSnapshot, workload: Workload) -> float:
         """The state as it is now into the snapshot's memory; without room for it, to its file, while the job stands still."""
         began_s = time.monotonic()
-        parts = workload.parts()
-        if not snapshot.copy(parts, workload.step_number):
+        if not snapshot.copy(workload.step_number):
             self._write_at_once(snapshot.order, workload, snapshot.obstacle)
         return time.monotonic() - began_s
 

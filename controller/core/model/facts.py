@@ -177,7 +177,7 @@ class CheckpointTaken(Fact, frozen=True):
     final: bool
     pause_s: float | None = None  # for which the job stood still; None: not measured
     write_s: float | None = None  # until its host's store had it, once its bytes were copied
-    stopped: str = ""  # why it stood still until it was written, though it was to go on
+    stopped: str = ""  # why it stood still until it was written, or fetched from a GPU
 
 
 class CheckpointCompleted(Fact, frozen=True):

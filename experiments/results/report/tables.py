@@ -82,7 +82,7 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("checkpoints", "  processor time, both ends", "checkpoints.coding_s"),
     ("checkpoints", "pause for a snapshot, median", "checkpoints.pause_median_s"),
     ("checkpoints", "pause for a snapshot, 99 %", "checkpoints.pause_p99_s"),
-    ("checkpoints", "jobs that stood still for a write", "checkpoints.stopped"),
+    ("checkpoints", "jobs that stood still for a write or fetch", "checkpoints.stopped"),
     ("rates", "transfers measured", "rates.flows"),
     ("rates", "goodput / grant, worst", "rates.worst_goodput_over_grant"),
     ("rates", "goodput / grant, median", "rates.median_goodput_over_grant"),

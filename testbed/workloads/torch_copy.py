@@ -1,0 +1,214 @@
+"""Snapshots of a training job that goes on, its tensors in memory or on GPUs.
+
+Between two steps a state is copied where it lies: a GPU copies within its own memory twenty-five times as fast as its link
+carries anything to the host. The job goes on, and the snapshot's thread brings the copy over, piece by piece and on a stream of
+its own, and writes it. The copy's memory is torch's, set aside for that stream: it stays there for the next snapshot, and torch
+takes it back before it tells a step that there is none. Where a GPU has too little of it, the state is fetched while the job
+stands still.
+
+What is fetched passes through a little memory that stays pinned. Pageable memory takes a quarter of a link's rate, and while it
+is copied to, no other thread launches anything: a step beside it came later by all of that time. To pin memory for a whole state,
+and to free it, stops launches too, three times as long as the fetch then takes: little is gained by it where a GPU has no room.
+
+(CheckFreq, FAST '21, copies on the GPU where it has room, too, and else lets the fetch overlap with the next step, up to its
+update of the weights. That asks of a job that nothing but its optimiser changes its state, which a subclass of `TorchTraining`
+need not heed.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from errno import ENOMEM
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from testbed.workloads.base import StateCopy
+from testbed.workloads.copying import CopyBuffer
+from testbed.workloads.torch_file import TREE, header, in_order, tree_tensor
+
+RESHAPED: Final = "the state has another shape than it had"
+# of a GPU's memory, what stays free beside a copy: later steps may take more than earlier ones
+LEFT_SHARE: Final = 1 / 16
+# pinned memory through which states are fetched: a third of a millisecond of a fast link, enough for its rate
+STAGE_BYTES: Final = 16 << 20
+
+
+class Kind(NamedTuple):
+    """What of a tensor decides where it lies in a copy and in a file."""
+
+    dtype: Any
+    shape: Any
+    device: Any
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its elements."""
+        return int(self.shape.numel() * self.dtype.itemsize)
+
+
+def kinds_of(tensors: Mapping[str, Any]) -> dict[str, Kind]:
+    """Of each its kind."""
+    return {name: Kind(each.dtype, each.shape, each.device) for name, each in tensors.items()}
+
+
+class TensorsCopy(StateCopy):
+    """A copy of what `gathered` gives: tensors by name, and the tree that is no tensor (`torch_file.flattened`).
+
+    They should be of `kinds`, which are emptied where they are not. Not `on_gpus`: fetched while the job stands still.
+    """
+
+    def __init__(
+        self,
+        gathered: Callable[[], tuple[dict[str, Any], Any]],
+        kinds: dict[str, Kind],
+        *,
+        on_gpus: bool = True,
+    ) -> None:
+        self._gathered, self._kinds_then, self._on_gpus = gathered, kinds, on_gpus
+        self._kinds = dict(kinds)
+        self.size_bytes = sum(
+            kind.size_bytes for kind in kinds.values()
+        )  # until it is known what GPUs take of it
+        self._tree: Any = None
+        self._buffer: CopyBuffer | None = None
+        # where each is copied to: a tensor of bytes, in memory (several devices' may be) or on a GPU; and the place in it
+        self._rooms: dict[str, tuple[Any, int]] = {}
+        # names and places by device and type: GPUs copy many tensors of one type at once
+        self._targets: dict[tuple[Any, Any], tuple[list[str], list[Any]]] = {}
+
+    def reserve(self) -> None:
+        """Takes memory of GPUs as far as they have it, and of the host."""
+        by_device: dict[Any, list[str]] = {}
+        for name in in_order(self._kinds):
+            by_device.setdefault(self._kinds[name].device, []).append(name)
+        on_gpus: set[str] = set()
+        for device, names in by_device.items():
+            if device.type == "cuda" and self._on_gpus:
+                room = self._room_on(device, sum(self._kinds[name].size_bytes for name in names))
+                if room is not None:
+                    self._lay_out(names, room)
+                    on_gpus.update(names)
+        in_memory = {name: kind for name, kind in self._kinds.items() if name not in on_gpus}
+        self.size_bytes = sum(kind.size_bytes for kind in in_memory.values())
+        self._buffer = CopyBuffer(self.size_bytes)
+        self._lay_out(in_order(in_memory), torch.frombuffer(self._buffer.memory, dtype=torch.uint8))
+
+    def take(self) -> str:
+        """Copies each tensor to its place."""
+        tensors, self._tree = self._gathered()
+        if {name: (each.dtype, each.shape, each.device) for name, each in tensors.items()} != self._kinds:
+            self._kinds_then.clear()
+            return RESHAPED
+        gpus = {kind.device for kind in self._kinds.values() if kind.device.type == "cuda"}
+        for gpu in gpus:  # whichever streams the step used
+            torch.cuda.synchronize(gpu)
+        with torch.no_grad():
+            for (device, _), (names, targets) in self._targets.items():
+                sources = [tensors[name] for name in names]
+                if device == targets[0].device:
+                    torch._foreach_copy_(targets, sources)
+                else:
+                    for target, source in zip(targets, sources, strict=True):
+                        target.copy_(source)
+        for gpu in gpus:
+            torch.cuda.synchronize(gpu)
+        return ""
+
+    def complete(self) -> Iterator[memoryview]:
+        """The file's header, then the tensors."""
+        tree = tree_tensor(self._tree)
+        kinds = self._kinds | kinds_of({TREE: tree})
+        pieces: list[tuple[Any, int, int]] = [(head := header(kinds), 0, len(head))]
+        for name in in_order(kinds):
+            room, begin = (tree, 0) if name == TREE else self._rooms[name]
+            end = begin + kinds[name].size_bytes
+            if pieces[-1][0] is room and pieces[-1][2] == begin:
+                begin = pieces.pop()[1]
+            pieces.append((room, begin, end))
+        yield from staged([room[begin:end] for room, begin, end in pieces])
+
+    def release(self) -> None:
+        """Gives it all back."""
+        self._targets.clear()
+        self._rooms.clear()
+        if self._buffer is not None:
+            self._buffer.close()
+
+    def _lay_out(self, names: Iterable[str], room: Any) -> None:
+        at = 0
+        for name in names:
+            kind = self._kinds[name]
+            end = at + kind.size_bytes
+            listed, targets = self._targets.setdefault((kind.device, kind.dtype), ([], []))
+            listed.append(name)
+            targets.append(room[at:end].view(kind.dtype).view(kind.shape))
+            self._rooms[name], at = (room, at), end
+
+    def _room_on(self, gpu: Any, size_bytes: int) -> Any:
+        """Memory of a GPU, as a tensor of bytes; None: it has too little, `delayed` says so."""
+        stream = _side_stream(gpu)
+        kept_bytes = sum(
+            segment["total_size"] - segment["allocated_size"]
+            for segment in torch.cuda.memory_snapshot()
+            if (segment["device"], segment["stream"]) == (gpu.index, stream.cuda_stream)
+        )
+        free_bytes, total_bytes = torch.cuda.mem_get_info(gpu)
+        needed_bytes = size_bytes + LEFT_SHARE * total_bytes
+        if kept_bytes >= size_bytes or free_bytes >= needed_bytes:
+            try:
+                with torch.cuda.stream(stream):
+                    return torch.empty(size_bytes, dtype=torch.uint8, device=gpu)
+            except torch.OutOfMemoryError:
+                free_bytes = torch.cuda.mem_get_info(gpu)[0]
+        self.delayed = (
+            f"{free_bytes / 1e6:.0f} MB are free on {torch.cuda.get_device_name(gpu)}, a copy there needs "
+            f"{needed_bytes / 1e6:.0f}: the state was fetched while the job stood still"
+        )
+        return None
+
+
+def staged(pieces: Iterable[Any]) -> Iterator[memoryview]:
+    """Tensors of bytes one behind the other, in memory: those that lie there themselves, if no piece is on a GPU.
+
+    Else each of what it gives holds until the next is asked for. Raises OSError: no memory can be pinned.
+    """
+    pieces = [piece for piece in pieces if len(piece)]
+    streams = [_side_stream(gpu) for gpu in {piece.device for piece in pieces if piece.is_cuda}]
+    if not streams:
+        yield from (memoryview(piece.numpy()) for piece in pieces)
+        return
+    try:  # torch keeps what it has pinned for the next time
+        stage = torch.empty(STAGE_BYTES, dtype=torch.uint8, pin_memory=True)
+    except RuntimeError as error:
+        raise OSError(ENOMEM, f"pinned memory: {error}") from error
+    used = 0
+    view = memoryview(stage.numpy())
+    with ExitStack() as entered:
+        for stream in streams:
+            entered.enter_context(torch.cuda.stream(stream))
+        for piece in pieces:
+            at = 0
+            while at < len(piece):
+                count = min(len(piece) - at, len(stage) - used)
+                stage[used : used + count].copy_(piece[at : at + count], non_blocking=True)
+                at, used = at + count, used + count
+                if used == len(stage):
+                    _wait_for(streams)
+                    yield view
+                    used = 0
+        _wait_for(streams)
+        yield view[:used]
+
+
+def _wait_for(streams: Iterable[Any]) -> None:
+    for stream in streams:
+        stream.synchronize()
+
+
+@cache
+def _side_stream(gpu: Any) -> Any:
+    """The stream on which what lies on a GPU is fetched: one for all, since torch keeps memory by stream."""
+    return torch.cuda.Stream(gpu)

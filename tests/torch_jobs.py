@@ -1,0 +1,41 @@
+"""A training job whose state has tensors of every kind, in memory or on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from testbed.workloads.torch_training import TorchTraining
+
+
+class Motley(TorchTraining):
+    """Parameters: `device`, on which it draws its samples and drops some units out, too."""
+
+    def build(self) -> Any:
+        self.device = torch.device(str(self.given["device"]))
+        self.images = nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
+        body = nn.Sequential(
+            nn.BatchNorm2d(8), nn.GELU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(8 * 36, 33)
+        )
+        model = nn.ModuleDict({"images": self.images, "body": body, "head": nn.Linear(33, 10).bfloat16()})
+        model["tied"] = model["head"]
+        for name, buffer in {
+            "none": torch.zeros(0),
+            "one": torch.tensor(1.5, dtype=torch.float64),
+            "flags": torch.tensor([True, False, True]),
+            "waves": torch.tensor([1 + 2j], dtype=torch.complex64),
+            "small": torch.arange(-3, 2, dtype=torch.int8),
+            "halves": torch.arange(7).half(),
+            "turned": torch.arange(12.0).reshape(3, 4).t(),
+        }.items():
+            model.register_buffer(name, buffer)
+        model = model.to(self.device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        return model, optimizer, torch.optim.swa_utils.AveragedModel(model["body"])
+
+    def loss(self, step: int) -> Any:
+        samples = torch.randn(16, 3, 8, 8, device=self.device)
+        hidden = self.model["body"](self.model["images"](samples))
+        return self.model["tied"](hidden.bfloat16()).float().square().mean() + samples.mean()
