@@ -203,7 +203,7 @@ def added_loss_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floa
     hurting = hazards_per_s * short
     there = cluster.occupants
     rows = there.beside(job, cluster.places.hosts)  # those that leave are in no one's way
-    aims_s = _aims_s(cluster, there.payload_bytes, there.loss_budget_s, hurting[there.place])
+    aims_s = aims_of(cluster, there.payload_bytes, there.loss_budget_s, hurting[there.place])
     streams = congestion.Streams(
         there.place[rows], there.checkpoint_bytes[rows], aims_s[rows], there.remaining_s[rows]
     )
@@ -217,11 +217,11 @@ def added_loss_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floa
 
 def aim_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floats:
     """The checkpoint intervals that P1 would choose for the job under these hazards if bandwidth were no matter."""
-    return _aims_s(cluster, float(job.spec.payload_bytes), job.spec.loss_budget_s, hazards_per_s)
+    return aims_of(cluster, float(job.spec.payload_bytes), job.spec.loss_budget_s, hazards_per_s)
 
 
-def _aims_s(cluster: Cluster, payload_bytes: Amount, loss_budget_s: Amount, hazards_per_s: Floats) -> Floats:
-    """`aim_s` of one job or of each."""
+def aims_of(cluster: Cluster, payload_bytes: Amount, loss_budget_s: Amount, hazards_per_s: Floats) -> Floats:
+    """`aim_s` of one job, or of each by its own."""
     plan = cluster.policy.plan
     if isinstance(plan, StaticPlanner):
         return filled(plan.interval_s, len(hazards_per_s))

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from math import inf
-from operator import attrgetter
 
 import numpy as np
 
@@ -30,7 +29,7 @@ from controller.core.admission.schedule import Timetable
 from controller.core.lifecycle.announcements import ticket
 from controller.core.lifecycle.changes import rates_moved
 from controller.core.model import facts
-from controller.core.model.cluster import LEAST_FALL, Cluster
+from controller.core.model.cluster import LEAST_FALL, Cluster, Shared
 from controller.core.model.entities import CheckpointFlow
 from controller.core.network.links import NO_LINK, Paths, filled
 from controller.core.network.max_min import Wants
@@ -45,10 +44,7 @@ LEAST_RISE = 0.02  # a rate that rises by less than 2 % is not worth a message
 LEAST_STREAM_RISE = 0.05
 # rates are not changed more often by a timetable than this: a message takes about as long
 LEAST_SPAN_S = 0.02
-
-
-_CLASS = attrgetter("traffic_class")
-_SHARED = attrgetter("floor_bytes_per_s", "cap_bytes_per_s", "rate_bytes_per_s", "source")
+FEW, MOST_SHARED = 16, 200  # flows up to which how they were shared is kept, and so often
 
 
 def open_flow(cluster: Cluster, flow: CheckpointFlow) -> None:
@@ -180,11 +176,13 @@ def recovery_bytes(cluster: Cluster) -> Floats:
     return column
 
 
-def _give_recoveries(cluster: Cluster, flows: Sequence[CheckpointFlow], paths: Paths, floor: Floats) -> None:
-    """Raise the floors of recoveries, the shortest first, to all that the floors of others leave of their ways."""
+def _give_recoveries(cluster: Cluster, flows: Sequence[CheckpointFlow], floors: list[float]) -> list[float]:
+    """The floors, those of recoveries raised, the shortest first, to all that the floors of others leave of their ways."""
     rows = [row for row, flow in enumerate(flows) if flow.is_recovery and flow.source not in cluster.apart]
     if not rows:
-        return
+        return floors
+    _, paths = cluster.flow_paths()
+    floor = np.array(floors, dtype=float)
     left = cluster.given_column - paths.load(floor, len(cluster.network))
     for row in sorted(rows, key=lambda row: cluster.jobs[flows[row].job].spec.payload_bytes):
         way = paths.link[paths.start[row] : paths.start[row + 1]]
@@ -192,29 +190,17 @@ def _give_recoveries(cluster: Cluster, flows: Sequence[CheckpointFlow], paths: P
             rate = max(0.0, float(left[way].min()))
             floor[row] += rate
             left[way] -= rate
+    raised: list[float] = floor.tolist()
+    return raised
 
 
 def settle(cluster: Cluster) -> None:
     """Share all links anew (max-min of totals with floors and caps) and tell whose rate changed, falls first."""
     cluster.rates_stale = False
     _follow_timetable(cluster)
-    _, paths = cluster.flow_paths()
     flows = cluster.flows_in_order()
-    floors, caps, rates_now, sources = zip(*map(_SHARED, flows), strict=True) if flows else ((), (), (), ())
-    cap, old = np.array(caps, dtype=float), np.array(rates_now, dtype=float)
-    floor = np.minimum(np.array(floors, dtype=float), cap)
-    if not cluster.apart.isdisjoint(sources):
-        for row in [row for row, source in enumerate(sources) if source in cluster.apart]:
-            floor[row], cap[row] = _bounds(flows[row], connected=False)
-    if cluster.policy.recoveries_first and TrafficClass.PLANNED in map(_CLASS, flows):
-        _give_recoveries(cluster, flows, paths, floor)
-    wants = Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap)
-    is_stream = np.array([flow.traffic_class is TrafficClass.PRESYNC for flow in flows], dtype=bool)
-    if cluster.policy.scavenger:
-        rates, held_by = _share_in_turn(cluster, wants, flows, is_stream)
-    else:
-        rates, held_by = cluster.policy.share(wants, cluster.given_column)
-    least_rise = np.where(is_stream, LEAST_STREAM_RISE, LEAST_RISE)
+    rates, held_by, least_rise = _shared(cluster, flows)
+    old = np.array([flow.rate_bytes_per_s for flow in flows], dtype=float)
     for n in rates_moved(old, rates, LEAST_FALL, least_rise).tolist():
         flow, rate = flows[n], float(rates[n])
         if flow.reservation is not None:
@@ -233,6 +219,42 @@ def settle(cluster: Cluster) -> None:
                 flow.bottleneck,
             )
         )
+
+
+def _shared(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> tuple[Floats, Numbers, Floats]:
+    """(The rate of each flow, what holds it, by how much it has to rise to be told.)
+
+    A copy to a vault comes and goes with a checkpoint, and leaves the flows that were before: of few, what was found is kept.
+    """
+    floors = [min(flow.floor_bytes_per_s, flow.cap_bytes_per_s) for flow in flows]
+    caps = [flow.cap_bytes_per_s for flow in flows]
+    below = [flow.traffic_class is TrafficClass.PRESYNC for flow in flows]
+    if cluster.apart:
+        for row in [row for row, flow in enumerate(flows) if flow.source in cluster.apart]:
+            floors[row], caps[row] = _bounds(flows[row], connected=False)
+    if cluster.policy.recoveries_first and not all(below):
+        floors = _give_recoveries(cluster, flows, floors)
+    capacity, key = cluster.given_column, None
+    if len(flows) <= FEW and not cluster.policy.scavenger:
+        if cluster.shared.capacity is not capacity or len(cluster.shared.found) >= MOST_SHARED:
+            cluster.shared = Shared(capacity)
+        key = (*cluster.flow_ways(), *floors, *caps, *below)
+        if (known := cluster.shared.found.get(key)) is not None:
+            return known
+    _, paths = cluster.flow_paths()
+    floor, cap = np.array(floors, dtype=float), np.array(caps, dtype=float)
+    wants, is_stream = (
+        Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap),
+        np.array(below, dtype=bool),
+    )
+    if cluster.policy.scavenger:
+        rates, held_by = _share_in_turn(cluster, wants, flows, is_stream)
+    else:
+        rates, held_by = cluster.policy.share(wants, capacity)
+    answer = rates, held_by, np.where(is_stream, LEAST_STREAM_RISE, LEAST_RISE)
+    if key is not None:
+        cluster.shared.found[key] = answer
+    return answer
 
 
 def _share_in_turn(

@@ -47,6 +47,8 @@ LEAST_FALL = 0.01  # a rate that falls by less than 1 % is not worth a message: 
 
 
 Ends = tuple[str, str]  # source, destination
+FULL = 0.98  # of what checkpoints may use of a link: what is given out of it is a little less than it has
+UNASKED: tuple[int, ...] = (-1,)  # in place of the links of a flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +64,13 @@ _NAME_HOST_STANDBY, _HOST = attrgetter("spec.name", "host", "standby"), attrgett
 _PAYLOAD = attrgetter("spec.payload_bytes")
 
 
-class OrderedFlows(NamedTuple):
-    """All flows in the order of their keys, and which of them are streams of checkpoints from where their jobs run."""
+class Streams(NamedTuple):
+    """The streams of checkpoints from where their jobs run, in the order of their keys: no moves, recoveries or copies."""
 
     keys: list[str]
     flows: list[CheckpointFlow]
     paths: Paths
-    stand: Mask  # of each flow: not a move, a recovery, or a copy to a vault
-    crossing: Floats  # how many of these streams cross each link
+    crossing: Floats  # how many of them cross each link
 
     def of_job(self, name: str) -> list[CheckpointFlow]:
         """The streams of one job."""
@@ -77,9 +78,18 @@ class OrderedFlows(NamedTuple):
         for row in range(bisect_left(self.keys, begins), len(self.keys)):
             if not self.keys[row].startswith(begins):
                 break
-            if self.stand[row] and self.flows[row].job == name:
+            if self.flows[row].job == name:
                 found.append(self.flows[row])
         return found
+
+
+@dataclass
+class Shared:
+    """How few flows were shared while links had this capacity, by their ways, floors, caps and classes: rates, links that hold
+    them, and by how much each rate has to rise to be told."""
+
+    capacity: Floats
+    found: dict[tuple[object, ...], tuple[Floats, Numbers, Floats]] = field(default_factory=dict)
 
 
 @dataclass
@@ -123,13 +133,16 @@ class Cluster:
     announced: dict[str, tuple[str, Expect]] = field(default_factory=dict)
     changed_flows: dict[str, None] = field(default_factory=dict)  # since receivers were last told
     _paths: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict, repr=False)
-    # keys of all flows, in order, and the flow and the path of each (None: not asked for yet)
+    # keys of all flows, in order, and the flow and the links of each (UNASKED: not asked for yet)
     _flow_keys: list[str] = field(default_factory=list, repr=False)
     _flows: list[CheckpointFlow] = field(default_factory=list, repr=False)
-    _flow_ways: list[tuple[int, ...] | None] = field(default_factory=list, repr=False)
+    _flow_ways: list[tuple[int, ...]] = field(default_factory=list, repr=False)
     _flow_paths: Paths | None = field(default=None, repr=False)
     _flow_between: dict[tuple[str, str, str], CheckpointFlow] = field(default_factory=dict, repr=False)
-    _streams: OrderedFlows | None = field(default=None, repr=False)
+    _streams: Streams | None = field(default=None, repr=False)
+    # links that they fill, when checkpoints may use so much of each
+    _full: tuple[Streams, Floats, frozenset[int]] | None = field(default=None, repr=False)
+    shared: Shared = field(default_factory=lambda: Shared(np.empty(0)), repr=False)
     known: Known = field(default_factory=Known, repr=False)
     # when a lease or a fence ends, and the number of its host: a heap, of which only those count that still hold
     _silences: list[tuple[float, int]] = field(default_factory=list, repr=False)
@@ -409,7 +422,7 @@ class Cluster:
             self._unpinned(ends)
         self._paths.clear()
         self._others.clear()
-        self._flow_ways = [None] * len(self._flows)
+        self._flow_ways = [UNASKED] * len(self._flows)
         self._flow_paths, self._streams = None, None
         self._place()
         self.known.forget()
@@ -482,7 +495,7 @@ class Cluster:
         self._paths.pop(ends, None)
         for row, flow in enumerate(self._flows):
             if (flow.source, flow.destination) == ends:
-                self._flow_ways[row] = None
+                self._flow_ways[row] = UNASKED
         self._flow_paths, self._streams = None, None
         self.known.routes = Rows()
 
@@ -494,16 +507,18 @@ class Cluster:
 
     def put_flow(self, flow: CheckpointFlow) -> None:
         """The flow is open, in place of one of its key."""
-        key, self._streams = flow.key, None
-        row = bisect_left(self._flow_keys, key)
-        if key in self.flows:
+        key = flow.key
+        row, before = bisect_left(self._flow_keys, key), self.flows.get(key)
+        if before is not None:
             self._flows[row] = flow
+            self._count_anew(before)
         else:
             self._flow_keys.insert(row, key)
             self._flows.insert(row, flow)
-            self._flow_ways.insert(row, None)
+            self._flow_ways.insert(row, UNASKED)
             self._flow_paths = None
         self.flows[key] = self._flow_between[flow.job, flow.source, flow.destination] = flow
+        self._count_anew(flow)
 
     def take_flow(self, key: str) -> bool:
         """The flow is open no more. Whether it was."""
@@ -513,8 +528,18 @@ class Cluster:
         del self._flow_between[flow.job, flow.source, flow.destination]
         row = bisect_left(self._flow_keys, key)
         del self._flow_keys[row], self._flows[row], self._flow_ways[row]
-        self._flow_paths, self._streams = None, None
+        self._flow_paths = None
+        self._count_anew(flow)
         return True
+
+    def _is_stream(self, flow: CheckpointFlow) -> bool:
+        """Whether it comes from where its job runs."""
+        return flow.traffic_class is TrafficClass.PRESYNC and self.jobs[flow.job].host == flow.source
+
+    def _count_anew(self, flow: CheckpointFlow) -> None:
+        """A flow has come or gone: copies to vaults, which come and go with every checkpoint, are no streams."""
+        if self._is_stream(flow):
+            self._streams = None
 
     def flows_to_standbys(self, jobs: Sequence[JobState]) -> list[CheckpointFlow | None]:
         """The open flow of each job from its host to its standby."""
@@ -527,29 +552,43 @@ class Cluster:
     def flow_paths(self) -> tuple[list[str], Paths]:
         """The keys of all flows, in order, and their paths."""
         if self._flow_paths is None:
-            ways = [
-                self._crossed(flow) if way is None else way
-                for flow, way in zip(self._flows, self._flow_ways, strict=True)
-            ]
-            self._flow_ways = [*ways]
-            self._flow_paths = Paths.of(ways)
+            self._flow_paths = Paths.of(self.flow_ways())
         return self._flow_keys, self._flow_paths
+
+    def flow_ways(self) -> list[tuple[int, ...]]:
+        """The numbers of the links that each flow is shared on, in the order of their keys."""
+        for row, way in enumerate(self._flow_ways):
+            if way == UNASKED:
+                self._flow_ways[row] = self._crossed(self._flows[row])
+        return self._flow_ways
 
     def put_job(self, job: JobState, host: str | None) -> None:
         """The job's attempt is on that host from now on; None: on none."""
         job.host, self._streams = host, None
 
-    def streams(self) -> OrderedFlows:
-        """All flows, and which of them are streams of checkpoints from their jobs' hosts: not copies to a vault."""
+    def streams(self) -> Streams:
+        """The flows that are streams of checkpoints, without copies to vaults."""
         if self._streams is None:
-            keys, paths = self.flow_paths()
-            flows, jobs, presync = [*self._flows], self.jobs, TrafficClass.PRESYNC
-            stand = [f.traffic_class is presync and jobs[f.job].host == f.source for f in flows]
-            carry = np.array(stand, dtype=bool)
-            self._streams = OrderedFlows(
-                [*keys], flows, paths, carry, paths.load(carry * 1.0, len(self.network))
-            )
+            ways = self.flow_ways()
+            rows = [row for row, flow in enumerate(self._flows) if self._is_stream(flow)]
+            paths = Paths.of([ways[row] for row in rows])
+            crossing = paths.load(filled(1.0, len(rows)), len(self.network))
+            keys, flows = [self._flow_keys[row] for row in rows], [self._flows[row] for row in rows]
+            self._streams = Streams(keys, flows, paths, crossing)
         return self._streams
+
+    def plan_stream(self, flow: CheckpointFlow, rate_bytes_per_s: float) -> None:
+        """P1 has another rate for a stream of checkpoints."""
+        flow.cap_bytes_per_s, self._full = rate_bytes_per_s, None
+
+    def full_links(self) -> frozenset[int]:
+        """The links that streams of checkpoints fill, as P1 has planned."""
+        streams, usable = self.streams(), self.checkpoint_column
+        if self._full is None or self._full[0] is not streams or self._full[1] is not usable:
+            planned = np.array([flow.cap_bytes_per_s for flow in streams.flows], dtype=float)
+            full = streams.paths.load(planned, len(self.network)) >= usable * FULL
+            self._full = (streams, usable, frozenset(np.flatnonzero(full).tolist()))
+        return self._full[2]
 
     # ------------------------------------------------------------ hosts
 
@@ -755,10 +794,13 @@ class Cluster:
         """P(a departure's notice is too short to send so much at such a rate); 1 where only emergencies count as departures."""
         if not self.policy.short_notices:
             return np.ones(len(payload_bytes))
-        with np.errstate(divide="ignore"):
-            needed_s = payload_bytes / rates_bytes_per_s
-        writes_s = self.settings.snapshot_s + payload_bytes / self.settings.snapshot_bytes_per_s
-        return self.hazards.notices.too_short_column(needed_s + 2.0 * writes_s, now_s)
+        write_s, write_bytes_per_s = (
+            float(self.settings.snapshot_s),
+            float(self.settings.snapshot_bytes_per_s),
+        )
+        return self.hazards.notices.too_short_to_send(
+            payload_bytes, rates_bytes_per_s, write_s, write_bytes_per_s, now_s
+        )
 
     def hour(self, now_s: float) -> int:
         """Which 24th of the day it is."""

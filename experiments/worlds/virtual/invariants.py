@@ -144,12 +144,17 @@ def _check_columns(world: VirtualWorld, known: Cluster) -> None:
         raise broken(world, "GPUs", f"held by {there.jobs}, and that is {held}")
     if known.flow_paths()[0] != sorted(known.flows):
         raise broken(world, "flows", f"paths of {known.flow_paths()[0]}, open are {sorted(known.flows)}")
-    streams, in_order = known.streams(), sorted(known.flows.values(), key=attrgetter("key"))
-    if not all(map(is_, streams.flows, in_order)) or streams.stand.tolist() != [
-        flow.traffic_class is TrafficClass.PRESYNC and known.jobs[flow.job].host == flow.source
-        for flow in in_order
-    ]:
-        raise broken(world, "flows", f"which are streams of checkpoints: {streams.stand} of {in_order}")
+    in_order = sorted(known.flows.values(), key=attrgetter("key"))
+    streams, going = (
+        known.streams().flows,
+        [
+            flow
+            for flow in in_order
+            if flow.traffic_class is TrafficClass.PRESYNC and known.jobs[flow.job].host == flow.source
+        ],
+    )
+    if len(streams) != len(going) or not all(map(is_, streams, going)):
+        raise broken(world, "flows", f"streams of checkpoints are {streams}, and that is {going}")
 
 
 def _check_offers(world: VirtualWorld, known: Cluster) -> None:
