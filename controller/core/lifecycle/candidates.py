@@ -37,7 +37,7 @@ def residual(
     `bandwidth`: another account than that of reservations.
     """
     crossed, amounts = list[int](), list[float]()
-    for flow in cluster.flows.values():
+    for flow in cluster.firm_flows():
         if flow.reservation is not None or flow.floor_bytes_per_s > 0.0:
             path = cluster.path(flow.source, flow.destination)
             crossed += path
@@ -74,14 +74,15 @@ class FairShares:
     """
 
     def __init__(self, cluster: Cluster, now_s: float) -> None:
-        self._cluster, self._streams = cluster, cluster.streams()
+        self._cluster = cluster
         self._free = residual(cluster, now_s, reserved_rate, cluster.checkpoint_bandwidth).column
-        self._shares = self._free / (1.0 + self._streams.crossing)
+        self._among = 1.0 + cluster.crossing()  # how many streams would share each link
+        self._shares = self._free / self._among
 
     def _own(self, job: JobState) -> dict[int, float]:
         """How many of the job's streams cross each link."""
         own: dict[int, float] = {}
-        for flow in self._streams.of_job(job.name):
+        for flow in self._cluster.streams_of(job.name):
             for link in self._cluster.path(flow.source, flow.destination):
                 own[link] = own.get(link, 0.0) + 1.0
         return own
@@ -91,10 +92,7 @@ class FairShares:
         return self._on(self._own(job), links)
 
     def _on(self, own: dict[int, float], links: Sequence[int]) -> list[float]:
-        crossing = self._streams.crossing
-        return [
-            float(self._free[link]) / (1.0 + (float(crossing[link]) - own.get(link, 0.0))) for link in links
-        ]
+        return [float(self._free[link]) / (float(self._among[link]) - own.get(link, 0.0)) for link in links]
 
     def of(self, job: JobState) -> Residual:
         """The room for a stream of this job on every link."""

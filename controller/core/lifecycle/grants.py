@@ -110,8 +110,8 @@ def committed(cluster: Cluster, *, movable: bool = False) -> list[Commitment]:
     `movable`: sources that have not stopped their job yet may be told another moment to do so.
     """
     commitments: list[Commitment] = []
-    for flow in cluster.flows.values():
-        connected = cluster.hosts[flow.source].connected
+    for flow in cluster.flows.values() if cluster.apart else cluster.firm_flows():
+        connected = flow.source not in cluster.apart
         if flow.reservation is None and flow.floor_bytes_per_s <= 0.0 and connected:
             continue
         if cluster.policy.scavenger and flow.traffic_class is TrafficClass.PRESYNC:
@@ -126,17 +126,15 @@ def committed(cluster: Cluster, *, movable: bool = False) -> list[Commitment]:
 
 def reservations(cluster: Cluster) -> list[tuple[CheckpointFlow, Reservation]]:
     """Flows that follow the timetable. A sender that is not connected cannot: it keeps the rate that it has."""
-    flows = cluster.flows.values()
-    return [
-        (f, f.reservation) for f in flows if f.reservation is not None and cluster.hosts[f.source].connected
-    ]
+    firm, apart = cluster.firm_flows(), cluster.apart
+    return [(f, f.reservation) for f in firm if f.reservation is not None and f.source not in apart]
 
 
 def count_sent(cluster: Cluster) -> None:
     """Count what has been sent of each reservation until now."""
-    for flow in cluster.flows.values():
+    for flow in cluster.firm_flows():
         if flow.reservation is not None:
-            connected = cluster.hosts[flow.source].connected
+            connected = flow.source not in cluster.apart
             flow.reservation.count(cluster.now_s, flow.rate_bytes_per_s if connected else 0.0)
 
 
@@ -176,11 +174,11 @@ def recovery_bytes(cluster: Cluster) -> Floats:
     return column
 
 
-def _give_recoveries(cluster: Cluster, flows: Sequence[CheckpointFlow], floors: list[float]) -> list[float]:
-    """The floors, those of recoveries raised, the shortest first, to all that the floors of others leave of their ways."""
-    rows = [row for row, flow in enumerate(flows) if flow.is_recovery and flow.source not in cluster.apart]
-    if not rows:
-        return floors
+def _give_recoveries(
+    cluster: Cluster, flows: Sequence[CheckpointFlow], rows: Sequence[int], floors: list[float]
+) -> list[float]:
+    """The floors, those of recoveries in these rows raised, the shortest first, to all that the floors of others leave of their
+    ways."""
     _, paths = cluster.flow_paths()
     floor = np.array(floors, dtype=float)
     left = cluster.given_column - paths.load(floor, len(cluster.network))
@@ -226,14 +224,19 @@ def _shared(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> tuple[Floats, 
 
     A copy to a vault comes and goes with a checkpoint, and leaves the flows that were before: of few, what was found is kept.
     """
-    floors = [min(flow.floor_bytes_per_s, flow.cap_bytes_per_s) for flow in flows]
     caps = [flow.cap_bytes_per_s for flow in flows]
+    floors = [flow.floor_bytes_per_s for flow in flows]
     below = [flow.traffic_class is TrafficClass.PRESYNC for flow in flows]
+    for row in [row for row, floor in enumerate(floors) if floor > caps[row]]:
+        floors[row] = caps[row]
     if cluster.apart:
         for row in [row for row, flow in enumerate(flows) if flow.source in cluster.apart]:
             floors[row], caps[row] = _bounds(flows[row], connected=False)
-    if cluster.policy.recoveries_first and not all(below):
-        floors = _give_recoveries(cluster, flows, floors)
+    if cluster.policy.recoveries_first:
+        others = [row for row, is_below in enumerate(below) if not is_below]
+        rows = [row for row in others if flows[row].is_recovery and flows[row].source not in cluster.apart]
+        if rows:
+            floors = _give_recoveries(cluster, flows, rows, floors)
     capacity, key = cluster.given_column, None
     if len(flows) <= FEW and not cluster.policy.scavenger:
         if cluster.shared.capacity is not capacity or len(cluster.shared.found) >= MOST_SHARED:

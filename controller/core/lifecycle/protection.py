@@ -84,9 +84,10 @@ def plan_checkpoints(cluster: Cluster) -> CheckpointPlan | None:
     for job, known, rate, endangered in zip(protected, flows, rates, infeasible, strict=True):
         job.endangered = endangered
         if known is not None and known.traffic_class is presync:
-            cluster.plan_stream(known, rate)
+            known.cap_bytes_per_s = rate
         else:
             open_flow(cluster, presync_flow(job.name, job.host or "", job.standby or "", rate))
+    cluster.streams_planned()
     cluster.plan_stale, cluster.rates_stale = False, True
     return CheckpointPlan(protected, planned)
 

@@ -67,20 +67,8 @@ _PAYLOAD = attrgetter("spec.payload_bytes")
 class Streams(NamedTuple):
     """The streams of checkpoints from where their jobs run, in the order of their keys: no moves, recoveries or copies."""
 
-    keys: list[str]
     flows: list[CheckpointFlow]
     paths: Paths
-    crossing: Floats  # how many of them cross each link
-
-    def of_job(self, name: str) -> list[CheckpointFlow]:
-        """The streams of one job."""
-        begins, found = f"{name}:", list[CheckpointFlow]()
-        for row in range(bisect_left(self.keys, begins), len(self.keys)):
-            if not self.keys[row].startswith(begins):
-                break
-            if self.flows[row].job == name:
-                found.append(self.flows[row])
-        return found
 
 
 @dataclass
@@ -137,9 +125,12 @@ class Cluster:
     _flow_keys: list[str] = field(default_factory=list, repr=False)
     _flows: list[CheckpointFlow] = field(default_factory=list, repr=False)
     _flow_ways: list[tuple[int, ...]] = field(default_factory=list, repr=False)
+    _some_unasked: bool = field(default=False, repr=False)
     _flow_paths: Paths | None = field(default=None, repr=False)
     _flow_between: dict[tuple[str, str, str], CheckpointFlow] = field(default_factory=dict, repr=False)
     _streams: Streams | None = field(default=None, repr=False)
+    _crossing: Floats | None = field(default=None, repr=False)
+    _firm: list[CheckpointFlow] | None = field(default=None, repr=False)
     # links that they fill, when checkpoints may use so much of each
     _full: tuple[Streams, Floats, frozenset[int]] | None = field(default=None, repr=False)
     shared: Shared = field(default_factory=lambda: Shared(np.empty(0)), repr=False)
@@ -422,8 +413,8 @@ class Cluster:
             self._unpinned(ends)
         self._paths.clear()
         self._others.clear()
-        self._flow_ways = [UNASKED] * len(self._flows)
-        self._flow_paths, self._streams = None, None
+        self._flow_ways, self._some_unasked = [UNASKED] * len(self._flows), True
+        self._flow_paths, self._streams, self._crossing = None, None, None
         self._place()
         self.known.forget()
         self.known.routes = Rows()
@@ -495,8 +486,8 @@ class Cluster:
         self._paths.pop(ends, None)
         for row, flow in enumerate(self._flows):
             if (flow.source, flow.destination) == ends:
-                self._flow_ways[row] = UNASKED
-        self._flow_paths, self._streams = None, None
+                self._flow_ways[row], self._some_unasked = UNASKED, True
+        self._flow_paths, self._streams, self._crossing = None, None, None
         self.known.routes = Rows()
 
     def _crossed(self, flow: CheckpointFlow) -> tuple[int, ...]:
@@ -510,15 +501,15 @@ class Cluster:
         key = flow.key
         row, before = bisect_left(self._flow_keys, key), self.flows.get(key)
         if before is not None:
+            self._changes(row, before, -1)
             self._flows[row] = flow
-            self._count_anew(before)
         else:
             self._flow_keys.insert(row, key)
             self._flows.insert(row, flow)
-            self._flow_ways.insert(row, UNASKED)
+            self._flow_ways.insert(row, self._crossed(flow))
             self._flow_paths = None
         self.flows[key] = self._flow_between[flow.job, flow.source, flow.destination] = flow
-        self._count_anew(flow)
+        self._changes(row, flow, 1)
 
     def take_flow(self, key: str) -> bool:
         """The flow is open no more. Whether it was."""
@@ -527,19 +518,30 @@ class Cluster:
             return False
         del self._flow_between[flow.job, flow.source, flow.destination]
         row = bisect_left(self._flow_keys, key)
+        self._changes(row, flow, -1)
         del self._flow_keys[row], self._flows[row], self._flow_ways[row]
         self._flow_paths = None
-        self._count_anew(flow)
         return True
+
+    def _changes(self, row: int, flow: CheckpointFlow, sign: int) -> None:
+        """A flow comes or goes. Copies to vaults, which do so with every checkpoint, are neither streams nor firm."""
+        if flow.reservation is not None or flow.floor_bytes_per_s > 0.0:
+            self._firm = None
+        if self._is_stream(flow):
+            self._streams = None
+            if self._crossing is not None:
+                self._crossing[[*self._flow_ways[row]]] += sign
 
     def _is_stream(self, flow: CheckpointFlow) -> bool:
         """Whether it comes from where its job runs."""
         return flow.traffic_class is TrafficClass.PRESYNC and self.jobs[flow.job].host == flow.source
 
-    def _count_anew(self, flow: CheckpointFlow) -> None:
-        """A flow has come or gone: copies to vaults, which come and go with every checkpoint, are no streams."""
-        if self._is_stream(flow):
-            self._streams = None
+    def firm_flows(self) -> list[CheckpointFlow]:
+        """Flows for which something is reserved, or was, in the order of their opening."""
+        if self._firm is None:
+            flows = self.flows.values()
+            self._firm = [f for f in flows if f.reservation is not None or f.floor_bytes_per_s > 0.0]
+        return self._firm
 
     def flows_to_standbys(self, jobs: Sequence[JobState]) -> list[CheckpointFlow | None]:
         """The open flow of each job from its host to its standby."""
@@ -557,29 +559,50 @@ class Cluster:
 
     def flow_ways(self) -> list[tuple[int, ...]]:
         """The numbers of the links that each flow is shared on, in the order of their keys."""
-        for row, way in enumerate(self._flow_ways):
-            if way == UNASKED:
+        if self._some_unasked:
+            self._some_unasked = False
+            for row in [row for row, way in enumerate(self._flow_ways) if way == UNASKED]:
                 self._flow_ways[row] = self._crossed(self._flows[row])
         return self._flow_ways
 
     def put_job(self, job: JobState, host: str | None) -> None:
         """The job's attempt is on that host from now on; None: on none."""
-        job.host, self._streams = host, None
+        job.host, self._streams, self._crossing = host, None, None
+
+    def _stream_rows(self) -> list[int]:
+        presync, jobs = TrafficClass.PRESYNC, self.jobs
+        flows = enumerate(self._flows)
+        return [row for row, f in flows if f.traffic_class is presync and jobs[f.job].host == f.source]
 
     def streams(self) -> Streams:
         """The flows that are streams of checkpoints, without copies to vaults."""
         if self._streams is None:
-            ways = self.flow_ways()
-            rows = [row for row, flow in enumerate(self._flows) if self._is_stream(flow)]
+            rows, ways = self._stream_rows(), self.flow_ways()
             paths = Paths.of([ways[row] for row in rows])
-            crossing = paths.load(filled(1.0, len(rows)), len(self.network))
-            keys, flows = [self._flow_keys[row] for row in rows], [self._flows[row] for row in rows]
-            self._streams = Streams(keys, flows, paths, crossing)
+            self._streams = Streams([self._flows[row] for row in rows], paths)
         return self._streams
 
-    def plan_stream(self, flow: CheckpointFlow, rate_bytes_per_s: float) -> None:
-        """P1 has another rate for a stream of checkpoints."""
-        flow.cap_bytes_per_s, self._full = rate_bytes_per_s, None
+    def streams_of(self, job: str) -> list[CheckpointFlow]:
+        """Those of one job."""
+        begins, found = f"{job}:", list[CheckpointFlow]()
+        for row in range(bisect_left(self._flow_keys, begins), len(self._flow_keys)):
+            if not self._flow_keys[row].startswith(begins):
+                break
+            if self._flows[row].job == job and self._is_stream(self._flows[row]):
+                found.append(self._flows[row])
+        return found
+
+    def crossing(self) -> Floats:
+        """How many streams of checkpoints cross each link, by its number."""
+        if self._crossing is None:
+            stand = np.zeros(len(self._flows))
+            stand[self._stream_rows()] = 1.0
+            self._crossing = self.flow_paths()[1].load(stand, len(self.network))
+        return self._crossing
+
+    def streams_planned(self) -> None:
+        """P1 has given streams other caps."""
+        self._full = None
 
     def full_links(self) -> frozenset[int]:
         """The links that streams of checkpoints fill, as P1 has planned."""

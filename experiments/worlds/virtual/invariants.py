@@ -11,6 +11,7 @@ from operator import attrgetter, is_
 
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import ON_HOST, OVER, JobState, Phase
+from controller.core.network.links import filled
 from experiments.worlds.virtual.ground_truth import Excess, GroundTruth, Journalled, broken
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.ranks import rank_of
@@ -155,6 +156,18 @@ def _check_columns(world: VirtualWorld, known: Cluster) -> None:
     )
     if len(streams) != len(going) or not all(map(is_, streams, going)):
         raise broken(world, "flows", f"streams of checkpoints are {streams}, and that is {going}")
+    crossing, counted = (
+        known.crossing().tolist(),
+        known.streams().paths.load(filled(1.0, len(going)), len(known.network)),
+    )
+    if crossing != counted.tolist():
+        raise broken(world, "links", f"streams cross them: {crossing}, and that is {counted.tolist()}")
+    firm, all_firm = (
+        [flow.key for flow in flows if flow.reservation is not None or flow.floor_bytes_per_s > 0.0]
+        for flows in (known.firm_flows(), known.flows.values())
+    )
+    if firm != all_firm:
+        raise broken(world, "flows", f"something is reserved for {firm}, and that is for {all_firm}")
 
 
 def _check_offers(world: VirtualWorld, known: Cluster) -> None:
