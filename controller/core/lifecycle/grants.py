@@ -197,14 +197,12 @@ def settle(cluster: Cluster) -> None:
     cluster.rates_stale = False
     _follow_timetable(cluster)
     flows = cluster.flows_in_order()
-    rates, held_by, least_rise = _shared(cluster, flows)
-    old = np.array([flow.rate_bytes_per_s for flow in flows], dtype=float)
-    for n in rates_moved(old, rates, LEAST_FALL, least_rise).tolist():
-        flow, rate = flows[n], float(rates[n])
+    for n, rate, link in _moved(cluster, flows):
+        flow = flows[n]
         if flow.reservation is not None:
             flow.reservation.regranted(cluster.now_s, flow.rate_bytes_per_s, rate)
         flow.rate_bytes_per_s = rate
-        flow.bottleneck = str(cluster.network.links[held_by[n]]) if held_by[n] != NO_LINK else ""
+        flow.bottleneck = str(cluster.network.links[link]) if link != NO_LINK else ""
         cluster.tell(flow.source, Grant(flow.job, flow.destination, rate))
         cluster.record(
             facts.Granted(
@@ -219,11 +217,12 @@ def settle(cluster: Cluster) -> None:
         )
 
 
-def _shared(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> tuple[Floats, Numbers, Floats]:
-    """(The rate of each flow, what holds it, by how much it has to rise to be told.)
+def _moved(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> list[tuple[int, float, int]]:
+    """Rows of the flows whose rate is to be told, their rates, and the links that hold them: first those whose rate fell.
 
     A copy to a vault comes and goes with a checkpoint, and leaves the flows that were before: of few, what was found is kept.
     """
+    old = [flow.rate_bytes_per_s for flow in flows]
     caps = [flow.cap_bytes_per_s for flow in flows]
     floors = [flow.floor_bytes_per_s for flow in flows]
     below = [flow.traffic_class is TrafficClass.PRESYNC for flow in flows]
@@ -239,25 +238,25 @@ def _shared(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> tuple[Floats, 
             floors = _give_recoveries(cluster, flows, rows, floors)
     capacity, key = cluster.given_column, None
     if len(flows) <= FEW and not cluster.policy.scavenger:
-        if cluster.shared.capacity is not capacity or len(cluster.shared.found) >= MOST_SHARED:
+        if cluster.shared.capacity is not capacity or len(cluster.shared.moved) >= MOST_SHARED:
             cluster.shared = Shared(capacity)
-        key = (*cluster.flow_ways(), *floors, *caps, *below)
-        if (known := cluster.shared.found.get(key)) is not None:
+        key = (*cluster.flow_ways(), *floors, *caps, *below, *old)
+        if (known := cluster.shared.moved.get(key)) is not None:
             return known
     _, paths = cluster.flow_paths()
     floor, cap = np.array(floors, dtype=float), np.array(caps, dtype=float)
-    wants, is_stream = (
-        Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap),
-        np.array(below, dtype=bool),
-    )
+    is_stream = np.array(below, dtype=bool)
+    wants = Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap)
     if cluster.policy.scavenger:
         rates, held_by = _share_in_turn(cluster, wants, flows, is_stream)
     else:
         rates, held_by = cluster.policy.share(wants, capacity)
-    answer = rates, held_by, np.where(is_stream, LEAST_STREAM_RISE, LEAST_RISE)
+    least_rise = np.where(is_stream, LEAST_STREAM_RISE, LEAST_RISE)
+    rows = rates_moved(np.array(old, dtype=float), rates, LEAST_FALL, least_rise).tolist()
+    moved = [(row, float(rates[row]), int(held_by[row])) for row in rows]
     if key is not None:
-        cluster.shared.found[key] = answer
-    return answer
+        cluster.shared.moved[key] = moved
+    return moved
 
 
 def _share_in_turn(

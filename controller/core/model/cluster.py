@@ -73,11 +73,10 @@ class Streams(NamedTuple):
 
 @dataclass
 class Shared:
-    """How few flows were shared while links had this capacity, by their ways, floors, caps and classes: rates, links that hold
-    them, and by how much each rate has to rise to be told."""
+    """How few flows were shared while links had this capacity: by ways, floors, caps, classes and rates, which rates moved."""
 
     capacity: Floats
-    found: dict[tuple[object, ...], tuple[Floats, Numbers, Floats]] = field(default_factory=dict)
+    moved: dict[tuple[object, ...], list[tuple[int, float, int]]] = field(default_factory=dict)
 
 
 @dataclass
