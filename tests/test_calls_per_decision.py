@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 
 import pytest
 
 from controller.core.lifecycle import conclusion
+from controller.core.lifecycle.grants import close_flow, open_flow, presync_flow, settle
+from controller.core.model.cluster import Shared
 from controller.warm_up import rehearse
 from experiments.benchmarks.decisions import AtWork
 from experiments.benchmarks.decisions_world import coordinator_at_work
@@ -75,11 +78,54 @@ def test_a_tick_in_which_nothing_changed_asks_no_job_and_shares_links_once(
     assert many < FEW * few
 
 
-def test_streams_are_counted_anew_only_when_a_flow_or_a_job_has_moved(at_work: tuple[AtWork, AtWork]) -> None:
+def test_streams_are_counted_anew_only_when_a_job_has_moved(at_work: tuple[AtWork, AtWork]) -> None:
     cluster = at_work[0].core.cluster
-    known, job = cluster.streams(), next(iter(cluster.jobs.values()))
+    known, job = cluster.crossing(), next(iter(cluster.jobs.values()))
     at_work[0]._periodic_tick()
     at_work[0]._destinations(1)
-    assert cluster.streams() is known
+    assert cluster.crossing() is known
     cluster.put_job(job, job.host)
-    assert cluster.streams() is not known
+    assert cluster.crossing() is not known
+    assert cluster.crossing().tolist() == known.tolist()
+
+
+def test_a_copy_to_a_vault_is_no_stream(at_work: tuple[AtWork, AtWork]) -> None:
+    cluster = at_work[0].core.cluster
+    job = next(job for job in cluster.jobs.values() if job.standby not in (None, job.host))
+    streams, crossing = cluster.streams(), cluster.crossing().tolist()
+    vault = next(name for name in cluster.hosts if name not in (job.host, job.standby))
+    copy = presync_flow(job.name, job.standby or "", vault, 1.0)
+    open_flow(cluster, copy)
+    assert cluster.streams() is streams and cluster.crossing().tolist() == crossing
+    close_flow(cluster, copy)
+    assert cluster.streams() is streams and cluster.crossing().tolist() == crossing
+    close_flow(cluster, cluster.flows[f"{job.name}:{job.host}>{job.standby}"])
+    assert sum(cluster.crossing()) == sum(crossing) - len(cluster.path(job.host or "", job.standby or ""))
+
+
+def test_few_flows_are_shared_as_they_were_before_without_filling_links() -> None:
+    cluster, filled = coordinator_at_work(three_tier(20, 2)).cluster, list[int]()
+    share = cluster.policy.share
+    cluster.policy = replace(cluster.policy, share=lambda *given: (filled.append(1), share(*given))[1])
+    job = next(job for job in cluster.jobs.values() if job.standby not in (None, job.host))
+    vault = next(name for name in cluster.hosts if name not in (job.host, job.standby))
+
+    def copies() -> list[float]:
+        copy = presync_flow(job.name, job.standby or "", vault, 1e8)
+        open_flow(cluster, copy)
+        settle(cluster)
+        rates = [flow.rate_bytes_per_s for flow in cluster.flows.values()]
+        close_flow(cluster, copy)
+        settle(cluster)
+        return [*rates, *(flow.rate_bytes_per_s for flow in cluster.flows.values())]
+
+    copies(), copies()
+    filled.clear()
+    known = copies()
+    assert not filled
+    cluster.shared = Shared(cluster.given_column)
+    assert copies() == known and len(filled) == 2
+    cluster.links_measured({link: 0.9 * rate for link, rate in cluster.bandwidth.capacity.items()})
+    assert (
+        sum(copies()) < sum(known) and len(filled) == 4
+    )  # links have less for them: nothing of before holds

@@ -57,7 +57,7 @@ class Settings:
         """Seconds from the order to take a snapshot of so much to its first byte, at which it is on its host's disk."""
         return self.snapshot_s + payload_bytes / self.snapshot_bytes_per_s
 
-    def pauses_s(self, payload_bytes: Amount, host_bytes_per_s: float | None = None) -> Amount:
+    def pauses_s(self, payload_bytes: Amount, host_bytes_per_s: Amount | None = None) -> Amount:
         """p: seconds for which a snapshot of so much stops a job that goes on; at its host's own rate, where that is known."""
         if self.snapshot_pause_s is None:
             fixed_s, assumed_bytes_per_s = self.snapshot_s, self.snapshot_bytes_per_s

@@ -37,7 +37,7 @@ def residual(
     `bandwidth`: another account than that of reservations.
     """
     crossed, amounts = list[int](), list[float]()
-    for flow in cluster.flows.values():
+    for flow in cluster.firm_flows():
         if flow.reservation is not None or flow.floor_bytes_per_s > 0.0:
             path = cluster.path(flow.source, flow.destination)
             crossed += path
@@ -74,14 +74,15 @@ class FairShares:
     """
 
     def __init__(self, cluster: Cluster, now_s: float) -> None:
-        self._cluster, self._streams = cluster, cluster.streams()
+        self._cluster = cluster
         self._free = residual(cluster, now_s, reserved_rate, cluster.checkpoint_bandwidth).column
-        self._shares = self._free / (1.0 + self._streams.crossing)
+        self._among = 1.0 + cluster.crossing()  # how many streams would share each link
+        self._shares = self._free / self._among
 
     def _own(self, job: JobState) -> dict[int, float]:
         """How many of the job's streams cross each link."""
         own: dict[int, float] = {}
-        for flow in self._streams.of_job(job.name):
+        for flow in self._cluster.streams_of(job.name):
             for link in self._cluster.path(flow.source, flow.destination):
                 own[link] = own.get(link, 0.0) + 1.0
         return own
@@ -91,10 +92,7 @@ class FairShares:
         return self._on(self._own(job), links)
 
     def _on(self, own: dict[int, float], links: Sequence[int]) -> list[float]:
-        crossing = self._streams.crossing
-        return [
-            float(self._free[link]) / (1.0 + (float(crossing[link]) - own.get(link, 0.0))) for link in links
-        ]
+        return [float(self._free[link]) / (float(self._among[link]) - own.get(link, 0.0)) for link in links]
 
     def of(self, job: JobState) -> Residual:
         """The room for a stream of this job on every link."""
@@ -203,7 +201,7 @@ def added_loss_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floa
     hurting = hazards_per_s * short
     there = cluster.occupants
     rows = there.beside(job, cluster.places.hosts)  # those that leave are in no one's way
-    aims_s = _aims_s(cluster, there.payload_bytes, there.loss_budget_s, hurting[there.place])
+    aims_s = aims_of(cluster, there.payload_bytes, there.loss_budget_s, hurting[there.place])
     streams = congestion.Streams(
         there.place[rows], there.checkpoint_bytes[rows], aims_s[rows], there.remaining_s[rows]
     )
@@ -217,11 +215,11 @@ def added_loss_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floa
 
 def aim_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floats:
     """The checkpoint intervals that P1 would choose for the job under these hazards if bandwidth were no matter."""
-    return _aims_s(cluster, float(job.spec.payload_bytes), job.spec.loss_budget_s, hazards_per_s)
+    return aims_of(cluster, float(job.spec.payload_bytes), job.spec.loss_budget_s, hazards_per_s)
 
 
-def _aims_s(cluster: Cluster, payload_bytes: Amount, loss_budget_s: Amount, hazards_per_s: Floats) -> Floats:
-    """`aim_s` of one job or of each."""
+def aims_of(cluster: Cluster, payload_bytes: Amount, loss_budget_s: Amount, hazards_per_s: Floats) -> Floats:
+    """`aim_s` of one job, or of each by its own."""
     plan = cluster.policy.plan
     if isinstance(plan, StaticPlanner):
         return filled(plan.interval_s, len(hazards_per_s))

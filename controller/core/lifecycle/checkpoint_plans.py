@@ -112,9 +112,10 @@ def _stand_still_s(cluster: Cluster, jobs: Sequence[JobState], payloads: Floats)
     if speeds.count(None) == len(speeds):
         still_s = settings.pauses_s(payloads)
     else:
-        still_s = np.array(
-            [_at_speed_s(cluster, *both) for both in zip(jobs, speeds, strict=True)], dtype=float
-        )
+        known = [row for row, speed in enumerate(speeds) if speed is not None]
+        rates = np.array([speed.pause_bytes_per_s for speed in speeds if speed is not None], dtype=float)
+        still_s = settings.pauses_s(payloads)
+        still_s[known] = settings.pauses_s(payloads[known], rates)
     if cluster.gangs:
         for row, job in enumerate(jobs):
             if job.gang is not None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from math import inf
-from operator import attrgetter
 
 import numpy as np
 
@@ -30,7 +29,7 @@ from controller.core.admission.schedule import Timetable
 from controller.core.lifecycle.announcements import ticket
 from controller.core.lifecycle.changes import rates_moved
 from controller.core.model import facts
-from controller.core.model.cluster import LEAST_FALL, Cluster
+from controller.core.model.cluster import LEAST_FALL, Cluster, Shared
 from controller.core.model.entities import CheckpointFlow
 from controller.core.network.links import NO_LINK, Paths, filled
 from controller.core.network.max_min import Wants
@@ -45,10 +44,7 @@ LEAST_RISE = 0.02  # a rate that rises by less than 2 % is not worth a message
 LEAST_STREAM_RISE = 0.05
 # rates are not changed more often by a timetable than this: a message takes about as long
 LEAST_SPAN_S = 0.02
-
-
-_CLASS = attrgetter("traffic_class")
-_SHARED = attrgetter("floor_bytes_per_s", "cap_bytes_per_s", "rate_bytes_per_s", "source")
+FEW, MOST_SHARED = 16, 200  # flows up to which how they were shared is kept, and so often
 
 
 def open_flow(cluster: Cluster, flow: CheckpointFlow) -> None:
@@ -114,8 +110,8 @@ def committed(cluster: Cluster, *, movable: bool = False) -> list[Commitment]:
     `movable`: sources that have not stopped their job yet may be told another moment to do so.
     """
     commitments: list[Commitment] = []
-    for flow in cluster.flows.values():
-        connected = cluster.hosts[flow.source].connected
+    for flow in cluster.flows.values() if cluster.apart else cluster.firm_flows():
+        connected = flow.source not in cluster.apart
         if flow.reservation is None and flow.floor_bytes_per_s <= 0.0 and connected:
             continue
         if cluster.policy.scavenger and flow.traffic_class is TrafficClass.PRESYNC:
@@ -130,17 +126,15 @@ def committed(cluster: Cluster, *, movable: bool = False) -> list[Commitment]:
 
 def reservations(cluster: Cluster) -> list[tuple[CheckpointFlow, Reservation]]:
     """Flows that follow the timetable. A sender that is not connected cannot: it keeps the rate that it has."""
-    flows = cluster.flows.values()
-    return [
-        (f, f.reservation) for f in flows if f.reservation is not None and cluster.hosts[f.source].connected
-    ]
+    firm, apart = cluster.firm_flows(), cluster.apart
+    return [(f, f.reservation) for f in firm if f.reservation is not None and f.source not in apart]
 
 
 def count_sent(cluster: Cluster) -> None:
     """Count what has been sent of each reservation until now."""
-    for flow in cluster.flows.values():
+    for flow in cluster.firm_flows():
         if flow.reservation is not None:
-            connected = cluster.hosts[flow.source].connected
+            connected = flow.source not in cluster.apart
             flow.reservation.count(cluster.now_s, flow.rate_bytes_per_s if connected else 0.0)
 
 
@@ -180,11 +174,13 @@ def recovery_bytes(cluster: Cluster) -> Floats:
     return column
 
 
-def _give_recoveries(cluster: Cluster, flows: Sequence[CheckpointFlow], paths: Paths, floor: Floats) -> None:
-    """Raise the floors of recoveries, the shortest first, to all that the floors of others leave of their ways."""
-    rows = [row for row, flow in enumerate(flows) if flow.is_recovery and flow.source not in cluster.apart]
-    if not rows:
-        return
+def _give_recoveries(
+    cluster: Cluster, flows: Sequence[CheckpointFlow], rows: Sequence[int], floors: list[float]
+) -> list[float]:
+    """The floors, those of recoveries in these rows raised, the shortest first, to all that the floors of others leave of their
+    ways."""
+    _, paths = cluster.flow_paths()
+    floor = np.array(floors, dtype=float)
     left = cluster.given_column - paths.load(floor, len(cluster.network))
     for row in sorted(rows, key=lambda row: cluster.jobs[flows[row].job].spec.payload_bytes):
         way = paths.link[paths.start[row] : paths.start[row + 1]]
@@ -192,35 +188,21 @@ def _give_recoveries(cluster: Cluster, flows: Sequence[CheckpointFlow], paths: P
             rate = max(0.0, float(left[way].min()))
             floor[row] += rate
             left[way] -= rate
+    raised: list[float] = floor.tolist()
+    return raised
 
 
 def settle(cluster: Cluster) -> None:
     """Share all links anew (max-min of totals with floors and caps) and tell whose rate changed, falls first."""
     cluster.rates_stale = False
     _follow_timetable(cluster)
-    _, paths = cluster.flow_paths()
     flows = cluster.flows_in_order()
-    floors, caps, rates_now, sources = zip(*map(_SHARED, flows), strict=True) if flows else ((), (), (), ())
-    cap, old = np.array(caps, dtype=float), np.array(rates_now, dtype=float)
-    floor = np.minimum(np.array(floors, dtype=float), cap)
-    if not cluster.apart.isdisjoint(sources):
-        for row in [row for row, source in enumerate(sources) if source in cluster.apart]:
-            floor[row], cap[row] = _bounds(flows[row], connected=False)
-    if cluster.policy.recoveries_first and TrafficClass.PLANNED in map(_CLASS, flows):
-        _give_recoveries(cluster, flows, paths, floor)
-    wants = Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap)
-    is_stream = np.array([flow.traffic_class is TrafficClass.PRESYNC for flow in flows], dtype=bool)
-    if cluster.policy.scavenger:
-        rates, held_by = _share_in_turn(cluster, wants, flows, is_stream)
-    else:
-        rates, held_by = cluster.policy.share(wants, cluster.given_column)
-    least_rise = np.where(is_stream, LEAST_STREAM_RISE, LEAST_RISE)
-    for n in rates_moved(old, rates, LEAST_FALL, least_rise).tolist():
-        flow, rate = flows[n], float(rates[n])
+    for n, rate, link in _moved(cluster, flows):
+        flow = flows[n]
         if flow.reservation is not None:
             flow.reservation.regranted(cluster.now_s, flow.rate_bytes_per_s, rate)
         flow.rate_bytes_per_s = rate
-        flow.bottleneck = str(cluster.network.links[held_by[n]]) if held_by[n] != NO_LINK else ""
+        flow.bottleneck = str(cluster.network.links[link]) if link != NO_LINK else ""
         cluster.tell(flow.source, Grant(flow.job, flow.destination, rate))
         cluster.record(
             facts.Granted(
@@ -233,6 +215,48 @@ def settle(cluster: Cluster) -> None:
                 flow.bottleneck,
             )
         )
+
+
+def _moved(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> list[tuple[int, float, int]]:
+    """Rows of the flows whose rate is to be told, their rates, and the links that hold them: first those whose rate fell.
+
+    A copy to a vault comes and goes with a checkpoint, and leaves the flows that were before: of few, what was found is kept.
+    """
+    old = [flow.rate_bytes_per_s for flow in flows]
+    caps = [flow.cap_bytes_per_s for flow in flows]
+    floors = [flow.floor_bytes_per_s for flow in flows]
+    below = [flow.traffic_class is TrafficClass.PRESYNC for flow in flows]
+    for row in [row for row, floor in enumerate(floors) if floor > caps[row]]:
+        floors[row] = caps[row]
+    if cluster.apart:
+        for row in [row for row, flow in enumerate(flows) if flow.source in cluster.apart]:
+            floors[row], caps[row] = _bounds(flows[row], connected=False)
+    if cluster.policy.recoveries_first:
+        others = [row for row, is_below in enumerate(below) if not is_below]
+        rows = [row for row in others if flows[row].is_recovery and flows[row].source not in cluster.apart]
+        if rows:
+            floors = _give_recoveries(cluster, flows, rows, floors)
+    capacity, key = cluster.given_column, None
+    if len(flows) <= FEW and not cluster.policy.scavenger:
+        if cluster.shared.capacity is not capacity or len(cluster.shared.moved) >= MOST_SHARED:
+            cluster.shared = Shared(capacity)
+        key = (*cluster.flow_ways(), *floors, *caps, *below, *old)
+        if (known := cluster.shared.moved.get(key)) is not None:
+            return known
+    _, paths = cluster.flow_paths()
+    floor, cap = np.array(floors, dtype=float), np.array(caps, dtype=float)
+    is_stream = np.array(below, dtype=bool)
+    wants = Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap)
+    if cluster.policy.scavenger:
+        rates, held_by = _share_in_turn(cluster, wants, flows, is_stream)
+    else:
+        rates, held_by = cluster.policy.share(wants, capacity)
+    least_rise = np.where(is_stream, LEAST_STREAM_RISE, LEAST_RISE)
+    rows = rates_moved(np.array(old, dtype=float), rates, LEAST_FALL, least_rise).tolist()
+    moved = [(row, float(rates[row]), int(held_by[row])) for row in rows]
+    if key is not None:
+        cluster.shared.moved[key] = moved
+    return moved
 
 
 def _share_in_turn(

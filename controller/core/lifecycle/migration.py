@@ -38,10 +38,12 @@ from controller.core.lifecycle.candidates import candidates, request, residual, 
 from controller.core.lifecycle.gangs import is_handed_over, is_whole, shared_risk, to_move
 from controller.core.lifecycle.grants import (
     LEAST_SPAN_S,
+    close_flow,
     close_flows,
     committed,
     goes_between,
     open_flow,
+    presync_flow,
     reservations,
 )
 from controller.core.lifecycle.offers import end_gang, resume
@@ -460,7 +462,9 @@ def _begin_move(
     if (
         job.standby is not None and job.standby != choice.host
     ):  # the order to move may wait for its way, and be taken back
-        close_flows(cluster, job=job.name, source=job.host, destination=job.standby, tell=True)
+        stream = cluster.flows.get(presync_flow(job.name, job.host, job.standby, 0.0).key)
+        if stream is not None:
+            close_flow(cluster, stream, tell=True)
     cluster.set_way(job.host, choice.host, asked.links)
     flow = CheckpointFlow(
         job.name,

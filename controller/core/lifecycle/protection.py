@@ -87,6 +87,7 @@ def plan_checkpoints(cluster: Cluster) -> CheckpointPlan | None:
             known.cap_bytes_per_s = rate
         else:
             open_flow(cluster, presync_flow(job.name, job.host or "", job.standby or "", rate))
+    cluster.streams_planned()
     cluster.plan_stale, cluster.rates_stale = False, True
     return CheckpointPlan(protected, planned)
 

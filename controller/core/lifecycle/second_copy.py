@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from controller.core.checkpointing.second_level import second_interval_s
-from controller.core.lifecycle.candidates import aim_s, fair_share, safe_store
+from controller.core.lifecycle.candidates import aims_of, fair_share, safe_store
 from controller.core.lifecycle.grants import (
     close_flow,
     open_flow,
@@ -36,8 +36,6 @@ from controller.core.model.entities import (
     Phase,
 )
 from topologies.spec import TrafficClass
-
-FULL = 0.98  # of a link: what is given out of it is a little less than it has
 
 
 def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
@@ -128,32 +126,30 @@ def price_of(cluster: Cluster, links: Sequence[int]) -> float:
     On each full link that is what its neediest stream would save with more (`congestion.loss_at_reclaim_s`), lambda C/b^2, and
     more where the rate also holds its interval up: P1's multipliers, but for streams that are alone too, which need none there.
     """
-    _, flows, paths, stand, _ = cluster.streams()
-    planned = np.array([flow.cap_bytes_per_s for flow in flows], dtype=float)
-    full = paths.load(np.where(stand, planned, 0.0), len(cluster.network)) >= cluster.checkpoint_column * FULL
-    wanted, beta = {link for link in links if full[link]}, cluster.checkpoint_share
+    wanted, beta = cluster.full_links().intersection(links), cluster.checkpoint_share
     if not wanted:
         return 0.0
-    rows = np.flatnonzero(stand & (planned > 0.0) & paths.crossing(list(wanted))).tolist()
-    jobs = [cluster.jobs[flows[row].job] for row in rows]
+    flows, paths = cluster.streams().flows, cluster.streams().paths
+    crossing = [flows[row] for row in np.flatnonzero(paths.crossing(list(wanted))).tolist()]
+    there = [flow for flow in crossing if flow.cap_bytes_per_s > 0.0]
+    jobs = [cluster.jobs[flow.job] for flow in there]
     hazards = cluster.hazards_now_per_s(jobs, cluster.now_s)
+    aims = aims_of(
+        cluster,
+        np.array([job.spec.payload_bytes for job in jobs], dtype=float),
+        np.array([job.spec.loss_budget_s for job in jobs], dtype=float),
+        hazards,
+    )
     # full link -> (what its neediest stream would save, which that is)
     neediest: dict[int, tuple[float, str]] = {}
-    for place, (row, job) in enumerate(zip(rows, jobs, strict=True)):
-        flow = flows[row]
+    for flow, job, hazard, aim in zip(there, jobs, hazards.tolist(), aims.tolist(), strict=True):
         sending_s = job.checkpoint_bytes / flow.cap_bytes_per_s
-        holds_up = sending_s / beta > float(aim_s(cluster, job, hazards[place : place + 1])[0])
-        saved = (
-            float(hazards[place])
-            * (1.0 + (0.5 / beta if holds_up else 0.0))
-            * sending_s
-            / flow.cap_bytes_per_s
-        )
+        holds_up = sending_s / beta > aim
+        saved = hazard * (1.0 + (0.5 / beta if holds_up else 0.0)) * sending_s / flow.cap_bytes_per_s
         for link in wanted.intersection(cluster.path(flow.source, flow.destination)):
             neediest[link] = max(neediest.get(link, (0.0, "")), (saved, flow.key))
-    return sum(
-        {key: saved for saved, key in neediest.values()}.values()
-    )  # a stream once, however many links it fills
+    # a stream once, however many links it fills
+    return sum({key: saved for saved, key in neediest.values()}.values())
 
 
 def copies_to_vaults(cluster: Cluster, source: str) -> list[CheckpointFlow]:

@@ -47,6 +47,8 @@ LEAST_FALL = 0.01  # a rate that falls by less than 1 % is not worth a message: 
 
 
 Ends = tuple[str, str]  # source, destination
+FULL = 0.98  # of what checkpoints may use of a link: what is given out of it is a little less than it has
+UNASKED: tuple[int, ...] = (-1,)  # in place of the links of a flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +64,19 @@ _NAME_HOST_STANDBY, _HOST = attrgetter("spec.name", "host", "standby"), attrgett
 _PAYLOAD = attrgetter("spec.payload_bytes")
 
 
-class OrderedFlows(NamedTuple):
-    """All flows in the order of their keys, and which of them are streams of checkpoints from where their jobs run."""
+class Streams(NamedTuple):
+    """The streams of checkpoints from where their jobs run, in the order of their keys: no moves, recoveries or copies."""
 
-    keys: list[str]
     flows: list[CheckpointFlow]
     paths: Paths
-    stand: Mask  # of each flow: not a move, a recovery, or a copy to a vault
-    crossing: Floats  # how many of these streams cross each link
 
-    def of_job(self, name: str) -> list[CheckpointFlow]:
-        """The streams of one job."""
-        begins, found = f"{name}:", list[CheckpointFlow]()
-        for row in range(bisect_left(self.keys, begins), len(self.keys)):
-            if not self.keys[row].startswith(begins):
-                break
-            if self.stand[row] and self.flows[row].job == name:
-                found.append(self.flows[row])
-        return found
+
+@dataclass
+class Shared:
+    """How few flows were shared while links had this capacity: by ways, floors, caps, classes and rates, which rates moved."""
+
+    capacity: Floats
+    moved: dict[tuple[object, ...], list[tuple[int, float, int]]] = field(default_factory=dict)
 
 
 @dataclass
@@ -123,13 +120,19 @@ class Cluster:
     announced: dict[str, tuple[str, Expect]] = field(default_factory=dict)
     changed_flows: dict[str, None] = field(default_factory=dict)  # since receivers were last told
     _paths: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict, repr=False)
-    # keys of all flows, in order, and the flow and the path of each (None: not asked for yet)
+    # keys of all flows, in order, and the flow and the links of each (UNASKED: not asked for yet)
     _flow_keys: list[str] = field(default_factory=list, repr=False)
     _flows: list[CheckpointFlow] = field(default_factory=list, repr=False)
-    _flow_ways: list[tuple[int, ...] | None] = field(default_factory=list, repr=False)
+    _flow_ways: list[tuple[int, ...]] = field(default_factory=list, repr=False)
+    _some_unasked: bool = field(default=False, repr=False)
     _flow_paths: Paths | None = field(default=None, repr=False)
     _flow_between: dict[tuple[str, str, str], CheckpointFlow] = field(default_factory=dict, repr=False)
-    _streams: OrderedFlows | None = field(default=None, repr=False)
+    _streams: Streams | None = field(default=None, repr=False)
+    _crossing: Floats | None = field(default=None, repr=False)
+    _firm: list[CheckpointFlow] | None = field(default=None, repr=False)
+    # links that they fill, when checkpoints may use so much of each
+    _full: tuple[Streams, Floats, frozenset[int]] | None = field(default=None, repr=False)
+    shared: Shared = field(default_factory=lambda: Shared(np.empty(0)), repr=False)
     known: Known = field(default_factory=Known, repr=False)
     # when a lease or a fence ends, and the number of its host: a heap, of which only those count that still hold
     _silences: list[tuple[float, int]] = field(default_factory=list, repr=False)
@@ -409,8 +412,8 @@ class Cluster:
             self._unpinned(ends)
         self._paths.clear()
         self._others.clear()
-        self._flow_ways = [None] * len(self._flows)
-        self._flow_paths, self._streams = None, None
+        self._flow_ways, self._some_unasked = [UNASKED] * len(self._flows), True
+        self._flow_paths, self._streams, self._crossing = None, None, None
         self._place()
         self.known.forget()
         self.known.routes = Rows()
@@ -482,8 +485,8 @@ class Cluster:
         self._paths.pop(ends, None)
         for row, flow in enumerate(self._flows):
             if (flow.source, flow.destination) == ends:
-                self._flow_ways[row] = None
-        self._flow_paths, self._streams = None, None
+                self._flow_ways[row], self._some_unasked = UNASKED, True
+        self._flow_paths, self._streams, self._crossing = None, None, None
         self.known.routes = Rows()
 
     def _crossed(self, flow: CheckpointFlow) -> tuple[int, ...]:
@@ -494,16 +497,18 @@ class Cluster:
 
     def put_flow(self, flow: CheckpointFlow) -> None:
         """The flow is open, in place of one of its key."""
-        key, self._streams = flow.key, None
-        row = bisect_left(self._flow_keys, key)
-        if key in self.flows:
+        key = flow.key
+        row, before = bisect_left(self._flow_keys, key), self.flows.get(key)
+        if before is not None:
+            self._changes(row, before, -1)
             self._flows[row] = flow
         else:
             self._flow_keys.insert(row, key)
             self._flows.insert(row, flow)
-            self._flow_ways.insert(row, None)
+            self._flow_ways.insert(row, self._crossed(flow))
             self._flow_paths = None
         self.flows[key] = self._flow_between[flow.job, flow.source, flow.destination] = flow
+        self._changes(row, flow, 1)
 
     def take_flow(self, key: str) -> bool:
         """The flow is open no more. Whether it was."""
@@ -512,9 +517,30 @@ class Cluster:
             return False
         del self._flow_between[flow.job, flow.source, flow.destination]
         row = bisect_left(self._flow_keys, key)
+        self._changes(row, flow, -1)
         del self._flow_keys[row], self._flows[row], self._flow_ways[row]
-        self._flow_paths, self._streams = None, None
+        self._flow_paths = None
         return True
+
+    def _changes(self, row: int, flow: CheckpointFlow, sign: int) -> None:
+        """A flow comes or goes. Copies to vaults, which do so with every checkpoint, are neither streams nor firm."""
+        if flow.reservation is not None or flow.floor_bytes_per_s > 0.0:
+            self._firm = None
+        if self._is_stream(flow):
+            self._streams = None
+            if self._crossing is not None:
+                self._crossing[[*self._flow_ways[row]]] += sign
+
+    def _is_stream(self, flow: CheckpointFlow) -> bool:
+        """Whether it comes from where its job runs."""
+        return flow.traffic_class is TrafficClass.PRESYNC and self.jobs[flow.job].host == flow.source
+
+    def firm_flows(self) -> list[CheckpointFlow]:
+        """Flows for which something is reserved, or was, in the order of their opening."""
+        if self._firm is None:
+            flows = self.flows.values()
+            self._firm = [f for f in flows if f.reservation is not None or f.floor_bytes_per_s > 0.0]
+        return self._firm
 
     def flows_to_standbys(self, jobs: Sequence[JobState]) -> list[CheckpointFlow | None]:
         """The open flow of each job from its host to its standby."""
@@ -527,29 +553,64 @@ class Cluster:
     def flow_paths(self) -> tuple[list[str], Paths]:
         """The keys of all flows, in order, and their paths."""
         if self._flow_paths is None:
-            ways = [
-                self._crossed(flow) if way is None else way
-                for flow, way in zip(self._flows, self._flow_ways, strict=True)
-            ]
-            self._flow_ways = [*ways]
-            self._flow_paths = Paths.of(ways)
+            self._flow_paths = Paths.of(self.flow_ways())
         return self._flow_keys, self._flow_paths
+
+    def flow_ways(self) -> list[tuple[int, ...]]:
+        """The numbers of the links that each flow is shared on, in the order of their keys."""
+        if self._some_unasked:
+            self._some_unasked = False
+            for row in [row for row, way in enumerate(self._flow_ways) if way == UNASKED]:
+                self._flow_ways[row] = self._crossed(self._flows[row])
+        return self._flow_ways
 
     def put_job(self, job: JobState, host: str | None) -> None:
         """The job's attempt is on that host from now on; None: on none."""
-        job.host, self._streams = host, None
+        job.host, self._streams, self._crossing = host, None, None
 
-    def streams(self) -> OrderedFlows:
-        """All flows, and which of them are streams of checkpoints from their jobs' hosts: not copies to a vault."""
+    def _stream_rows(self) -> list[int]:
+        presync, jobs = TrafficClass.PRESYNC, self.jobs
+        flows = enumerate(self._flows)
+        return [row for row, f in flows if f.traffic_class is presync and jobs[f.job].host == f.source]
+
+    def streams(self) -> Streams:
+        """The flows that are streams of checkpoints, without copies to vaults."""
         if self._streams is None:
-            keys, paths = self.flow_paths()
-            flows, jobs, presync = [*self._flows], self.jobs, TrafficClass.PRESYNC
-            stand = [f.traffic_class is presync and jobs[f.job].host == f.source for f in flows]
-            carry = np.array(stand, dtype=bool)
-            self._streams = OrderedFlows(
-                [*keys], flows, paths, carry, paths.load(carry * 1.0, len(self.network))
-            )
+            rows, ways = self._stream_rows(), self.flow_ways()
+            paths = Paths.of([ways[row] for row in rows])
+            self._streams = Streams([self._flows[row] for row in rows], paths)
         return self._streams
+
+    def streams_of(self, job: str) -> list[CheckpointFlow]:
+        """Those of one job."""
+        begins, found = f"{job}:", list[CheckpointFlow]()
+        for row in range(bisect_left(self._flow_keys, begins), len(self._flow_keys)):
+            if not self._flow_keys[row].startswith(begins):
+                break
+            if self._flows[row].job == job and self._is_stream(self._flows[row]):
+                found.append(self._flows[row])
+        return found
+
+    def crossing(self) -> Floats:
+        """How many streams of checkpoints cross each link, by its number."""
+        if self._crossing is None:
+            stand = np.zeros(len(self._flows))
+            stand[self._stream_rows()] = 1.0
+            self._crossing = self.flow_paths()[1].load(stand, len(self.network))
+        return self._crossing
+
+    def streams_planned(self) -> None:
+        """P1 has given streams other caps."""
+        self._full = None
+
+    def full_links(self) -> frozenset[int]:
+        """The links that streams of checkpoints fill, as P1 has planned."""
+        streams, usable = self.streams(), self.checkpoint_column
+        if self._full is None or self._full[0] is not streams or self._full[1] is not usable:
+            planned = np.array([flow.cap_bytes_per_s for flow in streams.flows], dtype=float)
+            full = streams.paths.load(planned, len(self.network)) >= usable * FULL
+            self._full = (streams, usable, frozenset(np.flatnonzero(full).tolist()))
+        return self._full[2]
 
     # ------------------------------------------------------------ hosts
 
@@ -755,10 +816,13 @@ class Cluster:
         """P(a departure's notice is too short to send so much at such a rate); 1 where only emergencies count as departures."""
         if not self.policy.short_notices:
             return np.ones(len(payload_bytes))
-        with np.errstate(divide="ignore"):
-            needed_s = payload_bytes / rates_bytes_per_s
-        writes_s = self.settings.snapshot_s + payload_bytes / self.settings.snapshot_bytes_per_s
-        return self.hazards.notices.too_short_column(needed_s + 2.0 * writes_s, now_s)
+        write_s, write_bytes_per_s = (
+            float(self.settings.snapshot_s),
+            float(self.settings.snapshot_bytes_per_s),
+        )
+        return self.hazards.notices.too_short_to_send(
+            payload_bytes, rates_bytes_per_s, write_s, write_bytes_per_s, now_s
+        )
 
     def hour(self, now_s: float) -> int:
         """Which 24th of the day it is."""

@@ -130,25 +130,26 @@ class _Edge:
 
     def take(self, at_s: float, host: int, what: int) -> None:
         """An event."""
-        hosts, everybody = self._columns(host), self._all
+        hour, squares = -1, 0.0
         if what == EMERGENCY:
-            hosts[TAKEN, host] += 1.0
-            everybody[TAKEN] += 1.0
             # in its hour; on the day on which a window begins the squares take what is left of an hour for a little more
             day, time_s = divmod(at_s + self._start_s, self._day_s)
             hour = int(time_s / self._day_s * HOURS) % HOURS
             today = self._today[hour] + 1 if self._today_is[hour] == day else 1
             self._today_is[hour], self._today[hour] = day, today
-            everybody[SQUARES] += 2 * today - 1
-            self._hours[TAKEN, hour] += 1.0
-        lent = what == LEND
-        if lent != bool(hosts[LENT, host]):
-            sign = -1.0 if lent else 1.0
-            hosts[LENT, host] = float(lent)
-            hosts[BEFORE, host] += sign * at_s
-            everybody[BEFORE] += sign * at_s
-            everybody[LENT] -= sign
-            self._hours[BEFORE] += sign * _clocks(HOURS, *self._clock(at_s), self._hour_s)
+            squares = 2.0 * today - 1.0
+        _take(
+            self._columns(host),
+            self._hours,
+            self._all,
+            host,
+            what == LEND,
+            at_s,
+            hour,
+            squares,
+            *self._clock(at_s),
+            self._hour_s,
+        )
 
     def until(self, at_s: float, size: int) -> Until:
         """Totals up to `at_s` for hosts 0 to `size` (zeros for a host that is unheard of), as input to `between`."""
@@ -179,6 +180,35 @@ def _clocks(hours: int, whole_s: float, rest_s: float, hour_s: float) -> Floats:
     for hour in range(hours):
         clocks[hour] = whole_s + min(max(rest_s - hour * hour_s, 0.0), hour_s)
     return clocks
+
+
+@compiled
+def _take(
+    hosts: Floats,
+    hours: Floats,
+    everybody: Floats,
+    host: int,
+    lent: bool,
+    at_s: float,
+    hour: int,
+    squares: float,
+    whole_s: float,
+    rest_s: float,
+    hour_s: float,
+) -> None:
+    """Count an emergency (`hour`: which of the day it was in; -1: it was none), and that the host is lent, or no more."""
+    if hour >= 0:
+        hosts[TAKEN, host] += 1.0
+        hours[TAKEN, hour] += 1.0
+        everybody[TAKEN] += 1.0
+        everybody[SQUARES] += squares
+    if lent != (hosts[LENT, host] > 0.0):
+        sign = -1.0 if lent else 1.0
+        hosts[LENT, host] = 1.0 if lent else 0.0
+        hosts[BEFORE, host] += sign * at_s
+        everybody[BEFORE] += sign * at_s
+        everybody[LENT] -= sign
+        hours[BEFORE] += sign * _clocks(HOURS, whole_s, rest_s, hour_s)
 
 
 @compiled

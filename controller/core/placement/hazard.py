@@ -146,7 +146,8 @@ class HazardWindow:
         self.prior = prior or Experience()
         self.changes = 0  # emergencies so far: what is lent from now on changes nothing of the past
         self._seen = LentTime(window_s, day_s, day_start_s)
-        self._known_quantiles: tuple[Floats, Floats] | None = None
+        # of so many events
+        self._known_quantiles: tuple[Floats, Floats] = np.empty(0), np.empty(0)
 
     def lend(self, host: str, now_s: float) -> None:
         """The host is lent from now on; nothing new if it already was."""
@@ -173,12 +174,14 @@ class HazardWindow:
         """(upper bound at LEVEL of each host's hazard, with what it borrows from the others; 24 factors, the campus's rate in
         each hour over its mean rate, all 1 while nothing was seen)."""
         events, exposure_s, profile = self._pooled(hosts, now_s)
-        known = self._known_quantiles
-        if known is None or not np.array_equal(known[0], events):  # some count has changed
-            few, which = np.unique(events, return_inverse=True)
+        known_events, quantiles = self._known_quantiles
+        is_known, upper = _over(events, exposure_s, known_events, quantiles)
+        if not is_known:  # some count has changed
+            few, which = _distinct(events)
             quantiles = all_rounded(gammaincinv(few + 1.0, LEVEL))[which]
-            known = self._known_quantiles = (events, quantiles)
-        return _over(known[1], exposure_s), tuple(profile.tolist())
+            self._known_quantiles = events, quantiles
+            _, upper = _over(events, exposure_s, events, quantiles)
+        return upper, tuple(profile.tolist())
 
     def _pooled(self, hosts: Sequence[str], now_s: float) -> tuple[Floats, Floats, Floats]:
         """(events and exposure of these hosts, with what each borrows; the campus's profile)."""
@@ -195,13 +198,24 @@ class HazardWindow:
 
 
 @compiled
-def _over(quantiles: Floats, exposure_s: Floats) -> Floats:
-    """Each quantile over its exposure; infinite where there is none."""
-    upper = np.full(len(quantiles), np.inf)
-    for place in range(len(quantiles)):
+def _over(events: Floats, exposure_s: Floats, known_events: Floats, quantiles: Floats) -> tuple[bool, Floats]:
+    """(Whether these are the quantiles of so many events; each over its exposure, infinite where there is none)."""
+    upper = np.full(len(events), np.inf)
+    if len(events) != len(known_events):
+        return False, upper
+    for place in range(len(events)):
+        if events[place] != known_events[place]:
+            return False, upper
         if exposure_s[place] > 0.0:
             upper[place] = quantiles[place] / exposure_s[place]
-    return upper
+    return True, upper
+
+
+@compiled
+def _distinct(numbers: Floats) -> tuple[Floats, Numbers]:
+    """(The numbers, each once, in order; the place of each among them.)"""
+    few = np.unique(numbers)
+    return few, np.searchsorted(few, numbers)
 
 
 # the fields of both moments one by one: a compiled function takes arrays and numbers quicker than named tuples

@@ -286,5 +286,6 @@ class Replanner:
         goes_on = now is not None and now.holder == way.holder and not now.migrates
         rate = self._rate_now(now) if now is not None and goes_on else 0.0
         flow.floor_bytes_per_s = flow.cap_bytes_per_s = self._plan.granted_bytes_per_s[way.job] = rate
+        self._cluster.put_flow(flow)
         settle(self._cluster)
         self._post()

@@ -11,6 +11,7 @@ from operator import attrgetter, is_
 
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import ON_HOST, OVER, JobState, Phase
+from controller.core.network.links import filled
 from experiments.worlds.virtual.ground_truth import Excess, GroundTruth, Journalled, broken
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.ranks import rank_of
@@ -144,12 +145,29 @@ def _check_columns(world: VirtualWorld, known: Cluster) -> None:
         raise broken(world, "GPUs", f"held by {there.jobs}, and that is {held}")
     if known.flow_paths()[0] != sorted(known.flows):
         raise broken(world, "flows", f"paths of {known.flow_paths()[0]}, open are {sorted(known.flows)}")
-    streams, in_order = known.streams(), sorted(known.flows.values(), key=attrgetter("key"))
-    if not all(map(is_, streams.flows, in_order)) or streams.stand.tolist() != [
-        flow.traffic_class is TrafficClass.PRESYNC and known.jobs[flow.job].host == flow.source
-        for flow in in_order
-    ]:
-        raise broken(world, "flows", f"which are streams of checkpoints: {streams.stand} of {in_order}")
+    in_order = sorted(known.flows.values(), key=attrgetter("key"))
+    streams, going = (
+        known.streams().flows,
+        [
+            flow
+            for flow in in_order
+            if flow.traffic_class is TrafficClass.PRESYNC and known.jobs[flow.job].host == flow.source
+        ],
+    )
+    if len(streams) != len(going) or not all(map(is_, streams, going)):
+        raise broken(world, "flows", f"streams of checkpoints are {streams}, and that is {going}")
+    crossing, counted = (
+        known.crossing().tolist(),
+        known.streams().paths.load(filled(1.0, len(going)), len(known.network)),
+    )
+    if crossing != counted.tolist():
+        raise broken(world, "links", f"streams cross them: {crossing}, and that is {counted.tolist()}")
+    firm, all_firm = (
+        [flow.key for flow in flows if flow.reservation is not None or flow.floor_bytes_per_s > 0.0]
+        for flows in (known.firm_flows(), known.flows.values())
+    )
+    if firm != all_firm:
+        raise broken(world, "flows", f"something is reserved for {firm}, and that is for {all_firm}")
 
 
 def _check_offers(world: VirtualWorld, known: Cluster) -> None:
