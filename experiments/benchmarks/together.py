@@ -76,7 +76,7 @@ class Done:
 
 PARTS = (
     Part("killswitch", ("--trials", "40"), 300.0, kill_evaluation.judged_figures),
-    Part("links", ("--quick",), 120.0, links.judged_figures),
+    Part("links", (), 180.0, links.judged_figures),
     Part("observer", ("--rounds", "24"), 120.0, observer.judged_figures),
     Part("isolation", ("--quick",), 240.0, isolation.judged_figures),
     Part("scavenger", ("--quick",), 360.0, scavenger.judged_figures),
