@@ -131,6 +131,7 @@ def test_results_are_told_as_json_even_if_a_part_did_not_run(
 
     from experiments.cli import measure
 
+    monkeypatch.setattr(together, "WAIT_S", 0.0)
     monkeypatch.setattr(
         "experiments.benchmarks.together.PARTS", (Part("links", ("--sideways",), 60.0, no_goals),)
     )
