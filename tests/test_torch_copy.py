@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +18,14 @@ from testbed.workloads import copying, torch_copy, torch_training  # noqa: E402
 from testbed.workloads.base import StateMismatch, write_parts  # noqa: E402
 from testbed.workloads.copying import CopiedSnapshot, copy_of  # noqa: E402
 from testbed.workloads.messages import Finished, Snapshot, SnapshotTaken, Started, WorkloadSpec  # noqa: E402
-from testbed.workloads.torch_copy import RESHAPED, TensorsCopy, kinds_of, staged  # noqa: E402
+from testbed.workloads.torch_copy import RESHAPED, TensorsCopy, layouts_of, staged  # noqa: E402
 from testbed.workloads.torch_file import TREE, file_pieces, tree_tensor  # noqa: E402
 from tests.test_workloads_process import all_events, desk, next_of  # noqa: E402
-from tests.torch_jobs import Motley  # noqa: E402
+from tests.torch_jobs import Motley, as_before  # noqa: E402, F401
 
 no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason=f"torch {torch.__version__} sees no GPU")
 gpu = pytest.param("cuda", marks=no_gpu)
 DEVICES = ["cpu", gpu]
-
-
-@pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.use_deterministic_algorithms(False)
-    torch.set_num_threads(threads)
 
 
 def begun(device: str, steps: int = 0) -> Motley:
@@ -58,7 +49,7 @@ def test_copy_is_byte_for_byte_what_would_have_been_saved_whatever_the_job_does_
     device: str, on_gpus: bool
 ) -> None:
     job = begun(device, steps=3)
-    copy = TensorsCopy(job.gathered, kinds_of(job.gathered()[0]), on_gpus=on_gpus)
+    copy = TensorsCopy(job.gathered, layouts_of(job.gathered()[0]), on_gpus=on_gpus)
     reserving = threading.Thread(target=copy.reserve)
     reserving.start()
     job.step()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import nn  # noqa: E402
 from testbed.errors import SpecError  # noqa: E402
 from testbed.workloads.base import StateMismatch, load_workload  # noqa: E402
 from testbed.workloads.torch_training import CannotBeSaved, TorchTraining  # noqa: E402
+from tests.torch_jobs import as_before  # noqa: E402, F401
 
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 
@@ -65,14 +66,6 @@ MAKERS = {
     "transformer": lambda: transformer({"steps": 6, "seed": 7}),
     "bf16": lambda: transformer({"steps": 2, "seed": 7, "bf16": 1}),
 }
-
-
-@pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.use_deterministic_algorithms(False)
-    torch.set_num_threads(threads)
 
 
 def played(job: TorchTraining, until: int, capsys: pytest.CaptureFixture[str]) -> dict[int, float]:

@@ -1,13 +1,23 @@
-"""A training job whose state has tensors of every kind, in memory or on a GPU."""
+"""A training job whose state has tensors of every kind, in memory or on a GPU; what tests of such jobs put back."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 from testbed.workloads.torch_training import TorchTraining
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.set_num_threads(threads)
 
 
 class Motley(TorchTraining):

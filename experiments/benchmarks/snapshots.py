@@ -198,7 +198,7 @@ def gpu_table(result: Mapping[str, Any]) -> Table | str:
 
 
 @dataclass
-class Seen:
+class SnapshotSamples:
     """Of one way, a value a snapshot."""
 
     pause_s: list[float] = field(default_factory=list)
@@ -253,14 +253,14 @@ class SteppingJob(ABC):
             beyond_s += self.step() - alone_s
         return beyond_s
 
-    def stop(self, seen: Seen) -> None:
+    def stop(self, seen: SnapshotSamples) -> None:
         """Stand still for the write."""
         began_s = time.perf_counter()
         self.write()
         took_s = time.perf_counter() - began_s
         self.note(seen, took_s, took_s, took_s, 0)
 
-    def copy(self, seen: Seen) -> None:
+    def copy(self, seen: SnapshotSamples) -> None:
         """Copy as an agent's job does."""
         told: list[tuple[SnapshotTaken | SnapshotFailed, float]] = []
         began_s = time.perf_counter()
@@ -279,7 +279,9 @@ class SteppingJob(ABC):
             raise SetupError(f"no snapshot: {taken.reason}")
         self.note(seen, taken.pause_s, lost_s, ended_s - began_s, state.size_bytes)
 
-    def note(self, seen: Seen, pause_s: float, lost_s: float, written_s: float, extra_bytes: int) -> None:
+    def note(
+        self, seen: SnapshotSamples, pause_s: float, lost_s: float, written_s: float, extra_bytes: int
+    ) -> None:
         """What a snapshot cost; its file goes."""
         self.path.unlink()
         seen.pause_s.append(pause_s)
@@ -319,7 +321,7 @@ class _Job(SteppingJob):
         """In memory."""
         return PartsCopy(lambda: [self.state], len(self.state))
 
-    def fork(self, seen: Seen) -> None:
+    def fork(self, seen: SnapshotSamples) -> None:
         """Write as a child of it would."""
         ended: list[float] = []
         began_s = time.perf_counter()
@@ -347,12 +349,16 @@ def main(order: str) -> None:
     """Plays what `measure_snapshots` orders; the figures of each way go to standard output."""
     size_bytes, dirty_share, count, folder = json.loads(order)
     job = _Job(size_bytes, dirty_share, Path(folder) / "snapshot")
-    seen = {way: Seen() for way in WAYS}
-    ways: dict[str, Callable[[Seen], None]] = {"stop": job.stop, "copy": job.copy, "fork": job.fork}
+    seen = {way: SnapshotSamples() for way in WAYS}
+    ways: dict[str, Callable[[SnapshotSamples], None]] = {
+        "stop": job.stop,
+        "copy": job.copy,
+        "fork": job.fork,
+    }
     for round_number in range(count + 1):
         for way, take in ways.items():
             job.rest()
-            take(seen[way] if round_number else Seen())  # the first round touches files and memory
+            take(seen[way] if round_number else SnapshotSamples())  # the first round touches files and memory
     print(json.dumps({way: figures.figures() for way, figures in seen.items()}))
 
 

@@ -23,7 +23,7 @@ from math import inf, sqrt
 from pathlib import Path
 from typing import Any, Final
 
-from experiments.benchmarks.snapshots import Seen, SteppingJob
+from experiments.benchmarks.snapshots import SnapshotSamples, SteppingJob
 from testbed.garbage import survivors_set_aside
 from testbed.workloads.base import StateCopy
 from testbed.workloads.copying import CopyBuffer
@@ -73,14 +73,16 @@ def measured(device: str, sizes_mb: Sequence[int], quick: bool, folder: str) -> 
 
 def _rows(device: str, size_mb: int, count: int, path: Path) -> list[dict[str, Any]]:
     job = _trained(device, size_mb, path)
-    seen = {way: Seen() for way in WAYS}
+    seen = {way: SnapshotSamples() for way in WAYS}
     for round_number in range(count + 1):
         for way in WAYS:
             job.rest()
-            into = seen[way] if round_number else Seen()  # the first round touches files and memory
+            into = (
+                seen[way] if round_number else SnapshotSamples()
+            )  # the first round touches files and memory
             job.on_gpu = way != "fetch"
             (job.stop if way == "stop" else job.copy)(into)
-    told = {"size_mb": size_mb, "tensors": len(job.kinds), "step_s": job.step_s}
+    told = {"size_mb": size_mb, "tensors": len(job.layouts), "step_s": job.step_s}
     return [{**told, "way": way, **figures.figures()} for way, figures in seen.items()]
 
 
@@ -88,7 +90,7 @@ def _trained(device: str, size_mb: int, path: Path) -> Any:
     import torch
     from torch import nn
 
-    from testbed.workloads.torch_copy import TensorsCopy, kinds_of
+    from testbed.workloads.torch_copy import TensorsCopy, layouts_of
     from testbed.workloads.torch_training import TorchTraining
 
     class Perceptrons(TorchTraining):
@@ -121,7 +123,7 @@ def _trained(device: str, size_mb: int, path: Path) -> Any:
             self.training = Perceptrons({"steps": 1 << 40})
             self.training.begin()
             self.training.step()
-            self.kinds = kinds_of(self.training.gathered()[0])
+            self.layouts = layouts_of(self.training.gathered()[0])
 
         def step(self) -> float:
             began_s = time.perf_counter()
@@ -134,7 +136,7 @@ def _trained(device: str, size_mb: int, path: Path) -> Any:
         def state_copy(self) -> StateCopy:
             if self.on_gpu:
                 return self.training.state_copy()
-            return TensorsCopy(self.training.gathered, self.kinds, on_gpus=False)
+            return TensorsCopy(self.training.gathered, self.layouts, on_gpus=False)
 
     return Job()
 

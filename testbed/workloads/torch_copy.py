@@ -36,7 +36,7 @@ LEFT_SHARE: Final = 1 / 16
 STAGE_BYTES: Final = 16 << 20
 
 
-class Kind(NamedTuple):
+class TensorLayout(NamedTuple):
     """What of a tensor decides where it lies in a copy and in a file."""
 
     dtype: Any
@@ -49,28 +49,28 @@ class Kind(NamedTuple):
         return int(self.shape.numel() * self.dtype.itemsize)
 
 
-def kinds_of(tensors: Mapping[str, Any]) -> dict[str, Kind]:
+def layouts_of(tensors: Mapping[str, Any]) -> dict[str, TensorLayout]:
     """Of each its kind."""
-    return {name: Kind(each.dtype, each.shape, each.device) for name, each in tensors.items()}
+    return {name: TensorLayout(each.dtype, each.shape, each.device) for name, each in tensors.items()}
 
 
 class TensorsCopy(StateCopy):
     """A copy of what `gathered` gives: tensors by name, and the tree that is no tensor (`torch_file.flattened`).
 
-    They should be of `kinds`, which are emptied where they are not. Not `on_gpus`: fetched while the job stands still.
+    They should be of `layouts`, which are emptied where they are not. Not `on_gpus`: fetched while the job stands still.
     """
 
     def __init__(
         self,
         gathered: Callable[[], tuple[dict[str, Any], Any]],
-        kinds: dict[str, Kind],
+        layouts: dict[str, TensorLayout],
         *,
         on_gpus: bool = True,
     ) -> None:
-        self._gathered, self._kinds_then, self._on_gpus = gathered, kinds, on_gpus
-        self._kinds = dict(kinds)
+        self._gathered, self._kinds_then, self._on_gpus = gathered, layouts, on_gpus
+        self._layouts = dict(layouts)
         self.size_bytes = sum(
-            kind.size_bytes for kind in kinds.values()
+            kind.size_bytes for kind in layouts.values()
         )  # until it is known what GPUs take of it
         self._tree: Any = None
         self._buffer: CopyBuffer | None = None
@@ -82,16 +82,16 @@ class TensorsCopy(StateCopy):
     def reserve(self) -> None:
         """Takes memory of GPUs as far as they have it, and of the host."""
         by_device: dict[Any, list[str]] = {}
-        for name in in_order(self._kinds):
-            by_device.setdefault(self._kinds[name].device, []).append(name)
+        for name in in_order(self._layouts):
+            by_device.setdefault(self._layouts[name].device, []).append(name)
         on_gpus: set[str] = set()
         for device, names in by_device.items():
             if device.type == "cuda" and self._on_gpus:
-                room = self._room_on(device, sum(self._kinds[name].size_bytes for name in names))
+                room = self._room_on(device, sum(self._layouts[name].size_bytes for name in names))
                 if room is not None:
                     self._lay_out(names, room)
                     on_gpus.update(names)
-        in_memory = {name: kind for name, kind in self._kinds.items() if name not in on_gpus}
+        in_memory = {name: kind for name, kind in self._layouts.items() if name not in on_gpus}
         self.size_bytes = sum(kind.size_bytes for kind in in_memory.values())
         self._buffer = CopyBuffer(self.size_bytes)
         self._lay_out(in_order(in_memory), torch.frombuffer(self._buffer.memory, dtype=torch.uint8))
@@ -99,10 +99,10 @@ class TensorsCopy(StateCopy):
     def take(self) -> str:
         """Copies each tensor to its place."""
         tensors, self._tree = self._gathered()
-        if {name: (each.dtype, each.shape, each.device) for name, each in tensors.items()} != self._kinds:
+        if {name: (each.dtype, each.shape, each.device) for name, each in tensors.items()} != self._layouts:
             self._kinds_then.clear()
             return RESHAPED
-        gpus = {kind.device for kind in self._kinds.values() if kind.device.type == "cuda"}
+        gpus = {kind.device for kind in self._layouts.values() if kind.device.type == "cuda"}
         for gpu in gpus:  # whichever streams the step used
             torch.cuda.synchronize(gpu)
         with torch.no_grad():
@@ -120,11 +120,11 @@ class TensorsCopy(StateCopy):
     def complete(self) -> Iterator[memoryview]:
         """The file's header, then the tensors."""
         tree = tree_tensor(self._tree)
-        kinds = self._kinds | kinds_of({TREE: tree})
-        pieces: list[tuple[Any, int, int]] = [(head := header(kinds), 0, len(head))]
-        for name in in_order(kinds):
+        layouts = self._layouts | layouts_of({TREE: tree})
+        pieces: list[tuple[Any, int, int]] = [(head := header(layouts), 0, len(head))]
+        for name in in_order(layouts):
             room, begin = (tree, 0) if name == TREE else self._rooms[name]
-            end = begin + kinds[name].size_bytes
+            end = begin + layouts[name].size_bytes
             if pieces[-1][0] is room and pieces[-1][2] == begin:
                 begin = pieces.pop()[1]
             pieces.append((room, begin, end))
@@ -140,7 +140,7 @@ class TensorsCopy(StateCopy):
     def _lay_out(self, names: Iterable[str], room: Any) -> None:
         at = 0
         for name in names:
-            kind = self._kinds[name]
+            kind = self._layouts[name]
             end = at + kind.size_bytes
             listed, targets = self._targets.setdefault((kind.device, kind.dtype), ([], []))
             listed.append(name)

@@ -47,7 +47,7 @@ try:
     from safetensors import SafetensorError
     from safetensors.torch import load as read_safetensors
 
-    from testbed.workloads.torch_copy import Kind, TensorsCopy, kinds_of, staged
+    from testbed.workloads.torch_copy import TensorLayout, TensorsCopy, layouts_of, staged
     from testbed.workloads.torch_file import (
         TREE,
         CannotBeSaved,
@@ -98,7 +98,7 @@ class TorchTraining(Workload):
         self.seed = int(number(params, "seed", 0, 0, (1 << 32) - 1, whole=True))
         self._built: dict[str, Any] = {}
         self._loaded: _Loaded | None = None
-        self._kinds: dict[str, Kind] = {}  # of the state's tensors, as snapshots found them last
+        self._layouts: dict[str, TensorLayout] = {}  # of the state's tensors, as snapshots found them last
 
     @abstractmethod
     def build(self) -> Sequence[Any]:
@@ -141,9 +141,9 @@ class TorchTraining(Workload):
 
     def state_copy(self) -> TensorsCopy:
         """The same, copied where it lies."""
-        if not self._kinds:
-            self._kinds.update(kinds_of(self.gathered()[0]))
-        return TensorsCopy(self.gathered, self._kinds)
+        if not self._layouts:
+            self._layouts.update(layouts_of(self.gathered()[0]))
+        return TensorsCopy(self.gathered, self._layouts)
 
     def load(self, path: Path) -> None:
         """Builds everything anew and gives it the state of the file."""

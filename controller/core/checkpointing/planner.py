@@ -139,7 +139,7 @@ class ExactPlanner:
         start: Floats | None = None,
         pauses_s: Floats | float = math.inf,
     ) -> PlanColumns:
-        """`plan_columns`."""
+        """`plan_columns` of jobs and pauses as `seen` has them."""
         return plan_columns(jobs, capacity_bytes_per_s, beta, start, CLOSE, self.keep, pauses_s)
 
     def seen(self, jobs: JobColumns, pauses_s: Floats) -> tuple[JobColumns, Floats]:

@@ -21,7 +21,6 @@ from controller.core.model.entities import JobState
 from controller.core.model.occupants import checkpoint_bytes
 from controller.core.network.links import filled
 from controller.numerics.arrays import Floats, Mask, Numbers
-from testbed.messages import SnapshotSpeed
 
 MOST_ROWS = 100_000  # routes remembered: some 10 MB
 _HOST, _HOST_STANDBY, _SENT_BYTES = (
@@ -119,14 +118,10 @@ def _stand_still_s(cluster: Cluster, jobs: Sequence[JobState], payloads: Floats)
     if cluster.gangs:
         for row, job in enumerate(jobs):
             if job.gang is not None:
-                there = [hosts[rank.host or job.host or ""] for rank in job.all_ranks]
-                still_s[row] = max(_at_speed_s(cluster, job, host.speed) for host in there)
+                there = [hosts[rank.host or job.host or ""].speed for rank in job.all_ranks]
+                measured = [None if speed is None else speed.pause_bytes_per_s for speed in there]
+                still_s[row] = max(settings.pauses_s(float(payloads[row]), rate) for rate in measured)
     return still_s
-
-
-def _at_speed_s(cluster: Cluster, job: JobState, speed: SnapshotSpeed | None) -> float:
-    measured = None if speed is None else speed.pause_bytes_per_s
-    return cluster.settings.pauses_s(float(job.spec.payload_bytes), measured)
 
 
 def _in_objects(

@@ -64,7 +64,7 @@ _NAME_HOST_STANDBY, _HOST = attrgetter("spec.name", "host", "standby"), attrgett
 _PAYLOAD = attrgetter("spec.payload_bytes")
 
 
-class Streams(NamedTuple):
+class OpenStreams(NamedTuple):
     """The streams of checkpoints from where their jobs run, in the order of their keys: no moves, recoveries or copies."""
 
     flows: list[CheckpointFlow]
@@ -127,11 +127,11 @@ class Cluster:
     _some_unasked: bool = field(default=False, repr=False)
     _flow_paths: Paths | None = field(default=None, repr=False)
     _flow_between: dict[tuple[str, str, str], CheckpointFlow] = field(default_factory=dict, repr=False)
-    _streams: Streams | None = field(default=None, repr=False)
+    _streams: OpenStreams | None = field(default=None, repr=False)
     _crossing: Floats | None = field(default=None, repr=False)
     _firm: list[CheckpointFlow] | None = field(default=None, repr=False)
     # links that they fill, when checkpoints may use so much of each
-    _full: tuple[Streams, Floats, frozenset[int]] | None = field(default=None, repr=False)
+    _full: tuple[OpenStreams, Floats, frozenset[int]] | None = field(default=None, repr=False)
     shared: Shared = field(default_factory=lambda: Shared(np.empty(0)), repr=False)
     known: Known = field(default_factory=Known, repr=False)
     # when a lease or a fence ends, and the number of its host: a heap, of which only those count that still hold
@@ -569,16 +569,14 @@ class Cluster:
         job.host, self._streams, self._crossing = host, None, None
 
     def _stream_rows(self) -> list[int]:
-        presync, jobs = TrafficClass.PRESYNC, self.jobs
-        flows = enumerate(self._flows)
-        return [row for row, f in flows if f.traffic_class is presync and jobs[f.job].host == f.source]
+        return [row for row, flow in enumerate(self._flows) if self._is_stream(flow)]
 
-    def streams(self) -> Streams:
+    def streams(self) -> OpenStreams:
         """The flows that are streams of checkpoints, without copies to vaults."""
         if self._streams is None:
             rows, ways = self._stream_rows(), self.flow_ways()
             paths = Paths.of([ways[row] for row in rows])
-            self._streams = Streams([self._flows[row] for row in rows], paths)
+            self._streams = OpenStreams([self._flows[row] for row in rows], paths)
         return self._streams
 
     def streams_of(self, job: str) -> list[CheckpointFlow]:
@@ -816,13 +814,10 @@ class Cluster:
         """P(a departure's notice is too short to send so much at such a rate); 1 where only emergencies count as departures."""
         if not self.policy.short_notices:
             return np.ones(len(payload_bytes))
-        write_s, write_bytes_per_s = (
-            float(self.settings.snapshot_s),
-            float(self.settings.snapshot_bytes_per_s),
-        )
-        return self.hazards.notices.too_short_to_send(
-            payload_bytes, rates_bytes_per_s, write_s, write_bytes_per_s, now_s
-        )
+        with np.errstate(divide="ignore"):
+            needed_s = payload_bytes / rates_bytes_per_s
+        writes_s = self.settings.snapshot_s + payload_bytes / self.settings.snapshot_bytes_per_s
+        return self.hazards.notices.too_short_column(needed_s + 2.0 * writes_s, now_s)
 
     def hour(self, now_s: float) -> int:
         """Which 24th of the day it is."""

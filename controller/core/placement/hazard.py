@@ -146,7 +146,7 @@ class HazardWindow:
         self.prior = prior or Experience()
         self.changes = 0  # emergencies so far: what is lent from now on changes nothing of the past
         self._seen = LentTime(window_s, day_s, day_start_s)
-        # of so many events
+        # (of so many events, what they were found to be)
         self._known_quantiles: tuple[Floats, Floats] = np.empty(0), np.empty(0)
 
     def lend(self, host: str, now_s: float) -> None:
@@ -177,8 +177,8 @@ class HazardWindow:
         known_events, quantiles = self._known_quantiles
         is_known, upper = _over(events, exposure_s, known_events, quantiles)
         if not is_known:  # some count has changed
-            few, which = _distinct(events)
-            quantiles = all_rounded(gammaincinv(few + 1.0, LEVEL))[which]
+            few = np.unique(events)
+            quantiles = all_rounded(gammaincinv(few + 1.0, LEVEL))[np.searchsorted(few, events)]
             self._known_quantiles = events, quantiles
             _, upper = _over(events, exposure_s, events, quantiles)
         return upper, tuple(profile.tolist())
@@ -209,13 +209,6 @@ def _over(events: Floats, exposure_s: Floats, known_events: Floats, quantiles: F
         if exposure_s[place] > 0.0:
             upper[place] = quantiles[place] / exposure_s[place]
     return True, upper
-
-
-@compiled
-def _distinct(numbers: Floats) -> tuple[Floats, Numbers]:
-    """(The numbers, each once, in order; the place of each among them.)"""
-    few = np.unique(numbers)
-    return few, np.searchsorted(few, numbers)
 
 
 # the fields of both moments one by one: a compiled function takes arrays and numbers quicker than named tuples

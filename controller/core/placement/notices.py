@@ -61,27 +61,10 @@ class NoticeWindow:
 
     def too_short_column(self, needed_s: Floats, now_s: float) -> Floats:
         """P(notice < needed_s) of each; 0 if nothing is needed, 1 if no notice is long enough (infinite)."""
-        return _too_short(needed_s, *self._bins(now_s))
-
-    def too_short_to_send(
-        self,
-        payload_bytes: Floats,
-        rates_bytes_per_s: Floats,
-        write_s: float,
-        write_bytes_per_s: float,
-        now_s: float,
-    ) -> Floats:
-        """The same of the time to write payloads twice, each time `write_s` and their bytes, and to send them at such rates."""
-        return _too_short_to_send(
-            payload_bytes, rates_bytes_per_s, write_s, write_bytes_per_s, *self._bins(now_s)
-        )
-
-    def _bins(self, now_s: float) -> tuple[Floats, Floats, int]:
-        """(Departures in all bins before each, in each, and in all) of the window that ends now."""
         n = self.seen(now_s)
         if self._below is None:
             self._below = np.concatenate(([0.0], np.cumsum(self._counts)))
-        return self._below, self._counts, n
+        return _too_short(needed_s, self._below, self._counts, n)
 
 
 @compiled
@@ -100,17 +83,3 @@ def _too_short(needed_s: Floats, before: Floats, counts: Floats, n: int) -> Floa
             below = before[number] + part * counts[min(number, BINS - 1)]
             answer[place] = (below + HALF) / (n + 1.0)
     return answer
-
-
-@compiled
-def _too_short_to_send(
-    payload_bytes: Floats,
-    rates_bytes_per_s: Floats,
-    write_s: float,
-    write_bytes_per_s: float,
-    before: Floats,
-    counts: Floats,
-    n: int,
-) -> Floats:
-    writes_s = write_s + payload_bytes / write_bytes_per_s
-    return _too_short(payload_bytes / rates_bytes_per_s + 2.0 * writes_s, before, counts, n)

@@ -117,13 +117,12 @@ def run(config: Config) -> Values:
     """Every system on the campus, and in waves of seven."""
     systems, size = systems_of(config), size_of(config)
     wanted = [each for system in systems for each in size.wanted(system)]
-    varied = [
-        each
-        for changed in OTHERWISE.values()
-        for system in OTHERWISE_SYSTEMS
-        for each in size.wanted(system, changed)
-    ]
-    found = gather([*wanted, *varied], config)
+    varied = {
+        group: {system: size.wanted(system, changed) for system in OTHERWISE_SYSTEMS}
+        for group, changed in OTHERWISE.items()
+    }
+    also = [each for of_systems in varied.values() for some in of_systems.values() for each in some]
+    found = gather([*wanted, *also], config)
     runs = {system: [found[each] for each in size.wanted(system)] for system in systems}
     rows = [
         value
@@ -131,8 +130,9 @@ def run(config: Config) -> Values:
         for value in numbers.metric_rows(GROUP, system, runs[system], PUBLISHED.get(system))
     ]
     for system in systems:
-        rows += numbers.metric_rows(PARTS, system, runs[system], None, numbers.LOST_PARTS)
-        rows += numbers.metric_rows(PARTS, system, runs[system], None, (numbers.OVER_BUDGET,))
+        rows += numbers.metric_rows(
+            PARTS, system, runs[system], None, (*numbers.LOST_PARTS, numbers.OVER_BUDGET)
+        )
         rows += numbers.metric_rows(RESEARCH, system, runs[system], None, numbers.RESEARCH)
     rows += degradations(
         GROUP,
@@ -140,11 +140,10 @@ def run(config: Config) -> Values:
         config,
     )
     rows += _ratios(runs)
-    for group, changed in OTHERWISE.items():
-        of_systems = {
-            system: [found[each] for each in size.wanted(system, changed)] for system in OTHERWISE_SYSTEMS
-        }
-        rows += _otherwise(group, of_systems)
+    for group, of_systems in varied.items():
+        rows += _otherwise(
+            group, {system: [found[each] for each in some] for system, some in of_systems.items()}
+        )
     for system in (OURS, PRINTED, ORACLE):
         rows += numbers.metric_rows(BOUND, system, runs[system], None, (numbers.LEAST, numbers.OVER_LEAST))
     return Values(tuple(rows), (), settings(size.days, size.seeds, runs))

@@ -16,9 +16,9 @@ HEARTBEATS_PER_S = 250.0
 LEAST_COUNT_S = 0.2
 SNAPSHOT_S = 0.15  # to order a snapshot and hear of it: a migration needs it beside transfer and restart
 SNAPSHOT_BYTES_PER_S = 1.5e9  # to write it into memory, which a quiet core does at 1.7 to 2.1 GB/s
-# where a job stands still for a copy in memory alone (`reclaimnet measure snapshots`): to be stopped and go on,
+# where a job stands still for a copy in memory alone (`reclaimnet measure snapshots`), beside the copy at the protocol's rate (by
+# default half of what a quiet core does, for one that another process wants too): to be stopped and go on
 SNAPSHOT_PAUSE_S = 0.001
-# and to copy, at the protocol's rate: its default is half of what a quiet core does, which another process wants too
 
 
 def snapshot_s(payload_bytes: float) -> float:
@@ -58,7 +58,7 @@ def settings_of(played: Scenario) -> Settings:
         snapshot_s=SNAPSHOT_S,
         snapshot_bytes_per_s=SNAPSHOT_BYTES_PER_S,
         snapshot_pause_s=None if protocol.snapshots == "stop" else SNAPSHOT_PAUSE_S,
-        snapshot_pause_bytes_per_s=(inf if protocol.snapshots == "stop" else 1e9 * protocol.copy_gb_per_s),
+        snapshot_pause_bytes_per_s=inf if protocol.snapshots == "stop" else 1e9 * protocol.copy_gb_per_s,
         control_period_s=protocol.control_period_s,
         lease_s=protocol.lease_s,
         heartbeat_s=heartbeat_s(len(played.campus.hosts), protocol.lease_s),

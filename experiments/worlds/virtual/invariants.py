@@ -6,11 +6,12 @@ core is needed for, in `ground_truth`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 from operator import attrgetter, is_
 
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import ON_HOST, OVER, JobState, Phase
+from controller.core.model.entities import ON_HOST, OVER, CheckpointFlow, JobState, Phase
 from controller.core.network.links import filled
 from experiments.worlds.virtual.ground_truth import Excess, GroundTruth, Journalled, broken
 from experiments.worlds.virtual.world import VirtualWorld
@@ -146,28 +147,25 @@ def _check_columns(world: VirtualWorld, known: Cluster) -> None:
     if known.flow_paths()[0] != sorted(known.flows):
         raise broken(world, "flows", f"paths of {known.flow_paths()[0]}, open are {sorted(known.flows)}")
     in_order = sorted(known.flows.values(), key=attrgetter("key"))
-    streams, going = (
-        known.streams().flows,
-        [
-            flow
-            for flow in in_order
-            if flow.traffic_class is TrafficClass.PRESYNC and known.jobs[flow.job].host == flow.source
-        ],
-    )
+    streams = known.streams().flows
+    going = [
+        flow
+        for flow in in_order
+        if flow.traffic_class is TrafficClass.PRESYNC and known.jobs[flow.job].host == flow.source
+    ]
     if len(streams) != len(going) or not all(map(is_, streams, going)):
         raise broken(world, "flows", f"streams of checkpoints are {streams}, and that is {going}")
-    crossing, counted = (
-        known.crossing().tolist(),
-        known.streams().paths.load(filled(1.0, len(going)), len(known.network)),
-    )
-    if crossing != counted.tolist():
-        raise broken(world, "links", f"streams cross them: {crossing}, and that is {counted.tolist()}")
-    firm, all_firm = (
-        [flow.key for flow in flows if flow.reservation is not None or flow.floor_bytes_per_s > 0.0]
-        for flows in (known.firm_flows(), known.flows.values())
-    )
-    if firm != all_firm:
-        raise broken(world, "flows", f"something is reserved for {firm}, and that is for {all_firm}")
+    crossing = known.crossing().tolist()
+    counted = known.streams().paths.load(filled(1.0, len(going)), len(known.network)).tolist()
+    if crossing != counted:
+        raise broken(world, "links", f"streams cross them: {crossing}, and that is {counted}")
+    firm, every = _firm(known.firm_flows()), _firm(known.flows.values())
+    if firm != every:
+        raise broken(world, "flows", f"something is reserved for {firm}, and that is for {every}")
+
+
+def _firm(flows: Iterable[CheckpointFlow]) -> list[str]:
+    return [flow.key for flow in flows if flow.reservation is not None or flow.floor_bytes_per_s > 0.0]
 
 
 def _check_offers(world: VirtualWorld, known: Cluster) -> None:
