@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.claims.paper_a.campus_result import lent_spells
 from experiments.inputs.scenario import (
     InverseLaw,
     Scenario,
@@ -24,6 +26,7 @@ from experiments.inputs.traces.achieved import achieved, simultaneous, window_ha
 from experiments.inputs.traces.background import background_traffic
 from experiments.inputs.traces.exact_counts import APART_S, BURST_S
 from experiments.inputs.traces.paper_campus import DAY_S, PaperCampus, paper_scenario
+from experiments.inputs.traces.streams import host_factor
 from topologies.errors import SpecError
 from topologies.presets import three_tier
 from topologies.scale import Scale
@@ -259,3 +262,36 @@ def _few() -> Owners:
     return replace(
         owners, count=3, peaks=(Peak(0.0, HOUR_S),), weekends=False, absence=InverseLaw("exponential", 600.0)
     )
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_owners_differ_as_much_as_their_factors_say(counted: bool) -> None:
+    """Reclaims over lent time, of the third of hosts with the least factors and of the third with the greatest."""
+    scenario = paper_scenario(4, days=60.0, choices=PaperCampus(host_sigma=1.0, burst_share=0.0))
+    owners = scenario.owners if counted else replace(scenario.owners, count=None)
+    scenario = replace(scenario, owners=owners)
+    trace = generate(scenario)
+    lent_s, reclaims = dict.fromkeys((host.name for host in scenario.volunteers), 0.0), Counter[str]()
+    for host, from_s, until_s in lent_spells(trace, lent_s, scenario.duration_s):
+        lent_s[host] += until_s - from_s
+    reclaims.update(event.host for event in trace.owner_events if event.kind == "reclaim")
+    factors = {host: host_factor(owners, host, scenario.seed) for host in lent_s}
+    ordered, third = sorted(lent_s, key=factors.__getitem__), len(lent_s) // 3
+
+    def rates(hosts: list[str]) -> tuple[float, float]:
+        seen = sum(reclaims[host] for host in hosts) / sum(lent_s[host] for host in hosts)
+        weighed = sum(factors[host] * lent_s[host] for host in hosts) / sum(lent_s[host] for host in hosts)
+        return seen, weighed
+
+    (few, low), (many, high) = rates(ordered[:third]), rates(ordered[-third:])
+    assert high / low > 4.0
+    assert many / few == pytest.approx(high / low, rel=0.35)
+    if counted:
+        assert reclaims.total() == owners.count
+
+
+def test_owners_who_do_not_differ_draw_nothing_more() -> None:
+    assert host_factor(paper_scenario(1).owners, "h1", 1) == 1.0
+    differing = replace(paper_scenario(1).owners, host_sigma=0.7)
+    factors = [host_factor(differing, f"h{n}", 3) for n in range(4000)]
+    assert sum(factors) / len(factors) == pytest.approx(1.0, abs=0.05)

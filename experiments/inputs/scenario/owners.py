@@ -95,6 +95,8 @@ class Owners:
     """
 
     hazard_per_s: float = quantity(D.PER_TIME, 0.2 / HOUR_S)  # of any reclaim, off-peak
+    # owners differ: each host's hazard is this times a factor of its own, lognormal with this sigma, of mean 1
+    host_sigma: float = quantity(D.NUMBER, 0.0, high=3.0)
     # parts of the day with a higher hazard
     peaks: tuple[Peak, ...] = parts(Peak, (LUNCH, EVENING))
     weekends: bool = flag(False)  # on Saturdays and Sundays weekend_peaks stand for peaks

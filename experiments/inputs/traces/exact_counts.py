@@ -4,8 +4,8 @@ A renewal process for each host gives a random number of reclaims; a published t
 a whole is drawn: given their number, the times of a Poisson process are independent draws from its intensity. Some come
 together: a burst takes several hosts (with `burst_in_building`: of one building) within half a minute, and no other
 reclaim falls near it, so that `owners.burst` is the most that ever happens at once. Which host is reclaimed
-is drawn from those that are lent; the law of absences says when it comes back. The run begins in the midst of this: only
-a share of the hosts is lent, the others are away for what is left of an absence.
+is drawn from those that are lent, in proportion to their factors (`host_sigma`); the law of absences says when it comes back.
+The run begins in the midst of this: only a share of the hosts is lent, the others are away for what is left of an absence.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from math import inf
 from random import Random
 
 from experiments.inputs.scenario import OwnerEvent, Owners, Scenario
-from experiments.inputs.traces.streams import stream
+from experiments.inputs.traces.streams import host_factor, stream, unit_exponential
 from experiments.inputs.traces.trace import Recorded, in_order
 from topologies.errors import SpecError
 
@@ -37,6 +37,7 @@ class _Place:
     building: str
     lent_s: float
     gone_s: float = -inf
+    factor: float = 1.0
 
 
 def counted_events(scenario: Scenario) -> Recorded:
@@ -44,7 +45,10 @@ def counted_events(scenario: Scenario) -> Recorded:
     owners, seed, count = scenario.owners, scenario.seed, scenario.owners.count
     assert count is not None
     hosts = [host for host in scenario.volunteers if host.name not in owners.loyal]
-    places = [_Place(host.name, host.building, -LENT_FOR_S) for host in hosts]
+    places = [
+        _Place(host.name, host.building, -LENT_FOR_S, factor=host_factor(owners, host.name, seed))
+        for host in hosts
+    ]
 
     # away at the start, for what is left of the absence in which a moment falls that has nothing to do with it
     rng = stream(seed, "owners", "start")
@@ -126,4 +130,7 @@ def _chosen(places: Sequence[_Place], at_s: float, size: int, owners: Owners, rn
             by_building[place.building].append(place)
         enough = [place.building for place in lent if len(by_building[place.building]) >= size]
         lent = by_building[rng.choice(enough)] if enough else lent
-    return rng.sample(lent, size)
+    if not owners.host_sigma:
+        return rng.sample(lent, size)
+    # without replacement, each in proportion to its factor: those with the first of exponential clocks
+    return sorted(lent, key=lambda place: unit_exponential(rng) / place.factor)[:size]

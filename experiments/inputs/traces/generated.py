@@ -20,7 +20,7 @@ from experiments.inputs.scenario.owners import OwnerEvent
 from experiments.inputs.traces.background import background_traffic
 from experiments.inputs.traces.cuts import cuts
 from experiments.inputs.traces.exact_counts import counted_events
-from experiments.inputs.traces.streams import stream, unit_exponential
+from experiments.inputs.traces.streams import host_factor, stream, unit_exponential
 from experiments.inputs.traces.trace import (
     JobArrival,
     JobDraw,
@@ -163,10 +163,10 @@ def owner_events(scenario: Scenario) -> tuple[OwnerEvent, ...]:
 
 def owner_life(owners: Owners, host: str, seed: int, until_s: float) -> Iterator[OwnerEvent]:
     """Lent, reclaimed, away, lent again, until the run ends. The hazard runs only while the host is lent."""
-    rng = stream(seed, "owner", host)
+    rng, factor = stream(seed, "owner", host), host_factor(owners, host, seed)
     lent_s = 0.0
     while True:
-        at_s = owners.next_reclaim_s(lent_s, unit_exponential(rng))
+        at_s = owners.next_reclaim_s(lent_s, unit_exponential(rng) / factor)
         if at_s >= until_s:
             return
         reclaim = reclaim_of(owners, host, at_s, rng.random(), rng.random())

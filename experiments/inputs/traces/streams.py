@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from controller.numerics.portable_math import log
+from controller.numerics.portable_math import exp, log
+from experiments.inputs.scenario import InverseLaw, Owners
 
 
 def stream(seed: int, *purpose: str) -> random.Random:
@@ -15,3 +16,11 @@ def stream(seed: int, *purpose: str) -> random.Random:
 def unit_exponential(rng: random.Random) -> float:
     """A draw of mean 1, from one uniform number."""
     return -log(1.0 - rng.random())
+
+
+def host_factor(owners: Owners, host: str, seed: int) -> float:
+    """What the hazard of this host is times that of `owners`; its mean over hosts is 1."""
+    if not (sigma := owners.host_sigma):
+        return 1.0
+    law = InverseLaw("lognormal", exp(-sigma * sigma / 2.0), sigma)
+    return law.quantile(stream(seed, "owner", host, "factor").random())
