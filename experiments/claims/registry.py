@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiments.claims.both import queue
+from experiments.claims.compared import campuses, traces
 from experiments.claims.framework.claim import Claim
 from experiments.claims.paper_a import (
     drift,
@@ -23,7 +24,6 @@ from experiments.claims.paper_a import (
     table4,
 )
 from experiments.claims.paper_b import figures
-from experiments.claims.recorded import traces
 from topologies.errors import SpecError
 
 ALL = (
@@ -43,13 +43,16 @@ ALL = (
     kill.CLAIM,
     *figures.CLAIMS,
     queue.CLAIM,
+    campuses.CLAIM,
     traces.CLAIM,
 )
 CLAIMS: dict[str, Claim] = {claim.name: claim for claim in ALL}
 # played only where a folder of records is given: none is a part of this program
 OF_RECORDS = (traces.CLAIM.name,)
 # compare systems that a user names
-COMPARING = (table3.CLAIM.name, traces.CLAIM.name)
+COMPARING = (table3.CLAIM.name, campuses.CLAIM.name, traces.CLAIM.name)
+# made of cases that can be asked for singly
+OF_CASES = (campuses.CLAIM.name, traces.CLAIM.name)
 
 
 def chosen(names: Sequence[str], *, has_records: bool = True) -> list[Claim]:

@@ -26,7 +26,7 @@ from experiments.claims.framework.records import PICTURE, ClaimRecord, write_rec
 from experiments.claims.framework.values import read, write
 from experiments.claims.framework.verdicts import judge
 from experiments.claims.index import write_index
-from experiments.claims.registry import COMPARING, OF_RECORDS, chosen
+from experiments.claims.registry import COMPARING, OF_CASES, OF_RECORDS, chosen
 from experiments.claims.results import page as page_of_results
 from experiments.runtime.revision import revision
 from topologies import plugins
@@ -62,15 +62,16 @@ def reproduce(
     """Runs the claims named, all if none is; returns 1 if one of them was not reproduced, else 0.
 
     Every core is used, or the workers of the Dask scheduler at `dask`; a run goes on where it was stopped. `systems`: rows of
-    the policies that Table III and the recorded owners are to compare beside their own. `records`, `only`: a folder of recorded
-    owners, and which of their cases. `result` gets the verdicts and headlines of all claims below `out`, as Markdown.
+    the policies that Table III, other campuses and recorded owners are to compare beside their own. `records`: a folder of
+    recorded owners; `only`: which cases of theirs and of other campuses. `result` gets the verdicts and headlines of all claims
+    below `out`, as Markdown.
     SpecError: no such claim, system, record or case.
     """
     claims = chosen(names, has_records=records is not None)
     of_options = {
         "--system": (systems, COMPARING),
         "--traces": (records, OF_RECORDS),
-        "--only": (only, OF_RECORDS),
+        "--only": (only, OF_CASES),
     }
     for option, (given, known) in of_options.items():
         if given and not any(claim.name in known for claim in claims):

@@ -80,8 +80,8 @@ class Config:
     `directory`: where the claim keeps its files. `workers`: processes; 1 for none but this. `dask`: the scheduler whose workers
     play the sweeps instead; `modules`: a user's own that they need; `notes`: what is to be said of it at the end.
     `progress(done, total)` is called after each piece. `systems`: rows of the policies to be compared beside those that the
-    claim has. `records`: a folder of recorded owners, for the claim that plays those; `only`: parts of the names of its cases
-    that are asked for, all if empty. ValueError: fewer than 2 seeds (no interval), no worker.
+    claim has. `records`: a folder of recorded owners, for the claim that plays those; `only`: parts of the names of the
+    cases that are asked for, all if empty. ValueError: fewer than 2 seeds (no interval), no worker.
     """
 
     directory: Path

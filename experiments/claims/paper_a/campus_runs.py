@@ -36,15 +36,12 @@ POOL_FROM = 6  # runs that are missing: fewer are done before a pool has started
 @dataclass(frozen=True, slots=True)
 class Variation:
     """What is changed; None: as it is. `beta_p1` of eq. (9), `alpha` of eq. (11), `beta_p3` of section VII-B. `payloads_mb`: the
-    jobs have these payloads in turn, so that all classes meet the same owners. `loss_budget_s`: L_max of all jobs.
-    `copy_gb_per_s`: of snapshots."""
+    jobs have these payloads in turn, so that all classes meet the same owners."""
 
     beta_p1: float | None = None
     alpha: float | None = None
     beta_p3: float | None = None
     payloads_mb: tuple[int, ...] | None = None
-    loss_budget_s: float | None = None
-    copy_gb_per_s: float | None = None
 
     def __str__(self) -> str:
         changed = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -52,18 +49,13 @@ class Variation:
 
     def dealt(self, trace: Trace) -> Trace:
         """The trace so changed; a job's memory is what it was."""
-        if self.payloads_mb is None and self.loss_budget_s is None:
+        if (payloads_mb := self.payloads_mb) is None:
             return trace
-        jobs = [arrival.job for arrival in trace.arrivals]
-        if (payloads_mb := self.payloads_mb) is not None:
-            jobs = [
-                replace(job, payload_bytes=payloads_mb[n % len(payloads_mb)] * MB)
-                for n, job in enumerate(jobs)
-            ]
-        if self.loss_budget_s is not None:
-            jobs = [replace(job, loss_budget_s=self.loss_budget_s) for job in jobs]
-        arrivals = (replace(one, job=job) for one, job in zip(trace.arrivals, jobs, strict=True))
-        return replace(trace, arrivals=tuple(arrivals))
+        arrivals = tuple(
+            replace(one, job=replace(one.job, payload_bytes=payloads_mb[n % len(payloads_mb)] * MB))
+            for n, one in enumerate(trace.arrivals)
+        )
+        return replace(trace, arrivals=arrivals)
 
     def applied(self, scenario: Scenario) -> Scenario:
         """The scenario so changed; jobs and owners stay as they are."""
@@ -72,14 +64,18 @@ class Variation:
             protocol = replace(protocol, checkpoint_share=self.beta_p1)
         if self.alpha is not None:
             protocol = replace(protocol, stability_penalty=self.alpha)
-        if self.copy_gb_per_s is not None:
-            protocol = replace(protocol, copy_gb_per_s=self.copy_gb_per_s)
         if self.beta_p3 is not None:
             campus = replace(campus, research_reserve=replace(campus.research_reserve, beta=self.beta_p3))
         return replace(scenario, protocol=protocol, campus=campus)
 
 
 AS_IS = Variation()
+
+
+def with_source(system: str) -> str:
+    """A system's name; of a user's own with what its file holds."""
+    own = source_of(system)
+    return f"{system} of {own}" if own else system
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +90,8 @@ class Wanted:
     @property
     def key(self) -> str:
         """Names everything that the result depends on, but for the project's code."""
-        own = source_of(self.system)
-        system = f"{self.system} of {own}" if own else self.system
-        return f"{system}, seed {self.seed}, {self.days:g} days, {self.variation}".rstrip(", ")
+        told = f"{with_source(self.system)}, seed {self.seed}, {self.days:g} days, {self.variation}"
+        return told.rstrip(", ")
 
 
 @dataclass(frozen=True, slots=True)

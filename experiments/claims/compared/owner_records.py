@@ -23,7 +23,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from controller.core.policies.table import POLICIES
+from experiments.claims.compared.standings import kept
+from experiments.claims.paper_a.campus_runs import with_source
 from experiments.inputs.scenario import InverseLaw, Scenario
 from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent
 from experiments.inputs.traces import Trace, load_trace
@@ -32,7 +33,6 @@ from experiments.inputs.traces.availability_counts import parse_counts, together
 from experiments.inputs.traces.generated import arrivals
 from experiments.inputs.traces.paper_campus import DAY_S, paper_scenario
 from experiments.inputs.traces.trace import in_order
-from experiments.results.lost_time import LostPart
 from experiments.worlds.virtual import simulate
 from topologies import toml
 from topologies.errors import SpecError
@@ -48,7 +48,6 @@ BUILDINGS = 3
 LOAD = 0.5
 # as in the claim of both papers: short against a run, so that there are some hundreds, and long against what a move takes
 JOB_MEAN_H, JOB_MOST_H = 4.0, 48.0
-GB = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class TraceRun:
     def key(self) -> str:
         """Names everything that the result depends on, but for the code."""
         content, days = self.case.record.content, f"{self.most_days:g} days at most"
-        return f"traces: {self.case.name}, {content}, {self.system}, seed {self.seed}, {days}"
+        return f"traces: {self.case.name}, {content}, {with_source(self.system)}, seed {self.seed}, {days}"
 
 
 def records(folder: Path) -> list[OwnerRecord]:
@@ -178,30 +177,10 @@ def with_notice(events: Sequence[OwnerEvent], notice_s: float, until_s: float) -
 
 
 def play(wanted: TraceRun) -> dict[str, Any]:
-    """The run of one task; seconds of a GPU become hours."""
+    """The run of one task."""
     scenario, trace = recorded_campus(wanted)
     run = simulate(scenario, trace, wanted.seed, system=wanted.system)
-    summary = run.summary()
-    lost = summary.lost_time
-    assert run.background is not None
-    return {
-        "work_lost_h": lost.work_lost_s / HOUR_S,
-        "lost_h": lost.total_s / HOUR_S,
-        "parts_h": {part: getattr(lost, f"{part}_s") / HOUR_S for part in LostPart},
-        "useful_h": lost.useful_s / HOUR_S,
-        "moved_gb": summary.checkpoints.bytes_sent / GB,
-        "submitted": summary.jobs.submitted,
-        "finished": summary.jobs.finished,
-        "interruptions": summary.interruptions.events,
-        "research": run.background.figures(),
-        "days": scenario.duration_s / DAY_S,
-        "broken": sorted({broken.rule for broken in summary.invariants_broken}),
-    }
-
-
-def systems() -> list[str]:
-    """The rows of Table III."""
-    return [name for name, row in POLICIES.items() if row.label]
+    return kept(run, scenario.duration_s / DAY_S)
 
 
 @lru_cache(maxsize=64)

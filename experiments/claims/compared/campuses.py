@@ -1,0 +1,164 @@
+"""Other campuses: is ours first where buildings, uplinks, payloads, loads, owners and snapshots are not the paper's?
+
+Each case changes one thing of `PaperCampus`; `standings` says how it is judged. No constant of a system was chosen on these
+campuses. The paper's own campus is Table III's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from experiments.claims.compared import standings
+from experiments.claims.framework.claim import Check, Claim, Config
+from experiments.claims.framework.values import Values
+from experiments.claims.paper_a.campus_runs import run_tasks, with_source
+from experiments.inputs.traces import paper_campus
+from experiments.inputs.traces.paper_campus import PaperCampus
+from experiments.runtime.tasks import Task
+from experiments.worlds.virtual import simulate
+from topologies.errors import SpecError
+from topologies.presets import three_tier
+from topologies.spec import ResearchReserve
+from topologies.units import MBIT_PER_S
+
+FULL_SEEDS, QUICK_SEEDS = 10, 2
+QUICK_PART = 0.1  # of the days
+RESERVE = ResearchReserve(beta=0.3)  # as on the paper's
+
+
+@dataclass(frozen=True, slots=True)
+class CampusCase:
+    """A campus, and the days for which it is played: those with more hosts or jobs for fewer."""
+
+    name: str
+    choices: PaperCampus
+    days: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class CampusRun:
+    """One run of one system."""
+
+    case: CampusCase = field(repr=False)
+    system: str
+    seed: int
+    days: float
+
+    @property
+    def key(self) -> str:
+        """Names everything that the result depends on, but for the code."""
+        return f"campuses: {self.case.name}, {with_source(self.system)}, seed {self.seed}, {self.days:g} days"
+
+
+CASES = (
+    CampusCase("two buildings", PaperCampus(campus=three_tier(54, 2, hosts_per_access=9, reserve=RESERVE))),
+    CampusCase("200 hosts in eight buildings", PaperCampus(campus=three_tier(200, 8, reserve=RESERVE)), 7.0),
+    # old switches: below what the law of the background leaves of either level, so nobody else is on them
+    CampusCase(
+        "slow uplinks",
+        PaperCampus(
+            campus=three_tier(
+                54,
+                access_bytes_per_s=100 * MBIT_PER_S,
+                uplink_bytes_per_s=200 * MBIT_PER_S,
+                core_bytes_per_s=200 * MBIT_PER_S,
+                reserve=RESERVE,
+            )
+        ),
+    ),
+    CampusCase("payloads four times as large", PaperCampus(payload_median_bytes=12.8e9)),
+    CampusCase("load .3 of what is lent", PaperCampus(load=0.3), 10.0),
+    CampusCase("load .7 of what is lent", PaperCampus(load=0.7), 5.0),
+    CampusCase("bursts within a building", PaperCampus(burst_in_building=True, burst_share=0.24)),
+    # a tenth of the hosts with a hazard below .17, and a tenth above 2.2 times the mean
+    CampusCase("owners who differ", PaperCampus(host_sigma=1.0)),
+    CampusCase("notices of half a minute", PaperCampus(notice_mean_s=30.0)),
+    CampusCase("no storage server", PaperCampus(head_stores=False)),
+    CampusCase("loss budgets of an hour", PaperCampus(loss_budget_s=3600.0)),
+    # an H100 copies a state within its memory, and what steps then take longer is as if it did so at 36 GB/s (docs/measured.md)
+    CampusCase("snapshots within a GPU", PaperCampus(copy_gb_per_s=36.0)),
+)
+
+CLAIM_TEXT = (
+    "With hazards, bandwidth and deadlines a system loses less than without: on other campuses, too, ours is first in work lost "
+    "and in lost GPU time, among systems that leave research 97 % of what it asks for."
+)
+LIMITS = (
+    "What any paper prints: no paper has played these. One thing is changed at a time. Owners, notices, payloads and the traffic "
+    "of others are drawn from the paper's laws, unless it is they that change; that traffic is a load that does not yield, and "
+    "the coordinator is told what it asks for of every link. Jobs of fuller campuses are as long as the paper's; a run begins "
+    "without any, and some do not end in it."
+)
+
+
+def chosen(only: tuple[str, ...]) -> list[CampusCase]:
+    """All cases, or those whose names hold one of these texts. SpecError: none does."""
+    found = [case for case in CASES if not only or any(text in case.name for text in only)]
+    if not found:
+        names = "; ".join(case.name for case in CASES)
+        raise SpecError("--only", ", ".join(only), f"a part of the name of a case: {names}")
+    return found
+
+
+def play(wanted: CampusRun) -> dict[str, Any]:
+    """The run of one task."""
+    scenario, trace = paper_campus(wanted.seed, days=wanted.days, choices=wanted.case.choices)
+    return standings.kept(simulate(scenario, trace, wanted.seed, system=wanted.system), wanted.days)
+
+
+def run(config: Config) -> Values:
+    """Every system in every case. SpecError: no such case."""
+    count = config.seeds or (QUICK_SEEDS if config.quick else FULL_SEEDS)
+    part = QUICK_PART if config.quick else 1.0
+    cases, systems = chosen(config.only), dict.fromkeys((*standings.systems(), *config.systems))
+    wanted = {
+        (case.name, system): [CampusRun(case, system, seed, part * case.days) for seed in range(1, count + 1)]
+        for case in cases
+        for system in systems
+    }
+    tasks = [Task(each.key, play, (each,)) for some in wanted.values() for each in some]
+    results = run_tasks(tasks, config, (standings,))
+    found = {key: [results[each.key] for each in some] for key, some in wanted.items()}
+    values = Values(
+        tuple(
+            value
+            for case in cases
+            for value in standings.case_rows(
+                case.name, {system: found[case.name, system] for system in systems}
+            )
+        )
+    )
+    runs = {system: [run for case in cases for run in found[case.name, system]] for system in systems}
+    days = ", ".join(f"{case.name} {part * case.days:g}" for case in cases)
+    settings = {
+        **standings.told(values, [case.name for case in cases], runs),
+        "days": days,
+        "jobs and owners": "the laws of `experiments.inputs.traces.paper_campus`, but for what the case changes",
+    }
+    return replace(values, settings=settings)
+
+
+def checks(values: Values) -> Iterator[Check]:
+    """How ours stands in each case, and what it pays for what others break."""
+    return standings.checks(values, values.groups())
+
+
+def draw(values: Values, path: Path) -> None:
+    """Draw what the systems lose in each case, over what ours loses."""
+    standings.draw(values, values.groups(), path, "Other campuses: what is lost, over ours")
+
+
+CLAIM = Claim(
+    name="campuses",
+    paper="Other campuses",
+    title="The systems on campuses that are not the paper's",
+    text=CLAIM_TEXT,
+    does_not_prove=LIMITS,
+    headline=(*standings.QUANTITIES, standings.WORST),
+    run=run,
+    draw=draw,
+    checks=checks,
+)

@@ -1,0 +1,247 @@
+"""How ours stands among the rows of Table III, case by case: what any claim that compares them keeps, tells and judges.
+
+A case is a campus and its owners. In each, all rows meet the same owners and jobs, seed by seed, and ours is compared with every
+other row in work lost and in lost GPU time. It is *first* where it loses less than every other with the whole 95 % interval of
+the paired difference, *behind* those that lose less than it with theirs, and *not distinguishable from first* otherwise: there
+more seeds would say.
+
+A system that takes research's bandwidth may lose less for it, and is no rival. Whether a row keeps the constraint is measured in
+the very runs that are compared, whatever the row is called: it breaks it in a case where a research flow lacked more than 3 %
+(`MOST_LOST`) of what it asked for in an hour of one of its runs. An hour of one flow, because the mean over all links and days
+hides an evening of one building: by that mean (`research lost`) every row would keep it. (What the scavenger class is held to
+live is a second.) What ours loses more than rows that break it is the *price* of the constraint, in checks of their own. So every
+row is in one of the two checks of each case, and `told` says how ours would stand among all rows.
+
+The paper's row with one interval for all jobs (TV-FI) takes a checkpoint to cost its write; beside it stands the same row at
+ours' price (one-interval), a rival as it is. What ours is without second copies (one-copy), and where it takes nothing that
+research asks for (research-whole), stands there, too, and makes ours neither first nor behind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from controller.core.policies.table import POLICIES
+from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome
+from experiments.claims.framework.pictures import INK, canvas, colour, dress
+from experiments.claims.framework.rows import exact_row, mean_row, paired_row
+from experiments.claims.framework.values import Value, Values
+from experiments.claims.paper_a.table3 import OURS, label
+from experiments.inputs.scenario.owners import HOUR_S
+from experiments.results.lost_time import LostPart
+from experiments.runtime.tasks import Result
+from experiments.worlds.virtual import VirtualRun
+
+GB = 1e9
+ONE_INTERVAL = "one-interval"
+RELATIVES = ("one-copy", "research-whole")
+WORK, LOST = "work lost", "lost GPU time"
+# quantity -> (unit, what one run has of it)
+QUANTITIES: dict[str, tuple[str, Callable[[Result], float]]] = {
+    WORK: ("GPU-h", lambda run: run["work_lost_h"]),
+    LOST: ("GPU-h", lambda run: run["lost_h"]),
+    "useful GPU time": ("GPU-h", lambda run: run["useful_h"]),
+    "bytes moved": ("GB", lambda run: run["moved_gb"]),
+    "jobs finished": ("", lambda run: run["finished"]),
+    "research lost": ("%", lambda run: 100.0 * run["research"]["lost"]),
+    "research degraded": ("% of time", lambda run: 100.0 * run["research"]["degraded"]),
+    "below research's reserve": ("% of time", lambda run: 100.0 * run["research"]["below"]),
+    "short of research's reserve": ("GB", lambda run: run["research"]["short_gb"]),
+}
+JUDGED = (WORK, LOST)
+# of what a research flow asks for in an hour, %: it may lose that much ("under 3 %", paper A)
+MOST_LOST = 3.0
+WORST = "research lost in its worst hour"
+# times what ours loses: beyond, the picture does not tell systems apart
+FARTHEST = 3.0
+
+
+def systems() -> list[str]:
+    """The rows of Table III, and those that stand beside them."""
+    return [*(name for name, row in POLICIES.items() if row.label), ONE_INTERVAL, *RELATIVES]
+
+
+def kept(run: VirtualRun, days: float) -> dict[str, Any]:
+    """What is kept of a run (JSON); seconds of a GPU become hours."""
+    summary = run.summary()
+    lost = summary.lost_time
+    assert run.background is not None
+    return {
+        "work_lost_h": lost.work_lost_s / HOUR_S,
+        "lost_h": lost.total_s / HOUR_S,
+        "parts_h": {part: getattr(lost, f"{part}_s") / HOUR_S for part in LostPart},
+        "useful_h": lost.useful_s / HOUR_S,
+        "moved_gb": summary.checkpoints.bytes_sent / GB,
+        "submitted": summary.jobs.submitted,
+        "finished": summary.jobs.finished,
+        "interruptions": summary.interruptions.events,
+        "research": run.background.figures(),
+        "days": days,
+        "broken": sorted({broken.rule for broken in summary.invariants_broken}),
+    }
+
+
+def case_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Iterator[Value]:
+    """What each system loses and takes in a case, and ours less each of the others; `of_case`: its runs, a seed each."""
+    for system, runs in of_case.items():
+        for quantity, (unit, of) in QUANTITIES.items():
+            yield mean_row(case, system, quantity, unit, [of(run) for run in runs], "of a run")
+        worst = 100.0 * max(run["research"]["worst"] for run in runs)
+        yield exact_row(case, system, WORST, "%", worst, "of what a flow asks for, in any run")
+        for part in LostPart:
+            hours = [run["parts_h"][part] for run in runs]
+            words = part.replace("_", " ")
+            yield mean_row(case, system, words, "GPU-h", hours, "part of the lost GPU time")
+    for other in of_case:
+        for quantity in JUDGED if other != OURS else ():
+            unit, of = QUANTITIES[quantity]
+            pair = ([of(run) for run in of_case[system]] for system in (OURS, other))
+            yield paired_row(case, f"{OURS} - {other}", quantity, unit, *pair)
+
+
+def told(values: Values, cases: Sequence[str], runs: Mapping[str, Sequence[Result]]) -> dict[str, str]:
+    """Settings: how often ours is first, who breaks the constraint. `runs`: of each system, in all cases."""
+    ours, every = runs[OURS], [run for some in runs.values() for run in some]
+    return {
+        "runs": f"{len(cases)} cases: {sum(run['submitted'] for run in ours)} jobs, "
+        f"{sum(run['interruptions'] for run in ours)} interruptions under ours, {len(every)} runs",
+        "ours": "; ".join(f"{quantity}: {_counted(values, cases, quantity)}" for quantity in JUDGED),
+        "constraint": f"a research flow lacks at most {MOST_LOST:g} % of what it asks for in any hour of any run; broken by "
+        + (_told_breaches(values, cases) or "no row"),
+        "were rows rivals that break it": "; ".join(
+            f"{quantity}: {_counted(values, cases, quantity, all_rows=True)}" for quantity in JUDGED
+        ),
+        "promises broken": ", ".join(sorted({rule for run in every for rule in run["broken"]}))
+        or "none, in any run",
+        "world": "virtual campus: the live coordinator's and agents' cores over a fluid network",
+    }
+
+
+def _counted(values: Values, cases: Sequence[str], quantity: str, *, all_rows: bool = False) -> str:
+    """The number of cases in which ours is first, and in which it is not."""
+    outcomes = Counter(standing(values, case, quantity, all_rows=all_rows).outcome for case in cases)
+    first, level, behind = (
+        outcomes[each] for each in (ClaimOutcome.HOLDS, ClaimOutcome.UNDECIDED, ClaimOutcome.FAILS)
+    )
+    return f"first in {first} of {len(cases)} cases, not distinguishable from first in {level}, behind in {behind}"
+
+
+def _told_breaches(values: Values, cases: Sequence[str]) -> str:
+    """Rows that break the constraint, in how many cases, and what keeping it costs ours there in the mean."""
+    found: dict[str, list[float]] = {}
+    for case in cases:
+        for other, pair in _pairs(values, case, LOST).items():
+            if not keeps(values, case, other):
+                found.setdefault(other, []).append(pair.ours)
+    return "; ".join(
+        f"{label(other)} in {len(apart)} cases, where ours loses {sum(apart) / len(apart):+.3g} GPU-h of GPU time"
+        for other, apart in sorted(found.items())
+    )
+
+
+def checks(values: Values, cases: Sequence[str]) -> Iterator[Check]:
+    """How ours stands in each case, and what it pays for what others break."""
+    for case in cases:
+        for quantity in JUDGED:
+            yield standing(values, case, quantity)
+            yield from price(values, case, quantity)
+
+
+def keeps(values: Values, case: str, system: str) -> bool:
+    """Whether a row kept the constraint in all its runs of a case."""
+    return values.find(case, system, WORST).ours <= MOST_LOST
+
+
+def _pairs(values: Values, case: str, quantity: str) -> dict[str, Value]:
+    """Another row -> what ours loses more: those that are judged."""
+    pairs = {}
+    for row in values.rows:
+        if row.group == case and row.quantity == quantity and row.system.startswith(f"{OURS} - "):
+            other = row.system.removeprefix(f"{OURS} - ")
+            if other not in RELATIVES:
+                pairs[other] = row
+    return pairs
+
+
+def price(values: Values, case: str, quantity: str) -> Iterator[Check]:
+    """What ours loses more than rows that break the constraint: nothing (holds), something (fails), or it cannot be told."""
+    pairs = _pairs(values, case, quantity)
+    apart = {other: row for other, row in pairs.items() if not keeps(values, case, other)}
+    if not apart:
+        return
+    costs = any(row.low is not None and row.low > 0.0 for row in apart.values())
+    is_free = all(row.high is not None and row.high < 0.0 for row in apart.values())
+    outcome = ClaimOutcome.FAILS if costs else ClaimOutcome.HOLDS if is_free else ClaimOutcome.UNDECIDED
+    told = "; ".join(
+        f"{label(other)}, which takes {values.find(case, other, WORST).ours:.3g} % of research in an hour ({_apart(row)})"
+        for other, row in apart.items()
+    )
+    text = f"{case}: what research keeps costs ours nothing in {quantity}"
+    yield Check(ClaimKind.PRICE, text, outcome, told)
+
+
+def standing(values: Values, case: str, quantity: str, *, all_rows: bool = False) -> Check:
+    """First: holds; behind another: fails; not distinguishable from first: undecided. Rivals are the rows that keep the
+    constraint (`all_rows`: all); where ours breaks it, it is not first."""
+    text = f"{case}: ours is first in {quantity}"
+    if not keeps(values, case, OURS):
+        took = values.find(case, OURS, WORST).ours
+        words = f"ours takes more of research in an hour than {MOST_LOST:g} %: {took:.3g} %"
+        return Check(ClaimKind.ORDERING, text, ClaimOutcome.FAILS, words)
+    pairs = _pairs(values, case, quantity)
+    apart = {other: row for other, row in pairs.items() if all_rows or keeps(values, case, other)}
+    if not apart:
+        words = "no other row keeps the constraint: there is nothing to be first among"
+        return Check(ClaimKind.ORDERING, text, ClaimOutcome.UNDECIDED, words)
+    ahead = [other for other, row in apart.items() if row.low is not None and row.low > 0.0]
+    behind = [other for other, row in apart.items() if row.high is not None and row.high < 0.0]
+    level = [other for other in apart if other not in ahead and other not in behind]
+    ours = values.find(case, OURS, quantity)
+    mean = f"{ours.ours:.3g} {ours.unit}"
+    if ahead:
+        told = "; ".join(f"{label(other)} ({_apart(apart[other])})" for other in ahead)
+        return Check(ClaimKind.ORDERING, text, ClaimOutcome.FAILS, f"{mean}, behind {told}")
+    if level:
+        told = "; ".join(f"{label(other)} ({_apart(apart[other])})" for other in level)
+        words = f"{mean}, not distinguishable from first: {told}"
+        return Check(ClaimKind.ORDERING, text, ClaimOutcome.UNDECIDED, words)
+    next_best = min(apart, key=lambda other: -apart[other].ours)
+    words = f"{mean}, first, before {label(next_best)} ({_apart(apart[next_best])})"
+    return Check(ClaimKind.ORDERING, text, ClaimOutcome.HOLDS, words)
+
+
+def _apart(row: Value) -> str:
+    return f"{row.ours:+.3g} [{row.low:+.3g}, {row.high:+.3g}]"
+
+
+def draw(values: Values, names: Sequence[str], path: Path, title: str) -> None:
+    """What the systems lose in each case, over what ours loses."""
+    rows = dict.fromkeys(row.system for row in values.rows if " - " not in row.system)
+    height = 2.2 + 0.34 * len(names)
+    with canvas(path, 1, len(JUDGED), (17.0, height), title) as (
+        figure,
+        panels,
+    ):
+        for place, quantity in enumerate(JUDGED):
+            axes = panels[0][place]
+            for system in rows:
+                points = []
+                for y, case in enumerate(names):
+                    own, other = values.find(case, OURS, quantity), values.get(case, system, quantity)
+                    if other is not None and own.ours > 0.0 and other.ours > 0.0:
+                        points.append((other.ours / own.ours, y))
+                marker, size = ("|", 14) if system == OURS else ("o", 5)
+                xs, ys = [min(x, FARTHEST) for x, _ in points], [y for _, y in points]
+                axes.plot(
+                    xs, ys, marker, color=colour(system), markersize=size, label=label(system), alpha=0.85
+                )
+            axes.axvline(1.0, color=INK, linewidth=0.8, zorder=0)
+            axes.set_xlim(right=FARTHEST * 1.02)
+            axes.set_yticks(range(len(names)), names if not place else [""] * len(names))
+            axes.set_ylim(len(names) - 0.4, -0.6)
+            dress(axes, f"over ours; {FARTHEST:g}: as much, or more", "", quantity, grid="x")
+        handles, labels = panels[0][0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower right", ncols=5)

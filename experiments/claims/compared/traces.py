@@ -1,0 +1,127 @@
+"""Recorded owners: is ours first, on each record, with each notice, with and without a storage server?
+
+A case is one record under one notice and one storage; `standings` says how it is judged. Nothing of the systems was fitted to
+a record. Two weeks of one record are few departures, and two seeds decide little. So the differences are also taken over all
+records (`ALL`): of each single record one number, the mean over its cases and seeds, and the interval over the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+from experiments.claims.compared import owner_records, standings
+from experiments.claims.compared.owner_records import (
+    LOAD,
+    MOST_DAYS,
+    QUICK_DAYS,
+    TraceCase,
+    TraceRun,
+    cases,
+    play,
+)
+from experiments.claims.compared.standings import JUDGED, QUANTITIES, WORST
+from experiments.claims.framework.claim import Check, Claim, Config
+from experiments.claims.framework.rows import exact_row, mean_row, paired_row
+from experiments.claims.framework.values import Value, Values
+from experiments.claims.paper_a.campus_runs import run_tasks
+from experiments.claims.paper_a.table3 import OURS
+from experiments.runtime.tasks import Result, Task
+from topologies.errors import SpecError
+
+FULL_SEEDS, QUICK_SEEDS = 10, 2
+# the group of differences over all records
+ALL = "all records"
+
+CLAIM_TEXT = (
+    "With hazards, bandwidth and deadlines a system loses less than without: on owners that others recorded, too, ours is first "
+    "in work lost and in lost GPU time, among systems that leave research 97 % of what it asks for."
+)
+LIMITS = (
+    "What any paper prints: no paper has played these. The records say when machines came and went; jobs, their payloads and "
+    "the network are those of paper A's campus, at a load of half of what is lent, and the zones of a region are not its "
+    "buildings. Others' traffic is a load that does not yield, and the coordinator is told what it asks for of every link. "
+    "A cloud's machine that leaves is replaced by another, here its host comes back with its disk. While a whole zone "
+    "is away every job waits, whatever a system does: that is most of the lost GPU time. Two weeks of one place are "
+    "one history: seeds change which host leaves, and the jobs, not when machines leave."
+)
+
+
+def run(config: Config) -> Values:
+    """Every system in every case. SpecError: no folder, no record in it, or no such case."""
+    if config.records is None:
+        raise SpecError("--traces", "", "a folder with records of owners")
+    count = config.seeds or (QUICK_SEEDS if config.quick else FULL_SEEDS)
+    most_days = QUICK_DAYS if config.quick else MOST_DAYS
+    found_cases = cases(config.records, config.only)
+    systems = dict.fromkeys((*standings.systems(), *config.systems))
+    wanted = {
+        (case, system): [TraceRun(case, system, seed, most_days) for seed in range(1, count + 1)]
+        for case in found_cases
+        for system in systems
+    }
+    tasks = [Task(each.key, play, (each,)) for some in wanted.values() for each in some]
+    results = run_tasks(tasks, config, (owner_records, standings))
+    found = {key: [results[each.key] for each in some] for key, some in wanted.items()}
+    rows = [
+        value
+        for case in found_cases
+        for value in standings.case_rows(case.name, {system: found[case, system] for system in systems})
+    ]
+    values = Values((*rows, *_over_records(found)))
+    runs = {system: [run for case in found_cases for run in found[case, system]] for system in systems}
+    settings = {
+        **standings.told(values, [case.name for case in found_cases], runs),
+        "jobs": f"paper A's payloads and loss budgets, {LOAD:.0%} of the GPU time that owners lend",
+    }
+    return replace(values, settings=settings)
+
+
+def _over_records(found: Mapping[tuple[TraceCase, str], Sequence[Result]]) -> Iterator[Value]:
+    """What lies between ours and others over all records that are one file: those that are several hold the same owners."""
+    of_record: dict[str, dict[str, list[Result]]] = {}
+    for (case, system), runs in found.items():
+        if len(case.record.files) == 1:
+            of_record.setdefault(case.record.name, {}).setdefault(system, []).extend(runs)
+    if len(of_record) < 2:
+        return
+    systems = next(iter(of_record.values()))
+    for system in systems:
+        worst = 100.0 * max(run["research"]["worst"] for some in of_record.values() for run in some[system])
+        yield exact_row(ALL, system, WORST, "%", worst, "of what a flow asks for, in any run")
+    for quantity in JUDGED:
+        unit, of = QUANTITIES[quantity]
+        mean = {s: [fmean(of(run) for run in some[s]) for some in of_record.values()] for s in systems}
+        for system in systems:
+            yield mean_row(
+                ALL, system, quantity, unit, mean[system], "of a run; the interval is over records"
+            )
+        for other in systems:
+            if other != OURS:
+                yield paired_row(ALL, f"{OURS} - {other}", quantity, unit, mean[OURS], mean[other])
+
+
+def checks(values: Values) -> Iterator[Check]:
+    """How ours stands in each case and over all records, and what it pays for what others break."""
+    return standings.checks(values, values.groups())
+
+
+def draw(values: Values, path: Path) -> None:
+    """Draw what the systems lose in each case, over what ours loses."""
+    names = [group for group in values.groups() if group != ALL]
+    standings.draw(values, names, path, "Recorded owners: what is lost, over ours")
+
+
+CLAIM = Claim(
+    name="traces",
+    paper="Recorded owners",
+    title="The systems on owners that others recorded",
+    text=CLAIM_TEXT,
+    does_not_prove=LIMITS,
+    headline=(*QUANTITIES, WORST),
+    run=run,
+    draw=draw,
+    checks=checks,
+)

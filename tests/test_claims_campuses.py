@@ -1,0 +1,75 @@
+"""Other campuses as claims: each case changes what its name says, and is played by every row."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from experiments.claims.compared import campuses, standings
+from experiments.claims.compared.campuses import CASES, CampusRun, chosen, play
+from experiments.claims.framework.claim import ClaimKind
+from experiments.claims.framework.records import PICTURE, read_record
+from experiments.claims.reproduce import reproduce
+from experiments.inputs.scenario.owners import HOUR_S
+from experiments.inputs.traces.achieved import lent_share
+from experiments.inputs.traces.paper_campus import PaperCampus, paper_campus, paper_scenario
+from topologies.errors import SpecError
+from topologies.presets import three_tier
+
+
+def test_names_are_apart_and_can_be_asked_for_singly() -> None:
+    assert len({case.name for case in CASES}) == len(CASES)
+    assert [case.name for case in chosen(("two buildings",))] == ["two buildings"]
+    assert chosen(()) == list(CASES)
+    with pytest.raises(SpecError, match=r"--only.*two buildings"):
+        chosen(("three buildings",))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_case_changes_something_and_can_be_played(case: campuses.CampusCase) -> None:
+    assert case.choices != PaperCampus()
+    found = play(CampusRun(case, "reclaimnet", 7, 0.1))
+    assert found["submitted"] > 0 and found["broken"] == []
+
+
+@pytest.mark.parametrize("load", [0.3, 0.7])
+def test_a_load_is_a_share_of_the_gpu_time_that_owners_lend(load: float) -> None:
+    scenario, trace = paper_campus(2, days=20.0, choices=PaperCampus(load=load))
+    asked_h = sum(arrival.job.run_s for arrival in trace.arrivals) / HOUR_S
+    gpus = sum(host.gpus for host in scenario.volunteers)
+    lent_h = lent_share(scenario, trace) * gpus * scenario.duration_s / HOUR_S
+    assert asked_h == pytest.approx(load * lent_h, rel=0.15)  # which hosts are lent is drawn
+
+
+def test_a_larger_campus_has_as_many_jobs_and_reclaims_a_host() -> None:
+    paper = paper_scenario(1, days=20.0)
+    larger = paper_scenario(1, days=20.0, choices=PaperCampus(campus=three_tier(530, 8)))
+    assert larger.jobs.count == pytest.approx(10 * (paper.jobs.count or 0), rel=0.01)
+    assert larger.owners.count == pytest.approx(10 * (paper.owners.count or 0), rel=0.01)
+    assert larger.owners.hazard_per_s == paper.owners.hazard_per_s
+    assert larger.owners.absence == paper.owners.absence
+
+
+@pytest.mark.parametrize("load", [0.0, 1.0, -0.3])
+def test_a_load_that_cannot_be_is_refused(load: float) -> None:
+    with pytest.raises(SpecError, match="load"):
+        paper_scenario(1, choices=PaperCampus(load=load))
+
+
+def test_it_goes_from_cases_to_a_page_and_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standings, "systems", lambda: ["slurm-pr", "one-interval", "reclaimnet"])
+    monkeypatch.setattr(campuses, "QUICK_PART", 0.01)
+    console = Console(file=StringIO(), width=200)
+    asked = {"quick": True, "seeds": 2, "only": ["two buildings", "snapshots within"]}
+    reproduce(console, tmp_path / "out", ["campuses"], **asked)  # type: ignore[arg-type]
+    record, values = read_record(tmp_path / "out" / "campuses")
+    assert values.groups() == ["two buildings", "snapshots within a GPU"]
+    judged = [check for check in record.verdict.checks if check.kind is ClaimKind.ORDERING]
+    assert len(judged) == 4 and (tmp_path / "out" / "campuses" / PICTURE).exists()
+    assert values.settings["ours"].count("of 2 cases") == 2
+    assert "two buildings 0.2" in values.settings["days"]
+    monkeypatch.setattr(campuses, "play", lambda wanted: pytest.fail("it was run before"))
+    reproduce(console, tmp_path / "out", ["campuses"], **asked)  # type: ignore[arg-type]
