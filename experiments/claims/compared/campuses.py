@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.claims.compared import standings
+from experiments.claims.compared import run_figures, standings
+from experiments.claims.compared.run_figures import figures_of
 from experiments.claims.framework.claim import Check, Claim, Config
 from experiments.claims.framework.values import Values
 from experiments.claims.paper_a.campus_runs import run_tasks, with_source
@@ -106,7 +107,7 @@ def chosen(only: tuple[str, ...]) -> list[CampusCase]:
 def play(wanted: CampusRun) -> dict[str, Any]:
     """The run of one task."""
     scenario, trace = paper_campus(wanted.seed, days=wanted.days, choices=wanted.case.choices)
-    return standings.kept(simulate(scenario, trace, wanted.seed, system=wanted.system), wanted.days)
+    return figures_of(simulate(scenario, trace, wanted.seed, system=wanted.system), wanted.days)
 
 
 def run(config: Config) -> Values:
@@ -120,7 +121,7 @@ def run(config: Config) -> Values:
         for system in systems
     }
     tasks = [Task(each.key, play, (each,)) for some in wanted.values() for each in some]
-    results = run_tasks(tasks, config, (standings,))
+    results = run_tasks(tasks, config, (run_figures,))
     found = {key: [results[each.key] for each in some] for key, some in wanted.items()}
     values = Values(
         tuple(

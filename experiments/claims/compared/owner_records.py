@@ -23,7 +23,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from experiments.claims.compared.standings import kept
+from experiments.claims.compared.run_figures import figures_of
 from experiments.claims.paper_a.campus_runs import with_source
 from experiments.inputs.scenario import InverseLaw, Scenario
 from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent
@@ -180,7 +180,7 @@ def play(wanted: TraceRun) -> dict[str, Any]:
     """The run of one task."""
     scenario, trace = recorded_campus(wanted)
     run = simulate(scenario, trace, wanted.seed, system=wanted.system)
-    return kept(run, scenario.duration_s / DAY_S)
+    return figures_of(run, scenario.duration_s / DAY_S)
 
 
 @lru_cache(maxsize=64)

@@ -13,8 +13,9 @@ live is a second.) What ours loses more than rows that break it is the *price* o
 row is in one of the two checks of each case, and `told` says how ours would stand among all rows.
 
 The paper's row with one interval for all jobs (TV-FI) takes a checkpoint to cost its write; beside it stands the same row at
-ours' price (one-interval), a rival as it is. What ours is without second copies (one-copy), and where it takes nothing that
-research asks for (research-whole), stands there, too, and makes ours neither first nor behind.
+ours' price (one-interval), a rival as it is. What ours is without second copies (one-copy), where it takes nothing that research
+asks for (research-whole), and where its checkpoints are below research (scavenger), stands there, too, and makes ours neither
+first nor behind.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from controller.core.policies.table import POLICIES
 from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome
@@ -30,14 +30,11 @@ from experiments.claims.framework.pictures import INK, canvas, colour, dress
 from experiments.claims.framework.rows import exact_row, mean_row, paired_row
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.paper_a.table3 import OURS, label
-from experiments.inputs.scenario.owners import HOUR_S
 from experiments.results.lost_time import LostPart
 from experiments.runtime.tasks import Result
-from experiments.worlds.virtual import VirtualRun
 
-GB = 1e9
 ONE_INTERVAL = "one-interval"
-RELATIVES = ("one-copy", "research-whole")
+RELATIVES = ("one-copy", "research-whole", "scavenger")
 WORK, LOST = "work lost", "lost GPU time"
 # quantity -> (unit, what one run has of it)
 QUANTITIES: dict[str, tuple[str, Callable[[Result], float]]] = {
@@ -62,26 +59,6 @@ FARTHEST = 3.0
 def systems() -> list[str]:
     """The rows of Table III, and those that stand beside them."""
     return [*(name for name, row in POLICIES.items() if row.label), ONE_INTERVAL, *RELATIVES]
-
-
-def kept(run: VirtualRun, days: float) -> dict[str, Any]:
-    """What is kept of a run (JSON); seconds of a GPU become hours."""
-    summary = run.summary()
-    lost = summary.lost_time
-    assert run.background is not None
-    return {
-        "work_lost_h": lost.work_lost_s / HOUR_S,
-        "lost_h": lost.total_s / HOUR_S,
-        "parts_h": {part: getattr(lost, f"{part}_s") / HOUR_S for part in LostPart},
-        "useful_h": lost.useful_s / HOUR_S,
-        "moved_gb": summary.checkpoints.bytes_sent / GB,
-        "submitted": summary.jobs.submitted,
-        "finished": summary.jobs.finished,
-        "interruptions": summary.interruptions.events,
-        "research": run.background.figures(),
-        "days": days,
-        "broken": sorted({broken.rule for broken in summary.invariants_broken}),
-    }
 
 
 def case_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Iterator[Value]:

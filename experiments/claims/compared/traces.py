@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from experiments.claims.compared import owner_records, standings
+from experiments.claims.compared import owner_records, run_figures, standings
 from experiments.claims.compared.owner_records import (
     LOAD,
     MOST_DAYS,
@@ -63,7 +63,7 @@ def run(config: Config) -> Values:
         for system in systems
     }
     tasks = [Task(each.key, play, (each,)) for some in wanted.values() for each in some]
-    results = run_tasks(tasks, config, (owner_records, standings))
+    results = run_tasks(tasks, config, (owner_records, run_figures))
     found = {key: [results[each.key] for each in some] for key, some in wanted.items()}
     rows = [
         value

@@ -1,0 +1,31 @@
+"""What is kept of a run that is compared, apart from what judges it: when this changes runs are played anew, and not for that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.inputs.scenario.owners import HOUR_S
+from experiments.results.lost_time import LostPart
+from experiments.worlds.virtual import VirtualRun
+
+GB = 1e9
+
+
+def figures_of(run: VirtualRun, days: float) -> dict[str, Any]:
+    """JSON; seconds of a GPU become hours."""
+    summary = run.summary()
+    lost = summary.lost_time
+    assert run.background is not None
+    return {
+        "work_lost_h": lost.work_lost_s / HOUR_S,
+        "lost_h": lost.total_s / HOUR_S,
+        "parts_h": {part: getattr(lost, f"{part}_s") / HOUR_S for part in LostPart},
+        "useful_h": lost.useful_s / HOUR_S,
+        "moved_gb": summary.checkpoints.bytes_sent / GB,
+        "submitted": summary.jobs.submitted,
+        "finished": summary.jobs.finished,
+        "interruptions": summary.interruptions.events,
+        "research": run.background.figures(),
+        "days": days,
+        "broken": sorted({broken.rule for broken in summary.invariants_broken}),
+    }
