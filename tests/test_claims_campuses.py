@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -28,7 +29,14 @@ def test_names_are_apart_and_can_be_asked_for_singly() -> None:
         chosen(("three buildings",))
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+def test_another_choice_is_another_run() -> None:
+    case = CASES[0]
+    other = replace(case, choices=replace(case.choices, lent_share=0.4))
+    keys = {CampusRun(each, "reclaimnet", 1, 2.0).key for each in (case, replace(case, days=3.0), other)}
+    assert len(keys) == 2  # days are a run's own
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_case_changes_something_and_can_be_played(case: campuses.CampusCase) -> None:
     assert case.choices != PaperCampus()
     found = play(CampusRun(case, "reclaimnet", 7, 0.1))

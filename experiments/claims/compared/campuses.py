@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,10 @@ class CampusRun:
 
     @property
     def key(self) -> str:
-        """Names everything that the result depends on, but for the code."""
-        return f"campuses: {self.case.name}, {with_source(self.system)}, seed {self.seed}, {self.days:g} days"
+        """Names everything that the result depends on, but for the project's code."""
+        choices = blake2b(repr(self.case.choices).encode(), digest_size=8).hexdigest()
+        system, days = with_source(self.system), f"{self.days:g} days"
+        return f"campuses: {self.case.name}, {choices}, {system}, seed {self.seed}, {days}"
 
 
 CASES = (
