@@ -110,7 +110,7 @@ class PortStruct(ctypes.Structure):
 
     _fields_ = [
         ("mac", ctypes.c_uint8 * 6),
-        ("scavenger", ctypes.c_uint8),
+        ("checkpoints_apart", ctypes.c_uint8),
         ("zero", ctypes.c_uint8),
         ("ipv4", ctypes.c_uint8 * 4),
         ("ipv6", ctypes.c_uint8 * 16),

@@ -35,14 +35,14 @@ class Limit:
 @dataclass(frozen=True, slots=True)
 class PortRule:
     """Limits of what a host sends: its addresses, its rate in all (`link`) and in the testbed's own classes (`own`, None: counted
-    only). A host without `ipv6` sends no IPv6. `scavenger`: checkpoints are below research, and `own` is of the other classes."""
+    only). A host without `ipv6` sends no IPv6. `checkpoints_apart`: `own` is of the other classes."""
 
     mac: bytes
     ipv4: IPv4Address
     link: Limit
     own: Limit | None
     ipv6: IPv6Address | None = None
-    scavenger: bool = False
+    checkpoints_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class PortTable(WritableMap):
         nothing = IPv6Address(0)
         record = PortStruct(
             mac=(ctypes.c_uint8 * 6)(*rule.mac),
-            scavenger=rule.scavenger,
+            checkpoints_apart=rule.checkpoints_apart,
             ipv4=(ctypes.c_uint8 * 4)(*rule.ipv4.packed),
             ipv6=(ctypes.c_uint8 * 16)(*(rule.ipv6 or nothing).packed),
             link_local=(ctypes.c_uint8 * 16)(*(link_local(rule.mac) if rule.ipv6 else nothing).packed),

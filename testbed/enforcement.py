@@ -8,7 +8,7 @@ burst / 0.2 s, 5 to 50 % of the grant. So a grant becomes three things:
 (b) a bucket a little above it in BPF, which allows one super-packet of debt: a flow that keeps its pacing never finds it
     empty, and one that does not (another congestion control, a raw socket, a bug) cannot pass it;
 (c) one aggregate bucket a host for all migrations, so that the research reserve holds even if the grants are wrong. Checkpoints
-    of the scavenger class are not in it: every port serves them after research.
+    that may exceed the share are not in it: every port serves them after the others.
 
 Units: a grant is *payload* bytes/s, and so is the pacing rate (the kernel paces payload); buckets and shapers count *wire*
 bytes (`topologies.units`).
@@ -242,7 +242,7 @@ class FlowGuard:
 def set_aggregate(maps: HostMaps, payload_bytes_per_s: float, *, migrations_only: bool | None = None) -> None:
     """The most that all migrations together may send from this host, as payload. KernelMismatch if it did not take.
 
-    `migrations_only`: checkpoints, which are below research, are not counted among them (None: as it was).
+    `migrations_only`: checkpoints, which ports serve apart, are not counted among them (None: as it was).
     """
     rate = int(wire_rate(payload_bytes_per_s))
     burst = max(GUARD_BURST_BYTES, int(rate * GUARD_BURST_S))

@@ -221,7 +221,7 @@ def test_own_classes_are_told_apart_as_the_queues_do(port: PortProgram, name: st
 
 def test_checkpoints_below_research_are_no_part_of_the_share(port: PortProgram) -> None:
     def body() -> None:
-        port.table.set(0, replace(rule(Limit(1, 14_000)), scavenger=True))
+        port.table.set(0, replace(rule(Limit(1, 14_000)), checkpoints_apart=True))
         assert sent(port, tcp4(payload=1446, tos=CS1), 30).link.packets == 30
         counted = sent(port, tcp4(payload=1446, tos=AF41), 30)
         assert (counted.own.packets, counted.own.dropped_packets, counted.link.packets) == (10, 20, 40)

@@ -21,6 +21,7 @@ from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.kernel.programs import OWN_SLACK, PORT_BURST_BYTES
 from testbed.errors import KernelMismatch, SetupError
 from tests.emulation_campuses import kernel, small_campus
+from topologies.spec import CheckpointClass
 from topologies.units import MBIT_PER_S
 
 pytestmark = kernel
@@ -200,16 +201,16 @@ QUEUES = {
 
 
 @pytest.mark.stock_kernel
-@pytest.mark.parametrize("scavenger", [False, True])
-def test_only_the_testbeds_own_code_points_leave_the_research_queue(scavenger: bool) -> None:
+@pytest.mark.parametrize("checkpoints", CheckpointClass)
+def test_only_the_testbeds_own_code_points_leave_the_research_queue(checkpoints: CheckpointClass) -> None:
     """At the host's end and at the switch's: what was not IPv4 with code point 0 was served as migration."""
     with (
-        LiveCampus(small_campus(2), enforcement=False, ipv6=True, scavenger=scavenger) as net,
+        LiveCampus(small_campus(2), enforcement=False, ipv6=True, checkpoints=checkpoints) as net,
         raw_socket(net, "h1", bypass=False) as sender,
     ):
         victim_port = net.plan.host_cables["h2"].a
         for kind, frames in QUEUES.items():
-            queue = "own" if kind == "checkpoints" and not scavenger else kind
+            queue = "own" if kind == "checkpoints" and checkpoints is CheckpointClass.SHARE else kind
             for frame in frames:
                 for node, interface in (("h1", "h1-eth0"), (victim_port.node, victim_port.name)):
                     before = class_packets(net, node, interface)

@@ -26,6 +26,7 @@ from experiments.results.run_context import (
 )
 from testbed.bounds import LARGEST_NUMBER, LARGEST_PAYLOAD_BYTES
 from tests import run_story
+from topologies.spec import CheckpointClass
 
 CONTEXT = run_story.context()
 SHARE = 14e6 / WIRE_PER_PAYLOAD  # payload bytes/s of a 160 Mbit/s link of which 30 % are kept
@@ -87,7 +88,7 @@ def granted(rate: float, to: str = "h2", job: str = "a", source: str = "h1", at_
 
 
 def test_checkpoints_below_research_may_have_the_reserve_and_migrations_may_not() -> None:
-    below, whole = replace(CONTEXT, scavenger=True), 20e6 / WIRE_PER_PAYLOAD
+    below, whole = replace(CONTEXT, checkpoints=CheckpointClass.SCAVENGER), 20e6 / WIRE_PER_PAYLOAD
     planned = f.Granted("b", "h1", "h3", "planned", SHARE, 0.0, "")
     kept = [granted(whole), (1.0, planned)]
     assert promises.GRANTED not in rules_broken(*kept, context=below)

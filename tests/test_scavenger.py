@@ -17,7 +17,7 @@ from experiments.inputs.traces import paper_campus
 from experiments.worlds.virtual import simulate
 from testbed.messages import JobSpec
 from tests.cores_world import SETTINGS, CoresWorld, a_running_job
-from topologies.spec import DirectedLink, TrafficClass
+from topologies.spec import CheckpointClass, DirectedLink, TrafficClass
 from topologies.units import PAYLOAD_SHARE
 
 BELOW = replace(SETTINGS, checkpoint_class="scavenger")
@@ -103,7 +103,7 @@ def test_the_key_is_the_row_and_does_nothing_where_nothing_is_enforced() -> None
     keyed = replace(scenario, protocol=replace(scenario.protocol, checkpoint_class="scavenger"))
     of_key, of_row = simulate(keyed, trace), simulate(scenario, trace, system="scavenger")
     assert of_key.facts == of_row.facts
-    assert of_key.context.scavenger
+    assert of_key.context.checkpoints is CheckpointClass.SCAVENGER
     assert live_row(keyed).scavenger
     assert not policy_of(
         replace(settings_of(scenario), policy="no-tc-bpf", checkpoint_class="scavenger")

@@ -17,6 +17,7 @@ from experiments.storms.commands import VERBS
 from experiments.storms.play import run
 from experiments.storms.setup import ground_of
 from experiments.storms.world import StormWorld
+from topologies.spec import CheckpointClass
 
 SEEDS = [
     *(range(first, first + 10) for first in range(0, 50, 10)),
@@ -54,8 +55,8 @@ def test_they_reach_every_kind_of_fault_every_policy_and_every_phase() -> None:
         "job: fetching -> starting",
     }
     # a class of checkpoints, which the row `scavenger` stands for, is drawn for all others
-    policies = {f"policy: {name}" for name, row in POLICIES.items() if not row.scavenger}
-    policies |= {"checkpoints: scavenger", "checkpoints: share"}
+    policies = {f"policy: {name}" for name, row in POLICIES.items() if not row.exceeds_share}
+    policies |= {f"checkpoints: {each}" for each in CheckpointClass}
     assert not (faults | phases | policies) - REACHED.keys()
 
 

@@ -198,7 +198,7 @@ INLINE int is_own_word(const struct __sk_buff *skb, const struct port *port, __u
 	default:
 		return word == ARP_ETHERNET_IPV4;
 	}
-	return dscp == DSCP_EMERGENCY || dscp == DSCP_PLANNED || (dscp == DSCP_PRESYNC && !port->scavenger);
+	return dscp == DSCP_EMERGENCY || dscp == DSCP_PLANNED || (dscp == DSCP_PRESYNC && !port->checkpoints_apart);
 }
 
 /* Those queues look behind the tag that the kernel keeps beside the packet; a second one is in the bytes. */

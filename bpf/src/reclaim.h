@@ -93,7 +93,7 @@ struct meter {
  */
 struct port {
 	__u8 mac[6];
-	__u8 scavenger; /* checkpoints are below research: of the testbed's own classes, those but theirs are held to the share */
+	__u8 checkpoints_apart; /* of the testbed's own classes, those but theirs are held to the share */
 	__u8 zero;
 	__u32 ipv4; /* addresses in network byte order */
 	__u32 ipv6[4]; /* all 0: the host has no IPv6, and sends none */

@@ -2,8 +2,9 @@
 
     r1..r3, slow, p1, p2 -- s1 ==== trunk ==== s2 -- q (research), d (checkpoints)
 
-Two campuses stand side by side and take turns: one whose ports serve checkpoints after research (`checkpoint_class =
-"scavenger"`), one in which they are within the migration share. Strangers send as fast as TCP goes (CUBIC, unpaced): three over
+Three campuses stand side by side and take turns: one whose ports serve checkpoints after research (`checkpoint_class =
+"scavenger"`), one in which they may borrow what research leaves of its reserve ("borrow"), one in which they are within the
+migration share. Strangers send as fast as TCP goes (CUBIC, unpaced): three over
 the whole trunk; one whose own cable carries two fifths of it; one that sends for three seconds and is silent for three; one that
 sends half a megabyte, waits a tenth of a second, and sends again. In each trial research is alone first; then p1 and p2 send
 checkpoints as well, with the grants that the coordinator would give of a trunk of which nothing was told: half each of all that
@@ -39,12 +40,13 @@ from experiments.benchmarks.goals import JudgedFigure
 from experiments.benchmarks.one_trunk import WINDOW_S, one_trunk, play
 from experiments.benchmarks.results import machine, write_result
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.description.shaping import MIGRATION_CLASS, RESEARCH_CLASS, SCAVENGER_CLASS
+from testbed.emulation.description.shaping import CHECKPOINT_CLASS, MIGRATION_CLASS, RESEARCH_CLASS
 from testbed.emulation.fidelity import FidelityMonitor
 from testbed.emulation.processes import ForkRequest
 from testbed.enforcement import FlowGuard, choose_congestion, payload_rate, set_aggregate, smooth_pacing
 from topologies.spec import (
     Campus,
+    CheckpointClass,
     ResearchReserve,
     TrafficClass,
 )
@@ -69,19 +71,25 @@ class Way:
     """How checkpoints are served, and which congestion control sends them."""
 
     name: str
-    scavenger: bool
+    checkpoints: CheckpointClass
     congestion: str
 
     @property
     def usable_bytes_per_s(self) -> float:
         """What checkpoints may use of the trunk, on the wire."""
-        return TRUNK if self.scavenger else RESERVE.migration_share_bytes_per_s(TRUNK)
+        return TRUNK if self.is_apart else RESERVE.migration_share_bytes_per_s(TRUNK)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether checkpoints have a queue of their own, and no part in what holds migrations."""
+        return self.checkpoints is not CheckpointClass.SHARE
 
 
 WAYS = (
-    Way("below research, BBR", scavenger=True, congestion="bbr"),
-    Way("below research, CUBIC", scavenger=True, congestion="cubic"),
-    Way("within the share, BBR", scavenger=False, congestion="bbr"),
+    Way("below research, BBR", CheckpointClass.SCAVENGER, "bbr"),
+    Way("below research, CUBIC", CheckpointClass.SCAVENGER, "cubic"),
+    Way("borrowing, BBR", CheckpointClass.BORROW, "bbr"),
+    Way("within the share, BBR", CheckpointClass.SHARE, "bbr"),
 )
 
 
@@ -160,14 +168,14 @@ def measure_scavenger(
     trials = []
     with ExitStack() as stack:
         campuses = {
-            scavenger: stack.enter_context(LiveCampus(trunk_campus(), scavenger=scavenger))
-            for scavenger in dict.fromkeys(way.scavenger for way in ways)
+            checkpoints: stack.enter_context(LiveCampus(trunk_campus(), checkpoints=checkpoints))
+            for checkpoints in dict.fromkeys(way.checkpoints for way in ways)
         }
         for situation in SITUATIONS:
             for number in range(rounds if not only or situation.key in only else 0):
                 for way in ways:
                     progress(f"{situation.words}, checkpoints {way.name}, {number + 1} of {rounds}")
-                    samples = ScavengerTrial(campuses[way.scavenger], way, situation, seconds).run()
+                    samples = ScavengerTrial(campuses[way.checkpoints], way, situation, seconds).run()
                     trials.append({"situation": situation.key, "way": way.name, **samples})
     result = {
         **machine(),
@@ -209,7 +217,7 @@ class ScavengerTrial:
             )
         verdict = monitor.verdict()
         research = [sum(taken) for taken in zip(*counted.values(), strict=True)] or [0] * self.windows
-        number = SCAVENGER_CLASS if self.way.scavenger else MIGRATION_CLASS
+        number = CHECKPOINT_CLASS if self.way.is_apart else MIGRATION_CLASS
         return {
             "research_bytes": self._halves(research),
             "research_wire_bytes": self._halves(_steps(seen, RESEARCH_CLASS)),
@@ -229,7 +237,7 @@ class ScavengerTrial:
         net, way = self.campus, self.way
         maps = HostMaps.open_pinned(net.pin_dir / host)
         share = payload_rate(net.plan.host_cables[host].b.shape.unreserved_bytes_per_s)
-        set_aggregate(maps, share, migrations_only=way.scavenger)
+        set_aggregate(maps, share, migrations_only=way.is_apart)
         smooth_pacing()
         grant = payload_rate(way.usable_bytes_per_s) * (1.0 - LEAST_FALL) / len(PROVIDERS)
         time.sleep(max(0.0, begin_s - time.monotonic()))

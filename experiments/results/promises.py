@@ -46,7 +46,7 @@ from experiments.results.run_context import (
 )
 from testbed.ranks import rank_of
 from topologies.errors import SpecError
-from topologies.spec import DirectedLink, Role, TrafficClass
+from topologies.spec import CheckpointClass, DirectedLink, Role, TrafficClass
 from topologies.units import format_duration, format_rate
 
 RATE_TOLERANCE = 1e-6  # relative: what rounding may add to a sum of rates
@@ -559,7 +559,7 @@ class _GrantAccount:
         self._changed: set[DirectedLink] = set()  # links that have not their described rate any more
         self._lost: set[str] = set()  # hosts that cannot be told anything: they keep the rate that they have
         self._rates: dict[tuple[str, str, str], float] = {}
-        self._yielding: set[tuple[str, str, str]] = set()  # flows of the scavenger class
+        self._yielding: set[tuple[str, str, str]] = set()  # flows that may exceed the share
         self._whole = migration_shares(context.campus, keeps_reserve=False)
         self._on: dict[DirectedLink, dict[tuple[str, str, str], float]] = {}
 
@@ -593,7 +593,8 @@ class _GrantAccount:
                 self._on.get(link, {}).pop(flow, None)
             return set()
         self._rates[flow] = fact.rate_bytes_per_s
-        yields = self._context.scavenger and fact.traffic_class == TrafficClass.PRESYNC
+        may_exceed = self._context.checkpoints is not CheckpointClass.SHARE
+        yields = may_exceed and fact.traffic_class == TrafficClass.PRESYNC
         (self._yielding.add if yields else self._yielding.discard)(flow)
         for link in way:
             self._on.setdefault(link, {})[flow] = fact.rate_bytes_per_s
@@ -607,8 +608,11 @@ class _GrantAccount:
         held = {flow: rate for flow, rate in flows.items() if flow not in self._yielding}
         granted, share = sum(held.values()), self._share.get(link, 0.0)
         if granted <= share * (1.0 + RATE_TOLERANCE):
+            # of those below research each may be granted the whole link, where they may borrow all together
             streams = [rate for flow, rate in flows.items() if flow in self._yielding]
-            granted, share = max(streams, default=0.0), self._whole.get(link, 0.0)
+            borrow = self._context.checkpoints is CheckpointClass.BORROW
+            granted = sum(flows.values()) if borrow else max(streams, default=0.0)
+            share = self._whole.get(link, 0.0)
             if granted <= share * (1.0 + RATE_TOLERANCE):
                 return None
         named = ", ".join(f"{job} {a}->{b} {format_rate(rate)}" for (job, a, b), rate in flows.items())
@@ -618,7 +622,7 @@ class _GrantAccount:
 def migrations_leave_within_the_share(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """What the kernel counted leaving a host in migration classes is within its access link's share (wire bytes).
 
-    Where checkpoints are below research: within the link's rate, since counters do not tell migrations and checkpoints apart.
+    Where checkpoints may exceed the share: within the link's rate, since counters do not tell migrations and checkpoints apart.
     Allowed in a window are the rate of the host's aggregate bucket times the window, its burst, and one super-packet of
     debt; for the peak the window is one sample.
     """
@@ -633,7 +637,7 @@ def migrations_leave_within_the_share(facts: Sequence[Timed], context: RunContex
         up = DirectedLink(fact.host, link.b if link.a == fact.host else link.a)
         # counters lie a heartbeat back, and the kernel's change a moment before the coordinator's word of it
         _, fastest = rates.extremes(up, at_s - fact.window_s - TOLD_S, at_s + TOLD_S)
-        keeps = context.keeps_reserve and not context.scavenger
+        keeps = context.keeps_reserve and context.checkpoints is CheckpointClass.SHARE
         share = migration_share(context.campus, fastest, keeps_reserve=keeps)
         if keeps and fastest == context.campus.capacity_bytes_per_s.get(up):
             share = context.share.get(up, 0.0)

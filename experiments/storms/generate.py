@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from controller.core.policies.table import LEARNERS, POLICIES, SCAVENGER
+from controller.core.policies.table import LEARNERS, POLICIES
 from experiments.storms.script import Line, Script
 from experiments.storms.setup import ground_of
 from testbed.ranks import rank_name
 from topologies.paths import junctions
-from topologies.spec import Campus, Role
+from topologies.spec import Campus, CheckpointClass, Role
 
 RESEARCH_SHARE = 0.5  # of storms: traffic that is not ours
 STORM_S = 30.0
@@ -27,9 +27,9 @@ QUIET_SHARE = 0.2  # of storms: what can change nothing is left out, as in runs 
 SKEWED_SHARE = 0.5
 FORGETFUL_SHARE = 0.2  # of storms that are not gentle: the coordinator's journal is cut
 # the class of checkpoints is drawn for each of these
-DRAWN = tuple(name for name, row in POLICIES.items() if not row.scavenger)
+DRAWN = tuple(name for name, row in POLICIES.items() if not row.exceeds_share)
 RESERVING = tuple(name for name in DRAWN if POLICIES[name].reserves_rates)
-SCAVENGER_SHARE = 0.5  # of storms: checkpoints are below research
+SCAVENGER_SHARE, BORROW_SHARE = 0.4, 0.3  # of storms: checkpoints are below research, or may borrow
 GENTLE_SHARE = 0.4  # of storms: long notices and few faults, so that most admissions have to be in time
 EVASIVE_SHARE = 0.2  # of storms that are neither quiet nor gentle: an agent does not answer
 CANCEL_SHARE = 0.25  # of storms: users cancel jobs
@@ -126,11 +126,15 @@ def generate(
     quiet, gentle = rng.random() < QUIET_SHARE, rng.random() < GENTLE_SHARE
     where = _campus(rng, seed, campus_file, quiet=quiet, gentle=gentle)
     # its stream is its own: other storms stay as they are
-    is_scavenger = policy is None and random.Random(f"class {seed}").random() < SCAVENGER_SHARE
+    at, given = random.Random(f"class {seed}").random(), dict[str, str]()
+    if policy is None and at < SCAVENGER_SHARE:
+        given = {"checkpoint_class": CheckpointClass.SCAVENGER.value}
+    elif policy is None and at < SCAVENGER_SHARE + BORROW_SHARE:
+        given = {"checkpoint_class": CheckpointClass.BORROW.value}
     script = Script(
         (),
         _mesh(where) if trunks and campus_file is None else where,
-        _settings(rng, policy, gentle=gentle) | ({"checkpoint_class": SCAVENGER} if is_scavenger else {}),
+        _settings(rng, policy, gentle=gentle) | given,
         {"switch_s": "0,0.1"} if rng.random() < 0.7 else {},
         (f"storm {seed}",),
     )

@@ -108,9 +108,7 @@ def play(
         failure = _crashed(world, error)
     world.counts["fault: message lost"] += world.connections.lost
     world.counts[f"policy: {ground.settings.policy}"] += 1
-    world.counts[
-        f"checkpoints: {'scavenger' if world.coordinator.cluster.policy.scavenger else 'share'}"
-    ] += 1
+    world.counts[f"checkpoints: {world.coordinator.cluster.policy.checkpoint_class}"] += 1
     return StormOutcome(failure, world.events, +world.counts)
 
 
@@ -240,7 +238,7 @@ def context_of(world: VirtualWorld, waived: Mapping[str, str]) -> RunContext:
         world="storm",
         ended_at_s=world.now_s,
         keeps_reserve=world.policy.enforced,
-        scavenger=world.policy.scavenger,
+        checkpoints=world.policy.checkpoint_class,
         not_promised=waived,
     )
 

@@ -38,7 +38,7 @@ def context_of(scenario: Scenario, trace: Trace, row: Policy) -> RunContext:
         share=migration_shares(played.campus, keeps_reserve=row.enforced),
         not_promised=not_promised(row),
         keeps_reserve=row.enforced,
-        scavenger=row.scavenger,
+        checkpoints=row.checkpoint_class,
         on_demand_cost=played.queue.on_demand_cost,
         level_max=played.queue.level_max,
         target_delay_s=played.queue.target_delay_s,

@@ -25,7 +25,7 @@ class AgentConfig:
     owner_socket: Path | None = None
     owners_gid: int | None = None  # the group that may use that socket beside root
     migration_share_bytes_per_s: float = inf  # of the access link, payload; the aggregate bucket
-    scavenger: bool = False  # checkpoints are below research, and no part of that share
+    checkpoints_apart: bool = False  # they are no part of that share
     enforcement: Enforcement = Enforcement.PACE
     congestion: str = "bbr"
     # jobs stand still until a snapshot is written; else while it is copied in memory, where that can be

@@ -8,8 +8,9 @@ The rates are max-min fair under caps (Bertsekas and Gallager, Data Networks, se
 is a cap, a greedy flow has none. `Sharing.PRIORITY` serves classes strictly in the order EF, AF41, CS1, BE: paced flows were
 measured to hold 97 to 100 % of their grants beside greedy traffic in one queue, and that is what strict order says. What keeps
 research from starving is not the network but the grants, whose sums leave the reserve. `Sharing.SCAVENGER` serves CS1 after BE:
-research gets what migrations leave, and checkpoints what research leaves. `Sharing.FAIR` is one queue in which all classes are
-alike: what TCP does when nothing is enforced.
+research gets what migrations leave, and checkpoints what research leaves. With a `reserve` checkpoints leave research that much
+of each link, as far as it asks for it, and come before what else it asks for. `Sharing.FAIR` is one queue in which all classes
+are alike: what TCP does when nothing is enforced.
 
 **What makes it quick.** A link on which the caps of a class add up to no more than what higher classes leave binds no flow: it
 can be left out of the problem. So a change matters to those flows only that are joined to it by a chain of links that do bind
@@ -20,7 +21,7 @@ Rates and capacities are in one unit, payload bytes/s; the caller converts what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from heapq import heappop, heappush
@@ -83,10 +84,16 @@ class FluidFlow:
 class FluidNetwork:
     """All flows on all links. Times (seconds) are handed in and never go backwards; methods return the flows whose rate changed.
 
-    `capacity`: bytes/s of every directed link, in the unit of the flows' caps.
+    `capacity`: bytes/s of every directed link, in the unit of the flows' caps. `reserve`: what of a link of that capacity
+    checkpoints leave to research while it asks for it (`Sharing.PRIORITY`).
     """
 
-    def __init__(self, capacity: Mapping[DirectedLink, float], sharing: Sharing = Sharing.PRIORITY) -> None:
+    def __init__(
+        self,
+        capacity: Mapping[DirectedLink, float],
+        sharing: Sharing = Sharing.PRIORITY,
+        reserve: Callable[[float], float] = lambda _: 0.0,
+    ) -> None:
         self._index = {link: number for number, link in enumerate(capacity)}
         self._capacity = list(capacity.values())
         self._level_of = _LEVELS[sharing]
@@ -102,6 +109,13 @@ class FluidNetwork:
         self._from: dict[str, dict[int, FluidFlow]] = {link.source: {} for link in capacity}
         self._ends: list[tuple[float, int, int, FluidFlow]] = []
         self._alive = [0 for _ in levels]  # flows at each level
+        self._reserve = [reserve(each) for each in self._capacity]
+        self._reserve_of = reserve
+        # what flows of a level leave to research of each link, though it comes after them
+        self._spared = [[0.0] * len(self._capacity) for _ in levels]
+        self._research = self._level_of[TrafficClass.RESEARCH]
+        # the first level that another research flow concerns
+        self._concerned = self._level_of[TrafficClass.PRESYNC] if any(self._reserve) else self._research
         self._begun = 0
 
     # ------------------------------------------------------------ changes
@@ -181,6 +195,8 @@ class FluidNetwork:
             if not members:  # sums begin anew, without what rounding left of them
                 self._load[link] -= self._used[flow.level][link]
                 self._caps[flow.level][link] = self._used[flow.level][link] = 0.0
+                if flow.level == self._research != self._concerned:
+                    self._spare(link)
         if flow.links:
             del self._from[flow.links[0].source][flow.number]
 
@@ -219,6 +235,14 @@ class FluidNetwork:
                 greedy[link] += sign
             else:
                 caps[link] += sign * cap_bytes_per_s
+        if flow.level == self._research != self._concerned:
+            for link in flow.path:
+                self._spare(link)
+
+    def _spare(self, link: int) -> None:
+        """Checkpoints leave research what it asks for of its reserve of a link."""
+        asked = inf if self._greedy[self._research][link] else max(0.0, self._caps[self._research][link])
+        self._spared[self._concerned][link] = min(asked, self._reserve[link])
 
     def _take(self, flow: FluidFlow, more_bytes_per_s: float) -> None:
         """A flow takes so much more of its links."""
@@ -238,6 +262,9 @@ class FluidNetwork:
         """A link becomes slower, faster, or goes down (0)."""
         number = self._index[link]
         self._capacity[number] = capacity_bytes_per_s
+        self._reserve[number] = self._reserve_of(capacity_bytes_per_s)
+        if self._research != self._concerned:
+            self._spare(number)
         return self._reshare(0, (number,), [], now_s)
 
     # ------------------------------------------------------------ questions
@@ -295,8 +322,8 @@ class FluidNetwork:
     ) -> list[FluidFlow]:
         """New rates at `level` and below, where the links touched matter."""
         changed: list[FluidFlow] = []
-        for lower in range(level, len(self._used)):
-            if lower > level and not self._alive[lower]:
+        for lower in range(self._concerned if level == self._research else level, len(self._used)):
+            if lower != level and not self._alive[lower]:
                 continue
             flows, room = self._closure(lower, touched, seeds if lower == level else [])
             moved = self._set_rates(flows, room, now_s) if flows else []
@@ -324,13 +351,17 @@ class FluidNetwork:
         """The flows that a change on these links may concern, and the room of the tight links among theirs."""
         tight, members, caps = self._tight[level], self._members[level], self._caps[level]
         used, load, greedy, capacity = self._used[level], self._load, self._greedy[level], self._capacity
+        spared = self._spared[level]
         room: dict[int, float] = {}
         todo = [
             link
             for link in touched
             if link in tight
             or (
-                (caps[link] - used[link] + load[link] > ENOUGH * capacity[link] or greedy[link])
+                (
+                    caps[link] - used[link] + load[link] + spared[link] > ENOUGH * capacity[link]
+                    or greedy[link]
+                )
                 and members[link]
                 and self._look(level, link, room)
             )
@@ -356,7 +387,7 @@ class FluidNetwork:
 
     def _look(self, level: int, link: int, room: dict[int, float]) -> bool:
         """Whether a link binds a flow of a level; if so its room is noted."""
-        free = self._capacity[link]
+        free = self._capacity[link] - self._spared[level][link]
         for used in self._above[level]:
             free -= used[link]
         if not self._greedy[level][link] and self._caps[level][link] <= free * (1.0 + ROUNDING):

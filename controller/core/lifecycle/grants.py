@@ -8,7 +8,8 @@ from what is left of each (`reservation`), and `Cluster.regrant_at_s` is when th
 
 Where checkpoints have the scavenger class, migrations and recoveries are alone on the migration share: reservations rest on that.
 A stream of checkpoints is granted all that research and they leave on its way: P1's b_i says how often it sends, and no longer
-how fast.
+how fast. Where they may borrow, streams have their share beside migrations as ever, and on top what is lent of the reserve,
+max-min again; ports serve them after migrations.
 
 A job that waits for its state computes nothing, and those whose checkpoints it would share a link with go on meanwhile. So
 recoveries come after what is reserved and before all checkpoints, and of several the shortest first, by which fewest jobs wait
@@ -114,7 +115,7 @@ def committed(cluster: Cluster, *, movable: bool = False) -> list[Commitment]:
         connected = flow.source not in cluster.apart
         if flow.reservation is None and flow.floor_bytes_per_s <= 0.0 and connected:
             continue
-        if cluster.policy.scavenger and flow.traffic_class is TrafficClass.PRESYNC:
+        if cluster.policy.exceeds_share and flow.traffic_class is TrafficClass.PRESYNC:
             continue  # it yields on the wire, told or not
         links, cap = cluster.routes.way(flow.source, flow.destination), flow.cap_bytes_per_s
         if flow.reservation is not None and connected:
@@ -251,12 +252,35 @@ def _moved(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> list[tuple[int,
         rates, held_by = _share_in_turn(cluster, wants, flows, is_stream)
     else:
         rates, held_by = cluster.policy.share(wants, capacity)
+        if cluster.policy.borrows and is_stream.any():
+            rates, held_by = _lend(cluster, wants, rates, held_by, is_stream)
     least_rise = np.where(is_stream, LEAST_STREAM_RISE, LEAST_RISE)
     rows = rates_moved(np.array(old, dtype=float), rates, LEAST_FALL, least_rise).tolist()
     moved = [(row, float(rates[row]), int(held_by[row])) for row in rows]
     if key is not None:
         cluster.shared.moved[key] = moved
     return moved
+
+
+def _lend(
+    cluster: Cluster, wants: Wants, rates: Floats, held_by: Numbers, below: Mask
+) -> tuple[Floats, Numbers]:
+    """Rates where streams of checkpoints (`below`) share what is lent of the reserve on top of what they have of the share."""
+    paths, links, rows = wants.paths, len(cluster.network), np.flatnonzero(below)
+    ways = [paths.link[begin:end] for begin, end in pairwise(paths.start.tolist())]
+    lent = np.maximum(cluster.given_column, cluster.checkpoint_given_column)
+    # a sender that is not connected may have more than is left
+    left = np.maximum(paths.load(rates, links), lent) - paths.load(np.where(below, 0.0, rates), links)
+    more = Wants(
+        cluster.network,
+        Paths.of([ways[row].tolist() for row in rows]),
+        wants.weight[rows],
+        rates[rows],
+        np.maximum(rates[rows], wants.cap[rows]),
+    )
+    rates, held_by = rates.copy(), held_by.copy()
+    rates[rows], held_by[rows] = cluster.policy.share(more, left)
+    return rates, held_by
 
 
 def _share_in_turn(

@@ -149,7 +149,7 @@ class Cluster:
     _uplinks: Floats | None = field(default=None, repr=False)
     _reservable_column: Floats = field(init=False, repr=False)
     _given_column: Floats = field(init=False, repr=False)  # the same, with what is draining
-    # what checkpoints may use: `bandwidth`, or, where their class is below research's, all that research leaves
+    # what checkpoints may use: `bandwidth`, or with what is lent of the reserve, or, below research, all that research leaves
     checkpoint_bandwidth: LinkBandwidth = field(init=False, repr=False)
     # what may be reserved of each link: its share, less the room for falls that are too small to tell
     reservable: dict[DirectedLink, float] = field(init=False, repr=False)
@@ -185,6 +185,10 @@ class Cluster:
             self.checkpoint_bandwidth = LinkBandwidth(
                 self.bandwidth.capacity, ResearchReserve(beta=0.0, most_lost=0.0)
             )
+        elif self.policy.borrows:
+            self.checkpoint_bandwidth = LinkBandwidth(
+                self.bandwidth.capacity, self.bandwidth.reserve, lends=True
+            )
         self._share_out()
         self._place()
         self.volunteers = [self.hosts[name] for name in self.places.hosts]
@@ -211,7 +215,7 @@ class Cluster:
             self.reservable = {**given, **left}
             self._reservable_column = self.network.column(self.reservable)
         usable = self.share
-        if self.policy.scavenger:
+        if self.policy.exceeds_share:
             usable = {link: self.checkpoint_bandwidth.share(link) for link in self.share}
         self.withheld_column = LEAST_FALL * self.network.column(usable)
         self._spendable, self._spendable_column, self._uplinks = None, None, None
@@ -325,7 +329,7 @@ class Cluster:
     @property
     def checkpoint_column(self) -> Floats:
         """What streams of checkpoints may be planned with, by number of the link: `spendable_column`, or what research leaves."""
-        if not self.policy.scavenger:
+        if not self.policy.exceeds_share:
             return self.spendable_column
         left = self.checkpoint_given_column
         draining = [n for n, link in enumerate(self.network.links) if frozenset(link) in self.draining]
@@ -334,7 +338,7 @@ class Cluster:
 
     @property
     def checkpoint_given_column(self) -> Floats:
-        """What research leaves of each link to streams of checkpoints in the scavenger class, by its number; a new array."""
+        """What research leaves of each link to streams of checkpoints that may exceed the share, by its number; a new array."""
         left: Floats = self.checkpoint_bandwidth.left_column * (1.0 - LEAST_FALL)
         return left
 
@@ -350,6 +354,8 @@ class Cluster:
                 return  # planned to send nothing by now
             got = min(1.0, got * flow.rate_bytes_per_s / flow.cap_bytes_per_s)
             account = self.checkpoint_bandwidth
+        elif self.policy.borrows:
+            self.checkpoint_bandwidth.delivered(DirectedLink(source, target), got, self.now_s)
         account.delivered(DirectedLink(source, target), got, self.now_s)
 
     def links_measured(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
@@ -360,7 +366,7 @@ class Cluster:
         off because of another's download), and the account that every grant is held against.
         """
         self.bandwidth.tell(research_bytes_per_s)
-        if self.policy.scavenger:
+        if self.policy.exceeds_share:
             self.checkpoint_bandwidth.tell(research_bytes_per_s)
         self._spendable, self._spendable_column, self._uplinks = None, None, None
         self.plan_stale = True
@@ -371,7 +377,7 @@ class Cluster:
         Whether routes are others now: some trunk of a campus with several paths died, or is back.
         """
         self.bandwidth.change(wire_bytes_per_s)
-        if self.policy.scavenger:
+        if self.policy.exceeds_share:
             self.checkpoint_bandwidth.change(wire_bytes_per_s)
         self.share.update({link: self.bandwidth.share(link) for link in wire_bytes_per_s})
         dead = dead_trunks(self.bandwidth.capacity)
@@ -806,7 +812,7 @@ class Cluster:
     @property
     def checkpoint_uplinks_bytes_per_s(self) -> Floats:
         """What checkpoints may be planned with of each volunteer's own uplink; infinite on a campus that is one host."""
-        if not self.policy.scavenger:
+        if not self.policy.exceeds_share:
             return self.uplinks_bytes_per_s
         return np.append(self.checkpoint_column, np.inf)[self.places.uplink]
 

@@ -7,6 +7,8 @@ in payload bytes/s, where
 
 - **B** is the declared wire rate. Nothing is probed: a probe would be migration traffic.
 - **B_res** = max(beta B, B_min) is kept for research whether or not it is used (section VII-B).
+  In an account that `lends` it, it is kept as far as research was told to ask for it: there a port's queue guarantees it,
+  whatever is granted.
 - **research** is what others ask for, as far as switches can tell (`tell`); a link of which nothing was told keeps its
   reserve and no more. Migrations may take m = `most_lost` of it, at no moment more: that is what paper A lets research
   lose ("under 3 %"). On a trunk that others fill to 97 % it doubles what checkpoints have. Paper A's section V-E takes
@@ -48,7 +50,8 @@ class Bottleneck:
 class LinkBandwidth:
     """Available bandwidth of every directed link, from measurements that are handed in.
 
-    `capacity`: wire bytes/s of each link (`Campus.capacity_bytes_per_s`). Times must not go backwards.
+    `capacity`: wire bytes/s of each link (`Campus.capacity_bytes_per_s`). `lends`: what research does not ask for of its reserve
+    may be used. Times must not go backwards.
     """
 
     def __init__(
@@ -57,11 +60,14 @@ class LinkBandwidth:
         reserve: ResearchReserve,
         memory_s: float = MEMORY_S,
         payload_share: float = PAYLOAD_SHARE,
+        *,
+        lends: bool = False,
     ) -> None:
         self.capacity = dict(capacity)
         self.network = Network(self.capacity)
         self.reserve = reserve
         self.memory_s = memory_s
+        self.lends = lends
         self.payload_share = payload_share
         self._delivered: dict[DirectedLink, deque[tuple[float, float]]] = {}
         # of each link: the oldest of those that count, and `delivery` until that one counts no more
@@ -69,7 +75,7 @@ class LinkBandwidth:
         # what research asks for, as switches counted it, wire bytes/s
         self.told: dict[DirectedLink, float] = {}
         self._wire, self._reserved = self._columns()
-        self._unmeasured = self.payload_share * (self._wire - self._reserved)
+        self._unmeasured = self._left(self._wire, self._reserved, np.zeros(len(self._wire)))
 
     def tell(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
         """Switches have counted what others ask of some links: wire bytes/s, until they are told anew."""
@@ -91,6 +97,8 @@ class LinkBandwidth:
 
     def _left(self, wire: Floats, reserved: Floats, asked: Floats) -> Floats:
         """What is left of links, payload bytes/s, of which research asks for so much (`kept_bytes_per_s`, in columns)."""
+        if self.lends:
+            reserved = np.minimum(reserved, asked)
         return self.payload_share * (wire - np.maximum(reserved, (1.0 - self.reserve.most_lost) * asked))
 
     def _columns(self) -> tuple[Floats, Floats]:
@@ -99,8 +107,9 @@ class LinkBandwidth:
         return self.network.column(self.capacity), self.network.column(kept)
 
     def share(self, link: DirectedLink) -> float:
-        """What migrations may use of a link, payload bytes/s."""
-        return self.payload_share * self.reserve.migration_share_bytes_per_s(self.capacity[link])
+        """What migrations may use of a link, payload bytes/s; all of it where the reserve is lent."""
+        reserved = 0.0 if self.lends else self.reserve.reserve_bytes_per_s(self.capacity[link])
+        return self.payload_share * (self.capacity[link] - reserved)
 
     @property
     def left_column(self) -> Floats:
@@ -128,8 +137,11 @@ class LinkBandwidth:
 
     def available(self, link: DirectedLink, now_s: float, committed_bytes_per_s: float = 0.0) -> float:
         """What a new flow may count on, payload bytes/s, 0 or more; the committed rate is payload too."""
-        kept = self.reserve.kept_bytes_per_s(self.capacity[link], self.told.get(link, 0.0))
-        free = self.delivery(link, now_s) * self.payload_share * (self.capacity[link] - kept)
+        wire, asked = self.capacity[link], self.told.get(link, 0.0)
+        kept = self.reserve.kept_bytes_per_s(wire, asked)
+        if self.lends:
+            kept = min(kept, asked)
+        free = self.delivery(link, now_s) * self.payload_share * (wire - kept)
         return max(0.0, free - committed_bytes_per_s)
 
     def available_column(self, now_s: float, committed_bytes_per_s: Floats | float = 0.0) -> Floats:

@@ -28,12 +28,9 @@ from controller.core.queueing.controllers.hour_and_age import HourAndAge
 from controller.core.queueing.controllers.replay import Replay
 from controller.core.settings import DAY_S, Settings
 from testbed.errors import SpecError
-from topologies.spec import ResearchReserve
+from topologies.spec import CheckpointClass, ResearchReserve
 
 NO_RESERVE = ResearchReserve(beta=0.0, most_lost=0.0)
-SHARE, SCAVENGER = "share", "scavenger"
-# checkpoints are within the migration share, or below research
-CHECKPOINT_CLASSES = (SHARE, SCAVENGER)
 
 
 Learner = Callable[[Settings], queue.Controller]  # makes the queue's controller; each takes what it needs
@@ -138,8 +135,8 @@ class Policy:
     vault: bool = True
     # a job that waits for its state comes before the checkpoints of jobs that run (`grants`)
     recoveries_first: bool = True
-    # checkpoints have a class below research's: all that research leaves of a link, its reserve too, and no share of it
-    scavenger: bool = False
+    # what checkpoints may use of a link
+    checkpoint_class: CheckpointClass = CheckpointClass.SHARE
 
     def __post_init__(self) -> None:
         if self.migrates and (self.replication is not None or self.stays):
@@ -176,11 +173,26 @@ class Policy:
             return NO_RESERVE
         return wanted if self.takes_allowance else replace(wanted, most_lost=0.0)
 
+    @property
+    def scavenger(self) -> bool:
+        """Whether checkpoints have a class below research's: all that it leaves of a link, its reserve too, and no share."""
+        return self.checkpoint_class is CheckpointClass.SCAVENGER
+
+    @property
+    def borrows(self) -> bool:
+        """Whether checkpoints may use, beside the migration share, what research does not ask for of its reserve."""
+        return self.checkpoint_class is CheckpointClass.BORROW
+
+    @property
+    def exceeds_share(self) -> bool:
+        """Whether checkpoints may have more of a link than the migration share."""
+        return self.checkpoint_class is not CheckpointClass.SHARE
+
     def with_checkpoint_class(self, name: str) -> Policy:
-        """The same with that class of checkpoints (`CHECKPOINT_CLASSES`; empty: its own). Nothing tells classes apart where
+        """The same with that class of checkpoints (a `CheckpointClass`; empty: its own). Nothing tells classes apart where
         nothing is enforced."""
-        scavenger = self.enforced and (name == SCAVENGER or (not name and self.scavenger))
-        return self if scavenger == self.scavenger else replace(self, scavenger=scavenger)
+        wanted = CheckpointClass(name or self.checkpoint_class) if self.enforced else CheckpointClass.SHARE
+        return self if wanted is self.checkpoint_class else replace(self, checkpoint_class=wanted)
 
     def scaled(self, time_scale: float) -> Policy:
         """The same for a scenario whose durations are `time_scale` times the real ones."""
@@ -376,7 +388,11 @@ POLICIES: dict[str, Policy] = {
     ),
     "scavenger": Policy(
         "checkpoints may use what research leaves of a link, its reserve too, and yield to it; migrations keep their share",
-        scavenger=True,
+        checkpoint_class=CheckpointClass.SCAVENGER,
+    ),
+    "borrow": Policy(
+        "checkpoints may use, beside the migration share, what research does not ask for of its reserve",
+        checkpoint_class=CheckpointClass.BORROW,
     ),
     "research-whole": Policy(
         "migrations take nothing that research asks for, where ours take the 3 % that it may lose",

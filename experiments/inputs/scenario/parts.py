@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from dataclasses import MISSING, dataclass, field
 
-from controller.core.policies.table import CHECKPOINT_CLASSES
 from controller.own_policies import find_policy
 from experiments.inputs.scenario.fields import (
     check,
@@ -25,6 +24,7 @@ from experiments.inputs.scenario.law import InverseLaw
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.keys import Flag, Quantity
+from topologies.spec import CheckpointClass
 
 D = Dimension
 ENFORCEMENTS = ("pace", "drop", "none")
@@ -75,8 +75,9 @@ class Protocol:
     coding: str = choice(CODINGS, "auto")
     # P1, beta of eq. (9): the part of an interval that sending may take; none: 0.9 where jobs go on meanwhile, else paper A's 0.2
     checkpoint_share: float | None = optional(Quantity(D.NUMBER, 0.0, 1.0, above=True))
-    # of checkpoints: share: within what the reserve leaves; scavenger: all that research leaves, and behind it everywhere
-    checkpoint_class: str = choice(("policy", *CHECKPOINT_CLASSES), "policy")
+    # of checkpoints: share: within what the reserve leaves; borrow: that, and of the reserve what research does not ask for;
+    # scavenger: all that research leaves, and behind it everywhere
+    checkpoint_class: str = choice(("policy", *CheckpointClass), "policy")
     stability_penalty: float = quantity(D.NUMBER, 1.0)  # P2, alpha of eq. (11): of a likely reclaim
     # P2, theta of Algorithm 2: the highest load of a destination
     max_load: float = quantity(D.NUMBER, 1.0, high=1.0, above=True)

@@ -40,7 +40,7 @@ from testbed.emulation.capabilities import require_before_start
 from testbed.emulation.processes import ForkedProcess, ForkRequest
 from testbed.enforcement import Enforcement, payload_rate
 from testbed.identity import signal_name
-from topologies.spec import Host, Role
+from topologies.spec import CheckpointClass, Host, Role
 
 COORDINATOR = "coordinator"
 DATA_ROOT = Path("/var/tmp/reclaimnet")  # checkpoints live on disk, not on a RAM disk such as /run
@@ -198,7 +198,7 @@ class LiveWorld:
             owner_socket=self.owner_socket(host.name),
             owners_gid=self.owners_gid,
             migration_share_bytes_per_s=payload_rate(share),
-            scavenger=live_row(self.scenario).scavenger,
+            checkpoints_apart=live_row(self.scenario).exceeds_share,
             enforcement=enforcement_of(self.scenario),
             congestion=protocol.congestion_control,
             snapshots_stop=protocol.snapshots == "stop",
@@ -275,7 +275,7 @@ def live_world(
         scenario.campus,
         hold_migrations=holds,
         one_queue=not switches_hold,
-        scavenger=switches_hold and live_row(scenario).scavenger,
+        checkpoints=live_row(scenario).checkpoint_class if switches_hold else CheckpointClass.SHARE,
         controller=controller,
         cut=sorted(cut),
     )

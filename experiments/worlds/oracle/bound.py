@@ -121,7 +121,7 @@ def least_losses(
         access = run.context.campus.access_link(attempt.host)
         uplink = DirectedLink(attempt.host, access.b if access.a == attempt.host else access.a)
         _, fastest = rates.extremes(uplink, running_s, ended_s)  # an event may have changed it
-        keeps = row.enforced and not row.scavenger  # what checkpoints may use
+        keeps = row.enforced and not row.exceeds_share  # what checkpoints may use
         share = migration_share(run.context.campus, fastest, keeps_reserve=keeps)
         rate = share * (1.0 + RATE_SLACK)
         ran_s = ended_s - running_s - HEARD_S

@@ -178,7 +178,8 @@ class GroundTruth:
 def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> dict[DirectedLink, float]:
     """No migration goes to a closed host, nor, where rates are enforced, do migrations take more of a link than its share.
 
-    Checkpoints of the scavenger class are not held to the share; instead they take nothing that research could have used.
+    Checkpoints that may exceed the share are not held to it; those of the scavenger class take nothing that research could have
+    used.
     Returns how much more they take of links where a sender has not heard everything.
     """
     flows = [flow for flow in world.env.network.fluid.flows() if flow.traffic_class in MIGRATION]
@@ -194,6 +195,7 @@ def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> dict[
     told = world.coordinator.cluster.routes.equals(world.env.routes)
     if world.policy.scavenger:
         _check_yields(world)
+    if world.policy.exceeds_share:
         flows = [flow for flow in flows if flow.traffic_class is not TrafficClass.PRESYNC]
     for flow in flows:
         heard = told and has_heard_everything(world, world.machines[flow.links[0].source])

@@ -221,7 +221,9 @@ def _nodes(way: Way) -> str:
 
 def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, float]) -> None:
     used: dict[DirectedLink, float] = {}
-    most_below: dict[DirectedLink, float] = {}  # the fastest stream of the scavenger class
+    most_below: dict[
+        DirectedLink, float
+    ] = {}  # the fastest stream of the scavenger class, or all that goes, where they borrow
     for key, flow in known.flows.items():
         job = known.jobs[flow.job]
         if job.phase in NO_FLOW:
@@ -229,11 +231,13 @@ def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, 
         hears = known.hosts[flow.source].connected and not world.coordinator.gathers
         if known.routes.has_choice and not hears:
             continue  # it keeps the rate that fitted on the route before
-        yields = known.policy.scavenger and flow.traffic_class is TrafficClass.PRESYNC
+        may_exceed = known.policy.exceeds_share and flow.traffic_class is TrafficClass.PRESYNC
         for link in known.routes.way(flow.source, flow.destination):
-            if yields:
+            if known.policy.borrows:
+                most_below[link] = most_below.get(link, 0.0) + flow.rate_bytes_per_s
+            elif may_exceed:
                 most_below[link] = max(most_below.get(link, 0.0), flow.rate_bytes_per_s)
-            else:
+            if not may_exceed:
                 used[link] = used.get(link, 0.0) + flow.rate_bytes_per_s
     for link, rate in most_below.items():
         whole = world.env.capacity[link] * PAYLOAD_SHARE

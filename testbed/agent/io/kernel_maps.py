@@ -71,7 +71,7 @@ class KernelMaps:
         config = self.config
         if config.enforcement is not Enforcement.NONE and config.migration_share_bytes_per_s < inf:
             share = config.migration_share_bytes_per_s
-            set_aggregate(self.maps, share, migrations_only=config.scavenger)
+            set_aggregate(self.maps, share, migrations_only=config.checkpoints_apart)
         status = self.maps.switch.status()
         self._switch_seen = (status.mode, status.set_at_ns)
         return None if status.mode is Mode.OFF else _read(status, grace=False)

@@ -12,10 +12,12 @@ so that tagged packets are told apart as untagged ones are; behind two tags ever
 queue: lost at the tail of a full research queue, it would cost each new transfer a second. What a host puts into
 that queue, the port's program holds to the migration share (bpf/src/port.bpf.c).
 
-Where checkpoints have a class of their own below research (`scavenger`, a lower effort as of RFC 8622), a third queue serves
-theirs (CS1) after the other two. It is guaranteed only what keeps its connections alive, a part of what pacing leaves of the
-migrations' grants, and may use all that research and migrations leave. It is short, since it drains that slowly while others fill
-the link: a sender that yields for long is to be 3 s behind at most, not a minute.
+Where checkpoints may have more than the share (`CheckpointClass`), a third queue serves theirs (CS1) after migrations. By itself
+it is guaranteed only what keeps its connections alive, a part of what pacing leaves of the migrations' grants. Below research (a
+lower effort as of RFC 8622) it may use what the other two leave. Where it may borrow, it and that of migrations hang below one
+class that has what both are guaranteed: so what migrations leave of the share goes to checkpoints before research has more than
+its reserve, and what research leaves of the link after that. The queue is short, since it may drain slowly while others fill the
+link: a sender that yields for long is to be 3 s behind at most, not a minute.
 
 HTB rather than TBF because TBF's burst must exceed a GSO super-packet (64 KiB) or the flow stops, while HTB lets one packet
 run into debt. The burst is one millisecond of the rate: the timer that wakes the class is some 50 us late, so a smaller
@@ -42,7 +44,7 @@ from testbed.emulation.netlink import (
     text,
     u64,
 )
-from topologies.spec import TrafficClass
+from topologies.spec import CheckpointClass, TrafficClass
 
 RTM_NEWQDISC, RTM_GETQDISC = 36, 38
 RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
@@ -50,10 +52,11 @@ RTM_NEWTFILTER = 44
 TC_MESSAGE = struct.Struct("=BBHiIII")  # tcmsg: family, padding, ifindex, handle, parent, info
 TC_ROOT = 0xFFFFFFFF
 HTB_HANDLE, ROOT_CLASS, RESEARCH_CLASS, MIGRATION_CLASS = 0x10000, 0x10001, 0x10002, 0x10003
-SCAVENGER_CLASS = 0x10004
-LEAF_HANDLES = {RESEARCH_CLASS: 0x100000, MIGRATION_CLASS: 0x110000, SCAVENGER_CLASS: 0x120000}
+# of checkpoints that have a queue of their own, and above it and migrations, where they may borrow
+CHECKPOINT_CLASS, OWN_CLASS = 0x10004, 0x10005
+LEAF_HANDLES = {RESEARCH_CLASS: 0x100000, MIGRATION_CLASS: 0x110000, CHECKPOINT_CLASS: 0x120000}
 # which class is served first from what all may borrow
-MIGRATION_PRIO, RESEARCH_PRIO, SCAVENGER_PRIO = 0, 1, 2
+MIGRATION_PRIO, RESEARCH_PRIO, CHECKPOINT_PRIO = 0, 1, 2
 TCA_KIND, TCA_OPTIONS, TCA_STATS = 1, 2, 3
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
 LINKLAYER_ETHERNET = 1
@@ -71,11 +74,11 @@ BURST_S = 1e-3
 MIN_BURST_BYTES = 16384
 QUEUE_S = 0.1
 LEAST_PART = 0.01  # of the rate: either class is always guaranteed this much
-# of the rate, to checkpoints below research: less than the half per cent by which senders stay below their grants
+# of the rate, to checkpoints with a queue of their own: less than the half per cent by which senders stay below their grants
 # (`enforcement.PACING_SHARE`) leaves where migrations may have half of a link
-SCAVENGER_PART = 0.002
-SCAVENGER_QUEUE_S = 0.005
-LEAST_SCAVENGER_QUEUE_BYTES = 65536  # a super-packet
+CHECKPOINT_PART = 0.002
+CHECKPOINT_QUEUE_S = 0.005
+LEAST_CHECKPOINT_QUEUE_BYTES = 65536  # a super-packet
 MIN_QUEUE_BYTES = 256 << 10  # four super-packets
 MAX_QUEUE_BYTES = 16 << 20
 NETEM = struct.Struct("=6I")  # tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter
@@ -99,8 +102,8 @@ class LinkShape:
     netem_stays: bool = False
     # whether all packets take research's queue, which may use the whole link: a switch that does not look at code points
     one_queue: bool = False
-    # whether checkpoints have a third queue, below research's
-    scavenger: bool = False
+    # where that is not the share, they have a third queue
+    checkpoints: CheckpointClass = CheckpointClass.SHARE
 
     @property
     def research_bytes_per_s(self) -> int:
@@ -116,23 +119,28 @@ class LinkShape:
     @property
     def migration_bytes_per_s(self) -> int:
         """Guaranteed to the testbed's own classes, or to those of them that are not below research."""
-        return self.rate_bytes_per_s - self.research_bytes_per_s - self.scavenger_bytes_per_s
+        return max(1, self.rate_bytes_per_s - self.research_bytes_per_s - self.checkpoint_bytes_per_s)
 
     @property
-    def scavenger_bytes_per_s(self) -> int:
-        """Guaranteed to checkpoints below research."""
-        return max(1, int(SCAVENGER_PART * self.rate_bytes_per_s)) if self.scavenger else 0
+    def checkpoints_apart(self) -> bool:
+        """Whether checkpoints have a queue of their own."""
+        return self.checkpoints is not CheckpointClass.SHARE
 
     @property
-    def scavenger_queue_bytes(self) -> int:
-        """Depth of their queue; 0: they have none."""
-        depth = max(LEAST_SCAVENGER_QUEUE_BYTES, round(self.rate_bytes_per_s * SCAVENGER_QUEUE_S))
-        return min(MAX_QUEUE_BYTES, depth) if self.scavenger else 0
+    def checkpoint_bytes_per_s(self) -> int:
+        """Guaranteed to that queue whatever others send."""
+        return max(1, int(CHECKPOINT_PART * self.rate_bytes_per_s)) if self.checkpoints_apart else 0
+
+    @property
+    def checkpoint_queue_bytes(self) -> int:
+        """Its depth; 0: there is none."""
+        depth = max(LEAST_CHECKPOINT_QUEUE_BYTES, round(self.rate_bytes_per_s * CHECKPOINT_QUEUE_S))
+        return min(MAX_QUEUE_BYTES, depth) if self.checkpoints_apart else 0
 
     @property
     def leaves(self) -> tuple[int, ...]:
         """The classes that packets wait in."""
-        return (RESEARCH_CLASS, MIGRATION_CLASS, *((SCAVENGER_CLASS,) if self.scavenger else ()))
+        return (RESEARCH_CLASS, MIGRATION_CLASS, *((CHECKPOINT_CLASS,) if self.checkpoints_apart else ()))
 
     @property
     def needs_netem(self) -> bool:
@@ -169,8 +177,8 @@ class LinkShape:
 class Found:
     """Shaping of an interface as the kernel reports it.
 
-    `classes`: class -> (guaranteed rate, ceiling); `queue_bytes`: of the research queue, `scavenger_queue_bytes` of that below
-    it; netem's figures of all queues.
+    `classes`: class -> (guaranteed rate, ceiling); `queue_bytes`: of the research queue, `checkpoint_queue_bytes` of that of
+    checkpoints; netem's figures of all queues.
     """
 
     classes: dict[int, tuple[int, int]]
@@ -178,7 +186,7 @@ class Found:
     delay_ticks: tuple[int, ...] = ()
     jitter_ticks: tuple[int, ...] = ()
     loss_fractions: tuple[int, ...] = ()
-    scavenger_queue_bytes: int = 0
+    checkpoint_queue_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +211,15 @@ def expected(shape: LinkShape) -> Found:
         RESEARCH_CLASS: (research, rate),
         MIGRATION_CLASS: (shape.migration_bytes_per_s, rate),
     }
-    if shape.scavenger:
-        classes[SCAVENGER_CLASS] = (shape.scavenger_bytes_per_s, rate)
+    if shape.checkpoints_apart:
+        classes[CHECKPOINT_CLASS] = (shape.checkpoint_bytes_per_s, rate)
+    if shape.checkpoints is CheckpointClass.BORROW:
+        classes[OWN_CLASS] = (rate - research, rate)
     if shape.needs_netem:
         count = len(shape.leaves)
         netem = (shape.delay_ticks,) * count, (shape.jitter_ticks,) * count, (shape.loss_fraction,) * count
         return Found(classes, 0, *netem)
-    return Found(classes, shape.queue_bytes, scavenger_queue_bytes=shape.scavenger_queue_bytes)
+    return Found(classes, shape.queue_bytes, checkpoint_queue_bytes=shape.checkpoint_queue_bytes)
 
 
 def requests(ifindex: int, shape: LinkShape, name: str) -> list[NetlinkRequest]:
@@ -237,8 +247,8 @@ def changes(ifindex: int, shape: LinkShape, name: str) -> list[NetlinkRequest]:
 
 def _own_words(shape: LinkShape) -> list[tuple[int, int, int]]:
     """(mask, value, class) of the first 32 bits behind the link header: IP version and code point, or those of ARP."""
-    below = {TrafficClass.PRESYNC: SCAVENGER_CLASS} if shape.scavenger else {}
-    classes = [(own.dscp, below.get(own, MIGRATION_CLASS)) for own in OWN]
+    apart = {TrafficClass.PRESYNC: CHECKPOINT_CLASS} if shape.checkpoints_apart else {}
+    classes = [(own.dscp, apart.get(own, MIGRATION_CLASS)) for own in OWN]
     ipv4 = [(0xF0FC0000, 4 << 28 | dscp << 18, number) for dscp, number in classes]
     ipv6 = [(0xFFC00000, 6 << 28 | dscp << 22, number) for dscp, number in classes]
     return [*ipv4, (*OWN_ARP, MIGRATION_CLASS), *(ipv6 if shape.ipv6 else ())]
@@ -251,25 +261,19 @@ def _classes(ifindex: int, shape: LinkShape, flags: int) -> list[tuple[bytes, st
         shape.research_bytes_per_s,
         shape.migration_bytes_per_s,
     )
-    below = []
-    if shape.scavenger:
-        least = shape.scavenger_bytes_per_s
-        data = _class(ifindex, shape, SCAVENGER_CLASS, ROOT_CLASS, least, SCAVENGER_PRIO, flags)
-        below.append((data, f"scavenger class at {least} bytes/s"))
+    borrows = shape.checkpoints is CheckpointClass.BORROW
+    above = OWN_CLASS if borrows else ROOT_CLASS
+    classes = [
+        ("HTB", ROOT_CLASS, HTB_HANDLE, rate, 0),
+        ("research", RESEARCH_CLASS, ROOT_CLASS, research, RESEARCH_PRIO),
+        *([("testbed's own", OWN_CLASS, ROOT_CLASS, rate - research, 0)] if borrows else ()),
+        ("migration", MIGRATION_CLASS, above, migration, MIGRATION_PRIO),
+    ]
+    if shape.checkpoints_apart:
+        classes.append(("checkpoint", CHECKPOINT_CLASS, above, shape.checkpoint_bytes_per_s, CHECKPOINT_PRIO))
     return [
-        (
-            _class(ifindex, shape, ROOT_CLASS, HTB_HANDLE, rate, 0, flags),
-            f"HTB class at {rate} bytes/s",
-        ),
-        (
-            _class(ifindex, shape, RESEARCH_CLASS, ROOT_CLASS, research, RESEARCH_PRIO, flags),
-            f"research class at {research} bytes/s",
-        ),
-        (
-            _class(ifindex, shape, MIGRATION_CLASS, ROOT_CLASS, migration, MIGRATION_PRIO, flags),
-            f"migration class at {migration} bytes/s",
-        ),
-        *below,
+        (_class(ifindex, shape, number, parent, least, prio, flags), f"{what} class at {least} bytes/s")
+        for what, number, parent, least, prio in classes
     ]
 
 
@@ -284,8 +288,8 @@ def _queues(ifindex: int, shape: LinkShape, flags: int) -> list[tuple[bytes, str
             for parent in shape.leaves
         ]
     depths = {RESEARCH_CLASS: shape.queue_bytes}
-    if shape.scavenger:
-        depths[SCAVENGER_CLASS] = shape.scavenger_queue_bytes
+    if shape.checkpoints_apart:
+        depths[CHECKPOINT_CLASS] = shape.checkpoint_queue_bytes
     return [
         (_qdisc(ifindex, LEAF_HANDLES[of], of, "bfifo", struct.pack("=I", depth), flags), "bfifo queue")
         for of, depth in depths.items()
@@ -363,7 +367,7 @@ def read(classes: list[memoryview], queues: dict[int, tuple[str, bytes]]) -> Fou
                 ceil = int.from_bytes(ceil64, "little")
         rates[TC_MESSAGE.unpack_from(body)[4]] = rate, ceil
     netems = [NETEM.unpack_from(options) for kind, options in queues.values() if kind == "netem"]
-    limit, below = (_bfifo_bytes(*queues.get(of, ("", b""))) for of in (RESEARCH_CLASS, SCAVENGER_CLASS))
+    limit, below = (_bfifo_bytes(*queues.get(of, ("", b""))) for of in (RESEARCH_CLASS, CHECKPOINT_CLASS))
     delays, jitters, losses = (tuple(netem[field] for netem in netems) for field in (0, 5, 2))
     return Found(rates, limit, delays, jitters, losses, below)
 
