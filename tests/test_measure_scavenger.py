@@ -12,6 +12,7 @@ from rich.console import Console
 
 from experiments.benchmarks import scavenger
 from tests.live_campus import live
+from topologies.spec import CheckpointClass
 from topologies.units import MBIT_PER_S
 
 SECOND = int(scavenger.TRUNK)  # bytes that the trunk carries in one
@@ -100,7 +101,9 @@ def test_every_situation_leaves_what_its_words_say() -> None:
     campus = scavenger.trunk_campus()
     assert {host for each in scavenger.SITUATIONS for host in each.hosts} <= campus.host_by_name.keys()
     assert campus.access_link(scavenger.SLOW_STRANGER).rate_bytes_per_s == 0.4 * scavenger.TRUNK
-    assert [way.usable_bytes_per_s / MBIT_PER_S for way in scavenger.WAYS] == pytest.approx([200, 200, 140])
+    assert [way.usable_bytes_per_s / MBIT_PER_S for way in scavenger.WAYS] == pytest.approx(
+        [200, 200, 200, 140]
+    )
 
 
 @pytest.mark.kernel
@@ -124,3 +127,17 @@ class TestLive:
         if slow.valid:
             assert slow.median >= 1.0 - scavenger.MOST_LOST
             assert slow.used >= scavenger.LEAST_USED
+
+    def test_beside_checkpoints_that_borrow_research_keeps_its_reserve_and_they_their_share_or_all_that_is_idle(
+        self, tmp_path: Path
+    ) -> None:
+        [borrowing] = [way for way in scavenger.WAYS if way.checkpoints is CheckpointClass.BORROW]
+        told = scavenger.measure_scavenger(tmp_path, quick=True, only=("greedy", "none"), ways=[borrowing])
+        greedy, idle = scavenger.figures(told)
+        assert greedy.kept is not None and idle.used is not None
+        share = scavenger.RESERVE.migration_share_bytes_per_s(scavenger.TRUNK)
+        if greedy.valid:
+            assert greedy.kept >= 1.0 - scavenger.MOST_LOST
+            assert greedy.checkpoint_bytes_per_s >= scavenger.LEAST_USED * share
+        if idle.valid:
+            assert idle.used >= scavenger.LEAST_USED

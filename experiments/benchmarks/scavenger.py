@@ -11,7 +11,8 @@ checkpoints as well, with the grants that the coordinator would give of a trunk 
 the trunk has, or of the share.
 
 Each second with checkpoints is set against the mean of the seconds without that have the same place in the strangers' rhythm.
-How far seconds without checkpoints are from that mean is said beside it: no second with can be told nearer than that. What
+How far seconds without checkpoints are from that mean is said beside it: no second with can be told nearer than that. Beside
+checkpoints that may borrow research is to keep its reserve, which is what it keeps beside those within the share. What
 checkpoints use is their class's count on the trunk, over what the trunk has and research did not take; it is asked where
 research leaves a tenth or more.
 """
@@ -269,6 +270,8 @@ class Figures:
     # of what research left, all seconds with checkpoints together; None: it left next to nothing
     used: float | None
     checkpoint_bytes_per_s: float  # on the wire
+    # the worst second of research beside checkpoints, over its reserve, or over what it had alone where that is less
+    kept: float | None
 
     @property
     def keeps_research(self) -> bool | None:
@@ -305,6 +308,13 @@ def _figures(situation: Situation, way: str, trials: Sequence[Mapping[str, Any]]
             into += [
                 each / means[n % rhythm] for n, each in enumerate(taken[half]) if means[n % rhythm] > busy
             ]
+    kept = list[float]()
+    for trial in trials:
+        wire, rhythm = trial["research_wire_bytes"], round(situation.rhythm_s / WINDOW_S)
+        means = [statistics.fmean(wire["without"][phase::rhythm]) for phase in range(rhythm)]
+        own = [min(mean, RESERVE.reserve_bytes_per_s(trunk) * WINDOW_S) for mean in means]
+        busy = 0.05 * max(means, default=0.0)
+        kept += [each / own[n % rhythm] for n, each in enumerate(wire["with"]) if means[n % rhythm] > busy]
     research = sum(sum(trial["research_wire_bytes"]["with"]) for trial in trials)
     checkpoints = sum(sum(trial["checkpoint_wire_bytes"]["with"]) for trial in trials)
     lasted_s = WINDOW_S * sum(len(trial["checkpoint_wire_bytes"]["with"]) for trial in trials)
@@ -318,16 +328,25 @@ def _figures(situation: Situation, way: str, trials: Sequence[Mapping[str, Any]]
         min(alone, default=None),
         checkpoints / left if left >= LEAST_LEFT * trunk * lasted_s else None,
         checkpoints / lasted_s,
+        min(kept, default=None),
     )
 
 
 def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
     """The figures of `result`, as it stands in the JSON, that have a goal."""
+    classes = {way.name: way.checkpoints for way in WAYS}
     for each in figures(result):
-        if not each.way.startswith("below"):
-            continue
         words = f"{each.situation.words}, checkpoints {each.way}"
-        if each.median is not None and each.worst is not None:
+        if classes[each.way] is CheckpointClass.SHARE:
+            continue
+        if classes[each.way] is CheckpointClass.BORROW:
+            if each.kept is not None:
+                met = each.kept >= 1.0 - MOST_LOST if each.valid else None
+                told = f"worst second {each.kept:.1%}"
+                yield JudgedFigure(
+                    f"research keeps its reserve, {words}", f"{1.0 - MOST_LOST:.0%}", told, met
+                )
+        elif each.median is not None and each.worst is not None:
             told = f"median {1.0 - each.median:.1%}, worst {1.0 - each.worst:.1%}"
             met = each.keeps_research if each.valid else None
             yield JudgedFigure(f"research loses, {words}", f"{MOST_LOST:.0%} of a second", told, met)
