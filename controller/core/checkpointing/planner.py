@@ -93,10 +93,8 @@ def plan_columns(
     stops the jobs.
     """
     payload, budget, caps = jobs.payload_bytes, jobs.loss_budget_s, jobs.write_cap_bytes_per_s
-    with np.errstate(divide="ignore"):  # no loss at all is allowed: an infinite slice
-        needed = payload / (2.0 * beta * budget)  # the slice that each loss budget takes; 0 without one
-    possible = (needed <= caps) & np.isfinite(needed)
-    keeps = keep(np.where(possible, needed, 0.0), jobs.routes, capacity_bytes_per_s, jobs.rank)
+    needed, possible, asked = _slices(payload, budget, caps, float(beta))
+    keeps = keep(asked, jobs.routes, capacity_bytes_per_s, jobs.rank)
     rates, multipliers, gap, steps, intervals_s, budget_kept = _planned(
         payload,
         jobs.hazard_per_s,
@@ -201,6 +199,17 @@ def padded(routes: Sequence[Sequence[int]], nowhere: int) -> Numbers:
     width = max(map(len, routes), default=0)
     rows = [(*route, *(nowhere,) * (width - len(route))) for route in routes]
     return np.array(rows, dtype=np.intp).reshape(len(routes), width)
+
+
+@compiled
+def _slices(
+    payload_bytes: Floats, loss_budget_s: Floats, caps: Floats, beta: float
+) -> tuple[Floats, Mask, Floats]:
+    """(the slice that each loss budget takes, 0 without one and infinite where no loss is allowed; whether that is possible;
+    the slices that are)."""
+    needed = payload_bytes / (2.0 * beta * loss_budget_s)
+    possible = (needed <= caps) & np.isfinite(needed)
+    return needed, possible, np.where(possible, needed, 0.0)
 
 
 @compiled

@@ -68,6 +68,19 @@ class NoticeWindow:
 
 
 @compiled
+def needed_s(
+    payload_bytes: Floats | float,
+    rates_bytes_per_s: Floats,
+    snapshot_s: float,
+    snapshot_bytes_per_s: float,
+) -> Floats:
+    """How long a notice must be to send so much at each rate: one snapshot may have to be written after another."""
+    writes_s = snapshot_s + payload_bytes / snapshot_bytes_per_s
+    needed: Floats = payload_bytes / rates_bytes_per_s + 2.0 * writes_s
+    return needed
+
+
+@compiled
 def _too_short(needed_s: Floats, before: Floats, counts: Floats, n: int) -> Floats:
     """`too_short_column` of n departures, so many in each bin, and `before` each."""
     answer = np.zeros(len(needed_s))
