@@ -36,7 +36,8 @@ def residual(
 
     `bandwidth`: another account than that of reservations.
     """
-    crossed, amounts = list[int](), list[float]()
+    crossed: list[int] = []
+    amounts: list[float] = []
     for flow in cluster.firm_flows():
         if flow.reservation is not None or flow.floor_bytes_per_s > 0.0:
             path = cluster.path(flow.source, flow.destination)
@@ -98,8 +99,8 @@ class FairShares:
         """The room for a stream of this job on every link."""
         column = self._shares.copy()
         own = self._own(job)
-        if links := list(own):
-            column[links] = self._on(own, links)
+        for link, room in zip(own, self._on(own, list(own)), strict=True):
+            column[link] = room
         return Residual(self._cluster.network, column)
 
 
@@ -156,7 +157,7 @@ def candidates(
         able &= taken < places.gpus
     reaches = cluster.known.reaches_of(places, free.column)
     mean_slowness = cluster.known.mean_slowness(reaches, able)
-    rows = np.flatnonzero(able)
+    (rows,) = able.nonzero()
     levels, profile = cluster.hazard_levels(now_s)
     # the integral of a hazard of one over the time that the job still needs
     a_unit = expected_reclaims(

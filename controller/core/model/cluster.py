@@ -530,7 +530,8 @@ class Cluster:
         if self._is_stream(flow):
             self._streams = None
             if self._crossing is not None:
-                self._crossing[[*self._flow_ways[row]]] += sign
+                for link in self._flow_ways[row]:
+                    self._crossing[link] += sign
 
     def _is_stream(self, flow: CheckpointFlow) -> bool:
         """Whether it comes from where its job runs."""
