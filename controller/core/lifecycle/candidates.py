@@ -78,7 +78,6 @@ class FairShares:
         self._cluster = cluster
         self._free = residual(cluster, now_s, reserved_rate, cluster.checkpoint_bandwidth).column
         self._among = 1.0 + cluster.crossing()  # how many streams would share each link
-        self._shares = self._free / self._among
 
     def _own(self, job: JobState) -> dict[int, float]:
         """How many of the job's streams cross each link."""
@@ -90,18 +89,15 @@ class FairShares:
 
     def on(self, job: JobState, links: Sequence[int]) -> list[float]:
         """The room for a stream of this job on each of these links, by their numbers."""
-        return self._on(self._own(job), links)
-
-    def _on(self, own: dict[int, float], links: Sequence[int]) -> list[float]:
+        own = self._own(job)
         return [float(self._free[link]) / (float(self._among[link]) - own.get(link, 0.0)) for link in links]
 
     def of(self, job: JobState) -> Residual:
         """The room for a stream of this job on every link."""
-        column = self._shares.copy()
-        own = self._own(job)
-        for link, room in zip(own, self._on(own, list(own)), strict=True):
-            column[link] = room
-        return Residual(self._cluster.network, column)
+        among = self._among.copy()
+        for link, streams in self._own(job).items():
+            among[link] -= streams
+        return Residual(self._cluster.network, self._free / among)
 
 
 def safe_store(cluster: Cluster, job: JobState, source: str, free: Residual) -> str | None:
