@@ -37,6 +37,24 @@ def test_told_research_above_the_reserve_loses_what_it_may_and_no_more() -> None
     assert spared.available(ACCESS, 1.0) == pytest.approx(40.0 * PAYLOAD_SHARE)
 
 
+@pytest.mark.parametrize(
+    ("asked", "kept"), [(0.0, 0.0), (10.0, 10.0), (30.0, 30.0), (30.5, 30.0), (60.0, 58.2), (1e9, 97.0)]
+)
+def test_an_account_that_lends_keeps_what_research_asks_for_of_its_reserve(asked: float, kept: float) -> None:
+    lending, column = links(lends=True), LinkBandwidth(CAPACITY, RESERVE, lends=True)
+    assert lending.available(ACCESS, 0.0) == pytest.approx(100.0 * PAYLOAD_SHARE)
+    for account in (lending, column):
+        account.tell({ACCESS: asked})
+    left = (100.0 - kept) * PAYLOAD_SHARE
+    assert lending.available(ACCESS, 1.0) == pytest.approx(left)
+    assert column.available_column(1.0)[column.network.number[ACCESS]] == pytest.approx(left)
+    assert column.available_column(1.0)[column.network.number[DOWN]] == pytest.approx(100.0 * PAYLOAD_SHARE)
+    column.change({ACCESS: 50.0})  # told of more than it carries now, research asks for all of it
+    least = 50.0 - max(min(asked, 15.0), 0.97 * min(asked, 50.0))
+    assert column.available_column(2.0)[column.network.number[ACCESS]] == pytest.approx(least * PAYLOAD_SHARE)
+    assert column.share(DOWN) == pytest.approx(100.0 * PAYLOAD_SHARE)
+
+
 @pytest.mark.parametrize(("asked", "most_lost"), [(31.0, 0.5), (100.0, 0.71), (50.0, 1.0)])
 def test_whatever_research_may_lose_its_reserve_is_kept(asked: float, most_lost: float) -> None:
     told = LinkBandwidth(CAPACITY, ResearchReserve(beta=0.3, most_lost=most_lost))

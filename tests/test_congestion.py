@@ -13,7 +13,7 @@ BETA = 0.2
 
 def streams(host: list[int], payload: list[float], aim_s: list[float], remaining_s: list[float]) -> Streams:
     columns = (np.array(column, dtype=float) for column in (payload, aim_s, remaining_s))
-    return Streams(np.array(host, dtype=np.intp), *columns)
+    return Streams(np.ones(len(host), dtype=bool), np.array(host, dtype=np.intp), *columns)
 
 
 def alone(payload: float, rate: float, aim_s: float) -> float:

@@ -17,6 +17,9 @@ PLANNED, PRESYNC, RESEARCH = TrafficClass.PLANNED, TrafficClass.PRESYNC, Traffic
 AB, BC, CD = DirectedLink("a", "b"), DirectedLink("b", "c"), DirectedLink("c", "d")
 
 
+RESERVE = ResearchReserve(beta=0.3).reserve_bytes_per_s
+
+
 def network(capacity: float = 100.0, sharing: Sharing = Sharing.PRIORITY) -> FluidNetwork:
     return FluidNetwork({AB: capacity, BC: capacity, CD: capacity}, sharing)
 
@@ -126,6 +129,25 @@ def test_checkpoints_below_research_get_what_it_leaves_and_nothing_beside_a_gree
     assert rates(net) == {"presync": 100.0}
 
 
+def test_checkpoints_that_borrow_leave_research_what_it_asks_for_of_its_reserve() -> None:
+    net = FluidNetwork({AB: 100.0, BC: 100.0}, reserve=RESERVE)
+    net.start("presync", [AB, BC], PRESYNC, inf, 100.0, 0.0)
+    assert rates(net) == {"presync": 100.0}
+    changed = net.start("research", [BC], RESEARCH, inf, 20.0, 1.0)
+    assert rates(net) == {"presync": 80.0, "research": 20.0}
+    assert {flow.key for flow in changed} == {"presync", "research"}
+    net.regrant("research", inf, 2.0)
+    assert rates(net) == {"presync": 70.0, "research": 30.0}
+    net.start("planned", [BC], PLANNED, inf, 60.0, 3.0)
+    assert rates(net) == {"presync": 10.0, "research": 30.0, "planned": 60.0}
+    net.set_capacity(BC, 50.0, 4.0)
+    assert rates(net) == {"presync": 0.0, "research": 0.0, "planned": 50.0}
+    net.stop("planned", 5.0)
+    assert rates(net) == {"presync": 35.0, "research": 15.0}
+    net.stop("research", 6.0)
+    assert rates(net) == {"presync": 50.0}
+
+
 def test_in_one_queue_all_classes_are_alike() -> None:
     net = network(sharing=Sharing.FAIR)
     net.start("research", [AB], RESEARCH, inf, inf, 0.0)
@@ -204,10 +226,14 @@ steps = st.lists(
 
 
 @settings(max_examples=150, deadline=None)
-@given(steps, st.sampled_from(list(Sharing)))
-def test_after_any_changes_rates_are_those_of_water_filling(changes: list[tuple], sharing: Sharing) -> None:  # type: ignore[type-arg]
+@given(steps, st.sampled_from([*((each, False) for each in Sharing), (Sharing.PRIORITY, True)]))
+def test_after_any_changes_rates_are_those_of_water_filling(
+    changes: list[tuple],  # type: ignore[type-arg]
+    rule: tuple[Sharing, bool],
+) -> None:
+    sharing, spares = rule
     capacity = dict.fromkeys(LINKS, 100.0)
-    net = FluidNetwork(capacity, sharing)
+    net = FluidNetwork(capacity, sharing, RESERVE) if spares else FluidNetwork(capacity, sharing)
     for now_s, (kind, *what) in enumerate(changes):
         present = [flow.key for flow in net.flows()]
         if kind == "start":
@@ -219,14 +245,20 @@ def test_after_any_changes_rates_are_those_of_water_filling(changes: list[tuple]
             net.stop(present[what[0] % len(present)], float(now_s))
         elif present:
             net.regrant(present[what[0] % len(present)], what[1], float(now_s))
-        assert rates(net) == pytest.approx(expected(net, capacity, sharing), rel=1e-6, abs=1e-6)
+        assert rates(net) == pytest.approx(expected(net, capacity, sharing, spares), rel=1e-6, abs=1e-6)
     for link in LINKS:
         assert net.load_bytes_per_s(link) <= capacity[link] * (1.0 + 1e-9) + 1e-9
 
 
-def expected(net: FluidNetwork, capacity: dict[DirectedLink, float], sharing: Sharing) -> dict[str, float]:
+def expected(
+    net: FluidNetwork, capacity: dict[DirectedLink, float], sharing: Sharing, spares: bool
+) -> dict[str, float]:
     """Everything shared anew, class after class, by `controller.core.network.sharing`."""
     left, found = dict(capacity), {}
+    asked = dict.fromkeys(capacity, 0.0)
+    for flow in net.flows():
+        for link in flow.links if flow.traffic_class is RESEARCH else ():
+            asked[link] += flow.cap_bytes_per_s
     groups = {
         Sharing.FAIR: [[PLANNED, PRESYNC, RESEARCH]],
         Sharing.PRIORITY: [[PLANNED], [PRESYNC], [RESEARCH]],
@@ -235,7 +267,10 @@ def expected(net: FluidNetwork, capacity: dict[DirectedLink, float], sharing: Sh
     for group in groups:
         flows = [flow for flow in net.flows() if flow.traffic_class in group]
         demands = [Demand(f.key, f.links, 1.0, 0.0, f.cap_bytes_per_s) for f in flows]
-        shared = fill(demands, left).rates
+        room = left
+        if spares and group == [PRESYNC]:
+            room = {link: max(0.0, left[link] - min(asked[link], RESERVE(capacity[link]))) for link in left}
+        shared = fill(demands, room).rates
         found.update(shared)
         for flow in flows:
             for link in flow.links:

@@ -101,6 +101,17 @@ def test_checkpoints_below_research_may_have_the_reserve_and_migrations_may_not(
     assert promises.IN_SHARE in rules_broken(egress(25e6), context=below)
 
 
+def test_checkpoints_that_borrow_may_have_the_reserve_together_and_no_more_than_the_link() -> None:
+    borrow, whole = replace(CONTEXT, checkpoints=CheckpointClass.BORROW), 20e6 / WIRE_PER_PAYLOAD
+    planned = f.Granted("b", "h1", "h3", "planned", SHARE, 0.0, "")
+    rest = [(1.0, planned), granted(whole - SHARE)]
+    assert promises.GRANTED not in rules_broken(*rest, context=borrow)
+    assert promises.GRANTED in rules_broken(*rest)
+    assert promises.GRANTED in rules_broken((1.0, planned), granted(1.01 * (whole - SHARE)), context=borrow)
+    more = msgspec.structs.replace(planned, rate_bytes_per_s=SHARE * 1.01)
+    assert promises.GRANTED in rules_broken((1.0, more), context=borrow)
+
+
 def egress(migration_bytes: float, peak: float = 0.0) -> Timed:
     return 1.0, f.EgressMeasured("h1", 1.0, int(migration_bytes), 0, 0, peak)
 

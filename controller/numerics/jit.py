@@ -23,6 +23,7 @@ from controller.numerics.arrays import Floats
 from controller.numerics.portable_math import (
     PER_LN2,
     ROOT_HALF,
+    ROUNDED,
     artanh_part,
     cbrt_of_part,
     exp_of_parts,
@@ -80,6 +81,17 @@ def survivals(expected: Floats) -> Floats:
     for place in range(len(expected)):
         if expected[place] < MOST:
             answer[place] = exp(-expected[place])
+    return answer
+
+
+@compiled
+def all_rounded(x: Floats) -> Floats:
+    """`portable_math.rounded` of each."""
+    answer = x.copy()
+    for place in range(len(x)):
+        if np.isfinite(x[place]):
+            mantissa, exponent = math.frexp(x[place])
+            answer[place] = math.ldexp(np.rint(mantissa * ROUNDED), exponent) / ROUNDED
     return answer
 
 

@@ -17,10 +17,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
-from controller.numerics.arrays import Floats
-
 ROOT_HALF = 0.7071067811865476
 LN2_HIGH, LN2_LOW = (
     6.93147180369123816490e-01,
@@ -86,12 +82,6 @@ def rounded(x: float) -> float:
     they differ by 1e-16 at all, once in some million values)."""
     mantissa, exponent = math.frexp(x)
     return math.ldexp(round(mantissa * ROUNDED), exponent) / ROUNDED if math.isfinite(x) else x
-
-
-def all_rounded(x: Floats) -> Floats:
-    """`rounded` of each."""
-    mantissa, exponent = np.frexp(x)
-    return np.where(np.isfinite(x), np.ldexp(np.rint(mantissa * ROUNDED), exponent) / ROUNDED, x)
 
 
 # ---------------------------------------------------------------- what numba compiles, too

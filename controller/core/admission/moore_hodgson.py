@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 from controller.core.admission.schedule import (
     Parcel,
+    RateSpan,
     Timetable,
     all_in_time,
     timetable,
@@ -52,7 +53,9 @@ def choose(parcels: Sequence[Parcel], now_s: float, share: Mapping[DirectedLink,
     """
     if len({parcel.key for parcel in parcels}) != len(parcels):
         raise ValueError("two parcels have the same key")
-    spans, late, crowded = {}, set[str](), dict[str, DirectedLink | None]()
+    spans: dict[str, tuple[RateSpan, ...]] = {}
+    late: set[str] = set()
+    crowded: dict[str, DirectedLink | None] = {}
     for together in _components(parcels):
         part = _choose(together, now_s, share)
         spans.update(part.schedule.spans)

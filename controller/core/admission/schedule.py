@@ -114,7 +114,7 @@ def timetable(parcels: Iterable[Parcel], now_s: float, share: Mapping[DirectedLi
     for number, from_s, until_s, rate in found:
         spans[number].append(RateSpan(from_s, until_s, rate))
     keys = [parcel.key for parcel in ordered]
-    who = frozenset(keys[number] for number in np.flatnonzero(late).tolist()) if late.any() else frozenset()
+    who = frozenset(key for key, is_late in zip(keys, late.tolist(), strict=True) if is_late)
     return Timetable({key: tuple(some) for key, some in zip(keys, spans, strict=True)}, who)
 
 
@@ -154,7 +154,7 @@ def _columns(
 ) -> tuple[Floats, Numbers, Numbers, Floats]:
     """(payloads, starts, due times and caps; where the links of each begin; links, numbered as they come; their shares)."""
     number: dict[DirectedLink, int] = {}
-    first, crossed = [0], list[int]()
+    first, crossed = [0], []
     for parcel in parcels:
         crossed += [number.setdefault(link, len(number)) for link in parcel.links]
         first.append(len(crossed))

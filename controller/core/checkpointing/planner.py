@@ -93,10 +93,8 @@ def plan_columns(
     stops the jobs.
     """
     payload, budget, caps = jobs.payload_bytes, jobs.loss_budget_s, jobs.write_cap_bytes_per_s
-    with np.errstate(divide="ignore"):  # no loss at all is allowed: an infinite slice
-        needed = payload / (2.0 * beta * budget)  # the slice that each loss budget takes; 0 without one
-    possible = (needed <= caps) & np.isfinite(needed)
-    keeps = keep(np.where(possible, needed, 0.0), jobs.routes, capacity_bytes_per_s, jobs.rank)
+    asked = _asked(payload, budget, caps, float(beta))
+    keeps = keep(asked, jobs.routes, capacity_bytes_per_s, jobs.rank)
     rates, multipliers, gap, steps, intervals_s, budget_kept = _planned(
         payload,
         jobs.hazard_per_s,
@@ -106,8 +104,7 @@ def plan_columns(
         capacity_bytes_per_s,
         float(beta),
         np.full(len(payload), pauses_s) if isinstance(pauses_s, float) else pauses_s,
-        needed,
-        keeps & possible,
+        keeps,
         NO_GUESS if guess is None else guess,
         settled,
     )
@@ -204,6 +201,20 @@ def padded(routes: Sequence[Sequence[int]], nowhere: int) -> Numbers:
 
 
 @compiled
+def _slices(payload_bytes: Floats, loss_budget_s: Floats, caps: Floats, beta: float) -> tuple[Floats, Mask]:
+    """(the slice that each loss budget takes, 0 without one and infinite where no loss is allowed; whether that is possible)."""
+    needed = payload_bytes / (2.0 * beta * loss_budget_s)
+    return needed, (needed <= caps) & np.isfinite(needed)
+
+
+@compiled
+def _asked(payload_bytes: Floats, loss_budget_s: Floats, caps: Floats, beta: float) -> Floats:
+    """The slices that are possible; 0 of others."""
+    needed, possible = _slices(payload_bytes, loss_budget_s, caps, beta)
+    return np.where(possible, needed, 0.0)
+
+
+@compiled
 def _planned(
     payload_bytes: Floats,
     hazard_per_s: Floats,
@@ -213,12 +224,13 @@ def _planned(
     capacity: Floats,
     beta: float,
     pauses_s: Floats,
-    needed: Floats,
     keeps: Mask,
     guess: Floats,
     settled: float,
 ) -> tuple[Floats, Floats, float, int, Floats, Mask]:
     """(what a `RateAllocation` holds, intervals, which budgets are kept)."""
+    needed, possible = _slices(payload_bytes, loss_budget_s, caps, beta)
+    keeps = keeps & possible
     lower = np.where(keeps, needed, 0.0)
     costs = curves(payload_bytes, hazard_per_s, loss_budget_s, beta, ~keeps, pauses_s)
     rates, multipliers, gap, steps = cheapest(costs, lower, caps, routes, capacity, guess, settled)

@@ -9,6 +9,7 @@ on every link that another's download happens to fill.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import reduce
 
 import numpy as np
 
@@ -19,11 +20,10 @@ from controller.core.network.bandwidth import LinkBandwidth, bottleneck
 from controller.core.network.links import Residual, filled, sums
 from controller.core.placement import congestion
 from controller.core.placement.hazard import expected_reclaims
-from controller.core.placement.select import Candidates, PlacementRequest
+from controller.core.placement.select import Candidates, PlacementRequest, candidate_columns
 from controller.core.placement.tree_rates import Reaches
 from controller.core.settings import Amount
 from controller.numerics.arrays import Floats
-from controller.numerics.jit import survivals
 
 
 def residual(
@@ -36,7 +36,8 @@ def residual(
 
     `bandwidth`: another account than that of reservations.
     """
-    crossed, amounts = list[int](), list[float]()
+    crossed: list[int] = []
+    amounts: list[float] = []
     for flow in cluster.firm_flows():
         if flow.reservation is not None or flow.floor_bytes_per_s > 0.0:
             path = cluster.path(flow.source, flow.destination)
@@ -77,7 +78,6 @@ class FairShares:
         self._cluster = cluster
         self._free = residual(cluster, now_s, reserved_rate, cluster.checkpoint_bandwidth).column
         self._among = 1.0 + cluster.crossing()  # how many streams would share each link
-        self._shares = self._free / self._among
 
     def _own(self, job: JobState) -> dict[int, float]:
         """How many of the job's streams cross each link."""
@@ -89,18 +89,15 @@ class FairShares:
 
     def on(self, job: JobState, links: Sequence[int]) -> list[float]:
         """The room for a stream of this job on each of these links, by their numbers."""
-        return self._on(self._own(job), links)
-
-    def _on(self, own: dict[int, float], links: Sequence[int]) -> list[float]:
+        own = self._own(job)
         return [float(self._free[link]) / (float(self._among[link]) - own.get(link, 0.0)) for link in links]
 
     def of(self, job: JobState) -> Residual:
         """The room for a stream of this job on every link."""
-        column = self._shares.copy()
-        own = self._own(job)
-        if links := list(own):
-            column[links] = self._on(own, links)
-        return Residual(self._cluster.network, column)
+        among = self._among.copy()
+        for link, streams in self._own(job).items():
+            among[link] -= streams
+        return Residual(self._cluster.network, self._free / among)
 
 
 def safe_store(cluster: Cluster, job: JobState, source: str, free: Residual) -> str | None:
@@ -156,54 +153,53 @@ def candidates(
         able &= taken < places.gpus
     reaches = cluster.known.reaches_of(places, free.column)
     mean_slowness = cluster.known.mean_slowness(reaches, able)
-    rows = np.flatnonzero(able)
+    (rows,) = able.nonzero()
     levels, profile = cluster.hazard_levels(now_s)
-    day_s = cluster.settings.day_s
     # the integral of a hazard of one over the time that the job still needs
-    a_unit = expected_reclaims(profile, cluster.time_of_day_s(now_s), wanted.remaining_s, day_s)
-    reclaims = (levels * a_unit if a_unit > 0.0 else np.zeros(len(levels)))[rows]
-    bandwidth = np.full(len(places.hosts), 0.0 if sources else np.inf)
-    for source in sources:
-        bandwidth = np.maximum(bandwidth, reaches.from_host(source))
-        if all_ways and cluster.chooses_ways:
-            bandwidth = np.maximum(bandwidth, cluster.widest_beside(source, free.column))
-    slowness = mean_slowness[rows]
-    carries = wanted.payload_bytes > 0.0  # nothing takes no time, even to nowhere; NaN stays
-    nowhere_s = np.where(np.isnan(slowness), np.nan, 0.0)
-    transfers_s = slowness * wanted.payload_bytes if carries else nowhere_s
+    a_unit = expected_reclaims(
+        profile, cluster.time_of_day_s(now_s), wanted.remaining_s, cluster.settings.day_s
+    )
+    ways = [reaches.from_host(source) for source in sources]
+    if all_ways and cluster.chooses_ways:
+        ways += [cluster.widest_beside(source, free.column) for source in sources]
+    bandwidth = reduce(np.maximum, ways) if ways else filled(np.inf, len(places.hosts))
     added = gone = np.zeros(len(places.hosts))
     if wanted.needs_gpu and cluster.policy.counts_congestion:
         added = added_loss_s(cluster, cluster.jobs[wanted.job], levels)
     elif wanted.source in places.number:
         gone = cluster.hazards.joint.q_column(wanted.source, places.hosts, now_s)
-    return Candidates(
-        places.names[rows],
-        places.buildings[rows],
-        (places.gpus - taken)[rows],
-        places.memory_bytes[rows],
-        places.capability[rows],
-        (taken / places.gpus)[rows] if wanted.needs_gpu else np.zeros(len(rows)),
-        bandwidth[rows],
-        survivals(reclaims),
-        reclaims,
-        transfers_s + wanted.restart_s,
-        added[rows],
-        gone[rows],
+    columns = candidate_columns(
+        rows,
+        places.gpus,
+        taken,
+        places.memory_bytes,
+        places.capability,
+        bandwidth,
+        levels,
+        float(a_unit),
+        mean_slowness,
+        added,
+        gone,
+        float(wanted.payload_bytes),
+        float(wanted.restart_s),
+        wanted.needs_gpu,
     )
+    return Candidates(places.names[rows], places.buildings[rows], *columns)
 
 
 def added_loss_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floats:
     """Work, seconds, that the job would add to the loss of a departure of each volunteer (`congestion.added_loss_s`), times the
     probability that its notice is too short to lose nothing."""
-    uplinks = cluster.uplinks_bytes_per_s
-    payload = float(job.spec.payload_bytes)
-    short = cluster.too_short(filled(payload, len(uplinks)), uplinks, cluster.now_s)
+    payload, there = float(job.spec.payload_bytes), cluster.occupants
+    short = cluster.too_short(payload, cluster.uplinks_bytes_per_s, cluster.now_s)
     hurting = hazards_per_s * short
-    there = cluster.occupants
-    rows = there.beside(job, cluster.places.hosts)  # those that leave are in no one's way
     aims_s = aims_of(cluster, there.payload_bytes, there.loss_budget_s, hurting[there.place])
     streams = congestion.Streams(
-        there.place[rows], there.checkpoint_bytes[rows], aims_s[rows], there.remaining_s[rows]
+        there.beside(job, cluster.places.hosts),  # those that leave are in no one's way
+        there.place,
+        there.checkpoint_bytes,
+        aims_s,
+        there.remaining_s,
     )
     ways = Reaches(cluster.places, fair_share(cluster, job, cluster.now_s).column).to_best(
         cluster.usable_column
@@ -215,7 +211,8 @@ def added_loss_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floa
 
 def aim_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floats:
     """The checkpoint intervals that P1 would choose for the job under these hazards if bandwidth were no matter."""
-    return aims_of(cluster, float(job.spec.payload_bytes), job.spec.loss_budget_s, hazards_per_s)
+    spec = job.spec
+    return aims_of(cluster, float(spec.payload_bytes), float(spec.loss_budget_s), hazards_per_s)
 
 
 def aims_of(cluster: Cluster, payload_bytes: Amount, loss_budget_s: Amount, hazards_per_s: Floats) -> Floats:
@@ -223,6 +220,4 @@ def aims_of(cluster: Cluster, payload_bytes: Amount, loss_budget_s: Amount, haza
     plan = cluster.policy.plan
     if isinstance(plan, StaticPlanner):
         return filled(plan.interval_s, len(hazards_per_s))
-    with np.errstate(divide="ignore"):
-        best_s = np.sqrt(2.0 * cluster.settings.pauses_s(payload_bytes) / hazards_per_s)
-    return np.minimum(best_s, 2.0 * loss_budget_s)
+    return congestion.aims_s(cluster.settings.pauses_s(payload_bytes), loss_budget_s, hazards_per_s)

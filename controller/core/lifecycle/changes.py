@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from controller.numerics.arrays import Floats, Numbers
+from controller.numerics.arrays import Floats, Mask, Numbers
 from controller.numerics.jit import compiled
 
 
 @compiled
-def rates_moved(old: Floats, new: Floats, least_fall: float, least_rise: Floats) -> Numbers:
-    """Whose rate fell, then whose rose, by more than such a part of it."""
+def rates_moved(
+    old: Floats,
+    new: Floats,
+    is_stream: Mask,
+    least_fall: float,
+    least_rise: float,
+    least_stream_rise: float,
+) -> Numbers:
+    """Whose rate fell, then whose rose, by more than such a part of it; a stream's rises by another."""
     fell = np.flatnonzero(old > new * (1.0 + least_fall))
-    return np.append(fell, np.flatnonzero(new > old * (1.0 + least_rise)))
+    return np.append(
+        fell, np.flatnonzero(new > old * (1.0 + np.where(is_stream, least_stream_rise, least_rise)))
+    )
 
 
 @compiled

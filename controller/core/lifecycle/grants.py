@@ -254,9 +254,9 @@ def _moved(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> list[tuple[int,
         rates, held_by = cluster.policy.share(wants, capacity)
         if cluster.policy.borrows and is_stream.any():
             rates, held_by = _lend(cluster, wants, rates, held_by, is_stream)
-    least_rise = np.where(is_stream, LEAST_STREAM_RISE, LEAST_RISE)
-    rows = rates_moved(np.array(old, dtype=float), rates, LEAST_FALL, least_rise).tolist()
-    moved = [(row, float(rates[row]), int(held_by[row])) for row in rows]
+    before = np.array(old, dtype=float)
+    changed = rates_moved(before, rates, is_stream, LEAST_FALL, LEAST_RISE, LEAST_STREAM_RISE)
+    moved = [(row, float(rates[row]), int(held_by[row])) for row in changed.tolist()]
     if key is not None:
         cluster.shared.moved[key] = moved
     return moved

@@ -28,8 +28,9 @@ from controller.core.model.facts import Fact, TrunksDraining, WayTaken
 from controller.core.model.occupants import Occupants
 from controller.core.model.witness import Witness
 from controller.core.network.bandwidth import LinkBandwidth
-from controller.core.network.links import Network, Paths, filled
+from controller.core.network.links import Network, Paths
 from controller.core.placement.exposure import HOURS
+from controller.core.placement.notices import needed_s
 from controller.core.placement.owner_history import OwnerHistory
 from controller.core.placement.tree_rates import Known, Places, Rows
 from controller.core.policies.table import Policy
@@ -535,7 +536,8 @@ class Cluster:
         if self._is_stream(flow):
             self._streams = None
             if self._crossing is not None:
-                self._crossing[[*self._flow_ways[row]]] += sign
+                for link in self._flow_ways[row]:
+                    self._crossing[link] += sign
 
     def _is_stream(self, flow: CheckpointFlow) -> bool:
         """Whether it comes from where its job runs."""
@@ -798,8 +800,7 @@ class Cluster:
         there = np.array(
             sorted(self.places.number[host] for host in hosts if host is not None), dtype=np.intp
         )
-        payloads = filled(float(gang.spec.payload_bytes), len(there))
-        short = self.too_short(payloads, self.uplinks_bytes_per_s[there], now_s)
+        short = self.too_short(float(gang.spec.payload_bytes), self.uplinks_bytes_per_s[there], now_s)
         return float((levels[there] * short).sum())
 
     @property
@@ -816,14 +817,15 @@ class Cluster:
             return self.uplinks_bytes_per_s
         return np.append(self.checkpoint_column, np.inf)[self.places.uplink]
 
-    def too_short(self, payload_bytes: Floats, rates_bytes_per_s: Floats, now_s: float) -> Floats:
+    def too_short(self, payload_bytes: Floats | float, rates_bytes_per_s: Floats, now_s: float) -> Floats:
         """P(a departure's notice is too short to send so much at such a rate); 1 where only emergencies count as departures."""
         if not self.policy.short_notices:
-            return np.ones(len(payload_bytes))
-        with np.errstate(divide="ignore"):
-            needed_s = payload_bytes / rates_bytes_per_s
-        writes_s = self.settings.snapshot_s + payload_bytes / self.settings.snapshot_bytes_per_s
-        return self.hazards.notices.too_short_column(needed_s + 2.0 * writes_s, now_s)
+            return np.ones(len(rates_bytes_per_s))
+        settings = self.settings
+        needed = needed_s(
+            payload_bytes, rates_bytes_per_s, settings.snapshot_s, settings.snapshot_bytes_per_s
+        )
+        return self.hazards.notices.too_short_column(needed, now_s)
 
     def hour(self, now_s: float) -> int:
         """Which 24th of the day it is."""

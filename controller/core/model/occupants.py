@@ -8,14 +8,20 @@ from operator import attrgetter
 import numpy as np
 
 from controller.core.model.entities import LEAST_SENT, JobState
-from controller.numerics.arrays import Floats, Numbers
+from controller.numerics.arrays import Floats, Mask, Numbers
+from controller.numerics.jit import compiled
 
-_step, _sent_bytes, _move = attrgetter("step"), attrgetter("sent_bytes"), attrgetter("move")
+_step, _sent_bytes = attrgetter("step"), attrgetter("sent_bytes")
 
 
+@compiled
 def checkpoint_bytes(payload_bytes: Floats, sent_bytes: Floats) -> Floats:
     """`JobState.checkpoint_bytes` of each; `sent_bytes` is NaN where it is not known."""
-    return np.where(np.isnan(sent_bytes), payload_bytes, np.maximum(sent_bytes, payload_bytes * LEAST_SENT))
+    counted = payload_bytes.copy()
+    for job in range(len(counted)):
+        if not np.isnan(sent_bytes[job]):
+            counted[job] = max(sent_bytes[job], payload_bytes[job] * LEAST_SENT)
+    return counted
 
 
 class Occupants:
@@ -56,15 +62,13 @@ class Occupants:
         ]
         return column
 
-    def beside(self, job: JobState, hosts: tuple[str, ...]) -> Numbers:
-        """Rows of other jobs than this one that are not about to leave the volunteer; `hosts` are all of them, by number."""
-        stay = np.ones(len(self.jobs), dtype=bool)
-        stay[[row for row, other in enumerate(self.jobs) if other is job]] = False
-        moves = list(map(_move, self.jobs))
-        if moves.count(None) < len(moves):
-            for row, (move, (place, _)) in enumerate(zip(moves, self._keys, strict=True)):
-                stay[row] &= move is None or self.jobs[row].host != hosts[place]
-        return np.flatnonzero(stay)
+    def beside(self, job: JobState, hosts: tuple[str, ...]) -> Mask:
+        """Which are other jobs than this one and not about to leave the volunteer; `hosts` are all of them, by number."""
+        stay = [
+            other is not job and (other.move is None or other.host != hosts[place])
+            for other, (place, _) in zip(self.jobs, self._keys, strict=True)
+        ]
+        return np.array(stay, dtype=bool)
 
     def add(self, place: int, job: JobState) -> None:
         """The job has a GPU there."""

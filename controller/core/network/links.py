@@ -90,9 +90,8 @@ class Paths:
     @classmethod
     def of(cls, paths: Sequence[Sequence[int]]) -> Paths:
         """Make paths of one sequence of link numbers each."""
-        start = list(accumulate(map(len, paths), initial=0))
-        links = list(chain.from_iterable(paths))
-        return cls(np.array(links, dtype=np.intp), np.array(start, dtype=np.intp))
+        start = np.fromiter(accumulate(map(len, paths), initial=0), np.intp, len(paths) + 1)
+        return cls(np.fromiter(chain.from_iterable(paths), np.intp, int(start[-1])), start)
 
     def __len__(self) -> int:
         return len(self.start) - 1

@@ -121,9 +121,10 @@ def _shared(
     stretched: bool,
 ) -> tuple[int, Floats, Numbers]:
     """`_filled` of the links that are crossed, renumbered in their order: a large campus has many more."""
-    place, crossed = np.full(len(capacity), NO_LINK), np.unique(link)
-    for number in range(len(crossed)):
-        place[crossed[number]] = number
+    place = np.full(len(capacity), NO_LINK)
+    place[link] = 0
+    crossed = np.flatnonzero(place == 0)
+    place[crossed] = np.arange(len(crossed))
     wrong, rates, held_by = _filled(start, place[link], weight, floor, cap, capacity[crossed], stretched)
     for flow in range(len(held_by)):
         if held_by[flow] != NO_LINK:

@@ -25,13 +25,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.numerics.arrays import Floats, Numbers
+from controller.numerics.arrays import Floats, Mask, Numbers
 from controller.numerics.jit import compiled
 
 
 class Streams(NamedTuple):
-    """The jobs whose checkpoints leave some hosts, a row a job."""
+    """The jobs whose checkpoints may leave some hosts, a row a job."""
 
+    counts: Mask  # whether they do
     host: Numbers  # its number
     payload_bytes: Floats
     aim_s: Floats  # A_j
@@ -64,6 +65,12 @@ def added_loss_s(
 
 
 @compiled
+def aims_s(pauses_s: Floats | float, loss_budget_s: Floats | float, hazard_per_s: Floats) -> Floats:
+    """A: the best interval of jobs that a snapshot stops for so long, bandwidth being no matter, within their loss budgets."""
+    return np.minimum(np.sqrt(2.0 * pauses_s / hazard_per_s), 2.0 * loss_budget_s)
+
+
+@compiled
 def _lost_s(sending_s: float, aim_s: float, beta: float) -> float:
     """`loss_at_reclaim_s` of one."""
     return sending_s + max(aim_s, sending_s / beta) / 2.0
@@ -73,6 +80,7 @@ def _lost_s(sending_s: float, aim_s: float, beta: float) -> float:
 def _added_loss_s(
     uplink_bytes_per_s: Floats,
     own_bytes_per_s: Floats,
+    counts: Mask,
     host: Numbers,
     stream_bytes: Floats,
     stream_aim_s: Floats,
@@ -82,12 +90,12 @@ def _added_loss_s(
     remaining_s: float,
     beta: float,
 ) -> Floats:
-    slowness = 1.0 / uplink_bytes_per_s
+    slowness, streams = 1.0 / uplink_bytes_per_s, np.flatnonzero(counts)
     carried, others_s = np.zeros(len(slowness)), np.zeros(len(slowness))
-    for stream in range(len(host)):
+    for stream in streams:
         carried[host[stream]] += stream_bytes[stream]
     before_s, after_s = carried * slowness, (carried + payload_bytes) * slowness
-    for stream in range(len(host)):
+    for stream in streams:
         there, aim = host[stream], stream_aim_s[stream]
         together = min(1.0, stream_remaining_s[stream] / remaining_s) if remaining_s > 0.0 else 0.0
         more_s = _lost_s(after_s[there], aim, beta) - _lost_s(before_s[there], aim, beta)

@@ -49,8 +49,8 @@ from controller.core.placement.exposure import (
     between,
 )
 from controller.numerics.arrays import Floats, Numbers
-from controller.numerics.jit import compiled
-from controller.numerics.portable_math import all_rounded, exp, rounded
+from controller.numerics.jit import all_rounded, compiled
+from controller.numerics.portable_math import exp, rounded
 
 DAY_S = 86_400.0
 LEVEL = 0.95  # one-sided confidence
@@ -177,8 +177,8 @@ class HazardWindow:
         known_events, quantiles = self._known_quantiles
         is_known, upper = _over(events, exposure_s, known_events, quantiles)
         if not is_known:  # some count has changed
-            few = np.unique(events)
-            quantiles = all_rounded(gammaincinv(few + 1.0, LEVEL))[np.searchsorted(few, events)]
+            few, which = _different(events)
+            quantiles = all_rounded(gammaincinv(few + 1.0, LEVEL))[which]
             self._known_quantiles = events, quantiles
             _, upper = _over(events, exposure_s, events, quantiles)
         return upper, tuple(profile.tolist())
@@ -209,6 +209,20 @@ def _over(events: Floats, exposure_s: Floats, known_events: Floats, quantiles: F
         if exposure_s[place] > 0.0:
             upper[place] = quantiles[place] / exposure_s[place]
     return True, upper
+
+
+@compiled
+def _different(events: Floats) -> tuple[Floats, Numbers]:
+    """(each number of events once, which of these each is): hosts are many, their counts few."""
+    few, which, found = np.empty(len(events)), np.empty(len(events), np.intp), 0
+    for place in range(len(events)):
+        number = 0
+        while number < found and few[number] != events[place]:
+            number += 1
+        if number == found:
+            few[number], found = events[place], found + 1
+        which[place] = number
+    return few[:found], which
 
 
 # the fields of both moments one by one: a compiled function takes arrays and numbers quicker than named tuples

@@ -38,7 +38,6 @@ class NoticeWindow:
         self.window_s = window_s
         self._log: deque[tuple[float, int]] = deque()  # (when, bin), of the window
         self._counts = np.zeros(BINS)
-        self._below: Floats | None = None  # departures in all bins before each; None: to be added up anew
 
     def departed(self, now_s: float, notice_s: float) -> None:
         """An owner took a host back with so much notice; 0: without."""
@@ -49,28 +48,39 @@ class NoticeWindow:
             number = max(0, min(part, BINS - 1))
         self._log.append((now_s, number))
         self._counts[number] += 1.0
-        self._below = None
 
     def seen(self, now_s: float) -> int:
         """Departures in the window that ends now."""
         from_s = now_s - self.window_s
         while self._log and self._log[0][0] < from_s:
             self._counts[self._log.popleft()[1]] -= 1.0
-            self._below = None
         return len(self._log)
 
     def too_short_column(self, needed_s: Floats, now_s: float) -> Floats:
         """P(notice < needed_s) of each; 0 if nothing is needed, 1 if no notice is long enough (infinite)."""
         n = self.seen(now_s)
-        if self._below is None:
-            self._below = np.concatenate(([0.0], np.cumsum(self._counts)))
-        return _too_short(needed_s, self._below, self._counts, n)
+        return _too_short(needed_s, self._counts, n)
 
 
 @compiled
-def _too_short(needed_s: Floats, before: Floats, counts: Floats, n: int) -> Floats:
-    """`too_short_column` of n departures, so many in each bin, and `before` each."""
-    answer = np.zeros(len(needed_s))
+def needed_s(
+    payload_bytes: Floats | float,
+    rates_bytes_per_s: Floats,
+    snapshot_s: float,
+    snapshot_bytes_per_s: float,
+) -> Floats:
+    """How long a notice must be to send so much at each rate: one snapshot may have to be written after another."""
+    writes_s = snapshot_s + payload_bytes / snapshot_bytes_per_s
+    needed: Floats = payload_bytes / rates_bytes_per_s + 2.0 * writes_s
+    return needed
+
+
+@compiled
+def _too_short(needed_s: Floats, counts: Floats, n: int) -> Floats:
+    """`too_short_column` of n departures, so many in each bin."""
+    answer, before = np.zeros(len(needed_s)), np.zeros(BINS + 1)  # departures in all bins before each
+    for number in range(BINS):
+        before[number + 1] = before[number] + counts[number]
     for place in range(len(needed_s)):
         if needed_s[place] == np.inf:
             answer[place] = 1.0

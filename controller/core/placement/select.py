@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from controller.core.placement.congestion import loss_at_reclaim_s
 from controller.numerics.arrays import Floats, Mask, Numbers
-from controller.numerics.jit import compiled
+from controller.numerics.jit import compiled, survivals
 
 ALPHA = 1.0  # stability penalty, calibrated in paper A, section VI-B; it sweeps .5 to 2
 THETA = 1.0  # highest load at which a host still takes a job
@@ -84,6 +84,45 @@ class Candidates:
 
     def __len__(self) -> int:
         return len(self.hosts)
+
+
+@compiled
+def candidate_columns(
+    rows: Numbers,
+    gpus: Floats,
+    taken: Floats,
+    memory_bytes: Floats,
+    capability: Floats,
+    bandwidth_bytes_per_s: Floats,
+    hazard_per_s: Floats,
+    hazard_s: float,
+    mean_slowness: Floats,
+    added_loss_s: Floats,
+    gone_together: Floats,
+    payload_bytes: float,
+    restart_s: float,
+    needs_gpu: bool,
+) -> Floats:
+    """The columns of `Candidates` behind its first two, for these rows of all volunteers.
+
+    `hazard_s`: the integral of a hazard of one over the remaining time; `mean_slowness`: s/byte to the other candidates.
+    """
+    found = np.zeros((10, len(rows)))
+    for place, row in enumerate(rows):
+        slowness = mean_slowness[row]
+        # nothing takes no time, even to nowhere
+        away_s = slowness * payload_bytes if payload_bytes > 0.0 or np.isnan(slowness) else 0.0
+        found[0, place] = gpus[row] - taken[row]
+        found[1, place] = memory_bytes[row]
+        found[2, place] = capability[row]
+        found[3, place] = taken[row] / gpus[row] if needs_gpu else 0.0
+        found[4, place] = bandwidth_bytes_per_s[row]
+        found[6, place] = hazard_per_s[row] * hazard_s if hazard_s > 0.0 else 0.0
+        found[7, place] = away_s + restart_s
+        found[8, place] = added_loss_s[row]
+        found[9, place] = gone_together[row]
+    found[5] = survivals(found[6])
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,9 +321,7 @@ def _feasible(
     request: PlacementRequest, columns: Candidates, there_s: Floats, in_time: bool
 ) -> Numbers | NoDestination:
     """Rows that lack nothing, or the first requirement that no row meets, and the host that came closest to it."""
-    missing = first_missing(request, columns, there_s, in_time)
-    furthest = int(missing.max(initial=-1))
-    rows = np.flatnonzero(missing == furthest)
+    furthest, rows = _furthest(first_missing(request, columns, there_s, in_time))
     if furthest == len(REQUIREMENTS):
         return rows
     if furthest < 0:
@@ -341,6 +378,15 @@ def _first_missing(
         while answer[row] < len(meets) and meets[answer[row]]:
             answer[row] += 1
     return answer
+
+
+@compiled
+def _furthest(missing: Numbers) -> tuple[int, Numbers]:
+    """(the last requirement that any candidate came to, -1 if there is none; the candidates that did)."""
+    furthest = -1
+    for number in missing:
+        furthest = max(furthest, number)
+    return furthest, np.flatnonzero(missing == furthest)
 
 
 Lacks = Callable[[PlacementRequest, Candidates, Floats], Floats]

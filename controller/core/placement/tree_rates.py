@@ -26,7 +26,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -38,6 +37,7 @@ from controller.numerics.jit import compiled
 from topologies.paths import Routes
 from topologies.spec import Campus, DirectedLink
 
+UNBOUNDED = np.array([np.inf])
 FEW = 64  # kinds of hosts up to which all pairs are quicker than sorting
 
 
@@ -110,52 +110,61 @@ class Places:
         return up, down
 
 
-@dataclass(frozen=True)
 class Reaches:
     """Rates up and down the tree while each link has `free_bytes_per_s` left, by its number."""
 
-    places: Places
-    free_bytes_per_s: Floats
-
-    @cached_property
-    def free(self) -> Floats:
-        """Free rate of each link by number; infinite behind the last, of NOWHERE."""
-        return np.append(self.free_bytes_per_s, np.inf)
-
-    @cached_property
-    def down(self) -> Floats:
-        """Rates to each host from its switch of each level: (levels, hosts); infinite at and below the host itself."""
-        return _least_below(self.free, self.places.down)
+    def __init__(self, places: Places, free_bytes_per_s: Floats) -> None:
+        self.places, self.free_bytes_per_s = places, free_bytes_per_s
+        self.free: Floats = np.concatenate((free_bytes_per_s, UNBOUNDED))  # with that of NOWHERE
+        # rates to each host from its switch of each level: (levels, hosts); infinite at and below the host itself
+        self.down = _least_below(self.free, places.down)
 
     def from_host(self, source: str) -> Floats:
         """Bandwidth from a host (of any role) to each volunteer, bytes/s; infinite to itself."""
         places = self.places
         node, links = places.way_up(source)
-        up = _least_below(self.free, links[:, None])[:, 0]
-        return _rates_from(node, up, places.node, self.down)
+        return _rates_from(self.free, links, self.down, node, places.node)
 
     def to_best(self, among: Mask) -> Floats:
         """The rate from each volunteer to that other one of `among` to which it has most, bytes/s; 0 where there is none."""
         places = self.places
-        return _best_ways(places.node, _least_below(self.free, places.up), self.down, among, places.nodes)
+        return _best_ways(self.free, places.up, self.down, places.node, among, places.nodes)
 
     def mean_slowness(self, among: Mask) -> Floats:
         """The mean of 1/bw of each volunteer to the others of `among`, s/byte, over those that it reaches at all.
 
         Infinite where it reaches no other; NaN where `among` holds no other, and for a host that is not of `among`.
         """
-        answer = np.full(len(among), np.nan)
-        places = self.places
-        kind, hosts, members = _kinds(
-            self.free, places.line, places.switch, places.own_up, places.own_down, among
+        p = self.places
+        return _mean_slowness(
+            self.free, p.up, p.down, self.down, p.node, p.line, p.switch, p.own_up, p.own_down, among
         )
-        if members.sum() > 1.0:
-            if len(hosts) <= FEW:
-                means = _mean_of_pairs(self.free, places.up, self.down, places.node, hosts, members)
-            else:
-                means = means_of_kinds(self.free, places.up, places.down, places.node, hosts, members)
-            answer[places.line] = np.append(means, np.nan)[kind]  # of no kind, -1
-        return answer
+
+
+@compiled
+def _mean_slowness(
+    free: Floats,
+    up_links: Numbers,
+    down_links: Numbers,
+    down: Floats,
+    node: Numbers,
+    line: Numbers,
+    switch: Numbers,
+    own_up: Numbers,
+    own_down: Numbers,
+    among: Mask,
+) -> Floats:
+    answer = np.full(len(among), np.nan)
+    kind, hosts, members = _kinds(free, line, switch, own_up, own_down, among)
+    if members.sum() > 1.0:
+        if len(hosts) <= FEW:
+            means = _mean_of_pairs(free, up_links, down, node, hosts, members)
+        else:
+            means = means_of_kinds(free, up_links, down_links, node, hosts, members)
+        for place in range(len(line)):
+            if kind[place] >= 0:
+                answer[line[place]] = means[kind[place]]
+    return answer
 
 
 @compiled
@@ -195,9 +204,11 @@ def _least_below(free: Floats, links: Numbers) -> Floats:
 
 
 @compiled
-def _rates_from(way: Numbers, up: Floats, node: Numbers, down: Floats) -> Floats:
-    """The rate to each column, over the deepest node that it has in common with the way up."""
-    rates = np.empty(node.shape[1])
+def _rates_from(free: Floats, links: Numbers, down: Floats, way: Numbers, node: Numbers) -> Floats:
+    """The rate to each column, over the deepest node that it has in common with the way up, which has these links."""
+    up, rates = np.full(len(links) + 1, np.inf), np.empty(node.shape[1])
+    for level in range(len(links) - 1, -1, -1):
+        up[level] = min(up[level + 1], free[links[level]])
     for host in range(len(rates)):
         common = 0
         while common + 1 < len(way) and way[common + 1] == node[common + 1, host]:
@@ -207,9 +218,11 @@ def _rates_from(way: Numbers, up: Floats, node: Numbers, down: Floats) -> Floats
 
 
 @compiled
-def _best_ways(node: Numbers, up: Floats, down: Floats, among: Mask, nodes: int) -> Floats:
+def _best_ways(
+    free: Floats, up_links: Numbers, down: Floats, node: Numbers, among: Mask, nodes: int
+) -> Floats:
     """The most that each host has to another of `among`, over any switch above it; 0 where there is none."""
-    best = np.zeros(node.shape[1])
+    best, up = np.zeros(node.shape[1]), _least_below(free, up_links)
     for level in range(len(node) - 1):
         # of each child of a switch the best host below it; then of each switch the best child, and the best of the others
         below, first, second = np.zeros(nodes), np.zeros(nodes), np.zeros(nodes)
@@ -370,16 +383,19 @@ class Known:
 
     def reaches_of(self, places: Places, free_bytes_per_s: Floats) -> Reaches:
         """`Reaches` for what is free."""
-        if self.reaches is None or not np.array_equal(self.reaches.free_bytes_per_s, free_bytes_per_s):
+        if self.reaches is None or not _equal(self.reaches.free_bytes_per_s, free_bytes_per_s):
             self.reaches = Reaches(places, free_bytes_per_s)
         return self.reaches
 
     def mean_slowness(self, reaches: Reaches, among: Mask) -> Floats:
         """`reaches.mean_slowness(among)`."""
-        if (
-            self.slowness is None
-            or self.slowness[0] is not reaches
-            or not np.array_equal(self.slowness[1], among)
-        ):
-            self.slowness = (reaches, among, reaches.mean_slowness(among))
-        return self.slowness[2]
+        known = self.slowness
+        if known is None or known[0] is not reaches or not _equal(known[1], among):
+            known = self.slowness = (reaches, among, reaches.mean_slowness(among))
+        return known[2]
+
+
+@compiled
+def _equal(one: Floats | Mask, other: Floats | Mask) -> bool:
+    """Whether columns of one length are the same."""
+    return bool((one == other).all())

@@ -1,0 +1,90 @@
+"""Checkpoints that may borrow (`checkpoint_class = "borrow"`): what is granted beside what, who has what of the reserve."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from controller.core.model import facts as f
+from controller.core.policies.table import POLICIES, policy_of
+from experiments.inputs.scenario import ResearchFlow
+from experiments.inputs.scenario.settings import live_row, settings_of
+from experiments.inputs.traces import paper_campus
+from experiments.worlds.virtual import simulate
+from tests.cores_world import SETTINGS, CoresWorld, a_running_job
+from tests.test_scavenger import LINK, LONG, SHARE, grants
+from topologies.spec import CheckpointClass, DirectedLink, TrafficClass
+
+BORROWING = replace(SETTINGS, checkpoint_class="borrow")
+
+
+@pytest.fixture
+def world() -> CoresWorld:
+    made = CoresWorld(settings=BORROWING)
+    made.start()
+    made.run(0.5)
+    return made
+
+
+def test_a_stream_is_granted_the_idle_reserve_and_a_migration_is_not(world: CoresWorld) -> None:
+    host = a_running_job(world, msgspec.structs.replace(LONG, payload_bytes=30_000_000), 20.0)
+    assert max(grants(world, TrafficClass.PRESYNC)) == pytest.approx(0.99 * LINK)
+    world.reclaim(host, 12.0)
+    world.run(40.0)
+    assert world.of(f.MigrationAdmitted)
+    assert 0.0 < max(grants(world, TrafficClass.PLANNED)) <= SHARE
+    assert world.promises() == []
+
+
+def test_two_streams_of_a_host_have_its_link_together_and_no_more(world: CoresWorld) -> None:
+    for name, at_s in (("one", 20.0), ("other", 40.0)):
+        a_running_job(world, msgspec.structs.replace(LONG, name=name), at_s)
+    core = world.coordinator.cluster
+    load: dict[DirectedLink, float] = {}
+    for flow in core.flows.values():
+        for link in core.routes.way(flow.source, flow.destination):
+            load[link] = load.get(link, 0.0) + flow.rate_bytes_per_s
+    assert max(load.values()) > SHARE
+    assert max(load.values()) <= LINK
+    assert world.promises() == []
+
+
+def test_research_that_was_told_has_what_it_asks_for_and_promises_stand_on_the_share(
+    world: CoresWorld,
+) -> None:
+    world.run(5.0)
+    core, link = world.coordinator.cluster, DirectedLink("h1", "a1")
+    number = core.network.number[link]
+    for told, left in ((0.0, 1.0), (1e6, 0.9), (3e6, 0.7), (5e6, 1.0 - 0.97 * 0.5)):
+        core.links_measured({link: told})
+        assert core.checkpoint_column[number] == pytest.approx(0.99 * left * LINK)
+        assert core.spendable[link] == pytest.approx(0.99 * min(SHARE, left * LINK))
+
+
+def test_a_greedy_stranger_that_nobody_counts_has_the_reserve_and_checkpoints_go_on(
+    world: CoresWorld,
+) -> None:
+    host = a_running_job(world, LONG, 10.0)
+    stranger = next(name for name in world.machines if name != host)
+    world.research.add(ResearchFlow(host, stranger))
+    before = len(world.of(f.CheckpointCompleted))
+    world.run(40.0)
+    fluid = world.env.network.fluid
+    research = next(flow for flow in fluid.flows() if flow.traffic_class is TrafficClass.RESEARCH)
+    assert research.moved(world.now_s) >= 0.3 * LINK * 39.0
+    assert len(world.of(f.CheckpointCompleted)) > before + 3
+    assert world.promises() == []
+
+
+def test_the_key_is_the_row_and_does_nothing_where_nothing_is_enforced() -> None:
+    scenario, trace = paper_campus(3, days=0.3)
+    keyed = replace(scenario, protocol=replace(scenario.protocol, checkpoint_class="borrow"))
+    of_key, of_row = simulate(keyed, trace), simulate(scenario, trace, system="borrow")
+    assert of_key.facts == of_row.facts != simulate(scenario, trace).facts
+    assert of_key.context.checkpoints is CheckpointClass.BORROW
+    assert live_row(keyed).borrows
+    bare = policy_of(replace(settings_of(scenario), policy="no-tc-bpf", checkpoint_class="borrow"))
+    assert bare.checkpoint_class is CheckpointClass.SHARE
+    assert [name for name, row in POLICIES.items() if row.borrows] == ["borrow"]
