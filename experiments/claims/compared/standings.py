@@ -14,8 +14,8 @@ row is in one of the two checks of each case, and `told` says how ours would sta
 
 The paper's row with one interval for all jobs (TV-FI) takes a checkpoint to cost its write; beside it stands the same row at
 ours' price (one-interval), a rival as it is. What ours is without second copies (one-copy), where it takes nothing that research
-asks for (research-whole), and where its checkpoints are below research (scavenger), stands there, too, and makes ours neither
-first nor behind.
+asks for (research-whole), and where its checkpoints may use more of links (borrow, scavenger), stands there, too, and makes ours
+neither first nor behind.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from experiments.results.lost_time import LostPart
 from experiments.runtime.tasks import Result
 
 ONE_INTERVAL = "one-interval"
-RELATIVES = ("one-copy", "research-whole", "scavenger")
+RELATIVES = ("one-copy", "research-whole", "borrow", "scavenger")
 WORK, LOST = "work lost", "lost GPU time"
 # quantity -> (unit, what one run has of it)
 QUANTITIES: dict[str, tuple[str, Callable[[Result], float]]] = {
