@@ -148,7 +148,7 @@ def test_over_all_records_each_counts_once_whatever_its_cases_and_those_of_sever
     """Ours loses 1 and 2 more than Slurm on the two zones, in all cases of each, and 100 on both together."""
     more = {"region/a": 1.0, "region/b": 2.0, "region, all zones": 100.0}
     found = {
-        (case, system): [
+        (case.name, system): [
             {
                 "work_lost_h": 5.0 + system.startswith("reclaim") * more[case.record.name],
                 "lost_h": 9.0,
@@ -159,7 +159,7 @@ def test_over_all_records_each_counts_once_whatever_its_cases_and_those_of_sever
         for case in cases(folder, ["region"])
         for system in ("slurm-pr", "tv-fixed-interval", "reclaimnet")
     }
-    values = Values(tuple(traces._over_records(found)))
+    values = Values(tuple(traces._over_records(cases(folder, ["region"]), found)))
     apart = values.find(traces.ALL, "reclaimnet - slurm-pr", standings.WORK)
     assert (apart.ours, apart.seeds) == (pytest.approx(1.5), 2)
     assert apart.low is not None and apart.low < 0.0  # two records decide nothing

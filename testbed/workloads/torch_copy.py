@@ -50,7 +50,7 @@ class TensorLayout(NamedTuple):
 
 
 def layouts_of(tensors: Mapping[str, Any]) -> dict[str, TensorLayout]:
-    """Of each its kind."""
+    """The layout of each."""
     return {name: TensorLayout(each.dtype, each.shape, each.device) for name, each in tensors.items()}
 
 
@@ -67,10 +67,10 @@ class TensorsCopy(StateCopy):
         *,
         on_gpus: bool = True,
     ) -> None:
-        self._gathered, self._kinds_then, self._on_gpus = gathered, layouts, on_gpus
+        self._gathered, self._layouts_then, self._on_gpus = gathered, layouts, on_gpus
         self._layouts = dict(layouts)
         self.size_bytes = sum(
-            kind.size_bytes for kind in layouts.values()
+            layout.size_bytes for layout in layouts.values()
         )  # until it is known what GPUs take of it
         self._tree: Any = None
         self._buffer: CopyBuffer | None = None
@@ -91,8 +91,8 @@ class TensorsCopy(StateCopy):
                 if room is not None:
                     self._lay_out(names, room)
                     on_gpus.update(names)
-        in_memory = {name: kind for name, kind in self._layouts.items() if name not in on_gpus}
-        self.size_bytes = sum(kind.size_bytes for kind in in_memory.values())
+        in_memory = {name: layout for name, layout in self._layouts.items() if name not in on_gpus}
+        self.size_bytes = sum(layout.size_bytes for layout in in_memory.values())
         self._buffer = CopyBuffer(self.size_bytes)
         self._lay_out(in_order(in_memory), torch.frombuffer(self._buffer.memory, dtype=torch.uint8))
 
@@ -100,9 +100,9 @@ class TensorsCopy(StateCopy):
         """Copies each tensor to its place."""
         tensors, self._tree = self._gathered()
         if {name: (each.dtype, each.shape, each.device) for name, each in tensors.items()} != self._layouts:
-            self._kinds_then.clear()
+            self._layouts_then.clear()
             return RESHAPED
-        gpus = {kind.device for kind in self._layouts.values() if kind.device.type == "cuda"}
+        gpus = {layout.device for layout in self._layouts.values() if layout.device.type == "cuda"}
         for gpu in gpus:  # whichever streams the step used
             torch.cuda.synchronize(gpu)
         with torch.no_grad():
@@ -140,11 +140,11 @@ class TensorsCopy(StateCopy):
     def _lay_out(self, names: Iterable[str], room: Any) -> None:
         at = 0
         for name in names:
-            kind = self._layouts[name]
-            end = at + kind.size_bytes
-            listed, targets = self._targets.setdefault((kind.device, kind.dtype), ([], []))
+            layout = self._layouts[name]
+            end = at + layout.size_bytes
+            listed, targets = self._targets.setdefault((layout.device, layout.dtype), ([], []))
             listed.append(name)
-            targets.append(room[at:end].view(kind.dtype).view(kind.shape))
+            targets.append(room[at:end].view(layout.dtype).view(layout.shape))
             self._rooms[name], at = (room, at), end
 
     def _room_on(self, gpu: Any, size_bytes: int) -> Any:

@@ -41,7 +41,8 @@ def uncontested(
     needed_bytes_per_s: Floats, routes: Numbers, capacity_bytes_per_s: Floats, rank: Numbers
 ) -> Mask:
     """The jobs whose slices fit together with those of all others on every link that they cross; arguments as of `kept`."""
-    return _uncontested(needed_bytes_per_s, routes, capacity_bytes_per_s)
+    over = _overloaded(needed_bytes_per_s, routes, capacity_bytes_per_s)
+    return ~_contests(needed_bytes_per_s, routes, over)
 
 
 def kept(needed_bytes_per_s: Floats, routes: Numbers, capacity_bytes_per_s: Floats, rank: Numbers) -> Mask:
@@ -62,11 +63,6 @@ def kept(needed_bytes_per_s: Floats, routes: Numbers, capacity_bytes_per_s: Floa
         jobs = jobs[np.lexsort((rank[jobs], size))]
         answer[jobs] = _packed(needed_bytes_per_s[jobs], routes[jobs], room)
     return answer
-
-
-@compiled
-def _uncontested(needed: Floats, routes: Numbers, capacity: Floats) -> Mask:
-    return ~_contests(needed, routes, _overloaded(needed, routes, capacity))
 
 
 @compiled

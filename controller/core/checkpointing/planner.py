@@ -93,8 +93,8 @@ def plan_columns(
     stops the jobs.
     """
     payload, budget, caps = jobs.payload_bytes, jobs.loss_budget_s, jobs.write_cap_bytes_per_s
-    asked = _asked(payload, budget, caps, float(beta))
-    keeps = keep(asked, jobs.routes, capacity_bytes_per_s, jobs.rank)
+    needed, possible = _slices(payload, budget, caps, float(beta))
+    keeps = keep(np.where(possible, needed, 0.0), jobs.routes, capacity_bytes_per_s, jobs.rank)
     rates, multipliers, gap, steps, intervals_s, budget_kept = _planned(
         payload,
         jobs.hazard_per_s,
@@ -104,7 +104,8 @@ def plan_columns(
         capacity_bytes_per_s,
         float(beta),
         np.full(len(payload), pauses_s) if isinstance(pauses_s, float) else pauses_s,
-        keeps,
+        needed,
+        keeps & possible,
         NO_GUESS if guess is None else guess,
         settled,
     )
@@ -208,13 +209,6 @@ def _slices(payload_bytes: Floats, loss_budget_s: Floats, caps: Floats, beta: fl
 
 
 @compiled
-def _asked(payload_bytes: Floats, loss_budget_s: Floats, caps: Floats, beta: float) -> Floats:
-    """The slices that are possible; 0 of others."""
-    needed, possible = _slices(payload_bytes, loss_budget_s, caps, beta)
-    return np.where(possible, needed, 0.0)
-
-
-@compiled
 def _planned(
     payload_bytes: Floats,
     hazard_per_s: Floats,
@@ -224,13 +218,12 @@ def _planned(
     capacity: Floats,
     beta: float,
     pauses_s: Floats,
+    needed: Floats,
     keeps: Mask,
     guess: Floats,
     settled: float,
 ) -> tuple[Floats, Floats, float, int, Floats, Mask]:
     """(what a `RateAllocation` holds, intervals, which budgets are kept)."""
-    needed, possible = _slices(payload_bytes, loss_budget_s, caps, beta)
-    keeps = keeps & possible
     lower = np.where(keeps, needed, 0.0)
     costs = curves(payload_bytes, hazard_per_s, loss_budget_s, beta, ~keeps, pauses_s)
     rates, multipliers, gap, steps = cheapest(costs, lower, caps, routes, capacity, guess, settled)

@@ -19,7 +19,6 @@ at any moment (shortest processing time first: the least sum of waits on one lin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -32,7 +31,7 @@ from controller.core.lifecycle.changes import rates_moved
 from controller.core.model import facts
 from controller.core.model.cluster import LEAST_FALL, Cluster, Shared
 from controller.core.model.entities import CheckpointFlow
-from controller.core.network.links import NO_LINK, Paths, filled
+from controller.core.network.links import NO_LINK, filled
 from controller.core.network.max_min import Wants
 from controller.core.network.sharing import Demand
 from controller.numerics.arrays import Floats, Mask, Numbers
@@ -267,13 +266,12 @@ def _lend(
 ) -> tuple[Floats, Numbers]:
     """Rates where streams of checkpoints (`below`) share what is lent of the reserve on top of what they have of the share."""
     paths, links, rows = wants.paths, len(cluster.network), np.flatnonzero(below)
-    ways = [paths.link[begin:end] for begin, end in pairwise(paths.start.tolist())]
     lent = np.maximum(cluster.given_column, cluster.checkpoint_given_column)
     # a sender that is not connected may have more than is left
     left = np.maximum(paths.load(rates, links), lent) - paths.load(np.where(below, 0.0, rates), links)
     more = Wants(
         cluster.network,
-        Paths.of([ways[row].tolist() for row in rows]),
+        paths.some(below),
         wants.weight[rows],
         rates[rows],
         np.maximum(rates[rows], wants.cap[rows]),
@@ -292,16 +290,16 @@ def _share_in_turn(
     TCP, in a queue that costs no other.
     """
     links, paths = len(cluster.network), wants.paths
-    ways = [paths.link[begin:end].tolist() for begin, end in pairwise(paths.start.tolist())]
     rows, rates, held_by = np.flatnonzero(~below), wants.cap.copy(), np.full(len(flows), NO_LINK, np.intp)
-    of_rows = Paths.of([ways[row] for row in rows])
+    of_rows = paths.some(~below)
     first = Wants(cluster.network, of_rows, wants.weight[rows], wants.floor[rows], wants.cap[rows])
     rates[rows], held_by[rows] = cluster.policy.share(first, cluster.given_column)
     left = np.maximum(0.0, cluster.checkpoint_given_column - of_rows.load(rates[rows], links))
     for row in np.flatnonzero(below).tolist():
+        way = paths.link[paths.start[row] : paths.start[row + 1]]
         # one without a plan sends nothing yet, and one that cannot be told keeps the rate that it has
-        if wants.cap[row] > 0.0 and flows[row].source not in cluster.apart and len(ways[row]):
-            held_by[row] = ways[row][np.argmin(left[ways[row]])]
+        if wants.cap[row] > 0.0 and flows[row].source not in cluster.apart and len(way):
+            held_by[row] = way[np.argmin(left[way])]
             rates[row] = left[held_by[row]]
     return rates, held_by
 

@@ -96,6 +96,13 @@ class Paths:
     def __len__(self) -> int:
         return len(self.start) - 1
 
+    def some(self, which: Mask) -> Paths:
+        """Those of the paths, in order."""
+        lengths = np.diff(self.start)
+        start = np.zeros(np.count_nonzero(which) + 1, dtype=np.intp)
+        np.cumsum(lengths[which], out=start[1:])
+        return Paths(self.link[np.repeat(which, lengths)], start)
+
     def load(self, rates: Floats, links: int) -> Floats:
         """What flows of these rates put on each of `links` links together."""
         return _loads(self.start, self.link, rates, links)

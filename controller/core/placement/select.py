@@ -321,7 +321,9 @@ def _feasible(
     request: PlacementRequest, columns: Candidates, there_s: Floats, in_time: bool
 ) -> Numbers | NoDestination:
     """Rows that lack nothing, or the first requirement that no row meets, and the host that came closest to it."""
-    furthest, rows = _furthest(first_missing(request, columns, there_s, in_time))
+    missing = first_missing(request, columns, there_s, in_time)
+    furthest = int(missing.max(initial=-1))
+    rows = np.flatnonzero(missing == furthest)
     if furthest == len(REQUIREMENTS):
         return rows
     if furthest < 0:
@@ -378,15 +380,6 @@ def _first_missing(
         while answer[row] < len(meets) and meets[answer[row]]:
             answer[row] += 1
     return answer
-
-
-@compiled
-def _furthest(missing: Numbers) -> tuple[int, Numbers]:
-    """(the last requirement that any candidate came to, -1 if there is none; the candidates that did)."""
-    furthest = -1
-    for number in missing:
-        furthest = max(furthest, number)
-    return furthest, np.flatnonzero(missing == furthest)
 
 
 Lacks = Callable[[PlacementRequest, Candidates, Floats], Floats]

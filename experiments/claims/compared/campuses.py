@@ -16,7 +16,7 @@ from experiments.claims.compared import run_figures, standings
 from experiments.claims.compared.run_figures import figures_of
 from experiments.claims.framework.claim import Check, Claim, Config
 from experiments.claims.framework.values import Values
-from experiments.claims.paper_a.campus_runs import run_tasks, with_source
+from experiments.claims.paper_a.campus_runs import with_source
 from experiments.inputs.traces import paper_campus
 from experiments.inputs.traces.paper_campus import PaperCampus
 from experiments.runtime.tasks import Task
@@ -119,27 +119,18 @@ def run(config: Config) -> Values:
     part = QUICK_PART if config.quick else 1.0
     cases, systems = chosen(config.only), dict.fromkeys((*standings.systems(), *config.systems))
     wanted = {
-        (case.name, system): [CampusRun(case, system, seed, part * case.days) for seed in range(1, count + 1)]
+        (case.name, system): [
+            Task(each.key, play, (each,))
+            for each in (CampusRun(case, system, seed, part * case.days) for seed in range(1, count + 1))
+        ]
         for case in cases
         for system in systems
     }
-    tasks = [Task(each.key, play, (each,)) for some in wanted.values() for each in some]
-    results = run_tasks(tasks, config, (run_figures,))
-    found = {key: [results[each.key] for each in some] for key, some in wanted.items()}
-    values = Values(
-        tuple(
-            value
-            for case in cases
-            for value in standings.case_rows(
-                case.name, {system: found[case.name, system] for system in systems}
-            )
-        )
-    )
-    runs = {system: [run for case in cases for run in found[case.name, system]] for system in systems}
-    days = ", ".join(f"{case.name} {part * case.days:g}" for case in cases)
+    found = standings.played(wanted, config, (run_figures,))
+    values = Values(tuple(standings.rows(found)))
     settings = {
-        **standings.told(values, [case.name for case in cases], runs),
-        "days": days,
+        **standings.told(values, found),
+        "days": ", ".join(f"{case.name} {part * case.days:g}" for case in cases),
         "jobs and owners": "the laws of `experiments.inputs.traces.paper_campus`, but for what the case changes",
     }
     return replace(values, settings=settings)

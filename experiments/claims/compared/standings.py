@@ -23,15 +23,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 
 from controller.core.policies.table import POLICIES
-from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome
+from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, Config
 from experiments.claims.framework.pictures import INK, canvas, colour, dress
 from experiments.claims.framework.rows import exact_row, mean_row, paired_row
 from experiments.claims.framework.values import Value, Values
+from experiments.claims.paper_a.campus_runs import run_tasks
 from experiments.claims.paper_a.table3 import OURS, label
 from experiments.results.lost_time import LostPart
-from experiments.runtime.tasks import Result
+from experiments.runtime.tasks import Result, Task
 
 ONE_INTERVAL = "one-interval"
 RELATIVES = ("one-copy", "research-whole", "borrow", "scavenger")
@@ -61,6 +63,14 @@ def systems() -> list[str]:
     return [*(name for name, row in POLICIES.items() if row.label), ONE_INTERVAL, *RELATIVES]
 
 
+def played(
+    wanted: Mapping[tuple[str, str], Sequence[Task]], config: Config, modules: Sequence[ModuleType]
+) -> dict[tuple[str, str], list[Result]]:
+    """The results of each (case, system), a seed each; `modules`: those whose code decides on them, beside the worlds'."""
+    results = run_tasks([task for tasks in wanted.values() for task in tasks], config, modules)
+    return {key: [results[task.key] for task in tasks] for key, tasks in wanted.items()}
+
+
 def case_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Iterator[Value]:
     """What each system loses and takes in a case, and ours less each of the others; `of_case`: its runs, a seed each."""
     for system, runs in of_case.items():
@@ -79,9 +89,18 @@ def case_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Iterator[Va
             yield paired_row(case, f"{OURS} - {other}", quantity, unit, *pair)
 
 
-def told(values: Values, cases: Sequence[str], runs: Mapping[str, Sequence[Result]]) -> dict[str, str]:
-    """Settings: how often ours is first, who breaks the constraint. `runs`: of each system, in all cases."""
-    ours, every = runs[OURS], [run for some in runs.values() for run in some]
+def rows(found: Mapping[tuple[str, str], Sequence[Result]]) -> Iterator[Value]:
+    """`case_rows` of every case."""
+    for case in dict.fromkeys(case for case, _ in found):
+        of_case = {system: runs for (other, system), runs in found.items() if other == case}
+        yield from case_rows(case, of_case)
+
+
+def told(values: Values, found: Mapping[tuple[str, str], Sequence[Result]]) -> dict[str, str]:
+    """The settings of these runs: in how many cases ours is first, and which rows break the constraint."""
+    cases = list(dict.fromkeys(case for case, _ in found))
+    every = [run for runs in found.values() for run in runs]
+    ours = [run for (_, system), runs in found.items() if system == OURS for run in runs]
     return {
         "runs": f"{len(cases)} cases: {sum(run['submitted'] for run in ours)} jobs, "
         f"{sum(run['interruptions'] for run in ours)} interruptions under ours, {len(every)} runs",

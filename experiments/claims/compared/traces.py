@@ -26,7 +26,6 @@ from experiments.claims.compared.standings import JUDGED, QUANTITIES, WORST
 from experiments.claims.framework.claim import Check, Claim, Config
 from experiments.claims.framework.rows import exact_row, mean_row, paired_row
 from experiments.claims.framework.values import Value, Values
-from experiments.claims.paper_a.campus_runs import run_tasks
 from experiments.claims.paper_a.table3 import OURS
 from experiments.runtime.tasks import Result, Task
 from topologies.errors import SpecError
@@ -58,33 +57,31 @@ def run(config: Config) -> Values:
     found_cases = cases(config.records, config.only)
     systems = dict.fromkeys((*standings.systems(), *config.systems))
     wanted = {
-        (case, system): [TraceRun(case, system, seed, most_days) for seed in range(1, count + 1)]
+        (case.name, system): [
+            Task(each.key, play, (each,))
+            for each in (TraceRun(case, system, seed, most_days) for seed in range(1, count + 1))
+        ]
         for case in found_cases
         for system in systems
     }
-    tasks = [Task(each.key, play, (each,)) for some in wanted.values() for each in some]
-    results = run_tasks(tasks, config, (owner_records, run_figures))
-    found = {key: [results[each.key] for each in some] for key, some in wanted.items()}
-    rows = [
-        value
-        for case in found_cases
-        for value in standings.case_rows(case.name, {system: found[case, system] for system in systems})
-    ]
-    values = Values((*rows, *_over_records(found)))
-    runs = {system: [run for case in found_cases for run in found[case, system]] for system in systems}
+    found = standings.played(wanted, config, (owner_records, run_figures))
+    values = Values((*standings.rows(found), *_over_records(found_cases, found)))
     settings = {
-        **standings.told(values, [case.name for case in found_cases], runs),
+        **standings.told(values, found),
         "jobs": f"paper A's payloads and loss budgets, {LOAD:.0%} of the GPU time that owners lend",
     }
     return replace(values, settings=settings)
 
 
-def _over_records(found: Mapping[tuple[TraceCase, str], Sequence[Result]]) -> Iterator[Value]:
+def _over_records(
+    cases: Sequence[TraceCase], found: Mapping[tuple[str, str], Sequence[Result]]
+) -> Iterator[Value]:
     """What lies between ours and others over all records that are one file: those that are several hold the same owners."""
+    record_of = {case.name: case.record.name for case in cases if len(case.record.files) == 1}
     of_record: dict[str, dict[str, list[Result]]] = {}
     for (case, system), runs in found.items():
-        if len(case.record.files) == 1:
-            of_record.setdefault(case.record.name, {}).setdefault(system, []).extend(runs)
+        if case in record_of:
+            of_record.setdefault(record_of[case], {}).setdefault(system, []).extend(runs)
     if len(of_record) < 2:
         return
     systems = next(iter(of_record.values()))

@@ -118,7 +118,7 @@ class LinkShape:
 
     @property
     def migration_bytes_per_s(self) -> int:
-        """Guaranteed to the testbed's own classes, or to those of them that are not below research."""
+        """Guaranteed to the testbed's own classes, or to those of them that have no queue apart."""
         return max(1, self.rate_bytes_per_s - self.research_bytes_per_s - self.checkpoint_bytes_per_s)
 
     @property
