@@ -22,12 +22,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from types import ModuleType
 
 from controller.core.policies.table import POLICIES
 from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, Config
-from experiments.claims.framework.pictures import INK, canvas, colour, dress
+from experiments.claims.framework.pictures import INK, PALETTE, canvas, colour, dress
 from experiments.claims.framework.rows import exact_row, mean_row, paired_row
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.paper_a.campus_runs import run_tasks
@@ -216,6 +217,9 @@ def _apart(row: Value) -> str:
 def draw(values: Values, names: Sequence[str], path: Path, title: str) -> None:
     """What the systems lose in each case, over what ours loses."""
     rows = dict.fromkeys(row.system for row in values.rows if " - " not in row.system)
+    # colours are Table III's: rows that it does not have share some of them, and have other marks
+    beside = [system for system in rows if system not in PALETTE]
+    shapes = {OURS: "|", **dict(zip(beside, cycle("s^vDPX"), strict=False))}
     height = 2.2 + 0.34 * len(names)
     with canvas(path, 1, len(JUDGED), (17.0, height), title) as (
         figure,
@@ -229,10 +233,16 @@ def draw(values: Values, names: Sequence[str], path: Path, title: str) -> None:
                     own, other = values.find(case, OURS, quantity), values.get(case, system, quantity)
                     if other is not None and own.ours > 0.0 and other.ours > 0.0:
                         points.append((other.ours / own.ours, y))
-                marker, size = ("|", 14) if system == OURS else ("o", 5)
+                size = 14 if system == OURS else 5
                 xs, ys = [min(x, FARTHEST) for x, _ in points], [y for _, y in points]
                 axes.plot(
-                    xs, ys, marker, color=colour(system), markersize=size, label=label(system), alpha=0.85
+                    xs,
+                    ys,
+                    shapes.get(system, "o"),
+                    color=colour(system),
+                    markersize=size,
+                    label=label(system),
+                    alpha=0.85,
                 )
             axes.axvline(1.0, color=INK, linewidth=0.8, zorder=0)
             axes.set_xlim(right=FARTHEST * 1.02)
