@@ -26,10 +26,13 @@ MOST_IN_A_GANG = 4
 QUIET_SHARE = 0.2  # of storms: what can change nothing is left out, as in runs over months
 SKEWED_SHARE = 0.5
 FORGETFUL_SHARE = 0.2  # of storms that are not gentle: the coordinator's journal is cut
-# the class of checkpoints is drawn for each of these
-DRAWN = tuple(name for name, row in POLICIES.items() if not row.exceeds_share)
+# the class of checkpoints is drawn for each of these: rows that are nothing but a class are left out
+DRAWN = tuple(name for name in POLICIES if name not in {*CheckpointClass})
 RESERVING = tuple(name for name in DRAWN if POLICIES[name].reserves_rates)
-SCAVENGER_SHARE, BORROW_SHARE = 0.4, 0.3  # of storms: checkpoints are below research, or may borrow
+SCAVENGER_SHARE, SHARE_SHARE = (
+    0.4,
+    0.3,
+)  # of storms: checkpoints are below research, or within the migration share
 GENTLE_SHARE = 0.4  # of storms: long notices and few faults, so that most admissions have to be in time
 EVASIVE_SHARE = 0.2  # of storms that are neither quiet nor gentle: an agent does not answer
 CANCEL_SHARE = 0.25  # of storms: users cancel jobs
@@ -129,8 +132,8 @@ def generate(
     at, given = random.Random(f"class {seed}").random(), dict[str, str]()
     if policy is None and at < SCAVENGER_SHARE:
         given = {"checkpoint_class": CheckpointClass.SCAVENGER.value}
-    elif policy is None and at < SCAVENGER_SHARE + BORROW_SHARE:
-        given = {"checkpoint_class": CheckpointClass.BORROW.value}
+    elif policy is None and at < SCAVENGER_SHARE + SHARE_SHARE:
+        given = {"checkpoint_class": CheckpointClass.SHARE.value}
     script = Script(
         (),
         _mesh(where) if trunks and campus_file is None else where,

@@ -91,7 +91,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         hold_migrations: bool = True,
         ipv6: bool = False,
         one_queue: bool = False,
-        checkpoints: description.CheckpointClass = description.CheckpointClass.SHARE,
+        checkpoints: description.CheckpointClass = description.CheckpointClass.BORROW,
         controller: str | None = None,
         cut: Collection[tuple[str, ...]] = (),
         root: Path | None = None,

@@ -135,8 +135,8 @@ class Policy:
     vault: bool = True
     # a job that waits for its state comes before the checkpoints of jobs that run (`grants`)
     recoveries_first: bool = True
-    # what checkpoints may use of a link
-    checkpoint_class: CheckpointClass = CheckpointClass.SHARE
+    # what checkpoints may use of a link, where anything is enforced (see `checkpoint_class`)
+    wanted_class: CheckpointClass = CheckpointClass.BORROW
 
     def __post_init__(self) -> None:
         if self.migrates and (self.replication is not None or self.stays):
@@ -174,6 +174,11 @@ class Policy:
         return wanted if self.takes_allowance else replace(wanted, most_lost=0.0)
 
     @property
+    def checkpoint_class(self) -> CheckpointClass:
+        """What checkpoints may use of a link. Where nothing is enforced nothing tells classes apart."""
+        return self.wanted_class if self.enforced else CheckpointClass.SHARE
+
+    @property
     def scavenger(self) -> bool:
         """Whether checkpoints have a class below research's: all that it leaves of a link, its reserve too, and no share."""
         return self.checkpoint_class is CheckpointClass.SCAVENGER
@@ -189,10 +194,9 @@ class Policy:
         return self.checkpoint_class is not CheckpointClass.SHARE
 
     def with_checkpoint_class(self, name: str) -> Policy:
-        """The same with that class of checkpoints (a `CheckpointClass`; empty: its own). Nothing tells classes apart where
-        nothing is enforced."""
-        wanted = CheckpointClass(name or self.checkpoint_class) if self.enforced else CheckpointClass.SHARE
-        return self if wanted is self.checkpoint_class else replace(self, checkpoint_class=wanted)
+        """The same with that class of checkpoints (a `CheckpointClass`; empty: its own)."""
+        wanted = CheckpointClass(name or self.wanted_class)
+        return self if wanted is self.wanted_class else replace(self, wanted_class=wanted)
 
     def scaled(self, time_scale: float) -> Policy:
         """The same for a scenario whose durations are `time_scale` times the real ones."""
@@ -285,6 +289,7 @@ POLICIES: dict[str, Policy] = {
         "paper A to the letter: budgets clip after allocation, same building first, a misfit stops admission",
         label="ReclaimNet, as printed",
         plan=intervals.plan_as_printed,
+        wanted_class=CheckpointClass.SHARE,
         takes_allowance=False,
         takes_up=False,
         recoveries_first=False,
@@ -388,11 +393,11 @@ POLICIES: dict[str, Policy] = {
     ),
     "scavenger": Policy(
         "checkpoints may use what research leaves of a link, its reserve too, and yield to it; migrations keep their share",
-        checkpoint_class=CheckpointClass.SCAVENGER,
+        wanted_class=CheckpointClass.SCAVENGER,
     ),
-    "borrow": Policy(
-        "checkpoints may use, beside the migration share, what research does not ask for of its reserve",
-        checkpoint_class=CheckpointClass.BORROW,
+    "share": Policy(
+        "checkpoints have the migration share with migrations, and no more when research does not ask for its reserve",
+        wanted_class=CheckpointClass.SHARE,
     ),
     "research-whole": Policy(
         "migrations take nothing that research asks for, where ours take the 3 % that it may lose",

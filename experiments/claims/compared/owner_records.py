@@ -180,7 +180,7 @@ def play(wanted: TraceRun) -> dict[str, Any]:
     """The run of one task."""
     scenario, trace = recorded_campus(wanted)
     run = simulate(scenario, trace, wanted.seed, system=wanted.system)
-    return figures_of(run, scenario.duration_s / DAY_S)
+    return figures_of(run, trace, scenario.duration_s / DAY_S)
 
 
 @lru_cache(maxsize=64)

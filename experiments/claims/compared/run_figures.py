@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from experiments.inputs.scenario.owners import HOUR_S
+from experiments.inputs.traces import Trace
+from experiments.results.loss_budgets import hours_over_budget
 from experiments.results.lost_time import LostPart
 from experiments.worlds.virtual import VirtualRun
 
 GB = 1e9
 
 
-def figures_of(run: VirtualRun, days: float) -> dict[str, Any]:
+def figures_of(run: VirtualRun, trace: Trace, days: float) -> dict[str, Any]:
     """JSON; seconds of a GPU become hours."""
     summary = run.summary()
     lost = summary.lost_time
+    budgets = {arrival.job.name: arrival.job.loss_budget_s for arrival in trace.arrivals}
     assert run.background is not None
     return {
         "work_lost_h": lost.work_lost_s / HOUR_S,
@@ -25,6 +28,7 @@ def figures_of(run: VirtualRun, days: float) -> dict[str, Any]:
         "submitted": summary.jobs.submitted,
         "finished": summary.jobs.finished,
         "interruptions": summary.interruptions.events,
+        "over_budget": hours_over_budget(run.facts, budgets, run.context.ended_at_s or 0.0),
         "research": run.background.figures(),
         "days": days,
         "broken": sorted({broken.rule for broken in summary.invariants_broken}),

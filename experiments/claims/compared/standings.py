@@ -5,17 +5,20 @@ other row in work lost and in lost GPU time. It is *first* where it loses less t
 the paired difference, *behind* those that lose less than it with theirs, and *not distinguishable from first* otherwise: there
 more seeds would say.
 
-A system that takes research's bandwidth may lose less for it, and is no rival. Whether a row keeps the constraint is measured in
-the very runs that are compared, whatever the row is called: it breaks it in a case where a research flow lacked more than 3 %
-(`MOST_LOST`) of what it asked for in an hour of one of its runs. An hour of one flow, because the mean over all links and days
-hides an evening of one building: by that mean (`research lost`) every row would keep it. (What the scavenger class is held to
-live is a second.) What ours loses more than rows that break it is the *price* of the constraint, in checks of their own. So every
-row is in one of the two checks of each case, and `told` says how ours would stand among all rows.
+A system that takes research's bandwidth, or leaves jobs without checkpoints for longer than their users allow, may lose less for
+it, and is no rival. Whether a row keeps these two constraints is measured in the very runs that are compared, whatever the row
+is called. *Research*: it breaks it in a case where a research flow lacked more than 3 % (`MOST_LOST`) of what it asked for in an
+hour of one of its runs. An hour of one flow, because the mean over all links and days hides an evening of one building: by that
+mean (`research lost`) every row would keep it. (What the scavenger class is held to live is a second.) *Loss budgets* (L_max of
+paper A, eq. 9): it breaks them where its jobs' intervals were above what budgets allow for more than 3 % (`MOST_OVER`) of their
+time, and for more than ours were: where budgets do not fit the links together nobody can keep them all. What ours loses more than
+rows that break either is the *price* of the constraints, in checks of their own. So every row is in one of the two checks of
+each case, and `told` says how ours would stand among all rows.
 
 The paper's row with one interval for all jobs (TV-FI) takes a checkpoint to cost its write; beside it stands the same row at
 ours' price (one-interval), a rival as it is. What ours is without second copies (one-copy), where it takes nothing that research
-asks for (research-whole), and where its checkpoints may use more of links (borrow, scavenger), stands there, too, and makes ours
-neither first nor behind.
+asks for (research-whole), and where its checkpoints may use less or more of links (share, scavenger), stands there, too, and
+makes ours neither first nor behind.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ from experiments.results.lost_time import LostPart
 from experiments.runtime.tasks import Result, Task
 
 ONE_INTERVAL = "one-interval"
-RELATIVES = ("one-copy", "research-whole", "borrow", "scavenger")
+RELATIVES = ("one-copy", "research-whole", "share", "scavenger")
 WORK, LOST = "work lost", "lost GPU time"
 # quantity -> (unit, what one run has of it)
 QUANTITIES: dict[str, tuple[str, Callable[[Result], float]]] = {
@@ -55,6 +58,9 @@ JUDGED = (WORK, LOST)
 # of what a research flow asks for in an hour, %: it may lose that much ("under 3 %", paper A)
 MOST_LOST = 3.0
 WORST = "research lost in its worst hour"
+# of the time that jobs run with planned checkpoints, %: intervals may be above what loss budgets allow for that much
+MOST_OVER = 3.0
+OVER = "over loss budgets"
 # times what ours loses: beyond, the picture does not tell systems apart
 FARTHEST = 3.0
 
@@ -77,8 +83,6 @@ def case_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Iterator[Va
     for system, runs in of_case.items():
         for quantity, (unit, of) in QUANTITIES.items():
             yield mean_row(case, system, quantity, unit, [of(run) for run in runs], "of a run")
-        worst = 100.0 * max(run["research"]["worst"] for run in runs)
-        yield exact_row(case, system, WORST, "%", worst, "of what a flow asks for, in any run")
         for part in LostPart:
             hours = [run["parts_h"][part] for run in runs]
             words = part.replace("_", " ")
@@ -90,11 +94,23 @@ def case_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Iterator[Va
             yield paired_row(case, f"{OURS} - {other}", quantity, unit, *pair)
 
 
+def constraint_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Iterator[Value]:
+    """What each system takes of research, and how long its jobs' intervals are above their budgets: what `breach` asks for."""
+    for system, runs in of_case.items():
+        worst = 100.0 * max(run["research"]["worst"] for run in runs)
+        yield exact_row(case, system, WORST, "%", worst, "of what a flow asks for, in any run")
+        over, planned = (sum(run["over_budget"][place] for run in runs) for place in range(2))
+        yield exact_row(
+            case, system, OVER, "%", 100.0 * over / max(planned, over, 1e-9), "of jobs' time, in all runs"
+        )
+
+
 def rows(found: Mapping[tuple[str, str], Sequence[Result]]) -> Iterator[Value]:
     """`case_rows` of every case."""
     for case in dict.fromkeys(case for case, _ in found):
         of_case = {system: runs for (other, system), runs in found.items() if other == case}
         yield from case_rows(case, of_case)
+        yield from constraint_rows(case, of_case)
 
 
 def told(values: Values, found: Mapping[tuple[str, str], Sequence[Result]]) -> dict[str, str]:
@@ -106,9 +122,10 @@ def told(values: Values, found: Mapping[tuple[str, str], Sequence[Result]]) -> d
         "runs": f"{len(cases)} cases: {sum(run['submitted'] for run in ours)} jobs, "
         f"{sum(run['interruptions'] for run in ours)} interruptions under ours, {len(every)} runs",
         "ours": "; ".join(f"{quantity}: {_counted(values, cases, quantity)}" for quantity in JUDGED),
-        "constraint": f"a research flow lacks at most {MOST_LOST:g} % of what it asks for in any hour of any run; broken by "
+        "constraints": f"a research flow lacks at most {MOST_LOST:g} % of what it asks for in any hour of any run, and jobs are "
+        f"over their loss budgets for at most {MOST_OVER:g} % of their time, or as long as under ours; broken by "
         + (_told_breaches(values, cases) or "no row"),
-        "were rows rivals that break it": "; ".join(
+        "were rows rivals that break them": "; ".join(
             f"{quantity}: {_counted(values, cases, quantity, all_rows=True)}" for quantity in JUDGED
         ),
         "promises broken": ", ".join(sorted({rule for run in every for rule in run["broken"]}))
@@ -127,11 +144,11 @@ def _counted(values: Values, cases: Sequence[str], quantity: str, *, all_rows: b
 
 
 def _told_breaches(values: Values, cases: Sequence[str]) -> str:
-    """Rows that break the constraint, in how many cases, and what keeping it costs ours there in the mean."""
+    """Rows that break a constraint, in how many cases, and what keeping it costs ours there in the mean."""
     found: dict[str, list[float]] = {}
     for case in cases:
         for other, pair in _pairs(values, case, LOST).items():
-            if not keeps(values, case, other):
+            if breach(values, case, other):
                 found.setdefault(other, []).append(pair.ours)
     return "; ".join(
         f"{label(other)} in {len(apart)} cases, where ours loses {sum(apart) / len(apart):+.3g} GPU-h of GPU time"
@@ -147,9 +164,15 @@ def checks(values: Values, cases: Sequence[str]) -> Iterator[Check]:
             yield from price(values, case, quantity)
 
 
-def keeps(values: Values, case: str, system: str) -> bool:
-    """Whether a row kept the constraint in all its runs of a case."""
-    return values.find(case, system, WORST).ours <= MOST_LOST
+def breach(values: Values, case: str, system: str) -> str:
+    """In words, which constraint a row broke in its runs of a case; empty: it kept both."""
+    took, over = (values.find(case, system, each).ours for each in (WORST, OVER))
+    broken = []
+    if took > MOST_LOST:
+        broken.append(f"takes {took:.3g} % of research in an hour")
+    if over > max(MOST_OVER, values.find(case, OURS, OVER).ours):
+        broken.append(f"is over loss budgets for {over:.3g} % of jobs' time")
+    return " and ".join(broken)
 
 
 def _pairs(values: Values, case: str, quantity: str) -> dict[str, Value]:
@@ -164,34 +187,31 @@ def _pairs(values: Values, case: str, quantity: str) -> dict[str, Value]:
 
 
 def price(values: Values, case: str, quantity: str) -> Iterator[Check]:
-    """What ours loses more than rows that break the constraint: nothing (holds), something (fails), or it cannot be told."""
+    """What ours loses more than rows that break a constraint: nothing (holds), something (fails), or it cannot be told."""
     pairs = _pairs(values, case, quantity)
-    apart = {other: row for other, row in pairs.items() if not keeps(values, case, other)}
+    apart = {other: row for other, row in pairs.items() if breach(values, case, other)}
     if not apart:
         return
     costs = any(row.low is not None and row.low > 0.0 for row in apart.values())
     is_free = all(row.high is not None and row.high < 0.0 for row in apart.values())
     outcome = ClaimOutcome.FAILS if costs else ClaimOutcome.HOLDS if is_free else ClaimOutcome.UNDECIDED
     told = "; ".join(
-        f"{label(other)}, which takes {values.find(case, other, WORST).ours:.3g} % of research in an hour ({_apart(row)})"
-        for other, row in apart.items()
+        f"{label(other)}, which {breach(values, case, other)} ({_apart(row)})" for other, row in apart.items()
     )
-    text = f"{case}: what research keeps costs ours nothing in {quantity}"
+    text = f"{case}: what research and loss budgets are left costs ours nothing in {quantity}"
     yield Check(ClaimKind.PRICE, text, outcome, told)
 
 
 def standing(values: Values, case: str, quantity: str, *, all_rows: bool = False) -> Check:
     """First: holds; behind another: fails; not distinguishable from first: undecided. Rivals are the rows that keep the
-    constraint (`all_rows`: all); where ours breaks it, it is not first."""
+    constraints (`all_rows`: all); where ours breaks one, it is not first."""
     text = f"{case}: ours is first in {quantity}"
-    if not keeps(values, case, OURS):
-        took = values.find(case, OURS, WORST).ours
-        words = f"ours takes more of research in an hour than {MOST_LOST:g} %: {took:.3g} %"
-        return Check(ClaimKind.ORDERING, text, ClaimOutcome.FAILS, words)
+    if broken := breach(values, case, OURS):
+        return Check(ClaimKind.ORDERING, text, ClaimOutcome.FAILS, f"ours {broken}")
     pairs = _pairs(values, case, quantity)
-    apart = {other: row for other, row in pairs.items() if all_rows or keeps(values, case, other)}
+    apart = {other: row for other, row in pairs.items() if all_rows or not breach(values, case, other)}
     if not apart:
-        words = "no other row keeps the constraint: there is nothing to be first among"
+        words = "no other row keeps the constraints: there is nothing to be first among"
         return Check(ClaimKind.ORDERING, text, ClaimOutcome.UNDECIDED, words)
     ahead = [other for other, row in apart.items() if row.low is not None and row.low > 0.0]
     behind = [other for other, row in apart.items() if row.high is not None and row.high < 0.0]

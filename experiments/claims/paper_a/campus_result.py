@@ -18,13 +18,13 @@ from experiments.results.history import (
     attempts,
     notices,
 )
+from experiments.results.loss_budgets import hours_over_budget
 from experiments.results.losses import SECONDS_AN_HOUR, interruptions, work_lost
 from experiments.results.lost_time import LostPart
 from experiments.worlds.virtual import VirtualRun
 
 DAY_S = 86_400.0
 HOURS = 24
-ROUNDING = 1e-6  # relative
 
 
 def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
@@ -32,13 +32,14 @@ def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
     `research` (what it lacks; null if the trace has none), and counts."""
     summary = run.summary()
     submitted = {fact.job: at_s for at_s, fact in run.facts if isinstance(fact, f.JobSubmitted)}
+    budgets = {arrival.job.name: arrival.job.loss_budget_s for arrival in trace.arrivals}
     spans = [at_s - submitted[fact.job] for at_s, fact in run.facts if isinstance(fact, f.JobFinished)]
     return {
         "interruptions": [_rounded(row) for row in _interruptions(run, trace)],
         "migrations": [_rounded(row) for row in _migrations(run)],
         "days": [_rounded(row) for row in _days(run, trace)],
         "intervals": [_rounded(row) for row in _intervals(run)],
-        "over_budget": _rounded(_over_budget(run, trace)),
+        "over_budget": _rounded(hours_over_budget(run.facts, budgets, run.context.ended_at_s or 0.0)),
         # seconds of a GPU, by part
         "lost_time": {part: round(getattr(summary.lost_time, f"{part}_s"), 3) for part in LostPart},
         "research": None if run.background is None else run.background.figures(),
@@ -148,29 +149,6 @@ def _intervals(run: VirtualRun) -> list[list[float | None]]:
             row[1] += fact.hazard_per_h
             row[2] += 1
     return [[total / count, hazard / count] if count else [None, None] for total, hazard, count in sums]
-
-
-def _over_budget(run: VirtualRun, trace: Trace) -> list[float]:
-    """Hours that jobs ran with planned checkpoints: [of them at intervals above what the loss budget allows, all]."""
-    most_s = {
-        arrival.job.name: 2.0 * arrival.job.loss_budget_s * (1.0 + ROUNDING) for arrival in trace.arrivals
-    }
-    planned: dict[str, tuple[float, bool]] = {}  # since when, and whether it is too long
-    hours = [0.0, 0.0]
-
-    def until(at_s: float, job: str) -> None:
-        since_s, over = planned.pop(job, (at_s, False))
-        hours[0] += over * (at_s - since_s) / SECONDS_AN_HOUR
-        hours[1] += (at_s - since_s) / SECONDS_AN_HOUR
-
-    for at_s, fact in run.facts:
-        if isinstance(fact, f.CheckpointPlanned | f.JobStopped | f.JobFinished):
-            until(at_s, fact.job)
-            if isinstance(fact, f.CheckpointPlanned):
-                planned[fact.job] = at_s, fact.interval_s > most_s[fact.job]
-    for job in list(planned):
-        until(run.context.ended_at_s or 0.0, job)
-    return hours
 
 
 def _rounded(row: Sequence[Any]) -> list[Any]:

@@ -42,6 +42,7 @@ from testbed.errors import SetupError
 from testbed.logs import logger
 from topologies.errors import SpecError
 from topologies.scale import Scale
+from topologies.spec import CheckpointClass
 
 LOG = logger("run")
 STATUS_PERIOD_S = 0.5
@@ -294,7 +295,10 @@ def run_live(
     can play.
     """
     played, played_trace = scenario.played(), scenario.scale.apply(trace)
-    row = live_row(played)
+    row, settings = live_row(played), settings_of(played)
+    if not switches_hold:  # then nothing would keep research's reserve from checkpoints that borrow it
+        share = CheckpointClass.SHARE
+        row, settings = row.with_checkpoint_class(share), replace(settings, checkpoint_class=share.value)
     if played_trace.background is not None:
         allowed = "none: only the virtual world plays the traffic of others (live has [[research]] flows)"
         raise SpecError("background", f"{len(played_trace.background.flows)} flows", allowed)
@@ -308,7 +312,7 @@ def run_live(
     probed = [(first.name, group[-1].name) for group in (same, elsewhere) if group]
     with live_world(
         played,
-        settings_of(played),
+        settings,
         out,
         owners_gid=owners_gid,
         agents_per_process=agents_per_process,

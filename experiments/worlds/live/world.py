@@ -21,13 +21,14 @@ from functools import partial
 from pathlib import Path
 
 from bpf.build import build
+from controller.core.policies.table import policy_of
 from controller.core.settings import Settings
 from controller.host import AGENT_PORT
 from controller.load import LOAD_FILE
 from controller.process import CoordinatorConfig, run_coordinator
 from controller.warm_up import compile_once
 from experiments.inputs.scenario import Scenario
-from experiments.inputs.scenario.settings import enforcement_of, live_row
+from experiments.inputs.scenario.settings import enforcement_of
 from experiments.results.run_context import Death
 from experiments.worlds.live import probe, research
 from experiments.worlds.live.operator import JOB_LOGS, JOURNAL, LOGS, SOCKET
@@ -40,7 +41,7 @@ from testbed.emulation.capabilities import require_before_start
 from testbed.emulation.processes import ForkedProcess, ForkRequest
 from testbed.enforcement import Enforcement, payload_rate
 from testbed.identity import signal_name
-from topologies.spec import CheckpointClass, Host, Role
+from topologies.spec import Host, Role
 
 COORDINATOR = "coordinator"
 DATA_ROOT = Path("/var/tmp/reclaimnet")  # checkpoints live on disk, not on a RAM disk such as /run
@@ -198,7 +199,7 @@ class LiveWorld:
             owner_socket=self.owner_socket(host.name),
             owners_gid=self.owners_gid,
             migration_share_bytes_per_s=payload_rate(share),
-            checkpoints_apart=live_row(self.scenario).exceeds_share,
+            checkpoints_apart=policy_of(self.settings).exceeds_share,
             enforcement=enforcement_of(self.scenario),
             congestion=protocol.congestion_control,
             snapshots_stop=protocol.snapshots == "stop",
@@ -275,7 +276,7 @@ def live_world(
         scenario.campus,
         hold_migrations=holds,
         one_queue=not switches_hold,
-        checkpoints=live_row(scenario).checkpoint_class if switches_hold else CheckpointClass.SHARE,
+        checkpoints=policy_of(settings).checkpoint_class,
         controller=controller,
         cut=sorted(cut),
     )

@@ -184,7 +184,7 @@ def plan(
     *,
     ipv6: bool = False,
     one_queue: bool = False,
-    checkpoints: CheckpointClass = CheckpointClass.SHARE,
+    checkpoints: CheckpointClass = CheckpointClass.BORROW,
 ) -> CampusPlan:
     """The objects of a campus; pure, so that equal descriptions give equal plans. `ipv6`: links carry it too. `one_queue`: of
     every interface and `checkpoints` as of `LinkShape`.
