@@ -78,13 +78,21 @@ def test_a_greedy_stranger_that_nobody_counts_has_the_reserve_and_checkpoints_go
     assert world.promises() == []
 
 
-def test_the_key_is_the_row_and_does_nothing_where_nothing_is_enforced() -> None:
+def test_checkpoints_borrow_unless_the_key_or_the_row_says_otherwise_or_nothing_is_enforced() -> None:
     scenario, trace = paper_campus(3, days=0.3)
-    keyed = replace(scenario, protocol=replace(scenario.protocol, checkpoint_class="borrow"))
-    of_key, of_row = simulate(keyed, trace), simulate(scenario, trace, system="borrow")
-    assert of_key.facts == of_row.facts != simulate(scenario, trace).facts
-    assert of_key.context.checkpoints is CheckpointClass.BORROW
-    assert live_row(keyed).borrows
+    keyed = replace(scenario, protocol=replace(scenario.protocol, checkpoint_class="share"))
+    of_key, of_row, ours = (
+        simulate(keyed, trace),
+        simulate(scenario, trace, system="share"),
+        simulate(scenario, trace),
+    )
+    assert of_key.facts == of_row.facts != ours.facts
+    assert (of_key.context.checkpoints, ours.context.checkpoints) == (
+        CheckpointClass.SHARE,
+        CheckpointClass.BORROW,
+    )
+    assert live_row(scenario).borrows and not live_row(keyed).exceeds_share
     bare = policy_of(replace(settings_of(scenario), policy="no-tc-bpf", checkpoint_class="borrow"))
     assert bare.checkpoint_class is CheckpointClass.SHARE
-    assert [name for name, row in POLICIES.items() if row.borrows] == ["borrow"]
+    otherwise = {name for name, row in POLICIES.items() if row.enforced and not row.borrows}
+    assert otherwise == {"reclaimnet-as-printed", "scavenger", "share"}

@@ -11,8 +11,9 @@ from rich.console import Console
 
 from experiments.claims.compared import campuses, standings
 from experiments.claims.compared.campuses import CASES, CampusRun, chosen, play
-from experiments.claims.framework.claim import ClaimKind
+from experiments.claims.framework.claim import ClaimKind, ClaimOutcome
 from experiments.claims.framework.records import PICTURE, read_record
+from experiments.claims.framework.values import Values
 from experiments.claims.reproduce import reproduce
 from experiments.inputs.scenario.owners import HOUR_S
 from experiments.inputs.traces.achieved import lent_share
@@ -65,6 +66,31 @@ def test_a_larger_campus_has_as_many_jobs_and_reclaims_a_host() -> None:
 def test_a_load_that_cannot_be_is_refused(load: float) -> None:
     with pytest.raises(SpecError, match="load"):
         paper_scenario(1, choices=PaperCampus(load=load))
+
+
+def test_over_all_campuses_each_counts_the_same_whatever_is_lost_there() -> None:
+    # half of what the other loses on a small campus, twice as much on a large one, the same on a third; a fourth loses nothing
+    work_lost_h = {"small": (1.0, 2.0), "large": (600.0, 300.0), "third": (40.0, 40.0), "calm": (0.0, 1.0)}
+    found = {
+        (case, system): [
+            {"work_lost_h": lost, "lost_h": 9.0, "research": {"worst": 0.01}, "over_budget": [0.02, 1.0]}
+        ]
+        for case, pair in work_lost_h.items()
+        for system, lost in zip(("reclaimnet", "slurm-pr"), pair, strict=True)
+    }
+    values = Values(tuple(campuses._over_cases(found)))
+    apart = values.find(campuses.ALL, "reclaimnet - slurm-pr", standings.WORK)
+    assert (apart.ours, apart.seeds) == (pytest.approx(0.0, abs=1e-9), 3)
+    assert apart.low == pytest.approx(-apart.high) and apart.high > 69.0  # 100 ln 2 either way
+    assert values.find(campuses.ALL, "slurm-pr", standings.WORK).ours == pytest.approx(
+        (2 * 300 * 40) ** (1 / 3)
+    )
+    checks = list(campuses.checks(values))
+    assert [check.outcome for check in checks] == [ClaimOutcome.UNDECIDED] * 2
+    assert values.find(campuses.ALL, "slurm-pr", standings.OVER).ours == pytest.approx(2.0)
+    assert not list(
+        campuses._over_cases({key: runs for key, runs in found.items() if key[0] in ("small", "calm")})
+    )
 
 
 def test_it_goes_from_cases_to_a_page_and_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

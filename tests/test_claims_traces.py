@@ -153,6 +153,7 @@ def test_over_all_records_each_counts_once_whatever_its_cases_and_those_of_sever
                 "work_lost_h": 5.0 + system.startswith("reclaim") * more[case.record.name],
                 "lost_h": 9.0,
                 "research": {"worst": 0.2 * (system == "slurm-pr" and case.notice_s == 120.0)},
+                "over_budget": [0.0, 1.0],
             }
         ]
         * (1 + (case.record.name == "region/a"))
@@ -163,9 +164,8 @@ def test_over_all_records_each_counts_once_whatever_its_cases_and_those_of_sever
     apart = values.find(traces.ALL, "reclaimnet - slurm-pr", standings.WORK)
     assert (apart.ours, apart.seeds) == (pytest.approx(1.5), 2)
     assert apart.low is not None and apart.low < 0.0  # two records decide nothing
-    assert not standings.keeps(values, traces.ALL, "slurm-pr") and standings.keeps(
-        values, traces.ALL, "reclaimnet"
-    )
+    assert standings.breach(values, traces.ALL, "slurm-pr") == "takes 20 % of research in an hour"
+    assert not standings.breach(values, traces.ALL, "reclaimnet")
     kinds = {check.kind for check in traces.CLAIM.checks(values)}
     assert kinds == {ClaimKind.ORDERING, ClaimKind.PRICE}
 

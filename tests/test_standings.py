@@ -9,6 +9,7 @@ import pytest
 from experiments.claims.compared import campuses
 from experiments.claims.compared.standings import (
     JUDGED,
+    OVER,
     RELATIVES,
     WORK,
     WORST,
@@ -24,10 +25,16 @@ OTHERS = ("slurm-pr", "bamboo", "random-dst")
 CASE = "a campus"
 
 
-def rows(apart: dict[str, tuple[float, float]], taken: dict[str, float] | None = None) -> Iterator[Value]:
-    """Ours and others: what lies between them, and what each takes of research (%, by default none)."""
+def rows(
+    apart: dict[str, tuple[float, float]],
+    taken: dict[str, float] | None = None,
+    over: dict[str, float] | None = None,
+) -> Iterator[Value]:
+    """Ours and others: what lies between them, what each takes of research, and for how long its jobs are over their budgets (%,
+    by default none)."""
     for system in ("reclaimnet", *OTHERS):
         yield Value(CASE, system, WORST, "%", (taken or {}).get(system, 0.0))
+        yield Value(CASE, system, OVER, "%", (over or {}).get(system, 0.0))
     for quantity in JUDGED:
         yield Value(CASE, "reclaimnet", quantity, "GPU-h", 9.0, 8.0, 10.0, 10)
         for other in OTHERS:
@@ -97,6 +104,23 @@ def test_row_that_takes_more_than_3_percent_of_research_is_priced_and_the_same_r
         assert check.outcome is (ClaimOutcome.HOLDS if priced == {"Rand-Dst"} else ClaimOutcome.FAILS)
 
 
+@pytest.mark.parametrize(
+    ("ours", "bamboo", "is_rival"), [(0.0, 3.0, True), (0.0, 3.1, False), (7.0, 7.0, True), (7.0, 7.1, False)]
+)
+def test_row_over_loss_budgets_for_longer_than_3_percent_of_the_time_and_than_ours_is_priced(
+    ours: float, bamboo: float, is_rival: bool
+) -> None:
+    over = {"reclaimnet": ours, "bamboo": bamboo}
+    found = list(checks(Values(tuple(rows({"bamboo": (1.0, 2.0)}, over=over))), [CASE]))
+    standings = [check for check in found if check.kind is ClaimKind.ORDERING]
+    assert {check.outcome for check in standings} == {ClaimOutcome.FAILS if is_rival else ClaimOutcome.HOLDS}
+    prices = [check for check in found if check.kind is ClaimKind.PRICE]
+    assert len(prices) == (0 if is_rival else 2)
+    assert all(
+        f"Bamboo (B1), which is over loss budgets for {bamboo:.3g} %" in check.detail for check in prices
+    )
+
+
 def test_price_that_cannot_be_told_is_undecided_and_moves_no_verdict() -> None:
     values = Values(tuple(rows({"bamboo": (-1.0, 1.0)}, {"bamboo": 4.0})))
     verdict = judge(campuses.CLAIM, values)
@@ -111,18 +135,18 @@ def test_price_that_cannot_be_told_is_undecided_and_moves_no_verdict() -> None:
 def test_ours_is_not_first_where_it_takes_more_than_research_may_lose() -> None:
     values = Values(tuple(rows({}, {"reclaimnet": 3.2})))
     found = standing(values, CASE, WORK)
-    assert found.outcome is ClaimOutcome.FAILS and found.detail.endswith(": 3.2 %")
+    assert found.outcome is ClaimOutcome.FAILS and found.detail == "ours takes 3.2 % of research in an hour"
     alone = Values(tuple(rows({}, dict.fromkeys(OTHERS, 50.0))))
     assert standing(alone, CASE, WORK).outcome is ClaimOutcome.UNDECIDED
 
 
 def test_one_interval_for_all_is_a_rival_at_either_price_and_what_ours_lacks_judges_nothing() -> None:
-    found = [row for row in rows({}) if row.quantity in (WORK, WORST)]
+    found = [row for row in rows({}) if row.quantity in (WORK, WORST, OVER)]
 
     def apart(other: str, low: float, high: float) -> list[Value]:
         mean = (low + high) / 2.0
         lost = Value(CASE, f"reclaimnet - {other}", WORK, "GPU-h", mean, low, high, 10)
-        return [Value(CASE, other, WORST, "%", 0.0), lost]
+        return [Value(CASE, other, WORST, "%", 0.0), Value(CASE, other, OVER, "%", 0.0), lost]
 
     lacking = [*apart("one-copy", 1.0, 2.0), *apart("research-whole", 1.0, 2.0)]
     assert standing(Values((*found, *lacking)), CASE, WORK).outcome is ClaimOutcome.HOLDS

@@ -1,5 +1,5 @@
-"""Whether a run keeps its jobs' loss budgets: with an interval T between checkpoints a reclaim costs a job T / 2 in the mean, and at
-most L_max is allowed (paper A, eq. 9), hence T at most 2 L_max."""
+"""Whether a run keeps its jobs' loss budgets: with an interval T between checkpoints a reclaim costs a job T / 2 in the mean, and
+at most L_max is allowed (paper A, eq. 9), hence T at most 2 L_max."""
 
 from __future__ import annotations
 
