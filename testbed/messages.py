@@ -112,12 +112,14 @@ class FlowCount(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EgressSample(Struct, frozen=True, forbid_unknown_fields=True):
-    """Egress wire bytes of one sampling period (100 ms)."""
+    """Egress wire bytes of one sampling period (100 ms). `held_bytes`: of those of migrations and checkpoints, what the host
+    holds to the migration share."""
 
     ago_s: Seconds
     period_s: Period
     migration_bytes: PayloadBytes
     research_bytes: PayloadBytes
+    held_bytes: PayloadBytes
 
 
 Outcome = Literal["finished", "failed", "stopped", "killed"]

@@ -392,7 +392,9 @@ class Story:
             sent = sum(rate for (_, source, _), rate in self.flows.items() if source == host)
             if sent:
                 wire = sent * WIRE_PER_PAYLOAD
-                self.say(f.EgressMeasured(host, 1.0, int(wire * 0.97), 2_000_000, 0, wire))
+                self.say(
+                    f.EgressMeasured(host, 1.0, int(wire * 0.97), 2_000_000, 0, wire, int(wire * 0.97), wire)
+                )
 
 
 def facts(**changes: object) -> list[Timed]:

@@ -107,7 +107,7 @@ def test_host_that_runs_nothing_is_silent_for_half_a_lease_until_a_job_begins_th
 def test_the_longest_that_counters_were_late_is_told_once() -> None:
     core = agent()
     for lag_s, at_s in ((0.0, 10.3), (1.7, 10.5), (0.001, 10.6)):
-        core.handle(ev.Sampled({}, [], m.EgressSample(0.0, 0.1, 0, 0), lag_s), at_s)
+        core.handle(ev.Sampled({}, [], m.EgressSample(0.0, 0.1, 0, 0, 0), lag_s), at_s)
     [beat] = said(core.handle(ev.Woke(), core.lease.heartbeat_at_s), m.Heartbeat)
     assert beat.loop_lag_s == 1.7
     [beat] = said(core.handle(ev.Woke(), core.lease.heartbeat_at_s), m.Heartbeat)

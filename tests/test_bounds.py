@@ -51,9 +51,9 @@ def test_every_sequence_can_be_forgotten() -> None:
 
 
 def test_a_period_is_one_that_a_clock_can_measure() -> None:
-    assert refused(m.Heartbeat(1, [], samples=[m.EgressSample(0.0, 5e-324, 1, 1)]))
-    assert refused(m.Heartbeat(1, [], samples=[m.EgressSample(0.0, 0.0, 1, 1)]))
-    assert not refused(m.Heartbeat(1, [], samples=[m.EgressSample(0.0, 0.1, 2**50, 1)]))
+    assert refused(m.Heartbeat(1, [], samples=[m.EgressSample(0.0, 5e-324, 1, 1, 1)]))
+    assert refused(m.Heartbeat(1, [], samples=[m.EgressSample(0.0, 0.0, 1, 1, 1)]))
+    assert not refused(m.Heartbeat(1, [], samples=[m.EgressSample(0.0, 0.1, 2**50, 1, 1)]))
 
 
 def test_no_number_of_an_agent_is_without_an_end() -> None:

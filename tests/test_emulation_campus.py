@@ -334,8 +334,9 @@ def test_limits_in_the_kernels_programs_follow_the_rate() -> None:
         assert maps.aggregate.state().rate_bytes_per_s == pytest.approx(0.7 * GBIT_PER_S / 5, rel=1e-3)
         link, own = net._ports.limits("h1")
         assert link.rate_bytes_per_s == int(1.05 * GBIT_PER_S / 5)
+        # less than the share by what keeps checkpoints' connections alive, which have a queue of their own
         assert own is not None and own.rate_bytes_per_s == pytest.approx(
-            1.02 * 0.7 * GBIT_PER_S / 5, rel=1e-3
+            1.02 * 0.698 * GBIT_PER_S / 5, rel=1e-3
         )
         read_back(net)
 

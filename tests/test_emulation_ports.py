@@ -27,7 +27,7 @@ from topologies.units import MBIT_PER_S
 pytestmark = kernel
 
 SOL_PACKET, PACKET_QDISC_BYPASS = 263, 20
-CS1 = 8 << 2
+CS1, AF41 = 8 << 2, 34 << 2
 ATTACKER, VICTIM, COORDINATOR = "10.0.1.1", "10.0.1.2", "10.0.0.1"
 ETHER = Ether(src="02:00:0a:00:01:01", dst="02:00:0a:00:01:02")
 RATE_BYTES_PER_S = 100 * MBIT_PER_S
@@ -106,9 +106,9 @@ def test_forged_frames_reach_no_host_however_it_is_switched(campus: LiveCampus) 
 
 
 def test_raw_sender_past_its_own_limits_keeps_to_the_migration_share(campus: LiveCampus) -> None:
-    """A flood in class CS1 around shaper and program; research within its reserve loses no packet beside it."""
+    """A flood in class AF41 around shaper and program; research within its reserve loses no packet beside it."""
     shape = campus.plan.host_cables["h1"].a.shape
-    migration = bytes(ETHER / IP(src=ATTACKER, dst=VICTIM, tos=CS1) / UDP(dport=6000) / Raw(bytes(1458)))
+    migration = bytes(ETHER / IP(src=ATTACKER, dst=VICTIM, tos=AF41) / UDP(dport=6000) / Raw(bytes(1458)))
     research = bytes(ETHER / IP(src=ATTACKER, dst=VICTIM) / UDP(dport=6001) / Raw(bytes(1458)))
     before = campus.port_counters("h1")
     research_packets = 0

@@ -151,7 +151,7 @@ def test_whatever_a_heartbeat_counts_can_be_written() -> None:
         [],
         {f"class{n}": m.ClassCount(2**56, 2**56, 2**56) for n in range(64)},
         [],
-        [m.EgressSample(0.0, 1e-6, 2**50, 2**50)] * 4096,
+        [m.EgressSample(0.0, 1e-6, 2**50, 2**50, 2**50)] * 4096,
     )
     assert msgspec.convert(msgspec.to_builtins(beat), m.Heartbeat) == beat
     effects = core.handle(ev.AgentSaid(name, beat), 1.0)

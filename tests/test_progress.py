@@ -153,4 +153,4 @@ def test_sentences_name_job_host_and_cause() -> None:
         narration.sentence(f.JobStopped("a", 1, "h1", "deadline", 9))
         == "a stopped on h1 at step 9: the notice ran out"
     )
-    assert narration.sentence(f.EgressMeasured("h1", 1.0, 1, 1, 0, 1.0)) is None
+    assert narration.sentence(f.EgressMeasured("h1", 1.0, 1, 1, 0, 1.0, 1, 1.0)) is None

@@ -96,9 +96,11 @@ def test_checkpoints_below_research_may_have_the_reserve_and_migrations_may_not(
     more = msgspec.structs.replace(planned, rate_bytes_per_s=SHARE * 1.01)
     assert promises.GRANTED in rules_broken((1.0, more), context=below)
     assert promises.GRANTED in rules_broken(granted(whole * 1.01), context=below)
-    assert promises.IN_SHARE not in rules_broken(egress(20e6), context=below)
-    assert promises.IN_SHARE in rules_broken(egress(20e6))
-    assert promises.IN_SHARE in rules_broken(egress(25e6), context=below)
+    assert promises.IN_SHARE not in rules_broken(egress(20e6, held=0.5), context=below)
+    assert promises.IN_SHARE in rules_broken(egress(20e6, held=0.9), context=below)
+    assert promises.IN_SHARE in rules_broken(egress(25e6, held=0.0), context=below)
+    assert promises.IN_SHARE not in rules_broken(egress(0.0, 20e6, held=0.0), context=below)
+    assert promises.IN_SHARE in rules_broken(egress(0.0, 60e6, held=0.0), context=below)
 
 
 def test_checkpoints_that_borrow_may_have_the_reserve_together_and_no_more_than_the_link() -> None:
@@ -112,8 +114,10 @@ def test_checkpoints_that_borrow_may_have_the_reserve_together_and_no_more_than_
     assert promises.GRANTED in rules_broken((1.0, more), context=borrow)
 
 
-def egress(migration_bytes: float, peak: float = 0.0) -> Timed:
-    return 1.0, f.EgressMeasured("h1", 1.0, int(migration_bytes), 0, 0, peak)
+def egress(migration_bytes: float, peak: float = 0.0, *, held: float = 1.0) -> Timed:
+    """`held`: that part of it."""
+    size = int(migration_bytes)
+    return 1.0, f.EgressMeasured("h1", 1.0, size, 0, 0, peak, int(held * size), held * peak)
 
 
 def gang_begins(*ranks: int) -> list[Timed]:
@@ -385,12 +389,12 @@ AGAIN: Timed = (3.0, f.MigrationAdmitted("a", 1, "h1", "h2", 2.0, 10, 1e6, 1.0, 
         ([(2.0, f.HostReclaimed("h2", 0.0, False, [])), AGAIN], False),
         ([(2.0, f.HostReclaimed("h1", 4.0, False, ["a"]))], False),
         ([(2.0, f.HostReclaimed("h1", 1.0, False, ["a"]))], True),
-        ([(6.5, f.EgressMeasured("h2", 1.0, 0, 0, 0, 0.0, 1.0))], True),
-        ([(7.5, f.EgressMeasured("h2", 1.0, 0, 0, 0, 0.0, 1.0))], False),
-        ([(4.0, f.EgressMeasured("h3", 1.0, 0, 0, 0, 0.0, 3.0))], False),
+        ([(6.5, f.EgressMeasured("h2", 1.0, 0, 0, 0, 0.0, 0, 0.0, 1.0))], True),
+        ([(7.5, f.EgressMeasured("h2", 1.0, 0, 0, 0, 0.0, 0, 0.0, 1.0))], False),
+        ([(4.0, f.EgressMeasured("h3", 1.0, 0, 0, 0, 0.0, 0, 0.0, 3.0))], False),
         # a host that sends nothing counts seldom, and one that runs nothing is silent for half a lease
-        ([(2.0, f.EgressMeasured("h1", 3.0, 0, 0, 0, 0.0))], False),
-        ([(2.0, f.EgressMeasured("h2", 15.0, 0, 0, 0, 0.0))], False),
+        ([(2.0, f.EgressMeasured("h1", 3.0, 0, 0, 0, 0.0, 0, 0.0))], False),
+        ([(2.0, f.EgressMeasured("h2", 15.0, 0, 0, 0, 0.0, 0, 0.0))], False),
         ([(2.0, f.LinkChanged("h1", "a1", 9e6))], True),
         ([(2.0, f.LinkChanged("h1", "a1", 40e6))], False),
         ([(2.0, f.LinkChanged("h1", "elsewhere", 1e6))], False),

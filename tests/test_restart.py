@@ -196,7 +196,7 @@ def test_a_core_whose_controller_searches_has_no_snapshot_until_it_has_found() -
 EVENTS: list[ev.Event] = [
     ev.AgentSaid("h1", m.Hello("h1", 7, 7200, [m.JobClaim("a", 1, 2)], [], [], True, 0.1 + 0.2)),
     ev.AgentSaid(
-        "h1", m.Heartbeat(3, [], {"CS1": m.ClassCount(1, 2, 3)}, [], [m.EgressSample(0.1, 0.1, 5, 6)])
+        "h1", m.Heartbeat(3, [], {"CS1": m.ClassCount(1, 2, 3)}, [], [m.EgressSample(0.1, 0.1, 5, 6, 4)])
     ),
     ev.AgentSaid("h1", m.OwnerReclaims(2.5, True, [])),
     ev.AgentSaid("h1", m.OwnerReturns()),

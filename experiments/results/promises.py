@@ -622,7 +622,7 @@ class _GrantAccount:
 def migrations_leave_within_the_share(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """What the kernel counted leaving a host in migration classes is within its access link's share (wire bytes).
 
-    Where checkpoints may exceed the share: within the link's rate, since counters do not tell migrations and checkpoints apart.
+    Checkpoints that may exceed the share (`CheckpointClass`) are not counted there, and with all else within the link's rate.
     Allowed in a window are the rate of the host's aggregate bucket times the window, its burst, and one super-packet of
     debt; for the peak the window is one sample.
     """
@@ -637,16 +637,18 @@ def migrations_leave_within_the_share(facts: Sequence[Timed], context: RunContex
         up = DirectedLink(fact.host, link.b if link.a == fact.host else link.a)
         # counters lie a heartbeat back, and the kernel's change a moment before the coordinator's word of it
         _, fastest = rates.extremes(up, at_s - fact.window_s - TOLD_S, at_s + TOLD_S)
-        keeps = context.keeps_reserve and context.checkpoints is CheckpointClass.SHARE
-        share = migration_share(context.campus, fastest, keeps_reserve=keeps)
-        if keeps and fastest == context.campus.capacity_bytes_per_s.get(up):
+        share = migration_share(context.campus, fastest, keeps_reserve=context.keeps_reserve)
+        if context.keeps_reserve and fastest == context.campus.capacity_bytes_per_s.get(up):
             share = context.share.get(up, 0.0)
-        rate = share * WIRE_PER_PAYLOAD * context.guard_slack
-        burst = max(context.guard_burst_bytes, rate * context.guard_burst_s) + SUPER_PACKET_BYTES
-        for what, size, window_s in (
-            ("migration bytes sent", fact.migration_bytes, fact.window_s),
-            ("peak of migration bytes sent", fact.peak_migration_bytes_per_s * SAMPLE_S, SAMPLE_S),
+        whole = migration_share(context.campus, fastest, keeps_reserve=False)
+        for what, most, size, window_s in (
+            ("migration bytes sent", share, fact.held_bytes, fact.window_s),
+            ("peak of migration bytes sent", share, fact.peak_held_bytes_per_s * SAMPLE_S, SAMPLE_S),
+            ("bytes of migrations and checkpoints sent", whole, fact.migration_bytes, fact.window_s),
+            ("peak of both", whole, fact.peak_migration_bytes_per_s * SAMPLE_S, SAMPLE_S),
         ):
+            rate = most * WIRE_PER_PAYLOAD * context.guard_slack
+            burst = max(context.guard_burst_bytes, rate * context.guard_burst_s) + SUPER_PACKET_BYTES
             allowed = rate * window_s + burst
             if not size <= allowed * (1.0 + RATE_TOLERANCE):
                 yield Breach(

@@ -183,6 +183,8 @@ def heartbeat(cluster: Cluster, host: HostState, beat: Heartbeat) -> None:
             sum(sample.research_bytes for sample in beat.samples),
             drops - host.drops,
             max(s.migration_bytes / s.period_s for s in beat.samples if s.period_s > 0.0),
+            sum(sample.held_bytes for sample in beat.samples),
+            max(s.held_bytes / s.period_s for s in beat.samples if s.period_s > 0.0),
             beat.loop_lag_s,
         )
     )

@@ -373,7 +373,8 @@ class TrunksDraining(Fact, frozen=True):
 
 
 class EgressMeasured(Fact, frozen=True):
-    """Kernel counters of a host's egress over a window, wire bytes."""
+    """Kernel counters of a host's egress over a window, wire bytes. Of those of migrations and checkpoints (`migration_bytes`)
+    some are held to the migration share (`held_bytes`): checkpoints that may exceed it are not among them."""
 
     host: str
     window_s: float
@@ -381,6 +382,8 @@ class EgressMeasured(Fact, frozen=True):
     research_bytes: int
     drops: int
     peak_migration_bytes_per_s: float
+    held_bytes: int
+    peak_held_bytes_per_s: float
     stood_still_s: float = 0.0  # the longest that the agent was late to look at them
 
 

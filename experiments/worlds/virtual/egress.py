@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from experiments.results.run_context import WIRE_PER_PAYLOAD
@@ -18,17 +18,21 @@ MIGRATION = (TrafficClass.PLANNED, TrafficClass.PRESYNC)
 class _Counter:
     migration_bytes: float = 0.0  # of flows that are over
     research_bytes: float = 0.0
+    held_bytes: float = 0.0
     peak_bytes_per_s: float = 0.0
+    peak_held_bytes_per_s: float = 0.0
     told_migration: int = 0
     told_research: int = 0
+    told_held: int = 0
     told_s: float = 0.0
 
 
 class Egress:
-    """Counters of all hosts (what switches send is not counted), payload inside, wire bytes in samples."""
+    """Counters of all hosts (what switches send is not counted), payload inside, wire bytes in samples. `held`: the classes that
+    hosts hold to the migration share."""
 
-    def __init__(self, network: FluidNetwork, hosts: Iterable[str]) -> None:
-        self._network = network
+    def __init__(self, network: FluidNetwork, hosts: Iterable[str], held: Collection[TrafficClass]) -> None:
+        self._network, self._held = network, held
         self._of = {host: _Counter() for host in hosts}
 
     def changed(self, flows: Iterable[FluidFlow]) -> None:
@@ -39,7 +43,9 @@ class Egress:
                 continue
             flows = self._network.flows_from(source)
             rate = sum([flow.rate_bytes_per_s for flow in flows if flow.traffic_class in MIGRATION])
+            held = sum([flow.rate_bytes_per_s for flow in flows if flow.traffic_class in self._held])
             counter.peak_bytes_per_s = max(counter.peak_bytes_per_s, rate)
+            counter.peak_held_bytes_per_s = max(counter.peak_held_bytes_per_s, held)
 
     def ended(self, flow: FluidFlow) -> None:
         """A flow is over: its bytes are counted."""
@@ -48,6 +54,7 @@ class Egress:
             return
         if flow.traffic_class in MIGRATION:
             counter.migration_bytes += flow.moved_bytes
+            counter.held_bytes += flow.moved_bytes if flow.traffic_class in self._held else 0.0
         else:
             counter.research_bytes += flow.moved_bytes
 
@@ -57,23 +64,32 @@ class Egress:
         window_s = now_s - counter.told_s
         if window_s <= 0.0:
             return []
-        migration_bytes, research_bytes = counter.migration_bytes, counter.research_bytes
+        migration_bytes, research_bytes, held_bytes = (
+            counter.migration_bytes,
+            counter.research_bytes,
+            counter.held_bytes,
+        )
         for flow in self._network.flows_from(host):
             if flow.traffic_class in MIGRATION:
                 migration_bytes += flow.moved(now_s)
+                held_bytes += flow.moved(now_s) if flow.traffic_class in self._held else 0.0
             else:
                 research_bytes += flow.moved(now_s)
         migration = round(migration_bytes * WIRE_PER_PAYLOAD)
         research = round(research_bytes * WIRE_PER_PAYLOAD)
+        held = round(held_bytes * WIRE_PER_PAYLOAD)
         sent, other = migration - counter.told_migration, research - counter.told_research
-        peak = min(sent, round(counter.peak_bytes_per_s * WIRE_PER_PAYLOAD * min(SAMPLE_S, window_s)))
-        counter.told_migration, counter.told_research, counter.told_s = migration, research, now_s
-        counter.peak_bytes_per_s = 0.0
+        kept = held - counter.told_held
+        peak_s = WIRE_PER_PAYLOAD * min(SAMPLE_S, window_s)
+        peak = min(sent, round(counter.peak_bytes_per_s * peak_s))
+        peak_held = min(kept, round(counter.peak_held_bytes_per_s * peak_s))
+        counter.told_migration, counter.told_research, counter.told_held = migration, research, held
+        counter.told_s, counter.peak_bytes_per_s, counter.peak_held_bytes_per_s = now_s, 0.0, 0.0
         self.changed(list(self._network.flows_from(host))[:1])
         if window_s <= SAMPLE_S:
-            return [EgressSample(0.0, window_s, sent, other)]
-        rest = EgressSample(0.0, window_s - SAMPLE_S, sent - peak, other)
-        return [EgressSample(0.0, SAMPLE_S, peak, 0), rest]
+            return [EgressSample(0.0, window_s, sent, other, kept)]
+        rest = EgressSample(0.0, window_s - SAMPLE_S, sent - peak, other, kept - peak_held)
+        return [EgressSample(0.0, SAMPLE_S, peak, 0, peak_held), rest]
 
 
 def together(samples: list[EgressSample]) -> EgressSample:
@@ -83,6 +99,7 @@ def together(samples: list[EgressSample]) -> EgressSample:
         sum(sample.period_s for sample in samples),
         sum(sample.migration_bytes for sample in samples),
         sum(sample.research_bytes for sample in samples),
+        sum(sample.held_bytes for sample in samples),
     )
 
 

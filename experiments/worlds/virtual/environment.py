@@ -10,7 +10,7 @@ from typing import Any
 
 from controller.core.model import events as cev
 from experiments.inputs.traces.streams import stream
-from experiments.worlds.virtual.egress import Egress, guard_of
+from experiments.worlds.virtual.egress import MIGRATION, Egress, guard_of
 from experiments.worlds.virtual.faults import Faults
 from experiments.worlds.virtual.fluid import ScheduledNetwork
 from experiments.worlds.virtual.hosts import Connection, Machine
@@ -134,7 +134,7 @@ def make_environment(
     *,
     head_stores: bool,
     scheduler: Scheduler,
-    checkpoint_class: CheckpointClass = CheckpointClass.SHARE,
+    checkpoint_class: CheckpointClass,
 ) -> Environment:
     """Machines, and a network that carries payload; each host's aggregate bucket is a link that only migrations cross.
 
@@ -154,7 +154,8 @@ def make_environment(
         fluid = FluidNetwork(carried, sharing, lambda rate: PAYLOAD_SHARE * kept(rate / PAYLOAD_SHARE))
     else:
         fluid = FluidNetwork(carried, sharing)
-    network = ScheduledNetwork(scheduler, fluid, Egress(fluid, (host.name for host in campus.hosts)))
+    held = MIGRATION if queue is CheckpointClass.SHARE else (TrafficClass.PLANNED,)
+    network = ScheduledNetwork(scheduler, fluid, Egress(fluid, (host.name for host in campus.hosts), held))
     machines = {host.name: Machine(host.name) for host in campus.agents(head_stores=head_stores)}
     routes, capacity = Routes(campus), dict(campus.capacity_bytes_per_s)
     switches = ProgrammedSwitches(campus, routes) if routes.has_choice else None

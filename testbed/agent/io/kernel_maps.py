@@ -36,11 +36,12 @@ _PLANNED, _PRESYNC, _RESEARCH = (4 * c for c in (ClassId.PLANNED, ClassId.PRESYN
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """Counters at one time, as they are told, and wire bytes of migrations and research."""
+    """Counters at one time, as they are told, and wire bytes of migrations, of research, and of what is held to the share."""
 
     at_s: float
     migration_bytes: int
     research_bytes: int
+    held_bytes: int
     classes: dict[str, m.ClassCount]
 
 
@@ -93,16 +94,21 @@ class KernelMaps:
         now_s, before, counts = trio.current_time(), self._sampled, self.maps.counters.read_words()
         migration, research = counts[_PLANNED] + counts[_PRESYNC], counts[_RESEARCH]
         classes = {name: m.ClassCount(counts[at], counts[at + 1], counts[at + 3]) for name, at in _COUNTED}
-        self._sampled = _Sample(now_s, migration, research, classes)
+        held = counts[_PLANNED] if self.config.checkpoints_apart else migration
+        self._sampled = _Sample(now_s, migration, research, held, classes)
         if before is None:
             return [ev.Sampled(classes, flows, None, lag_s)]
         sampled, from_s = [], before.at_s
         has_sent = (migration, research) != (before.migration_bytes, before.research_bytes)
         if has_sent and idle_at_s > from_s:
-            idle = m.EgressSample(0.0, idle_at_s - from_s, 0, 0)
+            idle = m.EgressSample(0.0, idle_at_s - from_s, 0, 0, 0)
             sampled, from_s = [ev.Sampled(before.classes, [], idle, 0.0)], idle_at_s
         egress = m.EgressSample(
-            0.0, now_s - from_s, migration - before.migration_bytes, research - before.research_bytes
+            0.0,
+            now_s - from_s,
+            migration - before.migration_bytes,
+            research - before.research_bytes,
+            held - before.held_bytes,
         )
         return [*sampled, ev.Sampled(classes, flows, egress, max(0.0, lag_s))]
 
