@@ -46,7 +46,7 @@ from experiments.benchmarks.results import machine, write_result
 from experiments.results.pictures import INK, MUTED, canvas, dress
 from experiments.theory.paper_a.isolation import residual_for_research
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.description.shaping import MIGRATION_CLASS, RESEARCH_CLASS
+from testbed.emulation.description.shaping import CHECKPOINT_CLASS, MIGRATION_CLASS, RESEARCH_CLASS
 from testbed.emulation.fidelity import FidelityMonitor
 from testbed.emulation.processes import ForkRequest
 from testbed.emulation.safety.observation import cause_of
@@ -302,19 +302,19 @@ class IsolationTrial:
 
 
 def _classes(after: Mapping[int, Any], before: Mapping[int, Any]) -> dict[str, int]:
-    research, migration = (
-        after[number].since(before[number]) for number in (RESEARCH_CLASS, MIGRATION_CLASS)
-    )
+    """What research's queue and those of the testbed's own classes sent, and had no room for."""
+    since = {number: after[number].since(before[number]) for number in after}
+    own = [since[number] for number in (MIGRATION_CLASS, CHECKPOINT_CLASS) if number in since]
     return {
-        "research_bytes": research.sent_bytes,
-        "migration_bytes": migration.sent_bytes,
-        "research_drops": research.dropped_packets,
-        "migration_drops": migration.dropped_packets,
+        "research_bytes": since[RESEARCH_CLASS].sent_bytes,
+        "migration_bytes": sum(each.sent_bytes for each in own),
+        "research_drops": since[RESEARCH_CLASS].dropped_packets,
+        "migration_drops": sum(each.dropped_packets for each in own),
     }
 
 
 def _between(after: Any, before: Any) -> dict[str, int]:
-    """What a port took and refused of a host: in the migration classes, otherwise, and as forged."""
+    """What a port took and refused of a host: in the class that it holds to the migration share, otherwise, and as forged."""
     own, link = after.own, after.link
     return {
         "migration_bytes": own.bytes - before.own.bytes,

@@ -19,6 +19,7 @@ at any moment (shortest processing time first: the least sum of waits on one lin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -265,20 +266,12 @@ def _lend(
     cluster: Cluster, wants: Wants, rates: Floats, held_by: Numbers, below: Mask
 ) -> tuple[Floats, Numbers]:
     """Rates where streams of checkpoints (`below`) share what is lent of the reserve on top of what they have of the share."""
-    paths, links, rows = wants.paths, len(cluster.network), np.flatnonzero(below)
     lent = np.maximum(cluster.given_column, cluster.checkpoint_given_column)
     # a sender that is not connected may have more than is left
-    left = np.maximum(paths.load(rates, links), lent) - paths.load(np.where(below, 0.0, rates), links)
-    more = Wants(
-        cluster.network,
-        paths.some(below),
-        wants.weight[rows],
-        rates[rows],
-        np.maximum(rates[rows], wants.cap[rows]),
-    )
-    rates, held_by = rates.copy(), held_by.copy()
-    rates[rows], held_by[rows] = cluster.policy.share(more, left)
-    return rates, held_by
+    capacity = np.maximum(wants.paths.load(rates, len(cluster.network)), lent)
+    more = replace(wants, floor=rates, cap=np.where(below, np.maximum(rates, wants.cap), rates))
+    raised, bound = cluster.policy.share(more, capacity)
+    return np.where(below, raised, rates), np.where(below, bound, held_by)
 
 
 def _share_in_turn(
