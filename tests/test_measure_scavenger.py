@@ -111,6 +111,12 @@ def test_every_situation_leaves_what_its_words_say() -> None:
 class TestLive:
     pytestmark = live
 
+    @pytest.fixture(autouse=True)
+    def sooner(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A second is asked about as a whole, and three of them have a median."""
+        monkeypatch.setattr(scavenger, "QUICK_SECONDS", 3)
+        monkeypatch.setattr(scavenger, "WARM_S", 1.0)
+
     def test_greedy_strangers_keep_their_trunk_and_checkpoints_have_what_a_slow_one_leaves(
         self, tmp_path: Path
     ) -> None:

@@ -62,6 +62,7 @@ BURST_S = 3  # whole seconds for which a stranger sends, and is silent
 SHORT_BYTES, THINKS_S = 500_000, 0.1
 START_S = 0.3  # until all processes of a trial run
 WARM_S, SETTLE_S = 2.0, 1.0  # before the first second that counts, and after checkpoints began
+SECONDS, QUICK_SECONDS = 12, 6  # that count, without checkpoints and with
 MOST_LOST, LEAST_USED = 0.03, 0.9  # the goals
 LEAST_LEFT = 0.1  # of the trunk: what research leaves, if its use is to be asked
 RESULT = "scavenger.json"
@@ -165,7 +166,7 @@ def measure_scavenger(
     `only`: keys of situations. 14 minutes, `quick` 4. SetupError: the machine cannot.
     """
     setLogLevel("error")
-    seconds, rounds = (6, 1) if quick else (12, 2)
+    seconds, rounds = (QUICK_SECONDS, 1) if quick else (SECONDS, 2)
     trials = []
     with ExitStack() as stack:
         campuses = {
