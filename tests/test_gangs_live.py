@@ -67,7 +67,7 @@ def test_a_gang_survives_a_kill_and_moves_on_notice_as_one(
     with a_campus(tmp_path, monkeypatch, 7) as (run, told):
         assert command("reclaim", "h4").returncode == 0  # else one host with four GPUs would have all ranks
         # a budget, since the first checkpoint comes after ten seconds without
-        job = fewer_steps("gang.toml", 150, 70) + 'loss_budget = "4 s"\n'
+        job = fewer_steps("gang.toml", 150, 45) + 'loss_budget = "4 s"\n'
         (tmp_path / "gang.toml").write_text(job)
         accepted = command("submit", "gang.toml")
         assert accepted.returncode == 0, accepted.stderr

@@ -121,7 +121,9 @@ class Links:
             nodes = [source, self._switch(source), target]
         there = [self.asked[way] for way in pairwise(nodes)]
         back = [self.asked[way] for way in pairwise(nodes[::-1])]
-        text = self.net.get(source).cmd(f"ping -c2 -i0.01 -W1.5 -q {self.net.get(target).IP()}")
+        # an address is asked for first, and half a second is for the machine
+        wait_s = 0.5 + 2.0 * sum(each.delay_s + each.jitter_s for each in there + back)
+        text = self.net.get(source).cmd(f"ping -c2 -i0.01 -W{wait_s:.2f} -q {self.net.get(target).IP()}")
         found = re.search(r"(\d+) received", text)  # none: its own cable is down, and it says so at once
         heard = int(found[1]) if found else 0
         if not all(each.up for each in there + back):
