@@ -76,6 +76,11 @@ class Run:
         self.wait_until(look, timeout_s=60.0)
         return found[-1]
 
+    def wait_until_it_answers(self) -> None:
+        """Until its coordinator says which jobs there are; before it listens no command is started to ask."""
+        self.wait_until(lambda: any(default_root().glob("*/coordinator.sock")), timeout_s=60.0)
+        self.wait_until(lambda: command("jobs").returncode == 0)
+
     def wait_until_jobs_run(self) -> None:
         """Until its journal says that two jobs compute."""
         self.wait_until(lambda: self.count(f.JobRunning) >= 2)

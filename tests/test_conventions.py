@@ -239,7 +239,7 @@ class TestOnACampus:
         script = tmp_path / "commands"
         script.write_text("sh sleep 60\n")
         with running(tmp_path / "out", "up", "--hosts", "2", "--script", str(script)) as campus:
-            campus.wait_until(lambda: command("jobs").returncode == 0)
+            campus.wait_until_it_answers()
             [told] = json.loads(command("status", "--json").stdout)["campuses"]
             assert told["process"] == campus.process.pid
             hosts = {each["host"]: each for each in told["hosts"]}

@@ -32,7 +32,7 @@ FABRICS = [
         marks=pytest.mark.skipif(bool(missing_programs()), reason=f"Open vSwitch lacks {missing_programs()}"),
     ),
 ]
-MOMENTS = int(os.environ.get("MOMENTS", "3"))
+MOMENTS = int(os.environ.get("MOMENTS", "2"))
 # the nth moment is drawn from the nth part of the campus's life and a little beyond
 BEYOND = 1.15
 # between two signals: a teardown takes some times as long

@@ -30,7 +30,7 @@ def a_campus(path: Path, monkeypatch: pytest.MonkeyPatch, hosts: int) -> Iterato
     (path / "commands").write_text("sh sleep 100\n")
     told = path / "told.jsonl"
     with running(path / "out", "up", "--hosts", str(hosts), "--script", str(path / "commands")) as run:
-        run.wait_until(lambda: command("jobs").returncode == 0, timeout_s=60.0)
+        run.wait_until_it_answers()
         with told.open("w") as output:
             watching = subprocess.Popen([*CLI, "events"], stdout=output)
             try:

@@ -215,13 +215,13 @@ def test_research_is_judged_on_the_link_that_is_narrowest_then() -> None:
 @pytest.mark.campus
 @needs_root
 def test_live_run_plays_events_and_its_journal_replays(tmp_path: Path) -> None:
-    base = demo_scenario(hosts=4, seconds=8.0)
-    second = base.duration_s / 8.0
+    base = demo_scenario(hosts=4, seconds=6.0)
+    second = base.duration_s / 6.0
     end = access(base)
     rate = base.campus.access_link("h1").rate_bytes_per_s
     events = (
         LinkEvent(2 * second, end, rate_bytes_per_s=rate / 2.0, delay_s=0.002 * second, loss=0.001),
-        LinkEvent(5 * second, end, rate_bytes_per_s=rate, delay_s=0.0, loss=0.0),
+        LinkEvent(4 * second, end, rate_bytes_per_s=rate, delay_s=0.0, loss=0.0),
     )
     scenario = replace(base, events=events)
     (tmp_path / "s.toml").write_text(dumps(scenario))

@@ -26,7 +26,7 @@ def leftovers() -> list[Path]:
 
 
 def test_demo_keeps_its_promises_and_writes_its_report(tmp_path: Path) -> None:
-    with running(tmp_path, "demo", "--hosts", "6", "--seconds", "25", "--seed", "5") as run:
+    with running(tmp_path, "demo", "--hosts", "6", "--seconds", "20", "--seed", "5") as run:
         status = run.finish(80)
         text = run.finish_text()
     assert status == 0, text

@@ -42,7 +42,7 @@ def test_programs_are_moved_and_cancelled_and_say_why_they_failed(
     script = tmp_path / "commands"
     script.write_text("sh sleep 100\n")
     with running(tmp_path / "out", "up", "--hosts", "3", "--script", str(script)) as run:
-        run.wait_until(lambda: command("jobs").returncode == 0)
+        run.wait_until_it_answers()
         refused = command("submit", "adding.toml", "absent.toml")
         assert (refused.returncode, "nothing.sh" in refused.stderr) == (2, True), refused.stderr
         accepted = command("submit", "adding.toml", "failing.toml", "endless.toml")
@@ -106,7 +106,7 @@ def test_a_job_of_ones_own_outlives_a_reclaim_and_another_says_why_it_failed(
     script.write_text("sh sleep 100\n")
     (tmp_path / "pair.toml").write_text('ranks = 2\nsteps = 20\nstep = "50 ms"\npayload = "1 kB"\n')
     with running(tmp_path / "out", "up", "--hosts", "5", "--script", str(script)) as run:
-        run.wait_until(lambda: command("jobs").returncode == 0)
+        run.wait_until_it_answers()
         refused = command("submit", "counting.toml", str(broken))
         assert (refused.returncode, "params.typo" in refused.stderr) == (2, True), refused.stderr
         assert "counting" not in command("jobs").stdout  # with a wrong one beside it, it was not handed over
@@ -151,7 +151,7 @@ def test_a_program_that_knows_nothing_of_checkpoints_outlives_a_reclaim(
     script = tmp_path / "commands"
     script.write_text("sh sleep 100\n")
     with running(tmp_path / "out", "up", "--hosts", "3", "--script", str(script)) as run:
-        run.wait_until(lambda: command("jobs").returncode == 0)
+        run.wait_until_it_answers()
         assert command("submit", "knows_nothing.toml").returncode == 0
         run.wait_until(lambda: "up to 20000\n" in command("logs", "knows_nothing").stdout)
         host = next(line for line in command("jobs").stdout.splitlines() if "knows" in line).split()[5]
