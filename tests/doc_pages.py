@@ -36,7 +36,7 @@ TOO_LONG = {
 # What stands for so many seeds, hosts or names of the reader's own, here.
 CUTS = {
     "--seeds 1:21": "--seeds 1:2",
-    "--dask tcp://SCHEDULER:8786": "--dask tcp://SCHEDULER:8786 --seeds 1:2",
+    "--dask tcp://SCHEDULER:8786": "--dask tcp://SCHEDULER:8786 --seeds 1:2 --policies reclaimnet,static",
     "seq 1 40": "seq 1 1",
     "RANDOM_GRAPHS=500": "RANDOM_GRAPHS=2",
     "--nworkers 16": "--nworkers 2",

@@ -66,7 +66,7 @@ def test_owners_reclaim_while_jobs_are_sent_to_rented_capacity() -> None:
 def test_the_claim_goes_from_runs_to_values_picture_and_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "QUICK_DAYS", 0.3)
+    monkeypatch.setattr(queue, "QUICK_DAYS", 0.15)
     monkeypatch.setattr(queue, "LOADS", (0.3, 0.9))
     monkeypatch.setattr("experiments.claims.paper_a.campus_runs.POOL_FROM", 10_000)
     place = tmp_path / "AB-queue"
