@@ -159,7 +159,7 @@ def test_a_frame_that_a_trunk_takes_for_the_testbeds_own_was_charged_as_one_at_i
         "other EtherType": Ether(src=ETHER.src, dst=ETHER.dst, type=0x88B5) / Raw(bytes(datagram)),
         "tagged, other EtherType": ETHER / Dot1Q(vlan=5, type=0x88B5) / Raw(bytes(datagram)),
         "length": Ether(src=ETHER.src, dst=ETHER.dst, type=60) / Raw(bytes(datagram)),
-        "fragment": ETHER / IP(src=ATTACKER, dst=VICTIM, tos=CS1, frag=9) / Raw(bytes(40)),
+        "fragment": ETHER / IP(src=ATTACKER, dst=VICTIM, tos=AF41, frag=9) / Raw(bytes(40)),
     }  # fmt: skip
     trunks = [end.name for trunk in campus.plan.trunks for end in (trunk.a, trunk.b) if end.node == "l1"]
 
