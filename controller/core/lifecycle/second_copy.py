@@ -154,9 +154,10 @@ def price_of(cluster: Cluster, links: Sequence[int]) -> float:
 
 def copies_to_vaults(cluster: Cluster, source: str) -> list[CheckpointFlow]:
     """What a host sends on of jobs that run elsewhere."""
-    flows = [flow for flow in cluster.flows.values() if flow.source == source]
     return [
-        f for f in flows if f.traffic_class is TrafficClass.PRESYNC and cluster.jobs[f.job].host != source
+        flow
+        for flow in cluster.flows_from(source)
+        if flow.traffic_class is TrafficClass.PRESYNC and cluster.jobs[flow.job].host != source
     ]
 
 

@@ -128,6 +128,7 @@ class Cluster:
     _some_unasked: bool = field(default=False, repr=False)
     _flow_paths: Paths | None = field(default=None, repr=False)
     _flow_between: dict[tuple[str, str, str], CheckpointFlow] = field(default_factory=dict, repr=False)
+    _flows_from: dict[str, dict[str, CheckpointFlow]] = field(default_factory=dict, repr=False)
     _streams: OpenStreams | None = field(default=None, repr=False)
     _crossing: Floats | None = field(default=None, repr=False)
     _firm: list[CheckpointFlow] | None = field(default=None, repr=False)
@@ -147,6 +148,8 @@ class Cluster:
     _some_over: bool = field(default=False, repr=False)  # since then
     _spendable: dict[DirectedLink, float] | None = field(default=None, repr=False)
     _spendable_column: Floats | None = field(default=None, repr=False)
+    _checkpoint_given: Floats | None = field(default=None, repr=False)
+    _checkpoint_column: Floats | None = field(default=None, repr=False)
     _uplinks: Floats | None = field(default=None, repr=False)
     _reservable_column: Floats = field(init=False, repr=False)
     _given_column: Floats = field(init=False, repr=False)  # the same, with what is draining
@@ -219,7 +222,12 @@ class Cluster:
         if self.policy.exceeds_share:
             usable = {link: self.checkpoint_bandwidth.share(link) for link in self.share}
         self.withheld_column = LEAST_FALL * self.network.column(usable)
+        self._forget_columns()
+
+    def _forget_columns(self) -> None:
+        """What follows from what is told of links, or from `share`, is found anew when it is asked for."""
         self._spendable, self._spendable_column, self._uplinks = None, None, None
+        self._checkpoint_given, self._checkpoint_column = None, None
 
     # ------------------------------------------------------------ effects
 
@@ -332,16 +340,20 @@ class Cluster:
         """What streams of checkpoints may be planned with, by number of the link: `spendable_column`, or what research leaves."""
         if not self.policy.exceeds_share:
             return self.spendable_column
-        left = self.checkpoint_given_column
-        draining = [n for n, link in enumerate(self.network.links) if frozenset(link) in self.draining]
-        left[draining] = 0.0
-        return left
+        if self._checkpoint_column is None:
+            self._checkpoint_column = self.checkpoint_given_column
+            if self.draining:
+                self._checkpoint_column = self._checkpoint_column.copy()
+                links = enumerate(self.network.links)
+                self._checkpoint_column[[n for n, link in links if frozenset(link) in self.draining]] = 0.0
+        return self._checkpoint_column
 
     @property
     def checkpoint_given_column(self) -> Floats:
-        """What research leaves of each link to streams of checkpoints that may exceed the share, by its number; a new array."""
-        left: Floats = self.checkpoint_bandwidth.left_column * (1.0 - LEAST_FALL)
-        return left
+        """What research leaves of each link to streams of checkpoints that may exceed the share, by its number."""
+        if self._checkpoint_given is None:
+            self._checkpoint_given = self.checkpoint_bandwidth.left_column * (1.0 - LEAST_FALL)
+        return self._checkpoint_given
 
     def delivered(self, flow: CheckpointFlow, goodput_over_grant: float) -> None:
         """A transfer of a flow that a link holds down got this share of its grant.
@@ -369,7 +381,7 @@ class Cluster:
         self.bandwidth.tell(research_bytes_per_s)
         if self.policy.exceeds_share:
             self.checkpoint_bandwidth.tell(research_bytes_per_s)
-        self._spendable, self._spendable_column, self._uplinks = None, None, None
+        self._forget_columns()
         self.plan_stale = True
 
     def links_changed(self, wire_bytes_per_s: Mapping[DirectedLink, float]) -> bool:
@@ -515,6 +527,7 @@ class Cluster:
             self._flow_ways.insert(row, self._crossed(flow))
             self._flow_paths = None
         self.flows[key] = self._flow_between[flow.job, flow.source, flow.destination] = flow
+        self._flows_from.setdefault(flow.source, {})[key] = flow
         self._changes(row, flow, 1)
 
     def take_flow(self, key: str) -> bool:
@@ -522,7 +535,7 @@ class Cluster:
         flow = self.flows.pop(key, None)
         if flow is None:
             return False
-        del self._flow_between[flow.job, flow.source, flow.destination]
+        del self._flow_between[flow.job, flow.source, flow.destination], self._flows_from[flow.source][key]
         row = bisect_left(self._flow_keys, key)
         self._changes(row, flow, -1)
         del self._flow_keys[row], self._flows[row], self._flow_ways[row]
@@ -549,6 +562,10 @@ class Cluster:
             flows = self.flows.values()
             self._firm = [f for f in flows if f.reservation is not None or f.floor_bytes_per_s > 0.0]
         return self._firm
+
+    def flows_from(self, source: str) -> list[CheckpointFlow]:
+        """All that a host sends, in the order of their opening."""
+        return list(self._flows_from.get(source, {}).values())
 
     def flows_to_standbys(self, jobs: Sequence[JobState]) -> list[CheckpointFlow | None]:
         """The open flow of each job from its host to its standby."""
