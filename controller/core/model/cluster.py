@@ -129,6 +129,7 @@ class Cluster:
     _flow_paths: Paths | None = field(default=None, repr=False)
     _flow_between: dict[tuple[str, str, str], CheckpointFlow] = field(default_factory=dict, repr=False)
     _flows_from: dict[str, dict[str, CheckpointFlow]] = field(default_factory=dict, repr=False)
+    _flows_to: dict[str, dict[str, CheckpointFlow]] = field(default_factory=dict, repr=False)
     _streams: OpenStreams | None = field(default=None, repr=False)
     _crossing: Floats | None = field(default=None, repr=False)
     _firm: list[CheckpointFlow] | None = field(default=None, repr=False)
@@ -525,9 +526,11 @@ class Cluster:
             self._flow_keys.insert(row, key)
             self._flows.insert(row, flow)
             self._flow_ways.insert(row, self._crossed(flow))
-            self._flow_paths = None
+            if self._flow_paths is not None:
+                self._flow_paths = self._flow_paths.inserted(row, self._flow_ways[row])
         self.flows[key] = self._flow_between[flow.job, flow.source, flow.destination] = flow
         self._flows_from.setdefault(flow.source, {})[key] = flow
+        self._flows_to.setdefault(flow.destination, {})[key] = flow
         self._changes(row, flow, 1)
 
     def take_flow(self, key: str) -> bool:
@@ -535,11 +538,13 @@ class Cluster:
         flow = self.flows.pop(key, None)
         if flow is None:
             return False
-        del self._flow_between[flow.job, flow.source, flow.destination], self._flows_from[flow.source][key]
+        del self._flow_between[flow.job, flow.source, flow.destination]
+        del self._flows_from[flow.source][key], self._flows_to[flow.destination][key]
         row = bisect_left(self._flow_keys, key)
         self._changes(row, flow, -1)
         del self._flow_keys[row], self._flows[row], self._flow_ways[row]
-        self._flow_paths = None
+        if self._flow_paths is not None:
+            self._flow_paths = self._flow_paths.without(row)
         return True
 
     def _changes(self, row: int, flow: CheckpointFlow, sign: int) -> None:
@@ -567,6 +572,10 @@ class Cluster:
         """All that a host sends, in the order of their opening."""
         return list(self._flows_from.get(source, {}).values())
 
+    def flows_to(self, destination: str) -> list[CheckpointFlow]:
+        """All that is sent to a host, in the order of their opening."""
+        return list(self._flows_to.get(destination, {}).values())
+
     def flows_to_standbys(self, jobs: Sequence[JobState]) -> list[CheckpointFlow | None]:
         """The open flow of each job from its host to its standby."""
         return list(map(self._flow_between.get, map(_NAME_HOST_STANDBY, jobs)))
@@ -574,6 +583,10 @@ class Cluster:
     def flows_in_order(self) -> list[CheckpointFlow]:
         """All flows, in the order of their keys."""
         return self._flows
+
+    def row_of(self, flow: CheckpointFlow) -> int:
+        """The number of an open flow in the order of the keys."""
+        return bisect_left(self._flow_keys, flow.key)
 
     def flow_paths(self) -> tuple[list[str], Paths]:
         """The keys of all flows, in order, and their paths."""
@@ -800,6 +813,8 @@ class Cluster:
 
     def hazards_now_per_s(self, jobs: Sequence[JobState], now_s: float) -> Floats:
         """Hazards of jobs on volunteers now: the upper rate of departures that hurt, with too little notice to move."""
+        if not jobs:  # levels are estimated for all hosts, and each that registers has P1 plan
+            return np.empty(0)
         levels, profile = self.hazard_levels(now_s)
         there = np.array(list(map(self.places.number.__getitem__, map(_HOST, jobs))), dtype=np.intp)
         payloads = np.array(list(map(_PAYLOAD, jobs)), dtype=float)
