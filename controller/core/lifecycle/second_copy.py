@@ -22,12 +22,13 @@ import numpy as np
 from controller.core.checkpointing.second_level import second_interval_s
 from controller.core.lifecycle.candidates import aims_of, fair_share, safe_store
 from controller.core.lifecycle.grants import (
+    LEAST_STREAM_RISE,
     close_flow,
     open_flow,
     presync_flow,
 )
 from controller.core.lifecycle.protection import choose_volunteer
-from controller.core.model.cluster import Cluster
+from controller.core.model.cluster import FULL, Cluster
 from controller.core.model.entities import (
     Checkpoint,
     CheckpointFlow,
@@ -36,6 +37,9 @@ from controller.core.model.entities import (
     Phase,
 )
 from topologies.spec import TrafficClass
+
+# to one vault at once: as many as hosts at 1 Gbit/s fill a port of ten with, and more. Fewer share whatever port there is.
+FEW_COPIES = 16
 
 
 def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
@@ -71,7 +75,7 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
     for rank in ranks:
         if not _serves(cluster, rank):
             rank.vault = _choose(cluster, rank)
-        if rank.vault is None:
+        if rank.vault is None or _is_full(cluster, rank.vault):
             return
     if newer_s < _due_after_s(cluster, job):
         return
@@ -88,6 +92,17 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
         )
         open_flow(cluster, flow)
         cluster.orders[flow.key] = None
+
+
+def _is_full(cluster: Cluster, vault: str) -> bool:
+    """Whether copies on their way to a vault fill its port: one more would have all of them arrive later, and be told so."""
+    coming = cluster.flows_to(vault)
+    if len(coming) < FEW_COPIES:
+        return False
+    port = cluster.path(coming[0].source, vault)[-1]
+    granted = sum([min(flow.rate_bytes_per_s, flow.cap_bytes_per_s) for flow in coming])
+    # some may be granted a little more, which is not worth a message
+    return granted * (1.0 + LEAST_STREAM_RISE) >= FULL * float(cluster.checkpoint_column[port])
 
 
 def _serves(cluster: Cluster, job: JobState) -> bool:
