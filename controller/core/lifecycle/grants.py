@@ -267,9 +267,8 @@ def _lend(
     cluster: Cluster, wants: Wants, rates: Floats, held_by: Numbers, below: Mask
 ) -> tuple[Floats, Numbers]:
     """Rates where streams of checkpoints (`below`) share what is lent of the reserve on top of what they have of the share."""
-    lent = np.maximum(cluster.given_column, cluster.checkpoint_given_column)
     # a sender that is not connected may have more than is left
-    capacity = np.maximum(wants.paths.load(rates, len(cluster.network)), lent)
+    capacity = np.maximum(wants.paths.load(rates, len(cluster.network)), cluster.lent_column)
     more = replace(wants, floor=rates, cap=np.where(below, np.maximum(rates, wants.cap), rates))
     raised, bound = cluster.policy.share(more, capacity)
     return np.where(below, raised, rates), np.where(below, bound, held_by)

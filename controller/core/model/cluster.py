@@ -151,6 +151,7 @@ class Cluster:
     _spendable_column: Floats | None = field(default=None, repr=False)
     _checkpoint_given: Floats | None = field(default=None, repr=False)
     _checkpoint_column: Floats | None = field(default=None, repr=False)
+    _lent_column: Floats | None = field(default=None, repr=False)
     _uplinks: Floats | None = field(default=None, repr=False)
     _reservable_column: Floats = field(init=False, repr=False)
     _given_column: Floats = field(init=False, repr=False)  # the same, with what is draining
@@ -228,7 +229,7 @@ class Cluster:
     def _forget_columns(self) -> None:
         """What follows from what is told of links, or from `share`, is found anew when it is asked for."""
         self._spendable, self._spendable_column, self._uplinks = None, None, None
-        self._checkpoint_given, self._checkpoint_column = None, None
+        self._checkpoint_given, self._checkpoint_column, self._lent_column = None, None, None
 
     # ------------------------------------------------------------ effects
 
@@ -355,6 +356,13 @@ class Cluster:
         if self._checkpoint_given is None:
             self._checkpoint_given = self.checkpoint_bandwidth.left_column * (1.0 - LEAST_FALL)
         return self._checkpoint_given
+
+    @property
+    def lent_column(self) -> Floats:
+        """What all flows may be granted of each link together where checkpoints borrow, by its number."""
+        if self._lent_column is None:
+            self._lent_column = np.maximum(self.given_column, self.checkpoint_given_column)
+        return self._lent_column
 
     def delivered(self, flow: CheckpointFlow, goodput_over_grant: float) -> None:
         """A transfer of a flow that a link holds down got this share of its grant.
