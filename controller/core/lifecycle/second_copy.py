@@ -10,6 +10,10 @@ sending until the transfer has ended (`testbed.agent.io.transfers`).
 Of a gang the parts of one checkpoint are sent on together, once every standby has its part; the newest one that is whole in the
 vaults is kept there until a newer one is (`lifecycle.checkpoints`).
 
+A vault of thousands of hosts is sent more than its port takes. A copy begins only while few are coming or the port has room
+(`_is_full`), else a later checkpoint tries: copies that share a port by the hundred arrive no sooner, and each that comes or goes
+has all others told another rate.
+
 Paper A has one copy; rows that follow it to the letter have no vault (`Policy.vault`).
 """
 
