@@ -8,6 +8,7 @@ from math import inf
 import pytest
 
 from controller.core.checkpointing.second_level import second_interval_s
+from controller.core.lifecycle import second_copy
 from controller.core.lifecycle.second_copy import copies_to_vaults, price_of
 from controller.core.model import facts as f
 from testbed import messages as m
@@ -46,6 +47,33 @@ def test_a_volunteer_of_another_building_keeps_it_where_nobody_is_safe() -> None
 def test_a_host_that_nobody_can_reclaim_comes_first() -> None:
     world = with_copy(campus_with(on_demand=1))
     assert not world.coordinator.cluster.hosts[world.jobs["a"].vault or ""].is_volunteer
+
+
+def test_a_copy_waits_while_others_fill_the_port_of_its_vault(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = campus_with(on_demand=1)
+    core = world.coordinator.cluster
+    specs = [m.JobSpec(name, LONG.steps, LONG.step_s, 20_000_000, loss_budget_s=1.0) for name in "abc"]
+    for spec in specs:
+        a_running_job(world, spec, world.now_s + 4.0)
+    [vault] = {name for name, host in core.hosts.items() if not host.is_volunteer}
+
+    def at_once(until_s: float) -> int:
+        """The most that came to the vault at one moment."""
+        most = 0
+        while world.now_s < until_s:
+            world.run(world.now_s + 0.05)
+            most = max(most, len(core.flows_to(vault)))
+        return most
+
+    assert at_once(world.now_s + 60.0) > 1
+    monkeypatch.setattr(second_copy, "FEW_COPIES", 1)
+    monkeypatch.setattr(second_copy, "FULL", 0.0)  # by whatever comes
+    world.run(world.now_s + 20.0)
+    assert at_once(world.now_s + 60.0) == 1
+    assert all(
+        any(vault in known.holders for known in job.checkpoints.values()) for job in core.jobs.values()
+    )
+    assert world.promises() == []
 
 
 def test_its_interval_is_young_s_with_the_price_of_its_bytes() -> None:

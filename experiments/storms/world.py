@@ -28,7 +28,7 @@ from testbed import messages as m
 from testbed.agent.core import effects as ado
 from testbed.agent.core import events as aev
 from testbed.agent.core.agent import AgentCore
-from testbed.agent.core.stored import StoredCheckpoints
+from testbed.agent.core.stored import ByJob, StoredCheckpoints
 from topologies.paths import RouteHistory
 from topologies.spec import DirectedLink, Role
 from topologies.units import PAYLOAD_SHARE
@@ -317,8 +317,7 @@ class StormWorld(VirtualWorld):
 
         def lose() -> None:
             self.crash(name)
-            disk.stored.clear()
-            disk.stored.update(before)
+            disk.stored = ByJob(before)
             disk.partial.clear()
 
         self.after(for_s, lose)
@@ -327,7 +326,7 @@ class StormWorld(VirtualWorld):
     def rot(self, name: str, job: str) -> bool:
         """The bytes of the job's checkpoints on a disk are wrong, which only a reader of them notices."""
         disk = self.machines[name].disk
-        keys = [key for key in disk.stored if key[0] == job]
+        keys = [(job, sequence) for sequence in disk.stored.of(job)]
         disk.rotten.update(keys)
         return bool(keys)
 

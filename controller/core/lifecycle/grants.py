@@ -225,14 +225,15 @@ def _moved(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> list[tuple[int,
     """
     old = [flow.rate_bytes_per_s for flow in flows]
     caps = [flow.cap_bytes_per_s for flow in flows]
-    floors = [flow.floor_bytes_per_s for flow in flows]
+    floors = [0.0] * len(flows)
     below = [flow.traffic_class is TrafficClass.PRESYNC for flow in flows]
-    for row in [row for row, floor in enumerate(floors) if floor > caps[row]]:
-        floors[row] = caps[row]
+    for firm in cluster.firm_flows():
+        row = cluster.row_of(firm)
+        floors[row] = min(firm.floor_bytes_per_s, caps[row])
     if cluster.apart:
         for row in [row for row, flow in enumerate(flows) if flow.source in cluster.apart]:
             floors[row], caps[row] = _bounds(flows[row], connected=False)
-    if cluster.policy.recoveries_first:
+    if cluster.policy.recoveries_first and not all(below):
         others = [row for row, is_below in enumerate(below) if not is_below]
         rows = [row for row in others if flows[row].is_recovery and flows[row].source not in cluster.apart]
         if rows:
@@ -266,9 +267,8 @@ def _lend(
     cluster: Cluster, wants: Wants, rates: Floats, held_by: Numbers, below: Mask
 ) -> tuple[Floats, Numbers]:
     """Rates where streams of checkpoints (`below`) share what is lent of the reserve on top of what they have of the share."""
-    lent = np.maximum(cluster.given_column, cluster.checkpoint_given_column)
     # a sender that is not connected may have more than is left
-    capacity = np.maximum(wants.paths.load(rates, len(cluster.network)), lent)
+    capacity = np.maximum(wants.paths.load(rates, len(cluster.network)), cluster.lent_column)
     more = replace(wants, floor=rates, cap=np.where(below, np.maximum(rates, wants.cap), rates))
     raised, bound = cluster.policy.share(more, capacity)
     return np.where(below, raised, rates), np.where(below, bound, held_by)

@@ -333,7 +333,7 @@ def let_go(cluster: Cluster, host: HostState) -> None:
     if cluster.can_send(host.name):
         return
     stop_copying(cluster, host.name)
-    for flow in [flow for flow in cluster.flows.values() if flow.source == host.name]:
+    for flow in cluster.flows_from(host.name):
         job = cluster.jobs[flow.job]
         if job.phase is Phase.FETCHING:  # it starts again from another holder
             interrupt(cluster, job, "checkpoint_lost")

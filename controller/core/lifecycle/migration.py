@@ -277,7 +277,7 @@ def start_reservation(cluster: Cluster, job: JobState) -> None:
 
 def release_links(cluster: Cluster, ranks: Set[str]) -> None:
     """Leave the links to others where the last state of these has arrived, though they wait for the rest of their gang."""
-    for flow in cluster.flows.values():
+    for flow in cluster.firm_flows():
         if flow.reservation is not None and flow.job in ranks:
             flow.reservation.fulfil()
             cluster.rates_stale = True

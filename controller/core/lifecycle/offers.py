@@ -6,6 +6,7 @@ GPUs that become idle are noted by the functions that free them, and offered onc
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from itertools import accumulate
 
 from msgspec import structs
 
@@ -87,8 +88,9 @@ def _unfit(cluster: Cluster, spec: JobSpec) -> str:
     probe = JobState(spec, 0.0)
     for role in (Role.VOLUNTEER, Role.ON_DEMAND):
         hosts = [host for host in cluster.hosts.values() if host.spec.role is role]
-        fitting = [host for host in hosts if cluster.fits(probe, host)]
-        if hosts and sum(host.spec.gpus for host in fitting) < spec.ranks:
+        gpus = (host.spec.gpus for host in hosts if cluster.fits(probe, host))
+        if hosts and all(count < spec.ranks for count in accumulate(gpus)):
+            fitting = any(cluster.fits(probe, host) for host in hosts)
             few = f"have {spec.ranks} GPUs" if fitting else "has a GPU"
             why = ", and the queue may send a job there" if role is Role.ON_DEMAND else ""
             return (

@@ -10,6 +10,10 @@ sending until the transfer has ended (`testbed.agent.io.transfers`).
 Of a gang the parts of one checkpoint are sent on together, once every standby has its part; the newest one that is whole in the
 vaults is kept there until a newer one is (`lifecycle.checkpoints`).
 
+A vault of thousands of hosts is sent more than its port takes. A copy begins only while few are coming or the port has room
+(`_is_full`), else a later checkpoint tries: copies that share a port by the hundred arrive no sooner, and each that comes or goes
+has all others told another rate.
+
 Paper A has one copy; rows that follow it to the letter have no vault (`Policy.vault`).
 """
 
@@ -22,12 +26,13 @@ import numpy as np
 from controller.core.checkpointing.second_level import second_interval_s
 from controller.core.lifecycle.candidates import aims_of, fair_share, safe_store
 from controller.core.lifecycle.grants import (
+    LEAST_STREAM_RISE,
     close_flow,
     open_flow,
     presync_flow,
 )
 from controller.core.lifecycle.protection import choose_volunteer
-from controller.core.model.cluster import Cluster
+from controller.core.model.cluster import FULL, Cluster
 from controller.core.model.entities import (
     Checkpoint,
     CheckpointFlow,
@@ -36,6 +41,9 @@ from controller.core.model.entities import (
     Phase,
 )
 from topologies.spec import TrafficClass
+
+# to one vault at once: as many as hosts at 1 Gbit/s fill a port of ten with, and more. Fewer share whatever port there is.
+FEW_COPIES = 16
 
 
 def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
@@ -71,7 +79,7 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
     for rank in ranks:
         if not _serves(cluster, rank):
             rank.vault = _choose(cluster, rank)
-        if rank.vault is None:
+        if rank.vault is None or _is_full(cluster, rank.vault):
             return
     if newer_s < _due_after_s(cluster, job):
         return
@@ -88,6 +96,17 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
         )
         open_flow(cluster, flow)
         cluster.orders[flow.key] = None
+
+
+def _is_full(cluster: Cluster, vault: str) -> bool:
+    """Whether copies on their way to a vault fill its port: one more would have all of them arrive later, and be told so."""
+    coming = cluster.flows_to(vault)
+    if len(coming) < FEW_COPIES:
+        return False
+    port = cluster.path(coming[0].source, vault)[-1]
+    granted = sum([min(flow.rate_bytes_per_s, flow.cap_bytes_per_s) for flow in coming])
+    # some may be granted a little more, which is not worth a message
+    return granted * (1.0 + LEAST_STREAM_RISE) >= FULL * float(cluster.checkpoint_column[port])
 
 
 def _serves(cluster: Cluster, job: JobState) -> bool:
@@ -154,9 +173,10 @@ def price_of(cluster: Cluster, links: Sequence[int]) -> float:
 
 def copies_to_vaults(cluster: Cluster, source: str) -> list[CheckpointFlow]:
     """What a host sends on of jobs that run elsewhere."""
-    flows = [flow for flow in cluster.flows.values() if flow.source == source]
     return [
-        f for f in flows if f.traffic_class is TrafficClass.PRESYNC and cluster.jobs[f.job].host != source
+        flow
+        for flow in cluster.flows_from(source)
+        if flow.traffic_class is TrafficClass.PRESYNC and cluster.jobs[flow.job].host != source
     ]
 
 

@@ -128,6 +128,8 @@ class Cluster:
     _some_unasked: bool = field(default=False, repr=False)
     _flow_paths: Paths | None = field(default=None, repr=False)
     _flow_between: dict[tuple[str, str, str], CheckpointFlow] = field(default_factory=dict, repr=False)
+    _flows_from: dict[str, dict[str, CheckpointFlow]] = field(default_factory=dict, repr=False)
+    _flows_to: dict[str, dict[str, CheckpointFlow]] = field(default_factory=dict, repr=False)
     _streams: OpenStreams | None = field(default=None, repr=False)
     _crossing: Floats | None = field(default=None, repr=False)
     _firm: list[CheckpointFlow] | None = field(default=None, repr=False)
@@ -147,6 +149,9 @@ class Cluster:
     _some_over: bool = field(default=False, repr=False)  # since then
     _spendable: dict[DirectedLink, float] | None = field(default=None, repr=False)
     _spendable_column: Floats | None = field(default=None, repr=False)
+    _checkpoint_given: Floats | None = field(default=None, repr=False)
+    _checkpoint_column: Floats | None = field(default=None, repr=False)
+    _lent_column: Floats | None = field(default=None, repr=False)
     _uplinks: Floats | None = field(default=None, repr=False)
     _reservable_column: Floats = field(init=False, repr=False)
     _given_column: Floats = field(init=False, repr=False)  # the same, with what is draining
@@ -219,7 +224,12 @@ class Cluster:
         if self.policy.exceeds_share:
             usable = {link: self.checkpoint_bandwidth.share(link) for link in self.share}
         self.withheld_column = LEAST_FALL * self.network.column(usable)
+        self._forget_columns()
+
+    def _forget_columns(self) -> None:
+        """What follows from what is told of links, or from `share`, is found anew when it is asked for."""
         self._spendable, self._spendable_column, self._uplinks = None, None, None
+        self._checkpoint_given, self._checkpoint_column, self._lent_column = None, None, None
 
     # ------------------------------------------------------------ effects
 
@@ -332,16 +342,27 @@ class Cluster:
         """What streams of checkpoints may be planned with, by number of the link: `spendable_column`, or what research leaves."""
         if not self.policy.exceeds_share:
             return self.spendable_column
-        left = self.checkpoint_given_column
-        draining = [n for n, link in enumerate(self.network.links) if frozenset(link) in self.draining]
-        left[draining] = 0.0
-        return left
+        if self._checkpoint_column is None:
+            self._checkpoint_column = self.checkpoint_given_column
+            if self.draining:
+                self._checkpoint_column = self._checkpoint_column.copy()
+                links = enumerate(self.network.links)
+                self._checkpoint_column[[n for n, link in links if frozenset(link) in self.draining]] = 0.0
+        return self._checkpoint_column
 
     @property
     def checkpoint_given_column(self) -> Floats:
-        """What research leaves of each link to streams of checkpoints that may exceed the share, by its number; a new array."""
-        left: Floats = self.checkpoint_bandwidth.left_column * (1.0 - LEAST_FALL)
-        return left
+        """What research leaves of each link to streams of checkpoints that may exceed the share, by its number."""
+        if self._checkpoint_given is None:
+            self._checkpoint_given = self.checkpoint_bandwidth.left_column * (1.0 - LEAST_FALL)
+        return self._checkpoint_given
+
+    @property
+    def lent_column(self) -> Floats:
+        """What all flows may be granted of each link together where checkpoints borrow, by its number."""
+        if self._lent_column is None:
+            self._lent_column = np.maximum(self.given_column, self.checkpoint_given_column)
+        return self._lent_column
 
     def delivered(self, flow: CheckpointFlow, goodput_over_grant: float) -> None:
         """A transfer of a flow that a link holds down got this share of its grant.
@@ -369,7 +390,7 @@ class Cluster:
         self.bandwidth.tell(research_bytes_per_s)
         if self.policy.exceeds_share:
             self.checkpoint_bandwidth.tell(research_bytes_per_s)
-        self._spendable, self._spendable_column, self._uplinks = None, None, None
+        self._forget_columns()
         self.plan_stale = True
 
     def links_changed(self, wire_bytes_per_s: Mapping[DirectedLink, float]) -> bool:
@@ -513,8 +534,11 @@ class Cluster:
             self._flow_keys.insert(row, key)
             self._flows.insert(row, flow)
             self._flow_ways.insert(row, self._crossed(flow))
-            self._flow_paths = None
+            if self._flow_paths is not None:
+                self._flow_paths = self._flow_paths.inserted(row, self._flow_ways[row])
         self.flows[key] = self._flow_between[flow.job, flow.source, flow.destination] = flow
+        self._flows_from.setdefault(flow.source, {})[key] = flow
+        self._flows_to.setdefault(flow.destination, {})[key] = flow
         self._changes(row, flow, 1)
 
     def take_flow(self, key: str) -> bool:
@@ -523,10 +547,12 @@ class Cluster:
         if flow is None:
             return False
         del self._flow_between[flow.job, flow.source, flow.destination]
+        del self._flows_from[flow.source][key], self._flows_to[flow.destination][key]
         row = bisect_left(self._flow_keys, key)
         self._changes(row, flow, -1)
         del self._flow_keys[row], self._flows[row], self._flow_ways[row]
-        self._flow_paths = None
+        if self._flow_paths is not None:
+            self._flow_paths = self._flow_paths.without(row)
         return True
 
     def _changes(self, row: int, flow: CheckpointFlow, sign: int) -> None:
@@ -550,6 +576,14 @@ class Cluster:
             self._firm = [f for f in flows if f.reservation is not None or f.floor_bytes_per_s > 0.0]
         return self._firm
 
+    def flows_from(self, source: str) -> list[CheckpointFlow]:
+        """All that a host sends, in the order of their opening."""
+        return list(self._flows_from.get(source, {}).values())
+
+    def flows_to(self, destination: str) -> list[CheckpointFlow]:
+        """All that is sent to a host, in the order of their opening."""
+        return list(self._flows_to.get(destination, {}).values())
+
     def flows_to_standbys(self, jobs: Sequence[JobState]) -> list[CheckpointFlow | None]:
         """The open flow of each job from its host to its standby."""
         return list(map(self._flow_between.get, map(_NAME_HOST_STANDBY, jobs)))
@@ -557,6 +591,10 @@ class Cluster:
     def flows_in_order(self) -> list[CheckpointFlow]:
         """All flows, in the order of their keys."""
         return self._flows
+
+    def row_of(self, flow: CheckpointFlow) -> int:
+        """The number of an open flow in the order of the keys."""
+        return bisect_left(self._flow_keys, flow.key)
 
     def flow_paths(self) -> tuple[list[str], Paths]:
         """The keys of all flows, in order, and their paths."""
@@ -783,6 +821,8 @@ class Cluster:
 
     def hazards_now_per_s(self, jobs: Sequence[JobState], now_s: float) -> Floats:
         """Hazards of jobs on volunteers now: the upper rate of departures that hurt, with too little notice to move."""
+        if not jobs:  # levels are estimated for all hosts, and each that registers has P1 plan
+            return np.empty(0)
         levels, profile = self.hazard_levels(now_s)
         there = np.array(list(map(self.places.number.__getitem__, map(_HOST, jobs))), dtype=np.intp)
         payloads = np.array(list(map(_PAYLOAD, jobs)), dtype=float)

@@ -96,6 +96,18 @@ class Paths:
     def __len__(self) -> int:
         return len(self.start) - 1
 
+    def inserted(self, row: int, path: Sequence[int]) -> Paths:
+        """The same with one more, which is number `row` from now on."""
+        at, start = self.start[row], self.start
+        link = np.concatenate((self.link[:at], np.array(path, dtype=np.intp), self.link[at:]))
+        return Paths(link, np.concatenate((start[: row + 1], start[row:] + len(path))))
+
+    def without(self, row: int) -> Paths:
+        """The same without number `row`."""
+        (first, after), start = self.start[row : row + 2].tolist(), self.start
+        link = np.concatenate((self.link[:first], self.link[after:]))
+        return Paths(link, np.concatenate((start[:row], start[row + 1 :] - (after - first))))
+
     def some(self, which: Mask) -> Paths:
         """Those of the paths, in order."""
         lengths = np.diff(self.start)

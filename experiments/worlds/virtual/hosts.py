@@ -9,8 +9,8 @@ from math import inf
 
 from testbed.agent.core.agent import AgentCore
 from testbed.agent.core.effects import StartSending
+from testbed.agent.core.stored import ByJob
 from testbed.messages import JobSpec, StoredCheckpoint
-from testbed.ranks import superseded
 
 NONE: Set[int] = frozenset()  # of sequences
 # share of its state that a step of the synthetic workload rewrites, if the job does not say
@@ -77,37 +77,22 @@ class Process:
 class Disk:
     """Checkpoints of a host, and bytes of those that never arrived whole."""
 
-    stored: dict[tuple[str, int], StoredCheckpoint] = field(default_factory=dict)
+    stored: ByJob = field(default_factory=ByJob)
     partial: dict[str, tuple[int, float]] = field(default_factory=dict)  # job -> (step, bytes)
     full: bool = False
     slow_s: float = 0.0  # what each write takes longer than usual
     rotten: set[tuple[str, int]] = field(default_factory=set)  # of those stored, whose bytes are wrong
 
-    def of(self, job: str) -> list[StoredCheckpoint]:
-        """All of a job, oldest first."""
-        return [self.stored[key] for key in sorted([key for key in self.stored if key[0] == job])]
-
     def drop(self, job: str, before: int, but: Set[int] = NONE) -> None:
         """Drop those with a sequence below `before`, `but` for these."""
-        old = [key for key in self.stored if key[0] == job and key[1] < before and key[1] not in but]
-        for key in old:
-            del self.stored[key]
-        if job in self.partial and not any(key[0] == job for key in self.stored):
+        self.stored.forget(job, before, but)
+        if job in self.partial and not self.stored.of(job):
             del self.partial[job]
-
-    def put(self, checkpoint: StoredCheckpoint, but: Set[int] = NONE) -> None:
-        """Store what has arrived, and drop what is of no use beside it, `but` for these."""
-        job, arrived = checkpoint.job, checkpoint.sequence
-        self.stored[job, arrived] = checkpoint
-        steps = {number: known.step for (name, number), known in self.stored.items() if name == job}
-        for sequence in superseded(job, steps, arrived):
-            if sequence not in but:
-                del self.stored[job, sequence]
 
     def keep_latest(self, job: str, count: int) -> None:
         """Only the last `count` of a job remain."""
-        for key in sorted([key for key in self.stored if key[0] == job])[:-count]:
-            del self.stored[key]
+        for sequence in sorted(self.stored.of(job))[:-count]:
+            del self.stored[job, sequence]
 
     def lacks_bytes(self, checkpoint: StoredCheckpoint, dirty_fraction: float) -> float:
         """What of a checkpoint is not here yet.
@@ -117,8 +102,8 @@ class Disk:
         size = float(checkpoint.payload_bytes)
         apart = [
             abs(checkpoint.step - other.step)
-            for (job, sequence), other in self.stored.items()
-            if job == checkpoint.job and (job, sequence) not in self.rotten
+            for sequence, other in self.stored.of(checkpoint.job).items()
+            if (checkpoint.job, sequence) not in self.rotten
         ]
         lacking = size * min([1.0, *(steps * dirty_fraction for steps in apart)])
         return max(0.0, lacking - self._begun(checkpoint, dirty_fraction))
@@ -180,7 +165,7 @@ class Machine:
     beats_from_s: float | None = None  # heartbeats are left out since this one
 
     @property
-    def store(self) -> dict[tuple[str, int], StoredCheckpoint]:
+    def store(self) -> ByJob:
         """What its disk holds whole."""
         return self.disk.stored
 

@@ -72,6 +72,6 @@ class Replicas:
         if host is None:
             return None
         machine = self._env.machines[host]
-        attempts = {sequence // SEQUENCES_PER_ATTEMPT for key, sequence in machine.store if key == name}
+        attempts = {sequence // SEQUENCES_PER_ATTEMPT for sequence in machine.store.of(name)}
         able = machine.core is not None and not machine.paused and not machine.closed
         return machine if able and process.attempt in attempts else None

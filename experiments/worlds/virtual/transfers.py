@@ -210,7 +210,7 @@ class Transfers:
         else:
             kept = target.told(order.job)
         target.disk.partial.pop(order.job, None)
-        target.disk.put(transfer.stored, kept)
+        target.store.put(transfer.stored, kept)
         target.disk.rotten.discard((order.job, order.sequence))
         env.tell_agent(target, aev.CheckpointReceived(transfer.stored))
         ended = self._account_of(transfer, transfer.stored, arrived_s)

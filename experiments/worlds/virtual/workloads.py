@@ -307,7 +307,7 @@ class Workloads:
                 self.kill(machine, job, order.attempt)
             taken = m.StoredCheckpoint(job, sequence, step, process.spec.payload_bytes, f"{job}@{step}")
             if process.spec.ranks > 1:
-                machine.disk.put(taken, machine.told(job))
+                machine.store.put(taken, machine.told(job))
             else:
                 machine.store[job, sequence] = taken
                 machine.disk.keep_latest(job, KEPT_SNAPSHOTS)

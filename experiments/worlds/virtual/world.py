@@ -397,8 +397,8 @@ class VirtualWorld:
     def spoil(self, name: str, job: str) -> None:
         """A disk loses a job's checkpoints without a word."""
         store = self.machines[name].store
-        for key in [key for key in store if key[0] == job]:
-            del store[key]
+        for sequence in list(store.of(job)):
+            del store[job, sequence]
 
     def set_link(self, a: str, b: str, factor: float) -> None:
         """A cable works at `factor` of its rate, in both directions; 0: it is down, and messages wait."""
