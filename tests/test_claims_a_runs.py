@@ -220,11 +220,14 @@ def test_a_wave_loses_research_only_where_nothing_is_enforced() -> None:
     assert kept["in_time"] == kept["admitted"] >= 1
 
 
-def test_bursts_of_others_take_what_research_had() -> None:
+@pytest.mark.parametrize(("system", "least"), [("share", 0.18), ("reclaimnet", 0.05)])
+def test_bursts_of_others_take_what_research_had_where_no_checkpoint_makes_way(
+    system: str, least: float
+) -> None:
     free, beside = (
         reclaim_bursts.play(
-            reclaim_bursts.Wave("reclaimnet", 7, reclaim_bursts.LONG_S, True, 1, uncontrolled=burst)
+            reclaim_bursts.Wave(system, 7, reclaim_bursts.LONG_S, True, 1, uncontrolled=burst)
         )["research_share"]
         for burst in (0.0, 0.2)
     )
-    assert free - beside == pytest.approx(0.2, abs=0.02)
+    assert least < free - beside < 0.22

@@ -60,7 +60,7 @@ def only_flow(world: CoresWorld) -> tuple[CheckpointFlow, Reservation]:
 
 
 def test_a_move_alone_stops_half_way_and_then_has_the_whole_path() -> None:
-    world = a_world(small_campus(4, 1), 1, 8_000_000)
+    world = a_world(small_campus(4, 1), 1, 16_000_000)
     host = world.jobs["j0"].host or ""
     world.reclaim(host, 20.0)
     world.run(4.5)
@@ -81,7 +81,7 @@ def test_a_move_alone_stops_half_way_and_then_has_the_whole_path() -> None:
 
 
 def test_the_coordinator_wakes_when_a_rate_in_the_timetable_changes() -> None:
-    world = a_world(small_campus(4, 1), 1, 8_000_000)
+    world = a_world(small_campus(4, 1), 1, 16_000_000)
     world.reclaim(world.jobs["j0"].host or "", 20.0)
     world.run(4.5)
     _, reservation = only_flow(world)

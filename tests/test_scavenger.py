@@ -38,7 +38,7 @@ def grants(world: CoresWorld, traffic: TrafficClass) -> list[float]:
 
 
 def test_a_stream_is_granted_the_reserve_too_and_only_where_it_yields() -> None:
-    for settings, most in ((SETTINGS, SHARE), (BELOW, LINK)):
+    for settings, most in ((replace(SETTINGS, checkpoint_class="share"), SHARE), (BELOW, LINK)):
         world = a_world(settings)
         a_running_job(world, LONG, 20.0)
         granted = max(grants(world, TrafficClass.PRESYNC))

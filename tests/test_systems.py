@@ -98,6 +98,7 @@ OTHERWISE = {
         "rescues",
         "rescues_to_disk",
         "short_notices",
+        "wanted_class",
     },
     "reclaimnet": set(),
 }
@@ -208,7 +209,7 @@ def test_without_enforcement_migrations_and_research_share_a_link_as_tcp_does() 
 
 def test_with_enforcement_research_has_what_grants_leave() -> None:
     research, others, capacity = rates_beside_research("reclaimnet")
-    assert sum(others) <= 0.7 * capacity
+    assert sum(others) <= 0.7 * capacity * (1.0 + 1e-9)
     assert research == pytest.approx(capacity - sum(others))
 
 

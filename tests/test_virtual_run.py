@@ -148,15 +148,19 @@ def test_research_gets_what_migrations_leave_and_never_less_than_its_reserve() -
     summary = demo().summary()
     assert summary.research.samples > 50
     assert summary.research.lowest_share is not None
-    assert summary.research.reserve_share <= summary.research.lowest_share <= 1.0 + 1e-9
+    assert summary.research.reserve_share - 1e-9 <= summary.research.lowest_share <= 1.0 + 1e-9
 
 
-def test_a_paced_flow_gets_what_pacing_leaves_of_its_grant() -> None:
-    rates = demo().summary().rates
+@pytest.mark.parametrize(("checkpoint_class", "least"), [("share", 0.98), ("borrow", 0.68)])
+def test_a_paced_flow_gets_what_pacing_leaves_of_its_grant(checkpoint_class: str, least: float) -> None:
+    """And a checkpoint that borrows not what research then asks for of its reserve, on cables where nothing is counted."""
+    scenario = demo_scenario()
+    played = replace(scenario, protocol=replace(scenario.protocol, checkpoint_class=checkpoint_class))
+    rates = simulate(played, generate(played)).summary().rates
     assert rates.flows > 20
     assert rates.median_goodput_over_grant == pytest.approx(0.995, abs=1e-6)
     # a grant that changes under way takes a message's time to reach its flow
-    assert rates.worst_goodput_over_grant is not None and 0.98 < rates.worst_goodput_over_grant < 0.996
+    assert rates.worst_goodput_over_grant is not None and least < rates.worst_goodput_over_grant < 0.996
 
 
 def test_the_literal_bucket_starves_flows_as_the_kernel_s_does() -> None:
@@ -185,7 +189,7 @@ LIFE = (
 def test_heartbeats_and_ticks_left_out_change_no_decision(seed: int) -> None:
     """Where each job goes, what is admitted, how each attempt ends: the same, in the same order."""
     quiet, loud = demo(seed), demo(seed, quiet=False)
-    assert quiet.events < 0.55 * loud.events
+    assert quiet.events < 0.65 * loud.events
     assert decisions(quiet) == decisions(loud)
 
 
@@ -275,7 +279,7 @@ def _without_time(line: bytes) -> bytes:
 
 
 def with_one_large_job(share: float | None = None, uplink_bytes_per_s: float = GBIT_PER_S) -> VirtualRun:
-    """20 GB on a host of 1 Gbit/s for 4 hours, which no owner disturbs: 241 s of what is not research's."""
+    """20 GB on a host of 1 Gbit/s for 4 hours, which no owner disturbs: 168 s of all of it."""
     small = demo_scenario(hosts=4, seed=1)
     scenario = replace(
         small,
@@ -297,7 +301,7 @@ def with_one_large_job(share: float | None = None, uplink_bytes_per_s: float = G
     return simulate(scenario, Trace("by hand", (JobArrival(0.0, job),), ()))
 
 
-@pytest.mark.parametrize(("share", "least_s", "most_s"), [(None, 240.0, 600.0), (0.2, 1150.0, 1250.0)])
+@pytest.mark.parametrize(("share", "least_s", "most_s"), [(None, 240.0, 600.0), (0.2, 800.0, 900.0)])
 def test_a_large_payload_keeps_its_loss_budget_where_sending_may_take_most_of_an_interval(
     share: float | None, least_s: float, most_s: float
 ) -> None:

@@ -225,11 +225,10 @@ def _moved(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> list[tuple[int,
     """
     old = [flow.rate_bytes_per_s for flow in flows]
     caps = [flow.cap_bytes_per_s for flow in flows]
-    floors = [0.0] * len(flows)
+    floors = [flow.floor_bytes_per_s for flow in flows]
     below = [flow.traffic_class is TrafficClass.PRESYNC for flow in flows]
-    for firm in cluster.firm_flows():
-        row = cluster.row_of(firm)
-        floors[row] = min(firm.floor_bytes_per_s, caps[row])
+    for row in [row for row, floor in enumerate(floors) if floor > caps[row]]:
+        floors[row] = caps[row]
     if cluster.apart:
         for row in [row for row, flow in enumerate(flows) if flow.source in cluster.apart]:
             floors[row], caps[row] = _bounds(flows[row], connected=False)

@@ -592,10 +592,6 @@ class Cluster:
         """All flows, in the order of their keys."""
         return self._flows
 
-    def row_of(self, flow: CheckpointFlow) -> int:
-        """The number of an open flow in the order of the keys."""
-        return bisect_left(self._flow_keys, flow.key)
-
     def flow_paths(self) -> tuple[list[str], Paths]:
         """The keys of all flows, in order, and their paths."""
         if self._flow_paths is None:

@@ -11,8 +11,8 @@ Key = tuple[str, int]  # job, sequence
 
 
 class ByJob(dict[Key, StoredCheckpoint]):
-    """Checkpoints by job and sequence, changed one at a time; those of one job are found without a look at all others, of which a
-    vault holds hundreds."""
+    """Checkpoints by job and sequence, changed one at a time or cleared. Those of one job are found without a look at all others,
+    of which a vault holds hundreds."""
 
     def __init__(self, known: Mapping[Key, StoredCheckpoint] | None = None) -> None:
         super().__init__()
@@ -30,6 +30,11 @@ class ByJob(dict[Key, StoredCheckpoint]):
         del of_job[key[1]]
         if not of_job:
             del self._of[key[0]]
+
+    def clear(self) -> None:
+        """Nothing is there any more."""
+        super().clear()
+        self._of.clear()
 
     def of(self, job: str) -> dict[int, StoredCheckpoint]:
         """A job's, by sequence: not to be changed. Other threads may ask."""
