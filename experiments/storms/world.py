@@ -28,7 +28,7 @@ from testbed import messages as m
 from testbed.agent.core import effects as ado
 from testbed.agent.core import events as aev
 from testbed.agent.core.agent import AgentCore
-from testbed.agent.core.stored import ByJob, StoredCheckpoints
+from testbed.agent.core.stored import StoredCheckpoints
 from topologies.paths import RouteHistory
 from topologies.spec import DirectedLink, Role
 from topologies.units import PAYLOAD_SHARE
@@ -317,7 +317,7 @@ class StormWorld(VirtualWorld):
 
         def lose() -> None:
             self.crash(name)
-            disk.stored = ByJob(before)
+            disk.stored = StoredCheckpoints(before)
             disk.partial.clear()
 
         self.after(for_s, lose)

@@ -9,7 +9,7 @@ from math import inf
 
 from testbed.agent.core.agent import AgentCore
 from testbed.agent.core.effects import StartSending
-from testbed.agent.core.stored import ByJob
+from testbed.agent.core.stored import StoredCheckpoints
 from testbed.messages import JobSpec, StoredCheckpoint
 
 NONE: Set[int] = frozenset()  # of sequences
@@ -77,7 +77,7 @@ class Process:
 class Disk:
     """Checkpoints of a host, and bytes of those that never arrived whole."""
 
-    stored: ByJob = field(default_factory=ByJob)
+    stored: StoredCheckpoints = field(default_factory=StoredCheckpoints)
     partial: dict[str, tuple[int, float]] = field(default_factory=dict)  # job -> (step, bytes)
     full: bool = False
     slow_s: float = 0.0  # what each write takes longer than usual
@@ -165,7 +165,7 @@ class Machine:
     beats_from_s: float | None = None  # heartbeats are left out since this one
 
     @property
-    def store(self) -> ByJob:
+    def store(self) -> StoredCheckpoints:
         """What its disk holds whole."""
         return self.disk.stored
 
