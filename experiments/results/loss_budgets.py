@@ -3,9 +3,10 @@ at most L_max is allowed (paper A, eq. 9), hence T at most 2 L_max."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from controller.core.model import facts as f
+from experiments.inputs.traces import JobArrival
 from experiments.results.history import Timed
 from experiments.results.losses import SECONDS_AN_HOUR
 
@@ -13,9 +14,10 @@ ROUNDING = 1e-6  # relative
 
 
 def hours_over_budget(
-    facts: Sequence[Timed], loss_budget_s: Mapping[str, float], ended_at_s: float
+    facts: Sequence[Timed], arrivals: Iterable[JobArrival], ended_at_s: float
 ) -> list[float]:
     """Hours that jobs ran with planned checkpoints: [of them at intervals above twice the job's `loss_budget_s`, all]."""
+    most_s = {each.job.name: 2.0 * each.job.loss_budget_s * (1.0 + ROUNDING) for each in arrivals}
     planned: dict[str, tuple[float, bool]] = {}  # since when, and whether it is too long
     hours = [0.0, 0.0]
 
@@ -28,8 +30,7 @@ def hours_over_budget(
         if isinstance(fact, f.CheckpointPlanned | f.JobStopped | f.JobFinished):
             until(at_s, fact.job)
             if isinstance(fact, f.CheckpointPlanned):
-                most_s = 2.0 * loss_budget_s[fact.job] * (1.0 + ROUNDING)
-                planned[fact.job] = at_s, fact.interval_s > most_s
+                planned[fact.job] = at_s, fact.interval_s > most_s[fact.job]
     for job in list(planned):
         until(ended_at_s, job)
     return hours

@@ -144,8 +144,8 @@ def run(config: Config) -> Values:
 
 
 def _over_cases(found: Mapping[tuple[str, str], Sequence[Result]]) -> Iterator[Value]:
-    """What lies between ours and others over all cases: losses differ a hundredfold between them, so it is their logarithms that
-    are compared, one number a case, and the interval is over cases. Cases where somebody loses nothing are left out."""
+    """Differences between ours and each other row over all cases. Losses differ a hundredfold between cases, so their logarithms
+    are compared, one number a case, and the interval is over cases. Cases where a row loses nothing are left out."""
     cases, systems = (list(dict.fromkeys(key[place] for key in found)) for place in range(2))
     lost = {
         (quantity, system): [

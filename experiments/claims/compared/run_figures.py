@@ -17,7 +17,6 @@ def figures_of(run: VirtualRun, trace: Trace, days: float) -> dict[str, Any]:
     """JSON; seconds of a GPU become hours."""
     summary = run.summary()
     lost = summary.lost_time
-    budgets = {arrival.job.name: arrival.job.loss_budget_s for arrival in trace.arrivals}
     assert run.background is not None
     return {
         "work_lost_h": lost.work_lost_s / HOUR_S,
@@ -28,7 +27,7 @@ def figures_of(run: VirtualRun, trace: Trace, days: float) -> dict[str, Any]:
         "submitted": summary.jobs.submitted,
         "finished": summary.jobs.finished,
         "interruptions": summary.interruptions.events,
-        "over_budget": hours_over_budget(run.facts, budgets, run.context.ended_at_s or 0.0),
+        "over_budget": hours_over_budget(run.facts, trace.arrivals, run.context.ended_at_s or 0.0),
         "research": run.background.figures(),
         "days": days,
         "broken": sorted({broken.rule for broken in summary.invariants_broken}),

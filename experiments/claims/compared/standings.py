@@ -1,4 +1,4 @@
-"""How ours stands among the rows of Table III, case by case: what any claim that compares them keeps, tells and judges.
+"""The standing of ours among the rows of Table III, case by case: what any claim that compares them keeps, tells and judges.
 
 A case is a campus and its owners. In each, all rows meet the same owners and jobs, seed by seed, and ours is compared with every
 other row in work lost and in lost GPU time. It is *first* where it loses less than every other with the whole 95 % interval of

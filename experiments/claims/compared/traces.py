@@ -77,7 +77,7 @@ def run(config: Config) -> Values:
 def _over_records(
     cases: Sequence[TraceCase], found: Mapping[tuple[str, str], Sequence[Result]]
 ) -> Iterator[Value]:
-    """What lies between ours and others over all records that are one file: those that are several hold the same owners."""
+    """Differences between ours and each other row over all records of one file: those of several hold the same owners."""
     record_of = {case.name: case.record.name for case in cases if len(case.record.files) == 1}
     of_record: dict[str, dict[str, list[Result]]] = {}
     for (case, system), runs in found.items():

@@ -32,14 +32,13 @@ def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
     `research` (what it lacks; null if the trace has none), and counts."""
     summary = run.summary()
     submitted = {fact.job: at_s for at_s, fact in run.facts if isinstance(fact, f.JobSubmitted)}
-    budgets = {arrival.job.name: arrival.job.loss_budget_s for arrival in trace.arrivals}
     spans = [at_s - submitted[fact.job] for at_s, fact in run.facts if isinstance(fact, f.JobFinished)]
     return {
         "interruptions": [_rounded(row) for row in _interruptions(run, trace)],
         "migrations": [_rounded(row) for row in _migrations(run)],
         "days": [_rounded(row) for row in _days(run, trace)],
         "intervals": [_rounded(row) for row in _intervals(run)],
-        "over_budget": _rounded(hours_over_budget(run.facts, budgets, run.context.ended_at_s or 0.0)),
+        "over_budget": _rounded(hours_over_budget(run.facts, trace.arrivals, run.context.ended_at_s or 0.0)),
         # seconds of a GPU, by part
         "lost_time": {part: round(getattr(summary.lost_time, f"{part}_s"), 3) for part in LostPart},
         "research": None if run.background is None else run.background.figures(),
