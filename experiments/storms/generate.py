@@ -29,10 +29,7 @@ FORGETFUL_SHARE = 0.2  # of storms that are not gentle: the coordinator's journa
 # the class of checkpoints is drawn for each of these: rows that are nothing but a class are left out
 DRAWN = tuple(name for name in POLICIES if name not in {*CheckpointClass})
 RESERVING = tuple(name for name in DRAWN if POLICIES[name].reserves_rates)
-SCAVENGER_SHARE, SHARE_SHARE = (
-    0.4,
-    0.3,
-)  # of storms: checkpoints are below research, or within the migration share
+SCAVENGER_SHARE, SHARE_SHARE = 0.4, 0.3  # of storms: checkpoints are below research, or within the share
 GENTLE_SHARE = 0.4  # of storms: long notices and few faults, so that most admissions have to be in time
 EVASIVE_SHARE = 0.2  # of storms that are neither quiet nor gentle: an agent does not answer
 CANCEL_SHARE = 0.25  # of storms: users cancel jobs

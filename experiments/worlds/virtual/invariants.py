@@ -242,7 +242,7 @@ def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, 
     for link, rate in most_below.items():
         whole = world.env.capacity[link] * PAYLOAD_SHARE
         if known.bandwidth.capacity[link] == world.env.capacity[link] and rate > whole * (1.0 + ROUNDING):
-            raise broken(world, str(link), f"{rate:.1f} bytes/s granted to a stream, it carries {whole:.1f}")
+            raise broken(world, str(link), f"{rate:.1f} bytes/s granted, it carries {whole:.1f}")
     for link, rate in used.items():
         if known.bandwidth.capacity[link] != world.env.capacity[link]:
             continue  # a coordinator that was dead meanwhile is about to be told
