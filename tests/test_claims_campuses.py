@@ -73,7 +73,13 @@ def test_over_all_campuses_each_counts_the_same_whatever_is_lost_there() -> None
     work_lost_h = {"small": (1.0, 2.0), "large": (600.0, 300.0), "third": (40.0, 40.0), "calm": (0.0, 1.0)}
     found = {
         (case, system): [
-            {"work_lost_h": lost, "lost_h": 9.0, "research": {"worst": 0.01}, "over_budget": [0.02, 1.0]}
+            {
+                "work_lost_h": lost,
+                "expected_emergencies_h": None,
+                "lost_h": 9.0,
+                "research": {"worst": 0.01},
+                "over_budget": [0.02, 1.0],
+            }
         ]
         for case, pair in work_lost_h.items()
         for system, lost in zip(("reclaimnet", "slurm-pr"), pair, strict=True)
@@ -102,8 +108,8 @@ def test_it_goes_from_cases_to_a_page_and_is_resumed(tmp_path: Path, monkeypatch
     record, values = read_record(tmp_path / "out" / "campuses")
     assert values.groups() == ["two buildings", "snapshots within a GPU"]
     judged = [check for check in record.verdict.checks if check.kind is ClaimKind.ORDERING]
-    assert len(judged) == 4 and (tmp_path / "out" / "campuses" / PICTURE).exists()
-    assert values.settings["ours"].count("of 2 cases") == 2
+    assert len(judged) == 6 and (tmp_path / "out" / "campuses" / PICTURE).exists()
+    assert values.settings["ours"].count("of 2 cases") == len(standings.JUDGED)
     assert "two buildings 0.2" in values.settings["days"]
     monkeypatch.setattr(campuses, "play", lambda wanted: pytest.fail("it was run before"))
     reproduce(console, tmp_path / "out", ["campuses"], **asked)  # type: ignore[arg-type]

@@ -66,7 +66,7 @@ def test_ours_is_first_or_behind_somebody_or_it_cannot_be_told(
     apart: dict[str, tuple[float, float]], outcome: ClaimOutcome, words: str, level: Level
 ) -> None:
     verdict = judge(campuses.CLAIM, Values(tuple(rows(apart))))
-    assert [check.outcome for check in verdict.checks] == [outcome] * 2
+    assert [check.outcome for check in verdict.checks] == [outcome] * len(JUDGED)
     assert all(words in check.detail for check in verdict.checks)
     assert verdict.level is level
 
@@ -93,11 +93,11 @@ def test_row_that_takes_more_than_3_percent_of_research_is_priced_and_the_same_r
 ) -> None:
     found = list(checks(Values(tuple(rows(BEHIND_TWO, taken))), [CASE]))
     standings = [check for check in found if check.kind is ClaimKind.ORDERING]
-    assert [check.outcome for check in standings] == [outcome] * 2
+    assert [check.outcome for check in standings] == [outcome] * len(JUDGED)
     for check in standings:
         assert {name for name in ("Bamboo", "Slurm-PR") if name in check.detail} == rivals
     prices = [check for check in found if check.kind is ClaimKind.PRICE]
-    assert len(prices) == (0 if priced is None else 2)
+    assert len(prices) == (0 if priced is None else len(JUDGED))
     for check in prices:
         assert {name for name in ("Bamboo", "Slurm-PR", "Rand-Dst") if name in check.detail} == priced
         # it pays where another that takes from research loses less, and not where that loses more
@@ -115,7 +115,7 @@ def test_row_over_loss_budgets_for_longer_than_3_percent_of_the_time_and_than_ou
     standings = [check for check in found if check.kind is ClaimKind.ORDERING]
     assert {check.outcome for check in standings} == {ClaimOutcome.FAILS if is_rival else ClaimOutcome.HOLDS}
     prices = [check for check in found if check.kind is ClaimKind.PRICE]
-    assert len(prices) == (0 if is_rival else 2)
+    assert len(prices) == (0 if is_rival else len(JUDGED))
     assert all(
         f"Bamboo (B1), which is over loss budgets for {bamboo:.3g} %" in check.detail for check in prices
     )
@@ -126,7 +126,7 @@ def test_price_that_cannot_be_told_is_undecided_and_moves_no_verdict() -> None:
     verdict = judge(campuses.CLAIM, values)
     assert [check.outcome for check in verdict.checks if check.kind is ClaimKind.PRICE] == [
         ClaimOutcome.UNDECIDED
-    ] * 2
+    ] * len(JUDGED)
     assert verdict.level is Level.ORDERINGS_ONLY
     among_all = standing(values, CASE, WORK, all_rows=True)
     assert among_all.outcome is ClaimOutcome.UNDECIDED and "Bamboo" in among_all.detail

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from controller.core.model import facts as f
 from experiments.results.exemptions import overdue
+from experiments.results.expected_loss import expected_emergencies_s
 from experiments.results.gangs import gang_attempts, is_interrupted
 from experiments.results.history import (
     OVER,
@@ -368,6 +369,9 @@ def _lost_time(facts: Sequence[Timed], context: RunContext) -> LostGpuTime:
         total_s=sum(parts.values()),
         work_lost_s=sum(parts[part] for part in WORK_LOST),
         **{f"{part}_s": lost_s for part, lost_s in parts.items()},
+        expected_emergencies_s=None
+        if context.reclaims is None
+        else expected_emergencies_s(facts, context.reclaims, end_s(facts, context.ended_at_s)),
         begun_s=sum(balance.begun_s for balance in found.values()),
         useful_s=sum(balance.useful_s for balance in found.values()),
         first_starts_s=sum(balance.first_start_s for balance in found.values()),

@@ -10,6 +10,7 @@ from operator import attrgetter
 
 from bpf.observer import Observation
 from controller.core.settings import DAY_S
+from experiments.inputs.traces.reclaim_law import ReclaimLaw
 from experiments.results.measurements import MeasuredCurve
 from testbed.emulation.safety.observation import DisturbedWindow
 from testbed.enforcement import GUARD_BURST_BYTES, GUARD_BURST_S, GUARD_SLACK
@@ -160,6 +161,8 @@ class RunContext:
     # length of a day, and the time of day at which the run began
     day_s: float = DAY_S
     day_start_s: float = 0.0
+    # what owners were drawn from; None: nobody knows it, or the system keeps jobs with their hosts, which lose nothing by waiting
+    reclaims: ReclaimLaw | None = None
     # r_max, the most that paper B's r may be
     level_max: float = math.inf
 

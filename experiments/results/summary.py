@@ -146,6 +146,12 @@ class LostGpuTime(Struct, frozen=True):
     by_hour: Annotated[
         dict[str, list[float]], "part -> seconds, as played, in each of the 24 hours of the day"
     ] = {}
+    expected_emergencies_s: Annotated[
+        float | None,
+        Dimension.DURATION,
+        "work that emergencies take in the mean over their moments, jobs and copies being where they were; where owners "
+        "follow a law",
+    ] = None
 
 
 class GangFigures(Struct, frozen=True):

@@ -34,6 +34,7 @@ OTHERWISE = {
 }  # keys of a scenario that are swept by options of their own
 FIGURES = (
     "lost_time.total_s",
+    "lost_time.expected_emergencies_s",
     "interruptions.lost_gpu_s",
     "jobs.finished",
     "migrations.downtime_median_s",

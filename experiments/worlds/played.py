@@ -9,6 +9,7 @@ from controller.core.model.facts import HostJoined
 from controller.core.policies.table import Policy
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace
+from experiments.inputs.traces.reclaim_law import law_of
 from experiments.results.accounting import summarise
 from experiments.results.history import Timed
 from experiments.results.promises import not_promised
@@ -46,6 +47,7 @@ def context_of(scenario: Scenario, trace: Trace, row: Policy) -> RunContext:
         replica_slowdown=0.0 if row.replication is None else row.replication.slowdown,
         day_s=played.owners.day_s,
         day_start_s=played.owners.day_start_s,
+        reclaims=None if row.stays else law_of(scenario, trace),
     )
 
 

@@ -147,13 +147,12 @@ def _over_cases(found: Mapping[tuple[str, str], Sequence[Result]]) -> Iterator[V
     """Differences between ours and each other row over all cases. Losses differ a hundredfold between cases, so their logarithms
     are compared, one number a case, and the interval is over cases. Cases where a row loses nothing are left out."""
     cases, systems = (list(dict.fromkeys(key[place] for key in found)) for place in range(2))
-    lost = {
-        (quantity, system): [
-            fmean(map(standings.QUANTITIES[quantity][1], found[case, system])) for case in cases
-        ]
+    samples = {
+        (quantity, system): [standings.numbers(quantity, found[case, system]) for case in cases]
         for quantity in standings.JUDGED
         for system in systems
     }
+    lost = {key: list(map(fmean, some)) for key, some in samples.items() if all(some)}
     told = [place for place in range(len(cases)) if all(means[place] > 0.0 for means in lost.values())]
     if len(told) < 2:
         return

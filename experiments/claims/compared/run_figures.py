@@ -20,6 +20,9 @@ def figures_of(run: VirtualRun, trace: Trace, days: float) -> dict[str, Any]:
     assert run.background is not None
     return {
         "work_lost_h": lost.work_lost_s / HOUR_S,
+        "expected_emergencies_h": None
+        if lost.expected_emergencies_s is None
+        else lost.expected_emergencies_s / HOUR_S,
         "lost_h": lost.total_s / HOUR_S,
         "parts_h": {part: getattr(lost, f"{part}_s") / HOUR_S for part in LostPart},
         "useful_h": lost.useful_s / HOUR_S,

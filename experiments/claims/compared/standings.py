@@ -1,9 +1,10 @@
 """The standing of ours among the rows of Table III, case by case: what any claim that compares them keeps, tells and judges.
 
 A case is a campus and its owners. In each, all rows meet the same owners and jobs, seed by seed, and ours is compared with every
-other row in work lost and in lost GPU time. It is *first* where it loses less than every other with the whole 95 % interval of
-the paired difference, *behind* those that lose less than it with theirs, and *not distinguishable from first* otherwise: there
-more seeds would say.
+other row in work lost, in lost GPU time, and, where owners were drawn from a law, in the work that emergencies take in the mean
+over their moments (`expected_loss`): the part of the work lost that a few seeds can decide. In each it is *first* where it loses
+less than every other with the whole 95 % interval of the paired difference, *behind* those that lose less than it with theirs,
+and *not distinguishable from first* otherwise: there more seeds would say.
 
 A system that takes research's bandwidth, or leaves jobs without checkpoints for longer than their users allow, may lose less for
 it, and is no rival. Whether a row keeps these two constraints is measured in the very runs that are compared, whatever the row
@@ -41,10 +42,11 @@ from experiments.runtime.tasks import Result, Task
 
 ONE_INTERVAL = "one-interval"
 RELATIVES = ("one-copy", "research-whole", "share", "scavenger")
-WORK, LOST = "work lost", "lost GPU time"
-# quantity -> (unit, what one run has of it)
-QUANTITIES: dict[str, tuple[str, Callable[[Result], float]]] = {
+WORK, EXPECTED, LOST = "work lost", "work lost to emergencies, expected", "lost GPU time"
+# quantity -> (unit, what one run has of it; None: it cannot be told)
+QUANTITIES: dict[str, tuple[str, Callable[[Result], float | None]]] = {
     WORK: ("GPU-h", lambda run: run["work_lost_h"]),
+    EXPECTED: ("GPU-h", lambda run: run["expected_emergencies_h"]),
     LOST: ("GPU-h", lambda run: run["lost_h"]),
     "useful GPU time": ("GPU-h", lambda run: run["useful_h"]),
     "bytes moved": ("GB", lambda run: run["moved_gb"]),
@@ -54,7 +56,7 @@ QUANTITIES: dict[str, tuple[str, Callable[[Result], float]]] = {
     "below research's reserve": ("% of time", lambda run: 100.0 * run["research"]["below"]),
     "short of research's reserve": ("GB", lambda run: run["research"]["short_gb"]),
 }
-JUDGED = (WORK, LOST)
+JUDGED = (WORK, EXPECTED, LOST)
 # of what a research flow asks for in an hour, %: it may lose that much ("under 3 %", paper A)
 MOST_LOST = 3.0
 WORST = "research lost in its worst hour"
@@ -78,20 +80,27 @@ def played(
     return {key: [results[task.key] for task in tasks] for key, tasks in wanted.items()}
 
 
+def numbers(quantity: str, runs: Sequence[Result]) -> list[float]:
+    """What each run has of a quantity; empty if one cannot tell."""
+    found = [QUANTITIES[quantity][1](run) for run in runs]
+    return [] if None in found else [each for each in found if each is not None]
+
+
 def case_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Iterator[Value]:
     """What each system loses and takes in a case, and ours less each of the others; `of_case`: its runs, a seed each."""
     for system, runs in of_case.items():
-        for quantity, (unit, of) in QUANTITIES.items():
-            yield mean_row(case, system, quantity, unit, [of(run) for run in runs], "of a run")
+        for quantity, (unit, _) in QUANTITIES.items():
+            if found := numbers(quantity, runs):
+                yield mean_row(case, system, quantity, unit, found, "of a run")
         for part in LostPart:
             hours = [run["parts_h"][part] for run in runs]
             words = part.replace("_", " ")
             yield mean_row(case, system, words, "GPU-h", hours, "part of the lost GPU time")
     for other in of_case:
         for quantity in JUDGED if other != OURS else ():
-            unit, of = QUANTITIES[quantity]
-            pair = ([of(run) for run in of_case[system]] for system in (OURS, other))
-            yield paired_row(case, f"{OURS} - {other}", quantity, unit, *pair)
+            ours, others = (numbers(quantity, of_case[system]) for system in (OURS, other))
+            if ours and others:
+                yield paired_row(case, f"{OURS} - {other}", quantity, QUANTITIES[quantity][0], ours, others)
 
 
 def constraint_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Iterator[Value]:
@@ -118,15 +127,16 @@ def told(values: Values, found: Mapping[tuple[str, str], Sequence[Result]]) -> d
     cases = list(dict.fromkeys(case for case, _ in found))
     every = [run for runs in found.values() for run in runs]
     ours = [run for (_, system), runs in found.items() if system == OURS for run in runs]
+    judged = [quantity for quantity in JUDGED if numbers(quantity, ours)]
     return {
         "runs": f"{len(cases)} cases: {sum(run['submitted'] for run in ours)} jobs, "
         f"{sum(run['interruptions'] for run in ours)} interruptions under ours, {len(every)} runs",
-        "ours": "; ".join(f"{quantity}: {_counted(values, cases, quantity)}" for quantity in JUDGED),
+        "ours": "; ".join(f"{quantity}: {_counted(values, cases, quantity)}" for quantity in judged),
         "constraints": f"a research flow lacks at most {MOST_LOST:g} % of what it asks for in any hour of any run, and jobs are "
         f"over their loss budgets for at most {MOST_OVER:g} % of their time, or as long as under ours; broken by "
         + (_told_breaches(values, cases) or "no row"),
         "were rows rivals that break them": "; ".join(
-            f"{quantity}: {_counted(values, cases, quantity, all_rows=True)}" for quantity in JUDGED
+            f"{quantity}: {_counted(values, cases, quantity, all_rows=True)}" for quantity in judged
         ),
         "promises broken": ", ".join(sorted({rule for run in every for rule in run["broken"]}))
         or "none, in any run",
@@ -160,8 +170,9 @@ def checks(values: Values, cases: Sequence[str]) -> Iterator[Check]:
     """How ours stands in each case, and what it pays for what others break."""
     for case in cases:
         for quantity in JUDGED:
-            yield standing(values, case, quantity)
-            yield from price(values, case, quantity)
+            if values.get(case, OURS, quantity) is not None:
+                yield standing(values, case, quantity)
+                yield from price(values, case, quantity)
 
 
 def breach(values: Values, case: str, system: str) -> str:
@@ -241,17 +252,20 @@ def draw(values: Values, names: Sequence[str], path: Path, title: str) -> None:
     beside = [system for system in rows if system not in PALETTE]
     shapes = {OURS: "|", **dict(zip(beside, cycle("s^vDPX"), strict=False))}
     height = 2.2 + 0.34 * len(names)
-    with canvas(path, 1, len(JUDGED), (17.0, height), title) as (
+    told = [
+        quantity for quantity in JUDGED if any(values.get(case, OURS, quantity) is not None for case in names)
+    ]
+    with canvas(path, 1, len(told), (5.0 + 6.0 * len(told), height), title) as (
         figure,
         panels,
     ):
-        for place, quantity in enumerate(JUDGED):
+        for place, quantity in enumerate(told):
             axes = panels[0][place]
             for system in rows:
                 points = []
                 for y, case in enumerate(names):
-                    own, other = values.find(case, OURS, quantity), values.get(case, system, quantity)
-                    if other is not None and own.ours > 0.0 and other.ours > 0.0:
+                    own, other = (values.get(case, row, quantity) for row in (OURS, system))
+                    if own is not None and other is not None and own.ours > 0.0 and other.ours > 0.0:
                         points.append((other.ours / own.ours, y))
                 size = 14 if system == OURS else 5
                 xs, ys = [min(x, FARTHEST) for x, _ in points], [y for _, y in points]

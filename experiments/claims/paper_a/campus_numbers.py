@@ -153,6 +153,13 @@ LOST_TIME = Metric(
     ratio_of_sums,
     "work loss, pauses, restarts, downtime and redundancy: all that jobs had or waited for and did not use",
 )
+EXPECTED = Metric(
+    "work loss to emergencies, expected",
+    "GPU-h in 61 days",
+    lambda run: _per_61_days(run["expected_emergencies_s"], run),
+    ratio_of_sums,
+    "in the mean over their moments, jobs and copies being where they were",
+)
 LOST_PARTS = tuple(
     Metric(
         part.replace("_", " "),

@@ -29,7 +29,7 @@ HOURS = 24
 
 def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
     """JSON: `interruptions` and `migrations` (a list each, see the functions), `days`, `intervals`, `over_budget`, `lost_time`,
-    `research` (what it lacks; null if the trace has none), and counts."""
+    `expected_emergencies_s` (null where it cannot be told), `research` (what it lacks; null if there is none), and counts."""
     summary = run.summary()
     submitted = {fact.job: at_s for at_s, fact in run.facts if isinstance(fact, f.JobSubmitted)}
     spans = [at_s - submitted[fact.job] for at_s, fact in run.facts if isinstance(fact, f.JobFinished)]
@@ -41,6 +41,7 @@ def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
         "over_budget": _rounded(hours_over_budget(run.facts, trace.arrivals, run.context.ended_at_s or 0.0)),
         # seconds of a GPU, by part
         "lost_time": {part: round(getattr(summary.lost_time, f"{part}_s"), 3) for part in LostPart},
+        "expected_emergencies_s": summary.lost_time.expected_emergencies_s,
         "research": None if run.background is None else run.background.figures(),
         "submitted": summary.jobs.submitted,
         "finished": summary.jobs.finished,

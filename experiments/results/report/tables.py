@@ -48,6 +48,7 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("lost GPU time", "in all", "lost_time.total_s"),
     ("lost GPU time", "work lost", "lost_time.work_lost_s"),
     ("lost GPU time", "  of emergencies", "lost_time.emergencies_s"),
+    ("lost GPU time", "    in the mean over their moments", "lost_time.expected_emergencies_s"),
     ("lost GPU time", "  copies out of reach", "lost_time.out_of_reach_s"),
     ("lost GPU time", "  notices too short", "lost_time.notices_s"),
     ("lost GPU time", "  faults", "lost_time.faults_s"),

@@ -1,0 +1,53 @@
+"""The hazard that generated owners were drawn from, of which a trace shows one draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from experiments.inputs.scenario import Owners, Scenario
+from experiments.inputs.traces.exact_counts import BURST_S, counted_events
+from experiments.inputs.traces.generated import owner_events
+from experiments.inputs.traces.streams import host_factor
+from experiments.inputs.traces.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimLaw:
+    """Emergencies (reclaims without notice and without grace) of one run, in the time in which it is played.
+
+    A host that its owner lends is taken back with `factors[host]` times the hazard of `segments`; with `is_shared` (the campus as
+    a whole has so many reclaims, `owners.count`) over the sum of the factors of all hosts that are lent at the moment.
+    """
+
+    owners: Owners
+    duration_s: float
+    factors: Mapping[str, float]  # of the hosts that follow the law: neither scripted nor loyal
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether hosts have their parts of a hazard of the campus, rather than one each."""
+        return self.owners.count is not None
+
+    def segments(self, from_s: float) -> Iterator[tuple[float, float, float]]:
+        """(start, end, emergencies per second) from a moment on, for ever."""
+        owners = self.owners
+        part = owners.emergency_share * (1.0 - owners.grace_share)
+        if owners.count is not None:
+            drawn = owners.exposure(0.0, max(0.0, self.duration_s - BURST_S))
+            part *= owners.count / drawn if drawn > 0.0 else 0.0
+        return ((start_s, end_s, part * hazard) for start_s, end_s, hazard in owners.segments(from_s))
+
+
+def law_of(scenario: Scenario, trace: Trace) -> ReclaimLaw | None:
+    """The law of a trace in the scenario's units; None where its owners are not those that the scenario draws (recorded, or
+    made by hand)."""
+    owners = scenario.owners
+    drawn = owner_events(scenario) if owners.count is None else counted_events(scenario).events
+    if not trace.owner_events or trace.owner_events != drawn:
+        return None
+    apart = {*owners.loyal, *(event.host for event in owners.script)}
+    followers = (host.name for host in scenario.volunteers if host.name not in apart)
+    played = scenario.played()
+    factors = {name: host_factor(owners, name, scenario.seed) for name in followers}
+    return ReclaimLaw(played.owners, played.duration_s, factors)

@@ -1,0 +1,190 @@
+"""What emergencies take in the mean over their moments, given where jobs and their copies were.
+
+In a run the work lost to emergencies is a sum over a few moments, and most of it comes from fewer still: on paper A's campus some
+fifty in two months, so that it takes hundreds of runs to tell two systems apart by it. Where owners were drawn from a law their
+hazard is known at every second, and the same mean can be had without the luck (the compensator of a counting process: E[sum of
+a(T_i)] = E[integral of a(t) lambda(t) dt] for whatever a(t) is known before t):
+
+    sum over jobs of the integral of lambda_h(t) a(t) dt
+
+with lambda_h the hazard of emergencies of the host h on which the job computes, 0 from a notice on, and a(t) its *work at risk*:
+whole steps since the newest checkpoint that is elsewhere, as `lost_time` counts the part *emergencies*. What is lost beyond that,
+because no host that has the newest copy can be reached, is *out of reach* here as there, and left out. So are work taken up again
+from a host that comes back, and what notices take, for whether a job gets away depends on more than the moment. Hence it stands
+beside the work lost, and is no part of it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from controller.core.model import facts as f
+from experiments.inputs.traces.reclaim_law import ReclaimLaw
+from experiments.results.history import Timed, only
+from testbed.messages import SEQUENCES_PER_ATTEMPT
+from testbed.ranks import rank_of
+
+_TOLD = frozenset(
+    (
+        f.JobSubmitted,
+        f.JobRunning,
+        f.JobStopped,
+        f.JobFinished,
+        f.JobFailed,
+        f.JobCancelled,
+        f.CheckpointTaken,
+        f.CheckpointCompleted,
+        f.CheckpointHeld,
+        f.ReplicaHeld,
+        f.ReplicaReleased,
+        f.HostJoined,
+        f.HostReclaimed,
+        f.HostReturned,
+    )
+)
+
+
+def expected_emergencies_s(facts: Sequence[Timed], law: ReclaimLaw, ended_s: float) -> float | None:
+    """Work that emergencies take in the mean, seconds of a GPU; None with gangs, whose ranks go down together."""
+    account = _Account(law)
+    for at_s, fact in only(facts, _TOLD):
+        if isinstance(fact, f.JobSubmitted) and rank_of(fact.job) is not None:
+            return None
+        account.until(at_s)
+        account.read(fact)
+    account.until(ended_s)
+    account.settle_all()
+    return account.lost_s
+
+
+class _Hazard:
+    """What a lent host of factor 1 has collected of hazard up to `at_s`, and its moment, the integral of t over it."""
+
+    def __init__(self, law: ReclaimLaw) -> None:
+        self.at_s = self.collected = self.moment = 0.0
+        self._law, self._segments = law, law.segments(0.0)
+        self._until_s = self._per_s = 0.0
+        self._lent: set[str] = set()
+        self._among = 0.0 if law.is_shared else 1.0
+
+    def lend(self, host: str, *, lent: bool) -> None:
+        """From now on its owner lends the host, or does not."""
+        if host in self._law.factors and lent is not (host in self._lent):
+            self._lent ^= {host}
+            if self._law.is_shared:
+                self._among = sum(self._law.factors[each] for each in sorted(self._lent))
+
+    def factor(self, host: str) -> float:
+        """That of the host; 0 while it is not lent."""
+        return self._law.factors[host] if host in self._lent else 0.0
+
+    def advance(self, to_s: float) -> None:
+        """Collect up to then."""
+        while self.at_s < to_s:
+            while self._until_s <= self.at_s:
+                _, self._until_s, self._per_s = next(self._segments)
+            until_s = min(to_s, self._until_s)
+            more = self._per_s / self._among * (until_s - self.at_s) if self._among > 0.0 else 0.0
+            self.collected += more
+            self.moment += more * (until_s + self.at_s) / 2.0
+            self.at_s = until_s
+
+
+@dataclass(slots=True)
+class _Job:
+    """A job as of `since_s`, when so much hazard and moment had been collected. `host` None: it does not compute."""
+
+    step_s: float
+    host: str | None = None
+    attempt: int = 0
+    work_s: float = 0.0
+    kept_s: float = 0.0  # work in the newest checkpoint that is elsewhere
+    since_s: float = 0.0
+    collected: float = 0.0
+    moment: float = 0.0
+    has_replica: bool = False  # which goes on, whatever becomes of its host
+    completed: dict[int, int] = field(default_factory=dict)  # checkpoint -> step
+
+
+class _Account:
+    """A journal read in order. Whatever changes a job's work at risk settles first what it was up to then."""
+
+    def __init__(self, law: ReclaimLaw) -> None:
+        self.lost_s = 0.0
+        self._hazard = _Hazard(law)
+        self._jobs: dict[str, _Job] = {}
+        # when jobs that had to begin from less than is kept elsewhere will have come as far, a heap
+        self._level_s: list[tuple[float, str]] = []
+
+    def until(self, at_s: float) -> None:
+        """Collect up to then."""
+        while self._level_s and self._level_s[0][0] <= at_s:
+            level_s, name = heapq.heappop(self._level_s)
+            self._hazard.advance(level_s)
+            self._settle(self._jobs[name])
+        self._hazard.advance(at_s)
+
+    def settle_all(self) -> None:
+        """Count what is still open."""
+        for job in self._jobs.values():
+            self._settle(job)
+
+    def read(self, fact: f.AnyFact) -> None:
+        """What a fact changes."""
+        match fact:
+            case f.JobSubmitted(job=name, step_s=step_s):
+                self._jobs.setdefault(name, _Job(step_s))
+            case f.HostJoined(host=host, lent=lent):
+                self._lend(host, lent=lent)
+            case f.HostReclaimed(host=host):
+                self._lend(host, lent=False)
+            case f.HostReturned(host=host):
+                self._lend(host, lent=True)
+            case _ if (job := self._jobs.get(name := getattr(fact, "job", ""))) is not None:
+                self._settle(job)
+                self._read_of_job(job, fact)
+                if job.host is not None and job.work_s < job.kept_s:
+                    heapq.heappush(self._level_s, (job.since_s + job.kept_s - job.work_s, name))
+
+    def _read_of_job(self, job: _Job, fact: f.AnyFact) -> None:
+        match fact:
+            case f.JobRunning(host=host, attempt=attempt, step=step):
+                job.host, job.attempt, job.work_s, job.has_replica = host, attempt, step * job.step_s, False
+            case f.CheckpointTaken(step=step) if job.host is not None:
+                job.work_s = step * job.step_s  # and it has stood still meanwhile
+            case f.CheckpointCompleted(sequence=number, step=step, holder=holder):
+                job.completed[number] = step
+                self._keep(job, number, holder)
+            case f.CheckpointHeld(sequence=number, holder=holder):
+                self._keep(job, number, holder)
+            case f.ReplicaHeld():
+                job.has_replica = True
+            case f.ReplicaReleased():
+                job.has_replica = False
+            case f.JobStopped() | f.JobFinished() | f.JobFailed() | f.JobCancelled():
+                job.host = None
+
+    @staticmethod
+    def _keep(job: _Job, number: int, holder: str) -> None:
+        """A holder has a checkpoint: it is elsewhere, but for what a host has only of the attempt that runs there."""
+        if holder != job.host or number // SEQUENCES_PER_ATTEMPT != job.attempt:
+            job.kept_s = max(job.kept_s, job.completed.get(number, 0) * job.step_s)
+
+    def _settle(self, job: _Job) -> None:
+        hazard = self._hazard
+        if job.host is not None:
+            if job.work_s >= job.kept_s and not job.has_replica:
+                # the step under way is no work yet: half of one in the mean
+                at_risk_s = job.work_s - job.kept_s - job.step_s / 2.0
+                collected, moment = hazard.collected - job.collected, hazard.moment - job.moment
+                self.lost_s += hazard.factor(job.host) * (moment + (at_risk_s - job.since_s) * collected)
+            job.work_s += hazard.at_s - job.since_s
+        job.since_s, job.collected, job.moment = hazard.at_s, hazard.collected, hazard.moment
+
+    def _lend(self, host: str, *, lent: bool) -> None:
+        for job in self._jobs.values():
+            if job.host == host:
+                self._settle(job)
+        self._hazard.lend(host, lent=lent)
