@@ -9,8 +9,17 @@ import pytest
 
 from controller.core.checkpointing.second_level import second_interval_s
 from controller.core.lifecycle import second_copy
+from controller.core.lifecycle.candidates import fair_share
 from controller.core.lifecycle.second_copy import copies_to_vaults, price_of
 from controller.core.model import facts as f
+from controller.core.network.bandwidth import bottleneck
+from controller.core.placement.select import (
+    Candidates,
+    DestinationChoice,
+    NoDestination,
+    PlacementRequest,
+    select_standby,
+)
 from testbed import messages as m
 from tests.cores_world import SETTINGS, CoresWorld, a_running_job, small_campus
 
@@ -165,3 +174,33 @@ def test_rows_without_a_vault_have_one_copy(row: str) -> None:
     a_running_job(world, LONG)
     world.run(60.0)
     assert not any(world.to(name, m.SendStored) for name in world.machines)
+
+
+def asked_for_a_standby(on_demand: int, policy: str = "reclaimnet") -> tuple[CoresWorld, PlacementRequest]:
+    """What P2 was asked for a job's first standby."""
+    world = campus_with(on_demand=on_demand, policy=policy)
+    core, asked = world.coordinator.cluster, list[PlacementRequest]()
+
+    def recorded(
+        request: PlacementRequest, candidates: Candidates, *, draw: float = 0.0
+    ) -> DestinationChoice | NoDestination:
+        asked.append(request)
+        return select_standby(request, candidates, draw=draw)
+
+    core.policy = replace(core.policy, standby=recorded)
+    a_running_job(world, LONG)
+    return world, asked[0]
+
+
+def test_where_a_standby_is_gone_too_the_copy_beyond_it_says_what_is_lost() -> None:
+    begun_s = LONG.steps * LONG.step_s / 2.0
+    _, alone = asked_for_a_standby(1, "one-copy")
+    assert alone.without_s == pytest.approx(begun_s, rel=0.02)
+    world, safe = asked_for_a_standby(1)
+    core, job = world.coordinator.cluster, world.jobs["a"]
+    [store] = [host.name for host in core.hosts.values() if not host.is_volunteer]
+    way = bottleneck(core.routes.way(job.host or "", store), fair_share(core, job, core.now_s)).bytes_per_s
+    assert safe.without_s == pytest.approx(safe.aim_s + LONG.payload_bytes / way, rel=0.05)
+    # a volunteer that keeps the copy may be gone as well, which is seldom
+    _, unsafe = asked_for_a_standby(0)
+    assert unsafe.aim_s < unsafe.without_s < 0.5 * begun_s

@@ -102,8 +102,8 @@ class FairShares:
 
 def safe_store(cluster: Cluster, job: JobState, source: str, free: Residual) -> str | None:
     """The best connected host without an owner."""
-    fit = sorted(cluster.fit_hosts(job))
-    kept = [h.name for h in map(cluster.hosts.__getitem__, fit) if h.usable and not h.is_volunteer]
+    fit = cluster.fit_hosts(job)
+    kept = [host.name for host in cluster.ownerless if host.usable and host.name in fit]
     return max(
         kept, key=lambda to: bottleneck(cluster.routes.way(source, to), free).bytes_per_s, default=None
     )

@@ -16,7 +16,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from controller.core.checkpointing.intervals import Interval, StaticPlanner, stagger
+from controller.core.checkpointing.intervals import Interval, StaticPlanner, stagger, transfer_s
 from controller.core.lifecycle.attempts import replica_of, reserve
 from controller.core.lifecycle.candidates import (
     FairShares,
@@ -38,7 +38,7 @@ from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState, Phase
 from controller.core.network.bandwidth import bottleneck
 from controller.core.network.links import Residual
-from controller.core.placement.select import NoDestination, select_standby
+from controller.core.placement.select import Candidates, NoDestination, select_standby
 from testbed.messages import Protect, Unprotect
 from topologies.spec import TrafficClass
 
@@ -222,8 +222,9 @@ def choose_volunteer(
     needs_gpu: bool,
     draw: float = 0.0,
     among: Set[str] | None = None,
+    is_last: bool = False,
 ) -> str | None:
-    """The policy's choice among volunteers to keep the job's checkpoints; None: no host fits."""
+    """The policy's choice among volunteers to keep the job's checkpoints; None: no host fits. `is_last`: nobody else will."""
     assert job.host is not None
     [aimed_s] = aim_s(cluster, job, cluster.hazards_now_per_s([job], cluster.now_s)).tolist()
     wanted = replace(
@@ -234,10 +235,31 @@ def choose_volunteer(
     )
     among = cluster.fit_hosts(job) if among is None else among
     found = candidates(cluster, wanted, [job.host], free, cluster.now_s, among=among)
+    if not is_last:
+        wanted = replace(wanted, without_s=_without_s(cluster, job, free, aimed_s, found))
     choice = cluster.policy.standby(wanted, found, draw=draw)
     if cluster.witness is not None:
         cluster.witness.chose_host("store", job, wanted, found, choice)
     return None if isinstance(choice, NoDestination) else choice.host
+
+
+def _without_s(cluster: Cluster, job: JobState, free: Residual, aimed_s: float, found: Candidates) -> float:
+    """Work, seconds, lost where the standby is gone together with the job's host.
+
+    That is what was done since the copy that is sent on, one interval and the way there. A volunteer that keeps it may be gone
+    as well: then, and where no copy is sent on, all since the job began, in the mean over the rest of its time.
+    """
+    assert job.host is not None
+    begun_s = job.step * job.spec.step_s + job.remaining_s / 2.0
+    if not cluster.policy.vault or not len(found):
+        return begun_s
+    if (store := safe_store(cluster, job, job.host, free)) is not None:
+        way = bottleneck(cluster.routes.way(job.host, store), free).bytes_per_s
+        return min(begun_s, aimed_s + transfer_s(job.spec.payload_bytes, way))
+    since_s = aimed_s + transfer_s(job.spec.payload_bytes, float(found.bandwidth_bytes_per_s.max()))
+    leaves_per_s = float(found.expected_reclaims.mean()) / max(job.remaining_s, 1.0)
+    gone = min(1.0, float(found.gone_together.mean()) + leaves_per_s * since_s)
+    return min(begun_s, since_s + gone * begun_s)
 
 
 def _tell_interval(cluster: Cluster, job: JobState, interval: Interval, hazard_per_s: float) -> None:

@@ -199,7 +199,7 @@ def _choose(cluster: Cluster, job: JobState) -> str | None:
     taken = {cluster.hosts[name].spec.building for name in (job.host, job.standby)}
     apart = {name for name in others if cluster.hosts[name].spec.building not in taken}
     for among in (apart, others):
-        chosen = choose_volunteer(cluster, job, free, needs_gpu=False, among=among)
+        chosen = choose_volunteer(cluster, job, free, needs_gpu=False, among=among, is_last=True)
         if chosen is not None:
             return chosen
     return None

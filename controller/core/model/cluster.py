@@ -177,6 +177,7 @@ class Cluster:
     places: Places = field(init=False, repr=False)  # the volunteers, by number, and how they hang on the tree
     # by number in `places`, and in the same order:
     volunteers: list[HostState] = field(init=False, repr=False)
+    ownerless: list[HostState] = field(init=False, repr=False)  # the others, by name
     # whether it is connected and lent, with no notice running
     usable_column: Mask = field(init=False, repr=False)
     taken_column: Floats = field(init=False, repr=False)  # GPUs that are used or reserved
@@ -198,6 +199,8 @@ class Cluster:
         self._share_out()
         self._place()
         self.volunteers = [self.hosts[name] for name in self.places.hosts]
+        by_name = sorted(self.hosts.items())
+        self.ownerless = [host for _, host in by_name if not host.is_volunteer]
         self.usable_column = np.array([host.usable for host in self.volunteers], dtype=bool)
         self.taken_column = np.array([len(host.jobs) for host in self.volunteers], dtype=float)
         self._in_order = list(self.hosts.values())
