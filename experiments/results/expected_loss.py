@@ -74,7 +74,8 @@ class _Hazard:
         if host in self._law.factors and lent is not (host in self._lent):
             self._lent ^= {host}
             if self._law.is_shared:
-                self._among = sum(self._law.factors[each] for each in sorted(self._lent))
+                self._among += self._law.factors[host] if lent else -self._law.factors[host]
+                self._among = self._among if self._lent else 0.0  # not what rounding leaves
 
     def factor(self, host: str) -> float:
         """That of the host; 0 while it is not lent."""
@@ -115,6 +116,7 @@ class _Account:
         self.lost_s = 0.0
         self._hazard = _Hazard(law)
         self._jobs: dict[str, _Job] = {}
+        self._on: dict[str, set[str]] = {}  # host -> jobs that compute there
         # when jobs that had to begin from less than is kept elsewhere will have come as far, a heap
         self._level_s: list[tuple[float, str]] = []
 
@@ -144,7 +146,11 @@ class _Account:
                 self._lend(host, lent=True)
             case _ if (job := self._jobs.get(name := getattr(fact, "job", ""))) is not None:
                 self._settle(job)
+                before = job.host
                 self._read_of_job(job, fact)
+                if job.host != before:
+                    self._on.get(before or "", set()).discard(name)
+                    self._on.setdefault(job.host or "", set()).add(name)
                 if job.host is not None and job.work_s < job.kept_s:
                     heapq.heappush(self._level_s, (job.since_s + job.kept_s - job.work_s, name))
 
@@ -184,7 +190,6 @@ class _Account:
         job.since_s, job.collected, job.moment = hazard.at_s, hazard.collected, hazard.moment
 
     def _lend(self, host: str, *, lent: bool) -> None:
-        for job in self._jobs.values():
-            if job.host == host:
-                self._settle(job)
+        for name in sorted(self._on.get(host, ())):
+            self._settle(self._jobs[name])
         self._hazard.lend(host, lent=lent)
