@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from controller.core.checkpointing.second_level import second_interval_s
-from controller.core.lifecycle import second_copy
+from controller.core.lifecycle import checkpoints, second_copy
 from controller.core.lifecycle.candidates import fair_share
 from controller.core.lifecycle.second_copy import copies_to_vaults, price_of
 from controller.core.model import facts as f
@@ -204,3 +204,25 @@ def test_where_a_standby_is_gone_too_the_copy_beyond_it_says_what_is_lost() -> N
     # a volunteer that keeps the copy may be gone as well, which is seldom
     _, unsafe = asked_for_a_standby(0)
     assert unsafe.aim_s < unsafe.without_s < 0.5 * begun_s
+
+
+def test_a_job_whose_only_copy_elsewhere_is_old_sends_another_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = with_copy(campus_with(on_demand=1))
+    job = world.jobs["a"]
+    monkeypatch.setattr(checkpoints, "keep_safe", lambda *_: None)  # no more is sent on
+    world.run(world.now_s + 10.0)  # intervals of 2 s
+    assert job.host is not None
+    world.reclaim(job.host)
+    assert world.run_until(lambda: job.attempt == 2 and job.last_checkpoint_s is not None, 20.0)
+    told = [(at_s, fact) for at_s, fact in world.facts if getattr(fact, "attempt", 0) == 2]
+    [running_s] = [at_s for at_s, fact in told if isinstance(fact, f.JobRunning)]
+    [restored] = [fact.step for _, fact in told if isinstance(fact, f.JobRunning)]
+    [taken_s, *_] = [at_s for at_s, fact in told if isinstance(fact, f.CheckpointTaken)]
+    [planned, *_] = [fact for _, fact in told if isinstance(fact, f.CheckpointPlanned)]
+    kept = max(known.stored.step for known in job.checkpoints.values() if job.vault in known.holders)
+    assert (
+        restored - kept
+    ) * LONG.step_s > planned.interval_s  # more than an interval's work is on its own host alone
+    assert taken_s - running_s < 0.25 * planned.interval_s

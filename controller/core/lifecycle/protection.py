@@ -267,12 +267,8 @@ def _tell_interval(cluster: Cluster, job: JobState, interval: Interval, hazard_p
     assert job.host is not None
     assert job.standby is not None
     first_s = _first_s(cluster, job, interval.interval_s)
-    if job.interval_s is None:  # a new standby: at once, if what was computed is on no other host that stays,
-        kept = {holder for known in job.checkpoints.values() for holder in known.holders} - {job.host}
-        computed = job.restore is not None or job.last_checkpoint_s is not None
-        is_alone = computed and not any(cluster.hosts[holder].usable for holder in kept)
-        if is_alone or (replica_of(cluster, job) is not None and job.sent_bytes is None):
-            first_s = 0.0  # or not on its replica yet
+    if job.interval_s is None and replica_of(cluster, job) is not None and job.sent_bytes is None:
+        first_s = 0.0  # nothing is on its replica yet
     job.interval_s = interval.interval_s
     flow = cluster.flows[presync_flow(job.name, job.host, job.standby, 0.0).key]
     rate = flow.rate_bytes_per_s
@@ -295,9 +291,20 @@ def _tell_interval(cluster: Cluster, job: JobState, interval: Interval, hazard_p
 
 
 def _first_s(cluster: Cluster, job: JobState, interval_s: float) -> float:
-    """Seconds until the next checkpoint: the timer's own offset for the first, one interval after the last from then on."""
+    """Seconds until the next checkpoint: the timer's own offset for the first, one interval after the last from then on; and to a
+    new standby before more than an interval's work is on no other host that can be reached."""
     if job.last_checkpoint_s is None:
-        due_s = job.protected_since_s + stagger(job.timer, interval_s)
+        since_s, step = job.protected_since_s, job.restore.stored.step if job.restore else 0
+        due_s = since_s + stagger(job.timer, interval_s)
     else:
-        due_s = job.last_checkpoint_s + interval_s
+        since_s, step = job.last_checkpoint_s, job.taken[max(job.taken)][0]
+        due_s = since_s + interval_s
+    if job.interval_s is None:
+        elsewhere = [
+            known.stored.step
+            for known in job.checkpoints.values()
+            if any(cluster.hosts[holder].usable for holder in known.holders - {job.host})
+        ]
+        at_risk_s = (step - max(elsewhere, default=0)) * job.spec.step_s
+        due_s = min(due_s, since_s + interval_s - at_risk_s)
     return min(MAX_FIRST_S, max(0.0, due_s - cluster.now_s))
