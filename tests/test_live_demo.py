@@ -26,8 +26,8 @@ def leftovers() -> list[Path]:
 
 
 def test_demo_keeps_its_promises_and_writes_its_report(tmp_path: Path) -> None:
-    with running(tmp_path, "demo", "--hosts", "6", "--seconds", "20", "--seed", "5") as run:
-        status = run.finish(80)
+    with running(tmp_path, "demo", "--hosts", "10", "--seconds", "30", "--seed", "5") as run:
+        status = run.finish(100)
         text = run.finish_text()
     assert status == 0, text
     summary = run.summary()
