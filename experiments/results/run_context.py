@@ -161,7 +161,7 @@ class RunContext:
     # length of a day, and the time of day at which the run began
     day_s: float = DAY_S
     day_start_s: float = 0.0
-    # what owners were drawn from; None: nobody knows it, or the system keeps jobs with their hosts, which lose nothing by waiting
+    # what owners were drawn from; None: it is not known, or the system keeps jobs with their hosts, which lose nothing by waiting
     reclaims: ReclaimLaw | None = None
     # r_max, the most that paper B's r may be
     level_max: float = math.inf

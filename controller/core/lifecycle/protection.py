@@ -38,7 +38,7 @@ from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState, Phase
 from controller.core.network.bandwidth import bottleneck
 from controller.core.network.links import Residual
-from controller.core.placement.select import Candidates, NoDestination, select_standby
+from controller.core.placement.select import Candidates, NoDestination, PlacementRequest, select_standby
 from testbed.messages import Protect, Unprotect
 from topologies.spec import TrafficClass
 
@@ -224,33 +224,36 @@ def choose_volunteer(
     among: Set[str] | None = None,
     is_last: bool = False,
 ) -> str | None:
-    """The policy's choice among volunteers to keep the job's checkpoints; None: no host fits. `is_last`: nobody else will."""
+    """The policy's choice among volunteers to keep the job's checkpoints; None: no host fits. `is_last`: of all copies."""
     assert job.host is not None
     [aimed_s] = aim_s(cluster, job, cluster.hazards_now_per_s([job], cluster.now_s)).tolist()
     wanted = replace(
         request(cluster, job, job.host, job.spec.payload_bytes, None),
         needs_gpu=needs_gpu,
         aim_s=aimed_s,
+        # since the job began, in the mean over the rest of its time
         without_s=job.step * job.spec.step_s + job.remaining_s / 2.0,
     )
     among = cluster.fit_hosts(job) if among is None else among
     found = candidates(cluster, wanted, [job.host], free, cluster.now_s, among=among)
     if not is_last:
-        wanted = replace(wanted, without_s=_without_s(cluster, job, free, aimed_s, found))
+        wanted = replace(wanted, without_s=_without_s(cluster, job, free, wanted, found))
     choice = cluster.policy.standby(wanted, found, draw=draw)
     if cluster.witness is not None:
         cluster.witness.chose_host("store", job, wanted, found, choice)
     return None if isinstance(choice, NoDestination) else choice.host
 
 
-def _without_s(cluster: Cluster, job: JobState, free: Residual, aimed_s: float, found: Candidates) -> float:
-    """Work, seconds, lost where the standby is gone together with the job's host.
+def _without_s(
+    cluster: Cluster, job: JobState, free: Residual, wanted: PlacementRequest, found: Candidates
+) -> float:
+    """Work, seconds, lost where the standby is gone together with the job's host; `wanted` has it without further copies.
 
     That is what was done since the copy that is sent on, one interval and the way there. A volunteer that keeps it may be gone
-    as well: then, and where no copy is sent on, all since the job began, in the mean over the rest of its time.
+    as well.
     """
     assert job.host is not None
-    begun_s = job.step * job.spec.step_s + job.remaining_s / 2.0
+    begun_s, aimed_s = wanted.without_s, wanted.aim_s
     if not cluster.policy.vault or not len(found):
         return begun_s
     if (store := safe_store(cluster, job, job.host, free)) is not None:

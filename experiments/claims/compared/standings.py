@@ -12,7 +12,7 @@ is called. *Research*: it breaks it in a case where a research flow lacked more 
 hour of one of its runs. An hour of one flow, because the mean over all links and days hides an evening of one building: by that
 mean (`research lost`) every row would keep it. (What the scavenger class is held to live is a second.) *Loss budgets* (L_max of
 paper A, eq. 9): it breaks them where its jobs' intervals were above what budgets allow for more than 3 % (`MOST_OVER`) of their
-time, and for more than ours were: where budgets do not fit the links together nobody can keep them all. What ours loses more than
+time, and for more than ours were: where budgets do not fit the links together no row can keep them all. What ours loses more than
 rows that break either is the *price* of the constraints, in checks of their own. So every row is in one of the two checks of
 each case, and `told` says how ours would stand among all rows.
 
