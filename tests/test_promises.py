@@ -114,6 +114,22 @@ def test_checkpoints_that_borrow_may_have_the_reserve_together_and_no_more_than_
     assert promises.GRANTED in rules_broken((1.0, more), context=borrow)
 
 
+def test_what_a_lost_host_sends_may_stand_beside_a_migration_and_nothing_else_beside_the_two() -> None:
+    borrow, whole = replace(CONTEXT, checkpoints=CheckpointClass.BORROW), 20e6 / WIRE_PER_PAYLOAD
+    streams = [granted(0.9 * whole)]
+    lost, back = (1.5, f.HostLost("h1", "silent", ["a"])), (3.0, f.HostJoined("h1", 1, True))
+    migration = 2.0, f.Granted("b", "h3", "h2", "planned", 0.5 * SHARE, 0.0, "")
+    assert promises.GRANTED not in rules_broken(*streams, lost, migration, context=borrow)
+    assert promises.GRANTED in rules_broken(*streams, migration, context=borrow)
+    third = granted(0.01 * whole, job="c", source="h4", at_s=2.5)
+    assert promises.GRANTED in rules_broken(*streams, lost, migration, third, context=borrow)
+    assert promises.GRANTED in rules_broken(
+        *streams, lost, migration, back, granted(0.9 * whole, at_s=3.0), context=borrow
+    )
+    beyond = 2.0, f.Granted("b", "h3", "h2", "planned", 1.01 * SHARE, 0.0, "")
+    assert promises.GRANTED in rules_broken(*streams, lost, beyond, context=borrow)
+
+
 def egress(migration_bytes: float, peak: float = 0.0, *, held: float = 1.0) -> Timed:
     """`held`: that part of it."""
     size = int(migration_bytes)

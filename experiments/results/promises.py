@@ -534,7 +534,8 @@ def grants_stay_within_the_share(facts: Sequence[Timed], context: RunContext) ->
     """At every moment, what is granted over a link is no more than what migrations may use of it.
 
     Where checkpoints are below research, that holds for all else that is granted, and no stream of theirs is granted more than
-    the link has.
+    the link has. Where they borrow, all together are granted no more than that, or than migrations and those streams take
+    whose senders cannot be told of it.
     """
     account = _GrantAccount(context)
     kinds = (f.Granted, f.GrantEnded, *WAYS, f.HostLost, f.HostJoined)
@@ -609,10 +610,15 @@ class _GrantAccount:
         granted, share = sum(held.values()), self._share.get(link, 0.0)
         if granted <= share * (1.0 + RATE_TOLERANCE):
             # of those below research each may be granted the whole link, where they may borrow all together
-            streams = [rate for flow, rate in flows.items() if flow in self._yielding]
-            borrow = self._context.checkpoints is CheckpointClass.BORROW
-            granted = sum(flows.values()) if borrow else max(streams, default=0.0)
+            streams = {flow: rate for flow, rate in flows.items() if flow in self._yielding}
             share = self._whole.get(link, 0.0)
+            if self._context.checkpoints is CheckpointClass.BORROW:
+                # one whose sender cannot be told keeps its rate, and yields on the wire to migrations admitted meanwhile
+                kept = sum(rate for flow, rate in streams.items() if flow[1] in self._lost)
+                share = max(share, granted + kept)
+                granted += sum(streams.values())
+            else:
+                granted = max(streams.values(), default=0.0)
             if granted <= share * (1.0 + RATE_TOLERANCE):
                 return None
         named = ", ".join(f"{job} {a}->{b} {format_rate(rate)}" for (job, a, b), rate in flows.items())

@@ -221,9 +221,8 @@ def _nodes(way: Way) -> str:
 
 def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, float]) -> None:
     used: dict[DirectedLink, float] = {}
-    most_below: dict[
-        DirectedLink, float
-    ] = {}  # the fastest stream of the scavenger class, or all that goes, where they borrow
+    streams: dict[DirectedLink, list[float]] = {}  # of checkpoints that may exceed the share
+    kept: dict[DirectedLink, float] = {}  # of these, by senders that cannot be told another rate
     for key, flow in known.flows.items():
         job = known.jobs[flow.job]
         if job.phase in NO_FLOW:
@@ -232,19 +231,26 @@ def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, 
         if known.routes.has_choice and not hears:
             continue  # it keeps the rate that fitted on the route before
         may_exceed = known.policy.exceeds_share and flow.traffic_class is TrafficClass.PRESYNC
+        rate = flow.rate_bytes_per_s
         for link in known.routes.way(flow.source, flow.destination):
-            if known.policy.borrows:
-                most_below[link] = most_below.get(link, 0.0) + flow.rate_bytes_per_s
-            elif may_exceed:
-                most_below[link] = max(most_below.get(link, 0.0), flow.rate_bytes_per_s)
             if not may_exceed:
-                used[link] = used.get(link, 0.0) + flow.rate_bytes_per_s
-    for link, rate in most_below.items():
-        whole = world.env.capacity[link] * PAYLOAD_SHARE
-        if known.bandwidth.capacity[link] == world.env.capacity[link] and rate > whole * (1.0 + ROUNDING):
-            raise broken(world, str(link), f"{rate:.1f} bytes/s granted, it carries {whole:.1f}")
-    for link, rate in used.items():
+                used[link] = used.get(link, 0.0) + rate
+                continue
+            streams.setdefault(link, []).append(rate)
+            if not hears:
+                kept[link] = kept.get(link, 0.0) + rate
+    for link in used | streams:
         if known.bandwidth.capacity[link] != world.env.capacity[link]:
             continue  # a coordinator that was dead meanwhile is about to be told
-        if rate > share[link] * (1.0 + ROUNDING):
-            raise broken(world, str(link), f"{rate:.1f} bytes/s granted, {share[link]:.1f} may be")
+        rate, at_most = used.get(link, 0.0), share[link]
+        if rate <= at_most * (1.0 + ROUNDING):
+            at_most = world.env.capacity[link] * PAYLOAD_SHARE
+            if (
+                known.policy.borrows
+            ):  # what is kept yields on the wire to migrations that were admitted meanwhile
+                at_most = max(at_most, rate + kept.get(link, 0.0))
+                rate += sum(streams.get(link, []))
+            else:
+                rate = max(streams.get(link, []), default=0.0)
+        if rate > at_most * (1.0 + ROUNDING):
+            raise broken(world, str(link), f"{rate:.1f} bytes/s granted, {at_most:.1f} may be")
