@@ -70,6 +70,8 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     program: Program | None = None  # of workload "executable"
     # GPUs that it computes on at once, all or none; each rank has a checkpoint of that size, and needs that memory
     ranks: Annotated[int, Meta(ge=1, le=MOST_RANKS)] = 1
+    # from its submission until it is to be finished (`controller.core.lifecycle.job_deadlines`); None: whenever
+    deadline_s: Annotated[float, Meta(ge=SHORTEST_PERIOD_S, le=1e9)] | None = None
 
 
 # ---------------------------------------------------------------- agent -> coordinator

@@ -27,6 +27,7 @@ def job_spec(arrival: JobArrival, name: str = "") -> JobSpec:
             memory_bytes=job.memory_bytes,
             min_capability=job.min_capability,
             loss_budget_s=job.loss_budget_s,
+            deadline_s=job.deadline_s,
         )
     return JobSpec(
         name,
@@ -37,4 +38,5 @@ def job_spec(arrival: JobArrival, name: str = "") -> JobSpec:
         memory_bytes=job.memory_bytes,
         min_capability=job.min_capability,
         loss_budget_s=job.loss_budget_s,
+        deadline_s=job.deadline_s,
     )

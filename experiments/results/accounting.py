@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 from msgspec.structs import replace
 
 from controller.core.model import facts as f
+from experiments.results.deadlines import deadlines
 from experiments.results.exemptions import overdue
 from experiments.results.expected_loss import expected_emergencies_s
 from experiments.results.gangs import gang_attempts, is_interrupted
@@ -44,6 +45,7 @@ from experiments.results.summary import (
     DIMENSIONS,
     CheckpointFigures,
     Cost,
+    DeadlineFigures,
     Delay,
     Emergencies,
     GangFigures,
@@ -64,6 +66,7 @@ from experiments.results.summary import (
 from testbed.emulation.safety.observation import cause_of
 from testbed.ranks import gang_of, rank_of
 from topologies.paths import RouteHistory
+from topologies.spec import Role
 from topologies.units import format_duration
 
 WITH_LEVEL = (f.JobQueued, f.JobRedirected, f.LevelLearned)
@@ -84,7 +87,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         rates = [context.campus.access_link(host.name).rate_bytes_per_s for host in context.campus.hosts]
         links = [(context.campus.research_reserve.reserve_bytes_per_s(rate), rate) for rate in rates]
     summary = Summary(
-        jobs=_jobs(journal),
+        jobs=_jobs(journal, context, ended_s),
         migrations=_migrations(journal, ended_s, RoutesThen(context.campus, facts).history, verdict),
         emergencies=_emergencies(journal),
         interruptions=_interruptions(journal),
@@ -158,6 +161,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         real_scale={},
         not_promised=dict(context.not_promised),
         gangs=_gangs(journal),
+        deadlines=_deadlines(journal, context, ended_s),
     )
     played = {name: value_of(summary, name) for name in DIMENSIONS}
     real = {
@@ -227,7 +231,21 @@ class _Journal:
         return cast("list[T]", self._kinds.get(kind, []))
 
 
-def _jobs(journal: _Journal) -> JobFigures:
+def _deadlines(journal: _Journal, context: RunContext, ended_s: float) -> DeadlineFigures:
+    roles = {host.name: host.role for host in context.campus.hosts}
+    found = deadlines(journal.telling, roles, ended_s)
+    late = [each for each in found if each.was_late(ended_s)]
+    return DeadlineFigures(
+        accepted=len(found),
+        in_time=sum(each.how == "finished" and not each.was_late(ended_s) for each in found),
+        late=sum(not each.excuse for each in late),
+        excused=sum(bool(each.excuse) for each in late),
+        open=sum(each.ended_s is None and not each.was_late(ended_s) for each in found),
+        pressed=sum(each.pressed_s is not None for each in found),
+    )
+
+
+def _jobs(journal: _Journal, context: RunContext, ended_s: float) -> JobFigures:
     submitted = {fact.job for fact in journal.of(f.JobSubmitted)}
     places = Counter(place for job, place in whereabouts(journal.telling).items() if job in submitted)
     finished, failed, waiting = places[Where.FINISHED], places[Where.FAILED], places[Where.WAITING]
@@ -248,6 +266,11 @@ def _jobs(journal: _Journal) -> JobFigures:
         restarts=sum(again.values()),
         cancelled=cancelled,
         restarts_of=dict(sorted(again.items())),
+        on_demand_gpu_s=sum(
+            (ended_s if attempt.ended_s is None else attempt.ended_s) - attempt.dispatched_s
+            for attempt in attempts(journal.telling)
+            if (host := context.campus.host_by_name.get(attempt.host)) and host.role is Role.ON_DEMAND
+        ),
     )
 
 

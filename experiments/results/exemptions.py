@@ -40,6 +40,7 @@ KINDS = (
     f.HostReturned,
     f.JobFinished,
     f.JobFailed,
+    f.DeadlinePresses,
     f.CancelOrdered,
     f.JobCancelled,
     f.JobStopped,
@@ -150,6 +151,8 @@ def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None =
                 return "the job finished first"
             case f.JobFailed(job=job) if job == notice.job:
                 return "the job failed first"
+            case f.DeadlinePresses(job=job) if job == notice.job:
+                return "the job had to leave for on-demand, for its own deadline"
             case f.CancelOrdered(job=job) | f.JobCancelled(job=job) if job == notice.job:
                 return "the job was cancelled"
             case f.JobStopped(job=job, cause=cause) if job == notice.job and cause in ENDED:

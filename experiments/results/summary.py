@@ -30,6 +30,20 @@ class JobFigures(Struct, frozen=True):
     restarts: Annotated[int, "dispatches after a job's first one, of all jobs"]
     cancelled: Annotated[int, "ended by their users"] = 0
     restarts_of: Annotated[dict[str, int], "the same of each job that had any, by name"] = {}
+    on_demand_gpu_s: Annotated[
+        float, Dimension.DURATION, "GPU time of attempts on hosts that no owner takes"
+    ] = 0.0
+
+
+class DeadlineFigures(Struct, frozen=True):
+    """Jobs that were accepted with a deadline: in_time, late, excused, open, and those that failed or were cancelled before."""
+
+    accepted: int = 0
+    in_time: Annotated[int, "finished by then"] = 0
+    late: Annotated[int, "not, without excuse: a breach where deadlines are promised"] = 0
+    excused: Annotated[int, "not, for a cause that the promise does not count with"] = 0
+    open: Annotated[int, "not over when the run ended, before their deadlines"] = 0
+    pressed: Annotated[int, "had to leave owners' machines, or the queue, for on-demand"] = 0
 
 
 class MissedDeadline(Struct, frozen=True):
@@ -308,6 +322,7 @@ class Summary(Struct, frozen=True):
     not_promised: Annotated[dict[str, str], "rule of `promises` that the system does not promise -> why"] = {}
     warnings: Annotated[list[str], "what the run did not put to the test"] = []
     gangs: GangFigures = GangFigures()
+    deadlines: DeadlineFigures = DeadlineFigures()
 
 
 def value_of(summary: Summary, dotted: str) -> float | None:

@@ -20,18 +20,20 @@ from topologies.spec import Campus, CheckpointClass, Role
 RESEARCH_SHARE = 0.5  # of storms: traffic that is not ours
 STORM_S = 30.0
 SUBMIT_S = 20.0
+STEP_S = 0.1  # of all jobs
 MOST_HOSTS = 20
 GANG_SHARE = 0.4  # of the jobs of a storm with gangs
 MOST_IN_A_GANG = 4
 QUIET_SHARE = 0.2  # of storms: what can change nothing is left out, as in runs over months
 SKEWED_SHARE = 0.5
 FORGETFUL_SHARE = 0.2  # of storms that are not gentle: the coordinator's journal is cut
-# the class of checkpoints is drawn for each of these: rows that are nothing but a class are left out
-DRAWN = tuple(name for name in POLICIES if name not in {*CheckpointClass})
+# the class of checkpoints is drawn for each of these: rows that are nothing but a class are left out, as is what keeps no promise
+DRAWN = tuple(name for name in POLICIES if name not in {*CheckpointClass, "no-deadlines"})
 RESERVING = tuple(name for name in DRAWN if POLICIES[name].reserves_rates)
 SCAVENGER_SHARE, SHARE_SHARE = 0.4, 0.3  # of storms: checkpoints are below research, or within the share
 GENTLE_SHARE = 0.4  # of storms: long notices and few faults, so that most admissions have to be in time
 EVASIVE_SHARE = 0.2  # of storms that are neither quiet nor gentle: an agent does not answer
+DATED_SHARE = 0.5  # of storms with on-demand hosts: half of the jobs have deadlines
 CANCEL_SHARE = 0.25  # of storms: users cancel jobs
 MESSAGES = (
     "StartJob",
@@ -163,6 +165,8 @@ def generate(
         _plan_trunks(draft, random.Random(f"trunks {seed}"))
     if gangs:
         _make_gangs(draft, random.Random(f"gangs {seed}"))
+    if any(host.role is Role.ON_DEMAND for host in campus.hosts):
+        _give_deadlines(draft, random.Random(f"deadlines {seed}"))
     draft.lines.sort(key=lambda line: line.at_s)
     return script.with_lines(draft.lines)
 
@@ -313,6 +317,22 @@ def _plan_trunks(draft: _Draft, rng: random.Random) -> None:
             if rng.random() < 0.5:
                 draft.say(max(0.0, at_s - rng.choice([0.005, 0.05, 1.0])), *when, "drain", *ends)
             draft.say(at_s, *when, "link", *ends, 0.0, for_s)
+
+
+def _give_deadlines(draft: _Draft, rng: random.Random) -> None:
+    """Half of the jobs are to be finished in time. Its stream is its own: other storms stay as they are."""
+    if rng.random() >= DATED_SHARE:
+        return
+    for n, line in enumerate(draft.lines):
+        if (
+            line.verb == "submit"
+            and "steps" in line.options
+            and "ranks" not in line.options
+            and rng.random() < 0.5
+        ):
+            work_s = float(line.options["steps"]) * STEP_S
+            within_s = work_s * rng.choice([1.1, 1.5, 3.0]) + rng.choice([1.0, 6.0, 20.0])
+            draft.lines[n] = replace(line, words=(*line.words, f"deadline={_word(round(within_s, 1))}"))
 
 
 def _make_gangs(draft: _Draft, rng: random.Random) -> None:

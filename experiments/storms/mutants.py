@@ -500,7 +500,7 @@ ALL += [
     Mutant("rates never told", f"{LIFE}.grants:settle", _unsent(m.Grant)),
     Mutant("rates not reminded", f"{LIFE}.grants:tell_grants", _nothing),
     Mutant("destination lost, nothing done", f"{LIFE}.migration:replan", _nothing),
-    Mutant("payload counted half", f"{LIFE}.migration:_granted_bytes", _times(0.5)),
+    Mutant("payload counted half", f"{LIFE}.move_times:granted_bytes", _times(0.5)),
     Mutant(
         "final snapshot late",
         f"{LIFE}.migration:final_within_s",

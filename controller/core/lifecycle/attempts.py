@@ -6,7 +6,7 @@ that one, it is fetched first. Which host a job gets is decided in `offers`, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from controller.core.lifecycle.candidates import reserved_rate, residual
 from controller.core.lifecycle.grants import close_flows, open_flow, recovery_bytes
@@ -26,11 +26,21 @@ PATIENCE = 10.0
 def dispatch(
     cluster: Cluster, job: JobState, host: HostState, first: tuple[float, float] | None = None
 ) -> None:
-    """Give a waiting job to a host, with its freshest checkpoint, which is fetched if the host does not hold it.
+    """Give a waiting job to a host, with its freshest checkpoint.
 
     `first` is (cost, delay in s) if paper B counts this dispatch.
     """
-    checkpoint = cluster.freshest(job)
+    dispatch_from(cluster, job, host, cluster.freshest(job), first)
+
+
+def dispatch_from(
+    cluster: Cluster,
+    job: JobState,
+    host: HostState,
+    checkpoint: Checkpoint | None,
+    first: tuple[float, float] | None = None,
+) -> None:
+    """Give a waiting job to a host, with this checkpoint, which is fetched if the host does not hold it; None: from step 0."""
     begin_attempt(cluster, job, host, checkpoint, first)
     if checkpoint is None or host.name in checkpoint.holders:
         cluster.advance(job, "offered")
@@ -72,18 +82,24 @@ def began(gang: Gang) -> None:
 def fetch(cluster: Cluster, job: JobState, host: HostState, checkpoint: Checkpoint) -> None:
     """Have a checkpoint sent to the host that will resume the job, by the holder from which it is there first: beside what
     others that wait are being sent over the same links."""
-    free = residual(cluster, cluster.now_s, reserved_rate).column
-    carried = job.spec.payload_bytes + recovery_bytes(cluster)
-
-    def takes_s(holder: str) -> float:
-        way = [*cluster.path(holder, host.name)]
-        return float((carried[way] / free[way].clip(TRICKLE_BYTES_PER_S)).max(initial=0.0))
-
+    takes_s = fetches_s(cluster, job, host.name)
     sender = min(cluster.holders(checkpoint), key=lambda holder: (takes_s(holder), holder))
     sequence = checkpoint.stored.sequence
     flow = CheckpointFlow(job.name, sender, host.name, TrafficClass.PLANNED, sequence=sequence)
     open_flow(cluster, flow)
     cluster.orders[flow.key] = None
+
+
+def fetches_s(cluster: Cluster, job: JobState, to: str) -> Callable[[str], float]:
+    """How long it takes from each holder to fetch the job's state, beside what others that wait are being sent."""
+    free = residual(cluster, cluster.now_s, reserved_rate).column
+    carried = job.spec.payload_bytes + recovery_bytes(cluster)
+
+    def takes_s(holder: str) -> float:
+        way = [*cluster.path(holder, to)]
+        return float((carried[way] / free[way].clip(TRICKLE_BYTES_PER_S)).max(initial=0.0))
+
+    return takes_s
 
 
 def begin_attempt(
@@ -177,6 +193,8 @@ def cancelled(cluster: Cluster, job: JobState, trigger: str) -> None:
 def over(cluster: Cluster, job: JobState, trigger: str) -> None:
     """The job is finished, has failed or is cancelled: nothing of it remains anywhere."""
     cluster.advance(job, trigger)
+    if cluster.dated.pop(job.name, None) is not None:
+        cluster.keep_gpu(job, None)
     job.ended_s, job.last_host = cluster.now_s, job.host or ""
     close_flows(cluster, job=job.name, tell=True)
     for name in sorted(job.traces | ({job.standby} if job.standby else set())):

@@ -25,16 +25,12 @@ from math import inf
 
 from controller.core.admission.admission import Admission, MigrationRequest
 from controller.core.admission.best_ways import admit_best
-from controller.core.admission.reservation import (
-    GOODPUT,
-    LAG_S,
-    MARGIN_S,
-    Reservation,
-)
+from controller.core.admission.reservation import LAG_S, MARGIN_S, Reservation
 from controller.core.admission.schedule import Timetable
 from controller.core.checkpointing.intervals import latest_final_start_s, transfer_s
+from controller.core.lifecycle import move_times
 from controller.core.lifecycle.attempts import began, begin_attempt, drop_move, release, reserve, start
-from controller.core.lifecycle.candidates import candidates, request, residual, safe_store
+from controller.core.lifecycle.candidates import candidates, request, reserved_rate, residual, safe_store
 from controller.core.lifecycle.gangs import is_handed_over, is_whole, shared_risk, to_move
 from controller.core.lifecycle.grants import (
     LEAST_SPAN_S,
@@ -47,6 +43,7 @@ from controller.core.lifecycle.grants import (
     reservations,
 )
 from controller.core.lifecycle.offers import end_gang, resume
+from controller.core.lifecycle.on_demand import slots
 from controller.core.lifecycle.protection import forget_standby
 from controller.core.model import facts
 from controller.core.model.cluster import LEAST_LEASES, Cluster
@@ -58,12 +55,10 @@ from controller.core.model.entities import (
     Rescue,
 )
 from controller.core.network.bandwidth import bottleneck
-from controller.core.placement.select import DestinationChoice, NoDestination
+from controller.core.network.links import Residual
+from controller.core.placement.select import DestinationChoice, Missing, NoDestination, PlacementRequest
 from testbed.messages import SEQUENCES_PER_ATTEMPT, StopJob
 from topologies.spec import TrafficClass
-
-# until all switches have a new way: some milliseconds for each of its switches (`measure fabric`)
-PROGRAMMED_S = 0.05
 
 
 def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
@@ -95,16 +90,29 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
             cluster.record(facts.MigrationDegraded(job.name, job.attempt, job.host or "", notice_s, reason))
     stand_still(cluster, moving)
     for job in moving:
-        job.degraded = False
-        cluster.advance(job, "migrate")
-        if job.move is not None:
-            if job.move.rescue:
-                notice_s, reason, to = _notice_s(cluster, job), reasons[job.name], job.move.destination
-                cluster.record(
-                    facts.MigrationDegraded(job.name, job.attempt, job.host or "", notice_s, reason, to)
-                )
-            within_s = job.move.deadline_s - cluster.now_s + LEAST_LEASES * cluster.settings.lease_s
-            cluster.expect_word(job, within_s)
+        _set_out(cluster, job)
+        if job.move is not None and job.move.rescue:
+            notice_s, reason, to = _notice_s(cluster, job), reasons[job.name], job.move.destination
+            cluster.record(
+                facts.MigrationDegraded(job.name, job.attempt, job.host or "", notice_s, reason, to)
+            )
+
+
+def move_to_on_demand(cluster: Cluster, job: JobState) -> None:
+    """Move a running job to an on-demand GPU though nothing drives it from its host but its deadline; if P3 admits it."""
+    if _can_be_told(cluster, job):
+        _move_some(cluster, [job])
+    if job.move is not None:
+        _set_out(cluster, job)
+
+
+def _set_out(cluster: Cluster, job: JobState) -> None:
+    """The job's move begins: its end is awaited."""
+    job.degraded = False
+    cluster.advance(job, "migrate")
+    if job.move is not None:
+        within_s = job.move.deadline_s - cluster.now_s + LEAST_LEASES * cluster.settings.lease_s
+        cluster.expect_word(job, within_s)
 
 
 def with_ranks(cluster: Cluster, jobs: list[JobState]) -> list[JobState]:
@@ -150,7 +158,7 @@ def replan(cluster: Cluster, *jobs: JobState) -> None:
             continue  # given up with another rank of its gang
         if job.gang is None:
             abandon(cluster, job)
-            left += [job] if _notice_s(cluster, job) > 0.0 else []
+            left += [job] if _has_notice(cluster, job) else []
         elif any(rank.final_sequence is not None for rank in job.all_ranks):
             end_gang(cluster, job.gang, "destination_lost")
         else:
@@ -178,6 +186,8 @@ def abandon(cluster: Cluster, job: JobState) -> None:
         close_flows(cluster, job=rank.name, destination=destination, tell=True)
         drop_move(cluster, rank)
         cluster.advance(rank, "abandoned")
+    if job.name in cluster.dated:
+        cluster.deadlines_at_s = cluster.now_s
 
 
 def land(cluster: Cluster, job: JobState) -> None:
@@ -388,6 +398,8 @@ def _choose_destination(
     if rescue:
         wanted = replace(wanted, notice_s=notice_s + wanted.restart_s)
     free, among = residual(cluster, now_s, taken), cluster.fit_hosts(job)
+    if job.on_demand and rescue is not Rescue.TO_DISK:
+        return _choose_slot(cluster, job, wanted, free)
     if rescue is Rescue.TO_DISK:
         wanted = replace(wanted, needs_gpu=False)
         if (store := safe_store(cluster, job, job.host, free)) is not None:
@@ -413,17 +425,36 @@ def _choose_destination(
     return choice
 
 
+def _choose_slot(
+    cluster: Cluster, job: JobState, wanted: PlacementRequest, free: Residual
+) -> DestinationChoice | NoDestination:
+    """The on-demand host where the job is first."""
+    found: list[tuple[float, str]] = []
+    for host in slots(cluster, job):
+        rate = bottleneck(cluster.routes.way(wanted.source or "", host.name), free).bytes_per_s
+        found.append((transfer_s(wanted.payload_bytes, rate) + wanted.restart_s, host.name))
+    if not found:
+        return NoDestination(Missing.GPU)
+    takes_s, name = min(found)
+    if (late_s := takes_s - (wanted.notice_s or 0.0)) > 0.0:
+        return NoDestination(Missing.TIME, name, late_s)
+    return DestinationChoice(name, takes_s, takes_s, 1.0)
+
+
 def _request(
     cluster: Cluster, job: JobState, choice: DestinationChoice, *, rescue: Rescue | None
 ) -> MigrationRequest:
     """What to ask P3 for: to copy first and stop half-way, if that can be, else to stop when the timetable says."""
     assert job.host is not None
     now_s = cluster.now_s
-    size = _granted_bytes(cluster, job)
+    size = move_times.granted_bytes(cluster, job)
     deadline_s = now_s + _time_to_move_s(cluster, job, rescue=rescue)
     if cluster.policy.rates_vary:
         deadline_s -= MARGIN_S
-    lead_s, restart_s = _lead_s(cluster, job), 0.0 if rescue else cluster.settings.restart_s
+    lead_s, restart_s = (
+        move_times.lead_s(cluster, job, job.host or ""),
+        0.0 if rescue else cluster.settings.restart_s,
+    )
     links = cluster.routes.way(job.host, choice.host)
     mostly_there = choice.host == job.standby and job.sent_bytes is not None and rescue is not Rescue.TO_DISK
     half_way_s = (now_s + deadline_s - restart_s + lead_s) / 2.0
@@ -446,7 +477,7 @@ def _begin_move(
     constant = floor = answer.admitted[job.name]
     reservation = None
     if cluster.policy.rates_vary:
-        table, lead_s = answer.timetable, _lead_s(cluster, job)
+        table, lead_s = answer.timetable, move_times.lead_s(cluster, job, job.host or "")
         begins_s, ends_s = table.begins_s(job.name), table.ends_s(job.name)
         reserved_bytes = sum(
             span.rate_bytes_per_s * (span.until_s - span.from_s) for span in table.spans[job.name]
@@ -506,29 +537,12 @@ def final_within_s(cluster: Cluster, job: JobState, flow: CheckpointFlow) -> flo
         return max(0.0, flow.reservation.final_at_s - cluster.now_s)
     assert job.move is not None
     restart_s = 0.0 if job.move.rescue else cluster.settings.restart_s
-    overhead_s = restart_s + _lead_s(cluster, job)
+    overhead_s = restart_s + move_times.lead_s(cluster, job, job.host or "")
     floor = job.move.floor_bytes_per_s or job.move.hoped_bytes_per_s
-    latest_s = latest_final_start_s(job.move.deadline_s, overhead_s, _granted_bytes(cluster, job), floor)
+    latest_s = latest_final_start_s(
+        job.move.deadline_s, overhead_s, move_times.granted_bytes(cluster, job), floor
+    )
     return max(0.0, latest_s - cluster.now_s)
-
-
-def _granted_bytes(cluster: Cluster, job: JobState) -> float:
-    """What has to be granted to carry the payload: a flow gets a little less than its grant, which a reservation counts in."""
-    return job.spec.payload_bytes / (GOODPUT if cluster.policy.reserves_rates else 1.0)
-
-
-def _lead_s(cluster: Cluster, job: JobState) -> float:
-    """Seconds from the order to take the final snapshot to its first byte: one may be being taken when it is due."""
-    lag_s = LAG_S if cluster.policy.rates_vary else 0.0
-    if cluster.chooses_ways:  # the order waits for the network
-        lag_s += PROGRAMMED_S
-    payload_bytes, speed = job.spec.payload_bytes, cluster.hosts[job.host or ""].speed
-    writes_s = cluster.settings.writes_s(payload_bytes)
-    if job.gang is not None:  # ranks agree on a snapshot at the end of a step
-        lag_s += job.spec.step_s
-    if speed is not None:  # a reservation is kept by a slow disk too
-        writes_s = max(writes_s, cluster.settings.snapshot_s + payload_bytes / speed.write_bytes_per_s)
-    return 2.0 * writes_s + lag_s
 
 
 def _time_to_move_s(cluster: Cluster, job: JobState, *, rescue: Rescue | None) -> float:
@@ -539,7 +553,21 @@ def _time_to_move_s(cluster: Cluster, job: JobState, *, rescue: Rescue | None) -
     return min([_notice_s(cluster, rank) for rank in (job, *to_move(cluster, job.gang))])
 
 
-def _notice_s(cluster: Cluster, job: JobState) -> float:
-    """What is left of the notice of the job's host."""
+def _has_notice(cluster: Cluster, job: JobState) -> bool:
+    """Whether the owner of the job's host has said when he takes it, and has not yet."""
     reclaim_at_s = cluster.hosts[job.host or ""].reclaim_at_s
-    return 0.0 if reclaim_at_s is None else max(0.0, reclaim_at_s - cluster.now_s)
+    return reclaim_at_s is not None and reclaim_at_s > cluster.now_s
+
+
+def _notice_s(cluster: Cluster, job: JobState) -> float:
+    """What is left of the notice of the job's host; without one, how long a job may take that only its deadline drives away."""
+    reclaim_at_s = cluster.hosts[job.host or ""].reclaim_at_s
+    if reclaim_at_s is not None:
+        return max(0.0, reclaim_at_s - cluster.now_s)
+    if not job.on_demand:
+        return 0.0
+    free = residual(cluster, cluster.now_s, reserved_rate)
+    takes_s = [
+        move_times.unhurried_s(cluster, job, job.host or "", to.name, free) for to in slots(cluster, job)
+    ]
+    return min([each_s for each_s in takes_s if each_s < inf], default=0.0)

@@ -10,10 +10,18 @@ from itertools import accumulate
 
 from msgspec import structs
 
-from controller.core.lifecycle import gangs
-from controller.core.lifecycle.attempts import cancelled, dispatch, dispatch_gang, release, replica_of
+from controller.core.lifecycle import gangs, job_deadlines
+from controller.core.lifecycle.attempts import (
+    cancelled,
+    dispatch,
+    dispatch_from,
+    dispatch_gang,
+    release,
+    replica_of,
+)
 from controller.core.lifecycle.candidates import candidates, request, reserved_rate, residual
 from controller.core.lifecycle.grants import close_flows
+from controller.core.lifecycle.on_demand import slots
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
@@ -35,19 +43,23 @@ def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
         cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name, before=True)))
         return False
     refusal = "another job of this name was submitted before" if known is not None else _unfit(cluster, spec)
-    if refusal:
+    if refusal := refusal or job_deadlines.refusal(cluster, spec):
         cluster.outbox.append(do.Answer(event.operator, Rejected(spec.name, refusal)))
         return False
     job = _accept(cluster, spec)
     for rank in job.all_ranks:
-        cluster.record(facts.JobSubmitted(rank.name, spec.steps, spec.step_s, spec.payload_bytes))
+        cluster.record(
+            facts.JobSubmitted(rank.name, spec.steps, spec.step_s, spec.payload_bytes, spec.deadline_s)
+        )
+    job_deadlines.promise(cluster, job)
     cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name)))
     queue = cluster.queue
     if cluster.witness is not None:
         chance, age_s = queue.chance(cluster.now_s), queue.gap_age_s(cluster.now_s)
         cluster.witness.arrived(job, event.draw, len(queue), chance, age_s)
     ready = job.gang is not None and _has_room(cluster, job, spec.ranks + len(queue), first=True)
-    answer = queue.submit(_spot_job(job), cluster.now_s, event.draw, ready=ready)
+    pressed = job_deadlines.presses(cluster, job)
+    answer = queue.submit(_spot_job(job), cluster.now_s, event.draw, ready=ready, pressed=pressed)
     level = cluster.queue.controller.level
     if isinstance(answer, Dispatch):
         _take_offer(cluster, answer)
@@ -56,7 +68,7 @@ def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
             cluster.record(facts.JobQueued(rank.name, answer.ahead, level))
         cluster.gangs_look |= job.gang is not None
     else:
-        _redirect(cluster, job, answer.ahead)
+        redirect(cluster, job, answer.ahead)
     return True
 
 
@@ -100,13 +112,13 @@ def _unfit(cluster: Cluster, spec: JobSpec) -> str:
     return ""
 
 
-def _redirect(cluster: Cluster, job: JobState, ahead: int, waited_s: float = 0.0) -> None:
-    """Paper B sends the job to on-demand, at cost k."""
+def redirect(cluster: Cluster, job: JobState, ahead: int, waited_s: float = 0.0) -> None:
+    """Paper B, or its deadline, sends a job to on-demand that was never dispatched, at cost k."""
     level = cluster.queue.controller.level
     for rank in job.all_ranks:
         rank.on_demand, rank.waited_s = True, waited_s
         cluster.record(facts.JobRedirected(rank.name, ahead, level, waited_s))
-    _to_on_demand(cluster, job)
+    to_on_demand(cluster, job)
 
 
 def gpu_freed(cluster: Cluster, host: HostState) -> None:
@@ -121,7 +133,7 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
     if not host.is_volunteer:
         waiting, cluster.backlog = cluster.backlog, []
         for name in waiting:
-            _to_on_demand(cluster, cluster.jobs[name])
+            to_on_demand(cluster, cluster.jobs[name])
         return
     idle = int((cluster.places.gpus - cluster.taken_column)[cluster.usable_column].sum()) - len(
         cluster.offers
@@ -191,7 +203,7 @@ def expire_offers(cluster: Cluster) -> None:
 def send_off_waiting(cluster: Cluster) -> None:
     """Jobs that the queue lets wait no longer: to on-demand, at cost k, their wait counted (the gap's age, or theirs)."""
     for left in cluster.queue.renege(cluster.now_s):
-        _redirect(cluster, cluster.jobs[left.job], len(cluster.queue), left.delay_s)
+        redirect(cluster, cluster.jobs[left.job], len(cluster.queue), left.delay_s)
 
 
 def choose_offer(cluster: Cluster, job: SpotJob, offers: Sequence[Offer]) -> int | None:
@@ -219,24 +231,25 @@ def _spot_job(job: JobState) -> SpotJob:
     return SpotJob(job.name, job.spec.memory_bytes, job.spec.min_capability, job.spec.ranks)
 
 
-def _to_on_demand(cluster: Cluster, job: JobState) -> None:
-    """The emptiest on-demand host that fits, or the backlog. A gang takes slots of as few hosts as hold it; in the backlog
-    nothing overtakes it."""
-    hosts = [h for h in cluster.hosts.values() if not h.is_volunteer and h.usable and h.free_gpus > 0]
-    fitting = [h for h in hosts if cluster.fits(job, h)]
+def to_on_demand(cluster: Cluster, job: JobState) -> None:
+    """The on-demand host that keeps a GPU for it, or the emptiest that fits, or the backlog. A gang takes slots of as few hosts
+    as hold it; in the backlog nothing overtakes it but a job for which a GPU is kept."""
+    fitting = slots(cluster, job)
+    is_kept = bool(fitting) and fitting[0].name == job.kept_on
     held_up = bool(cluster.gangs) and any(cluster.jobs[name].gang is not None for name in cluster.backlog)
-    if held_up or sum(host.free_gpus for host in fitting) < job.spec.ranks:
+    if not is_kept and (held_up or sum(host.open_gpus for host in fitting) < job.spec.ranks):
         cluster.backlog.append(job.name)
         for rank in job.all_ranks:
             cluster.record(facts.JobWaits(rank.name, "no on-demand host is ready for it"))
         return
     first = (cluster.settings.on_demand_cost, job.waited_s) if job.attempt == 0 else None
     if job.gang is None:
-        dispatch(cluster, job, min(fitting, key=lambda h: (len(h.jobs) / h.spec.gpus, h.name)), first)
+        host = fitting[0]
+        dispatch_from(cluster, job, host, job_deadlines.resumes_from(cluster, job, host), first)
         return
-    emptiest = sorted(fitting, key=lambda h: (-h.free_gpus, h.name))
-    slots = [host.name for host in emptiest for _ in range(host.free_gpus)]
-    dispatch_gang(cluster, job.gang, slots[: job.spec.ranks], first)
+    emptiest = sorted(fitting, key=lambda h: (-h.open_gpus, h.name))
+    names = [host.name for host in emptiest for _ in range(host.open_gpus)]
+    dispatch_gang(cluster, job.gang, names[: job.spec.ranks], first)
 
 
 def interrupt(cluster: Cluster, job: JobState, cause: str) -> None:
@@ -312,7 +325,7 @@ def resume_requeued(cluster: Cluster) -> None:
 def resume(cluster: Cluster, job: JobState) -> None:
     """Where P2 likes best, of hosts where it has not just failed to start if it can be; nowhere: to the head of the queue."""
     if job.on_demand:
-        _to_on_demand(cluster, job)
+        to_on_demand(cluster, job)
     elif job.gang is not None:
         if (hosts := gangs.choose_places(cluster, job.gang)) is not None:
             dispatch_gang(cluster, job.gang, hosts)

@@ -107,6 +107,8 @@ class Cluster:
     flows: dict[str, CheckpointFlow] = field(default_factory=dict)
     offers: dict[int, str] = field(default_factory=dict)  # spot offers that stand -> their host
     offers_made: int = 0
+    dated: dict[str, JobState] = field(default_factory=dict)  # not over, and with a deadline that is kept
+    deadlines_at_s: float = inf  # when it is looked next whether one presses
     backlog: list[str] = field(default_factory=list)  # on-demand jobs that found no on-demand slot
     requeued: dict[str, float] = field(default_factory=dict)  # interrupted job -> when it may start again
     homes: dict[str, str] = field(default_factory=dict)  # interrupted job -> the host that it waits for
@@ -260,13 +262,17 @@ class Cluster:
 
     def hold_gpu(self, job: JobState, host: HostState) -> None:
         """A GPU of the host is the job's."""
+        if not host.is_volunteer:
+            self.keep_gpu(job, None)
         host.jobs.add(job.name)
         self._note(host)
         if (number := self.places.number.get(host.name)) is not None:
             self.occupants.add(number, job)
 
     def let_gpu_go(self, job: JobState, host: HostState) -> None:
-        """The job has no GPU on that host any more, as if it had never had one."""
+        """The job has no GPU on that host any more, as if it had never had one; while it has a deadline, one is kept for it."""
+        if job.name in self.dated and job.name in host.jobs and not host.is_volunteer:
+            self.keep_gpu(job, host)
         host.jobs.discard(job.name)
         self._note(host)
         if (number := self.places.number.get(host.name)) is not None:
@@ -276,6 +282,16 @@ class Cluster:
         """The job has no GPU on that host any more: it is offered when the event has been decided."""
         self.let_gpu_go(job, host)
         self.freed.append(host.name)
+
+    def keep_gpu(self, job: JobState, host: HostState | None) -> None:
+        """A GPU of that on-demand host stays free for the job; None: of none any more."""
+        if job.kept_on is not None:
+            before = self.hosts[job.kept_on]
+            before.kept.discard(job.name)
+            self.freed.append(before.name)
+        job.kept_on = None if host is None else host.name
+        if host is not None:
+            host.kept.add(job.name)
 
     def lend(self, host: HostState, lent: bool, reclaim_at_s: float | None) -> None:
         """Note that its owner lends it, or not, and has given notice for that time, or none."""

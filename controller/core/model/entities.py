@@ -107,7 +107,8 @@ class JobState:
     # of a time whose checkpoints it could not read
     attempts_above: int = 0
     step: int = 0  # the last that it is known to have done
-    on_demand: bool = False  # paper B sent it there, at cost k
+    on_demand: bool = False  # paper B sent it there, or its deadline did, at cost k
+    kept_on: str | None = None  # the on-demand host that keeps a GPU for it (`job_deadlines`)
     waited_s: float = 0.0  # in the spot queue, before it was sent there
     restore: Checkpoint | None = None  # what the present attempt resumes from
     # completed ones that are held, by sequence
@@ -257,6 +258,7 @@ class HostState:
     closures: int = 0  # how often its owner has taken it, as last told: goes with each StartJob
     lease_until_s: float = -inf  # no copy started here runs beyond this, unless it is renewed
     jobs: set[str] = field(default_factory=set)  # running here, or a GPU is reserved for them
+    kept: set[str] = field(default_factory=set)  # jobs with deadlines for each of which a GPU stays free
     offered: set[int] = field(default_factory=set)  # spot offers that stand, by number
     flows: dict[str, FlowCount] = field(default_factory=dict)  # transfers that it sends, as last reported
     drops: int = 0  # packets that its buckets have dropped, as last reported
@@ -282,6 +284,11 @@ class HostState:
     def free_gpus(self) -> int:
         """GPUs that are neither used nor reserved."""
         return self.spec.gpus - len(self.jobs)
+
+    @property
+    def open_gpus(self) -> int:
+        """GPUs that are free, and kept for no job with a deadline."""
+        return self.free_gpus - len(self.kept)
 
     @property
     def is_volunteer(self) -> bool:

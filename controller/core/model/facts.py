@@ -19,6 +19,7 @@ class JobSubmitted(Fact, frozen=True):
     steps: int
     step_s: float
     payload_bytes: int
+    deadline_s: float | None = None  # from now on, if it was accepted with one
 
 
 class JobQueued(Fact, frozen=True):
@@ -36,6 +37,16 @@ class JobRedirected(Fact, frozen=True):
     ahead: int
     level: float
     waited_s: float = 0.0
+
+
+class DeadlinePresses(Fact, frozen=True):
+    """No more is left until the job's deadline than an on-demand GPU needs for what is safe of it: it goes there, at cost k."""
+
+    job: str
+    attempt: int
+    left_s: float
+    needed_s: float
+    safe_step: int  # of the newest checkpoint on a host that no owner takes
 
 
 class JobDispatched(Fact, frozen=True):
@@ -391,6 +402,7 @@ AnyFact = (
     JobSubmitted
     | JobQueued
     | JobRedirected
+    | DeadlinePresses
     | JobDispatched
     | JobRunning
     | JobFinished

@@ -135,6 +135,8 @@ class Policy:
     vault: bool = True
     # a job that waits for its state comes before the checkpoints of jobs that run (`grants`)
     recoveries_first: bool = True
+    # a job with a deadline goes to an on-demand GPU, kept for it, before it would be late (`job_deadlines`)
+    keeps_deadlines: bool = True
     # what checkpoints may use of a link, where anything is enforced (see `checkpoint_class`)
     wanted_class: CheckpointClass = CheckpointClass.BORROW
 
@@ -225,6 +227,7 @@ POLICIES: dict[str, Policy] = {
         requeue_wait_s=baselines.SLURM_REQUEUE_WAIT_S,
         enforced=False,
         takes_up=False,
+        keeps_deadlines=False,
         recoveries_first=False,
         vault=False,
     ),
@@ -239,6 +242,7 @@ POLICIES: dict[str, Policy] = {
         stays=True,
         enforced=False,
         takes_up=False,
+        keeps_deadlines=False,
         recoveries_first=False,
         vault=False,
     ),
@@ -251,6 +255,7 @@ POLICIES: dict[str, Policy] = {
         admit=admission.admit_all,
         enforced=False,
         takes_up=False,
+        keeps_deadlines=False,
         recoveries_first=False,
         vault=False,
     ),
@@ -264,6 +269,7 @@ POLICIES: dict[str, Policy] = {
         migrates=False,
         replication=Replication(),
         takes_up=False,
+        keeps_deadlines=False,
         recoveries_first=False,
         vault=False,
         enforced=False,
@@ -292,6 +298,7 @@ POLICIES: dict[str, Policy] = {
         wanted_class=CheckpointClass.SHARE,
         takes_allowance=False,
         takes_up=False,
+        keeps_deadlines=False,
         recoveries_first=False,
         vault=False,
         short_notices=False,
@@ -381,6 +388,9 @@ POLICIES: dict[str, Policy] = {
     ),
     "rescues-to-gpus": Policy(
         "the state of a job is rescued only to a host that has a GPU for it", rescues_to_disk=False
+    ),
+    "no-deadlines": Policy(
+        "a job's deadline changes nothing: it goes on as one without", keeps_deadlines=False
     ),
     "no-vault": Policy("a checkpoint has one copy, that on the standby", vault=False),
     "one-copy": Policy(

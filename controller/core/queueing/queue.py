@@ -273,9 +273,11 @@ class SpotQueue:
         return self.controller.admit_probability(len(self), self.gap_age_s(now_s))
 
     def submit(
-        self, job: SpotJob, now_s: float, draw: float, *, ready: bool = False
+        self, job: SpotJob, now_s: float, draw: float, *, ready: bool = False, pressed: bool = False
     ) -> Dispatch | Queued | OnDemand:
-        """A new job takes a standing offer, or joins, or goes to on-demand. `ready`: the GPUs of a gang are there, it joins.
+        """A new job takes a standing offer, or joins, or goes to on-demand.
+
+        `ready`: the GPUs of a gang are there, it joins. `pressed`: its deadline leaves no time for offers.
 
         ValueError: the key waits already; a draw outside [0, 1).
         """
@@ -285,7 +287,7 @@ class SpotQueue:
         ahead = len(self)
         self.statistics.arrivals += 1
         waiting = _Waiting(job, now_s, first=True, draw=draw)
-        answer: Dispatch | Queued | OnDemand | None = self._take_standing(waiting, now_s)
+        answer: Dispatch | Queued | OnDemand | None = None if pressed else self._take_standing(waiting, now_s)
         if answer is None:
             if self._gap_began_s is None:
                 self._gap_began_s = now_s
@@ -293,7 +295,7 @@ class SpotQueue:
             if table is not None:
                 known_s = self._look_s if self._fresh else math.inf
                 self._look_s = min(known_s, table.next_change_s(now_s, self._gap_began_s))
-            if ready or draw < self.chance(now_s):
+            if not pressed and (ready or draw < self.chance(now_s)):
                 self._fresh[job.key], answer = waiting, Queued(ahead)
                 self._gangs_waiting += job.ranks > 1
             else:
@@ -420,15 +422,24 @@ class SpotQueue:
                     ahead += 1
                 else:
                     due.append(waiting)
-        reneged = []
-        for waiting in due:
-            self.cancel(waiting.job.key)
-            delay_s = now_s - waiting.since_s
-            self.statistics.on_demand += 1
-            self.statistics.total_delay_s += delay_s
-            self.controller.left(delay_s)
-            reneged.append(Reneged(waiting.job.key, delay_s))
-        return reneged
+        return [self._leave(waiting, now_s) for waiting in due]
+
+    def leave(self, key: str, now_s: float) -> Reneged | None:
+        """A job's deadline lets it wait no more: it goes to on-demand. None if it did not wait, or had been dispatched before:
+        then it waits no more, and was counted."""
+        waiting = self._fresh.get(key)
+        if waiting is not None:
+            return self._leave(waiting, now_s)
+        self.cancel(key)
+        return None
+
+    def _leave(self, waiting: _Waiting, now_s: float) -> Reneged:
+        self.cancel(waiting.job.key)
+        delay_s = now_s - waiting.since_s
+        self.statistics.on_demand += 1
+        self.statistics.total_delay_s += delay_s
+        self.controller.left(delay_s)
+        return Reneged(waiting.job.key, delay_s)
 
     def next_deadline_s(self) -> float:
         """When the next offer lapses, or the next job leaves (`expire`, `renege`); infinity for never."""

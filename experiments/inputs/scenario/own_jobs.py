@@ -27,6 +27,7 @@ _FIELDS: Final = {
     "payload": "payload_bytes",
     "memory": "memory_bytes",
     "loss_budget": "loss_budget_s",
+    "deadline": "deadline_s",
     "grace": "grace_s",
 }
 
@@ -41,6 +42,7 @@ class OwnJob:
     memory_bytes: float = field(metadata=SIZE)
     min_capability: float = field(metadata=NUMBER)
     loss_budget_s: float = field(metadata=DURATION)
+    deadline_s: float | None = field(metadata=DURATION)
     given: JobSpec
 
     @classmethod
@@ -53,6 +55,7 @@ class OwnJob:
             given.memory_bytes,
             given.min_capability,
             given.loss_budget_s,
+            given.deadline_s,
             given,
         )
 
@@ -93,7 +96,7 @@ def toml_of(job: OwnJob) -> Iterator[str]:
     yield f"at = {AT.kind.text(job.at_s)}"
     for key, declared in JOB.items():
         value = getattr(given, _FIELDS.get(key, key))
-        if not (key == "workload" and value == EXECUTABLE):
+        if value is not None and not (key == "workload" and value == EXECUTABLE):
             yield f"{key} = {declared.kind.text(value)}"
     if given.params:
         yield f"params = {toml.inline((key, _scalar(value)) for key, value in given.params.items())}"

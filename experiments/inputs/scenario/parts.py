@@ -130,6 +130,8 @@ class Jobs:
     min_capabilities: tuple[float, ...] = numbers((0.0,))  # of its GPU: one of these, drawn for each job
     # L_max of eq. (9): the most work that one reclaim may cost
     loss_budget_s: float = quantity(D.DURATION, 900.0, above=True)
+    # a job is to be finished so many times its run time after its submission; None: whenever
+    deadline_factor: float | None = optional(Quantity(D.NUMBER, low=1.0, high=1e6))
 
     def __post_init__(self) -> None:
         check(self, "jobs")

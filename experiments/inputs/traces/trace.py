@@ -25,6 +25,8 @@ class JobDraw:
     memory_bytes: float = field(metadata=SIZE)  # of a GPU
     min_capability: float = field(metadata=NUMBER)
     loss_budget_s: float = field(metadata=DURATION)
+    # from its submission until it is to be finished; None: whenever
+    deadline_s: float | None = field(default=None, metadata=DURATION)
     given: JobSpec | None = None  # a user's own job, at real scale: its workload, params or program
 
     @property

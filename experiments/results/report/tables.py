@@ -36,7 +36,14 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("jobs", "on a host at the end", "jobs.running"),
     ("jobs", "waiting at the end", "jobs.waiting"),
     ("jobs", "sent to on-demand", "jobs.on_demand"),
+    ("jobs", "  GPU time there", "jobs.on_demand_gpu_s"),
     ("jobs", "lost", "jobs.lost"),
+    ("deadlines", "jobs accepted with one", "deadlines.accepted"),
+    ("deadlines", "finished in time", "deadlines.in_time"),
+    ("deadlines", "late", "deadlines.late"),
+    ("deadlines", "late and excused", "deadlines.excused"),
+    ("deadlines", "not due at the end", "deadlines.open"),
+    ("deadlines", "pressed: sent to on-demand", "deadlines.pressed"),
     ("gangs", "submitted, all ranks as one", "gangs.submitted"),
     ("gangs", "finished", "gangs.finished"),
     ("gangs", "started, all ranks at once", "gangs.attempts"),
@@ -111,9 +118,11 @@ _WRITERS: dict[Dimension, Callable[[float], str]] = {
 
 
 def figures(summary: Summary) -> Iterator[TableRow]:
-    """All figures, in order; those of gangs where there are any."""
-    has_gangs = summary.gangs.submitted > 0
-    return (row for _, row in named_figures(summary) if has_gangs or row.section != "gangs")
+    """All figures, in order; those of gangs and of deadlines where there are any."""
+    left_out = set[str]() if summary.gangs.submitted else {"gangs"}
+    if not summary.deadlines.accepted:
+        left_out.add("deadlines")
+    return (row for _, row in named_figures(summary) if row.section not in left_out)
 
 
 def named_figures(summary: Summary) -> Iterator[tuple[str, TableRow]]:

@@ -116,7 +116,17 @@ def _check_job(world: VirtualWorld, known: Cluster, job: JobState, queued: set[s
 
 
 def _check_hosts(world: VirtualWorld, known: Cluster) -> None:
+    for name, job in known.dated.items():
+        there = [host.name for host in known.ownerless if name in host.jobs]
+        kept = [host.name for host in known.hosts.values() if name in host.kept]
+        if len(there) + len(kept) != 1 or kept != [job.kept_on][: len(kept)]:
+            raise broken(
+                world, name, f"for its deadline it has on-demand GPUs of {there}, and {kept} keep one"
+            )
     for host in known.hosts.values():
+        if host.open_gpus < 0 or not host.kept <= known.dated.keys():
+            rule = f"{host.free_gpus} GPUs free, and kept for {sorted(host.kept)}, of {sorted(known.dated)}"
+            raise broken(world, host.name, rule)
         if len(host.jobs) > host.spec.gpus:
             raise broken(world, host.name, f"{len(host.jobs)} jobs on {host.spec.gpus} GPUs")
         for name in host.jobs:

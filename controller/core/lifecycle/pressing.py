@@ -1,0 +1,87 @@
+"""Jobs whose deadlines press, and their way to on-demand (`job_deadlines` says when, and what that guarantees).
+
+It is looked again when half of the time has gone that the first of them has until then, since the room on links changes, and
+at that moment itself. A job that is on its way is looked at every control period: a move that P3 does not admit is tried again
+until its time is over, and then the job is stopped and goes on from what is safe, if that can be in time: else it computes on.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from controller.core.lifecycle import job_deadlines
+from controller.core.lifecycle.attempts import PATIENCE
+from controller.core.lifecycle.candidates import reserved_rate, residual
+from controller.core.lifecycle.migration import move_to_on_demand, plan_moves, replan
+from controller.core.lifecycle.offers import interrupt, redirect, to_on_demand
+from controller.core.model import facts
+from controller.core.model.cluster import Cluster
+from controller.core.model.entities import JobState, Phase
+from testbed.messages import StopJob
+
+AT_ONCE_S = 1e-6  # less than this is no time to wait for: rounding of sums of seconds
+
+
+def press(cluster: Cluster) -> None:
+    """Send the jobs to on-demand that can stay with owners no longer, and note when to look again."""
+    period_s, free = cluster.settings.control_period_s, residual(cluster, cluster.now_s, reserved_rate)
+    nexts_s: list[float] = []
+    for job in list(cluster.dated.values()):
+        if job.phase is Phase.CANCELLING or is_on_demand(cluster, job):
+            continue
+        there, left_s = job_deadlines.place_of(cluster, job), job_deadlines.left_s(cluster, job)
+        ahead_s = left_s - job_deadlines.reserve_s(cluster, job, there, free)
+        if ahead_s > AT_ONCE_S and not job.on_demand:
+            nexts_s.append(ahead_s / 2.0 if ahead_s > 2.0 * period_s else ahead_s)
+            continue
+        safe = job_deadlines.safe_checkpoint(cluster, job)
+        if not job.on_demand:
+            job.on_demand, step = True, 0 if safe is None else safe.stored.step
+            cluster.record(facts.DeadlinePresses(job.name, job.attempt, left_s, left_s - ahead_s, step))
+        spare_s = left_s - job_deadlines.needed_s(cluster, job, there, safe)
+        _send(cluster, job, is_last_call=0.0 <= spare_s <= job_deadlines.certain_s(cluster) + AT_ONCE_S)
+        nexts_s.append(period_s)
+    cluster.deadlines_at_s = cluster.now_s + min(nexts_s, default=inf)
+
+
+def is_on_demand(cluster: Cluster, job: JobState) -> bool:
+    """Whether its attempt, or its move, has a GPU that no owner takes."""
+    names = (job.host, None if job.move is None else job.move.destination)
+    return any(
+        name is not None and not cluster.hosts[name].is_volunteer and job.name in cluster.hosts[name].jobs
+        for name in names
+    )
+
+
+def _send(cluster: Cluster, job: JobState, *, is_last_call: bool) -> None:
+    """The next step on the way there. `is_last_call`: from what is safe it is in time if its attempt ends now, and not later."""
+    match job.phase:
+        case Phase.WAITING if job.name not in cluster.backlog:
+            left = cluster.queue.leave(job.name, cluster.now_s)
+            cluster.requeued.pop(job.name, None)
+            cluster.homes.pop(job.name, None)
+            if left is not None:
+                redirect(cluster, job, len(cluster.queue), left.delay_s)
+            else:
+                to_on_demand(cluster, job)
+        case Phase.FETCHING:
+            interrupt(cluster, job, "deadline_presses")
+        case Phase.STARTING if is_last_call:
+            _stop(cluster, job)
+        case Phase.MOVING if job.final_sequence is None or is_last_call:
+            replan(cluster, job)
+        case Phase.RUNNING if job.final_sequence is None:
+            if cluster.hosts[job.host or ""].reclaim_at_s is None:
+                move_to_on_demand(cluster, job)
+            elif not job.degraded:  # else it is tried again at each tick
+                plan_moves(cluster, [job])
+            if is_last_call and job.phase is Phase.RUNNING:
+                _stop(cluster, job)
+
+
+def _stop(cluster: Cluster, job: JobState) -> None:
+    """Have its process ended: when its host has said so, it goes on at its new place."""
+    assert job.host is not None
+    if cluster.hosts[job.host].connected:
+        cluster.tell(job.host, StopJob(job.name, job.attempt))
+        cluster.expect_word(job, PATIENCE * cluster.settings.restart_s)

@@ -1,0 +1,125 @@
+"""What became of each job that was accepted with a deadline, and what may excuse that it was late.
+
+The promise (`controller.core.lifecycle.job_deadlines`) counts with owners who take any machine at any moment, and with agents of
+volunteers that die. It does not count with the loss of a host without an owner, with links that become slower, with a coordinator
+that is away when the job is to go, with a process that ends of itself, nor with an agent that leaves orders unanswered.
+Such a cause excuses a deadline only where it can have touched it: from the moment at which the job pressed, or first was on
+demand, until its end; or before, if less was left when it pressed than it needed, so that something made the need grow at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from controller.core.model import facts as f
+from experiments.results.history import Timed, only
+from topologies.spec import Role
+
+AWAY_S = 5.0  # after a restart of the coordinator it listens before it decides (`lifecycle.resync`)
+OUTGROWN_S = 0.5  # left less needed at the moment of pressing, if nothing has made the need grow at once: what a wake may be late
+# causes of JobStopped that are the process's own, or of what it resumes from
+OWN_ENDS = frozenset(("killed", "failed", "failed_start", "checkpoint_lost"))
+KINDS = frozenset(
+    (
+        f.JobSubmitted,
+        f.DeadlinePresses,
+        f.JobDispatched,
+        f.JobStopped,
+        f.JobFinished,
+        f.JobFailed,
+        f.CancelOrdered,
+        f.JobCancelled,
+        f.HostLost,
+        f.HostJoined,
+        f.CoordinatorRestarted,
+        f.LinkChanged,
+        f.TrunksDraining,
+    )
+)
+
+
+@dataclass(slots=True)
+class JobDeadline:
+    """One job's. `ended_s` None: it was not over when the journal ended."""
+
+    job: str
+    submitted_s: float
+    due_s: float
+    pressed_s: float | None = None  # when it had to leave owners' machines, if it had to
+    left_s: float = 0.0  # until its deadline, at that moment
+    needed_s: float = 0.0
+    on_demand_s: float = inf  # when it was first given to a host that no owner takes
+    ended_s: float | None = None
+    how: str = ""  # finished, failed or cancelled
+    excuse: str = ""  # of one that was late
+
+    def was_late(self, ended_s: float) -> bool:
+        """Whether it was not finished in time, in a run that ended then; one that failed or was cancelled before is not late."""
+        return self.due_s < (ended_s if self.ended_s is None else self.ended_s)
+
+
+def deadlines(facts: Sequence[Timed], roles: Mapping[str, Role], ended_s: float) -> list[JobDeadline]:
+    """All of a run that ended at `ended_s`, by submission, with the excuses of those late; `roles`: of the campus's hosts."""
+    found: dict[str, JobDeadline] = {}
+    telling = list(only(facts, KINDS))
+    for at_s, fact in telling:
+        match fact:
+            case f.JobSubmitted(job=job, deadline_s=float() as within_s):
+                found[job] = JobDeadline(job, at_s, at_s + within_s)
+            case f.DeadlinePresses(job=job) if job in found:
+                each = found[job]
+                each.pressed_s, each.left_s, each.needed_s = at_s, fact.left_s, fact.needed_s
+            case f.JobDispatched(job=job, host=host) if (
+                job in found and roles.get(host) is not Role.VOLUNTEER
+            ):
+                found[job].on_demand_s = min(at_s, found[job].on_demand_s)
+            case f.JobFinished(job=job) | f.JobFailed(job=job) | f.JobCancelled(job=job) if job in found:
+                found[job].ended_s = at_s
+                found[job].how = type(fact).__name__.removeprefix("Job").lower()
+    for each in found.values():
+        if each.was_late(ended_s):
+            each.excuse = _excuse(each, telling, roles) or ""
+    return list(found.values())
+
+
+def _excuse(late: JobDeadline, facts: Sequence[Timed], roles: Mapping[str, Role]) -> str | None:
+    """The first cause that can have made it late, in words."""
+    pressed_s = min(late.due_s if late.pressed_s is None else late.pressed_s, late.on_demand_s)
+    grew = late.pressed_s is not None and late.left_s < late.needed_s - OUTGROWN_S
+    from_s, until_s = (
+        (late.submitted_s if grew else pressed_s),
+        late.due_s if late.ended_s is None else late.ended_s,
+    )
+    away: dict[str, float] = {}  # hosts without an owner -> since when
+    host = ""
+    slower = False
+    for at_s, fact in facts:
+        if at_s > until_s:
+            break
+        match fact:
+            case f.HostJoined(host=name) if name in away:
+                if away.pop(name) <= until_s and at_s >= from_s:
+                    return f"{name}, which no owner has, was away"
+            case f.HostLost(host=name) if roles.get(name) is not Role.VOLUNTEER:
+                away[name] = at_s
+            case f.HostLost(host=name, reason=reason) if name == host and at_s >= from_s:
+                if "not answered" in reason:
+                    return f"the agent of {name} did not answer"
+            case f.JobDispatched(job=late.job, host=name):
+                host = name
+            case f.CoordinatorRestarted(silent_s=silent_s) if at_s + AWAY_S >= from_s:
+                if at_s - silent_s <= until_s:
+                    return "the coordinator was away"
+            case f.LinkChanged() | f.TrunksDraining():
+                slower = True
+                if at_s >= from_s:
+                    return "links changed"
+            case f.JobStopped(job=late.job, cause=cause) if cause in OWN_ENDS and at_s >= from_s:
+                return f"its process ended: {cause}"
+            case f.CancelOrdered(job=late.job):
+                return "it was cancelled"
+    if away:
+        return f"{min(away)}, which no owner has, was away"
+    return "links had changed" if slower else None
