@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from controller.core.model import facts as f
+from controller.persistence.journal import read_facts
 from experiments.inputs.scenario import Scenario, dumps, loads
 from experiments.inputs.traces import generate
 from experiments.inputs.traces.folder import load_folder, write_trace
@@ -29,6 +31,7 @@ command = ["./adding.sh", "x", "x"]
 steps = 100
 step = "1 s"
 payload = "2 GB"
+deadline = "20 min"
 environment = { LEVEL = 3 }
 
 [[jobs]]
@@ -44,6 +47,23 @@ ranks = 2
 """
 
 
+# its deadline presses a second or two after it has begun
+TIMELY = """
+[[jobs]]
+at = "1 s"
+name = "timely"
+steps = 100
+step = "50 ms"
+payload = "2 MB"
+deadline = "14 s"
+
+[protocol]
+lease = "3 s"
+control_period = "1 s"
+restart = "500 ms"
+"""
+
+
 def scenario(text: str = OWN, folder: Path = EXAMPLES) -> Scenario:
     return loads(HEAD + text, folder=folder)
 
@@ -52,6 +72,7 @@ def test_own_jobs_have_the_keys_of_a_job_file_and_the_time_of_their_submission()
     shell, counting = scenario().own_jobs
     assert shell.given.program == Program([str(EXAMPLES / "adding.sh"), "x", "x"], environment={"LEVEL": "3"})
     assert (shell.at_s, counting.at_s) == (0.0, 120.0)
+    assert (shell.deadline_s, counting.deadline_s) == (1200.0, None)
     assert (counting.name, counting.given.params) == ("own2", {"steps": 50, "fast": True, "note": "a"})
     assert (counting.memory_bytes, counting.loss_budget_s, counting.step_s) == (4e9, 300.0, 2.0)
 
@@ -78,7 +99,7 @@ def test_in_the_virtual_world_a_job_is_its_steps_its_step_and_its_payload_at_the
     scaled = scenario(OWN + "[scale]\nbytes = 0.01\ntime = 0.1\n")
     run = simulate(scaled, generate(scaled))
     submitted = {fact.job: fact for _, fact in run.facts if isinstance(fact, f.JobSubmitted)}
-    assert submitted["shell"] == f.JobSubmitted("shell", 100, 0.1, 20_000_000)
+    assert submitted["shell"] == f.JobSubmitted("shell", 100, 0.1, 20_000_000, 120.0)
     finished = {fact.job: at_s for at_s, fact in run.facts if isinstance(fact, f.JobFinished)}
     assert finished.keys() == {"shell", "own2.0of2", "own2.1of2"}  # a gang of two ranks
     assert 10.0 < finished["shell"] < 20.0
@@ -137,8 +158,8 @@ def test_own_jobs_of_a_scenario_run_live(tmp_path: Path, monkeypatch: pytest.Mon
         shutil.copy(EXAMPLES / name, tmp_path)
     page = (tmp_path / "evening.toml").read_text()
     assert 'duration = "15 s"' in page
-    # the job takes five from its first second on
-    (tmp_path / "evening.toml").write_text(page.replace('duration = "15 s"', 'duration = "9 s"'))
+    # the jobs take five from the first second on
+    (tmp_path / "evening.toml").write_text(page.replace('duration = "15 s"', 'duration = "9 s"') + TIMELY)
     monkeypatch.chdir(tmp_path)
     *_, evening = commands("docs/own_jobs.md")
     words = shlex.split(evening.replace("--out evening", ""))
@@ -146,3 +167,13 @@ def test_own_jobs_of_a_scenario_run_live(tmp_path: Path, monkeypatch: pytest.Mon
     with running(tmp_path / "out", *words[2:]) as run:
         assert run.finish(120.0) in (0, 3)  # 3: on a busy machine it is not judged
     assert (tmp_path / "out/logs/jobs/own1.1.log").read_text().endswith("the sum is 5050\n")
+    facts = [
+        fact
+        for _, fact in read_facts(tmp_path / "out/journal.sqlite")
+        if getattr(fact, "job", "") == "timely"
+    ]
+    assert [fact.host for fact in facts if isinstance(fact, f.JobDispatched)][1:] == ["od1"]
+    assert [fact.in_time for fact in facts if isinstance(fact, f.MigrationFinished)] == [True]
+    assert not any(isinstance(fact, f.WorkLost) for fact in facts)
+    counted = json.loads((tmp_path / "out/summary.json").read_text())["deadlines"]
+    assert (counted["accepted"], counted["pressed"], counted["in_time"]) == (1, 1, 1)

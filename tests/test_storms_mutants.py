@@ -121,6 +121,26 @@ def test_a_broken_rule_that_few_storms_meet_is_noticed_by_the_scenario_that_one_
     assert rule in failure.rule
 
 
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("deadlines press late", "a deadline that was accepted is kept"),
+        ("no GPU kept", "for its deadline it has"),
+    ],
+)
+def test_a_deadline_that_is_not_kept_is_noticed(name: str, rule: str) -> None:
+    away = "".join(f"17 reclaim h{n}\n40 return h{n}\n" for n in range(1, 5))
+    script = parse(
+        "campus hosts=4 on_demand=1 buildings=1 mix=one spare=0\nsettings policy=no-vault level_start=3\n"
+        f"0 start\n1 submit a steps=300 payload=2000000 deadline=45\n{away}"
+    )
+    assert play(script).failure is None
+    with planted(BY_NAME[name]):
+        failure = play(script).failure
+    assert failure is not None
+    assert rule in failure.rule
+
+
 def test_a_late_migration_that_is_told_as_one_in_time_is_noticed() -> None:
     failure = mutation.attempt("every migration told as in time", range(920001, 920002)).failure
     assert failure is not None

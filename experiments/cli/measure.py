@@ -421,6 +421,18 @@ def measure_planning(
     console.print(destinations_table(result))
 
 
+@command("deadlines")
+def measure_deadlines(
+    out: Out = Path("out/deadlines"),
+    quick: Annotated[bool, typer.Option("--quick", help="One seed, one day.")] = False,
+) -> None:
+    """Jobs with deadlines on a loaded campus: how many are late with the rule that keeps them and without, and what it rents."""
+    from experiments.benchmarks.job_deadlines import job_deadlines_table
+    from experiments.benchmarks.job_deadlines import measure_job_deadlines as run
+
+    console.print(job_deadlines_table(run(out, quick=quick)))
+
+
 @command("admission")
 def measure_admission(out: Out = Path("out/admission")) -> None:
     """How many migrations each admission rule of P3 admits, at once and over time, and how near that is to the optimum."""

@@ -94,7 +94,6 @@ def _excuse(late: JobDeadline, facts: Sequence[Timed], roles: Mapping[str, Role]
     )
     away: dict[str, float] = {}  # hosts without an owner -> since when
     host = ""
-    slower = False
     for at_s, fact in facts:
         if at_s > until_s:
             break
@@ -112,14 +111,10 @@ def _excuse(late: JobDeadline, facts: Sequence[Timed], roles: Mapping[str, Role]
             case f.CoordinatorRestarted(silent_s=silent_s) if at_s + AWAY_S >= from_s:
                 if at_s - silent_s <= until_s:
                     return "the coordinator was away"
-            case f.LinkChanged() | f.TrunksDraining():
-                slower = True
-                if at_s >= from_s:
-                    return "links changed"
+            case f.LinkChanged() | f.TrunksDraining() if at_s >= from_s:
+                return "links changed"
             case f.JobStopped(job=late.job, cause=cause) if cause in OWN_ENDS and at_s >= from_s:
                 return f"its process ended: {cause}"
             case f.CancelOrdered(job=late.job):
                 return "it was cancelled"
-    if away:
-        return f"{min(away)}, which no owner has, was away"
-    return "links had changed" if slower else None
+    return f"{min(away)}, which no owner has, was away" if away else None

@@ -226,6 +226,7 @@ class Notice:
     took_s: float | None = None  # from its admission until it ran on
     downtime_s: float | None = None  # from its stop until it ran on
     was_cut: bool = False  # the owner said again, and wants the host sooner
+    pressed: bool = False  # no owner gave it: the job's deadline drove it away, and so long its move may take
 
     @property
     def deadline_s(self) -> float:
@@ -259,7 +260,7 @@ class _Notices:
         for job in fact.jobs:
             notice = self.latest.get((job, fact.host)) if again else None
             if notice is None:
-                self._open(job, fact.host, at_s, fact.notice_s)
+                self.open(at_s, job, fact.host, fact.notice_s)
             else:
                 self._say_again(notice, at_s + fact.notice_s)
 
@@ -268,7 +269,7 @@ class _Notices:
         began_s, given_s = self.under_notice.setdefault(source, (at_s, notice_s))
         notice = self.latest.get((job, source))
         if notice is None or notice.deadline_s < began_s:
-            return self._open(job, source, began_s, given_s)
+            return self.open(began_s, job, source, given_s)
         if source in self.told_anew and abs(at_s + notice_s - notice.deadline_s) > SAME_NOTICE_S:
             self._say_again(notice, at_s + notice_s)
         return notice
@@ -277,7 +278,7 @@ class _Notices:
         notice.was_cut |= deadline_s < notice.deadline_s
         notice.notice_s = deadline_s - notice.at_s
 
-    def _open(self, job: str, source: str, at_s: float, notice_s: float) -> Notice:
+    def open(self, at_s: float, job: str, source: str, notice_s: float) -> Notice:
         notice = Notice(job, source, at_s, notice_s)
         self.all.append(notice)
         self.latest[job, source] = notice
@@ -296,7 +297,9 @@ def notices(facts: Iterable[Timed]) -> list[Notice]:
             case f.HostJoined(host=host):
                 book.told_anew.add(host)
             case f.MigrationAdmitted():
-                notice = book.of(at_s, fact.job, fact.source, fact.notice_s)
+                find = book.open if fact.pressed else book.of
+                notice = find(at_s, fact.job, fact.source, fact.notice_s)
+                notice.pressed = fact.pressed
                 notice.destination, notice.admitted_s, notice.degraded = fact.destination, at_s, None
                 notice.floor_bytes_per_s, notice.payload_bytes = fact.floor_bytes_per_s, fact.payload_bytes
                 notice.attempt = fact.attempt

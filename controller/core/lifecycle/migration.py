@@ -521,6 +521,7 @@ def _begin_move(
             floor,
             choice.score_s if choice.score_s < inf else None,
             choice.survival,
+            pressed=not _has_notice(cluster, job),
         )
     )
 

@@ -330,6 +330,7 @@ class MigrationAdmitted(Fact, frozen=True):
     floor_bytes_per_s: float
     score_s: float | None  # None: infinite, since there is no way on from there
     survival: float
+    pressed: bool = False  # no owner drives it away, its deadline does: `notice_s` is what it may take
 
 
 class MigrationDegraded(Fact, frozen=True):

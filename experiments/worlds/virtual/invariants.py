@@ -252,15 +252,12 @@ def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, 
     for link in used | streams:
         if known.bandwidth.capacity[link] != world.env.capacity[link]:
             continue  # a coordinator that was dead meanwhile is about to be told
-        rate, at_most = used.get(link, 0.0), share[link]
-        if rate <= at_most * (1.0 + ROUNDING):
-            at_most = world.env.capacity[link] * PAYLOAD_SHARE
-            if (
-                known.policy.borrows
-            ):  # what is kept yields on the wire to migrations that were admitted meanwhile
-                at_most = max(at_most, rate + kept.get(link, 0.0))
-                rate += sum(streams.get(link, []))
-            else:
-                rate = max(streams.get(link, []), default=0.0)
-        if rate > at_most * (1.0 + ROUNDING):
-            raise broken(world, str(link), f"{rate:.1f} bytes/s granted, {at_most:.1f} may be")
+        rate, whole = used.get(link, 0.0), world.env.capacity[link] * PAYLOAD_SHARE
+        if known.policy.borrows:  # what is kept yields on the wire to migrations that were admitted meanwhile
+            whole = max(whole, min(rate, share[link]) + kept.get(link, 0.0))
+            together = rate + sum(streams.get(link, []))
+        else:
+            together = max(streams.get(link, []), default=0.0)
+        for granted, most, words in ((together, whole, "it carries"), (rate, share[link], "there may be")):
+            if granted > most * (1.0 + ROUNDING):
+                raise broken(world, str(link), f"{granted:.1f} bytes/s granted, {words} {most:.1f}")

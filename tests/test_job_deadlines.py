@@ -1,0 +1,350 @@
+"""Job deadlines: what is accepted is kept, whatever owners do, and a GPU that is kept is no one else's."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from controller.core.admission.admission import Admission, Reason, Refusal, Requests
+from controller.core.lifecycle import job_deadlines
+from controller.core.model import effects as do
+from controller.core.model import events as ev
+from controller.core.model import facts as f
+from controller.core.model.entities import OVER, Phase
+from controller.core.queueing.controllers.fixed import Fixed
+from controller.core.queueing.queue import OnDemand, Queued, Reneged, SpotJob, SpotQueue
+from experiments.results import promises
+from experiments.results.deadlines import deadlines
+from experiments.results.history import Timed
+from experiments.storms.play import context_of
+from testbed.messages import JobSpec, Rejected
+from tests.cores_world import SETTINGS, CoresWorld, small_campus
+from topologies.spec import Role
+
+STEP_S = 0.1
+PATIENT = replace(SETTINGS, learner="fixed", level_start=8.0)  # jobs wait for owners, and are not sent away
+
+
+def job(name: str = "a", steps: int = 200, deadline_s: float | None = 60.0, **more: Any) -> JobSpec:
+    return JobSpec(name, steps, STEP_S, 2_000_000, deadline_s=deadline_s, **more)
+
+
+def world(**changes: Any) -> CoresWorld:
+    made = CoresWorld(settings=replace(PATIENT, **changes))
+    made.start()
+    made.run(2.0)
+    return made
+
+
+def answers(made: CoresWorld, spec: JobSpec) -> list[Any]:
+    """What a user is told who submits it."""
+    effects = made.coordinator.handle(ev.JobSubmitted(spec, 0.5), made.now_s)
+    return [effect.message for effect in effects if isinstance(effect, do.Answer)]
+
+
+# ---------------------------------------------------------------- what is accepted
+
+
+def test_a_deadline_that_on_demand_alone_cannot_keep_is_refused_with_what_it_takes() -> None:
+    (refused,) = answers(world(), job(deadline_s=20.0))
+    assert isinstance(refused, Rejected)
+    assert "its deadline of 20 s cannot be kept: on-demand alone it takes" in refused.reason
+
+
+def test_as_many_deadlines_are_accepted_as_gpus_can_be_kept_for_them() -> None:
+    made = world()
+    slots = sum(host.spec.gpus for host in made.coordinator.cluster.ownerless)
+    for n in range(slots):
+        assert not isinstance(answers(made, job(f"j{n}"))[0], Rejected)
+    (refused,) = answers(made, job("more"))
+    assert isinstance(refused, Rejected)
+    assert f"of {slots} that fit and are connected {slots} are kept for other deadlines" in refused.reason
+    assert not isinstance(answers(made, job("without", deadline_s=None))[0], Rejected)
+
+
+def test_a_campus_without_on_demand_hosts_promises_no_deadline_nor_does_one_whose_host_is_not_there() -> None:
+    bare = CoresWorld(small_campus(on_demand=0), PATIENT)
+    bare.start()
+    bare.run(2.0)
+    assert "this campus has none" in answers(bare, job())[0].reason
+    made = world()
+    for name in [host.name for host in made.coordinator.cluster.ownerless]:
+        made.kill(name)
+    made.run(10.0)
+    assert "of 0 that fit and are connected" in answers(made, job())[0].reason
+
+
+def test_a_gang_has_no_deadline() -> None:
+    assert "several ranks" in answers(world(), job(ranks=2))[0].reason
+
+
+def test_a_row_that_knows_of_no_deadline_accepts_any_and_keeps_no_gpu() -> None:
+    made = world(policy="no-deadlines")
+    assert not isinstance(answers(made, job(deadline_s=0.5))[0], Rejected)
+    assert not made.coordinator.cluster.dated
+    assert promises.DEADLINES in promises.not_promised(made.policy)
+
+
+# ---------------------------------------------------------------- the GPU that is kept
+
+
+def test_a_gpu_that_is_kept_is_no_one_elses_and_is_free_when_the_job_is_over() -> None:
+    made = CoresWorld(small_campus(on_demand=1, slots=1), replace(PATIENT, level_start=0.0))
+    made.start()
+    made.run(2.0)
+    for name in ("h1", "h2", "h3", "h4", "h5", "h6"):
+        made.reclaim(name)
+    made.run(3.0)
+    made.give_back("h1")
+    made.run(4.0)
+    made.submit(job("a", steps=60))  # takes the one offer that stands
+    made.submit(job("b", deadline_s=None, steps=20))  # the queue is closed to it, and the only GPU is kept
+    made.run(8.0)
+    assert made.jobs["a"].host == "h1"
+    assert made.jobs["b"].phase is Phase.WAITING
+    assert made.coordinator.cluster.backlog == ["b"]
+    assert made.run_until(lambda: made.jobs["a"].phase in OVER, 30.0)
+    made.run(made.now_s + 1.0)
+    assert made.jobs["b"].host == "od1"
+
+
+# ---------------------------------------------------------------- when it presses, and what follows
+
+
+def test_a_job_stays_with_owners_as_long_as_it_may_and_moves_without_loss_then() -> None:
+    made = world()
+    made.submit(job(steps=300, deadline_s=42.0))
+    made.run(4.0)
+    assert made.jobs["a"].host not in (None, "od1", "od2")
+    assert made.run_until(lambda: made.jobs["a"].phase in OVER, 100.0)
+    [pressed] = made.of(f.DeadlinePresses)
+    assert pressed.left_s == pytest.approx(pressed.needed_s, abs=1e-3)
+    assert [fact.host[:2] for fact in made.of(f.JobDispatched)] == [
+        "h" + made.of(f.JobDispatched)[0].host[1],
+        "od",
+    ]
+    assert not made.of(f.WorkLost)
+    assert [fact.in_time for fact in made.of(f.MigrationFinished)] == [True]
+    assert made.of(f.JobFinished)
+    assert made.now_s < 2.0 + 42.0 + 1.0
+    assert made.promises() == []
+
+
+def test_a_job_with_time_enough_never_goes_to_on_demand() -> None:
+    made = world()
+    made.submit(job(deadline_s=500.0))
+    assert made.run_until(lambda: made.jobs["a"].phase in OVER, 100.0)
+    assert not made.of(f.DeadlinePresses)
+    assert not made.coordinator.cluster.dated
+    assert not any(host.kept for host in made.coordinator.cluster.hosts.values())
+
+
+def test_a_job_that_waits_leaves_the_queue_when_it_presses_at_cost_k() -> None:
+    made = world()
+    for name in ("h1", "h2", "h3", "h4", "h5", "h6"):
+        made.reclaim(name)
+    made.run(3.0)
+    made.submit(job(deadline_s=45.0))
+    made.run(4.0)
+    assert made.jobs["a"].phase is Phase.WAITING
+    assert made.run_until(lambda: made.jobs["a"].phase in OVER, 100.0)
+    [sent] = made.of(f.JobRedirected)
+    assert sent.waited_s > 5.0
+    assert [(fact.cost, fact.delay_s) for fact in made.of(f.JobDispatched)] == [
+        (PATIENT.on_demand_cost, sent.waited_s)
+    ]
+    assert made.now_s < 3.0 + 45.0 + 1.0
+    assert made.promises() == []
+
+
+def test_a_job_whose_deadline_leaves_no_time_for_owners_goes_to_on_demand_at_once() -> None:
+    made = world()
+    made.submit(job(deadline_s=26.0))
+    assert made.jobs["a"].host in ("od1", "od2")
+    assert made.run_until(lambda: made.jobs["a"].phase in OVER, 100.0)
+    assert made.promises() == []
+
+
+def test_where_no_move_is_admitted_it_is_stopped_in_time_and_goes_on_from_what_is_safe() -> None:
+    made = world(policy="no-vault")
+
+    def refuse(requests: Requests, *rest: Any) -> Admission:
+        return Admission({}, {each.key: Refusal(Reason.NO_ROOM) for each in requests})
+
+    made.coordinator.cluster.policy = replace(made.policy, admit=refuse)
+    made.submit(job(steps=300, deadline_s=45.0))
+    assert made.run_until(lambda: made.jobs["a"].phase in OVER, 100.0)
+    assert [fact.cause for fact in made.of(f.JobStopped)] == ["stopped"]
+    [_, again] = made.of(f.JobDispatched)
+    assert again.host.startswith("od")
+    assert again.restore_step > 0
+    assert not made.of(f.MigrationAdmitted)
+    assert made.now_s < 2.0 + 45.0 + 1.0
+
+
+# ---------------------------------------------------------------- whatever owners do
+
+
+def play(seed: int, *, factor: float, policy: str = "reclaimnet") -> CoresWorld:
+    """Jobs with deadlines among owners that come and go at random, with notice and without, and agents that die."""
+    rng = random.Random(seed)
+    made = CoresWorld(settings=replace(PATIENT, policy=policy), seed=seed)
+    made.start()
+    owned = [host.name for host in made.coordinator.cluster.volunteers]
+    made.run(1.0)
+    for n in range(3):
+        steps = rng.randint(50, 300)
+        spec = job(f"j{n}", steps, factor * steps * STEP_S + rng.choice([4.0, 12.0, 25.0]))
+        made.at(rng.uniform(1.0, 10.0), lambda spec=spec: made.submit(spec))
+    for _ in range(rng.randint(5, 40)):
+        name, at_s, away_s = rng.choice(owned), rng.uniform(2.0, 60.0), rng.uniform(0.5, 20.0)
+        match rng.choice(["reclaim", "notice", "kill", "pause"]):
+            case "reclaim":
+                made.at(at_s, lambda name=name: made.reclaim(name))
+            case "notice":
+                made.at(at_s, lambda name=name, away_s=away_s: made.reclaim(name, away_s))
+            case "kill":
+                made.at(at_s, lambda name=name, away_s=away_s: made.kill(name, again_after_s=away_s))
+            case "pause":
+                made.at(at_s, lambda name=name, away_s=away_s: made.pause(name, away_s))
+        made.at(at_s + 2.0 * away_s, lambda name=name: made.give_back(name))
+    made.run(140.0)
+    return made
+
+
+def late(made: CoresWorld) -> list[str]:
+    roles = {host.name: host.role for host in made.env.campus.hosts}
+    found = deadlines(made.facts, roles, made.now_s)
+    assert all(not each.excuse for each in found)  # nothing here may excuse any
+    return [each.job for each in found if each.was_late(made.now_s)]
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**9), st.sampled_from([1.0, 1.3, 2.0]))
+def test_every_deadline_that_is_accepted_is_kept(seed: int, factor: float) -> None:
+    made = play(seed, factor=factor)
+    assert late(made) == []
+    # a move from a host that stands still meanwhile is late: that is no fact of the journal here
+    assert {broken.rule for broken in made.promises()} <= {promises.IN_TIME}
+
+
+def test_without_the_rule_jobs_are_late_under_the_same_owners() -> None:
+    assert any(late(play(seed, factor=1.3, policy="no-deadlines")) for seed in range(6))
+
+
+# ---------------------------------------------------------------- the queue
+
+
+def test_a_pressed_job_takes_no_offer_and_does_not_wait() -> None:
+    queue = SpotQueue(Fixed(8.0))
+    queue.offer(1, 0.0)
+    assert queue.submit(SpotJob("a"), 1.0, 0.5, pressed=True) == OnDemand(0)
+    assert [offer.offer_id for offer in queue.standing()] == [1]
+    assert (queue.statistics.arrivals, queue.statistics.on_demand) == (1, 1)
+
+
+def test_a_job_that_leaves_is_counted_with_its_wait_once() -> None:
+    queue = SpotQueue(Fixed(8.0))
+    assert isinstance(queue.submit(SpotJob("a"), 1.0, 0.5), Queued)
+    assert queue.leave("a", 11.0) == Reneged("a", 10.0)
+    assert queue.leave("a", 12.0) is None
+    queue.requeue_at_head(SpotJob("b"), 13.0)
+    assert queue.leave("b", 14.0) is None
+    assert queue.waiting() == []
+    assert (queue.statistics.on_demand, queue.statistics.total_delay_s) == (1, 10.0)
+
+
+# ---------------------------------------------------------------- what is safe, and what is needed
+
+
+def test_only_what_lies_where_no_owner_is_counts_as_safe() -> None:
+    made = world()
+    made.submit(job(steps=2000, deadline_s=400.0))
+    assert made.run_until(lambda: len(made.jobs["a"].checkpoints) > 0, 60.0)
+    made.run(made.now_s + 10.0)
+    cluster, state = made.coordinator.cluster, made.jobs["a"]
+    safe = job_deadlines.safe_checkpoint(cluster, state)
+    assert safe is not None
+    assert any(not cluster.hosts[name].is_volunteer for name in safe.holders)
+    for known in state.checkpoints.values():
+        known.holders = {name for name in known.holders if cluster.hosts[name].is_volunteer}
+    assert job_deadlines.safe_checkpoint(cluster, state) is None
+    there = cluster.hosts["od1"]
+    whole_s = job_deadlines.needed_s(cluster, state, there, None)
+    assert whole_s > 2000 * STEP_S
+    assert (
+        job_deadlines.needed_s(cluster, state, there, safe) < whole_s - 0.9 * safe.stored.step * STEP_S + 5.0
+    )
+
+
+# ---------------------------------------------------------------- what may excuse one
+
+
+ROLES = {"h1": Role.VOLUNTEER, "h2": Role.VOLUNTEER, "od1": Role.ON_DEMAND, "head": Role.COORDINATOR}
+PRESSED = f.DeadlinePresses("a", 1, 20.0, 20.0, 50)
+STORY: list[Timed] = [
+    (0.0, f.JobSubmitted("a", 100, 0.5, 10, 60.0)),
+    (1.0, f.JobDispatched("a", 1, "h1")),
+    (40.0, PRESSED),
+    (41.0, f.JobDispatched("a", 2, "od1")),
+    (70.0, f.JobFinished("a", 2, "od1", 100, "x")),
+]
+
+
+def excused(*more: Timed, pressed: f.DeadlinePresses = PRESSED) -> str:
+    story = [(at_s, pressed if fact is PRESSED else fact) for at_s, fact in STORY]
+    [found] = deadlines(sorted([*story, *more], key=lambda timed: timed[0]), ROLES, 80.0)
+    assert found.was_late(80.0)
+    return found.excuse
+
+
+def test_a_late_job_has_no_excuse_of_its_own() -> None:
+    assert excused() == ""
+    assert excused((30.0, f.HostReclaimed("h1", 0.0, False, ["a"]))) == ""
+    assert excused((45.0, f.HostLost("h2", "silent", []))) == ""
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        f.HostLost("od1", "connection lost", []),
+        f.HostLost("head", "connection lost", []),
+        f.LinkChanged("h1", "a1", 10.0),
+        f.TrunksDraining([["d1", "a1"]]),
+        f.CoordinatorRestarted(1.0, []),
+        f.JobStopped("a", 2, "od1", "killed", 60),
+        f.CancelOrdered("a", 2, "od1"),
+    ],
+    ids=lambda fact: type(fact).__name__,
+)
+def test_a_cause_excuses_what_it_can_have_touched(cause: f.AnyFact) -> None:
+    assert excused((50.0, cause))
+    if not isinstance(cause, f.CancelOrdered):
+        assert excused((75.0, cause)) == ""
+        back = [(11.0, f.HostJoined(cause.host, 2, True))] if isinstance(cause, f.HostLost) else []
+        assert excused((10.0, cause), *back) == ""
+        grew = structs.replace(PRESSED, left_s=10.0)  # when it pressed, it was too late already
+        assert excused((10.0, cause), *back, pressed=grew)
+
+
+def test_an_agent_that_leaves_orders_unanswered_excuses_a_job_of_its_own() -> None:
+    unanswered = f.HostLost("h1", "2 orders to stop a were not answered", ["a"])
+    assert excused((40.5, unanswered))
+    assert excused((40.5, structs.replace(unanswered, host="h2"))) == ""
+
+
+def test_the_promise_tells_of_a_late_job_and_is_silent_of_one_that_failed_before() -> None:
+    made = world()
+    context = context_of(made, {})
+    late_story = [timed for timed in STORY if not isinstance(timed[1], f.DeadlinePresses)]
+    breaches = list(promises.deadlines_are_kept(late_story, context))
+    assert [(breach.subject, breach.at_s) for breach in breaches] == [("a", 60.0)]
+    assert "finished 10.000 s later; it never pressed" in breaches[0].what
+    failed = [*late_story[:-1], (50.0, f.JobFailed("a", 2, "od1", "it crashed"))]
+    assert list(promises.deadlines_are_kept(failed, context)) == []
