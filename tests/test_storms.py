@@ -54,8 +54,7 @@ def test_they_reach_every_kind_of_fault_every_policy_and_every_phase() -> None:
         "job: waiting -> fetching",
         "job: fetching -> starting",
     }
-    # a class of checkpoints, for which the rows `share` and `scavenger` stand, is drawn for all others; a row without deadlines
-    # would have nothing to be judged by that ours has not
+    # a class of checkpoints, for which the rows `share` and `scavenger` stand, is drawn for all others
     policies = {f"policy: {name}" for name in DRAWN}
     policies |= {f"checkpoints: {each}" for each in CheckpointClass}
     assert not (faults | phases | policies) - REACHED.keys()

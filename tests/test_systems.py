@@ -81,6 +81,7 @@ OTHERWISE = {
         "takes_up",
         "vault",
         "recoveries_first",
+        "places_jointly",
     },
     "bamboo": {
         "plan",
@@ -105,6 +106,7 @@ OTHERWISE = {
         "admit",
         "learner",
         "keeps_deadlines",
+        "places_jointly",
         "takes_up",
         "takes_allowance",
         "recoveries_first",

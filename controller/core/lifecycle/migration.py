@@ -60,6 +60,9 @@ from controller.core.placement.select import DestinationChoice, Missing, NoDesti
 from testbed.messages import SEQUENCES_PER_ATTEMPT, StopJob
 from topologies.spec import TrafficClass
 
+# what a free GPU lacks for a job, though it may do for another
+TOO_SMALL = (Missing.MEMORY, Missing.CAPABILITY)
+
 
 def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
     """Move these running jobs off their hosts, all of which have a notice running; jobs that cannot be moved are degraded.
@@ -309,21 +312,25 @@ def tell_starts(cluster: Cluster, plan: Timetable) -> None:
 
 
 def _move_some(cluster: Cluster, jobs: list[JobState], *, rescue: Rescue | None = None) -> dict[str, str]:
-    """One round: P2 chooses for each, P3 admits all at once. Why those that have no move still have none."""
+    """One round: P2 chooses for each, P3 admits all at once. Why those that have no move still have none.
+
+    A job for which the GPUs that others of the round have left are too small takes one of theirs, if they find others.
+    """
     reasons: dict[str, str] = {}
-    found: list[tuple[JobState, DestinationChoice]] = []
+    chosen: dict[str, tuple[JobState, DestinationChoice]] = {}
     for job in jobs:
         choice = _choose_destination(cluster, job, rescue=rescue)
         if isinstance(choice, DestinationChoice):
             if rescue is not Rescue.TO_DISK:  # so that the next job of the round sees it taken
                 cluster.hold_gpu(job, cluster.hosts[choice.host])
-            found.append((job, choice))
-        else:
+            chosen[job.name] = job, choice
+        elif not (choice.reason in TOO_SMALL and _make_room(cluster, job, chosen, set(), rescue=rescue)):
             lacks = f"{choice.shortfall:.3g} {choice.reason.unit}"
             near = f"; closest was {choice.closest}, short of {lacks}" if choice.closest else ""
             reasons[job.name] = f"{choice.reason}{near}"
-    if not found:
+    if not chosen:
         return reasons
+    found = list(chosen.values())
     asked, answer = _admit(cluster, found, reasons, rescue=rescue)
     for job, choice in found:
         if job.name not in asked:
@@ -344,6 +351,44 @@ def _move_some(cluster: Cluster, jobs: list[JobState], *, rescue: Rescue | None 
         if job.move is not None:
             reserve(cluster, job, cluster.hosts[choice.host])
     return reasons
+
+
+def _make_room(
+    cluster: Cluster,
+    job: JobState,
+    chosen: dict[str, tuple[JobState, DestinationChoice]],
+    asked: set[str],
+    *,
+    rescue: Rescue | None,
+) -> bool:
+    """Whether the job gets a GPU that another of the round has chosen, which finds one elsewhere, in the same way if need be.
+
+    That is an augmenting path (Kuhn 1955): as many jobs of a round have GPUs as can have any, whatever their order. `asked`: the
+    jobs that were tried.
+    """
+    if not cluster.policy.places_jointly or job.gang is not None or rescue is Rescue.TO_DISK:
+        return False
+    for other, choice in list(chosen.values()):
+        host = cluster.hosts[choice.host]
+        if other.name in asked or other.gang is not None or not cluster.fits(job, host):
+            continue
+        asked.add(other.name)
+        cluster.let_gpu_go(other, host)
+        mine = _choose_destination(cluster, job, rescue=rescue, among=cluster.fit_hosts(job) & {host.name})
+        if isinstance(mine, DestinationChoice):
+            cluster.hold_gpu(job, host)
+            instead = _choose_destination(cluster, other, rescue=rescue)
+            if isinstance(instead, DestinationChoice):
+                cluster.hold_gpu(other, cluster.hosts[instead.host])
+                chosen[other.name] = other, instead
+            if isinstance(instead, DestinationChoice) or _make_room(
+                cluster, other, chosen, asked, rescue=rescue
+            ):
+                chosen[job.name] = job, mine
+                return True
+            cluster.let_gpu_go(job, host)
+        cluster.hold_gpu(other, host)
+    return False
 
 
 def _admit(
@@ -383,9 +428,12 @@ def _admit(
 
 
 def _choose_destination(
-    cluster: Cluster, job: JobState, *, rescue: Rescue | None
+    cluster: Cluster, job: JobState, *, rescue: Rescue | None, among: Set[str] | None = None
 ) -> DestinationChoice | NoDestination:
-    """P2's choice. Of the time of its notice, flows with a reservation of an earlier end take their part; later ones give way."""
+    """P2's choice. Of the time of its notice, flows with a reservation of an earlier end take their part; later ones give way.
+
+    `among`: these hosts only.
+    """
     assert job.host is not None
     now_s, notice_s = cluster.now_s, _time_to_move_s(cluster, job, rescue=rescue)
 
@@ -397,7 +445,7 @@ def _choose_destination(
     wanted = request(cluster, job, job.host, job.spec.payload_bytes, notice_s)
     if rescue:
         wanted = replace(wanted, notice_s=notice_s + wanted.restart_s)
-    free, among = residual(cluster, now_s, taken), cluster.fit_hosts(job)
+    free, among = residual(cluster, now_s, taken), cluster.fit_hosts(job) if among is None else among
     if job.on_demand and rescue is not Rescue.TO_DISK:
         return _choose_slot(cluster, job, wanted, free)
     if rescue is Rescue.TO_DISK:

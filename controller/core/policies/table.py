@@ -135,6 +135,8 @@ class Policy:
     vault: bool = True
     # a job that waits for its state comes before the checkpoints of jobs that run (`grants`)
     recoveries_first: bool = True
+    # of jobs that must go at once as many find GPUs as can, whatever their order (`migration`)
+    places_jointly: bool = True
     # a job with a deadline goes to an on-demand GPU, kept for it, before it would be late (`job_deadlines`)
     keeps_deadlines: bool = True
     # what checkpoints may use of a link, where anything is enforced (see `checkpoint_class`)
@@ -256,6 +258,7 @@ POLICIES: dict[str, Policy] = {
         enforced=False,
         takes_up=False,
         keeps_deadlines=False,
+        places_jointly=False,
         recoveries_first=False,
         vault=False,
     ),
@@ -299,6 +302,7 @@ POLICIES: dict[str, Policy] = {
         takes_allowance=False,
         takes_up=False,
         keeps_deadlines=False,
+        places_jointly=False,
         recoveries_first=False,
         vault=False,
         short_notices=False,
@@ -388,6 +392,10 @@ POLICIES: dict[str, Policy] = {
     ),
     "rescues-to-gpus": Policy(
         "the state of a job is rescued only to a host that has a GPU for it", rescues_to_disk=False
+    ),
+    "one-by-one": Policy(
+        "of jobs that must go at once each takes what P2 likes best of what those before it have left",
+        places_jointly=False,
     ),
     "no-deadlines": Policy(
         "a job's deadline changes nothing: it goes on as one without", keeps_deadlines=False
