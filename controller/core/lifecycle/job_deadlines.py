@@ -118,7 +118,7 @@ def reserve_s(cluster: Cluster, job: JobState, there: HostState, free: Residual)
 
     `free`: of each link, bytes/s. A job that waits is as far away as the first volunteer.
     """
-    source = job.host or cluster.volunteers[0].name
+    source = job.host or (cluster.volunteers or cluster.ownerless)[0].name
     moves_s = unhurried_s(cluster, job, source, there.name, free)
     safe_s = needed_s(cluster, job, there, safe_checkpoint(cluster, job))
     return safe_s + certain_s(cluster) + (moves_s if moves_s < inf else 0.0)
