@@ -570,6 +570,7 @@ class JobStatus(Struct, frozen=True, forbid_unknown_fields=True):
     attempt: int
     interval_s: float | None
     grant_bytes_per_s: float | None
+    due_in_s: float | None = None  # until its deadline
 
 
 class EndedJob(Struct, frozen=True, forbid_unknown_fields=True):

@@ -122,6 +122,8 @@ def test_a_job_stays_with_owners_as_long_as_it_may_and_moves_without_loss_then()
     made.submit(job(steps=300, deadline_s=42.0))
     made.run(4.0)
     assert made.jobs["a"].host not in (None, "od1", "od2")
+    [told] = made.coordinator.status(made.now_s).jobs
+    assert told.due_in_s == pytest.approx(40.0)
     assert made.run_until(lambda: made.jobs["a"].phase in OVER, 100.0)
     [pressed] = made.of(f.DeadlinePresses)
     assert pressed.left_s == pytest.approx(pressed.needed_s, abs=1e-3)
