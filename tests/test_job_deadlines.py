@@ -127,10 +127,7 @@ def test_a_job_stays_with_owners_as_long_as_it_may_and_moves_without_loss_then()
     assert made.run_until(lambda: made.jobs["a"].phase in OVER, 100.0)
     [pressed] = made.of(f.DeadlinePresses)
     assert pressed.left_s == pytest.approx(pressed.needed_s, abs=1e-3)
-    assert [fact.host[:2] for fact in made.of(f.JobDispatched)] == [
-        "h" + made.of(f.JobDispatched)[0].host[1],
-        "od",
-    ]
+    assert [fact.host.rstrip("123456") for fact in made.of(f.JobDispatched)] == ["h", "od"]
     assert not made.of(f.WorkLost)
     assert [fact.in_time for fact in made.of(f.MigrationFinished)] == [True]
     assert made.of(f.JobFinished)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from heapq import nlargest
 
-from controller.core.lifecycle.job_deadlines import left_s
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import OVER, HostState, Phase
 from testbed.messages import EndedJob, HostStatus, JobStatus, Status, TransferStatus
@@ -41,7 +40,7 @@ def status(cluster: Cluster, now_s: float) -> Status:
                 job.attempt,
                 job.interval_s,
                 flow.rate_bytes_per_s if flow else None,
-                None if job.spec.deadline_s is None else left_s(cluster, job),
+                None if job.spec.deadline_s is None else job.submitted_s + job.spec.deadline_s - now_s,
             )
         )
     over = nlargest(
