@@ -19,6 +19,7 @@ from controller.core.model import facts as f
 from controller.core.model.entities import OVER, Phase
 from controller.core.queueing.controllers.fixed import Fixed
 from controller.core.queueing.queue import OnDemand, Queued, Reneged, SpotJob, SpotQueue
+from experiments.dashboard.reasons import Reasons
 from experiments.results import promises
 from experiments.results.deadlines import deadlines
 from experiments.results.history import Timed
@@ -347,3 +348,17 @@ def test_the_promise_tells_of_a_late_job_and_is_silent_of_one_that_failed_before
     assert "finished 10.000 s later; it never pressed" in breaches[0].what
     failed = [*late_story[:-1], (50.0, f.JobFailed("a", 2, "od1", "it crashed"))]
     assert list(promises.deadlines_are_kept(failed, context)) == []
+
+
+def test_the_live_page_says_why_a_job_has_to_leave() -> None:
+    reasons = Reasons(world().coordinator.cluster)
+    sent, moves = f.JobRedirected("a", 0, 1.0, 5.0), f.JobDispatched("b", 1, "h1")
+    told = reasons.explain([PRESSED, sent, moves])
+    assert [[each["theory"] for each in decisions] for decisions in told] == [
+        ["deadline"],
+        ["deadline"],
+        ["queue"],
+    ]
+    assert told[0] == told[1]
+    assert ["safe from owners up to step", "50"] in told[0][0]["inputs"]
+    assert [each["theory"] for each in reasons.explain([sent])[0]] == ["queue"]

@@ -73,6 +73,7 @@ class Reasons:
     _arrivals: dict[str, Decision] = field(default_factory=dict)
     _plan: Callable[[str], Decision | None] | None = None
     _stores: dict[str, Decision] = field(default_factory=dict)  # each job's last
+    _pressed: dict[str, f.DeadlinePresses] = field(default_factory=dict)  # of the present event
 
     # ------------------------------------------------------------ what is shown
 
@@ -209,12 +210,17 @@ class Reasons:
 
     def explain(self, facts: Sequence[f.AnyFact]) -> list[list[Decision]]:
         """The decisions behind each fact that the event recorded; an empty list for what was not decided."""
+        self._pressed = {fact.job: fact for fact in facts if isinstance(fact, f.DeadlinePresses)}
         told = [self._explained(fact) if isinstance(fact, DECIDED) else [] for fact in facts]
         self._placements, self._rounds, self._arrivals, self._plan = [], [], {}, None
         return told
 
     def _explained(self, fact: f.AnyFact) -> list[Decision]:
         match fact:
+            case f.DeadlinePresses(job=job) | f.JobRedirected(job=job) | f.JobDispatched(job=job) if (
+                job in self._pressed
+            ):
+                return [_of_deadline(self._pressed[job])]
             case f.JobQueued(job=job):
                 return self._arrival(job, 1, f"it joins, behind {fact.ahead}")
             case f.JobRedirected(job=job) if fact.waited_s == 0.0:
@@ -559,3 +565,16 @@ def _duration(seconds: float) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.4g}" if isfinite(value) else "infinite"
+
+
+def _of_deadline(fact: f.DeadlinePresses) -> Decision:
+    return {
+        "theory": "deadline",
+        "title": f"{fact.job} has to be on demand now",
+        "inputs": [
+            ["left until its deadline", _duration(fact.left_s)],
+            ["needed there", _duration(fact.needed_s)],
+            ["safe from owners up to step", str(fact.safe_step)],
+        ],
+        "verdict": "with less left, it would be late if its owner took its host now",
+    }

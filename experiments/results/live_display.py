@@ -56,6 +56,7 @@ EVENT_STYLES: dict[type[Fact], str] = {
     f.MigrationAdmitted: "cyan",
     f.MigrationFinished: "cyan",
     f.JobRedirected: "magenta",
+    f.DeadlinePresses: "magenta",
     f.JobFinished: "green",
 }
 
