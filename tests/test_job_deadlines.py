@@ -333,6 +333,13 @@ def test_a_cause_excuses_what_it_can_have_touched(cause: f.AnyFact) -> None:
         assert excused((10.0, cause), *back, pressed=grew)
 
 
+def test_an_attempt_that_dies_with_its_lease_excuses_where_no_owner_is() -> None:
+    assert excused((50.0, f.JobStopped("a", 2, "od1", "agent_lost", 60)))
+    assert excused((50.0, f.JobStopped("a", 2, "od1", "stopped", 60)))
+    assert excused((50.0, f.JobStopped("a", 2, "h1", "agent_lost", 60))) == ""
+    assert excused((50.0, f.JobStopped("a", 2, "od1", "superseded", 60))) == ""
+
+
 def test_an_agent_that_leaves_orders_unanswered_excuses_a_job_of_its_own() -> None:
     unanswered = f.HostLost("h1", "2 orders to stop a were not answered", ["a"])
     assert excused((40.5, unanswered))

@@ -115,6 +115,12 @@ def _excuse(late: JobDeadline, facts: Sequence[Timed], roles: Mapping[str, Role]
                 return "links changed"
             case f.JobStopped(job=late.job, cause=cause) if cause in OWN_ENDS and at_s >= from_s:
                 return f"its process ended: {cause}"
+            case f.JobStopped(job=late.job, host=name, cause="agent_lost" | "stopped") if at_s >= from_s:
+                # no coordinator stops it there: the host does, where it has heard of none for a lease (storms judge both)
+                if roles.get(name) is not Role.VOLUNTEER:
+                    return (
+                        f"{name}, which no owner has, and the coordinator did not hear each other for a lease"
+                    )
             case f.CancelOrdered(job=late.job):
                 return "it was cancelled"
     return f"{min(away)}, which no owner has, was away" if away else None

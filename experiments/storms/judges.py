@@ -182,7 +182,8 @@ class StormJudges:
                 asks = wait is not None and wait.holds(job) and wait.asked > 0  # what has become of it
                 if job.phase is not Phase.RUNNING or job.final_sequence is not None or asks:
                     return
-                if job.on_demand and 0.0 <= job_deadlines.left_s(cluster, job) < inf:
+                leaves = job.on_demand and cluster.hosts[host].is_volunteer
+                if leaves and 0.0 <= job_deadlines.left_s(cluster, job) < inf:
                     return  # it goes on where no owner is
                 steps = [
                     known.stored.step
