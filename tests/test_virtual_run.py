@@ -51,8 +51,9 @@ print(hashlib.sha256(b"".join(event_lines(run.facts))).hexdigest())
 """
 
 
-def demo(seed: int = 1, **options: object) -> VirtualRun:
+def demo(seed: int = 1, deadline_factor: float | None = None, **options: object) -> VirtualRun:
     scenario = demo_scenario(seed=seed)
+    scenario = replace(scenario, jobs=replace(scenario.jobs, deadline_factor=deadline_factor))
     return simulate(scenario, generate(scenario), **options)  # type: ignore[arg-type]
 
 
@@ -192,13 +193,17 @@ LIFE = (
     f.MigrationAdmitted,
     f.MigrationDegraded,
     f.JobRedirected,
+    f.DeadlinePresses,
 )
 
 
-@pytest.mark.parametrize("seed", [1, 5, 7])
-def test_heartbeats_and_ticks_left_out_change_no_decision(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "deadline_factor"), [(1, None), (5, None), (7, None), (3, 2.5), (4, 2.5)])
+def test_heartbeats_and_ticks_left_out_change_no_decision(seed: int, deadline_factor: float | None) -> None:
     """Where each job goes, what is admitted, how each attempt ends: the same, in the same order."""
-    quiet, loud = demo(seed), demo(seed, quiet=False)
+    quiet, loud = demo(seed, deadline_factor), demo(seed, deadline_factor, quiet=False)
+    assert any(isinstance(fact, f.DeadlinePresses) for _, fact in quiet.facts) is (
+        deadline_factor is not None
+    )
     beats = sum(isinstance(fact, f.EgressMeasured) for _, fact in loud.facts)
     assert loud.events - quiet.events > 4.8 * beats  # of five events that a heartbeat is, its tick included
     assert decisions(quiet) == decisions(loud)
