@@ -20,12 +20,14 @@ from controller.core.model.entities import OVER, Phase
 from controller.core.queueing.controllers.fixed import Fixed
 from controller.core.queueing.queue import OnDemand, Queued, Reneged, SpotJob, SpotQueue
 from experiments.dashboard.reasons import Reasons
+from experiments.inputs.scenario import demo_scenario
 from experiments.results import promises
 from experiments.results.deadlines import deadlines
 from experiments.results.history import Timed
 from experiments.storms.play import context_of
 from testbed.messages import JobSpec, Rejected
 from tests.cores_world import SETTINGS, CoresWorld, small_campus
+from topologies.errors import SpecError
 from topologies.spec import Role
 
 STEP_S = 0.1
@@ -53,9 +55,13 @@ def answers(made: CoresWorld, spec: JobSpec) -> list[Any]:
 
 
 def test_a_deadline_that_on_demand_alone_cannot_keep_is_refused_with_what_it_takes() -> None:
-    (refused,) = answers(world(), job(deadline_s=20.0))
-    assert isinstance(refused, Rejected)
+    made = world()
+    made.submit(job(deadline_s=20.0))
+    [refused] = made.of(f.DeadlineRefused)
     assert "its deadline of 20 s cannot be kept: on-demand alone it takes" in refused.reason
+    assert (refused.job, refused.deadline_s) == ("a", 20.0)
+    assert not made.jobs
+    assert answers(made, job(deadline_s=20.0)) == [Rejected("a", refused.reason)]
 
 
 def test_as_many_deadlines_are_accepted_as_gpus_can_be_kept_for_them() -> None:
@@ -79,6 +85,15 @@ def test_a_campus_without_on_demand_hosts_promises_no_deadline_nor_does_one_whos
         made.kill(name)
     made.run(10.0)
     assert "of 0 that fit and are connected" in answers(made, job())[0].reason
+
+
+def test_a_scenario_whose_campus_can_keep_no_deadline_is_refused_as_it_is_read() -> None:
+    bare = demo_scenario(hosts=4, on_demand=1)
+    campus = replace(
+        bare, campus=small_campus(on_demand=0), research=(), owners=replace(bare.owners, script=())
+    )
+    with pytest.raises(SpecError, match=r"jobs.deadline_factor.*left out: a campus without on-demand hosts"):
+        replace(campus, jobs=replace(campus.jobs, deadline_factor=2.0))
 
 
 def test_a_gang_has_no_deadline() -> None:

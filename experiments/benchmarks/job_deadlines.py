@@ -47,7 +47,7 @@ def _play(system: str, factor: float, seed: int, days: float) -> dict[str, Any]:
     jobs, deadlines = summary.jobs, summary.deadlines
     return {
         "submitted": len(trace.arrivals),
-        "refused": len(trace.arrivals) - jobs.submitted,
+        "refused": deadlines.refused,
         "due": deadlines.in_time + deadlines.late + deadlines.excused,
         "late": deadlines.late + deadlines.excused,
         "pressed": deadlines.pressed,

@@ -237,6 +237,7 @@ def _deadlines(journal: _Journal, context: RunContext, ended_s: float) -> Deadli
     late = [each for each in found if each.was_late(ended_s)]
     return DeadlineFigures(
         accepted=len(found),
+        refused=len(journal.of(f.DeadlineRefused)),
         in_time=sum(each.how == "finished" and not each.was_late(ended_s) for each in found),
         late=sum(not each.excuse for each in late),
         excused=sum(bool(each.excuse) for each in late),

@@ -57,6 +57,7 @@ EVENT_STYLES: dict[type[Fact], str] = {
     f.MigrationFinished: "cyan",
     f.JobRedirected: "magenta",
     f.DeadlinePresses: "magenta",
+    f.DeadlineRefused: "red",
     f.JobFinished: "green",
 }
 

@@ -29,6 +29,7 @@ CAUSES = {
 # what happened, for kinds that are always told alike; after a colon how a value is written
 SENTENCES: dict[type[f.Fact], str] = {
     f.JobQueued: "{job} joins the queue, {ahead} ahead (r = {level:.2f})",
+    f.DeadlineRefused: "{job} is refused: {reason}",
     f.DeadlinePresses: "{job} goes to on-demand for its deadline: {left_s:duration} left, {needed_s:duration} needed",
     f.JobFinished: "{job} finished on {host} at step {step}",
     f.JobFailed: "{job} failed on {host}: {reason}",

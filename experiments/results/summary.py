@@ -39,6 +39,7 @@ class DeadlineFigures(Struct, frozen=True):
     """Jobs that were accepted with a deadline: in_time, late, excused, open, and those that failed or were cancelled before."""
 
     accepted: int = 0
+    refused: Annotated[int, "jobs whose deadlines could not be promised: they were not accepted"] = 0
     in_time: Annotated[int, "finished by then"] = 0
     late: Annotated[int, "not, without excuse: a breach where deadlines are promised"] = 0
     excused: Annotated[int, "not, for a cause that the promise does not count with"] = 0

@@ -43,7 +43,9 @@ def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
         cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name, before=True)))
         return False
     refusal = "another job of this name was submitted before" if known is not None else _unfit(cluster, spec)
-    if refusal := refusal or job_deadlines.refusal(cluster, spec):
+    if not refusal and (refusal := job_deadlines.refusal(cluster, spec)):
+        cluster.record(facts.DeadlineRefused(spec.name, spec.deadline_s or 0.0, refusal))
+    if refusal:
         cluster.outbox.append(do.Answer(event.operator, Rejected(spec.name, refusal)))
         return False
     job = _accept(cluster, spec)

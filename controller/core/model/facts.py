@@ -39,6 +39,14 @@ class JobRedirected(Fact, frozen=True):
     waited_s: float = 0.0
 
 
+class DeadlineRefused(Fact, frozen=True):
+    """A job was not accepted, since its deadline cannot be promised; its user was told why."""
+
+    job: str
+    deadline_s: float
+    reason: str
+
+
 class DeadlinePresses(Fact, frozen=True):
     """No more is left until the job's deadline than an on-demand GPU needs for what is safe of it: it goes there, at cost k."""
 
@@ -403,6 +411,7 @@ AnyFact = (
     JobSubmitted
     | JobQueued
     | JobRedirected
+    | DeadlineRefused
     | DeadlinePresses
     | JobDispatched
     | JobRunning

@@ -39,6 +39,7 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("jobs", "  GPU time there", "jobs.on_demand_gpu_s"),
     ("jobs", "lost", "jobs.lost"),
     ("deadlines", "jobs accepted with one", "deadlines.accepted"),
+    ("deadlines", "refused", "deadlines.refused"),
     ("deadlines", "finished in time", "deadlines.in_time"),
     ("deadlines", "late", "deadlines.late"),
     ("deadlines", "late and excused", "deadlines.excused"),
@@ -120,7 +121,7 @@ _WRITERS: dict[Dimension, Callable[[float], str]] = {
 def figures(summary: Summary) -> Iterator[TableRow]:
     """All figures, in order; those of gangs and of deadlines where there are any."""
     left_out = set[str]() if summary.gangs.submitted else {"gangs"}
-    if not summary.deadlines.accepted:
+    if not summary.deadlines.accepted + summary.deadlines.refused:
         left_out.add("deadlines")
     return (row for _, row in named_figures(summary) if row.section not in left_out)
 
