@@ -118,7 +118,7 @@ class Scenario:
         dated = {f"jobs.{job.name}.deadline": job.deadline_s for job in self.own_jobs}
         dated |= {"jobs.deadline_factor": self.jobs.deadline_factor} if self.generates_jobs else {}
         for key, given in dated.items():
-            if given is not None and not self.campus.hosts_of(Role.ON_DEMAND):
+            if given is not None and not any(self.campus.hosts_of(Role.ON_DEMAND)):
                 raise SpecError(
                     key, f"{given:g}", "left out: a campus without on-demand hosts keeps no deadline"
                 )
