@@ -15,8 +15,8 @@ from typing import Any
 from rich.table import Table
 
 from experiments.benchmarks.results import write_result
-from experiments.claims.both.queue_runs import LoadedRun, loaded_campus
 from experiments.inputs.traces import generate
+from experiments.inputs.traces.loaded_campus import loaded_campus
 from experiments.results.losses import SECONDS_AN_HOUR
 from experiments.worlds.virtual import simulate
 
@@ -40,7 +40,7 @@ def measure_job_deadlines(out: Path, *, quick: bool = False) -> dict[str, Any]:
 
 
 def _play(system: str, factor: float, seed: int, days: float) -> dict[str, Any]:
-    scenario = loaded_campus(LoadedRun(system, LOAD, seed, days, LEVEL_MAX))
+    scenario = loaded_campus(LOAD, seed, days, LEVEL_MAX)
     scenario = replace(scenario, jobs=replace(scenario.jobs, deadline_factor=factor))
     trace = generate(scenario)
     summary = simulate(scenario, trace, seed, system=system).summary()

@@ -104,22 +104,10 @@ def jobs(console: Console, campus_id: str | None, *, as_json: bool = False) -> N
     if as_json:
         print_json({"campus": campus.id, "now_s": told.now_s, "jobs": told.jobs, "ended": told.ended})
         return
-    head = (
-        "job",
-        "phase",
-        "host",
-        "standby",
-        "step",
-        "attempt",
-        "checkpoint every",
-        "may send",
-        "due in",
-        "why",
-    )
-    table = Table(*head)
+    table = Table("job", "phase", "host", "standby", "step", "attempt", "checkpoint every", "may send", "why")
     for ended in told.ended:
         step = f"{ended.step}/{ended.steps}"
-        table.add_row(ended.job, ended.phase, ended.host, "", step, "", "", "", "", Text(ended.reason))
+        table.add_row(ended.job, ended.phase, ended.host, "", step, "", "", "", Text(ended.reason))
     for job in told.jobs:
         table.add_row(
             job.job,
@@ -130,8 +118,7 @@ def jobs(console: Console, campus_id: str | None, *, as_json: bool = False) -> N
             str(job.attempt),
             "" if job.interval_s is None else format_duration(job.interval_s),
             "" if job.grant_bytes_per_s is None else format_rate(job.grant_bytes_per_s),
-            "" if job.due_in_s is None else format_duration(job.due_in_s),
-            "",
+            "" if job.due_in_s is None else f"due in {format_duration(job.due_in_s)}",
         )
     console.print(table)
 

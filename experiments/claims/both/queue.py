@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from experiments.claims.both import queue_runs
-from experiments.claims.both.queue_runs import DELTA_H, K, LoadedRun, play
+from experiments.claims.both.queue_runs import LoadedRun, play
 from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
 from experiments.claims.framework.pictures import INK, canvas, colour, dress, line_of_rows
 from experiments.claims.framework.rows import mean_row, paired_row
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import above, below, near
 from experiments.claims.paper_a.campus_runs import run_tasks
+from experiments.inputs.traces import loaded_campus
+from experiments.inputs.traces.loaded_campus import DELTA_H, K
 from experiments.runtime.tasks import Task
 
 LOADS = (0.3, 0.6, 0.9)
@@ -56,7 +58,7 @@ def run(config: Config) -> Values:
         for load in LOADS
     }
     tasks = {each: Task(each.key, play, (each,)) for some in wanted.values() for each in some}
-    results = run_tasks(list(tasks.values()), config, (queue_runs, sys.modules[__name__]))
+    results = run_tasks(list(tasks.values()), config, (queue_runs, loaded_campus, sys.modules[__name__]))
     found = {case: [results[tasks[each].key] for each in some] for case, some in wanted.items()}
     rows = [value for (name, load), runs in found.items() for value in _numbers(name, load, runs)]
     for load in LOADS:
