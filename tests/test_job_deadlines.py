@@ -302,7 +302,7 @@ def test_only_what_lies_where_no_owner_is_counts_as_safe() -> None:
 
 
 ROLES = {"h1": Role.VOLUNTEER, "h2": Role.VOLUNTEER, "od1": Role.ON_DEMAND, "head": Role.COORDINATOR}
-PRESSED = f.DeadlinePresses("a", 1, 20.0, 20.0, 50)
+PRESSED = f.DeadlinePresses("a", 1, 20.0, 20.0, 50, "od1")
 STORY: list[Timed] = [
     (0.0, f.JobSubmitted("a", 100, 0.5, 10, 60.0)),
     (1.0, f.JobDispatched("a", 1, "h1")),
@@ -329,7 +329,6 @@ def test_a_late_job_has_no_excuse_of_its_own() -> None:
     "cause",
     [
         f.HostLost("od1", "connection lost", []),
-        f.HostLost("head", "connection lost", []),
         f.LinkChanged("h1", "a1", 10.0),
         f.TrunksDraining([["d1", "a1"]]),
         f.CoordinatorRestarted(1.0, []),
@@ -353,6 +352,15 @@ def test_an_attempt_that_dies_with_its_lease_excuses_where_no_owner_is() -> None
     assert excused((50.0, f.JobStopped("a", 2, "od1", "stopped", 60)))
     assert excused((50.0, f.JobStopped("a", 2, "h1", "agent_lost", 60))) == ""
     assert excused((50.0, f.JobStopped("a", 2, "od1", "superseded", 60))) == ""
+
+
+def test_the_loss_of_another_host_without_an_owner_excuses_only_where_it_can_have_had_the_checkpoint() -> (
+    None
+):
+    lost = (10.0, f.HostLost("head", "connection lost", []))
+    assert excused(lost) == ""
+    assert excused((50.0, lost[1]))  # the checkpoint may have been there
+    assert excused(lost, pressed=structs.replace(PRESSED, left_s=10.0))
 
 
 def test_an_agent_that_leaves_orders_unanswered_excuses_a_job_of_its_own() -> None:

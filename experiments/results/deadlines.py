@@ -1,8 +1,9 @@
 """What became of each job that was accepted with a deadline, and what may excuse that it was late.
 
 The promise (`controller.core.lifecycle.job_deadlines`) counts with owners who take any machine at any moment, and with agents of
-volunteers that die. It does not count with the loss of a host without an owner, with links that become slower, with a coordinator
-that is away when the job is to go, with a process that ends of itself, nor with an agent that leaves orders unanswered.
+volunteers that die. It does not count with the loss of the on-demand host that the job was to go to, or of one that had its
+checkpoint, with links that become slower, with a coordinator that is away when the job is to go, with a process that ends of
+itself, nor with an agent that leaves orders unanswered.
 Such a cause excuses a deadline only where it can have touched it: from the moment at which the job pressed, or first was on
 demand, until its end; or before, if less was left when it pressed than it needed, so that something made the need grow at once.
 """
@@ -10,7 +11,7 @@ demand, until its end; or before, if less was left when it pressed than it neede
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from controller.core.model import facts as f
@@ -25,6 +26,7 @@ KINDS = frozenset(
     (
         f.JobSubmitted,
         f.DeadlinePresses,
+        f.MigrationAdmitted,
         f.JobDispatched,
         f.JobStopped,
         f.JobFinished,
@@ -51,6 +53,7 @@ class JobDeadline:
     left_s: float = 0.0  # until its deadline, at that moment
     needed_s: float = 0.0
     on_demand_s: float = inf  # when it was first given to a host that no owner takes
+    there: set[str] = field(default_factory=set)  # all such hosts that it was to go to
     ended_s: float | None = None
     how: str = ""  # finished, failed or cancelled
     excuse: str = ""  # of one that was late
@@ -71,9 +74,11 @@ def deadlines(facts: Sequence[Timed], roles: Mapping[str, Role], ended_s: float)
             case f.DeadlinePresses(job=job) if job in found:
                 each = found[job]
                 each.pressed_s, each.left_s, each.needed_s = at_s, fact.left_s, fact.needed_s
-            case f.JobDispatched(job=job, host=host) if (
+                each.there.add(fact.there)
+            case f.JobDispatched(job=job, host=host) | f.MigrationAdmitted(job=job, destination=host) if (
                 job in found and roles.get(host) is not Role.VOLUNTEER
             ):
+                found[job].there.add(host)
                 found[job].on_demand_s = min(at_s, found[job].on_demand_s)
             case f.JobFinished(job=job) | f.JobFailed(job=job) | f.JobCancelled(job=job) if job in found:
                 found[job].ended_s = at_s
@@ -101,7 +106,9 @@ def _excuse(late: JobDeadline, facts: Sequence[Timed], roles: Mapping[str, Role]
             case f.HostJoined(host=name) if name in away:
                 if away.pop(name) <= until_s and at_s >= from_s:
                     return f"{name}, which no owner has, was away"
-            case f.HostLost(host=name) if roles.get(name) is not Role.VOLUNTEER:
+            case f.HostLost(host=name) if name in late.there or (
+                (grew or at_s >= from_s) and roles.get(name) is not Role.VOLUNTEER
+            ):
                 away[name] = at_s
             case f.HostLost(host=name, reason=reason) if name == host and at_s >= from_s:
                 if "not answered" in reason:

@@ -20,9 +20,9 @@ every accepted deadline is kept as long as
 
 - a step takes no longer than it was said to (SLOWER is allowed for);
 - the hosts without an owner that keep its GPU and its checkpoint are not lost, and links keep their rates;
-- the coordinator is not away when the job presses, and the process does not fail of itself.
+- the coordinator is not away when the job presses, agents answer, and the process does not fail of itself.
 
-Whatever owners do, and agents of volunteers, is in the sum. `results.deadlines` judges every run by it.
+Whatever owners do is in the sum, and that their agents die or stand still. `results.deadlines` judges every run by it.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ def press(cluster: Cluster) -> None:
         safe = job_deadlines.safe_checkpoint(cluster, job)
         if not job.on_demand:
             job.on_demand, step = True, 0 if safe is None else safe.stored.step
-            cluster.record(facts.DeadlinePresses(job.name, job.attempt, left_s, left_s - ahead_s, step))
+            needed_s = left_s - ahead_s
+            cluster.record(facts.DeadlinePresses(job.name, job.attempt, left_s, needed_s, step, there.name))
         spare_s = left_s - job_deadlines.needed_s(cluster, job, there, safe)
         _send(cluster, job, is_last_call=0.0 <= spare_s <= job_deadlines.certain_s(cluster) + AT_ONCE_S)
         nexts_s.append(period_s)

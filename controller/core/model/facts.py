@@ -55,6 +55,7 @@ class DeadlinePresses(Fact, frozen=True):
     left_s: float
     needed_s: float
     safe_step: int  # of the newest checkpoint on a host that no owner takes
+    there: str  # the on-demand host that it would get now
 
 
 class JobDispatched(Fact, frozen=True):
