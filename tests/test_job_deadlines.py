@@ -125,6 +125,7 @@ def test_a_gpu_that_is_kept_is_no_one_elses_and_is_free_when_the_job_is_over() -
     assert made.jobs["a"].host == "h1"
     assert made.jobs["b"].phase is Phase.WAITING
     assert made.coordinator.cluster.backlog == ["b"]
+    assert len([fact for fact in made.of(f.JobWaits) if fact.job == "b"]) == 1  # said once
     assert made.run_until(lambda: made.jobs["a"].phase in OVER, 30.0)
     made.run(made.now_s + 1.0)
     assert made.jobs["b"].host == "od1"

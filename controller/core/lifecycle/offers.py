@@ -133,6 +133,8 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
             dispatch(cluster, cluster.jobs[name], host)
             return
     if not host.is_volunteer:
+        if host.open_gpus <= 0 and host.kept.isdisjoint(cluster.backlog):
+            return  # what is free there is kept for others
         waiting, cluster.backlog = cluster.backlog, []
         for name in waiting:
             to_on_demand(cluster, cluster.jobs[name])
