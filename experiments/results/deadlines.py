@@ -1,4 +1,4 @@
-"""What became of each job that was accepted with a deadline, and what may excuse that it was late.
+"""Account for each job's deadline: kept, late, or late for a named cause that the promise does not count with.
 
 The promise (`controller.core.lifecycle.job_deadlines`) counts with owners who take any machine at any moment, and with agents of
 volunteers that die. It does not count with the loss of the on-demand host that the job was to go to, or of one that had its

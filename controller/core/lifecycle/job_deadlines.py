@@ -1,4 +1,4 @@
-"""Job deadlines: until when a job may stay with owners who promise nothing, so that it is finished in time all the same.
+"""Decide until when a job with a deadline may wait for volunteers and run there, so that it is finished in time all the same.
 
 A job may have a deadline, counted from its submission (`JobSpec.deadline_s`). It waits for spot capacity and runs there like any
 other, for as long as an on-demand GPU that it then got could still finish it in time, whatever became of its host, of its standby
@@ -94,7 +94,11 @@ def left_s(cluster: Cluster, job: JobState) -> float:
 def safe_checkpoint(cluster: Cluster, job: JobState) -> Checkpoint | None:
     """The newest one that a host without an owner can send."""
     return max(
-        (known for known in job.checkpoints.values() if _keepers(cluster, known)),
+        (
+            known
+            for known in job.checkpoints.values()
+            if any(not cluster.hosts[name].is_volunteer for name in cluster.holders(known))
+        ),
         key=lambda known: (known.stored.step, known.stored.sequence),
         default=None,
     )
@@ -132,10 +136,6 @@ def resumes_from(cluster: Cluster, job: JobState, there: HostState) -> Checkpoin
         return freshest
     safe_s, within_s = needed_s(cluster, job, there, safe), left_s(cluster, job)
     return safe if safe_s <= within_s < _fetch_s(cluster, job, there, freshest) + safe_s else freshest
-
-
-def _keepers(cluster: Cluster, checkpoint: Checkpoint) -> list[str]:
-    return [name for name in cluster.holders(checkpoint) if not cluster.hosts[name].is_volunteer]
 
 
 def _fetch_s(cluster: Cluster, job: JobState, there: HostState, checkpoint: Checkpoint | None) -> float:
