@@ -408,7 +408,7 @@ def test_an_agent_that_says_too_much_is_heard_later_and_others_at_once(
 ) -> None:
     """2 600 short words fit in what is read at a time: others' heartbeats came after all of them, six seconds late."""
     monkeypatch.setattr(host, "WORDS_AT_ONCE", 100.0)
-    monkeypatch.setattr(host, "WORDS_PER_S", 1.0)
+    monkeypatch.setattr(host, "WORDS_PER_S", 10.0)
 
     async def scenario(coordinator: Running) -> None:
         def returns() -> int:

@@ -36,6 +36,7 @@ from controller.core.lifecycle.offers import (
 )
 from controller.core.lifecycle.pressing import press
 from controller.core.lifecycle.protection import improve_standby
+from controller.core.lifecycle.relocation import relocate
 from controller.core.lifecycle.status import status
 from controller.core.lifecycle.waiting import ask_again
 from controller.core.lifecycle.ways import ways_set
@@ -256,6 +257,7 @@ class Coordinator:
             cluster.gangs_look = True
             serve_waiting(cluster)
             improve_standby(cluster)
+            relocate(cluster)
 
     def _begin_ticking(self) -> None:
         if self._tick_s == inf:

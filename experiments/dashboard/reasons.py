@@ -48,6 +48,7 @@ MOST_ROWS = 60  # of a table; the chosen one and the best are among them
 MOST_REMEMBERED = 500  # jobs whose last choice of a store is remembered: 10 kB each
 PURPOSES = {
     "destination": "a destination to move to",
+    "relocation": "a host to move to before there is a notice",
     "rescue": "a host that takes its state before the notice ends",
     "host": "a host to start or resume on",
     "store": "a host to keep its checkpoints",
@@ -266,7 +267,7 @@ class Reasons:
                 ]
             case f.MigrationAdmitted(job=job) | f.MigrationDegraded(job=job):
                 rounds = [told for each in self._rounds if (told := each(job)) is not None]
-                return [*self._of(job, "destination", "rescue"), *rounds] or [
+                return [*self._of(job, "relocation", "destination", "rescue"), *rounds] or [
                     {
                         "theory": "P2",
                         "title": f"{job} stays",
@@ -401,6 +402,8 @@ def _told_placement(
 
 _SCORES = {
     "": "score = there + alpha x risk x (away again + adds to loss); risk is 1 - stays, or reclaims in the second form",
+    "relocation": "score = there - (1 - stays here) x (lost here - reclaims / reclaims here x lost there); "
+    "lost is away again in + adds to loss",
     "store": "score = work lost at a reclaim with the rate to it + the way on to a GPU + what is left if it is missing too",
 }
 
@@ -409,6 +412,9 @@ def _scores(
     cluster: Cluster, purpose: str, wanted: PlacementRequest, found: Candidates, there_s: Floats
 ) -> list[float] | None:
     """What the policy compares, of each candidate; None: a rule of another kind."""
+    if purpose == "relocation":
+        ours = cluster.policy.relocate is p2.better_off
+        return p2.leaving_costs_s(wanted, found, there_s).tolist() if ours else None
     rule = cluster.policy.standby if purpose == "store" else cluster.policy.select
     if rule is p2.select_standby:
         with np.errstate(all="ignore"):

@@ -137,7 +137,7 @@ def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None =
                 if fact.rate_bytes_per_s < rates.get((a, b), described):
                     return f"the link {a}-{b} became slower during the notice"
             case f.HostReclaimed(host=host, notice_s=notice_s) if host == notice.source:
-                if at_s > notice.admitted_s and (notice_s <= 0.0 or notice.was_cut or notice.pressed):
+                if at_s > notice.admitted_s and (notice_s <= 0.0 or notice.was_cut or not notice.given):
                     return f"the owner of its source {host} took it before the notice was over"
             case f.HostReclaimed(jobs=jobs) if at_s > notice.admitted_s and any(
                 gang_of(job) == gang_of(notice.job) for job in jobs if job != notice.job
@@ -151,7 +151,7 @@ def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None =
                 return "the job finished first"
             case f.JobFailed(job=job) if job == notice.job:
                 return "the job failed first"
-            case f.DeadlinePresses(job=job) if job == notice.job and not notice.pressed:
+            case f.DeadlinePresses(job=job) if job == notice.job and at_s > notice.admitted_s:
                 return "the job had to leave for on-demand, for its own deadline"
             case f.CancelOrdered(job=job) | f.JobCancelled(job=job) if job == notice.job:
                 return "the job was cancelled"

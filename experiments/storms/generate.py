@@ -27,9 +27,10 @@ MOST_IN_A_GANG = 4
 QUIET_SHARE = 0.2  # of storms: what can change nothing is left out, as in runs over months
 SKEWED_SHARE = 0.5
 FORGETFUL_SHARE = 0.2  # of storms that are not gentle: the coordinator's journal is cut
-# the class of checkpoints is drawn for each of these: rows that are nothing but a class are left out, as are two that came later,
-# so that storms stay as they are
-DRAWN = tuple(name for name in POLICIES if name not in {*CheckpointClass, "no-deadlines", "one-by-one"})
+# the class of checkpoints is drawn for each of these: rows that are nothing but a class are left out, as are those that came
+# later, so that storms stay as they are
+LATER = {"no-deadlines", "one-by-one", "moves-ahead"}
+DRAWN = tuple(name for name in POLICIES if name not in {*CheckpointClass, *LATER})
 RESERVING = tuple(name for name in DRAWN if POLICIES[name].reserves_rates)
 SCAVENGER_SHARE, SHARE_SHARE = 0.4, 0.3  # of storms: checkpoints are below research, or within the share
 GENTLE_SHARE = 0.4  # of storms: long notices and few faults, so that most admissions have to be in time

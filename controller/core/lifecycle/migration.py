@@ -101,8 +101,8 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
             )
 
 
-def move_to_on_demand(cluster: Cluster, job: JobState) -> None:
-    """Move a running job to an on-demand GPU though nothing drives it from its host but its deadline; if P3 admits it."""
+def move_without_notice(cluster: Cluster, job: JobState) -> None:
+    """Move a running job that no owner drives away, to on-demand for its deadline or else to its better host, if P3 admits it."""
     if _can_be_told(cluster, job):
         _move_some(cluster, [job])
     if job.move is not None:
@@ -448,6 +448,8 @@ def _choose_destination(
     free, among = residual(cluster, now_s, taken), cluster.fit_hosts(job) if among is None else among
     if job.on_demand and rescue is not Rescue.TO_DISK:
         return _choose_slot(cluster, job, wanted, free)
+    if job.better_host is not None:
+        among = among & {job.better_host}
     if rescue is Rescue.TO_DISK:
         wanted = replace(wanted, needs_gpu=False)
         if (store := safe_store(cluster, job, job.host, free)) is not None:
@@ -569,7 +571,7 @@ def _begin_move(
             floor,
             choice.score_s if choice.score_s < inf else None,
             choice.survival,
-            pressed=not _has_notice(cluster, job),
+            without_notice=not _has_notice(cluster, job),
         )
     )
 
@@ -609,14 +611,15 @@ def _has_notice(cluster: Cluster, job: JobState) -> bool:
 
 
 def _notice_s(cluster: Cluster, job: JobState) -> float:
-    """What is left of the notice of the job's host; without one, how long a job may take that only its deadline drives away."""
+    """What is left of the notice of the job's host; without one, how long a job may take that no owner drives away."""
     reclaim_at_s = cluster.hosts[job.host or ""].reclaim_at_s
     if reclaim_at_s is not None:
         return max(0.0, reclaim_at_s - cluster.now_s)
-    if not job.on_demand:
+    places = [] if job.better_host is None else [job.better_host]
+    if job.on_demand:
+        places = [slot.name for slot in slots(cluster, job)]
+    if not places:
         return 0.0
     free = residual(cluster, cluster.now_s, reserved_rate)
-    takes_s = [
-        move_times.unhurried_s(cluster, job, job.host or "", to.name, free) for to in slots(cluster, job)
-    ]
+    takes_s = [move_times.unhurried_s(cluster, job, job.host or "", to, free) for to in places]
     return min([each_s for each_s in takes_s if each_s < inf], default=0.0)

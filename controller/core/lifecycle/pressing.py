@@ -12,7 +12,7 @@ from math import inf
 from controller.core.lifecycle import job_deadlines
 from controller.core.lifecycle.attempts import PATIENCE
 from controller.core.lifecycle.candidates import reserved_rate, residual
-from controller.core.lifecycle.migration import move_to_on_demand, plan_moves, replan
+from controller.core.lifecycle.migration import move_without_notice, plan_moves, replan
 from controller.core.lifecycle.offers import interrupt, redirect, to_on_demand
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
@@ -73,7 +73,7 @@ def _send(cluster: Cluster, job: JobState, *, is_last_call: bool) -> None:
             replan(cluster, job)
         case Phase.RUNNING if job.final_sequence is None:
             if cluster.hosts[job.host or ""].reclaim_at_s is None:
-                move_to_on_demand(cluster, job)
+                move_without_notice(cluster, job)
             elif not job.degraded:  # else it is tried again at each tick
                 plan_moves(cluster, [job])
             if is_last_call and job.phase is Phase.RUNNING:

@@ -339,7 +339,8 @@ class MigrationAdmitted(Fact, frozen=True):
     floor_bytes_per_s: float
     score_s: float | None  # None: infinite, since there is no way on from there
     survival: float
-    pressed: bool = False  # no owner drives it away, its deadline does: `notice_s` is what it may take
+    # no owner drives it away: it moves for its own deadline, or to be better off, and `notice_s` is what that may take
+    without_notice: bool = False
 
 
 class MigrationDegraded(Fact, frozen=True):

@@ -99,6 +99,8 @@ class Policy:
     plan: intervals.Planner = planner.plan_behind
     # P2: the destination of a move, or of a job that is resumed
     select: placement.Selector = SELECT
+    # P2: whether a job leaves for a better host though no owner drives it away; None: it never does (`relocation`)
+    relocate: placement.Relocator | None = None
     # P3: which migrations are admitted
     admit: admission.Admit = admission.fluid_edf
     # P3: how links are shared among the flows that are open
@@ -145,6 +147,8 @@ class Policy:
     def __post_init__(self) -> None:
         if self.migrates and (self.replication is not None or self.stays):
             raise ValueError("replication, stays: only where nothing migrates")
+        if self.relocate is not None and not self.migrates:
+            raise ValueError("relocate: only where jobs migrate")
         if self.stays and (self.replication or not isinstance(self.plan, intervals.StaticPlanner)):
             raise ValueError(
                 "stays: without replication, and with a StaticPlanner: there is no link to plan for"
@@ -396,6 +400,10 @@ POLICIES: dict[str, Policy] = {
     "one-by-one": Policy(
         "of jobs that must go at once each takes what P2 likes best of what those before it have left",
         places_jointly=False,
+    ),
+    "moves-ahead": Policy(
+        "a job leaves before any notice, too, for a host where departures take so much less that it pays",
+        relocate=placement.better_off,
     ),
     "no-deadlines": Policy(
         "a job's deadline changes nothing: it goes on as one without", keeps_deadlines=False
