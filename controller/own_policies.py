@@ -142,8 +142,11 @@ def guarded(name: str, row: Policy) -> Policy:
     for each in fields(Policy):
         value, usual = getattr(row, each.name), getattr(_USUAL, each.name)
         if each.name in _ANSWERS:
+            if value is None and usual is None:
+                continue
             if not callable(value):
-                raise SpecError(f"{name}.{each.name}", value, "a function")
+                allowed = "a function" if usual is not None else "a function, or None"
+                raise SpecError(f"{name}.{each.name}", value, allowed)
             if _is_own(value):
                 columns[each.name] = OwnRule(name, each.name, value)
         elif each.name == "replication":
@@ -170,6 +173,12 @@ def _choice(answer: Any, request: Any, candidates: Any, *_: Any) -> str:
         return "a DestinationChoice or a NoDestination"
     is_strange = isinstance(answer, DestinationChoice) and answer.host not in candidates.hosts
     return "a host of the candidates" if is_strange else ""
+
+
+def _relocation(answer: Any, request: Any, candidates: Any, *_: Any) -> str:
+    if answer is not None and not isinstance(answer, DestinationChoice):
+        return "a DestinationChoice or None"
+    return "" if answer is None else _choice(answer, request, candidates)
 
 
 def _schedules(answer: Any, jobs: Iterable[Any], *_: Any) -> str:
@@ -210,6 +219,7 @@ def _is_rate(value: Any) -> bool:
 _ANSWERS: Final[Mapping[str, Callable[..., str]]] = {
     "plan": _schedules,
     "select": _choice,
+    "relocate": _relocation,
     "admit": _admission,
     "share": _shares,
     "learner": _controller,

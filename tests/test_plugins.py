@@ -160,9 +160,26 @@ POLICIES = {{"mine": Policy("mine", {column}=f)}}
 """
 
 
-@pytest.mark.parametrize("column", ["plan", "select", "admit", "share", "learner", "standby"])
+GIVEN: dict[str, list[object]] = {
+    "plan": [[CheckpointJob("a", 1e9, 1e-4, ())], {}, 0.2],
+    "select": [None, None],
+    "admit": [[MigrationRequest("a", 1.0, 1.0, 0.0, ())], 0.0, {}, ()],
+    "share": [in_columns([Demand("a", (), 1.0)], Network({})), None],
+    "learner": [Settings()],
+    "standby": [None, None],
+    "relocate": [None, None],
+}
+WRONG = ("raise ValueError('oh')", "return None", "raise SystemExit(5)", "return [1.0]")
+
+
 @pytest.mark.parametrize(
-    "body", ["raise ValueError('oh')", "return None", "raise SystemExit(5)", "return [1.0]"]
+    ("column", "body"),
+    [
+        (column, body)
+        for column in GIVEN
+        for body in WRONG
+        if (column, body) != ("relocate", "return None")  # the job stays
+    ],
 )
 def test_a_function_that_fails_or_answers_with_no_answer_is_the_users_and_named(
     folder: Path, column: str, body: str
@@ -174,16 +191,6 @@ def test_a_function_that_fails_or_answers_with_no_answer_is_the_users_and_named(
     with pytest.raises(SpecError, match=f"mine.{column} = ") as caught:
         getattr(POLICIES["mine"], column)(*given)
     assert ("rules.py, line 4: " in str(caught.value)) == body.startswith("raise")
-
-
-GIVEN: dict[str, list[object]] = {
-    "plan": [[CheckpointJob("a", 1e9, 1e-4, ())], {}, 0.2],
-    "select": [None, None],
-    "admit": [[MigrationRequest("a", 1.0, 1.0, 0.0, ())], 0.0, {}, ()],
-    "share": [in_columns([Demand("a", (), 1.0)], Network({})), None],
-    "learner": [Settings()],
-    "standby": [None, None],
-}
 
 
 def test_a_policy_of_a_user_decides_a_whole_run_and_what_it_does_wrong_is_no_fault_of_this_program(
@@ -210,6 +217,7 @@ def test_a_policy_of_a_user_decides_a_whole_run_and_what_it_does_wrong_is_no_fau
     ("row", "said"),
     [
         ("Policy('x', plan=5)", "a function"),
+        ("Policy('x', relocate=5)", "a function, or None"),
         ("Policy('x', vault=1)", "a bool"),
         ("Policy('x', requeue_wait_s=-1.0)", "seconds, 0 or more"),
         ("Policy('x', migrates=False, replication=3)", "a Replication"),

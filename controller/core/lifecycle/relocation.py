@@ -45,7 +45,7 @@ def _may_leave(cluster: Cluster, job: JobState) -> bool:
 
 
 def _better_host(cluster: Cluster, job: JobState, rule: Relocator) -> str | None:
-    """The rule's answer, with the job's own GPU free to it as any other's."""
+    """Where the rule has it go, if that is elsewhere; its own GPU is as free to it as any other."""
     own = cluster.hosts[job.host or ""]
     wanted = request(cluster, job, own.name, job.checkpoint_bytes, None)
     free = residual(cluster, cluster.now_s, reserved_rate)
@@ -61,6 +61,8 @@ def _better_host(cluster: Cluster, job: JobState, rule: Relocator) -> str | None
     )
     cluster.hold_gpu(job, own)
     choice = rule(wanted, found)
-    if cluster.witness is not None and choice is not None:
+    if choice is None or choice.host == own.name:
+        return None
+    if cluster.witness is not None:
         cluster.witness.chose_host("relocation", job, wanted, found, choice)
-    return None if choice is None else choice.host
+    return choice.host
