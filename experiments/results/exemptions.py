@@ -157,6 +157,8 @@ def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None =
                 return "the job was cancelled"
             case f.JobStopped(job=job, cause=cause) if job == notice.job and cause in ENDED:
                 return ENDED[cause]
+            case f.JobStopped(job=job, cause="stopped") if job == notice.job and at_s == notice.admitted_s:
+                return "its host had ended it before that could hear of the move"  # its lease had lapsed
     return None
 
 
