@@ -68,6 +68,7 @@ _CARDS = {
     "lost": "lost",
     "work lost": "timeline",
     "moves": "migrations",
+    "deadlines": "timeline",
     "emergencies": "timeline",
     "rates": "goodput",
     "research": "research",

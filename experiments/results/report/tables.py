@@ -253,11 +253,19 @@ def tiles(summary: Summary) -> Sequence[Tile]:
     share = s.research.lowest_share
     worst = s.rates.worst_goodput_over_grant
     call = s.kill_switch.set_to_closed_worst_s
+    rented = gpu_time(s.jobs.on_demand_gpu_s / at_real) if s.jobs.on_demand_gpu_s > 0.0 else "nothing"
+    due, due_jobs = s.deadlines, s.deadlines.in_time + s.deadlines.late + s.deadlines.excused
+    deadlines = Tile(
+        f"{due.in_time} of {due_jobs}",
+        "due jobs in time",
+        f"{due.pressed} went to on-demand for it, {due.refused} refused",
+        "deadlines",
+    )
     return (
         Tile(
             f"{s.jobs.finished} of {s.jobs.submitted}",
             "jobs finished",
-            f"{s.jobs.lost} lost, {s.jobs.on_demand} on-demand",
+            f"{s.jobs.lost} lost, {rented} rented",
             "jobs",
         ),
         Tile(
@@ -279,6 +287,7 @@ def tiles(summary: Summary) -> Sequence[Tile]:
             f"{s.migrations.planned} planned, {s.migrations.degraded} degraded, {s.migrations.excused} excused",
             "moves",
         ),
+        *([deadlines] if due.accepted or due.refused else []),
         Tile(
             f"{s.emergencies.restored_verified} of {s.emergencies.count}",
             "emergencies resumed",
