@@ -5,6 +5,7 @@ Everything is `experiments.worlds.virtual`; here are a small campus, its setting
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -123,6 +124,22 @@ class CoresWorld(VirtualWorld):
             for (name, attempt), process in machine.processes.items()
             if name == job and process.alive
         ]
+
+    def disturb(self, rng: random.Random, times: int, until_s: float) -> None:
+        """Owners take hosts at random, with notice and without, agents die and stand still; and all are back soon."""
+        owned = [host.name for host in self.coordinator.cluster.volunteers]
+        for _ in range(times):
+            name, at_s, away_s = rng.choice(owned), rng.uniform(2.0, until_s), rng.uniform(0.3, 20.0)
+            match rng.choice(["reclaim", "notice", "kill", "pause"]):
+                case "reclaim":
+                    self.at(at_s, lambda name=name: self.reclaim(name))
+                case "notice":
+                    self.at(at_s, lambda name=name, away_s=away_s: self.reclaim(name, away_s))
+                case "kill":
+                    self.at(at_s, lambda name=name, away_s=away_s: self.kill(name, again_after_s=away_s))
+                case "pause":
+                    self.at(at_s, lambda name=name, away_s=away_s: self.pause(name, away_s))
+            self.at(at_s + 2.0 * away_s, lambda name=name: self.give_back(name))
 
     def of(self, kind: type) -> list[Any]:
         """Facts of one kind."""

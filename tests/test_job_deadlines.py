@@ -212,24 +212,12 @@ def play(seed: int, *, factor: float, policy: str = "reclaimnet") -> CoresWorld:
     rng = random.Random(seed)
     made = CoresWorld(settings=replace(PATIENT, policy=policy), seed=seed)
     made.start()
-    owned = [host.name for host in made.coordinator.cluster.volunteers]
     made.run(1.0)
     for n in range(3):
         steps = rng.randint(50, 300)
         spec = job(f"j{n}", steps, factor * steps * STEP_S + rng.choice([4.0, 12.0, 25.0]))
         made.at(rng.uniform(1.0, 10.0), lambda spec=spec: made.submit(spec))
-    for _ in range(rng.randint(5, 40)):
-        name, at_s, away_s = rng.choice(owned), rng.uniform(2.0, 60.0), rng.uniform(0.5, 20.0)
-        match rng.choice(["reclaim", "notice", "kill", "pause"]):
-            case "reclaim":
-                made.at(at_s, lambda name=name: made.reclaim(name))
-            case "notice":
-                made.at(at_s, lambda name=name, away_s=away_s: made.reclaim(name, away_s))
-            case "kill":
-                made.at(at_s, lambda name=name, away_s=away_s: made.kill(name, again_after_s=away_s))
-            case "pause":
-                made.at(at_s, lambda name=name, away_s=away_s: made.pause(name, away_s))
-        made.at(at_s + 2.0 * away_s, lambda name=name: made.give_back(name))
+    made.disturb(rng, rng.randint(5, 40), 60.0)
     made.run(140.0)
     return made
 
