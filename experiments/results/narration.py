@@ -42,7 +42,7 @@ SENTENCES: dict[type[f.Fact], str] = {
     f.HostReturned: "{host}: lent again, a spot offer",
     f.OfferLapsed: "{host}: the offer lapsed unused",
     f.MigrationAdmitted: "{job} moves {source} -> {destination}: {payload_bytes:size} admitted at {floor_bytes_per_s:rate} "
-    "on average",
+    "on average{without_notice:unasked}",
     f.MigrationDegraded: "{job} cannot be moved from {source} in time: {reason}",
     f.LevelLearned: "queue level r is now {level:.3f}",
     f.WayTaken: "{source} -> {destination} goes by {nodes}",
@@ -73,6 +73,7 @@ class _Words(string.Formatter):
         "rate": format_rate,
         "size": format_size,
         "snapshot": lambda is_final: "final snapshot" if is_final else "snapshot",
+        "unasked": lambda without_notice: ", before any notice" if without_notice else "",
         "or none": lambda text: text or "none",
     }
 
