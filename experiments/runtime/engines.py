@@ -12,7 +12,6 @@ import hashlib
 import pickle
 import re
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
@@ -201,7 +200,6 @@ def chosen(tasks: Sequence[Task]) -> frozenset[str]:
 
 _ONE_AT_A_TIME = threading.Lock()  # runs want a process of their own: a worker's threads wait for each other
 _BROUGHT: dict[str, bytes] = {}
-_FOLDER: list[tempfile.TemporaryDirectory[str]] = []  # gone with this process
 
 
 def _on_worker(frame: tuple[str, bool, Mapping[str, bytes]], inner: bytes) -> tuple[str, Any]:
@@ -216,21 +214,23 @@ def _on_worker(frame: tuple[str, bool, Mapping[str, bytes]], inner: bytes) -> tu
             )
         if prefer_native:
             native.prefer()
-        _bring(files)
+        _bring(files, Path(get_worker().local_directory, "reclaimnet-modules"))
         function, arguments = pickle.loads(inner)
         return get_worker().address, function(*arguments)
 
 
-def _bring(files: Mapping[str, bytes]) -> None:
-    """Write a user's modules where this process finds them; of another text, they are imported anew."""
+def _bring(files: Mapping[str, bytes], folder: Path) -> None:
+    """Write a user's modules to this folder, where this process finds them; of another text, they are imported anew.
+
+    Dask takes it away with its worker, or when the next worker begins there if it was killed.
+    """
     changed = {name: text for name, text in files.items() if _BROUGHT.get(name) != text}
     if not changed:
         return
-    if not _FOLDER:
-        _FOLDER.append(tempfile.TemporaryDirectory(prefix="reclaimnet-modules-", ignore_cleanup_errors=True))
-        sys.path.insert(0, _FOLDER[0].name)
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
     for name, text in changed.items():
-        path = Path(_FOLDER[0].name, name)
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text)
         # byte code of another text that is as long and was written in the same second would count as this one's
