@@ -11,7 +11,7 @@ OURS := bpf topologies testbed controller experiments
 # hundreds of Pythons start in the tests, and each would compile what it imports
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup native native-code demo test test-long test-stock-kernel test-stock-kernel-short signals measure prediction storm mutants lint clean-build docs
+.PHONY: setup native native-code demo test test-long test-stock-kernel test-stock-kernel-short signals measure prediction storm mutants lint lint-with-torch clean-build docs
 
 # the owner's command begins without what this machine has every interpreter import (see experiments/cli/reclaimnet)
 hurried = sed -i '1{/ -S$$/!s/$$/ -S/}' $(BIN)/reclaimnet
@@ -71,7 +71,7 @@ demo: setup
 	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet demo --out out/demo
 
 test: $(VENV)/.ready
-	$(MAKE) -j3 --output-sync $(VENV)/.torch $(VENV)/.apt-tests $(OBJECTS) $(VENV)/.compiled
+	$(MAKE) -j3 --output-sync $(VENV)/.torch $(VENV)/.apt-tests $(OBJECTS) $(VENV)/.compiled lint-with-torch
 	@$(BIN)/python -m compileall -q -j 0 $(OURS) tests
 	@# what of the libraries is imported is compiled then, but by root it would be root's
 	@$(if $(SUDO),$(libraries))
@@ -121,6 +121,10 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# on the processor that compiling the decisions leaves; types are not looked at while pip unpacks what they are of
+lint-with-torch: $(VENV)/.torch
+	@$(MAKE) --no-print-directory lint
 
 clean-build:
 	$(SUDO) rm -rf $(VENV) bpf/objects build *.egg-info .mypy_cache .ruff_cache .pytest_cache

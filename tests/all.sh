@@ -19,7 +19,7 @@ ends() { # of all parts
 $sudo true # asks for a password before there are two that might
 trap ends INT TERM HUP
 chrt --idle 0 bash -ec "
-    make lint native-code QUICKLY=--quickly
+    make native-code QUICKLY=--quickly
     $sudo env CI=$CI $bin/python -m pytest -n auto --dist loadfile -m 'not (kernel or alone or long)'
 " >"$said" 2>&1 </dev/null &
 shared=$!

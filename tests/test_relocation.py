@@ -204,7 +204,7 @@ def play(seed: int) -> CoresWorld:
     return made
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(st.integers(0, 10**9))
 def test_whatever_owners_do_meanwhile_every_promise_is_kept(seed: int) -> None:
     made = play(seed)
