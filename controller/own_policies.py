@@ -176,9 +176,13 @@ def _choice(answer: Any, request: Any, candidates: Any, *_: Any) -> str:
 
 
 def _relocation(answer: Any, request: Any, candidates: Any, *_: Any) -> str:
-    if answer is not None and not isinstance(answer, DestinationChoice):
-        return "a DestinationChoice or None"
-    return "" if answer is None else _choice(answer, request, candidates)
+    if answer is None:  # it stays
+        return ""
+    return (
+        _choice(answer, request, candidates)
+        if isinstance(answer, DestinationChoice)
+        else "a DestinationChoice or None"
+    )
 
 
 def _schedules(answer: Any, jobs: Iterable[Any], *_: Any) -> str:

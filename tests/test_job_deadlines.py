@@ -229,7 +229,7 @@ def late(made: CoresWorld) -> list[str]:
     return [each.job for each in found if each.was_late(made.now_s)]
 
 
-@settings(max_examples=12)
+@settings(max_examples=20)
 @given(st.integers(0, 10**9), st.sampled_from([1.0, 1.3, 2.0]))
 def test_every_deadline_that_is_accepted_is_kept(seed: int, factor: float) -> None:
     made = play(seed, factor=factor)

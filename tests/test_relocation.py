@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.core.admission import admission
 from controller.core.model import facts as f
 from controller.core.model.entities import OVER, Phase
 from controller.core.placement.select import (
@@ -184,14 +185,18 @@ def anywhere(request: PlacementRequest, candidates: Candidates) -> DestinationCh
     return None if isinstance(found, NoDestination) else found.choice(int(request.remaining_s) % len(found))
 
 
-NOMADS = Policy("a job goes to another host in every hour", relocate=anywhere)
+NOMADS = [  # a job goes to another host in every hour; P3 reserves a timetable, a constant rate, or nothing
+    Policy("nomads", relocate=anywhere),
+    Policy("nomads", relocate=anywhere, admit=admission.edf_skip),
+    Policy("nomads", relocate=anywhere, admit=admission.admit_all, enforced=False),
+]
 
 
-def play(seed: int) -> CoresWorld:
+def play(seed: int, row: Policy) -> CoresWorld:
     """Jobs that move all the time, some with deadlines, among owners and agents that come and go at random."""
     rng = random.Random(seed)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(POLICIES, "nomads", NOMADS)
+        patched.setitem(POLICIES, "nomads", row)
         made = CoresWorld(settings=replace(AHEAD, policy="nomads"), seed=seed)
     made.start()
     made.run(1.0)
@@ -204,10 +209,10 @@ def play(seed: int) -> CoresWorld:
     return made
 
 
-@settings(max_examples=6)
-@given(st.integers(0, 10**9))
-def test_whatever_owners_do_meanwhile_every_promise_is_kept(seed: int) -> None:
-    made = play(seed)
+@settings(max_examples=10)
+@given(st.integers(0, 10**9), st.sampled_from(NOMADS))
+def test_whatever_owners_do_meanwhile_every_promise_is_kept(seed: int, row: Policy) -> None:
+    made = play(seed, row)
     # a move from a host that stands still meanwhile is late: that is no fact of the journal here
     assert {broken.rule for broken in made.promises()} <= {promises.IN_TIME}
     assert {job.phase for job in made.jobs.values()} <= {Phase.FINISHED}

@@ -1,7 +1,7 @@
 """Account for each job's deadline: kept, late, or late for a named cause that the promise does not count with.
 
-The promise (`controller.core.lifecycle.job_deadlines`) counts with owners who take any machine at any moment, and with agents of
-volunteers that die. It does not count with the loss of the on-demand host that the job was to go to, or of one that had its
+The promise (`controller.core.lifecycle.job_deadlines`) counts with volunteers that are taken back at any moment, and with
+agents of theirs that die. It does not count with the loss of the on-demand host that the job was to go to, or of one that had its
 checkpoint, with links that become slower, with a coordinator that is away when the job is to go, with a process that ends of
 itself, nor with an agent that leaves orders unanswered.
 Such a cause excuses a deadline only where it can have touched it: from the moment at which the job pressed, or first was on

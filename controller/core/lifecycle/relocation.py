@@ -1,4 +1,4 @@
-"""Jobs that leave for a better host though no owner drives them away, where the policy says when that pays (`Policy.relocate`).
+"""Move jobs to better hosts before any notice, where the policy has a rule that says when that pays (`Policy.relocate`).
 
 A job is placed when it starts, moves or resumes, on what is free then. Later a better GPU becomes free, neighbours come whose
 checkpoints share its uplink, or its host's owner turns out to leave often. So each job that an owner can interrupt is looked at
@@ -45,7 +45,7 @@ def _may_leave(cluster: Cluster, job: JobState) -> bool:
 
 
 def _better_host(cluster: Cluster, job: JobState, rule: Relocator) -> str | None:
-    """Where the rule has it go, if that is elsewhere; its own GPU is as free to it as any other."""
+    """The host that the rule names, if it is another than its own, whose GPU is as free to the job as any."""
     own = cluster.hosts[job.host or ""]
     wanted = request(cluster, job, own.name, job.checkpoint_bytes, None)
     free = residual(cluster, cluster.now_s, reserved_rate)

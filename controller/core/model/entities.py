@@ -137,9 +137,8 @@ class JobState:
     last_checkpoint_s: float | None = None  # when this attempt last took one
     sent_bytes: int | None = None  # by the last transfer to the present standby
     move: Move | None = None  # the migration that is under way
-    looked_in: int = (
-        -1
-    )  # the last hour in which a better host was looked for, counted from the midnight before the run
+    # the last hour in which a better host was looked for, counted from the midnight before the run
+    looked_in: int = -1
     # where it had better be than where it is, while P2 and P3 are asked for a move there (`relocation`)
     better_host: str | None = None
     degraded: bool = False  # its host has a notice running, and no move was possible yet

@@ -241,13 +241,13 @@ def select(
 
 
 class Relocator(Protocol):
-    """Where a job that no owner drives away had better be; None: where it is (`request.source`, which is a candidate too)."""
+    """Choose a better host for a job without a notice; None: it stays on its own, `request.source`, which is a candidate too."""
 
     def __call__(self, request: PlacementRequest, candidates: Candidates) -> DestinationChoice | None: ...
 
 
 def better_off(request: PlacementRequest, candidates: Candidates) -> DestinationChoice | None:
-    """The host to which leaving now saves most, if it saves anything. Its score is what that costs, seconds: less than nothing.
+    """Choose the host to which leaving now saves most, if it saves anything. Its score is what that costs, seconds: below 0.
 
     A departure of host h takes L_h: the way on, and what it adds to everybody's loss there. The job is driven away from where it
     is (o) with probability 1 - S_o before it is done, and from then on it does not matter whether it left before. For each
