@@ -28,6 +28,7 @@ from experiments.claims.framework.values import Values
 from experiments.claims.registry import CLAIMS, chosen
 from experiments.claims.reproduce import reproduce
 from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent
+from experiments.inputs.traces.paper_campus import DAY_S
 from topologies.errors import SpecError
 
 RECORDED = Path(__file__).parents[2] / "shared" / "data"
@@ -94,6 +95,39 @@ def test_hosts_are_the_most_machines_that_the_record_had_and_jobs_ask_for_half_o
     assert not trace.warnings
     stored, _ = recorded_campus(TraceRun(TraceCase(zones, 30.0, True), "slurm-pr", 1, 14.0))
     assert (scenario.protocol.head_stores, stored.protocol.head_stores) == (False, True)
+
+
+def test_a_record_in_any_form_is_as_large_and_as_long_as_it_says(tmp_path: Path) -> None:
+    """Counts that were written down at their changes, Bamboo's machines, and more instances than are played."""
+    hours = [0, 4, 3, 5, 0, 2]
+    (tmp_path / "counts.csv").write_text("".join(f"{n * 3600},{count}\n" for n, count in enumerate(hours)))
+    events = [(0, "add", "a"), (0, "add", "b"), (0, "add", "stays"), (60, "remove", "a"), (90, "add", "c")]
+    ends = [(400, "remove", "b"), (720, "remove", "c")]  # c has a's place
+    text = "".join(f"{minute * 60_000},{event},{node}\n" for minute, event, node in (*events, *ends))
+    (tmp_path / "machines.csv").write_text(text)
+    many = {"metadata": {"gap_seconds": 3600}, "data": [200, 100] * 6}
+    (tmp_path / "many.json").write_text(json.dumps(many))
+    expected = {
+        "counts": (5, 5 / 24),
+        "machines": (2, 0.5),
+        "many": (owner_records.MOST_HOSTS, 11 / 24),
+        f"{tmp_path.name}, all zones": (owner_records.MOST_HOSTS, 5 / 24),
+    }
+    found = {each.name: each for each in records(tmp_path)}
+    assert found.keys() == expected.keys()
+    for name, (hosts, days) in expected.items():
+        case = TraceCase(found[name], 30.0, False)
+        scenario, trace = recorded_campus(TraceRun(case, "reclaimnet", 1, 14.0))
+        assert len(scenario.volunteers) == hosts
+        assert scenario.duration_s == pytest.approx(days * DAY_S)
+        leave = {event.host for event in trace.owner_events if event.kind == "reclaim"}
+        assert len(leave) == hosts or (name not in ("counts", "machines") and len(leave) > hosts / 2)
+
+
+def test_what_the_hosts_of_another_campus_did_is_no_record(tmp_path: Path) -> None:
+    (tmp_path / "owners.csv").write_text("time,host,event,notice\n0,h1,away,\n60,h1,return,\n")
+    with pytest.raises(SpecError, match=r"owners\.csv.*events of the hosts of one campus"):
+        records(tmp_path)
 
 
 def test_another_content_is_another_run_and_the_same_content_elsewhere_is_not(

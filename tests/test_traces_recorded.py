@@ -227,11 +227,13 @@ def test_a_malformed_file_says_where_and_what_is_allowed(case: str, tmp_path: Pa
 
 @settings(max_examples=200)
 @given(st.text(max_size=100), st.sampled_from(["", "{", EVENT, HEADER]))
-def test_noise_raises_nothing_but_spec_errors(noise: str, start: str) -> None:
-    from experiments.inputs.traces.recorded import _read
-
+def test_noise_raises_nothing_but_spec_errors(
+    tmp_path_factory: pytest.TempPathFactory, noise: str, start: str
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "noise"
+    file.write_text(start + noise)
     try:
-        _read(start + noise, "noise", Scenario("x", three_tier(2, 1)))
+        load_trace(file, Scenario("x", three_tier(2, 1)))
     except SpecError as error:
         assert str(error)
 

@@ -395,7 +395,7 @@ def reproduce(
     traces: Annotated[
         Path | None,
         typer.Option(
-            help="A folder of recorded owners (JSON counts, CSV lifetimes), which the claim traces plays.",
+            help="A folder of recorded owners (counts, machines, lifetimes: see docs/traces.md), which the claim traces plays.",
             exists=True,
             file_okay=False,
         ),

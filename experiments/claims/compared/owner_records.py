@@ -8,10 +8,10 @@ campus (payloads, lengths of steps, loss budgets, background traffic, T_r) or on
 - *storage*: whether checkpoints may go to a host that no owner takes back. Either every system has it or none: with it for
   one row alone the comparison was of storage.
 
-A host is a machine of one GPU. A record of counts has a host for each instance that it ever had at once, so that no host
-is left that never leaves, and is played at its own pace from its beginning, two weeks of it at most. Records of one folder are
-also played together, as the zones of one region.
-A record of lifetimes is played for a week, by as many hosts as the largest zone of the counts has.
+A host is a machine of one GPU. A record of counts has a host for each instance that it ever had at once, one of machines for
+each place that a machine ever leaves, so that no host is left that never does; larger records are scaled down to `MOST_HOSTS`.
+Each is played for as long as it lasts, two weeks at most. Counts of one folder are also played together, as the zones of one
+region. A record of lifetimes is played for a week, by as many hosts as the largest zone of the counts has.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from experiments.inputs.scenario import InverseLaw, Scenario
 from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent
 from experiments.inputs.traces import Trace, load_trace
 from experiments.inputs.traces.achieved import lent_share
-from experiments.inputs.traces.availability_counts import parse_counts, together
+from experiments.inputs.traces.availability_counts import Counts, together
 from experiments.inputs.traces.generated import arrivals
+from experiments.inputs.traces.machines import Machines, places_left
 from experiments.inputs.traces.paper_campus import DAY_S, paper_scenario
+from experiments.inputs.traces.recorded import Record, read_record
 from experiments.inputs.traces.trace import in_order
 from experiments.worlds.virtual import simulate
-from topologies import toml
 from topologies.errors import SpecError
 from topologies.presets import RTX3090, GpuShare, three_tier
 
 NOTICES_S = (0.0, 30.0, 120.0)
 STORAGES = (False, True)
 MOST_DAYS, DAYS_OF_LIVES, QUICK_DAYS = 14.0, 7.0, 2.0
-HOSTS_OF_LIVES = 16
+HOSTS_OF_LIVES, MOST_HOSTS = 16, 64
 BUILDINGS = 3
 # of the GPU time that owners lend: jobs share hosts and wait, and there is room to move to; the middle of .3 and .7, at which
 # the paper's campus is judged beside its own 4 %
@@ -95,13 +96,13 @@ class TraceRun:
 
 
 def records(folder: Path) -> list[OwnerRecord]:
-    """Every record below a folder, by name, and the counts of each folder together. SpecError: there is none."""
+    """Every record below a folder, by name, and the counts of each folder together. SpecError: none, or a file that is none."""
     files = sorted(path for path in folder.rglob("*") if path.suffix in (".json", ".csv"))
     if not files:
         raise SpecError("--traces", str(folder), "a folder with records of owners (.json or .csv)")
     found = [OwnerRecord(path.relative_to(folder).with_suffix("").as_posix(), (path,)) for path in files]
     for place in sorted({path.parent for path in files}):
-        zones = tuple(path for path in files if path.parent == place and path.suffix == ".json")
+        zones = tuple(path for path in files if path.parent == place and isinstance(_read(path), Counts))
         if len(zones) > 1:
             name = place.relative_to(folder).as_posix()
             found.append(OwnerRecord(f"{name if name != '.' else folder.name}, all zones", zones))
@@ -185,15 +186,23 @@ def play(wanted: TraceRun) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _size(files: tuple[Path, ...]) -> tuple[int, float]:
-    """(hosts, days) of the campus that these records are played on. SpecError: one is no record of counts, and should be."""
-    if files[0].suffix == ".csv":
-        return HOSTS_OF_LIVES, DAYS_OF_LIVES
-    found = []
-    for path in files:
-        try:
-            found.append(parse_counts(toml.read_text(path, "a record of counts (JSON)")))
-        except SpecError as error:
-            raise error.within(str(path)) from None
-    counts = together(found)
-    days = counts.gap_s * (len(counts.available) - 1) / DAY_S
-    return max(counts.available), min(days, MOST_DAYS)
+    """(hosts, days) of the campus that these records are played on."""
+    found = [_read(path) for path in files]
+    if counts := [each for each in found if isinstance(each, Counts)]:
+        total = together(counts)
+        hosts, span_s = max(total.available), total.gap_s * (len(total.available) - 1)
+    elif isinstance(found[0], Machines):
+        hosts, span_s = max(1, places_left(found[0])), found[0].span_s
+    else:
+        hosts, span_s = HOSTS_OF_LIVES, DAYS_OF_LIVES * DAY_S
+    return min(hosts, MOST_HOSTS), min(span_s / DAY_S, MOST_DAYS)
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path) -> Record:
+    """What a file records. SpecError names the file: it is no record, or tells what the hosts of another campus did."""
+    record = read_record(path)
+    if record is None:
+        allowed = "a record of machines anywhere: counts, machines that come and go, or preemptions"
+        raise SpecError("--traces", "events of the hosts of one campus", allowed, str(path))
+    return record

@@ -195,6 +195,11 @@ def _lives(story: Sequence[tuple[float, str]], *, sampled: bool) -> Iterator[Lif
         yield Life(back_s if since_s is None else since_s)
 
 
+def places_left(record: Machines) -> int:
+    """How many hosts it takes so that every machine that ever leaves is one of them for a while."""
+    return sum(any(life.until_s < inf for life in place) for place in _places(record))
+
+
 def _places(record: Machines) -> list[list[Life]]:
     """The lives that can be one host's, one after the other: machines of which one has left before the next one joins."""
     places: list[list[Life]] = []

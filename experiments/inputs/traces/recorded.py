@@ -32,6 +32,7 @@ FORMATS = (
     "that come and go (CSV: time,event,node or time,machine_id,event or time,host,available), a record of preemptions (CSV "
     f"with the columns {','.join(lifetimes.COLUMNS)}) or events (CSV with the columns {','.join(owner_events_csv.COLUMNS)})"
 )
+FILE = "a trace (JSON, CSV, or a folder of CSV files)"
 # The columns of files without a line of names: Bamboo's, Alibaba's (cluster-trace-v2017, server_event.csv).
 BAMBOO = ("time", "event", "node")
 ALIBABA = ("time", "machine_id", "event", "detail", "cpu", "memory", "disk")
@@ -89,14 +90,10 @@ def _recorded(paths: Sequence[Path], scenario: Scenario) -> Recorded:
     name = " + ".join(path.name for path in paths)
     found: list[Record] = []
     for path in paths:
-        text = toml.read_text(path, "a trace (JSON, CSV, or a folder of CSV files)")
-        try:
-            read = _read(text, path.name, scenario)
-        except SpecError as error:
-            raise error.within(str(path)) from None
-        if isinstance(read, Recorded) and len(paths) == 1:
-            return read
-        if isinstance(read, Recorded) or (found and type(read) is not type(found[0])):
+        read = read_record(path)
+        if read is None and len(paths) == 1:
+            return _events_of(path, scenario)
+        if read is None or (found and type(read) is not type(found[0])):
             allowed = (
                 "files of one kind: counts, machines or preemptions; what hosts of this campus do is one file"
             )
@@ -115,8 +112,27 @@ def _recorded(paths: Sequence[Path], scenario: Scenario) -> Recorded:
     return lifetimes.fit_spells(spells, name, hosts, duration_s, owners, seed)
 
 
-def _read(text: str, name: str, scenario: Scenario) -> Record | Recorded:
-    """The record in a text, in the format that its beginning tells."""
+def read_record(path: Path) -> Record | None:
+    """What a file tells of machines anywhere; None: it tells what a campus's hosts did. SpecError names the file."""
+    text = toml.read_text(path, FILE)
+    try:
+        return _read(text)
+    except SpecError as error:
+        raise error.within(str(path)) from None
+
+
+def _events_of(path: Path, scenario: Scenario) -> Recorded:
+    """What a file says that the hosts of this campus did. SpecError names the file."""
+    volunteers = [host.name for host in scenario.volunteers]
+    text, moments = toml.read_text(path, FILE), Moments(scenario.owners.day_start_s)
+    try:
+        return owner_events_csv.parse_events(text, volunteers, path.name, scenario.duration_s, moments)
+    except SpecError as error:
+        raise error.within(str(path)) from None
+
+
+def _read(text: str) -> Record | None:
+    """The record in a text, in the format that its beginning tells; None: events of a campus's hosts."""
     if text.lstrip()[:1] in ("{", "["):
         return availability_counts.parse_counts(text)
     try:
@@ -139,10 +155,7 @@ def _read(text: str, name: str, scenario: Scenario) -> Record | Recorded:
     if is_of_machines and columns & {*machines.EVENTS, *machines.STATES} and not {"host", "event"} <= columns:
         return machines.parse_machines(text)
     if {"host", "event"} & columns:
-        volunteers = [host.name for host in scenario.volunteers]
-        return owner_events_csv.parse_events(
-            text, volunteers, name, scenario.duration_s, Moments(scenario.owners.day_start_s)
-        )
+        return None
     if first[0].lower() in machines.TIMES and len(first) > 1:
         return machines.parse_series(text) or availability_counts.parse_counts_csv(text)
     raise SpecError("content", text[:40] if text.strip() else "empty", FORMATS)
