@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from controller.core.admission.admission import Admission, Reason, Refusal, Requests
-from controller.core.lifecycle import job_deadlines
+from controller.core.lifecycle import job_deadlines, rollforward
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
-from controller.core.model.entities import OVER, Phase
+from controller.core.model.entities import OVER, JobState, KeptGpu, Phase
 from controller.core.queueing.controllers.fixed import Fixed
 from controller.core.queueing.queue import OnDemand, Queued, Reneged, SpotJob, SpotQueue
 from experiments.dashboard.reasons import Reasons
@@ -25,10 +25,10 @@ from experiments.results import promises
 from experiments.results.deadlines import deadlines
 from experiments.results.history import Timed
 from experiments.storms.play import context_of
-from testbed.messages import JobSpec, Rejected
+from testbed.messages import JobSpec, Rejected, StopJob
 from tests.cores_world import SETTINGS, CoresWorld, small_campus
 from topologies.errors import SpecError
-from topologies.spec import Role
+from topologies.spec import Campus, Role
 
 STEP_S = 0.1
 PATIENT = replace(SETTINGS, learner="fixed", level_start=8.0)  # jobs wait for owners, and are not sent away
@@ -64,15 +64,67 @@ def test_a_deadline_that_on_demand_alone_cannot_keep_is_refused_with_what_it_tak
     assert answers(made, job(deadline_s=20.0)) == [Rejected("a", refused.reason)]
 
 
-def test_as_many_deadlines_are_accepted_as_gpus_can_be_kept_for_them() -> None:
+def test_jobs_take_turns_where_no_gpu_is_open_as_far_as_all_can_be_in_time() -> None:
     made = world()
-    slots = sum(host.spec.gpus for host in made.coordinator.cluster.ownerless)
-    for n in range(slots):
-        assert not isinstance(answers(made, job(f"j{n}"))[0], Rejected)
-    (refused,) = answers(made, job("more"))
-    assert isinstance(refused, Rejected)
-    assert f"of {slots} that fit and are connected {slots} are kept for other deadlines" in refused.reason
+    cluster = made.coordinator.cluster
+    slots = sum(host.spec.gpus for host in cluster.ownerless)
+    for n in range(2 * slots):
+        made.submit(job(f"j{n}"))
+    kept = [gpu for host in cluster.ownerless for gpu in host.kept]
+    assert [len(gpu.jobs) for gpu in kept] == [2] * slots  # of 20 s each, within 60 s
+    assert not any(host.open_gpus for host in cluster.ownerless)
+    made.submit(job("more"))
+    [refused] = made.of(f.DeadlineRefused)
+    told = (
+        f"of {slots} that fit and are connected {slots} are kept for other deadlines, after or before which"
+    )
+    assert refused.job == "more" and told in refused.reason
+    made.submit(job("later", deadline_s=90.0))
     assert not isinstance(answers(made, job("without", deadline_s=None))[0], Rejected)
+    assert made.of(f.DeadlineRefused) == [refused]
+    for name in ("h1", "h2", "h3", "h4", "h5", "h6"):  # all have to go there
+        made.reclaim(name)
+    assert made.run_until(lambda: not cluster.dated, 150.0)
+    assert late(made) == []
+    assert len({fact.job for fact in made.of(f.JobDispatched) if fact.host.startswith("od")}) > slots
+    assert not any(host.kept for host in cluster.hosts.values())
+
+
+def test_of_jobs_that_take_turns_the_one_due_first_presses_for_all_and_others_wait_until_it_is_over() -> None:
+    made = CoresWorld(small_campus(on_demand=1, slots=1), PATIENT)
+    made.start()
+    made.run(2.0)
+    for name in ("h1", "h2", "h3", "h4", "h5", "h6"):
+        made.reclaim(name)
+    made.run(3.0)
+    made.submit(job("second", deadline_s=80.0))
+    made.submit(job("first", deadline_s=75.0))
+    cluster = made.coordinator.cluster
+    [gpu] = cluster.hosts["od1"].kept
+    assert [each.name for each in gpu.jobs] == ["first", "second"]
+    assert made.run_until(lambda: not cluster.dated, 100.0)
+    pressed = {fact.job: fact for fact in made.of(f.DeadlinePresses)}
+    assert pressed["first"].left_s > 1.5 * pressed["first"].needed_s  # for the other's sake
+    assert late(made) == []
+    times = [(at_s, fact) for at_s, fact in made.facts if isinstance(fact, f.JobDispatched | f.JobFinished)]
+    told = [(type(fact).__name__, fact.job) for _, fact in times]
+    assert told == [(kind, name) for name in ("first", "second") for kind in ("JobDispatched", "JobFinished")]
+
+
+def test_a_job_that_the_queue_sends_on_demand_waits_there_for_its_turn() -> None:
+    made = CoresWorld(small_campus(on_demand=1, slots=1), replace(PATIENT, level_start=0.0))
+    made.start()
+    made.run(2.0)
+    for name in ("h1", "h2", "h3", "h4", "h5", "h6"):
+        made.reclaim(name)
+    made.run(3.0)
+    for name, deadline_s in (("a", 200.0), ("b", 70.0), ("c", 300.0)):
+        made.submit(job(name, deadline_s=deadline_s))
+    assert made.jobs["a"].host == "od1"
+    assert made.coordinator.cluster.backlog == ["b", "c"]
+    assert made.run_until(lambda: not made.coordinator.cluster.dated, 150.0)
+    assert [fact.job for fact in made.of(f.JobFinished)] == ["a", "b", "c"]
+    assert late(made) == []
 
 
 def test_a_campus_without_on_demand_hosts_promises_no_deadline_nor_does_one_whose_host_is_not_there() -> None:
@@ -204,20 +256,68 @@ def test_where_no_move_is_admitted_it_is_stopped_in_time_and_goes_on_from_what_i
     assert made.now_s < 2.0 + 45.0 + 1.0
 
 
+def test_an_open_gpu_beside_the_one_that_is_kept_is_no_turn_on_that() -> None:
+    cluster = CoresWorld(small_campus(on_demand=1, slots=2)).coordinator.cluster
+    host, gpu = cluster.hosts["od1"], KeptGpu("od1")
+    first, second = (
+        JobState(job(name, deadline_s=deadline_s), 0.0) for name, deadline_s in (("a", 50.0), ("b", 70.0))
+    )
+    for state in (second, first):
+        cluster.dated[state.name] = state
+        cluster.keep_gpu(state, gpu)
+    assert (gpu.jobs, host.open_gpus) == ([first, second], 1)
+    cluster.hold_gpu(second, host)
+    assert (gpu.jobs, host.open_gpus, second.kept) == ([first], 0, None)
+    cluster.hold_gpu(first, host)
+    assert (gpu.taken_by(host), host.open_gpus, first.kept) == (first, 0, gpu)
+    cluster.let_gpu_go(second, host)  # one stays free for it until it is over
+    assert second.kept is not None
+    assert (second.kept.jobs, host.free_gpus, host.open_gpus) == ([second], 1, 0)
+
+
+def test_no_job_is_stopped_for_a_checkpoint_that_its_deadline_would_not_let_it_go_on_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = world()
+    made.submit(job(steps=2000, deadline_s=400.0))
+    assert made.run_until(lambda: len(made.jobs["a"].checkpoints) > 0, 60.0)
+    cluster, state = made.coordinator.cluster, made.jobs["a"]
+    better = max(state.checkpoints.values(), key=lambda known: known.stored.step)
+    better.stored, state.attempt = structs.replace(better.stored, step=1900), state.attempt + 1
+    with monkeypatch.context() as patched:
+        patched.setattr(job_deadlines, "resumes_from", lambda *_: None)
+        rollforward.take_up_better(cluster, state)
+        assert not cluster.take_outbox()
+    rollforward.take_up_better(cluster, state)
+    [told] = cluster.take_outbox()
+    assert isinstance(told, do.Tell) and isinstance(told.message, StopJob)
+
+
 # ---------------------------------------------------------------- whatever owners do
 
 
-def play(seed: int, *, factor: float, policy: str = "reclaimnet") -> CoresWorld:
+def play(
+    seed: int, *, factor: float, policy: str = "reclaimnet", jobs: int = 3, campus: Campus | None = None
+) -> CoresWorld:
     """Jobs with deadlines among owners that come and go at random, with notice and without, and agents that die."""
     rng = random.Random(seed)
-    made = CoresWorld(settings=replace(PATIENT, policy=policy), seed=seed)
+    level = (
+        8.0 if campus is None else rng.choice([0.0, 1.5, 8.0])
+    )  # jobs may be sent on demand by the queue, too
+    made = CoresWorld(campus, settings=replace(PATIENT, policy=policy, level_start=level), seed=seed)
     made.start()
     made.run(1.0)
-    for n in range(3):
+    for n in range(jobs):
         steps = rng.randint(50, 300)
         spec = job(f"j{n}", steps, factor * steps * STEP_S + rng.choice([4.0, 12.0, 25.0]))
         made.at(rng.uniform(1.0, 10.0), lambda spec=spec: made.submit(spec))
     made.disturb(rng, rng.randint(5, 40), 60.0)
+    if campus is not None:  # most leave at once, and for good
+        at_s = rng.uniform(5.0, 30.0)
+        for name in rng.sample(["h1", "h2", "h3", "h4", "h5", "h6"], rng.randint(4, 6)):
+            made.at(
+                at_s + rng.uniform(0.0, 5.0), lambda name=name: made.reclaim(name, rng.choice([0.0, 3.0]))
+            )
     made.run(140.0)
     return made
 
@@ -235,6 +335,14 @@ def test_every_deadline_that_is_accepted_is_kept(seed: int, factor: float) -> No
     made = play(seed, factor=factor)
     assert late(made) == []
     # a move from a host that stands still meanwhile is late: that is no fact of the journal here
+    assert {broken.rule for broken in made.promises()} <= {promises.IN_TIME}
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 10**9), st.sampled_from([1.0, 2.0, 4.0]), st.integers(1, 2))
+def test_every_deadline_is_kept_of_jobs_that_take_turns(seed: int, factor: float, slots: int) -> None:
+    made = play(seed, factor=factor, jobs=6, campus=small_campus(on_demand=1, slots=slots))
+    assert late(made) == []
     assert {broken.rule for broken in made.promises()} <= {promises.IN_TIME}
 
 
@@ -290,7 +398,11 @@ def test_only_what_lies_where_no_owner_is_counts_as_safe() -> None:
 # ---------------------------------------------------------------- what may excuse one
 
 
-ROLES = {"h1": Role.VOLUNTEER, "h2": Role.VOLUNTEER, "od1": Role.ON_DEMAND, "head": Role.COORDINATOR}
+ROLES = {
+    "head": Role.COORDINATOR,
+    **dict.fromkeys(("h1", "h2"), Role.VOLUNTEER),
+    **dict.fromkeys(("od1", "od2"), Role.ON_DEMAND),
+}
 PRESSED = f.DeadlinePresses("a", 1, 20.0, 20.0, 50, "od1")
 STORY: list[Timed] = [
     (0.0, f.JobSubmitted("a", 100, 0.5, 10, 60.0)),
@@ -341,6 +453,26 @@ def test_an_attempt_that_dies_with_its_lease_excuses_where_no_owner_is() -> None
     assert excused((50.0, f.JobStopped("a", 2, "od1", "stopped", 60)))
     assert excused((50.0, f.JobStopped("a", 2, "h1", "agent_lost", 60))) == ""
     assert excused((50.0, f.JobStopped("a", 2, "od1", "superseded", 60))) == ""
+
+
+def test_one_that_waited_for_its_turn_is_excused_by_what_kept_the_other_there_and_only_then() -> None:
+    before: list[Timed] = [
+        (0.0, f.JobSubmitted("b", 100, 0.5, 10, 300.0)),
+        (2.0, f.JobDispatched("b", 1, "od1")),
+        (30.0, f.JobStopped("b", 1, "od1", "killed", 60)),
+        (31.0, f.JobDispatched("b", 2, "od1")),
+    ]
+    ended = f.JobFinished("b", 2, "od1", 100, "x")
+
+    def excuse(story: list[Timed]) -> str:
+        found = deadlines(sorted([*STORY, *story], key=lambda timed: timed[0]), ROLES, 80.0)
+        return next(each.excuse for each in found if each.job == "a")
+
+    assert excuse([*before, (50.0, ended)]) == "it waited for b: its process ended: killed"
+    assert excuse([*before, (35.0, ended)]) == ""  # over when the other pressed
+    assert excuse([*before[:2], (50.0, ended)]) == ""  # nothing was the matter
+    elsewhere = [(at_s, structs.replace(fact, host="od2")) for at_s, fact in before[1:]]
+    assert excuse([before[0], *elsewhere, (50.0, structs.replace(ended, host="od2"))]) == ""
 
 
 def test_the_loss_of_another_host_without_an_owner_excuses_only_where_it_can_have_had_the_checkpoint() -> (

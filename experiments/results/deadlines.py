@@ -6,11 +6,12 @@ checkpoint, with links that become slower, with a coordinator that is away when 
 itself, nor with an agent that leaves orders unanswered.
 Such a cause excuses a deadline only where it can have touched it: from the moment at which the job pressed, or first was on
 demand, until its end; or before, if less was left when it pressed than it needed, so that something made the need grow at once.
+Jobs take turns on a GPU: what excuses one that was where another was to go, and still was when that pressed, excuses both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -85,8 +86,23 @@ def deadlines(facts: Sequence[Timed], roles: Mapping[str, Role], ended_s: float)
                 found[job].how = type(fact).__name__.removeprefix("Job").lower()
     for each in found.values():
         if each.was_late(ended_s):
-            each.excuse = _excuse(each, telling, roles) or ""
+            each.excuse = _excuse(each, telling, roles) or _excuse_of_turn(
+                each, found.values(), telling, roles
+            )
     return list(found.values())
+
+
+def _excuse_of_turn(
+    late: JobDeadline, every: Iterable[JobDeadline], facts: Sequence[Timed], roles: Mapping[str, Role]
+) -> str:
+    """What kept a job on the GPU, when this one was to have its turn there."""
+    pressed_s = late.due_s if late.pressed_s is None else late.pressed_s
+    for other in every:
+        had_it = other.on_demand_s < pressed_s < (inf if other.ended_s is None else other.ended_s)
+        shared = other is not late and had_it and not late.there.isdisjoint(other.there)
+        if shared and (excuse := _excuse(other, facts, roles)):
+            return f"it waited for {other.job}: {excuse}"
+    return ""
 
 
 def _excuse(late: JobDeadline, facts: Sequence[Timed], roles: Mapping[str, Role]) -> str | None:

@@ -520,6 +520,7 @@ ALL += [
         lambda original: lambda *given, **named: True,
     ),
     Mutant("deadlines press late", f"{LIFE}.job_deadlines:reserve_s", _times(0.7)),
+    Mutant("turns not added up", f"{LIFE}.job_deadlines:_spare_s", lambda original: lambda *given: 1e9),
     Mutant("no GPU kept", "controller.core.model.cluster:Cluster.keep_gpu", _nothing),
     Mutant("ends not heard", f"{LIFE}.job_reports:job_ended", _nothing),
     Mutant("stored not heard after a restart", f"{LIFE}.resync:judge", _before(_without_what("stored"))),

@@ -15,8 +15,11 @@ none is admitted in time, from that checkpoint. This is the rule of least laxity
 moment; "Can't Be Late" (Wu et al., NSDI 2024) has it for one job and a market of spot and on-demand instances.
 
 **The guarantee.** A GPU is there: from its acceptance on, one on-demand GPU that fits is kept free for each such job
-(`on_demand`), and a job is refused for which there is none, or whose deadline even that GPU cannot keep from the beginning. So
-every accepted deadline is kept as long as
+(`on_demand`). Where no other is open, jobs take turns on one: a job is accepted for a GPU that is kept for others if all of them
+can be in time one after the other, each from what is safe of it, in the order of their deadlines. Else, or if even a GPU of its
+own could not keep its deadline, it is refused. Of jobs that take turns the one due first presses as soon as the least time that
+any of them has to spare is used up. Once it has the GPU, what is left of its turn shrinks as the others' time does, so each of
+them presses in time again when the turn is over. So every accepted deadline is kept as long as
 
 - a step takes no longer than it was said to (SLOWER is allowed for);
 - the hosts without an owner that keep its GPU and its checkpoint are not lost, and links keep their rates;
@@ -27,14 +30,15 @@ Whatever owners do is in the sum, and that their agents die or stand still. `res
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 from controller.core.lifecycle.attempts import fetches_s, start_s
 from controller.core.lifecycle.candidates import reserved_rate, residual
 from controller.core.lifecycle.move_times import unhurried_s
-from controller.core.lifecycle.on_demand import on_demand_hosts, slots
+from controller.core.lifecycle.on_demand import has_turn, on_demand_hosts, slots
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import Checkpoint, HostState, JobState
+from controller.core.model.entities import Checkpoint, HostState, JobState, KeptGpu
 from controller.core.network.links import Residual
 from testbed.messages import JobSpec
 from topologies.units import format_duration
@@ -52,15 +56,16 @@ def refusal(cluster: Cluster, spec: JobSpec) -> str:
     probe, hosts = JobState(spec, cluster.now_s), on_demand_hosts(cluster)
     if not hosts:
         return "a deadline needs an on-demand host, and this campus has none"
-    if not slots(cluster, probe):
-        there = [host for host in hosts if host.usable and cluster.fits(probe, host)]
-        kept = sum(len(host.kept) for host in there)
-        words = f"of {sum(host.spec.gpus for host in there)} that fit and are connected {kept} are kept for other deadlines"
-        return f"no on-demand GPU can be kept free for its deadline: {words}, and the rest is taken"
     least_s = _work_s(spec, 0) + start_s(cluster, probe)
     if spec.deadline_s < least_s:
         asked, least = format_duration(spec.deadline_s), format_duration(least_s)
         return f"its deadline of {asked} cannot be kept: on-demand alone it takes {least}"
+    if _gpu_for(cluster, probe) is None:
+        there = [host for host in hosts if host.usable and cluster.fits(probe, host)]
+        kept = sum(len(host.kept) for host in there)
+        words = f"of {sum(host.spec.gpus for host in there)} that fit and are connected {kept} are kept for other deadlines"
+        turns = ", after or before which it cannot be in time" if kept else ""
+        return f"no on-demand GPU can be kept free for its deadline: {words}{turns}, and the rest is taken"
     return ""
 
 
@@ -68,27 +73,72 @@ def promise(cluster: Cluster, job: JobState) -> None:
     """The job was accepted: if it has a deadline, a GPU is kept for it from now on."""
     if job.spec.deadline_s is None or not cluster.policy.keeps_deadlines:
         return
+    gpu = _gpu_for(cluster, job)
+    assert gpu is not None  # else it was refused
     cluster.dated[job.name] = job
-    cluster.keep_gpu(job, max(slots(cluster, job), key=lambda host: (host.open_gpus, host.name)))
+    cluster.keep_gpu(job, gpu)
     cluster.deadlines_at_s = cluster.now_s
+
+
+def _gpu_for(cluster: Cluster, job: JobState) -> KeptGpu | None:
+    """The GPU to keep for a new job: one of the emptiest host, or that where all have most to spare if it takes turns there."""
+    if open_hosts := slots(cluster, job):
+        return KeptGpu(max(open_hosts, key=lambda host: (host.open_gpus, host.name)).name)
+    free = residual(cluster, cluster.now_s, reserved_rate)
+    found: list[tuple[float, str, KeptGpu]] = []
+    for host in on_demand_hosts(cluster):
+        if host.usable and cluster.fits(job, host):
+            for gpu in host.kept:
+                spare_s = _spare_s(cluster, gpu, sorted([*gpu.jobs, job], key=lambda each: each.due_s), free)
+                found += [(spare_s, host.name, gpu)] if spare_s > 0.0 else []
+    return max(found, key=lambda each: each[:2], default=(0.0, "", None))[2]
 
 
 def presses(cluster: Cluster, job: JobState) -> bool:
     """Whether a job that waits cannot wait for an owner's machine."""
-    if job.name not in cluster.dated:
-        return False
-    free = residual(cluster, cluster.now_s, reserved_rate)
-    return left_s(cluster, job) <= reserve_s(cluster, job, place_of(cluster, job), free)
+    return (
+        job.name in cluster.dated
+        and ahead_s(cluster, job, residual(cluster, cluster.now_s, reserved_rate)) <= 0.0
+    )
+
+
+def ahead_s(cluster: Cluster, job: JobState, free: Residual) -> float:
+    """Seconds for which the job may still wait, or go on with owners; `free`: of each link, bytes/s.
+
+    Where it is the first to have its turn on a GPU, and that is nobody's now, it is the least that any of them has to spare.
+    """
+    own_s = left_s(cluster, job) - reserve_s(cluster, job, place_of(cluster, job), free)
+    gpu = job.kept
+    if gpu is None or len(gpu.jobs) == 1 or gpu.jobs[0] is not job or not has_turn(cluster, job):
+        return own_s
+    return min(own_s, _spare_s(cluster, gpu, gpu.jobs, free))
+
+
+def _spare_s(cluster: Cluster, gpu: KeptGpu, jobs: Sequence[JobState], free: Residual) -> float:
+    """The least time that any of these has to spare if they take turns on a GPU from now on, after the one that has it."""
+    host = cluster.hosts[gpu.host]
+    there = gpu.taken_by(host)
+    taken_s = 0.0 if there is None else max(0.0, (there.pressed_until_s or 0.0) - cluster.now_s)
+    least_s = inf
+    for job in jobs:
+        if job is not there:
+            taken_s += reserve_s(cluster, job, host, free)
+            least_s = min(least_s, left_s(cluster, job) - taken_s)
+    return least_s
 
 
 def place_of(cluster: Cluster, job: JobState) -> HostState:
     """The on-demand host that a job would get now; that which keeps its GPU, if none can be told."""
-    return next(iter(slots(cluster, job)), None) or cluster.hosts[job.kept_on or ""]
+    host = next(iter(slots(cluster, job)), None)
+    if host is None:
+        assert job.kept is not None
+        host = cluster.hosts[job.kept.host]
+    return host
 
 
 def left_s(cluster: Cluster, job: JobState) -> float:
     """Seconds until the job's deadline; infinite without one."""
-    return inf if job.spec.deadline_s is None else job.submitted_s + job.spec.deadline_s - cluster.now_s
+    return job.due_s - cluster.now_s
 
 
 def safe_checkpoint(cluster: Cluster, job: JobState) -> Checkpoint | None:

@@ -21,7 +21,7 @@ from controller.core.lifecycle.attempts import (
 )
 from controller.core.lifecycle.candidates import candidates, request, reserved_rate, residual
 from controller.core.lifecycle.grants import close_flows
-from controller.core.lifecycle.on_demand import slots
+from controller.core.lifecycle.on_demand import has_turn, slots
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
@@ -133,7 +133,8 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
             dispatch(cluster, cluster.jobs[name], host)
             return
     if not host.is_volunteer:
-        if host.open_gpus <= 0 and host.kept.isdisjoint(cluster.backlog):
+        turns = [gpu.turn(host).name for gpu in host.kept if gpu.taken_by(host) is None]
+        if host.open_gpus <= 0 and cluster.backlog and not any(name in cluster.backlog for name in turns):
             return  # what is free there is kept for others
         waiting, cluster.backlog = cluster.backlog, []
         for name in waiting:
@@ -236,10 +237,12 @@ def _spot_job(job: JobState) -> SpotJob:
 
 
 def to_on_demand(cluster: Cluster, job: JobState) -> None:
-    """The on-demand host that keeps a GPU for it, or the emptiest that fits, or the backlog. A gang takes slots of as few hosts
-    as hold it; in the backlog nothing overtakes it but a job for which a GPU is kept."""
+    """The on-demand host where its turn is on a GPU that is kept for it, or the emptiest that fits, or the backlog. A gang takes
+    slots of as few hosts as hold it; in the backlog nothing overtakes it but a job for which a GPU is kept."""
     fitting = slots(cluster, job)
-    is_kept = bool(fitting) and fitting[0].name == job.kept_on
+    is_kept = (
+        bool(fitting) and job.kept is not None and has_turn(cluster, job) and fitting[0].name == job.kept.host
+    )
     held_up = bool(cluster.gangs) and any(cluster.jobs[name].gang is not None for name in cluster.backlog)
     if not is_kept and (held_up or sum(host.open_gpus for host in fitting) < job.spec.ranks):
         cluster.backlog.append(job.name)

@@ -1,7 +1,7 @@
 """GPUs that no owner takes, and which job may have one.
 
 A job that paper B sends to on-demand has whichever is open. For each job with a deadline one is kept free from its acceptance on
-(`HostState.kept`, `job_deadlines`), until it has it or is over: no other job gets that.
+(`KeptGpu`, `job_deadlines`), until it is over: no job without a deadline gets that, and those that it is kept for take turns.
 """
 
 from __future__ import annotations
@@ -17,10 +17,19 @@ def on_demand_hosts(cluster: Cluster) -> list[HostState]:
 
 
 def slots(cluster: Cluster, job: JobState) -> list[HostState]:
-    """The hosts that have a GPU for it, and can be told; that which keeps one for it first, then the emptiest."""
+    """The hosts that have a GPU for it, and can be told; that where its turn is first, then the emptiest."""
+    its = job.kept.host if job.kept is not None and has_turn(cluster, job) else None
     hosts = [
         host
         for host in on_demand_hosts(cluster)
-        if host.usable and cluster.fits(job, host) and (host.open_gpus > 0 or host.name == job.kept_on)
+        if host.usable and cluster.fits(job, host) and (host.open_gpus > 0 or host.name == its)
     ]
-    return sorted(hosts, key=lambda h: (h.name != job.kept_on, len(h.jobs) / h.spec.gpus, h.name))
+    return sorted(hosts, key=lambda h: (h.name != its, len(h.jobs) / h.spec.gpus, h.name))
+
+
+def has_turn(cluster: Cluster, job: JobState) -> bool:
+    """Whether the GPU that is kept for it is free, and it is its turn there."""
+    if job.kept is None:
+        return False
+    host = cluster.hosts[job.kept.host]
+    return job.kept.taken_by(host) is None and job.kept.turn(host) is job

@@ -14,6 +14,7 @@ from controller.core.lifecycle.attempts import PATIENCE
 from controller.core.lifecycle.candidates import reserved_rate, residual
 from controller.core.lifecycle.migration import move_without_notice, plan_moves, replan
 from controller.core.lifecycle.offers import interrupt, redirect, to_on_demand
+from controller.core.lifecycle.on_demand import slots
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState, Phase
@@ -27,19 +28,29 @@ def press(cluster: Cluster) -> None:
     period_s, free = cluster.settings.control_period_s, residual(cluster, cluster.now_s, reserved_rate)
     nexts_s: list[float] = []
     for job in list(cluster.dated.values()):
-        if job.phase is Phase.CANCELLING or is_on_demand(cluster, job):
-            continue
-        there, left_s = job_deadlines.place_of(cluster, job), job_deadlines.left_s(cluster, job)
-        ahead_s = left_s - job_deadlines.reserve_s(cluster, job, there, free)
-        if ahead_s > AT_ONCE_S and not job.on_demand:
-            nexts_s.append(ahead_s / 2.0 if ahead_s > 2.0 * period_s else ahead_s)
+        if job.phase is Phase.CANCELLING:
             continue
         safe = job_deadlines.safe_checkpoint(cluster, job)
-        if not job.on_demand:
+        if is_on_demand(cluster, job):
+            if job.pressed_until_s is None:  # paper B sent it there
+                there = cluster.hosts[job.host or ""]
+                within_s = job_deadlines.needed_s(cluster, job, there, safe) + job_deadlines.certain_s(
+                    cluster
+                )
+                job.pressed_until_s = cluster.now_s + within_s
+            continue
+        ahead_s = job_deadlines.ahead_s(cluster, job, free)
+        if ahead_s > AT_ONCE_S and job.pressed_until_s is None:
+            nexts_s.append(ahead_s / 2.0 if ahead_s > 2.0 * period_s else ahead_s)
+            continue
+        there, left_s = job_deadlines.place_of(cluster, job), job_deadlines.left_s(cluster, job)
+        if job.pressed_until_s is None:
             job.on_demand, step = True, 0 if safe is None else safe.stored.step
-            needed_s = left_s - ahead_s
+            needed_s = job_deadlines.reserve_s(cluster, job, there, free)
+            job.pressed_until_s = cluster.now_s + needed_s
             cluster.record(facts.DeadlinePresses(job.name, job.attempt, left_s, needed_s, step, there.name))
-        spare_s = left_s - job_deadlines.needed_s(cluster, job, there, safe)
+        until_s = min(job.due_s, job.pressed_until_s)
+        spare_s = until_s - cluster.now_s - job_deadlines.needed_s(cluster, job, there, safe)
         _send(cluster, job, is_last_call=0.0 <= spare_s <= job_deadlines.certain_s(cluster) + AT_ONCE_S)
         nexts_s.append(period_s)
     cluster.deadlines_at_s = cluster.now_s + min(nexts_s, default=inf)
@@ -57,7 +68,11 @@ def is_on_demand(cluster: Cluster, job: JobState) -> bool:
 def _send(cluster: Cluster, job: JobState, *, is_last_call: bool) -> None:
     """The next step on the way there. `is_last_call`: from what is safe it is in time if its attempt ends now, and not later."""
     match job.phase:
-        case Phase.WAITING if job.name not in cluster.backlog:
+        case Phase.WAITING if job.name in cluster.backlog:
+            if slots(cluster, job):  # its turn has come
+                cluster.backlog.remove(job.name)
+                to_on_demand(cluster, job)
+        case Phase.WAITING:
             left = cluster.queue.leave(job.name, cluster.now_s)
             cluster.requeued.pop(job.name, None)
             cluster.homes.pop(job.name, None)

@@ -12,6 +12,7 @@ Paper A does not say what becomes of old copies; rows that follow it to the lett
 from __future__ import annotations
 
 from controller.core.checkpointing.intervals import transfer_s
+from controller.core.lifecycle import job_deadlines
 from controller.core.lifecycle.candidates import reserved_rate, residual
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import (
@@ -36,11 +37,11 @@ def take_up(cluster: Cluster, host: HostState) -> None:
 
 
 def take_up_better(cluster: Cluster, job: JobState) -> None:
-    """Stop this running job if some checkpoint in reach takes it further, by clearly more than it takes to fetch it."""
+    """Stop this running job if what it would go on from takes it further, by clearly more than it takes to fetch that."""
     if not cluster.policy.takes_up or job.phase is not Phase.RUNNING or job.host is None:
         return
     better = further(cluster, job)
-    if better is None:
+    if better is None or better is not job_deadlines.resumes_from(cluster, job, cluster.hosts[job.host]):
         return
     takes_s = cluster.settings.restart_s + _fetch_s(cluster, job, better.stored.sequence)
     if (better.stored.step - job.step) * job.spec.step_s >= WORTH * takes_s:

@@ -21,6 +21,7 @@ from controller.core.model.entities import (
     Gang,
     HostState,
     JobState,
+    KeptGpu,
     Phase,
     Wait,
 )
@@ -261,9 +262,11 @@ class Cluster:
         self._some_over |= job.phase in OVER
 
     def hold_gpu(self, job: JobState, host: HostState) -> None:
-        """A GPU of the host is the job's."""
-        if not host.is_volunteer:
-            self.keep_gpu(job, None)
+        """A GPU of the host is the job's. Of an on-demand host it is the one kept for it, if that is its turn; else another."""
+        if job.kept is not None and not host.is_volunteer:
+            self.deadlines_at_s = self.now_s
+            if job.kept.host != host.name or job.kept.turn(host) is not job:
+                self.keep_gpu(job, None)
         host.jobs.add(job.name)
         self._note(host)
         if (number := self.places.number.get(host.name)) is not None:
@@ -272,7 +275,9 @@ class Cluster:
     def let_gpu_go(self, job: JobState, host: HostState) -> None:
         """The job has no GPU on that host any more, as if it had never had one; while it has a deadline, one is kept for it."""
         if job.name in self.dated and job.name in host.jobs and not host.is_volunteer:
-            self.keep_gpu(job, host)
+            self.deadlines_at_s = self.now_s
+            if job.kept is None:
+                self.keep_gpu(job, KeptGpu(host.name))
         host.jobs.discard(job.name)
         self._note(host)
         if (number := self.places.number.get(host.name)) is not None:
@@ -283,15 +288,21 @@ class Cluster:
         self.let_gpu_go(job, host)
         self.freed.append(host.name)
 
-    def keep_gpu(self, job: JobState, host: HostState | None) -> None:
-        """A GPU of that on-demand host stays free for the job; None: of none any more."""
-        if job.kept_on is not None:
-            before = self.hosts[job.kept_on]
-            before.kept.discard(job.name)
-            self.freed.append(before.name)
-        job.kept_on = None if host is None else host.name
-        if host is not None:
-            host.kept.add(job.name)
+    def keep_gpu(self, job: JobState, gpu: KeptGpu | None) -> None:
+        """That GPU of an on-demand host stays free for the job, and for those that it is kept for now; None: none any more."""
+        self.deadlines_at_s = self.now_s
+        if job.kept is not None:
+            before, host = job.kept, self.hosts[job.kept.host]
+            before.jobs.remove(job)
+            if not before.jobs:
+                host.kept.remove(before)
+            self.freed.append(host.name)
+        job.kept = gpu
+        if gpu is not None:
+            if not gpu.jobs:
+                self.hosts[gpu.host].kept.append(gpu)
+            gpu.jobs.append(job)
+            gpu.jobs.sort(key=lambda each: (each.due_s, each.name))
 
     def lend(self, host: HostState, lent: bool, reclaim_at_s: float | None) -> None:
         """Note that its owner lends it, or not, and has given notice for that time, or none."""

@@ -108,7 +108,11 @@ class JobState:
     attempts_above: int = 0
     step: int = 0  # the last that it is known to have done
     on_demand: bool = False  # paper B sent it there, or its deadline did, at cost k
-    kept_on: str | None = None  # the on-demand host that keeps a GPU for it (`job_deadlines`)
+    # the on-demand GPU that stays free for its deadline (`job_deadlines`)
+    kept: KeptGpu | None = field(default=None, repr=False, compare=False)
+    pressed_until_s: float | None = (
+        None  # since it had to leave owners for its deadline: when it is over there, at the latest
+    )
     waited_s: float = 0.0  # in the spot queue, before it was sent there
     restore: Checkpoint | None = None  # what the present attempt resumes from
     # completed ones that are held, by sequence
@@ -196,6 +200,11 @@ class JobState:
         return (self.spec.steps - self.step) * self.spec.step_s
 
     @property
+    def due_s(self) -> float:
+        """When its deadline is; inf without one."""
+        return inf if self.spec.deadline_s is None else self.submitted_s + self.spec.deadline_s
+
+    @property
     def all_ranks(self) -> list[JobState]:
         """What starts, moves and ends with it: the ranks of its gang, by number; itself, if it computes alone."""
         return [self] if self.gang is None else self.gang.ranks
@@ -215,6 +224,23 @@ class JobState:
             self.phase = TRANSITIONS[self.phase, trigger]
         except KeyError:
             raise InvariantBroken(self.name, f"no transition {trigger!r} from {self.phase}") from None
+
+
+@dataclass(eq=False)
+class KeptGpu:
+    """A GPU of an on-demand host that stays free for jobs with deadlines, which take turns on it: the one due first, first."""
+
+    host: str
+    jobs: list[JobState] = field(default_factory=list)  # in order of their deadlines
+
+    def taken_by(self, host: HostState) -> JobState | None:
+        """The job that has it now, of its host's; None: the GPU is free."""
+        return next((job for job in self.jobs if job.name in host.jobs), None)
+
+    def turn(self, host: HostState) -> JobState:
+        """Whose turn it is: of the job that has it; else of those that press, or else of all, the one due first."""
+        pressed = [job for job in self.jobs if job.pressed_until_s is not None]
+        return self.taken_by(host) or (pressed or self.jobs)[0]
 
 
 @dataclass
@@ -262,7 +288,7 @@ class HostState:
     closures: int = 0  # how often its owner has taken it, as last told: goes with each StartJob
     lease_until_s: float = -inf  # no copy started here runs beyond this, unless it is renewed
     jobs: set[str] = field(default_factory=set)  # running here, or a GPU is reserved for them
-    kept: set[str] = field(default_factory=set)  # jobs with deadlines for each of which a GPU stays free
+    kept: list[KeptGpu] = field(default_factory=list)  # GPUs of it that stay free for jobs with deadlines
     offered: set[int] = field(default_factory=set)  # spot offers that stand, by number
     flows: dict[str, FlowCount] = field(default_factory=dict)  # transfers that it sends, as last reported
     drops: int = 0  # packets that its buckets have dropped, as last reported
@@ -292,7 +318,7 @@ class HostState:
     @property
     def open_gpus(self) -> int:
         """GPUs that are free, and kept for no job with a deadline."""
-        return self.free_gpus - len(self.kept)
+        return self.free_gpus - sum(gpu.taken_by(self) is None for gpu in self.kept)
 
     @property
     def is_volunteer(self) -> bool:
