@@ -22,13 +22,13 @@ K, DELTA_H = 10.0, 1.0
 JOB_SIGMA = 1.0
 
 
-def loaded_campus(load: float, seed: int, days: float, level_max: float) -> Scenario:
-    """The scenario. `load`: GPU time that jobs ask for, over what owners lend on average; `level_max`: r_max.
+def loaded_campus(load: float, seed: int, days: float, level_max: float, slots: int = SLOTS) -> Scenario:
+    """The scenario. `load`: GPU time that jobs ask for, over what owners lend on average; `level_max`: r_max; `slots`: rented ones.
 
     SpecError: days outside `paper_scenario`'s.
     """
     base, choices = paper_scenario(seed, days=days), PaperCampus()
-    campus = three_tier(HOSTS, BUILDINGS, 1, on_demand_slots=SLOTS, reserve=base.campus.research_reserve)
+    campus = three_tier(HOSTS, BUILDINGS, 1, on_demand_slots=slots, reserve=base.campus.research_reserve)
     volunteers = replace(base, campus=campus).volunteers
     gpus = choices.lent_share * sum(host.gpus for host in volunteers)
     between_s = JOB_MEAN_H * HOUR_S / (load * gpus)
