@@ -24,7 +24,7 @@ from experiments.worlds.virtual import simulate
 ROWS = ("reclaimnet", "no-deadlines")
 FACTORS = (1.15, 1.5, 2.0, 4.0)
 LOAD, LEVEL_MAX = 1.2, 8.0
-FEW = 4  # rented GPUs: a tenth of what the owners have
+FEW = 4  # rented GPUs; the owners have thirty
 
 
 def measure_job_deadlines(out: Path, *, quick: bool = False) -> dict[str, Any]:
