@@ -3,6 +3,7 @@
 It is looked again when half of the time has gone that the first of them has until then, since the room on links changes, and
 at that moment itself. A job that is on its way is looked at every control period: a move that P3 does not admit is tried again
 until its time is over, and then the job is stopped and goes on from what is safe, if that can be in time: else it computes on.
+So is one whose move should be over by then, and is not.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from controller.core.lifecycle.offers import interrupt, redirect, to_on_demand
 from controller.core.lifecycle.on_demand import slots
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import JobState, Phase
+from controller.core.model.entities import Checkpoint, JobState, Phase
 from testbed.messages import StopJob
 
 AT_ONCE_S = 1e-6  # less than this is no time to wait for: rounding of sums of seconds
@@ -38,6 +39,10 @@ def press(cluster: Cluster) -> None:
                     cluster
                 )
                 job.pressed_until_s = cluster.now_s + within_s
+            if job.move is not None:
+                nexts_s.append(period_s)
+                if job.move.deadline_s < cluster.now_s and _is_last_call(cluster, job, safe):
+                    replan(cluster, job)
             continue
         ahead_s = job_deadlines.ahead_s(cluster, job, free)
         if ahead_s > AT_ONCE_S and job.pressed_until_s is None:
@@ -49,11 +54,16 @@ def press(cluster: Cluster) -> None:
             needed_s = job_deadlines.reserve_s(cluster, job, there, free)
             job.pressed_until_s = cluster.now_s + needed_s
             cluster.record(facts.DeadlinePresses(job.name, job.attempt, left_s, needed_s, step, there.name))
-        until_s = min(job.due_s, job.pressed_until_s)
-        spare_s = until_s - cluster.now_s - job_deadlines.needed_s(cluster, job, there, safe)
-        _send(cluster, job, is_last_call=0.0 <= spare_s <= job_deadlines.certain_s(cluster) + AT_ONCE_S)
+        _send(cluster, job, is_last_call=_is_last_call(cluster, job, safe))
         nexts_s.append(period_s)
     cluster.deadlines_at_s = cluster.now_s + min(nexts_s, default=inf)
+
+
+def _is_last_call(cluster: Cluster, job: JobState, safe: Checkpoint | None) -> bool:
+    """Whether from what is safe of it it is in time if its attempt ends now, and not if that ends later."""
+    until_s = min(job.due_s, inf if job.pressed_until_s is None else job.pressed_until_s)
+    needed_s = job_deadlines.needed_s(cluster, job, job_deadlines.place_of(cluster, job), safe)
+    return 0.0 <= until_s - cluster.now_s - needed_s <= job_deadlines.certain_s(cluster) + AT_ONCE_S
 
 
 def is_on_demand(cluster: Cluster, job: JobState) -> bool:
@@ -66,7 +76,7 @@ def is_on_demand(cluster: Cluster, job: JobState) -> bool:
 
 
 def _send(cluster: Cluster, job: JobState, *, is_last_call: bool) -> None:
-    """The next step on the way there. `is_last_call`: from what is safe it is in time if its attempt ends now, and not later."""
+    """The next step on the way there."""
     match job.phase:
         case Phase.WAITING if job.name in cluster.backlog:
             if slots(cluster, job):  # its turn has come
