@@ -89,7 +89,7 @@ def _gpu_for(cluster: Cluster, job: JobState) -> KeptGpu | None:
     for host in on_demand_hosts(cluster):
         if host.usable and cluster.fits(job, host):
             for gpu in host.kept:
-                spare_s = _spare_s(cluster, gpu, sorted([*gpu.jobs, job], key=lambda each: each.due_s), free)
+                spare_s = _spare_s(cluster, gpu, [*gpu.jobs, job], free)
                 found += [(spare_s, host.name, gpu)] if spare_s > 0.0 else []
     return max(found, key=lambda each: each[:2], default=(0.0, "", None))[2]
 
@@ -115,14 +115,15 @@ def ahead_s(cluster: Cluster, job: JobState, free: Residual) -> float:
 
 
 def _spare_s(cluster: Cluster, gpu: KeptGpu, jobs: Sequence[JobState], free: Residual) -> float:
-    """The least time that any of these has to spare if they take turns on a GPU from now on, after the one that has it."""
+    """The least time that any of these has to spare that does not press yet, if they take turns on a GPU from now on."""
     host = cluster.hosts[gpu.host]
     there = gpu.taken_by(host)
     taken_s = 0.0 if there is None else max(0.0, (there.pressed_until_s or 0.0) - cluster.now_s)
     least_s = inf
-    for job in jobs:
+    for job in sorted(jobs, key=lambda each: (each.pressed_until_s is None, each.due_s)):
         if job is not there:
             taken_s += reserve_s(cluster, job, host, free)
+        if job.pressed_until_s is None:
             least_s = min(least_s, left_s(cluster, job) - taken_s)
     return least_s
 
