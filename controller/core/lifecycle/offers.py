@@ -134,7 +134,7 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
             return
     if not host.is_volunteer:
         turns = [gpu.turn(host).name for gpu in host.kept if gpu.taken_by(host) is None]
-        if host.open_gpus <= 0 and cluster.backlog and not any(name in cluster.backlog for name in turns):
+        if host.open_gpus <= 0 and not any(name in cluster.backlog for name in turns):
             return  # what is free there is kept for others
         waiting, cluster.backlog = cluster.backlog, []
         for name in waiting:

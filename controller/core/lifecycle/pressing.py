@@ -34,11 +34,8 @@ def press(cluster: Cluster) -> None:
         safe = job_deadlines.safe_checkpoint(cluster, job)
         if is_on_demand(cluster, job):
             if job.pressed_until_s is None:  # paper B sent it there
-                there = cluster.hosts[job.host or ""]
-                within_s = job_deadlines.needed_s(cluster, job, there, safe) + job_deadlines.certain_s(
-                    cluster
-                )
-                job.pressed_until_s = cluster.now_s + within_s
+                needed_s = job_deadlines.needed_s(cluster, job, cluster.hosts[job.host or ""], safe)
+                job.pressed_until_s = cluster.now_s + needed_s + job_deadlines.certain_s(cluster)
             if job.move is not None:
                 nexts_s.append(period_s)
                 if job.move.deadline_s < cluster.now_s and _is_last_call(cluster, job, safe):

@@ -110,9 +110,8 @@ class JobState:
     on_demand: bool = False  # paper B sent it there, or its deadline did, at cost k
     # the on-demand GPU that stays free for its deadline (`job_deadlines`)
     kept: KeptGpu | None = field(default=None, repr=False, compare=False)
-    pressed_until_s: float | None = (
-        None  # since it had to leave owners for its deadline: when it is over there, at the latest
-    )
+    # once it has to leave owners for its deadline, or is on demand: when its turn on that GPU is over, at the latest
+    pressed_until_s: float | None = None
     waited_s: float = 0.0  # in the spot queue, before it was sent there
     restore: Checkpoint | None = None  # what the present attempt resumes from
     # completed ones that are held, by sequence
@@ -234,7 +233,7 @@ class KeptGpu:
     jobs: list[JobState] = field(default_factory=list)  # in order of their deadlines
 
     def taken_by(self, host: HostState) -> JobState | None:
-        """The job that has it now, of its host's; None: the GPU is free."""
+        """The one of these jobs that has it now; None: it is free. `host`: the GPU's."""
         return next((job for job in self.jobs if job.name in host.jobs), None)
 
     def turn(self, host: HostState) -> JobState:
