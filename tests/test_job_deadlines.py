@@ -45,6 +45,18 @@ def world(**changes: Any) -> CoresWorld:
     return made
 
 
+def one_rented(level: float = 8.0) -> CoresWorld:
+    """All owners have their machines, and one GPU is rented out; `level`: r."""
+    made = CoresWorld(small_campus(on_demand=1, slots=1), replace(PATIENT, level_start=level))
+    made.start()
+    made.run(2.0)
+    for host in made.env.campus.hosts:
+        if host.role is Role.VOLUNTEER:
+            made.reclaim(host.name)
+    made.run(3.0)
+    return made
+
+
 def answers(made: CoresWorld, spec: JobSpec) -> list[Any]:
     """What a user is told who submits it."""
     effects = made.coordinator.handle(ev.JobSubmitted(spec, 0.5), made.now_s)
@@ -91,12 +103,7 @@ def test_jobs_take_turns_where_no_gpu_is_open_as_far_as_all_can_be_in_time() -> 
 
 
 def test_of_jobs_that_take_turns_the_one_due_first_presses_for_all_and_others_wait_until_it_is_over() -> None:
-    made = CoresWorld(small_campus(on_demand=1, slots=1), PATIENT)
-    made.start()
-    made.run(2.0)
-    for name in ("h1", "h2", "h3", "h4", "h5", "h6"):
-        made.reclaim(name)
-    made.run(3.0)
+    made = one_rented()
     made.submit(job("second", deadline_s=80.0))
     made.submit(job("first", deadline_s=75.0))
     cluster = made.coordinator.cluster
@@ -112,12 +119,7 @@ def test_of_jobs_that_take_turns_the_one_due_first_presses_for_all_and_others_wa
 
 
 def test_a_job_that_the_queue_sends_on_demand_waits_there_for_its_turn() -> None:
-    made = CoresWorld(small_campus(on_demand=1, slots=1), replace(PATIENT, level_start=0.0))
-    made.start()
-    made.run(2.0)
-    for name in ("h1", "h2", "h3", "h4", "h5", "h6"):
-        made.reclaim(name)
-    made.run(3.0)
+    made = one_rented(level=0.0)
     for name, deadline_s in (("a", 200.0), ("b", 70.0), ("c", 300.0)):
         made.submit(job(name, deadline_s=deadline_s))
     assert made.jobs["a"].host == "od1"
@@ -163,12 +165,7 @@ def test_a_row_that_knows_of_no_deadline_accepts_any_and_keeps_no_gpu() -> None:
 
 
 def test_a_gpu_that_is_kept_is_no_one_elses_and_is_free_when_the_job_is_over() -> None:
-    made = CoresWorld(small_campus(on_demand=1, slots=1), replace(PATIENT, level_start=0.0))
-    made.start()
-    made.run(2.0)
-    for name in ("h1", "h2", "h3", "h4", "h5", "h6"):
-        made.reclaim(name)
-    made.run(3.0)
+    made = one_rented(level=0.0)
     made.give_back("h1")
     made.run(4.0)
     made.submit(job("a", steps=60))  # takes the one offer that stands
