@@ -36,7 +36,7 @@ from math import inf
 from controller.core.lifecycle.attempts import fetches_s, start_s
 from controller.core.lifecycle.candidates import reserved_rate, residual
 from controller.core.lifecycle.move_times import unhurried_s
-from controller.core.lifecycle.on_demand import has_turn, on_demand_hosts, slots
+from controller.core.lifecycle.on_demand import on_demand_hosts, slots, turn_on
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import Checkpoint, HostState, JobState, KeptGpu
 from controller.core.network.links import Residual
@@ -103,13 +103,13 @@ def presses(cluster: Cluster, job: JobState) -> bool:
 
 
 def ahead_s(cluster: Cluster, job: JobState, free: Residual) -> float:
-    """Seconds for which the job may still wait, or go on with owners; `free`: of each link, bytes/s.
+    """Seconds until the job presses; `free`: of each link, bytes/s.
 
-    Where it is the first to have its turn on a GPU, and that is nobody's now, it is the least that any of them has to spare.
+    Of the first of several jobs that take turns on a GPU, while that is free: the least time that any of them has to spare.
     """
     own_s = left_s(cluster, job) - reserve_s(cluster, job, place_of(cluster, job), free)
     gpu = job.kept
-    if gpu is None or len(gpu.jobs) == 1 or gpu.jobs[0] is not job or not has_turn(cluster, job):
+    if gpu is None or len(gpu.jobs) == 1 or gpu.jobs[0] is not job or turn_on(cluster, job) is None:
         return own_s
     return min(own_s, _spare_s(cluster, gpu, gpu.jobs, free))
 

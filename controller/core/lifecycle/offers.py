@@ -21,7 +21,7 @@ from controller.core.lifecycle.attempts import (
 )
 from controller.core.lifecycle.candidates import candidates, request, reserved_rate, residual
 from controller.core.lifecycle.grants import close_flows
-from controller.core.lifecycle.on_demand import has_turn, slots
+from controller.core.lifecycle.on_demand import slots, turn_on
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
@@ -240,9 +240,7 @@ def to_on_demand(cluster: Cluster, job: JobState) -> None:
     """The on-demand host where its turn is on a GPU that is kept for it, or the emptiest that fits, or the backlog. A gang takes
     slots of as few hosts as hold it; in the backlog nothing overtakes it but a job for which a GPU is kept."""
     fitting = slots(cluster, job)
-    is_kept = (
-        bool(fitting) and job.kept is not None and has_turn(cluster, job) and fitting[0].name == job.kept.host
-    )
+    is_kept = bool(fitting) and fitting[0].name == turn_on(cluster, job)
     held_up = bool(cluster.gangs) and any(cluster.jobs[name].gang is not None for name in cluster.backlog)
     if not is_kept and (held_up or sum(host.open_gpus for host in fitting) < job.spec.ranks):
         cluster.backlog.append(job.name)

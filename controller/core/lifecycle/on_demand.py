@@ -18,7 +18,7 @@ def on_demand_hosts(cluster: Cluster) -> list[HostState]:
 
 def slots(cluster: Cluster, job: JobState) -> list[HostState]:
     """The hosts that have a GPU for it, and can be told; that where its turn is first, then the emptiest."""
-    its = job.kept.host if job.kept is not None and has_turn(cluster, job) else None
+    its = turn_on(cluster, job)
     hosts = [
         host
         for host in on_demand_hosts(cluster)
@@ -27,9 +27,9 @@ def slots(cluster: Cluster, job: JobState) -> list[HostState]:
     return sorted(hosts, key=lambda h: (h.name != its, len(h.jobs) / h.spec.gpus, h.name))
 
 
-def has_turn(cluster: Cluster, job: JobState) -> bool:
-    """Whether the GPU that is kept for it is free, and it is its turn there."""
+def turn_on(cluster: Cluster, job: JobState) -> str | None:
+    """The host whose GPU is kept for it, if that GPU is free and it is its turn there."""
     if job.kept is None:
-        return False
+        return None
     host = cluster.hosts[job.kept.host]
-    return job.kept.taken_by(host) is None and job.kept.turn(host) is job
+    return host.name if job.kept.taken_by(host) is None and job.kept.turn(host) is job else None

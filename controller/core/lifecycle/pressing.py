@@ -31,8 +31,8 @@ def press(cluster: Cluster) -> None:
     for job in list(cluster.dated.values()):
         if job.phase is Phase.CANCELLING:
             continue
-        safe = job_deadlines.safe_checkpoint(cluster, job)
         if is_on_demand(cluster, job):
+            safe = job_deadlines.safe_checkpoint(cluster, job)
             if job.pressed_until_s is None:  # paper B sent it there
                 needed_s = job_deadlines.needed_s(cluster, job, cluster.hosts[job.host or ""], safe)
                 job.pressed_until_s = cluster.now_s + needed_s + job_deadlines.certain_s(cluster)
@@ -46,6 +46,7 @@ def press(cluster: Cluster) -> None:
             nexts_s.append(ahead_s / 2.0 if ahead_s > 2.0 * period_s else ahead_s)
             continue
         there, left_s = job_deadlines.place_of(cluster, job), job_deadlines.left_s(cluster, job)
+        safe = job_deadlines.safe_checkpoint(cluster, job)
         if job.pressed_until_s is None:
             job.on_demand, step = True, 0 if safe is None else safe.stored.step
             needed_s = job_deadlines.reserve_s(cluster, job, there, free)

@@ -289,7 +289,7 @@ class Cluster:
         self.freed.append(host.name)
 
     def keep_gpu(self, job: JobState, gpu: KeptGpu | None) -> None:
-        """That GPU of an on-demand host stays free for the job, and for those that it is kept for now; None: none any more."""
+        """Keep that GPU of an on-demand host free for the job, beside the others that it is kept for; None: none any more."""
         self.deadlines_at_s = self.now_s
         if job.kept is not None:
             before, host = job.kept, self.hosts[job.kept.host]
