@@ -249,7 +249,7 @@ class Relocator(Protocol):
 def better_off(request: PlacementRequest, candidates: Candidates) -> DestinationChoice | None:
     """Choose the host to which leaving now saves most, if any does. The score of the choice is what that costs, seconds: below 0.
 
-    A departure of host h takes L_h: the way on, and what it adds to the other jobs' loss there. The job is driven away from where it
+    A departure of host h takes L_h: the way on, and what it adds to other jobs' loss there. The job is driven away from where it
     is (o) with probability 1 - S_o before it is done, and from then on it does not matter whether it left before. For each
     departure of o there are R_d/R_o of d (R: `Candidates.expected_reclaims`), so going to d costs
 
