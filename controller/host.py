@@ -57,6 +57,7 @@ OPERATORS = 64  # connections of operators: commands, a page or two that watch
 PEER_ERRORS = (trio.BrokenResourceError, trio.ClosedResourceError, ProtocolError)
 OUTBOX_MESSAGES = 4096  # a peer with more than this unread is closed: it has stopped reading
 SAVE_AFTER_S = 1.0  # of decisions: a successor spends as long on them, and that is less than a lease
+TRY_AGAIN_AFTER_S = 0.1  # of decisions, where the core had no bytes: a try takes as long as a snapshot does
 FOLD_IN_S = 5.0  # between two: the log beside the journal grows by some 300 kB a second with 500 hosts
 LOG = logger("controller")
 ToPeer = TypeVar("ToPeer", m.ToAgent, m.ToOperator)
@@ -188,10 +189,11 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
         """Journal, decide, journal, commit, perform. What cannot be decided or written ends the run, and is in no journal."""
         super().handle(event)
         self.submitted += isinstance(event, ev.JobSubmitted)
-        if self.spent_s >= SAVE_AFTER_S and (body := freeze(self.core)) is not None:
-            # a snapshot, so that a successor has little to decide again
-            self.journal.save(self.submitted, program(), body)
-            self.spent_s = 0.0
+        if self.spent_s >= SAVE_AFTER_S:  # a snapshot, so that a successor has little to decide again
+            body = freeze(self.core)
+            if body is not None:
+                self.journal.save(self.submitted, program(), body)
+            self.spent_s = 0.0 if body is not None else SAVE_AFTER_S - TRY_AGAIN_AFTER_S
 
     def decide(self, event: ev.Event, at_s: float) -> list[do.Effect]:
         """What follows; it is in the journal now, in one transaction with the event."""

@@ -24,10 +24,12 @@ from experiments.inputs.scenario import demo_scenario
 from experiments.results import promises
 from experiments.results.deadlines import deadlines
 from experiments.results.history import Timed
+from experiments.results.link_rates import RoutesThen
 from experiments.storms.play import context_of
 from testbed.messages import JobSpec, Rejected, StopJob
 from tests.cores_world import SETTINGS, CoresWorld, small_campus
 from topologies.errors import SpecError
+from topologies.paths import Routes
 from topologies.spec import Campus, Role
 
 STEP_S = 0.1
@@ -129,6 +131,75 @@ def test_a_job_that_the_queue_sends_on_demand_waits_there_for_its_turn() -> None
     assert late(made) == []
 
 
+def test_a_job_that_has_just_got_its_turn_counts_with_all_that_it_may_take() -> None:
+    made = one_rented(level=0.0)
+    cluster = made.coordinator.cluster
+    made.submit(job("n", steps=50, deadline_s=100.0))
+    made.submit(job("a", steps=600, deadline_s=300.0))
+    assert made.run_until(lambda: made.jobs["a"].host == "od1", 100.0)
+    made.jobs["a"].pressed_until_s = None  # as in the moment of its dispatch
+    told = answers(made, job("b", steps=200, deadline_s=50.0))
+    assert isinstance(told[0], Rejected)
+    assert "it cannot be in time" in told[0].reason
+    assert [gpu.jobs for gpu in cluster.hosts["od1"].kept] == [[made.jobs["a"]]]
+
+
+@pytest.mark.parametrize("rate_bytes_per_s", [100_000.0, 70_000.0])
+def test_a_turn_is_not_spent_on_a_fresher_checkpoint_that_comes_slowly(rate_bytes_per_s: float) -> None:
+    made = CoresWorld(small_campus(on_demand=1, slots=1), replace(PATIENT, policy="no-vault"))
+    made.start()
+    made.run(2.0)
+    for name in ("h1", "h3", "h4", "h5", "h6"):
+        made.reclaim(name)
+    made.run(3.0)
+    for n in range(2):  # h2 is full
+        made.submit(job(f"full{n}", steps=20_000, deadline_s=None))
+    made.run(4.0)
+    made.give_back("h1")
+    made.run(5.0)
+    made.submit(job("one", steps=400, deadline_s=200.0))
+    one = made.jobs["one"]
+    assert made.run_until(lambda: any("h2" in known.holders for known in one.checkpoints.values()), 100.0)
+    made.reclaim("h1")
+    made.run(made.now_s + 2.0)
+    [neighbour] = made.env.campus.neighbours["h2"]
+    made.change_link("h2", neighbour, rate_bytes_per_s=rate_bytes_per_s)
+    made.run(made.now_s + 2.0)
+    made.submit(job("two", steps=400, deadline_s=196.0))
+    assert made.run_until(lambda: not made.coordinator.cluster.dated, 300.0)
+    assert [fact.restore_step for fact in made.of(f.JobDispatched) if fact.host == "od1"] == [0, 0]
+    assert late(made) == []
+
+
+def test_a_turn_does_not_grow_where_the_job_goes_to_a_host_with_a_slower_link() -> None:
+    made = CoresWorld(small_campus(on_demand=1, slots=1), replace(PATIENT, policy="no-vault"))
+    made.start()
+    made.run(1.0)
+    made.change_link("h4", *made.env.campus.neighbours["h4"], rate_bytes_per_s=2e6)
+    made.run(2.0)
+    for name in ("h1", "h2", "h4", "h5", "h6"):
+        made.reclaim(name)
+    made.run(3.0)
+    made.submit(job("full", steps=30_000, deadline_s=None))  # on h3
+    made.run(4.0)
+    for name, steps, deadline_s in (("one", 800, 171.0), ("two", 200, 172.0)):
+        made.submit(JobSpec(name, steps, STEP_S, 30_000_000, deadline_s=deadline_s))
+    made.run(30.0)
+    made.give_back("h4")
+    made.run(31.0)
+    one, two = made.jobs["one"], made.jobs["two"]
+    assert one.host == "h4"
+    assert made.run_until(lambda: one.pressed_until_s is not None, 100.0)
+    safe_s = job_deadlines.safe_start(made.coordinator.cluster, one, made.coordinator.cluster.hosts["od1"])[1]
+    made.run((one.pressed_until_s or 0.0) - safe_s - job_deadlines.certain_s(made.coordinator.cluster) - 1.3)
+    made.reclaim("h3")  # without a notice, as late as can be
+    made.run(made.now_s + 1.0)
+    made.reclaim("h4")
+    assert made.run_until(lambda: not made.coordinator.cluster.dated, 300.0)
+    assert late(made) == []
+    assert two.ended_s > one.ended_s
+
+
 def test_a_campus_without_on_demand_hosts_promises_no_deadline_nor_does_one_whose_host_is_not_there() -> None:
     bare = CoresWorld(small_campus(on_demand=0), PATIENT)
     bare.start()
@@ -183,8 +254,11 @@ def test_a_gpu_that_is_kept_is_no_one_elses_and_is_free_when_the_job_is_over() -
 # ---------------------------------------------------------------- when it presses, and what follows
 
 
-def test_a_job_stays_with_owners_as_long_as_it_may_and_moves_without_loss_then() -> None:
-    made = world()
+@pytest.mark.parametrize("slots", [1, 2], ids=["to the only one", "beside an open one"])
+def test_a_job_stays_with_owners_as_long_as_it_may_and_moves_without_loss_then(slots: int) -> None:
+    made = CoresWorld(small_campus(on_demand=1, slots=slots), PATIENT)
+    made.start()
+    made.run(2.0)
     made.submit(job(steps=300, deadline_s=42.0))
     made.run(4.0)
     assert made.jobs["a"].host not in (None, "od1", "od2")
@@ -321,7 +395,7 @@ def play(
 
 def late(made: CoresWorld) -> list[str]:
     roles = {host.name: host.role for host in made.env.campus.hosts}
-    found = deadlines(made.facts, roles, made.now_s)
+    found = deadlines(made.facts, roles, made.now_s, RoutesThen(made.env.campus, made.facts).history)
     assert all(not each.excuse for each in found)  # nothing here may excuse any
     return [each.job for each in found if each.was_late(made.now_s)]
 
@@ -378,18 +452,64 @@ def test_only_what_lies_where_no_owner_is_counts_as_safe() -> None:
     assert made.run_until(lambda: len(made.jobs["a"].checkpoints) > 0, 60.0)
     made.run(made.now_s + 10.0)
     cluster, state = made.coordinator.cluster, made.jobs["a"]
-    safe = job_deadlines.safe_checkpoint(cluster, state)
+    there, safe = cluster.hosts["od1"], job_deadlines.safe_checkpoint(cluster, state)
     assert safe is not None
-    assert any(not cluster.hosts[name].is_volunteer for name in safe.holders)
+    assert cluster.safe_holders(safe)
+    whole_s = job_deadlines.needed_s(cluster, state, there, None)
+    assert whole_s > 2000 * STEP_S
+    safe_s = job_deadlines.needed_s(cluster, state, there, safe)
+    assert safe_s < whole_s - 0.9 * safe.stored.step * STEP_S + 5.0
+    assert job_deadlines.safe_start(cluster, state, there) == (safe, safe_s)
     for known in state.checkpoints.values():
         known.holders = {name for name in known.holders if cluster.hosts[name].is_volunteer}
     assert job_deadlines.safe_checkpoint(cluster, state) is None
-    there = cluster.hosts["od1"]
+    assert job_deadlines.safe_start(cluster, state, there) == (None, whole_s)
+
+
+def test_what_is_needed_counts_with_no_owner_as_sender_and_with_the_first_step_where_that_is_sooner() -> None:
+    made = CoresWorld(small_campus(on_demand=2, slots=1), PATIENT)
+    cluster = made.coordinator.cluster
+    made.start()
+    made.run(1.0)
+    made.change_link("od1", *made.env.campus.neighbours["od1"], rate_bytes_per_s=500_000.0)
+    made.run(2.0)
+    made.submit(JobSpec("a", 2000, STEP_S, 30_000_000, deadline_s=600.0))
+    made.run(40.0)
+    state, there = made.jobs["a"], cluster.hosts["od2"]
+    newest = max(state.checkpoints.values(), key=lambda known: known.stored.step)
+    newest.holders = {"od1", "h3"}
+    state.checkpoints = {newest.stored.sequence: newest}
+    needed_s = job_deadlines.needed_s(cluster, state, there, newest)
+    newest.holders = {"od1"}
+    assert job_deadlines.needed_s(cluster, state, there, newest) == needed_s  # h3 may be gone, and was sooner
     whole_s = job_deadlines.needed_s(cluster, state, there, None)
-    assert whole_s > 2000 * STEP_S
-    assert (
-        job_deadlines.needed_s(cluster, state, there, safe) < whole_s - 0.9 * safe.stored.step * STEP_S + 5.0
-    )
+    assert needed_s > whole_s
+    assert job_deadlines.safe_start(cluster, state, there) == (None, whole_s)
+
+
+def test_the_only_safe_checkpoint_is_kept_until_another_is_safe() -> None:
+    made = CoresWorld(small_campus(on_demand=1, slots=1), PATIENT)
+    made.start()
+    made.run(2.0)
+    for name in ("h2", "h3", "h4", "h5", "h6"):
+        made.reclaim(name)
+    made.run(3.0)
+    made.submit(job(steps=1000, deadline_s=130.0))  # its standby is where no owner is: there is no other
+    made.run(60.0)
+    cluster, state = made.coordinator.cluster, made.jobs["a"]
+    assert state.standby == "od1"
+    for name in ("h2", "h3"):
+        made.give_back(name)
+    made.run(62.0)
+    made.reclaim("h1")
+    safe: list[int] = []
+    while cluster.dated and made.now_s < 133.0:
+        made.run(made.now_s + 0.05)
+        known = job_deadlines.safe_checkpoint(cluster, state)
+        safe.append(0 if known is None else known.stored.step)
+    assert state.phase is Phase.FINISHED
+    assert safe[0] > 500
+    assert safe == sorted(safe)
 
 
 # ---------------------------------------------------------------- what may excuse one
@@ -412,7 +532,8 @@ STORY: list[Timed] = [
 
 def excused(*more: Timed, pressed: f.DeadlinePresses = PRESSED) -> str:
     story = [(at_s, pressed if fact is PRESSED else fact) for at_s, fact in STORY]
-    [found] = deadlines(sorted([*story, *more], key=lambda timed: timed[0]), ROLES, 80.0)
+    facts = sorted([*story, *more], key=lambda timed: timed[0])
+    [found] = deadlines(facts, ROLES, 80.0, RoutesThen(small_campus(), facts).history)
     assert found.was_late(80.0)
     return found.excuse
 
@@ -427,8 +548,6 @@ def test_a_late_job_has_no_excuse_of_its_own() -> None:
     "cause",
     [
         f.HostLost("od1", "connection lost", []),
-        f.LinkChanged("h1", "a1", 10.0),
-        f.TrunksDraining([["d1", "a1"]]),
         f.CoordinatorRestarted(1.0, []),
         f.JobStopped("a", 2, "od1", "killed", 60),
         f.CancelOrdered("a", 2, "od1"),
@@ -443,6 +562,34 @@ def test_a_cause_excuses_what_it_can_have_touched(cause: f.AnyFact) -> None:
         assert excused((10.0, cause), *back) == ""
         grew = structs.replace(PRESSED, left_s=10.0)  # when it pressed, it was too late already
         assert excused((10.0, cause), *back, pressed=grew)
+
+
+def test_a_link_excuses_that_becomes_slower_on_the_way_of_the_job_or_of_its_checkpoint() -> None:
+    campus = small_campus()
+    [near], [far], [beside] = (campus.neighbours[name] for name in ("h1", "od1", "h2"))
+    for a, b in (("h1", near), (near, "h1"), (far, "od1")):
+        assert excused((40.5, f.LinkChanged(a, b, 10.0))) == f"the link {a}-{b} became slower"
+        assert excused((40.5, f.LinkChanged(a, b, 1e12))) == ""
+        assert excused((30.0, f.LinkChanged(a, b, 10.0))) == ""  # it pressed later, and counted with that
+        assert excused((30.0, f.LinkChanged(a, b, 10.0)), (40.5, f.LinkChanged(a, b, 20.0))) == ""
+    slower = (40.5, f.LinkChanged("h2", beside, 10.0))
+    assert excused(slower) == ""
+    assert excused((20.0, f.CheckpointHeld("a", 1, "h2")), slower)
+    trunk = next(
+        sorted((link.source, link.target))
+        for link in Routes(campus).way("h1", "od1")
+        if "h1" not in link and "od1" not in link
+    )
+    assert excused((40.5, f.TrunksDraining([trunk]))) == "a trunk was announced to go down"
+    assert excused((40.5, f.TrunksDraining([]))) == ""
+
+
+def test_a_checkpoint_excuses_that_its_holder_cannot_send_and_none_that_an_owner_takes() -> None:
+    lost = (45.0, f.JobStopped("a", 2, "od1", "checkpoint_lost", 60))
+    failed = f.TransferFinished("a", 1, "h2", "od1", False, 0, 0, 1.0, None, 0, "its bytes are not those")
+    assert excused(lost) == ""
+    assert excused((45.0, failed), lost) == "its checkpoint could not be sent"
+    assert excused((44.0, failed), lost) == ""
 
 
 def test_an_attempt_that_dies_with_its_lease_excuses_where_no_owner_is() -> None:
@@ -462,7 +609,8 @@ def test_one_that_waited_for_its_turn_is_excused_by_what_kept_the_other_there_an
     ended = f.JobFinished("b", 2, "od1", 100, "x")
 
     def excuse(story: list[Timed]) -> str:
-        found = deadlines(sorted([*STORY, *story], key=lambda timed: timed[0]), ROLES, 80.0)
+        facts = sorted([*STORY, *story], key=lambda timed: timed[0])
+        found = deadlines(facts, ROLES, 80.0, RoutesThen(small_campus(), facts).history)
         return next(each.excuse for each in found if each.job == "a")
 
     assert excuse([*before, (50.0, ended)]) == "it waited for b: its process ended: killed"
@@ -472,13 +620,12 @@ def test_one_that_waited_for_its_turn_is_excused_by_what_kept_the_other_there_an
     assert excuse([before[0], *elsewhere, (50.0, structs.replace(ended, host="od2"))]) == ""
 
 
-def test_the_loss_of_another_host_without_an_owner_excuses_only_where_it_can_have_had_the_checkpoint() -> (
-    None
-):
-    lost = (10.0, f.HostLost("head", "connection lost", []))
-    assert excused(lost) == ""
-    assert excused((50.0, lost[1]))  # the checkpoint may have been there
-    assert excused(lost, pressed=structs.replace(PRESSED, left_s=10.0))
+def test_the_loss_of_another_host_without_an_owner_excuses_only_where_it_had_the_checkpoint() -> None:
+    lost, held = (10.0, f.HostLost("head", "connection lost", [])), (5.0, f.CheckpointHeld("a", 1, "head"))
+    assert excused(lost, held) == ""
+    assert excused((50.0, lost[1]), held)
+    assert excused((50.0, lost[1])) == ""
+    assert excused(lost, held, pressed=structs.replace(PRESSED, left_s=10.0))
 
 
 def test_an_agent_that_leaves_orders_unanswered_excuses_a_job_of_its_own() -> None:

@@ -180,6 +180,18 @@ def test_every_system_has_a_snapshot(tmp_path: Path) -> None:
         assert again.handle(ev.Woke(), 30.0) == core.handle(ev.Woke(), 30.0)
 
 
+@pytest.mark.parametrize("kind", ["closure", "lambda"])
+def test_a_policy_whose_function_no_module_names_has_no_snapshot(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        return None
+
+    relocate = never if kind == "closure" else lambda *_: None
+    monkeypatch.setitem(POLICIES, kind, replace(POLICIES["reclaimnet"], relocate=relocate))
+    assert freeze(fresh(settings=replace(SETTINGS, policy=kind))) is None
+
+
 def test_a_core_whose_controller_searches_has_no_snapshot_until_it_has_found() -> None:
     core = fresh(settings=replace(SETTINGS, learner="age", offer_ttl_s=0.0, level_window=5))
     controller = core.cluster.queue.controller

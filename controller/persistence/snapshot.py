@@ -20,7 +20,14 @@ from bpf.caches import fingerprint
 from controller.core.coordinator import Coordinator
 
 # what decisions are made of
-DECIDING = ("controller/core", "controller/numerics", "testbed/messages.py", "topologies")
+DECIDING = (
+    "controller/core",
+    "controller/numerics",
+    "testbed/bounds.py",
+    "testbed/messages.py",
+    "testbed/ranks.py",
+    "topologies",
+)
 UNREADABLE = (pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, ValueError)
 
 
@@ -36,10 +43,11 @@ class CoreSnapshot:
 
 
 def freeze(core: Coordinator) -> bytes | None:
-    """The core, all of it; None while its controller is in the middle of a search: try again after a few events."""
+    """The core, all of it; None while it has no bytes: its controller is in the middle of a search, which is over after a few
+    events, or a user's policy has a function that no module names (a closure, a lambda), and a restart decides all again."""
     try:
         return pickle.dumps(core, pickle.HIGHEST_PROTOCOL)
-    except TypeError:  # a generator has no bytes
+    except (TypeError, AttributeError, pickle.PicklingError):
         return None
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 from msgspec.structs import replace
 
 from controller.core.model import facts as f
-from experiments.results.deadlines import deadlines
+from experiments.results.deadlines import JobDeadline, deadlines
 from experiments.results.exemptions import overdue
 from experiments.results.expected_loss import expected_emergencies_s
 from experiments.results.gangs import gang_attempts, is_interrupted
@@ -81,14 +81,14 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
     egress, switches = journal.of(f.EgressMeasured), context.switches
     drops_s = [use.first_drop_after_s for use in switches if use.first_drop_after_s is not None]
     levels = (fact.level for _, fact in reversed(journal.telling) if isinstance(fact, WITH_LEVEL))
-    shares = research_shares(context)
+    shares, routes = research_shares(context), RoutesThen(context.campus, facts).history
     links = [(s.sample.reserve_bytes_per_s, s.sample.link_capacity_bytes_per_s) for s in shares]
     if not links:
         rates = [context.campus.access_link(host.name).rate_bytes_per_s for host in context.campus.hosts]
         links = [(context.campus.research_reserve.reserve_bytes_per_s(rate), rate) for rate in rates]
     summary = Summary(
         jobs=_jobs(journal, context, ended_s),
-        migrations=_migrations(journal, ended_s, RoutesThen(context.campus, facts).history, verdict),
+        migrations=_migrations(journal, ended_s, routes, verdict),
         emergencies=_emergencies(journal),
         interruptions=_interruptions(journal),
         lost_time=_lost_time(facts, context),
@@ -161,7 +161,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         real_scale={},
         not_promised=dict(context.not_promised),
         gangs=_gangs(journal),
-        deadlines=_deadlines(journal, context, ended_s),
+        deadlines=_deadlines(journal, context, ended_s, routes),
     )
     played = {name: value_of(summary, name) for name in DIMENSIONS}
     real = {
@@ -231,9 +231,13 @@ class _Journal:
         return cast("list[T]", self._kinds.get(kind, []))
 
 
-def _deadlines(journal: _Journal, context: RunContext, ended_s: float) -> DeadlineFigures:
-    roles = {host.name: host.role for host in context.campus.hosts}
-    found = deadlines(journal.telling, roles, ended_s)
+def _deadlines(
+    journal: _Journal, context: RunContext, ended_s: float, routes: RouteHistory
+) -> DeadlineFigures:
+    found: list[JobDeadline] = []
+    if any(fact.deadline_s is not None for fact in journal.of(f.JobSubmitted)):
+        roles = {host.name: host.role for host in context.campus.hosts}
+        found = deadlines(journal.timed, roles, ended_s, routes)
     late = [each for each in found if each.was_late(ended_s)]
     return DeadlineFigures(
         accepted=len(found),

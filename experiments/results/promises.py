@@ -686,7 +686,7 @@ def deadlines_are_kept(facts: Sequence[Timed], context: RunContext) -> Iterator[
     """A job that was accepted with a deadline is finished by then, if it did not fail, was not cancelled, and is not excused."""
     ended_s = end_s(facts, context.ended_at_s)
     roles = {host.name: host.role for host in context.campus.hosts}
-    for each in deadlines(facts, roles, ended_s):
+    for each in deadlines(facts, roles, ended_s, RoutesThen(context.campus, facts).history):
         if each.was_late(ended_s) and not each.excuse:
             end = (
                 "was not over"

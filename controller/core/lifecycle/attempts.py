@@ -81,9 +81,11 @@ def began(gang: Gang) -> None:
 
 def fetch(cluster: Cluster, job: JobState, host: HostState, checkpoint: Checkpoint) -> None:
     """Have a checkpoint sent to the host that will resume the job, by the holder from which it is there first: beside what
-    others that wait are being sent over the same links."""
+    others that wait are being sent over these links. On demand, for its deadline, by one that no owner takes, if any has it."""
     takes_s = fetches_s(cluster, job, host.name)
-    sender = min(cluster.holders(checkpoint), key=lambda holder: (takes_s(holder), holder))
+    is_for_deadline = job.name in cluster.dated and not host.is_volunteer
+    senders = (cluster.safe_holders(checkpoint) if is_for_deadline else []) or cluster.holders(checkpoint)
+    sender = min(senders, key=lambda holder: (takes_s(holder), holder))
     sequence = checkpoint.stored.sequence
     flow = CheckpointFlow(job.name, sender, host.name, TrafficClass.PLANNED, sequence=sequence)
     open_flow(cluster, flow)

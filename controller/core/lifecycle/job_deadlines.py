@@ -40,6 +40,7 @@ from controller.core.lifecycle.on_demand import on_demand_hosts, slots, turn_on
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import Checkpoint, HostState, JobState, KeptGpu
 from controller.core.network.links import Residual
+from testbed.bounds import SEQUENCES_PER_ATTEMPT
 from testbed.messages import JobSpec
 from topologies.units import format_duration
 
@@ -118,7 +119,7 @@ def _spare_s(cluster: Cluster, gpu: KeptGpu, jobs: Sequence[JobState], free: Res
     """The least time that any of these has to spare that does not press yet, if they take turns on a GPU from now on."""
     host = cluster.hosts[gpu.host]
     there = gpu.taken_by(host)
-    taken_s = 0.0 if there is None else max(0.0, (there.pressed_until_s or 0.0) - cluster.now_s)
+    taken_s = 0.0 if there is None else max(0.0, turn_until_s(cluster, there, host) - cluster.now_s)
     least_s = inf
     for job in sorted(jobs, key=lambda each: (each.pressed_until_s is None, each.due_s)):
         if job is not there:
@@ -126,6 +127,13 @@ def _spare_s(cluster: Cluster, gpu: KeptGpu, jobs: Sequence[JobState], free: Res
         if job.pressed_until_s is None:
             least_s = min(least_s, left_s(cluster, job) - taken_s)
     return least_s
+
+
+def turn_until_s(cluster: Cluster, job: JobState, host: HostState) -> float:
+    """When a job that has a GPU of this on-demand host is done with it at the latest."""
+    if job.pressed_until_s is not None:
+        return job.pressed_until_s
+    return cluster.now_s + safe_start(cluster, job, host)[1] + certain_s(cluster)
 
 
 def place_of(cluster: Cluster, job: JobState) -> HostState:
@@ -142,23 +150,47 @@ def left_s(cluster: Cluster, job: JobState) -> float:
     return job.due_s - cluster.now_s
 
 
+def within_s(cluster: Cluster, job: JobState) -> float:
+    """Seconds until the job is to be over: until its deadline, or until the turn of the next begins on the GPU that it has or is
+    on its way to."""
+    others_wait = job.kept is not None and len(job.kept.jobs) > 1
+    turn_s = job.pressed_until_s if others_wait else None
+    return left_s(cluster, job) if turn_s is None else min(job.due_s, turn_s) - cluster.now_s
+
+
 def safe_checkpoint(cluster: Cluster, job: JobState) -> Checkpoint | None:
     """The newest one that a host without an owner can send."""
     return max(
-        (
-            known
-            for known in job.checkpoints.values()
-            if any(not cluster.hosts[name].is_volunteer for name in cluster.holders(known))
-        ),
+        (known for known in job.checkpoints.values() if cluster.safe_holders(known)),
         key=lambda known: (known.stored.step, known.stored.sequence),
         default=None,
     )
 
 
+def safe_start(cluster: Cluster, job: JobState, there: HostState) -> tuple[Checkpoint | None, float]:
+    """From what the job would go on on that on-demand host if every owner took his machine now, and the seconds that this takes:
+    its newest safe checkpoint, or its first step (None) where it is done sooner from there."""
+    safe, whole_s = safe_checkpoint(cluster, job), needed_s(cluster, job, there, None)
+    if safe is None:
+        return None, whole_s
+    safe_s = needed_s(cluster, job, there, safe)
+    return (safe, safe_s) if safe_s <= whole_s else (None, whole_s)
+
+
 def needed_s(cluster: Cluster, job: JobState, there: HostState, checkpoint: Checkpoint | None) -> float:
-    """Seconds that an on-demand GPU takes for what is left after this checkpoint (None: for all), the way there included."""
+    """Seconds that an on-demand GPU takes for what is left after this checkpoint (None: for all), the way there from a host
+    without an owner included."""
+    senders = [] if checkpoint is None else cluster.safe_holders(checkpoint)
     work_s = _work_s(job.spec, 0 if checkpoint is None else checkpoint.stored.step)
-    return _fetch_s(cluster, job, there, checkpoint) + start_s(cluster, job) + work_s
+    return _fetch_s(cluster, job, there, checkpoint, senders) + start_s(cluster, job) + work_s
+
+
+def left_after_snapshot_s(job: JobState) -> float:
+    """Work, seconds, that is left at most: after the newest snapshot of its attempt, or where that began."""
+    newest = max(job.taken, default=0)
+    of_this = newest // SEQUENCES_PER_ATTEMPT == job.attempt
+    begun = 0 if job.restore is None else job.restore.stored.step
+    return _work_s(job.spec, job.taken[newest][0] if of_this else begun)
 
 
 def certain_s(cluster: Cluster) -> float:
@@ -175,24 +207,29 @@ def reserve_s(cluster: Cluster, job: JobState, there: HostState, free: Residual)
     """
     source = job.host or (cluster.volunteers or cluster.ownerless)[0].name
     moves_s = unhurried_s(cluster, job, source, there.name, free)
-    safe_s = needed_s(cluster, job, there, safe_checkpoint(cluster, job))
+    safe_s = safe_start(cluster, job, there)[1]
     return safe_s + certain_s(cluster) + (moves_s if moves_s < inf else 0.0)
 
 
 def resumes_from(cluster: Cluster, job: JobState, there: HostState) -> Checkpoint | None:
     """From what a job that waits goes on on demand: its freshest checkpoint; the safe one (or a new beginning) if that can be in
     time still, and no more if an owner takes the holder of the other while it is being fetched."""
-    safe, freshest = safe_checkpoint(cluster, job), cluster.freshest(job)
-    if job.name not in cluster.dated or freshest is None or freshest is safe:
+    freshest = cluster.freshest(job)
+    if job.name not in cluster.dated or freshest is None:
         return freshest
-    safe_s, within_s = needed_s(cluster, job, there, safe), left_s(cluster, job)
-    return safe if safe_s <= within_s < _fetch_s(cluster, job, there, freshest) + safe_s else freshest
+    safe, safe_s = safe_start(cluster, job, there)
+    if freshest is safe:
+        return freshest
+    fetch_s = _fetch_s(cluster, job, there, freshest, cluster.holders(freshest))
+    return safe if safe_s <= within_s(cluster, job) < fetch_s + safe_s else freshest
 
 
-def _fetch_s(cluster: Cluster, job: JobState, there: HostState, checkpoint: Checkpoint | None) -> float:
+def _fetch_s(
+    cluster: Cluster, job: JobState, there: HostState, checkpoint: Checkpoint | None, senders: Sequence[str]
+) -> float:
     if checkpoint is None or there.name in checkpoint.holders:
         return 0.0
-    return min(map(fetches_s(cluster, job, there.name), cluster.holders(checkpoint)), default=inf)
+    return min(map(fetches_s(cluster, job, there.name), senders), default=inf)
 
 
 def _work_s(spec: JobSpec, step: int) -> float:

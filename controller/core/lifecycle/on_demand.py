@@ -17,14 +17,19 @@ def on_demand_hosts(cluster: Cluster) -> list[HostState]:
 
 
 def slots(cluster: Cluster, job: JobState) -> list[HostState]:
-    """The hosts that have a GPU for it, and can be told; that where its turn is first, then the emptiest."""
+    """The hosts that have a GPU for it, and can be told: that which holds one for its move, then that where its turn is, then
+    the emptiest."""
     its = turn_on(cluster, job)
     hosts = [
         host
         for host in on_demand_hosts(cluster)
-        if host.usable and cluster.fits(job, host) and (host.open_gpus > 0 or host.name == its)
+        if host.usable
+        and cluster.fits(job, host)
+        and (host.open_gpus > 0 or host.name == its or job.name in host.jobs)
     ]
-    return sorted(hosts, key=lambda h: (h.name != its, len(h.jobs) / h.spec.gpus, h.name))
+    return sorted(
+        hosts, key=lambda h: (job.name not in h.jobs, h.name != its, len(h.jobs) / h.spec.gpus, h.name)
+    )
 
 
 def turn_on(cluster: Cluster, job: JobState) -> str | None:

@@ -13,12 +13,12 @@ from math import inf
 from controller.core.lifecycle import job_deadlines
 from controller.core.lifecycle.attempts import PATIENCE
 from controller.core.lifecycle.candidates import reserved_rate, residual
-from controller.core.lifecycle.migration import move_without_notice, plan_moves, replan
+from controller.core.lifecycle.migration import abandon, move_without_notice, plan_moves, replan
 from controller.core.lifecycle.offers import interrupt, redirect, to_on_demand
 from controller.core.lifecycle.on_demand import slots
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import Checkpoint, JobState, Phase
+from controller.core.model.entities import JobState, Move, Phase
 from testbed.messages import StopJob
 
 AT_ONCE_S = 1e-6  # less than this is no time to wait for: rounding of sums of seconds
@@ -32,36 +32,44 @@ def press(cluster: Cluster) -> None:
         if job.phase is Phase.CANCELLING:
             continue
         if is_on_demand(cluster, job):
-            safe = job_deadlines.safe_checkpoint(cluster, job)
             if job.pressed_until_s is None:  # paper B sent it there
-                needed_s = job_deadlines.needed_s(cluster, job, cluster.hosts[job.host or ""], safe)
-                job.pressed_until_s = cluster.now_s + needed_s + job_deadlines.certain_s(cluster)
+                job.pressed_until_s = job_deadlines.turn_until_s(cluster, job, cluster.hosts[job.host or ""])
             if job.move is not None:
                 nexts_s.append(period_s)
-                if job.move.deadline_s < cluster.now_s and _is_last_call(cluster, job, safe):
-                    replan(cluster, job)
+                if _comes_late(cluster, job, job.move) and _is_last_call(cluster, job):
+                    _give_up_move(cluster, job)
             continue
         ahead_s = job_deadlines.ahead_s(cluster, job, free)
         if ahead_s > AT_ONCE_S and job.pressed_until_s is None:
             nexts_s.append(ahead_s / 2.0 if ahead_s > 2.0 * period_s else ahead_s)
             continue
-        there, left_s = job_deadlines.place_of(cluster, job), job_deadlines.left_s(cluster, job)
-        safe = job_deadlines.safe_checkpoint(cluster, job)
         if job.pressed_until_s is None:
+            there, left_s = job_deadlines.place_of(cluster, job), job_deadlines.left_s(cluster, job)
+            safe, safe_s = job_deadlines.safe_start(cluster, job, there)
             job.on_demand, step = True, 0 if safe is None else safe.stored.step
-            needed_s = job_deadlines.reserve_s(cluster, job, there, free)
+            # it may have gone where a move takes longer than was counted with, which is not to cost the next their turns
+            in_turn_s = job_deadlines.reserve_s(cluster, job, there, free) + min(0.0, ahead_s)
+            needed_s = max(safe_s + job_deadlines.certain_s(cluster), in_turn_s)
             job.pressed_until_s = cluster.now_s + needed_s
             cluster.record(facts.DeadlinePresses(job.name, job.attempt, left_s, needed_s, step, there.name))
-        _send(cluster, job, is_last_call=_is_last_call(cluster, job, safe))
+        _send(cluster, job, is_last_call=_is_last_call(cluster, job))
         nexts_s.append(period_s)
     cluster.deadlines_at_s = cluster.now_s + min(nexts_s, default=inf)
 
 
-def _is_last_call(cluster: Cluster, job: JobState, safe: Checkpoint | None) -> bool:
+def _is_last_call(cluster: Cluster, job: JobState) -> bool:
     """Whether from what is safe of it it is in time if its attempt ends now, and not if that ends later."""
-    until_s = min(job.due_s, inf if job.pressed_until_s is None else job.pressed_until_s)
-    needed_s = job_deadlines.needed_s(cluster, job, job_deadlines.place_of(cluster, job), safe)
-    return 0.0 <= until_s - cluster.now_s - needed_s <= job_deadlines.certain_s(cluster) + AT_ONCE_S
+    _, needed_s = job_deadlines.safe_start(cluster, job, job_deadlines.place_of(cluster, job))
+    spare_s = job_deadlines.within_s(cluster, job) - needed_s
+    return 0.0 <= spare_s <= job_deadlines.certain_s(cluster) + AT_ONCE_S
+
+
+def _comes_late(cluster: Cluster, job: JobState, move: Move) -> bool:
+    """Whether this move should be over by now, or may be over too late for what then is left."""
+    moves_s = move.deadline_s - cluster.now_s
+    return moves_s < 0.0 or moves_s + job_deadlines.left_after_snapshot_s(job) > job_deadlines.within_s(
+        cluster, job
+    )
 
 
 def is_on_demand(cluster: Cluster, job: JobState) -> bool:
@@ -90,17 +98,23 @@ def _send(cluster: Cluster, job: JobState, *, is_last_call: bool) -> None:
                 to_on_demand(cluster, job)
         case Phase.FETCHING:
             interrupt(cluster, job, "deadline_presses")
-        case Phase.STARTING if is_last_call:
+        case Phase.STARTING | Phase.RUNNING if is_last_call and slots(cluster, job):
             _stop(cluster, job)
-        case Phase.MOVING if job.final_sequence is None or is_last_call:
+        case Phase.MOVING if is_last_call:
+            _give_up_move(cluster, job)
+        case Phase.MOVING if job.final_sequence is None:
             replan(cluster, job)
         case Phase.RUNNING if job.final_sequence is None:
             if cluster.hosts[job.host or ""].reclaim_at_s is None:
                 move_without_notice(cluster, job)
             elif not job.degraded:  # else it is tried again at each tick
                 plan_moves(cluster, [job])
-            if is_last_call and job.phase is Phase.RUNNING:
-                _stop(cluster, job)
+
+
+def _give_up_move(cluster: Cluster, job: JobState) -> None:
+    """Its state may come too late: it goes on from what is safe instead."""
+    abandon(cluster, job)
+    _stop(cluster, job)
 
 
 def _stop(cluster: Cluster, job: JobState) -> None:

@@ -637,7 +637,9 @@ class Cluster:
         return self._flow_ways
 
     def put_job(self, job: JobState, host: str | None) -> None:
-        """The job's attempt is on that host from now on; None: on none."""
+        """The job's attempt is on that host from now on; None: on none. With its deadline another time may count there."""
+        if job.name in self.dated:
+            self.deadlines_at_s = self.now_s
         job.host, self._streams, self._crossing = host, None, None
 
     def _stream_rows(self) -> list[int]:
@@ -799,6 +801,10 @@ class Cluster:
     def holders(self, checkpoint: Checkpoint) -> list[str]:
         """Hosts that hold it and can send it, by name."""
         return sorted(host for host in checkpoint.holders if self.can_send(host))
+
+    def safe_holders(self, checkpoint: Checkpoint) -> list[str]:
+        """Those of its holders that no owner takes."""
+        return [name for name in self.holders(checkpoint) if not self.hosts[name].is_volunteer]
 
     def freshest(self, job: JobState) -> Checkpoint | None:
         """The completed checkpoint with the most work in it that some host can still send."""
