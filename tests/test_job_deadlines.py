@@ -28,9 +28,10 @@ from experiments.results.link_rates import RoutesThen
 from experiments.storms.play import context_of
 from testbed.messages import JobSpec, Rejected, StopJob
 from tests.cores_world import SETTINGS, CoresWorld, small_campus
+from topologies import presets
 from topologies.errors import SpecError
 from topologies.paths import Routes
-from topologies.spec import Campus, Role
+from topologies.spec import Campus, ResearchReserve, Role
 
 STEP_S = 0.1
 PATIENT = replace(SETTINGS, learner="fixed", level_start=8.0)  # jobs wait for owners, and are not sent away
@@ -169,6 +170,35 @@ def test_a_turn_is_not_spent_on_a_fresher_checkpoint_that_comes_slowly(rate_byte
     assert made.run_until(lambda: not made.coordinator.cluster.dated, 300.0)
     assert [fact.restore_step for fact in made.of(f.JobDispatched) if fact.host == "od1"] == [0, 0]
     assert late(made) == []
+
+
+@pytest.mark.parametrize(("deadline_s", "leave_at_s"), [(5000.0, 1900.0), (4000.0, 2500.0)])
+def test_all_are_in_time_where_many_have_to_fetch_over_one_port_at_once(
+    deadline_s: float, leave_at_s: float
+) -> None:
+    campus = presets.three_tier(
+        14,
+        2,
+        3,
+        access_bytes_per_s=10e6,
+        uplink_bytes_per_s=40e6,
+        core_bytes_per_s=10e6,
+        mix=(presets.GpuShare(presets.RTX3090, 1, 1),),
+        on_demand_slots=6,
+        reserve=ResearchReserve(beta=0.3),
+    )
+    made = CoresWorld(campus, replace(PATIENT, level_start=20.0), quiet=True, checks=False)
+    made.start()
+    made.run(2.0)
+    for n in range(12):  # each has a GPU of its own, and what is safe of all lies on one host
+        made.submit(JobSpec(f"j{n}", 3000, 1.0, 400_000_000, deadline_s=deadline_s))
+    made.run(leave_at_s)
+    for host in campus.hosts:
+        if host.role is Role.VOLUNTEER:
+            made.reclaim(host.name)
+    assert made.run_until(lambda: not made.coordinator.cluster.dated, deadline_s + 500.0)
+    assert len(made.of(f.JobFinished)) == 12
+    assert made.promises() == []
 
 
 def test_a_turn_does_not_grow_where_the_job_goes_to_a_host_with_a_slower_link() -> None:

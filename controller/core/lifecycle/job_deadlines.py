@@ -6,13 +6,14 @@ and of all other owners' machines at that moment. What counts is therefore its n
 (second copies go there; see `second_copy`), and not the work that it has done. With `left` seconds until the deadline a job
 *presses* as soon as
 
-    left <= (work since that checkpoint) (1 + SLOWER) + fetching it + T_r + reading it     on the on-demand GPU
+    left <= (work left after that checkpoint) (1 + SLOWER) + fetching it + T_r + reading it     on the on-demand GPU
           + lease + margins                                                     until the old attempt is dead for certain
           + a move there, in which it goes on computing, and a control period
 
-and then goes there, at cost k: from the queue at once, from a volunteer by a planned move (P3 admits it like any other), and if
-none is admitted in time, from that checkpoint. This is the rule of least laxity for one job whose machine may fail at any
-moment; "Can't Be Late" (Wu et al., NSDI 2024) has it for one job and a market of spot and on-demand instances.
+(or without the fetching, where it is done sooner from its first step) and then goes there, at cost k: from the queue at once,
+from a volunteer by a planned move (P3 admits it like any other), and if none is admitted in time, from that checkpoint. This is
+the rule of least laxity for one job whose machine may fail at any moment; "Can't Be Late" (Wu et al., NSDI 2024) has it for one
+job and a market of spot and on-demand instances.
 
 **The guarantee.** A GPU is there: from its acceptance on, one on-demand GPU that fits is kept free for each such job
 (`on_demand`). Where no other is open, jobs take turns on one: a job is accepted for a GPU that is kept for others if all of them
@@ -22,8 +23,9 @@ any of them has to spare is used up. Once it has the GPU, what is left of its tu
 them presses in time again when the turn is over. So every accepted deadline is kept as long as
 
 - a step takes no longer than it was said to (SLOWER is allowed for);
-- the hosts without an owner that keep its GPU and its checkpoint are not lost, and links keep their rates;
-- the coordinator is not away when the job presses, agents answer, and the process does not fail of itself.
+- the hosts without an owner that keep its GPU and its checkpoint are not lost, can send it, and links keep their rates;
+- the coordinator is not away when the job presses, agents answer, and the process does not fail of itself;
+- what it may have to wait for others' payloads (`plan_fetches`) grows at once by no more than a move and a look take.
 
 Whatever owners do is in the sum, and that their agents die or stand still. `results.deadlines` judges every run by it.
 """
@@ -33,14 +35,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from controller.core.lifecycle.attempts import fetches_s, start_s
+from controller.core.lifecycle.attempts import start_s
 from controller.core.lifecycle.candidates import reserved_rate, residual
+from controller.core.lifecycle.grants import recovery_bytes, reserved_bytes
 from controller.core.lifecycle.move_times import unhurried_s
-from controller.core.lifecycle.on_demand import on_demand_hosts, slots, turn_on
+from controller.core.lifecycle.on_demand import is_on_demand, on_demand_hosts, slots, turn_on
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import Checkpoint, HostState, JobState, KeptGpu
+from controller.core.model.entities import Checkpoint, CheckpointFlow, HostState, JobState, KeptGpu
 from controller.core.network.links import Residual
-from testbed.bounds import SEQUENCES_PER_ATTEMPT
+from testbed.bounds import TRICKLE_BYTES_PER_S
 from testbed.messages import JobSpec
 from topologies.units import format_duration
 
@@ -173,7 +176,7 @@ def safe_start(cluster: Cluster, job: JobState, there: HostState) -> tuple[Check
     safe, whole_s = safe_checkpoint(cluster, job), needed_s(cluster, job, there, None)
     if safe is None:
         return None, whole_s
-    safe_s = needed_s(cluster, job, there, safe)
+    safe_s = needed_s(cluster, job, there, safe) + job.fetch_waits_s
     return (safe, safe_s) if safe_s <= whole_s else (None, whole_s)
 
 
@@ -185,12 +188,34 @@ def needed_s(cluster: Cluster, job: JobState, there: HostState, checkpoint: Chec
     return _fetch_s(cluster, job, there, checkpoint, senders) + start_s(cluster, job) + work_s
 
 
-def left_after_snapshot_s(job: JobState) -> float:
-    """Work, seconds, that is left at most: after the newest snapshot of its attempt, or where that began."""
-    newest = max(job.taken, default=0)
-    of_this = newest // SEQUENCES_PER_ATTEMPT == job.attempt
-    begun = 0 if job.restore is None else job.restore.stored.step
-    return _work_s(job.spec, job.taken[newest][0] if of_this else begun)
+def spare_s(cluster: Cluster, job: JobState) -> float:
+    """Seconds for which the job may still be elsewhere before it has to be called off its host, to go on from what is safe."""
+    safe_s = safe_start(cluster, job, place_of(cluster, job))[1]
+    return max(0.0, within_s(cluster, job) - safe_s - certain_s(cluster))
+
+
+def plan_fetches(cluster: Cluster) -> None:
+    """Set how long what each job would fetch may have to wait (`fetch_waits_s`), if all owners took their machines now.
+
+    All come over one port, as where one host keeps what is safe; on their way those due sooner go first (`grants`), so all are
+    there in time if each begins no later than in the schedule in which every one is sent as late as can be: backwards from the
+    last, each before the next, and before its own work.
+    """
+    fetches: list[tuple[float, str, float, JobState]] = []
+    for job in cluster.dated.values():
+        job.fetch_waits_s = 0.0
+        safe = safe_checkpoint(cluster, job)
+        if safe is None or is_on_demand(cluster, job):
+            continue
+        there = place_of(cluster, job)
+        takes_s = _fetch_s(cluster, job, there, safe, cluster.safe_holders(safe))
+        if 0.0 < takes_s < inf:
+            rest_s = needed_s(cluster, job, there, safe) - takes_s + certain_s(cluster)
+            fetches.append((within_s(cluster, job) - rest_s, job.name, takes_s, job))
+    begins_s = inf
+    for until_s, _, takes_s, job in sorted(fetches, reverse=True):
+        begins_s = min(until_s, begins_s) - takes_s
+        job.fetch_waits_s = until_s - takes_s - begins_s
 
 
 def certain_s(cluster: Cluster) -> float:
@@ -227,9 +252,18 @@ def resumes_from(cluster: Cluster, job: JobState, there: HostState) -> Checkpoin
 def _fetch_s(
     cluster: Cluster, job: JobState, there: HostState, checkpoint: Checkpoint | None, senders: Sequence[str]
 ) -> float:
+    """Seconds in which the first of these senders has it there, all that is reserved or begun on its way before it; inf: none."""
     if checkpoint is None or there.name in checkpoint.holders:
         return 0.0
-    return min(map(fetches_s(cluster, job, there.name), senders), default=inf)
+    free = residual(cluster, cluster.now_s, _constant_floor).column.clip(TRICKLE_BYTES_PER_S)
+    carried = job.spec.payload_bytes + recovery_bytes(cluster) + reserved_bytes(cluster)
+    ways = ([*cluster.path(sender, there.name)] for sender in senders)
+    return min([float((carried[way] / free[way]).max(initial=0.0)) for way in ways], default=inf)
+
+
+def _constant_floor(flow: CheckpointFlow) -> float:
+    """What a flow takes of a link for as long as it is open; a reservation is over once its bytes are sent."""
+    return 0.0 if flow.reservation is not None else flow.floor_bytes_per_s
 
 
 def _work_s(spec: JobSpec, step: int) -> float:

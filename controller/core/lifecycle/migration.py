@@ -28,7 +28,7 @@ from controller.core.admission.best_ways import admit_best
 from controller.core.admission.reservation import LAG_S, MARGIN_S, Reservation
 from controller.core.admission.schedule import Timetable
 from controller.core.checkpointing.intervals import latest_final_start_s, transfer_s
-from controller.core.lifecycle import move_times
+from controller.core.lifecycle import job_deadlines, move_times
 from controller.core.lifecycle.attempts import began, begin_attempt, drop_move, release, reserve, start
 from controller.core.lifecycle.candidates import candidates, request, reserved_rate, residual, safe_store
 from controller.core.lifecycle.gangs import is_handed_over, is_whole, shared_risk, to_move
@@ -611,10 +611,12 @@ def _has_notice(cluster: Cluster, job: JobState) -> bool:
 
 
 def _notice_s(cluster: Cluster, job: JobState) -> float:
-    """What is left of the notice of the job's host; without one, how long a job may take that no owner drives away."""
+    """What is left of the notice of the job's host; without one, how long a job may take that no owner drives away. One that goes
+    to on-demand for its deadline is to be there while there is still time to begin from what is safe instead."""
+    within_s = job_deadlines.spare_s(cluster, job) if job.on_demand and job.name in cluster.dated else inf
     reclaim_at_s = cluster.hosts[job.host or ""].reclaim_at_s
     if reclaim_at_s is not None:
-        return max(0.0, reclaim_at_s - cluster.now_s)
+        return min(within_s, max(0.0, reclaim_at_s - cluster.now_s))
     places = [] if job.better_host is None else [job.better_host]
     if job.on_demand:
         places = [slot.name for slot in slots(cluster, job)]
@@ -622,4 +624,4 @@ def _notice_s(cluster: Cluster, job: JobState) -> float:
         return 0.0
     free = residual(cluster, cluster.now_s, reserved_rate)
     takes_s = [move_times.unhurried_s(cluster, job, job.host or "", to, free) for to in places]
-    return min([each_s for each_s in takes_s if each_s < inf], default=0.0)
+    return min(within_s, min([each_s for each_s in takes_s if each_s < inf], default=0.0))

@@ -38,3 +38,12 @@ def turn_on(cluster: Cluster, job: JobState) -> str | None:
         return None
     host = cluster.hosts[job.kept.host]
     return host.name if job.kept.taken_by(host) is None and job.kept.turn(host) is job else None
+
+
+def is_on_demand(cluster: Cluster, job: JobState) -> bool:
+    """Whether its attempt, or its move, has a GPU that no owner takes."""
+    names = (job.host, None if job.move is None else job.move.destination)
+    return any(
+        name is not None and not cluster.hosts[name].is_volunteer and job.name in cluster.hosts[name].jobs
+        for name in names
+    )

@@ -15,10 +15,10 @@ from controller.core.lifecycle.attempts import PATIENCE
 from controller.core.lifecycle.candidates import reserved_rate, residual
 from controller.core.lifecycle.migration import abandon, move_without_notice, plan_moves, replan
 from controller.core.lifecycle.offers import interrupt, redirect, to_on_demand
-from controller.core.lifecycle.on_demand import slots
+from controller.core.lifecycle.on_demand import is_on_demand, slots
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import JobState, Move, Phase
+from controller.core.model.entities import JobState, Phase
 from testbed.messages import StopJob
 
 AT_ONCE_S = 1e-6  # less than this is no time to wait for: rounding of sums of seconds
@@ -28,6 +28,7 @@ def press(cluster: Cluster) -> None:
     """Send the jobs to on-demand that can stay with owners no longer, and note when to look again."""
     period_s, free = cluster.settings.control_period_s, residual(cluster, cluster.now_s, reserved_rate)
     nexts_s: list[float] = []
+    job_deadlines.plan_fetches(cluster)
     for job in list(cluster.dated.values()):
         if job.phase is Phase.CANCELLING:
             continue
@@ -36,7 +37,7 @@ def press(cluster: Cluster) -> None:
                 job.pressed_until_s = job_deadlines.turn_until_s(cluster, job, cluster.hosts[job.host or ""])
             if job.move is not None:
                 nexts_s.append(period_s)
-                if _comes_late(cluster, job, job.move) and _is_last_call(cluster, job):
+                if job.move.deadline_s < cluster.now_s and _is_last_call(cluster, job):
                     _give_up_move(cluster, job)
             continue
         ahead_s = job_deadlines.ahead_s(cluster, job, free)
@@ -62,23 +63,6 @@ def _is_last_call(cluster: Cluster, job: JobState) -> bool:
     _, needed_s = job_deadlines.safe_start(cluster, job, job_deadlines.place_of(cluster, job))
     spare_s = job_deadlines.within_s(cluster, job) - needed_s
     return 0.0 <= spare_s <= job_deadlines.certain_s(cluster) + AT_ONCE_S
-
-
-def _comes_late(cluster: Cluster, job: JobState, move: Move) -> bool:
-    """Whether this move should be over by now, or may be over too late for what then is left."""
-    moves_s = move.deadline_s - cluster.now_s
-    return moves_s < 0.0 or moves_s + job_deadlines.left_after_snapshot_s(job) > job_deadlines.within_s(
-        cluster, job
-    )
-
-
-def is_on_demand(cluster: Cluster, job: JobState) -> bool:
-    """Whether its attempt, or its move, has a GPU that no owner takes."""
-    names = (job.host, None if job.move is None else job.move.destination)
-    return any(
-        name is not None and not cluster.hosts[name].is_volunteer and job.name in cluster.hosts[name].jobs
-        for name in names
-    )
 
 
 def _send(cluster: Cluster, job: JobState, *, is_last_call: bool) -> None:

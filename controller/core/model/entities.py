@@ -112,6 +112,8 @@ class JobState:
     kept: KeptGpu | None = field(default=None, repr=False, compare=False)
     # once it has to leave owners for its deadline, or is on demand: when its turn on that GPU is over, at the latest
     pressed_until_s: float | None = None
+    # how long what it fetches there may have to wait for what others fetch that are due sooner
+    fetch_waits_s: float = 0.0
     waited_s: float = 0.0  # in the spot queue, before it was sent there
     restore: Checkpoint | None = None  # what the present attempt resumes from
     # completed ones that are held, by sequence
