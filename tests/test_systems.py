@@ -79,7 +79,6 @@ OTHERWISE = {
         "enforced",
         "keeps_deadlines",
         "takes_up",
-        "vault",
         "recoveries_first",
         "places_jointly",
     },
@@ -94,7 +93,6 @@ OTHERWISE = {
         "keeps_deadlines",
         "takes_up",
         "recoveries_first",
-        "vault",
     },
     "random-dst": {"select", "standby"},
     "no-tc-bpf": {"admit", "enforced"},
@@ -258,7 +256,7 @@ def test_who_promises_no_rate_copies_first_and_stops_when_the_rate_that_it_hopes
 
 
 def test_what_was_saved_is_saved_again_at_once_when_its_only_holder_goes() -> None:
-    world = Small("static")
+    world = Small("no-vault")
     world.running(until_s=20.0)
     holder = world.jobs["a"].standby
     assert holder is not None

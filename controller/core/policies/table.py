@@ -264,7 +264,6 @@ POLICIES: dict[str, Policy] = {
         keeps_deadlines=False,
         places_jointly=False,
         recoveries_first=False,
-        vault=False,
     ),
     "bamboo": Policy(
         "pipeline redundancy: a replica computes too and takes over without a restart (see `baselines`)",
@@ -278,7 +277,6 @@ POLICIES: dict[str, Policy] = {
         takes_up=False,
         keeps_deadlines=False,
         recoveries_first=False,
-        vault=False,
         enforced=False,
     ),
     "random-dst": Policy(
