@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from controller.own_policies import find_policy, forget
 from experiments.claims.compared import campuses
 from experiments.claims.compared.standings import (
     JUDGED,
@@ -14,6 +16,7 @@ from experiments.claims.compared.standings import (
     WORK,
     WORST,
     checks,
+    is_relative,
     standing,
     systems,
 )
@@ -83,12 +86,13 @@ BEHIND_TWO = {"bamboo": (1.0, 2.0), "slurm-pr": (0.5, 4.0)}
     ("taken", "outcome", "rivals", "priced"),
     [
         ({}, ClaimOutcome.FAILS, {"Bamboo", "Slurm-PR"}, None),
-        ({"bamboo": 3.0, "slurm-pr": 3.01}, ClaimOutcome.FAILS, {"Bamboo"}, {"Slurm-PR"}),
-        ({"bamboo": 15.0, "slurm-pr": 3.01}, ClaimOutcome.HOLDS, set(), {"Bamboo", "Slurm-PR"}),
+        ({"bamboo": 3.0, "slurm-pr": 3.01}, ClaimOutcome.FAILS, {"Bamboo", "Slurm-PR"}, None),
+        ({"bamboo": 4.0, "slurm-pr": 4.1}, ClaimOutcome.FAILS, {"Bamboo"}, {"Slurm-PR"}),
+        ({"bamboo": 15.0, "slurm-pr": 4.1}, ClaimOutcome.HOLDS, set(), {"Bamboo", "Slurm-PR"}),
         ({"random-dst": 15.0}, ClaimOutcome.FAILS, {"Bamboo", "Slurm-PR"}, {"Rand-Dst"}),
     ],
 )
-def test_row_that_takes_more_than_3_percent_of_research_is_priced_and_the_same_row_that_does_not_is_a_rival(
+def test_row_that_takes_clearly_more_than_3_percent_of_research_is_priced_and_the_same_row_that_does_not_is_a_rival(
     taken: dict[str, float], outcome: ClaimOutcome, rivals: set[str], priced: set[str] | None
 ) -> None:
     found = list(checks(Values(tuple(rows(BEHIND_TWO, taken))), [CASE]))
@@ -105,9 +109,10 @@ def test_row_that_takes_more_than_3_percent_of_research_is_priced_and_the_same_r
 
 
 @pytest.mark.parametrize(
-    ("ours", "bamboo", "is_rival"), [(0.0, 3.0, True), (0.0, 3.1, False), (7.0, 7.0, True), (7.0, 7.1, False)]
+    ("ours", "bamboo", "is_rival"),
+    [(0.0, 3.0, True), (2.9, 3.1, True), (0.0, 4.1, False), (7.0, 7.1, True), (7.0, 8.1, False)],
 )
-def test_row_over_loss_budgets_for_longer_than_3_percent_of_the_time_and_than_ours_is_priced(
+def test_row_over_loss_budgets_for_clearly_longer_than_3_percent_of_the_time_and_than_ours_is_priced(
     ours: float, bamboo: float, is_rival: bool
 ) -> None:
     over = {"reclaimnet": ours, "bamboo": bamboo}
@@ -122,7 +127,7 @@ def test_row_over_loss_budgets_for_longer_than_3_percent_of_the_time_and_than_ou
 
 
 def test_price_that_cannot_be_told_is_undecided_and_moves_no_verdict() -> None:
-    values = Values(tuple(rows({"bamboo": (-1.0, 1.0)}, {"bamboo": 4.0})))
+    values = Values(tuple(rows({"bamboo": (-1.0, 1.0)}, {"bamboo": 4.1})))
     verdict = judge(campuses.CLAIM, values)
     assert [check.outcome for check in verdict.checks if check.kind is ClaimKind.PRICE] == [
         ClaimOutcome.UNDECIDED
@@ -133,9 +138,11 @@ def test_price_that_cannot_be_told_is_undecided_and_moves_no_verdict() -> None:
 
 
 def test_ours_is_not_first_where_it_takes_more_than_research_may_lose() -> None:
-    values = Values(tuple(rows({}, {"reclaimnet": 3.2})))
+    nearly = Values(tuple(rows({}, {"reclaimnet": 3.2})))
+    assert standing(nearly, CASE, WORK).outcome is ClaimOutcome.HOLDS
+    values = Values(tuple(rows({}, {"reclaimnet": 4.2})))
     found = standing(values, CASE, WORK)
-    assert found.outcome is ClaimOutcome.FAILS and found.detail == "ours takes 3.2 % of research in an hour"
+    assert found.outcome is ClaimOutcome.FAILS and found.detail == "ours takes 4.2 % of research in an hour"
     alone = Values(tuple(rows({}, dict.fromkeys(OTHERS, 50.0))))
     assert standing(alone, CASE, WORK).outcome is ClaimOutcome.UNDECIDED
 
@@ -148,9 +155,13 @@ def test_one_interval_for_all_is_a_rival_at_either_price_and_what_ours_lacks_jud
         lost = Value(CASE, f"reclaimnet - {other}", WORK, "GPU-h", mean, low, high, 10)
         return [Value(CASE, other, WORST, "%", 0.0), Value(CASE, other, OVER, "%", 0.0), lost]
 
-    lacking = [*apart("one-copy", 1.0, 2.0), *apart("research-whole", 1.0, 2.0)]
+    lacking = [
+        *apart("one-copy", 1.0, 2.0),
+        *apart("research-whole", 1.0, 2.0),
+        *apart("moves-ahead", 1.0, 2.0),
+    ]
     assert standing(Values((*found, *lacking)), CASE, WORK).outcome is ClaimOutcome.HOLDS
-    for rival in ("one-interval", "tv-fixed-interval"):
+    for rival in ("one-interval", "tv-fixed-interval", "mine:ROW"):
         level = standing(Values((*found, *lacking, *apart(rival, -1.0, 1.0))), CASE, WORK)
         assert level.outcome is ClaimOutcome.UNDECIDED
         behind = standing(Values((*found, *lacking, *apart(rival, 1.0, 2.0))), CASE, WORK)
@@ -160,3 +171,18 @@ def test_one_interval_for_all_is_a_rival_at_either_price_and_what_ours_lacks_jud
 def test_the_rows_compared_are_those_of_table_3_and_what_ours_is_otherwise() -> None:
     assert set(systems()) >= {"reclaimnet", "tv-fixed-interval", "one-interval", *RELATIVES, *OTHERS}
     assert len(set(systems())) == len(systems())
+
+
+def test_users_row_in_the_table_is_a_rival_though_it_has_no_label(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = 'from controller.core.policies.table import Policy\nROW = Policy("mine")\n'
+    (tmp_path / "row_of_standings.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    find_policy("row_of_standings:ROW")
+    try:
+        assert not is_relative("row_of_standings:ROW")
+    finally:
+        forget(["row_of_standings"])
+    told = {each: is_relative(each) for each in ("moves-ahead", "random-dst", "one-interval", "no-p1")}
+    assert told == {"moves-ahead": True, "random-dst": False, "one-interval": False, "no-p1": True}
