@@ -1,4 +1,5 @@
-"""Intervals and paired tests over seeds. Every seed is an independent run, so means of seeds are resampled, nothing else.
+"""Intervals and paired tests over seeds. Every seed is an independent run, so means of seeds are resampled, nothing else, but for
+tables whose cases share their seeds (`crossed`).
 
 The percentile bootstrap is too narrow for few seeds, by (n-1)/n in the variance and by z instead of t in the quantile. Its
 levels are widened accordingly (Hesterberg, "What teachers should know about the bootstrap", 2015, the expanded
@@ -66,6 +67,30 @@ def intervals(samples: Floats) -> Floats:
         )
         low, high = np.minimum(low, mean - reach), np.maximum(high, mean + reach)
     return np.stack([mean, np.minimum(low, mean), np.maximum(high, mean)])
+
+
+def crossed(samples: Floats) -> ConfidenceInterval:
+    """The interval of the mean of a table of shape (cases, seeds), where one seed draws something alike in all cases.
+
+    Such cases are not independent: what a seed happens to draw goes up or down in many of them at once, and an interval over the
+    cases alone does not see it, nor one over the seeds that other cases would differ. So the variances of the mean over cases and
+    over seeds are added, which is somewhat too much where a seed has no effect of its own (Owen, "The pigeonhole bootstrap",
+    2007). With four seeds resampling them has four values to go by: Student's t instead, with Satterthwaite's degrees of freedom.
+    ValueError: fewer than two cases or seeds, or a sample that is not finite.
+    """
+    if min(samples.shape) < 2 or not np.isfinite(samples).all():
+        raise ValueError(f"samples {samples.tolist()}: at least two cases and two seeds, all finite")
+    mean = float(samples.mean())
+    parts = [
+        (float(means.var(ddof=1)) / len(means), len(means) - 1)
+        for means in (samples.mean(axis=1), samples.mean(axis=0))
+    ]
+    variance = sum(part for part, _ in parts)
+    reach = 0.0
+    if variance > 0.0:
+        freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
+        reach = float(stats.t.ppf((1.0 + LEVEL) / 2.0, freedom)) * math.sqrt(variance)
+    return ConfidenceInterval(mean, mean - reach, mean + reach, len(samples))
 
 
 @dataclass(frozen=True, slots=True)

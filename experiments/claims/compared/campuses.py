@@ -9,20 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from math import exp, log
 from pathlib import Path
-from statistics import fmean
 from typing import Any
+
+import numpy as np
 
 from experiments.claims.compared import run_figures, standings
 from experiments.claims.compared.run_figures import figures_of
 from experiments.claims.framework.claim import Check, Claim, Config
-from experiments.claims.framework.rows import exact_row, paired_row
+from experiments.claims.framework.rows import exact_row, row
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.paper_a.campus_runs import with_source
 from experiments.claims.paper_a.table3 import OURS
 from experiments.inputs.traces import paper_campus
 from experiments.inputs.traces.paper_campus import PaperCampus
+from experiments.results.statistics import crossed
 from experiments.runtime.tasks import Result, Task
 from experiments.worlds.virtual import simulate
 from topologies.errors import SpecError
@@ -145,27 +146,41 @@ def run(config: Config) -> Values:
 
 def _over_cases(found: Mapping[tuple[str, str], Sequence[Result]]) -> Iterator[Value]:
     """Differences between ours and each other row over all cases. Losses differ a hundredfold between cases, so their logarithms
-    are compared, one number a case, and the interval is over cases. Cases where a row loses nothing are left out."""
+    are compared, and each case counts once.
+
+    Cases share their seeds, and most of them jobs and owners, too, seed by seed: that makes a case a fair comparison with the
+    others, and twelve cases less than twelve samples. So the interval is over cases and seeds at once (`crossed`). One run may
+    lose nothing, and has no logarithm: a seed's part is how far each row is from its own mean of the case, which is what the
+    logarithm of the ratio of means moves by, to first order. Cases where either of a pair loses nothing are left out of that
+    pair. With one seed there is no telling."""
     cases, systems = (list(dict.fromkeys(key[place] for key in found)) for place in range(2))
-    samples = {
-        (quantity, system): [standings.numbers(quantity, found[case, system]) for case in cases]
-        for quantity in standings.JUDGED
-        for system in systems
-    }
-    lost = {key: list(map(fmean, some)) for key, some in samples.items() if all(some)}
-    told = [place for place in range(len(cases)) if all(means[place] > 0.0 for means in lost.values())]
-    if len(told) < 2:
-        return
-    yield from standings.constraint_rows(
-        ALL, {system: [run for case in cases for run in found[case, system]] for system in systems}
-    )
-    logs = {key: [100.0 * log(means[place]) for place in told] for key, means in lost.items()}
-    for (quantity, system), of_system in logs.items():
-        mean = exp(fmean(of_system) / 100.0)
-        yield exact_row(ALL, system, quantity, "GPU-h", mean, "geometric mean over campuses")
-        if system != OURS:
-            pair = logs[quantity, OURS], of_system
-            yield paired_row(ALL, f"{OURS} - {system}", quantity, "%", *pair, note="100 ln of the ratio")
+    values = []
+    for quantity in standings.JUDGED:
+        samples = {
+            system: [standings.numbers(quantity, found[case, system]) for case in cases] for system in systems
+        }
+        lost = {system: np.array(some) for system, some in samples.items() if all(some)}
+        if OURS not in lost or lost[OURS].shape[1] < 2:
+            continue
+        for system, of_system in lost.items():
+            told = (lost[OURS].mean(axis=1) > 0.0) & (of_system.mean(axis=1) > 0.0)
+            if (count := int(told.sum())) < 2:
+                continue
+            means = of_system[told].mean(axis=1, keepdims=True)
+            of_cases = f"of {count} campuses" if count < len(cases) else "of all campuses"
+            mean = float(np.exp(np.log(means).mean()))
+            values.append(exact_row(ALL, system, quantity, "GPU-h", mean, f"geometric mean {of_cases}"))
+            if system != OURS:
+                ours = lost[OURS][told]
+                own = ours.mean(axis=1, keepdims=True)
+                apart = crossed(100.0 * (np.log(own / means) + ours / own - of_system[told] / means))
+                note = f"100 ln of the ratio, {of_cases}"
+                values.append(row(ALL, f"{OURS} - {system}", quantity, "%", apart, note))
+    if values:
+        yield from standings.constraint_rows(
+            ALL, {system: [run for case in cases for run in found[case, system]] for system in systems}
+        )
+        yield from values
 
 
 def checks(values: Values) -> Iterator[Check]:

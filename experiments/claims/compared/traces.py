@@ -77,7 +77,12 @@ def run(config: Config) -> Values:
 def _over_records(
     cases: Sequence[TraceCase], found: Mapping[tuple[str, str], Sequence[Result]]
 ) -> Iterator[Value]:
-    """Differences between ours and each other row over all records of one file: those of several hold the same owners."""
+    """Differences between ours and each other row over all records of one file: those of several hold the same owners.
+
+    Records have the same seeds, as campuses do (`campuses`), but a seed goes little the same way in two of them: jobs are as many
+    and as long as the record has room for, and machines leave when it says. Over ten seeds of seven records the differences of
+    two records went together by -.13 to .06 in the mean of all pairs, whatever the row. So the interval takes records for
+    independent; what zones of one cloud, recorded in one week, have in common it does not see."""
     record_of = {case.name: case.record.name for case in cases if len(case.record.files) == 1}
     of_record: dict[str, dict[str, list[Result]]] = {}
     for (case, system), runs in found.items():
