@@ -122,7 +122,8 @@ def test_row_over_loss_budgets_for_clearly_longer_than_3_percent_of_the_time_and
     prices = [check for check in found if check.kind is ClaimKind.PRICE]
     assert len(prices) == (0 if is_rival else len(JUDGED))
     assert all(
-        f"Bamboo (B1), which is over loss budgets for {bamboo:.3g} %" in check.detail for check in prices
+        f"Bamboo (B1), which has intervals above 2 L_max for {bamboo:.3g} %" in check.detail
+        for check in prices
     )
 
 

@@ -47,7 +47,7 @@ JOB: Final = Section(
     ranks=Key(Whole(1, MOST_RANKS), "GPUs that it computes on at once, all or none: a gang", 1),
     loss_budget=Key(
         Quantity(Dimension.DURATION, above=True, high=1e9),
-        "work that a reclaim without notice may cost (L_max)",
+        "L_max: intervals of at most twice as much (eq. 9); the checkpoint on its way comes on top of what a reclaim costs",
         900.0,
     ),
     deadline=Key(

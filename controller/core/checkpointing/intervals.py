@@ -14,7 +14,8 @@ Where this follows the paper's formulas but departs from its text:
   shared max-min over the network. That equals Theorem 1 on any single link; on a network it is the natural
   generalisation and not the exact minimiser (which is 3/2-fair: a flow pays at every link it crosses). The
   exact one is `planner`.
-- **Loss budgets enter the allocation.** Eq. (9) clips D into [C/(beta b), 2 L_max] after b is fixed. If the
+- **Loss budgets enter the allocation.** L_max bounds D/2, as in the paper, and not D/2 + C/b, the mean loss at a reclaim:
+  with beta of .9 that is up to 2.8 L_max. Eq. (9) clips D into [C/(beta b), 2 L_max] after b is fixed. If the
   floor is above the cap, the clip has no answer (and a library's `clip` returns the cap, silently breaking
   beta). But floor <= cap is a statement on bandwidth, b >= C/(2 beta L_max), so it is given to the allocator
   as a lower bound.
@@ -66,7 +67,7 @@ class CheckpointJob:
     hazard_per_s: float  # the *upper* bound of its host's emergency hazard
     links: tuple[DirectedLink, ...]  # to its standby host
     write_cap_bytes_per_s: float = math.inf  # W, what its disk or administrator allows
-    loss_budget_s: float = math.inf  # L_max, the mean work that a reclaim may cost
+    loss_budget_s: float = math.inf  # L_max: the interval is at most twice as long
 
     def __post_init__(self) -> None:
         _check(self.key, "payload", self.payload_bytes, 0.0 < self.payload_bytes < math.inf, "above 0")

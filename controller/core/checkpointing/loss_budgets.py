@@ -1,7 +1,8 @@
 """Which loss budgets are kept when links cannot carry them all: two rules, and a knapsack.
 
-A loss budget L_max says that a reclaim costs at most so much work on average. It takes a slice of C/(2 beta L_max) on
-every link to the standby (`intervals`). Where the slices together are more than a link has, some budgets have to be
+A loss budget L_max says that intervals are at most 2 L_max (paper A's eq. 9), so that half of one is at most L_max; the
+checkpoint on its way, C/b, comes on top of what a reclaim costs on average. It takes a slice of C/(2 beta L_max) on every link to
+the standby (`intervals`). Where the slices together are more than a link has, some budgets have to be
 broken, and which is a choice: breaking all of them (as `intervals.plan` does) or cutting all slices alike helps
 no job, because a slice just too small keeps no budget.
 

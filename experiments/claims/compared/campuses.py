@@ -95,7 +95,7 @@ CASES = (
 CLAIM_TEXT = (
     "With hazards, bandwidth and deadlines a system loses less than without: on other campuses, too, ours is first in work lost "
     "and in lost GPU time, among systems that leave research 97 % of what it asks for "
-    "and keep loss budgets as ours does."
+    "and keep loss budgets (intervals of at most 2 L_max) as ours does."
 )
 LIMITS = (
     "What any paper prints: no paper has played these. One thing is changed at a time. Owners, notices, payloads and the traffic "

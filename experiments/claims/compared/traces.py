@@ -37,7 +37,7 @@ ALL = "all records"
 CLAIM_TEXT = (
     "With hazards, bandwidth and deadlines a system loses less than without: on owners that others recorded, too, ours is first "
     "in work lost and in lost GPU time, among systems that leave research 97 % of what it asks for "
-    "and keep loss budgets as ours does."
+    "and keep loss budgets (intervals of at most 2 L_max) as ours does."
 )
 LIMITS = (
     "What any paper prints: no paper has played these. The records say when machines came and went; jobs, their payloads and "

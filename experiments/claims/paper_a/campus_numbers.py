@@ -187,11 +187,11 @@ RESEARCH = tuple(
     )
 )
 OVER_BUDGET = Metric(
-    "over the loss budget",
-    "%",
+    "intervals above 2 L_max",
+    "% of time",
     lambda run: np.array([100.0 * run["over_budget"][0], run["over_budget"][1]]),
     ratio_of_sums,
-    "of the time that jobs run with checkpoints: at intervals above twice L_max",
+    "of the time that jobs run with checkpoints; L_max is the loss budget, and the checkpoint on its way comes on top",
 )
 METRICS = (WORK_LOSS, LOST_TIME, PER_EVENT, DEAR, ORDINARY, DOWNTIME, DOWNTIME_P99, SUCCESS, UTILISATION)
 

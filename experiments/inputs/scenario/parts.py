@@ -128,7 +128,7 @@ class Jobs:
     # that the job needs on its GPU
     memory: InverseLaw = field(default=InverseLaw("lognormal", 10e9, 0.5, 2e9, 24e9), metadata=drawn(D.SIZE))
     min_capabilities: tuple[float, ...] = numbers((0.0,))  # of its GPU: one of these, drawn for each job
-    # L_max of eq. (9): the most work that one reclaim may cost
+    # L_max: intervals of at most 2 L_max (paper A's eq. 9); the checkpoint on its way comes on top of what a reclaim costs
     loss_budget_s: float = quantity(D.DURATION, 900.0, above=True)
     # a job is to be finished so many times its run time after its submission; None: whenever
     deadline_factor: float | None = optional(Quantity(D.NUMBER, low=1.0, high=1e6))
