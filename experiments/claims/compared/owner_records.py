@@ -5,8 +5,10 @@ campus (payloads, lengths of steps, loss budgets, background traffic, T_r) or on
 
 - *notice*: what clouds give. None, 30 s (Google's and Azure's preemptible machines), 120 s (Amazon's spot instances). A host
   is gone when the record says so, and it is told that much before;
-- *storage*: whether checkpoints may go to a host that no owner takes back. Either every system has it or none: with it for
-  one row alone the comparison was of storage.
+- *storage*: whether there is a host that no owner takes back and that keeps checkpoints. Slurm's are all there, and second copies
+  of the rows that make any. It is nothing to one-copy, to the paper to the letter, which has one copy, and to no-migration, whose
+  checkpoints stay with their jobs: what ours gains by it over these is a second copy's worth. Where there is none Slurm's go to
+  the first host by name.
 
 A host is a machine of one GPU. A record of counts has a host for each instance that it ever had at once, one of machines for
 each place that a machine ever leaves, so that no host is left that never does; larger records are scaled down to `MOST_HOSTS`.

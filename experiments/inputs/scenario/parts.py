@@ -88,7 +88,7 @@ class Protocol:
     hazard_window_s: float = quantity(D.DURATION, 14 * 86_400.0, above=True)
     prior_hazard_per_s: float = quantity(D.PER_TIME, 1.0 / 86_400.0)  # of an emergency, until one was seen
     control_period_s: float = quantity(D.DURATION, 10.0, above=True)  # one epoch of P1 and P3
-    # whether the coordinator's machine, which no owner takes, keeps checkpoints: for every policy alike
+    # whether the coordinator's machine, which no owner takes, keeps checkpoints: of policies that send any there
     head_stores: bool = flag(False)
     # whether others' traffic that switches count on trunks is left its room; else research has its reserve and no more
     trunk_counters: bool = flag(False)

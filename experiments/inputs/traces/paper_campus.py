@@ -83,7 +83,8 @@ class PaperCampus:
     run_max_s: float = 72 * HOUR_S
     step_s: float = 10.0
     loss_budget_s: float = 300.0
-    # the head node keeps checkpoints, of every system: the paper's Slurm has storage that all nodes share
+    # the head node keeps checkpoints of every system that sends them there: all of Slurm's, since the paper's has storage that
+    # all nodes share, and second copies. A row without these (one-copy, no-migration, as printed) has nothing there
     head_stores: bool = True
     # of every system: what our agents do; the paper says what a write over the network costs and not what a snapshot stops
     snapshots: str = "copy"
