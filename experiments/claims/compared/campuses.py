@@ -1,7 +1,7 @@
 """Other campuses: is ours first where buildings, uplinks, payloads, loads, owners and snapshots are not the paper's?
 
-Each case changes one thing of `PaperCampus`; `standings` says how it is judged. No constant of a system was chosen on these
-campuses. The paper's own campus is Table III's.
+Each case changes one thing of `PaperCampus`; `standings` says how it is judged. Two rules of ours came of what was seen on two of
+these campuses (`LIMITS`). The paper's own campus is Table III's.
 """
 
 from __future__ import annotations
@@ -98,10 +98,11 @@ CLAIM_TEXT = (
     "and keep loss budgets (intervals of at most 2 L_max) as ours does."
 )
 LIMITS = (
-    "What any paper prints: no paper has played these. One thing is changed at a time. Owners, notices, payloads and the traffic "
-    "of others are drawn from the paper's laws, unless it is they that change; that traffic is a load that does not yield, and "
-    "the coordinator is told what it asks for of every link. Jobs of fuller campuses are as long as the paper's; a run begins "
-    "without any, and some do not end in it."
+    "What any paper prints: no paper has played these. One thing is changed at a time. Owners, notices, payloads and the "
+    "traffic of others are drawn from the paper's laws, unless it is they that change; that traffic is a load that does not "
+    "yield, and the coordinator is told what it asks for of every link. Jobs of fuller campuses are as long as the paper's; a "
+    "run begins without any, and some do not end in it. Ours was not made in ignorance of them: that checkpoints borrow came of "
+    "slow uplinks, and how a standby is chosen of bursts within a building (docs/notebook.md)."
 )
 
 
