@@ -106,7 +106,7 @@ def mutate(console: Console, names: str, seeds: str, *, workers: int | None = No
     SpecError: the names or seeds cannot be read.
     """
     chosen, storms = mutation.named(names), seed_range(seeds)
-    if (failure := mutation.unmutated(storms)) is not None:
+    if (failure := mutation.unmutated(chosen, storms)) is not None:
         console.print(f"without any mutant: {failure.subject}: {failure.rule}", markup=False, highlight=False)
         return ExitStatus.BROKEN
 

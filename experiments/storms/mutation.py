@@ -30,9 +30,11 @@ def named(text: str) -> list[str]:
     return names
 
 
-def unmutated(seeds: range) -> StormFailure | None:
-    """The first failure of the program as it is: where there is one, no mutant can be judged."""
-    return next((failure for seed in seeds if (failure := play(generate(seed)).failure) is not None), None)
+def unmutated(names: Sequence[str], seeds: range) -> StormFailure | None:
+    """The first failure of the program as it is, in the storms of these mutants: where there is one, none can be judged."""
+    kinds = dict.fromkeys((BY_NAME[name].gangs, BY_NAME[name].trunks) for name in names)
+    storms = (generate(seed, gangs=gangs, trunks=trunks) for gangs, trunks in kinds for seed in seeds)
+    return next((failure for storm in storms if (failure := play(storm).failure) is not None), None)
 
 
 def attempt(name: str, seeds: range) -> Tried:
