@@ -19,7 +19,9 @@ from experiments.claims.framework.records import PICTURE, ClaimRecord, write_rec
 from experiments.claims.framework.values import read, write
 from experiments.claims.framework.verdicts import judge
 from experiments.claims.index import write_index
+from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a import (
+    campus_result,
     campus_runs,
     drift,
     drift_runs,
@@ -40,6 +42,7 @@ from experiments.claims.paper_a.campus_runs import (
 from experiments.claims.registry import CLAIMS
 from experiments.inputs.scenario.owners import HOUR_S, Owners
 from experiments.inputs.traces import paper_campus
+from experiments.worlds.virtual import simulate
 from topologies.errors import SpecError
 
 TINY_DAYS = 0.25
@@ -142,6 +145,16 @@ def test_time_over_a_loss_budget_is_counted_for_large_payloads_that_the_papers_b
     over = [play(Wanted("tv-fixed-interval", 3, TINY_DAYS, one))["over_budget"] for one in (large, small)]
     assert over[0][0] > 0.9 * over[0][1] > 0.0
     assert over[1][0] == 0.0 < over[1][1]
+
+
+def test_useful_time_of_table_3_is_what_jobs_kept_brought_to_two_months() -> None:
+    scenario, trace = paper_campus(3, days=1.0)
+    run = simulate(scenario, trace, 3, system="static")
+    kept = run.summary().lost_time.useful_s / 3600.0
+    found = numbers.USEFUL.of([campus_result.compact(run, trace)] * 2)
+    assert found is not None and numbers.USEFUL in numbers.METRICS
+    # of a job that runs when the run ends its balance has what it did up to its latest snapshot, and a day's figure nothing
+    assert 0.5 * kept < found.mean / 61.0 <= kept
 
 
 def test_the_same_run_has_the_same_result() -> None:

@@ -193,7 +193,25 @@ OVER_BUDGET = Metric(
     ratio_of_sums,
     "of the time that jobs run with checkpoints; L_max is the loss budget, and the checkpoint on its way comes on top",
 )
-METRICS = (WORK_LOSS, LOST_TIME, PER_EVENT, DEAR, ORDINARY, DOWNTIME, DOWNTIME_P99, SUCCESS, UTILISATION)
+USEFUL = Metric(
+    "useful GPU time",
+    "GPU-h in 61 days",
+    lambda run: np.array([FULL_DAYS * sum(day[1] for day in run["days"]), float(len(run["days"]))]),
+    ratio_of_sums,
+    "of attempts that ended: a row that loses more may have done less",
+)
+METRICS = (
+    WORK_LOSS,
+    LOST_TIME,
+    USEFUL,
+    PER_EVENT,
+    DEAR,
+    ORDINARY,
+    DOWNTIME,
+    DOWNTIME_P99,
+    SUCCESS,
+    UTILISATION,
+)
 
 
 def metric_rows(
