@@ -233,6 +233,21 @@ def test_the_same_seed_gives_the_same_run() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["fig2-gamma", "fig3-poisson", "fig4"])
+def test_a_shorter_run_of_a_seed_has_the_beginning_of_the_longer_ones_history(name: str) -> None:
+    """The bath-tub spots of Figs. 2 and 3 are a mixture, of which a shorter draw is no beginning of a longer one."""
+    target = BY_NAME[name]
+    short, long = (learning_runs.one_run(target, FIXED, SMALL, 1, jobs, 2000) for jobs in (1000, 2000))
+    assert (short["early delay"], short["early cost"]) == (long["early delay"], long["early cost"])
+    whole = DrawnHistory(target.jobs, target.spots, 4).piece(40_000)
+    begun = whole.first(20_000)
+    assert len(begun.job_times_h) == len(begun.draws) == 20_000 < len(whole.draws)
+    assert begun.spot_times_h[-1] <= begun.end_h < whole.spot_times_h[len(begun.spot_times_h)]
+    # as many jobs and spots an hour as the laws say
+    assert begun.end_h / 20_000 == pytest.approx(target.jobs.mean, rel=0.05)
+    assert begun.end_h / len(begun.spot_times_h) == pytest.approx(target.spots.mean, rel=0.05)
+
+
 def test_settled_is_the_job_from_which_the_average_stays_near() -> None:
     settled = learning_runs.settled
     running_h = np.array([9.0, 3.0, 9.0, 3.0, 3.1, 3.0])

@@ -94,9 +94,11 @@ def deciding_code() -> tuple[ModuleType, ...]:
 def one_run(target: Target, system: str, start: float, seed: int, jobs: int, horizon: int) -> Result:
     """One course, and what is kept of it: numbers of the second half, and the curves.
 
-    `horizon`: what "never settled" counts as, so that a short run is not praised for being short.
+    `horizon`: the jobs of the longest run, of whose history this one has the beginning: drawn by itself a shorter one would have
+    other spots of a law that is a mixture. It is also what "never settled" counts as, so that a short run is not praised for
+    being short.
     """
-    history_of_seed = drawn.DrawnHistory(target.jobs, target.spots, seed).piece(jobs)
+    history_of_seed = drawn.DrawnHistory(target.jobs, target.spots, seed).piece(horizon).first(jobs)
     course = follow(SYSTEMS[system].make(target, start), history_of_seed, target.k)
     delays_h, costs = _running(course.delays_h), _running(course.costs)
     half, places = jobs // 2, grid(jobs).astype(int) - 1

@@ -31,6 +31,12 @@ class Piece(NamedTuple):
         """When the next piece begins."""
         return float(self.job_times_h[-1])
 
+    def first(self, jobs: int) -> Piece:
+        """The first so many of its jobs (at least one), with the spots up to the last of them."""
+        times_h = self.job_times_h[:jobs]
+        spots = int(np.searchsorted(self.spot_times_h, times_h[-1], side="right"))
+        return Piece(times_h, self.spot_times_h[:spots], self.draws[:jobs])
+
 
 class DrawnHistory:
     """Jobs, spots and draws of one seed, in order; the origin moves on with every piece."""
