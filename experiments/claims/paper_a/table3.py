@@ -97,12 +97,14 @@ LIMITS = (
     "checkpoint on its way comes on top): five minutes for every job is a choice of this campus; rows with the paper's beta of "
     ".2 are above 2 L_max with large payloads (see the values). Budgets of an hour, and states that are copied within a GPU, "
     "are cases of `campuses`. Absolute work losses are printed and not judged. The oracle is two figures: a schedule that was "
-    "played, on line or planned ahead, whichever lost less; and a bound of all choices of checkpoints with the jobs where they "
-    "were (`experiments.worlds.oracle.bound`), for over all schedules there is none. It is loose: it counts whole steps of 10 "
-    "s, and only what owners ended without notice. Rows meet the same jobs and do not get the same work done of them: a row "
-    "that waits longer has less to lose, and its useful GPU time stands beside what it loses. A job that waits when a run ends "
-    "has lost nothing yet (`experiments.results.losses`): with no-migration, whose jobs wait for their hosts, that is .8 of "
-    "10.5 GPU-h in 20 days of one seed, and nothing with the others."
+    "played, on line or planned ahead, whichever lost less, and planned within the migration share, which ours on line exceeds "
+    "where research leaves its reserve idle: one that borrowed could lose less, so what ours loses over it is told somewhat too "
+    "kindly; and a bound of all choices of checkpoints with the jobs where they were (`experiments.worlds.oracle.bound`), for "
+    "over all schedules there is none. It is loose: it counts whole steps of 10 s, and only what owners ended without notice. "
+    "Rows meet the same jobs and do not get the same work done of them: a row that waits longer has less to lose, and its "
+    "useful GPU time stands beside what it loses. A job that waits when a run ends has lost nothing yet "
+    "(`experiments.results.losses`): with no-migration, whose jobs wait for their hosts, that is .8 of 10.5 GPU-h in 20 days of "
+    "one seed, and nothing with the others."
 )
 
 

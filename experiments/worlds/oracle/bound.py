@@ -26,8 +26,9 @@ snapshots wastes more than it saves, and is none of these. Write s = step_s + pa
    all its steps are, floor((u - t_0) / s) at least. The bound of the attempt is the smaller of the two, in `step_s`.
 4. Attempts add up: what an attempt lost beyond k no later one can take up, so executed less kept is at least their sum.
 
-The r of a system whose grants are enforced is the link's migration share, else the whole link; of an uplink whose rate
-changes, at its greatest. A rank of a gang counts as one that lost nothing. A system that computes jobs twice (replicas) sends no
+The r of a system whose grants are enforced and whose checkpoints stay within it is the link's migration share; where they may
+borrow or yield (`Policy.exceeds_share`), or nothing is enforced, it is the whole link; of an uplink whose rate changes, at its
+greatest. A rank of a gang counts as one that lost nothing. A system that computes jobs twice (replicas) sends no
 state at all: there is no bound for it.
 """
 

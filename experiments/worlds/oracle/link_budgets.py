@@ -1,6 +1,8 @@
 """What may be granted on each link at each moment: w(e, t) of the paper's program.
 
-The research reserve is never granted. Where a trace has background traffic, which is known as well, only what it leaves is:
+The research reserve is never granted: not to checkpoints either, though they may borrow it on line. The program has one
+budget a link for checkpoints and migrations, and these have the share alone; so what it plans for a row that borrows is somewhat
+more than the least. Where a trace has background traffic, which is known as well, only what it leaves is:
 constant within an epoch. Both are the coordinator's own arithmetic (`Cluster.spendable`).
 """
 
