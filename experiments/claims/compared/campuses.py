@@ -103,9 +103,8 @@ LIMITS = (
     "yield, and the coordinator is told what it asks for of every link. Jobs of fuller campuses are as long as the paper's; a "
     "run begins without any, and some do not end in it. Ours was not made in ignorance of them: that checkpoints borrow came of "
     "slow uplinks, and how a standby is chosen of bursts within a building (docs/notebook.md). Rows meet the same jobs and do "
-    "not get the same work done of them in a run: no-migration has .89 to .98 of ours' useful GPU time, Bamboo .93 to .99, all "
-    "others .995 or more (useful GPU time, beside what is lost). A job that waits when a run ends has lost nothing yet, which "
-    "spares no-migration a little."
+    "not get the same work done of them in a run: one that waits or lets jobs compute twice has less to lose (useful GPU time "
+    "stands beside what is lost). A job that waits when a run ends has lost nothing yet, which spares no-migration a little."
 )
 
 

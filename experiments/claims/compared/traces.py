@@ -49,10 +49,9 @@ LIMITS = (
     "change which host leaves, and the jobs, not when machines leave. Two rules of ours, recoveries before checkpoints and "
     "rescues to disks, were chosen on two of the published spot records, us-east-2b and us-west-2a of 16 machines "
     "(docs/notebook.md): over the other five less is decided (docs/measured.md). Rows meet the same jobs and do not get the "
-    "same work done of them in a run, so that those that wait or lose more have less to lose: of ours' useful GPU time as "
-    "printed has .70 to 1.00 in a case, Bamboo .67 to .94, static .72 to 1.00, Slurm-PR .73 to 1.00, one-copy .75 to 1.00, "
-    "no-migration .90 to 1.02, all others .96 or more (useful GPU time, beside what is lost). A job that waits when a run ends "
-    "has lost nothing yet, which spares no-migration a little."
+    "same work done of them in a run, so that those that wait or lose more have less to lose, a quarter less in some cases "
+    "(useful GPU time stands beside what is lost). A job that waits when a run ends has lost nothing yet, which spares "
+    "no-migration a little."
 )
 
 
