@@ -58,13 +58,17 @@ class MessageStream(trio.abc.Stream):
         while True:
             if self.socket.fileno() < 0:
                 raise trio.ClosedResourceError("this connection has been closed")
-            await trio.lowlevel.wait_readable(self.socket)
+            await self.wait_readable()
             try:
                 return self.socket.recv(max_bytes or RECEIVE_BYTES)
             except BlockingIOError:
                 continue
             except OSError as error:
                 raise trio.BrokenResourceError(f"the connection broke: {error}") from error
+
+    async def wait_readable(self) -> None:
+        """Waits until there is something to receive, or the stream has ended."""
+        await trio.lowlevel.wait_readable(self.socket)
 
     async def aclose(self) -> None:
         """Closes the socket."""

@@ -438,6 +438,63 @@ async def test_kill_takes_the_jobs_own_children_along(tmp_path: Path) -> None:
             await trio.sleep(0.01)
 
 
+FORKS = """
+def work(self):
+    if self.step_number == 0:
+        {before}
+        pid = os.fork()
+        if pid == 0:
+            {child}
+            time.sleep(60)
+            os._exit(0)
+        Path("child").write_text(str(pid))
+    elif {dies}:
+        os.kill(os.getpid(), 9)
+    time.sleep(0.01)
+"""
+# as a fork that Python is not told of keeps it: a library's, in C
+KEEPS_THE_SOCKET = 'for fd in os.listdir("/proc/self/fd")[:-1]: os.dup(int(fd))'
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(("dies", "lease_s"), [(True, math.inf), (False, 1.0)])
+async def test_job_whose_child_lives_on_has_ended_and_its_child_ends(
+    tmp_path: Path, dies: bool, lease_s: float
+) -> None:
+    name = third_party(tmp_path, FORKS.format(before=KEEPS_THE_SOCKET, child="pass", dies=dies))
+    async with desk(tmp_path, lease_s) as d:
+        job = await d.start(WorkloadSpec(name, {}))
+        exited = await next_of(job, Exited)
+        assert (exited.from_outside, exited.lease_lapsed) == (dies, not dies)
+        child = int((tmp_path / "child").read_text())
+        while state_of(child) not in (None, "Z"):
+            await trio.sleep(0.01)
+
+
+@pytest.mark.trio
+async def test_kill_takes_a_child_along_that_has_left_the_jobs_session(tmp_path: Path) -> None:
+    leaves = 'os.setsid(); Path("left").touch()'
+    name = third_party(tmp_path, FORKS.format(before=KEEPS_THE_SOCKET, child=leaves, dies=False))
+    async with desk(tmp_path) as d:
+        job = await d.start(WorkloadSpec(name, {}))
+        while not ((tmp_path / "left").exists() and (tmp_path / "child").exists()):
+            await trio.sleep(0.01)
+        job.kill()
+        assert (await next_of(job, Exited)).status == -9
+        assert state_of(int((tmp_path / "child").read_text())) in (None, "Z")
+
+
+@pytest.mark.trio
+async def test_child_that_a_job_forks_holds_no_socket_of_the_agents(tmp_path: Path) -> None:
+    says = 'os.system("ls -l /proc/$PPID/fd > fds"); os.rename("fds", "held")'
+    name = third_party(tmp_path, FORKS.format(before="pass", child=says, dies=False))
+    async with desk(tmp_path) as d:
+        await d.start(WorkloadSpec(name, {}))
+        while not (tmp_path / "held").exists():
+            await trio.sleep(0.01)
+        assert "socket:" not in (tmp_path / "held").read_text()
+
+
 @pytest.mark.trio
 async def test_job_that_does_not_listen_is_killed_by_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,7 @@ the agent's death (PR_SET_PDEATHSIG is tied to the thread that forks).
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import threading
@@ -91,6 +92,27 @@ class SnapshotImpossible(TestbedError):
     """The state could not be written; the job goes on."""
 
 
+class _ProcessStream(MessageStream):
+    """The agent's end of a process's socket. It ends with the process, though a child of that may hold the other end open."""
+
+    def __init__(self, sock: socket.socket, pidfd: int) -> None:
+        super().__init__(sock)
+        self._pidfd = pidfd
+        self._either = select.epoll()
+        self._either.register(sock, select.EPOLLIN)
+        self._either.register(pidfd, select.EPOLLIN)
+
+    async def wait_readable(self) -> None:
+        await trio.lowlevel.wait_readable(self._either)
+        if any(ready == self._pidfd for ready, _ in self._either.poll(0)):
+            # what has been said remains to be read; a child that it left can say no more
+            self.socket.shutdown(socket.SHUT_RD)
+
+    async def aclose(self) -> None:
+        self._either.close()
+        await super().aclose()
+
+
 class WorkloadProcess:
     """A job in a process of its own. Make it with `start`; end it with `kill` or `stop`.
 
@@ -138,7 +160,6 @@ class WorkloadProcess:
             )
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        channel: Channel[Order | Report] = Channel(MessageStream(ours), CODEC)
         with trio.CancelScope(shield=True):  # a process that was started is always handed out
             try:
                 with theirs, log.open("ab") as output:
@@ -146,6 +167,7 @@ class WorkloadProcess:
             except BaseException:
                 ours.close()
                 raise
+            channel: Channel[Order | Report] = Channel(_ProcessStream(ours, launched.pidfd), CODEC)
             process = cls(launched, channel, place)
             await process._send(Start(spec, None if restore is None else str(restore), place, snapshots))
         return process
@@ -202,11 +224,15 @@ class WorkloadProcess:
         await self._send(SnapshotTogether(number, halts))
 
     def kill(self) -> None:
-        """SIGKILL to the process and its group, now. The events tell when it is gone, and with it what it had started."""
+        """SIGKILL to the process, its group and its children, now. The events tell when it is gone, and what it had started."""
         self._killed_here = True
         if not (self._children or self._reaped):
             self._children = _children_of(self.pid)
         self._kill_group()
+        if not self._reaped:
+            for child in self._children:  # one may have left the group
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(child, signal.SIGKILL)
 
     def _kill_group(self) -> None:
         if not self._reaped:  # else its pid may be another's
@@ -264,7 +290,7 @@ class WorkloadProcess:
                 self.kill()
 
     async def _reap(self) -> None:
-        """The socket has ended; so does the process, at once or when it is made to."""
+        """The socket or the process has ended; now both do, at once or when they are made to."""
         with trio.move_on_after(STOP_GRACE_S) as grace:
             await trio.lowlevel.wait_readable(self._launched.pidfd)
         self._killed_here |= grace.cancelled_caught
@@ -274,7 +300,7 @@ class WorkloadProcess:
             await self._channel.aclose()
             self._reaped = True
             status = await self._launched.reap()
-            with trio.move_on_after(STOP_GRACE_S):  # a child may have left the group, and live on
+            with trio.move_on_after(STOP_GRACE_S):  # a namespace of many processes takes its time
                 for child in self._children:
                     await trio.lowlevel.wait_readable(child)
         for pidfd in (self._launched.pidfd, *self._children):

@@ -261,7 +261,9 @@ def main(argv: list[str]) -> None:
     die_with(agent)
     os.set_inheritable(sock_fd, False)
     os.set_inheritable(lease_fd, False)
-    link, lease = RunnerLink(socket.socket(fileno=sock_fd)), LeaseFile(lease_fd)
+    sock = socket.socket(fileno=sock_fd)
+    os.register_at_fork(after_in_child=sock.close)  # a child has nothing to say, and may live on
+    link, lease = RunnerLink(sock), LeaseFile(lease_fd)
     sys.excepthook = _reporter(link)
     threading.Thread(target=watch, args=(lease,), daemon=True, name="lease").start()
     Runner(link, lease).run()
