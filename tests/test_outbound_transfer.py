@@ -56,6 +56,17 @@ async def test_a_flow_that_is_granted_nothing_trickles_once_a_second_and_a_rise_
     assert trio.current_time() - began_s == pytest.approx(4.25 * TRICKLE_S)
 
 
+@pytest.mark.trio
+async def test_a_rate_that_comes_while_a_sender_connects_again_is_that_of_its_next_connection(pair):
+    outgoing = outgoing_of(None, GRANT)
+    first, second = pair
+    outgoing.connected(first)
+    first.close()
+    outgoing.regrant(2.0 * GRANT)
+    outgoing.connected(second)
+    assert outgoing.guard.readback().pacing_bytes_per_s == paced_rate(2.0 * GRANT)
+
+
 @pytest.mark.kernel
 @pytest.mark.stock_kernel
 @pytest.mark.trio

@@ -88,7 +88,8 @@ class Outgoing:
                 self._risen = trio.Event()
             return
         self._risen.set()
-        if self.guard is not None:
+        # a sender that connects again has closed its socket: the next one has this rate from its beginning
+        if self.guard is not None and self._sock is not None and self._sock.fileno() >= 0:
             self.guard.regrant(rate_bytes_per_s)
             self._hold_ahead()
 
