@@ -498,11 +498,32 @@ def test_manifest_takes_exactly_the_numbers_that_messages_take(field: str, large
 
 def test_strangers_in_the_directory_are_left_alone(store: CheckpointStore) -> None:
     ingest(store, payload(1))
-    (store.root / "job" / "notes.txt").write_text("mine")
-    (store.root / "README").write_text("mine too")
+    strangers = [store.root / name for name in ("README", "job/notes.txt", "job/notes.partial")]
+    for stranger in strangers:
+        stranger.write_text("mine")
     with reopened(store) as again:
         assert len(again.manifests()) == 1
-        assert (again.root / "job" / "notes.txt").exists()
+        again.begin(Manifest.of("job", 2, 2, CHUNK, CHUNK, [bytes(32)])).abandon()
+        again.collect_attempts(set(), -60.0)
+        assert [stranger.read_text() for stranger in strangers] == ["mine"] * 3
+
+
+def test_attempt_that_completes_while_old_ones_are_looked_for_is_no_error(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (store.root / "job").mkdir()
+    for sequence in (1, 2):
+        (store.root / "job" / f"{sequence}.partial").touch()
+    look = Path.lstat
+
+    def complete_and_look(path: Path) -> os.stat_result:
+        if path.name == "1.partial":
+            path.unlink(missing_ok=True)
+        return look(path)
+
+    monkeypatch.setattr(Path, "lstat", complete_and_look)
+    store.collect_attempts(set(), -60.0)
+    assert list((store.root / "job").iterdir()) == []
 
 
 def test_closed_reception_takes_nothing_more(store: CheckpointStore, other: CheckpointStore) -> None:

@@ -196,7 +196,8 @@ class CheckpointStore:
         with self._guard:
             if partial.exists():
                 return
-            left = (int(path.stem) for path in self._directory(job).glob("*.partial"))
+            names = (FILE.fullmatch(path.name) for path in self._directory(job).glob("*.partial"))
+            left = (int(name[1]) for name in names if name)
             given_up = sorted(n for n in left if (job, n) not in self._receiving)
             earlier = [n for n in given_up if n < sequence]
             if earlier:
@@ -276,8 +277,9 @@ class CheckpointStore:
         oldest_s = time.time() - older_than_s
         for partial in self.root.glob("*/*.partial"):
             name, job = FILE.fullmatch(partial.name), partial.parent.name
-            if name and job not in keep and partial.lstat().st_mtime < oldest_s:
-                self.drop_attempts(job, below=int(name[1]) + 1)
+            with suppress(FileNotFoundError):  # it was completed this moment, or dropped
+                if name and job not in keep and partial.lstat().st_mtime < oldest_s:
+                    self.drop_attempts(job, below=int(name[1]) + 1)
 
     def _claim(self, manifest: Manifest) -> None:
         with self._guard:
