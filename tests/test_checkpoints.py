@@ -126,13 +126,15 @@ def test_other_content_under_a_used_number_is_refused(store: CheckpointStore) ->
     assert store.payload(first).read_bytes() == payload(2, 1)
 
 
-def test_directory_or_symlink_is_no_snapshot(store: CheckpointStore, tmp_path: Path) -> None:
+def test_directory_pipe_or_symlink_is_no_snapshot(store: CheckpointStore, tmp_path: Path) -> None:
     (tmp_path / "real").write_bytes(b"x")
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(OSError, match="symbolic"):
         store.ingest("job", 1, 1, tmp_path / "link")
-    with pytest.raises(BadManifest, match="regular file"):
-        store.ingest("job", 1, 1, tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    for irregular in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(BadManifest, match="regular file"):
+            store.ingest("job", 1, 1, irregular)
 
 
 def test_second_process_cannot_open_the_store(store: CheckpointStore) -> None:

@@ -144,7 +144,8 @@ class CheckpointStore:
         Raises BadManifest (names, sizes), CheckpointConflict (stored with other content, or arriving now), StoreFull.
         """
         with ExitStack() as held:
-            fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            # not to wait for a pipe's writer
+            fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             held.callback(os.close, fd)
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
