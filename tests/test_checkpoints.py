@@ -142,6 +142,33 @@ def test_second_process_cannot_open_the_store(store: CheckpointStore) -> None:
         CheckpointStore(store.root)
 
 
+def test_store_opens_beside_a_process_that_still_writes_into_its_scratch(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = shutil.rmtree
+
+    def remove_beside_a_writer(path: Path, **how: bool) -> None:
+        remove(path, **how)
+        (path / "work").mkdir(parents=True)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", remove_beside_a_writer)
+        again = reopened(store)
+    with again:
+        ingest(again, payload(1))
+
+
+def test_store_that_cannot_be_opened_is_not_in_use_afterwards(store: CheckpointStore) -> None:
+    store.close()
+    scratch = store.root / ".scratch"
+    scratch.rmdir()
+    scratch.touch()
+    with pytest.raises(FileExistsError):
+        reopened(store)
+    scratch.unlink()
+    reopened(store).close()
+
+
 @pytest.mark.parametrize("job", ["", "../x", "a/b", ".lock", "-x", "a b", "x" * 65, "a\0b", "job\n"])
 def test_job_name_that_is_no_plain_name_is_refused(store: CheckpointStore, job: str) -> None:
     with pytest.raises(BadManifest, match="job"):

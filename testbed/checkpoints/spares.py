@@ -65,7 +65,7 @@ class Spares:
         self._names = 0
         self._guard = threading.Lock()
         shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir()
+        directory.mkdir(exist_ok=True)
 
     def __len__(self) -> int:
         return len(self._spares)

@@ -68,13 +68,17 @@ class CheckpointStore:
         Manifest.of("check", 0, 0, 0, chunk_bytes, ())
         root.mkdir(parents=True, exist_ok=True)
         self._lock_file = _locked(root / ".lock")
-        self._scratch = root / ".scratch"
-        shutil.rmtree(self._scratch, ignore_errors=True)
-        self._scratch.mkdir()
-        self._spares = Spares(root / ".spares")
-        self._manifests, self.damaged = recover(root)
-        for manifest in self.manifests():
-            self._index.add(manifest)
+        with ExitStack() as undo:
+            undo.callback(os.close, self._lock_file)
+            self._scratch = root / ".scratch"
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            # what a job of a killed agent writes meanwhile stays until the next start
+            self._scratch.mkdir(exist_ok=True)
+            self._spares = Spares(root / ".spares")
+            self._manifests, self.damaged = recover(root)
+            for manifest in self.manifests():
+                self._index.add(manifest)
+            undo.pop_all()
 
     def __enter__(self) -> Self:
         return self
