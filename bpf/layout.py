@@ -15,7 +15,8 @@ DROP_REASONS = 256
 DELAY_BUCKETS = 124
 MAX_BURST_BYTES = 1 << 32  # keeps credit + rate * elapsed below 2^63
 MAX_RATE_BYTES_PER_S = 1 << 40  # 8.8 Tbit/s: more than any link that one host has
-DEEPEST_DEBT_BYTES = 1 << 20  # longer than the longest super-packet (BIG TCP: 512 KiB)
+# more than a super-packet of BIG TCP (512 KiB) in segments of one byte with the headers of IPv6 behind two tags: 50 MB
+DEEPEST_DEBT_BYTES = 1 << 26
 NEVER_FULL_NS = (1 << 64) - 1
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 CREDIT_PER_BYTE = 1_000_000_000
-DEEPEST_DEBT_BYTES = 1 << 20
+DEEPEST_DEBT_BYTES = 1 << 26
 
 
 class Discipline(StrEnum):

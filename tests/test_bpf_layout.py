@@ -73,6 +73,7 @@ def test_constants_of_the_header_are_those_of_the_mirror():
     assert f"#define MAX_FLOWS {layout.MAX_FLOWS} " in header
     assert f"#define FIRST_PORT {layout.FIRST_PORT} " in header
     assert f"#define CREDIT_PER_BYTE {layout.CREDIT_PER_BYTE}LL" in header
+    assert f"#define DEEPEST_DEBT_BYTES {layout.DEEPEST_DEBT_BYTES} " in header
     for prefix, enum in (("CLASS", layout.ClassId), ("MODE", layout.BucketMode), ("SWITCH", layout.Mode)):
         for member in enum:
             assert f"\t{prefix}_{member.name} = {member.value}," in header

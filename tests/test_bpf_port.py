@@ -18,11 +18,12 @@ from scapy.layers.inet6 import (
     ICMPv6NDOptSrcLLAddr,
     IPv6,
     IPv6ExtHdrDestOpt,
+    PadN,
 )
 from scapy.layers.l2 import ARP, Dot1AD, Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
-from bpf.layout import FIRST_PORT
+from bpf.layout import FIRST_PORT, BucketStruct, MeterStruct, PortStruct
 from bpf.ports import Limit, PortCounters, PortProgram, PortRule, link_local, load_port_program
 from bpf.testrun import DROP, PASS, SkBuff, run
 from tests.bpf_machine import (
@@ -270,6 +271,26 @@ def test_super_packet_is_charged_the_headers_of_its_segments(port: PortProgram) 
         frame = bytes(tcp4(payload=1_000))
         run(port.fd, frame, ctx=SkBuff(ifindex=FIRST_PORT, gso_size=100))
         assert port.table.counters(0).link.bytes == len(frame) + 10 * 66
+
+    at_port(body)
+
+
+@pytest.mark.parametrize("held", ["link", "own"])
+def test_debt_of_a_super_packet_in_segments_of_one_byte_is_paid_in_full(port: PortProgram, held: str) -> None:
+    options = IPv6ExtHdrDestOpt(options=[PadN(optdata=bytes(250))] * 7)  # headers are what is charged
+    frame = IPv6(src=str(HERE6), dst=str(THERE6), tc=CS1) / options / UDP() / Raw(bytes(100))
+    last_ns = getattr(PortStruct, held).offset + MeterStruct.bucket.offset + BucketStruct.last_ns.offset
+
+    def body() -> None:
+        limit = Limit(100_000, 1)
+        port.table.set(0, rule(*((limit, AMPLE) if held == "own" else (AMPLE, limit)), ipv6=True))
+        run(port.fd, bytes(ETHER / frame), ctx=SkBuff(ifindex=FIRST_PORT, gso_size=1))
+        owed_s = getattr(port.table.counters(0), held).bytes / limit.rate_bytes_per_s
+        assert owed_s > 30.0
+        port.table.u64[last_ns // 8] -= int((owed_s - 10.0) * 1e9)
+        assert verdict(port, ETHER / frame) == DROP
+        port.table.u64[last_ns // 8] -= int(10.0 * 1e9)
+        assert verdict(port, ETHER / frame) == PASS
 
     at_port(body)
 

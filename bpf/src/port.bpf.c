@@ -207,12 +207,13 @@ INLINE int is_own_class(const struct __sk_buff *skb, const struct parsed *p, con
 	return is_own_word(skb, port, ETH_BYTES) || (p->network != ETH_BYTES && is_own_word(skb, port, p->network));
 }
 
-/* What a super-packet will be on the wire: `wire_len` does not say it on this side of a cable. */
+/* What a super-packet will be on the wire: `wire_len` does not say it on this side of a cable. Its sender chose gso_size. */
 INLINE __u32 wire_bytes(const struct __sk_buff *skb, const struct parsed *p)
 {
-	__u32 headers = p->transport + (p->proto == IPPROTO_UDP ? UDP_BYTES : TCP_BYTES);
+	__u64 headers = p->transport + (p->proto == IPPROTO_UDP ? UDP_BYTES : TCP_BYTES);
+	__u64 bytes = skb->len + (skb->gso_size ? skb->len / skb->gso_size * headers : 0);
 
-	return skb->len + (skb->gso_size ? skb->len / skb->gso_size * headers : 0);
+	return bytes < DEEPEST_DEBT_BYTES ? bytes : DEEPEST_DEBT_BYTES;
 }
 
 INLINE int charge_port(struct port *port, __u32 bytes, int is_own)

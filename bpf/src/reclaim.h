@@ -14,6 +14,7 @@
 #define RECLAIM_H
 
 #define CREDIT_PER_BYTE 1000000000LL
+#define DEEPEST_DEBT_BYTES 67108864 /* the most that a packet is charged: of more, part would be forgiven */
 #define FIRST_PORT 10000 /* interface number of the first host's port; those of all hosts follow each other */
 #define MAX_FLOWS 256 /* flows a host can have under enforcement at once */
 #define LIVE_BITS 7
