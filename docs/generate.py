@@ -105,8 +105,8 @@ A whole one, `docs/examples/yard.toml`; `campus = "yard.toml"` in a scenario bes
 JOB_HEAD = """# Job keys
 
 Made by `docs/generate.py` from the table that reads job files (`reclaimnet submit`; [your own jobs](../own_jobs.md)). The keys of
-`[params]` are handed to the workload as they are: texts, numbers, true and false. A wrong file is answered with file, key, value
-and what is allowed.
+`[params]` are handed to the workload as they are: texts, numbers, true and false. All of a job may take 256 KiB. A wrong file is
+answered with file, key, value and what is allowed.
 
 """
 PROGRAM_HEAD = """

@@ -53,6 +53,9 @@ LONGEST_QUOTE: Final = 1000
 HELLO_LIST_BYTES: Final = 200 << 10
 MOST_HELLO_FRAMES: Final = 16
 
+# of a job as it is submitted, encoded: every frame that carries one has room for what goes with it
+LONGEST_JOB_BYTES: Final = 256 << 10
+
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z"  # \Z, since $ also matches before a newline at the end
 NAME_RULE: Final = (
     f"1 to {LONGEST_NAME} letters, digits, dots, dashes and underscores, beginning with a letter or digit"

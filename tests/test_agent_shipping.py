@@ -23,6 +23,8 @@ from testbed.bounds import LARGEST_SEQUENCE
 from testbed.checkpoints import CheckpointStore
 from testbed.messages import Endpoint, Expect, JobSpec
 from testbed.transfer import SendResult, TransferFailed, send_checkpoint
+from testbed.wire import MAX_BYTES
+from testbed.workloads.launch import Launched, start_interpreter
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Finished
 from testbed.workloads.process import Exited, WorkloadProcess
@@ -204,3 +206,23 @@ async def test_job_that_finished_before_it_was_killed_has_finished(
     [ended] = events
     assert isinstance(ended, ev.WorkloadEnded)
     assert (ended.ended.outcome, ended.ended.digest) == ("finished", "01")
+
+
+async def test_job_that_its_process_cannot_be_told_of_has_failed_and_has_no_process(tmp_path: Path) -> None:
+    launched: list[int] = []
+
+    async def launch(*descriptors: int) -> Launched:
+        launched.append(len(descriptors))
+        return await start_interpreter(*descriptors)
+
+    events: list[ev.Event] = []
+    with CheckpointStore(tmp_path) as store:
+        lease = LeaseFile.create(tmp_path / "lease", 0.0)
+        jobs = JobProcesses(store, lease, tmp_path / "log", events.append, launch=launch)
+        jobs.expect(("job", 1))
+        await jobs.run(JobSpec("job", 1000, 0.1, 1000, "my:Work", {"text": "x" * MAX_BYTES}), 1, None)
+        lease.close()
+    [ended] = events
+    assert isinstance(ended, ev.WorkloadEnded)
+    assert (ended.ended.outcome, launched) == ("failed", [])
+    assert f"at most {MAX_BYTES}" in ended.ended.reason

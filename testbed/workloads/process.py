@@ -152,12 +152,15 @@ class WorkloadProcess:
         """Starts the process and tells it what to run; `Started` or `Failed` comes as its first event.
 
         A rank is told its `place`; the snapshots that all ranks take are files whose names begin with `snapshots`, and events.
-        Its output is appended to `log`. Only in the main thread, where trio runs: LocalProtocolError elsewhere.
+        Its output is appended to `log`. Only in the main thread, where trio runs: LocalProtocolError elsewhere, and where it
+        cannot be told so much.
         """
         if threading.current_thread() is not threading.main_thread():
             raise LocalProtocolError(
                 "a job is started in the main thread: its life is tied to the thread that forks"
             )
+        order = Start(spec, None if restore is None else str(restore), place, snapshots)
+        CODEC.encode(order)  # what cannot be told is known before there is a process
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with trio.CancelScope(shield=True):  # a process that was started is always handed out
@@ -169,7 +172,7 @@ class WorkloadProcess:
                 raise
             channel: Channel[Order | Report] = Channel(_ProcessStream(ours, launched.pidfd), CODEC)
             process = cls(launched, channel, place)
-            await process._send(Start(spec, None if restore is None else str(restore), place, snapshots))
+            await process._send(order)
         return process
 
     @property

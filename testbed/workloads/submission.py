@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
+from testbed.bounds import LONGEST_JOB_BYTES
 from testbed.checkpoints.manifest import CHUNK_BYTES, MAX_CHUNKS
 from testbed.errors import SpecError
 from testbed.messages import JobSpec
@@ -37,6 +40,12 @@ def params_of(spec: JobSpec) -> dict[str, object]:
 
 def cannot_run(spec: JobSpec) -> str:
     """Why no agent can run a job; empty if nothing speaks against it. A third party's code is not loaded here: only agents do."""
+    try:
+        size_bytes = len(msgspec.msgpack.encode(spec))
+    except (ValueError, OverflowError) as error:  # a number of more than 64 bits, text that is none
+        return f"it cannot be told to an agent: {error}"
+    if size_bytes > LONGEST_JOB_BYTES:
+        return f"its parameters, or its command and environment, take {size_bytes} bytes: at most {LONGEST_JOB_BYTES} are allowed"
     if spec.payload_bytes > LARGEST_BYTES:
         return f"payload_bytes = {spec.payload_bytes}: a checkpoint has at most {LARGEST_BYTES} bytes"
     if spec.ranks > 1 and is_saved_from_outside(spec):

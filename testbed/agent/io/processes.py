@@ -16,7 +16,7 @@ from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.bounds import most_checkpoint_bytes, quoted
 from testbed.checkpoints import CheckpointError, CheckpointStore, Manifest, NotStored
-from testbed.errors import SpecError
+from testbed.errors import ProtocolError, SpecError
 from testbed.logs import logger
 from testbed.program import Program, ProgramRun
 from testbed.ranks import rank_of, superseded
@@ -132,7 +132,7 @@ class JobProcesses:
                 place=place,
                 snapshots="" if place is None else str(self._store.scratch(spec.name)).removesuffix("0"),
             )
-        except (OSError, SpecError, CheckpointError) as error:
+        except (OSError, SpecError, CheckpointError, ProtocolError) as error:
             self._ending.discard(key)
             self._over(key, ev.WorkloadEnded(m.JobEnded(*key, "failed", 0, reason=quoted(str(error)))))
             return
