@@ -205,9 +205,6 @@ class Body:
                 self.ordered.remove(each)  # it was to be started at this very moment
         self._world.workloads.kill(self._machine, *key)
 
-    def kill_all(self) -> None:
-        pass  # the world kills them with their agent
-
     # ---- transfers
 
     def begin(self, order: do.StartSending, nursery: trio.Nursery) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -186,6 +188,9 @@ async def test_job_that_finished_before_it_was_killed_has_finished(
     class Ended:
         events: AsyncIterator[object]
 
+        async def stop(self, grace_s: float) -> None:
+            """It has ended."""
+
     async def start(*_: object, **__: object) -> Ended:
         process = Ended()
         process.events = said()
@@ -206,6 +211,24 @@ async def test_job_that_finished_before_it_was_killed_has_finished(
     [ended] = events
     assert isinstance(ended, ev.WorkloadEnded)
     assert (ended.ended.outcome, ended.ended.digest) == ("finished", "01")
+
+
+async def test_jobs_have_ended_when_their_agent_has(tmp_path: Path) -> None:
+    started = trio.Event()
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    before = children.read_text()
+    with CheckpointStore(tmp_path) as store:
+        lease = LeaseFile.create(tmp_path / "lease", math.inf)
+        jobs = JobProcesses(store, lease, tmp_path / "log", lambda _: started.set())
+        jobs.expect(("job", 1))
+        with trio.fail_after(20.0):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(jobs.run, JobSpec("job", 1000, 0.1, 1000), 1, None)
+                await started.wait()
+                assert children.read_text() != before
+                nursery.cancel_scope.cancel()
+        assert children.read_text() == before
+        lease.close()
 
 
 async def test_job_that_its_process_cannot_be_told_of_has_failed_and_has_no_process(tmp_path: Path) -> None:

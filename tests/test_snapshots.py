@@ -239,7 +239,7 @@ async def running(path: Path, *, snapshots_stop: bool = False) -> AsyncIterator[
                     nursery.start_soon(jobs.run, SPEC, 1, None)
                     await agent.until(ev.WorkloadStarted)
                     yield agent
-                    jobs.kill_all()
+                    jobs.kill(KEY)
         finally:
             lease.close()
 

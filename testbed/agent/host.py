@@ -97,19 +97,16 @@ class AgentHost(Driver[ev.Event, do.Effect]):
         if switch is not None:
             self.handle(switch)
         listeners = await self.transfers.listen()
-        try:
-            async with trio.open_nursery() as self._nursery:
-                self._nursery.start_soon(self.transfers.serve, listeners)
-                self._nursery.start_soon(self.wake, ev.Woke())
-                self._nursery.start_soon(self.watch_kernel)
-                if (path := self.config.owner_socket) is not None:
-                    await self._nursery.start(
-                        listen_to_owner, path, self.config.owners_gid, self.kernel, self.handle
-                    )
-                self._nursery.start_soon(self.link.stay_connected)
-                task_status.started()
-        finally:
-            self.jobs.kill_all()
+        async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self.transfers.serve, listeners)
+            self._nursery.start_soon(self.wake, ev.Woke())
+            self._nursery.start_soon(self.watch_kernel)
+            if (path := self.config.owner_socket) is not None:
+                await self._nursery.start(
+                    listen_to_owner, path, self.config.owners_gid, self.kernel, self.handle
+                )
+            self._nursery.start_soon(self.link.stay_connected)
+            task_status.started()
 
     async def watch_kernel(self) -> None:
         """Sees the owner and counts every 100 ms, until cancelled."""

@@ -100,11 +100,6 @@ class JobProcesses:
                 if output.stat().st_size > LONGEST_BYTES and shorten(output):
                     LOG.warning("%s had grown too long: its middle is gone", output.name)
 
-    def kill_all(self) -> None:
-        """The agent ends."""
-        for process in self._running.values():
-            process.kill()
-
     async def run(
         self,
         spec: m.JobSpec,
@@ -112,7 +107,7 @@ class JobProcesses:
         restore: m.StoredCheckpoint | None,
         peers: Sequence[str] = (),
     ) -> None:
-        """The whole life of one attempt; of a rank, whose gang's hosts have the addresses `peers`."""
+        """The whole life of one attempt; of a rank, whose gang's hosts have the addresses `peers`. Cancelled, it has ended."""
         key, rank = (spec.name, attempt), rank_of(spec.name) if spec.ranks > 1 else None
         place = None if rank is None else Place(rank.gang, attempt, rank.number, list(peers))
         output = output_file(self._logs, *key)
@@ -164,6 +159,8 @@ class JobProcesses:
                         ended = m.JobEnded(*key, outcome, step, digest, quoted(reason or event.reason))
                         self._over(key, ev.WorkloadEnded(ended, event.lease_lapsed))
         finally:
+            with trio.CancelScope(shield=True):
+                await process.stop(0.0)  # cancelled, it still runs
             del self._running[key], self.outputs[key]
             self._ending.discard(key)
             self._leaving.discard(key)
