@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import shutil
@@ -28,6 +29,7 @@ from testbed.program import Program, ProgramRun, wrong
 from testbed.workloads import criu, output
 from testbed.workloads.archive import CannotKeep, ProgramProgress, digest, pack, unpack
 from testbed.workloads.base import StateMismatch
+from testbed.workloads.launch import Launched
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import (
     CODEC,
@@ -370,6 +372,22 @@ async def test_what_a_program_has_mounted_is_neither_kept_nor_removed_with_its_f
         unpack(store.payload(store.get("a", stored.sequence)), state, MANY_BYTES)
         assert [path.name for path in state.rglob("*")] == ["m"]
     assert precious.read_text() == "years of work"
+    lease.close()
+
+
+@pytest.mark.trio
+async def test_a_program_that_cannot_be_started_leaves_no_folder_behind(tmp_path: Path) -> None:
+    async def launch(*_: int) -> Launched:
+        raise OSError(errno.EAGAIN, "no process can be had")
+
+    spec = JobSpec("a", 1000, 0.05, 1000, "executable", program=Program(["true"]))
+    lease, events = LeaseFile.create(tmp_path / "lease", math.inf), list[Any]()
+    with CheckpointStore(tmp_path / "store") as store:
+        jobs = JobProcesses(store, lease, tmp_path / "logs", events.append, launch=launch)
+        jobs.expect(("a", 1))
+        await jobs.run(spec, 1, None)
+        assert "no process can be had" in events[0].ended.reason
+        assert list((tmp_path / "store/.scratch").iterdir()) == []
     lease.close()
 
 

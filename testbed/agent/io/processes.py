@@ -129,6 +129,7 @@ class JobProcesses:
             )
         except (OSError, SpecError, CheckpointError, ProtocolError) as error:
             self._ending.discard(key)
+            await _remove_folder(program)
             self._over(key, ev.WorkloadEnded(m.JobEnded(*key, "failed", 0, reason=quoted(str(error)))))
             return
         if key not in self._expected or key in self._ending:
@@ -167,9 +168,7 @@ class JobProcesses:
             with suppress(OSError):
                 if output.stat().st_size == 0:
                     output.unlink()
-            if program is not None:
-                with trio.CancelScope(shield=True):
-                    await trio.to_thread.run_sync(partial(shutil.rmtree, program.folder, ignore_errors=True))
+            await _remove_folder(program)
 
     def _program_run(self, spec: m.JobSpec, program: Program, attempt: int) -> ProgramRun:
         folder = f"{self._store.scratch(spec.name)}.program.{attempt}"  # gone at the store's next start, too
@@ -259,6 +258,13 @@ class JobProcesses:
         if key in self._expected:
             self._expected.discard(key)
             self._handle(event)
+
+
+async def _remove_folder(program: ProgramRun | None) -> None:
+    """What a program wrote beside its checkpoints goes with its attempt."""
+    if program is not None:
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(partial(shutil.rmtree, program.folder, ignore_errors=True))
 
 
 def drop_superseded(store: CheckpointStore, job: str, arrived: int, told: Set[int]) -> None:
