@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from testbed import identity
-from testbed.emulation.safety import ledger
-from testbed.emulation.safety.cleaning import CleanReport, clean_up
+from testbed.emulation.safety import cleaning, ledger
+from testbed.emulation.safety.cleaning import CleanReport, clean_up, remove_listed
 from testbed.emulation.safety.ledger import Ledger, running_campuses
+from testbed.emulation.safety.settings import WANTED, out_of_reach
 
 DEAD = {"pid": 1 << 21, "start": 12345}  # above pid_max: never alive
 
@@ -173,3 +174,27 @@ def test_ledger_that_cannot_be_cleaned_is_kept(tmp_path: Path) -> None:
     path = dead_campus(tmp_path, {"kind": "directory", "path": str(tmp_path / "dead1")})
     report = clean_up(tmp_path)
     assert report.cleaned == [] and "dead1" in report.failed[0] and path.exists()
+
+
+@pytest.mark.skipif(bool(out_of_reach()), reason="the machine's settings cannot be written here")
+def test_one_of_two_campuses_that_end_together_puts_a_setting_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = next(iter(WANTED))
+    now = setting.read_text().strip()
+    books, report = [Ledger(tmp_path, name) for name in ("one1", "two1")], CleanReport()
+    for book in books:
+        book.record({"kind": "sysctl", "path": str(setting), "before": now, "after": now})
+        book.close()
+    first, second = (book.path for book in books)
+
+    def read_while_the_other_ends(path: Path) -> list[dict[str, object]]:
+        monkeypatch.undo()
+        remove_listed(second, ledger.read_entries(second), report)
+        return ledger.read_entries(path)
+
+    monkeypatch.setattr(cleaning, "read_entries", read_while_the_other_ends)
+    remove_listed(first, ledger.read_entries(first), report)
+    assert report.failed == []
+    assert f"put back sysctl {setting}" in report.removed
+    assert list(tmp_path.iterdir()) == []

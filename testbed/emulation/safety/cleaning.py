@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from testbed import identity
-from testbed.emulation.safety.ledger import MARK, default_root, ledgers, owner_lives, read_entries
+from testbed.emulation.safety.ledger import (
+    ENDS,
+    MARK,
+    default_root,
+    ledgers,
+    note_end,
+    owner_lives,
+    read_entries,
+)
 from testbed.emulation.safety.living import SUFFIX
 
 REMOVERS = 8  # threads that remove files
@@ -57,6 +65,8 @@ def remove_listed(path: Path, entries: Sequence[dict[str, Any]], report: CleanRe
     """Remove every object of a ledger, last made first, then the ledger; kept if something could not be removed."""
     campus_id = path.name.removesuffix(SUFFIX)
     failed_before = len(report.failed)
+    # before it looks whether another needs a setting of the machine: of several that end together, one sees that none does
+    note_end(path)
     same_boot = bool(entries) and entries[0].get("boot") == identity.boot_id()
     if same_boot:
         victims = [e for e in entries if e["kind"] == "process" and e.get("start")]
@@ -150,7 +160,8 @@ def restore_sysctl(entry: dict[str, Any], own_ledger: Path) -> bool:
     """Put a machine-wide setting back, if it still is what we set and no other running campus needs it."""
     for other in ledgers(own_ledger.parent):
         entries = read_entries(other) if other != own_ledger else []
-        if owner_lives(entries) and any(e.get("path") == entry["path"] for e in entries):
+        runs = owner_lives(entries) and entries[-1]["kind"] != ENDS
+        if runs and any(e.get("path") == entry["path"] for e in entries):
             return False
     setting = Path(entry["path"])
     if setting.parts[:3] != ("/", "proc", "sys") or setting.read_text().strip() != entry["after"]:

@@ -23,6 +23,7 @@ from testbed.errors import SetupError
 
 MARK = "RECLAIMNET_CAMPUS"  # environment variable of every program started inside a campus
 PIN_ROOT = Path(living.PIN_ROOT)
+ENDS = "ends"  # kind of the last entry of a campus that is being removed
 
 
 def default_root() -> Path:
@@ -99,14 +100,25 @@ class Ledger:
 
 
 def read_entries(path: Path) -> list[dict[str, Any]]:
-    """Whole lines of a ledger, in order; a torn or foreign line is skipped."""
+    """Whole lines of a ledger, in order; a torn or foreign line is skipped. None, if it was put away this moment."""
     entries = []
-    for line in path.read_bytes().splitlines(keepends=True):
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        data = b""
+    for line in data.splitlines(keepends=True):
         with contextlib.suppress(ValueError):
             entry = json.loads(line)
             if line.endswith(b"\n") and isinstance(entry, dict) and "kind" in entry:
                 entries.append(entry)
     return entries
+
+
+def note_end(path: Path) -> None:
+    """Note in a ledger that its campus ends: what it needed is not needed any more."""
+    with contextlib.suppress(OSError), path.open("r+b") as file:
+        file.seek(0, os.SEEK_END)
+        file.write(json.dumps({"kind": ENDS}).encode() + b"\n")
 
 
 def owner_lives(entries: Sequence[dict[str, Any]]) -> bool:

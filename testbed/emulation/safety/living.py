@@ -49,11 +49,14 @@ def ledgers(root: str) -> list[str]:
     """The ledgers of a folder, oldest first; none if there is no such folder."""
     found = []
     try:
-        for entry in os.scandir(root):
-            if entry.name.endswith(SUFFIX):
-                found.append((entry.stat().st_mtime, entry.path))
-    except FileNotFoundError:  # or one was put away this moment
-        pass
+        entries = [entry for entry in os.scandir(root) if entry.name.endswith(SUFFIX)]
+    except FileNotFoundError:
+        return []
+    for entry in entries:
+        try:
+            found.append((entry.stat().st_mtime, entry.path))
+        except FileNotFoundError:  # it was put away this moment
+            pass
     return [path for _, path in sorted(found)]
 
 
