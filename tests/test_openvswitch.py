@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -28,10 +30,12 @@ from experiments.benchmarks import fabric
 from experiments.benchmarks.fabric import AFTER_S, failover, planned_cuts
 from experiments.worlds.live.network import NetworkWatch
 from testbed.emulation.campus import LiveCampus
+from testbed.emulation.description import plan
 from testbed.emulation.kernel.linux import packet_sockets
 from testbed.emulation.kernel.openvswitch import (
     HEARD_BYTES,
     SENT_BYTES,
+    OpenvSwitchFabric,
     kernel_datapath,
     listens,
     missing_programs,
@@ -449,6 +453,24 @@ def test_a_daemon_that_is_killed_is_started_again_and_packets_go_on(campus: Live
     until(lambda: reaches(campus, "h1", "h5", 184) and reaches(campus, "h1", "h3", 0), "packets arrive")
     until(lambda: flows(campus) == before, "all switches have their tables")
     in_thread(campus.kernel.read_back_fabric)
+
+
+def test_a_daemon_that_cannot_be_started_again_is_once_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("testbed.emulation.kernel.openvswitch.AGAIN_S", 0.01)
+    switches = OpenvSwitchFabric(tmp_path, "none1")
+    switches._fabric_pid = os.getpid()
+    with contextlib.closing(switches), subprocess.Popen(["true"]) as ended:
+        switches._processes["daemon"] = ended
+        switches._commands["daemon"], switches._launched_s["daemon"] = ["sleep", "60"], -math.inf
+        keeper = threading.Thread(target=switches._keep, args=(plan.plan(small_campus()),))
+        keeper.start()
+        until(lambda: "No such file" in caplog.text, "it was tried")
+        switches.directory.mkdir()  # where its output goes
+        until(lambda: switches.restarts == ["daemon"], "it runs")
+        switches._ending.set()
+        keeper.join()
 
 
 def test_the_benchmark_of_failures_sees_each_cut() -> None:

@@ -198,6 +198,7 @@ class OpenvSwitchFabric(BridgeFabric):
         first = ["in_port=controller", f"packet={FIRST_FRAME}", f"actions=output:{number}"]
         self._run(
             "ovs-ofctl",
+            f"--timeout={START_LIMIT_S:.0f}",
             "-O",
             "OpenFlow13",
             "packet-out",
@@ -214,16 +215,20 @@ class OpenvSwitchFabric(BridgeFabric):
         """Start each daemon again that has ended, until `close`. Without its database the switch daemon forwards nothing in user
         space; started anew it has no rules until its controller has found it."""
         while not self._ending.wait(KEEP_S):
-            with self._changing:
-                for name, process in list(self._processes.items()):
-                    ended, since_s = process.poll() is not None, time.monotonic() - self._launched_s[name]
-                    if ended and since_s > AGAIN_S:
-                        log.warning("%s has ended (status %d): started again", name, process.returncode)
-                        self._restarts.append(name)
-                        self._launch(name, self._commands[name])
-            if self._roomy_pid not in (0, self.pid("ovs-vswitchd")):
-                with contextlib.suppress(CommandFailed):  # it is not that far yet
-                    self._give_room(plan)
+            try:
+                with self._changing:
+                    for name, process in list(self._processes.items()):
+                        ended, since_s = process.poll() is not None, time.monotonic() - self._launched_s[name]
+                        if ended and since_s > AGAIN_S:
+                            log.warning("%s has ended (status %d): started again", name, process.returncode)
+                            self._launch(name, self._commands[name])
+                            self._restarts.append(name)
+                if self._roomy_pid not in (0, self.pid("ovs-vswitchd")):
+                    with contextlib.suppress(CommandFailed):  # it is not that far yet
+                        self._give_room(plan)
+            except OSError as error:  # no process or no file can be had, or the daemon ended meanwhile
+                log.warning("the daemons of Open vSwitch are looked after again in %g s: %s", AGAIN_S, error)
+                self._ending.wait(AGAIN_S)
 
     def build_switches(self, socket: NetlinkSocket, plan: CampusPlan, timed: Timed) -> None:
         """The ports of the OpenFlow switches and where their controller is, in one transaction. SetupError, CommandFailed or
