@@ -246,12 +246,12 @@ def set_aggregate(maps: HostMaps, payload_bytes_per_s: float, *, migrations_only
     """
     rate = int(wire_rate(payload_bytes_per_s))
     burst = max(GUARD_BURST_BYTES, int(rate * GUARD_BURST_S))
-    maps.aggregate.set_grant(rate, burst)
-    _must_match("the aggregate bucket", rate, maps.aggregate.state().rate_bytes_per_s)
     if migrations_only is not None:
         maps.aggregate.charge_migrations_only(0, migrations_only)
         found = maps.aggregate.charges_migrations_only(0)
         _must_match("whether the aggregate bucket is of migrations only", migrations_only, found)
+    maps.aggregate.set_grant(rate, burst)  # last: a bucket that has a grant has all of it
+    _must_match("the aggregate bucket", rate, maps.aggregate.state().rate_bytes_per_s)
 
 
 class HasNames(Protocol):

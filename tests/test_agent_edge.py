@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from testbed.agent.core.announced import Announced
 from testbed.agent.io.kernel_maps import MARKED_MOST, KernelMaps
 from testbed.agent.io.transfers import Transfers
 from testbed.checkpoints import CheckpointStore
+from testbed.enforcement import set_aggregate, wire_rate
 from testbed.messages import Endpoint, Expect
 from testbed.transfer import TransferFailed
 from tests.bpf_machine import programs_fixture
@@ -124,3 +126,18 @@ async def test_marked_connections_leave_half_of_the_table(host, tmp_path):
             held.enter_context(edge.as_metadata(stream))
         assert len(list(host.flows.items())) == MARKED_MOST
     assert list(host.flows.items()) == []
+
+
+async def test_an_agent_that_starts_again_leaves_the_share_at_what_its_link_has_become(
+    host, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(
+        "testbed.agent.io.kernel_maps.smooth_pacing", lambda: None
+    )  # it is the machine's here
+    edge = edge_of(host, tmp_path)
+    edge.config = replace(edge.config, migration_share_bytes_per_s=50e6)
+    edge.prepare()
+    assert host.aggregate.state().rate_bytes_per_s == int(wire_rate(50e6))
+    set_aggregate(host.maps, 20e6)  # since its successor was told the share
+    edge.prepare()
+    assert host.aggregate.state().rate_bytes_per_s == int(wire_rate(20e6))

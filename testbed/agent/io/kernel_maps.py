@@ -63,15 +63,18 @@ class KernelMaps:
         return self.maps.switch.setting(), self.maps.counters.memory(ClassId.PLANNED, ClassId.RESEARCH)
 
     def prepare(self) -> ev.SwitchRead | None:
-        """Clears what a killed predecessor left and sets the aggregate bucket; a switch that is set already is an event."""
+        """Clears what a killed predecessor left and sets the aggregate bucket; a switch that is set already is an event.
+
+        A bucket that a predecessor has set follows the link, which may have changed since this agent was told the share.
+        """
         smooth_pacing()
         if self.maps is None:
             return None
         for key, _ in list(self.maps.flows.items()):
             self.maps.flows.delete(key)
-        config = self.config
-        if config.enforcement is not Enforcement.NONE and config.migration_share_bytes_per_s < inf:
-            share = config.migration_share_bytes_per_s
+        config, share = self.config, self.config.migration_share_bytes_per_s
+        is_set = self.maps.aggregate.state().mode is not BucketMode.ACCOUNT
+        if config.enforcement is not Enforcement.NONE and share < inf and not is_set:
             set_aggregate(self.maps, share, migrations_only=config.checkpoints_apart)
         status = self.maps.switch.status()
         self._switch_seen = (status.mode, status.set_at_ns)
