@@ -27,7 +27,7 @@ from topologies.presets import campus54
 
 DAY_S = 86_400.0
 LEND, WITHDRAW, DEPART = "lend", "withdraw", "depart"
-Event = tuple[float, str, str]
+Event = tuple[float, str, str, float]  # when, host, what, and of a departure its notice
 
 # ---------------------------------------------------------------- notices
 
@@ -112,28 +112,39 @@ def kind(h: str, s: str) -> int:
 
 
 def replayed(log: Sequence[Event], window_s: float, together_s: float, now_s: float) -> list[float]:
-    """`together` by class, by going through the whole log at each departure."""
+    """`together` by class, by going through the whole log at each departure, which is when a notice ends."""
     departures, trials, joint = ([0] * CLASSES for _ in range(3))
     lent: set[str] = set()
     left: dict[str, float] = {}
-    for at_s, host, what in log:
-        left = {name: when for name, when in left.items() if when >= at_s - together_s}
+    closes: dict[str, float] = {}
+
+    def close(host: str, at_s: float) -> None:
+        lent.remove(host)
+        beside = {name for name, when in left.items() if when >= at_s - together_s}
+        if at_s >= now_s - window_s:
+            for c in range(CLASSES):
+                there = {name for name in lent | beside if kind(host, name) == c}
+                departures[c] += bool(there)
+                trials[c] += len(there)
+                joint[c] += 2 * sum(kind(host, name) == c for name in beside)
+        left[host] = at_s
+
+    for at_s, host, what, notice_s in (*log, (now_s, "", "", 0.0)):
+        for name, when in sorted(closes.items(), key=lambda item: item[1]):
+            if when <= at_s:
+                close(name, closes.pop(name))
         if what == LEND:
             lent.add(host)
             left.pop(host, None)
-            continue
-        if host not in lent:
-            continue
-        lent.remove(host)
-        if what == WITHDRAW:
-            continue
-        if at_s >= now_s - window_s:
-            for c in range(CLASSES):
-                there = {name for name in lent | left.keys() if kind(host, name) == c}
-                departures[c] += bool(there)
-                trials[c] += len(there)
-                joint[c] += 2 * sum(kind(host, name) == c for name in left)
-        left[host] = at_s
+            closes.pop(host, None)
+        elif what == WITHDRAW and host not in closes:
+            lent.discard(host)
+        elif what == DEPART and host in lent:
+            if notice_s > 0.0:
+                closes[host] = at_s + notice_s
+            else:
+                closes.pop(host, None)
+                close(host, at_s)
     shares = [min(1.0, j / t) if t else 0.0 for j, t in zip(joint, trials, strict=True)]
     return [(d * s + 0.5) / (d + 1.0) for d, s in zip(departures, shares, strict=True)]
 
@@ -143,6 +154,7 @@ events = st.lists(
         st.integers(0, 300).map(float),
         st.sampled_from(HOSTS),
         st.sampled_from([LEND, LEND, DEPART, DEPART, WITHDRAW]),
+        st.sampled_from([0.0, 0.0, 4.0, 90.0]),
     ),
     max_size=60,
 ).map(lambda some: sorted(some, key=lambda event: event[0]))
@@ -154,8 +166,8 @@ def test_joint_departures_are_those_of_the_whole_log(
     log: list[Event], window_s: float, together_s: float, later_s: int
 ) -> None:
     window = JointWindow(window_s, together_s, PLACES)
-    for at_s, host, what in log:
-        getattr(window, what)(host, at_s)
+    for at_s, host, what, notice_s in log:
+        getattr(window, what)(host, at_s, *([notice_s] if what == DEPART else []))
         window.together(at_s)  # a question changes nothing
         window.q_column(host, HOSTS, at_s)
     now_s = (log[-1][0] if log else 0.0) + later_s
@@ -189,6 +201,54 @@ def test_a_host_that_comes_back_at_once_has_not_left_with_the_next() -> None:
     window.lend("a", 20.0)
     window.depart("b", 30.0)
     assert window.together(40.0)[SAME_SWITCH] == pytest.approx(0.5 / 3.0)  # two departures, no pair
+
+
+def test_hosts_leave_together_that_close_together_whenever_their_owners_said_so() -> None:
+    told, untold, withdrawn = (OwnerHistory(1e6, places=PLACES) for _ in range(3))
+    for turn in range(20):
+        at_s = 30_000.0 * turn
+        for history in (told, untold, withdrawn):
+            for host in "ab":
+                history.lend(host, at_s)
+        told.emergency("a", at_s + 5000.0)
+        told.withdraw("b", at_s + 5100.0, 3600.0)  # can be read for an hour
+        untold.withdraw("a", at_s + 5000.0, 600.0)
+        untold.emergency("b", at_s + 5590.0)  # gone when a closes
+        untold.withdraw("a", at_s + 5600.0, 0.0)  # its notice is over, which changes nothing
+        withdrawn.withdraw("a", at_s + 5000.0, 600.0)
+        withdrawn.lend("a", at_s + 5500.0)  # stays after all
+        withdrawn.emergency("b", at_s + 5590.0)
+    now_s = 6e5
+    assert told.joint.q("a", "b", now_s) < 0.05
+    assert untold.joint.q("a", "b", now_s) > 0.9
+    assert withdrawn.joint.q("a", "b", now_s) < 0.05
+    # the rate of departures counts each once, from when it was said
+    assert told.departures.campus(now_s) == Experience(40.0, 20 * (5000.0 + 5100.0))
+    assert untold.departures.campus(now_s) == Experience(40.0, 20 * (5000.0 + 5590.0))
+
+
+def test_a_host_that_closes_before_its_notice_ends_departs_then() -> None:
+    history = OwnerHistory(1e6, places=PLACES)
+    for turn in range(20):
+        at_s = 30_000.0 * turn
+        for host in "ab":
+            history.lend(host, at_s)
+        history.withdraw("a", at_s + 5000.0, 3600.0)
+        history.withdraw("a", at_s + 5100.0, 0.0)
+        history.emergency("b", at_s + 5110.0)
+    assert history.joint.q("a", "b", 6e5) > 0.9
+
+
+def test_an_agent_that_is_lost_while_a_notice_runs_does_not_keep_its_owner() -> None:
+    history = OwnerHistory(1e6, places=PLACES)
+    for turn in range(20):
+        at_s = 30_000.0 * turn
+        for host in "ab":
+            history.lend(host, at_s)
+        history.withdraw("a", at_s + 5000.0, 600.0)
+        history.withdraw("a", at_s + 5300.0)
+        history.emergency("b", at_s + 5590.0)
+    assert history.joint.q("a", "b", 6e5) > 0.9
 
 
 def test_hosts_of_a_campus_stand_on_their_access_switches() -> None:

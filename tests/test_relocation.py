@@ -176,6 +176,25 @@ def test_the_page_says_what_staying_and_going_cost() -> None:
     assert float(chosen["cells"][-1]) < 0.0
 
 
+def test_a_job_leaves_with_what_its_last_checkpoint_sent_and_a_departure_makes_it_fetch_all() -> None:
+    looks: list[tuple[PlacementRequest, Candidates]] = []
+
+    def look(request: PlacementRequest, candidates: Candidates) -> None:
+        looks.append((request, candidates))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(POLICIES, "looks", Policy("looks", relocate=look))
+        made = CoresWorld(campus(), replace(AHEAD, policy="looks"))
+    made.start()
+    made.run(2.0)
+    made.submit(JobSpec("a", 20_000, 0.1, 40_000_000, params={"dirty_fraction": 1e-4}))
+    made.run(100.0)
+    request, found = looks[-1]
+    assert request.payload_bytes < 40_000_000
+    on_s = found.mean_migration_s - request.restart_s
+    assert (on_s > 40_000_000 / 10e6).all()  # links have 10 MB/s
+
+
 # ---------------------------------------------------------------- whatever owners do meanwhile
 
 

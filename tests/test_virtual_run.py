@@ -152,7 +152,7 @@ def test_research_gets_what_migrations_leave_and_never_less_than_its_reserve() -
     assert summary.research.reserve_share - 1e-9 <= summary.research.lowest_share <= 1.0 + 1e-9
 
 
-@pytest.mark.parametrize(("checkpoint_class", "least"), [("share", 0.98), ("borrow", 0.68)])
+@pytest.mark.parametrize(("checkpoint_class", "least"), [("share", 0.96), ("borrow", 0.66)])
 def test_a_paced_flow_gets_what_pacing_leaves_of_its_grant(checkpoint_class: str, least: float) -> None:
     """But for a checkpoint that borrowed what research then asks for of its reserve, on a cable where nothing is counted."""
     scenario = demo_scenario()
@@ -170,7 +170,7 @@ def test_a_paced_flow_gets_what_pacing_leaves_of_its_grant(checkpoint_class: str
             of_migrations.append(fact.goodput_over_grant)
     assert rates.flows > 20 and min(of_migrations) > 0.98
     assert rates.median_goodput_over_grant == pytest.approx(0.995, abs=1e-6)
-    # a grant that changes under way takes a message's time to reach its flow
+    # a grant that changes under way takes a message's time to reach its flow: some hundredths of half a second
     assert rates.worst_goodput_over_grant is not None and least < rates.worst_goodput_over_grant < 0.996
 
 

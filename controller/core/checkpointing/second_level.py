@@ -2,14 +2,15 @@
 
 The first level is the standby. In a share q of the interruptions it is gone together with the job's host, and then the job goes
 back to its second copy, on average V/2 old where one is sent every V seconds. Its C bytes cross links on which the first level's
-streams compete; what a byte/s there is worth to them is the links' multiplier in P1's allocation, mu in all. So in seconds of
-work lost per second, with hazard lambda,
+streams compete; what a byte/s there is worth to them is the links' multiplier in P1's allocation, and since a copy takes an equal
+share from n streams, each of its bytes costs (n + 1)/n times that, mu in all. So in seconds of work lost per second, with
+hazard lambda,
 
     lambda q V/2 + mu C/V        is least at        V = sqrt(2 mu C/(lambda q)),
 
-Young's formula with the price of the bytes in the place of the pause. Beside one equal job, which a link's whole rate b holds to
-lambda C/b^2, that is V = sqrt(2/q) C/b: for q = 1/36 the time to send eight checkpoints. Over links that no stream fills it is 0:
-each checkpoint is sent on.
+Young's formula with the price of the bytes in the place of the pause. Beside one equal job, to which a link's whole rate b is
+worth lambda C/b^2, that is V = 2/sqrt(q) C/b: for q = 1/36 the time to send twelve checkpoints. Over links that no stream fills
+it is 0: each checkpoint is sent on.
 
 Two levels with intervals in proportion to one over the root of what each level is needed for: Moody et al., SC 2010.
 """

@@ -188,25 +188,29 @@ def candidates(
 
 
 def added_loss_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floats:
-    """Work, seconds, that the job would add to the loss of a departure of each volunteer (`congestion.added_loss_s`), times the
-    probability that its notice is too short to lose nothing."""
+    """Work, seconds, that the job would add to the loss of a departure of each volunteer (`congestion.added_loss_s`). A departure
+    hurts the job, or a neighbour, if its notice is too short for what that one needs."""
     payload, there = float(job.spec.payload_bytes), cluster.occupants
-    short = cluster.too_short(payload, cluster.uplinks_bytes_per_s, cluster.now_s)
-    hurting = hazards_per_s * short
-    aims_s = aims_of(cluster, there.payload_bytes, there.loss_budget_s, hurting[there.place])
+    uplinks = cluster.uplinks_bytes_per_s
+    hurt = cluster.too_short(payload, uplinks, cluster.now_s)
+    hurt_there = cluster.too_short(there.payload_bytes, uplinks[there.place], cluster.now_s)
+    aims_s = aims_of(
+        cluster, there.payload_bytes, there.loss_budget_s, hazards_per_s[there.place] * hurt_there
+    )
     streams = congestion.Streams(
         there.beside(job, cluster.places.hosts),  # those that leave are in no one's way
         there.place,
         there.checkpoint_bytes,
         aims_s,
         there.remaining_s,
+        hurt_there,
     )
     ways = Reaches(cluster.places, fair_share(cluster, job, cluster.now_s).column).to_best(
         cluster.usable_column
     )
-    aims, beta = aim_s(cluster, job, hurting), cluster.checkpoint_share
+    aims, beta = aim_s(cluster, job, hazards_per_s * hurt), cluster.checkpoint_share
     sending = cluster.checkpoint_uplinks_bytes_per_s
-    return short * congestion.added_loss_s(sending, ways, streams, payload, aims, job.remaining_s, beta)
+    return congestion.added_loss_s(sending, ways, streams, payload, aims, job.remaining_s, hurt, beta)
 
 
 def aim_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floats:

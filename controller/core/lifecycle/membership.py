@@ -278,7 +278,7 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
         plan_moves(cluster, running)
         return
     if announced:
-        cluster.hazards.withdraw(host.name, now_s)
+        cluster.hazards.withdraw(host.name, now_s, 0.0)
     else:
         cluster.hazards.emergency(host.name, now_s)
     let_go(cluster, host)

@@ -3,10 +3,13 @@
 A job is placed when it starts, moves or resumes, on what is free then. Later a better GPU becomes free, neighbours come whose
 checkpoints share its uplink, or its host's owner turns out to leave often. So each job that an owner can interrupt is looked at
 anew in every hour of the day, since hazards have one value an hour. What it would move with is what its last checkpoint sent:
-the rest is there before it stops. P3 is asked as for a deadline's move: twice the time that it takes on what its way has free.
+the rest is there before it stops. A departure makes it fetch all of its state. P3 is asked as for a deadline's move: twice the
+time that it takes on what its way has free.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from controller.core.lifecycle.candidates import candidates, request, reserved_rate, residual
 from controller.core.lifecycle.migration import move_without_notice
@@ -52,7 +55,7 @@ def _better_host(cluster: Cluster, job: JobState, rule: Relocator) -> str | None
     cluster.let_gpu_go(job, own)
     found = candidates(
         cluster,
-        wanted,
+        replace(wanted, payload_bytes=job.spec.payload_bytes),  # to a host from one where its owner came
         [own.name],
         free,
         cluster.now_s,

@@ -19,7 +19,7 @@ Paper A has one copy; rows that follow it to the letter have no vault (`Policy.v
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from controller.core.model.entities import (
     JobState,
     Phase,
 )
+from controller.numerics.arrays import Floats
 from topologies.spec import TrafficClass
 
 # to one vault at once: as many as hosts at 1 Gbit/s fill a port of ten with, and more. Fewer share whatever port there is.
@@ -140,35 +141,60 @@ def _due_after_s(cluster: Cluster, job: JobState) -> float:
 
 
 def price_of(cluster: Cluster, links: Sequence[int]) -> float:
-    """What a byte/s on these links is worth to the checkpoint streams that fill them, seconds of work a second.
+    """What each byte of a copy over these links costs the checkpoint streams that fill them, seconds of work.
 
-    On each full link that is what its neediest stream would save with more (`congestion.loss_at_reclaim_s`), lambda C/b^2, and
-    more where the rate also holds its interval up: P1's multipliers, but for streams that are alone too, which need none there.
+    A copy has an equal share of a link while it is sent, and what a stream loses goes with one over its rate: n streams that give
+    up 1/(n + 1) of their rates lose (n + 1)/n as much as bytes are worth at the margin.
     """
-    wanted, beta = cluster.full_links().intersection(links), cluster.checkpoint_share
-    if not wanted:
-        return 0.0
-    flows, paths = cluster.streams().flows, cluster.streams().paths
-    crossing = [flows[row] for row in np.flatnonzero(paths.crossing(list(wanted))).tolist()]
-    there = [flow for flow in crossing if flow.cap_bytes_per_s > 0.0]
-    jobs = [cluster.jobs[flow.job] for flow in there]
+    return sum(worth * (1.0 + 1.0 / streams) for worth, streams in worth_of(cluster, links))
+
+
+def worth_of(cluster: Cluster, links: Sequence[int]) -> Iterator[tuple[float, float]]:
+    """(what a byte/s is worth to the checkpoint streams there, seconds of work a second; how many there are) of links they fill.
+
+    P1's multipliers are that. Links that the same streams cross are one link, since P1 may charge on any of them. There is no
+    multiplier where a planner knows none, or where no stream is in another's way: one that is alone, or streams that are held
+    elsewhere to what the link has. There it is what the stream would save that saves least, less what it pays on its way.
+    """
+    full = cluster.full_links().intersection(links)
+    if not full:
+        return
+    (flows, paths), crossing = cluster.streams(), cluster.crossing()
+    multipliers = cluster.known.multipliers
+    if multipliers is None:
+        multipliers = np.zeros(len(crossing))
+    counted = set[int]()
+    for link in sorted(full):
+        if link in counted:
+            continue
+        here = paths.crossing([link])
+        among = paths.load(here.astype(float), len(crossing))  # how many of these streams cross each link
+        alike = (among == among[link]) & (crossing == among[link])
+        counted.update(np.flatnonzero(alike).tolist())
+        charged = float(multipliers[alike].sum())
+        if charged == 0.0:
+            rows = [row for row in np.flatnonzero(here).tolist() if flows[row].cap_bytes_per_s > 0.0]
+            ways = [paths.link[paths.start[row] : paths.start[row + 1]] for row in rows]
+            saved = _saved_per_byte(cluster, [flows[row] for row in rows]).tolist()
+            left = [each - float(multipliers[way].sum()) for each, way in zip(saved, ways, strict=True)]
+            charged = max(0.0, min(left, default=0.0))
+        if charged > 0.0:
+            yield charged, float(among[link])
+
+
+def _saved_per_byte(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> Floats:
+    """-dg/db of `checkpointing.cost` where jobs go on while they are sent: what each stream would save with more, s a byte."""
+    jobs, beta = [cluster.jobs[flow.job] for flow in flows], cluster.checkpoint_share
     hazards = cluster.hazards_now_per_s(jobs, cluster.now_s)
-    aims = aims_of(
-        cluster,
-        np.array([job.spec.payload_bytes for job in jobs], dtype=float),
-        np.array([job.spec.loss_budget_s for job in jobs], dtype=float),
-        hazards,
-    )
-    # full link -> (what its neediest stream would save, which that is)
-    neediest: dict[int, tuple[float, str]] = {}
-    for flow, job, hazard, aim in zip(there, jobs, hazards.tolist(), aims.tolist(), strict=True):
-        sending_s = job.checkpoint_bytes / flow.cap_bytes_per_s
-        holds_up = sending_s / beta > aim
-        saved = hazard * (1.0 + (0.5 / beta if holds_up else 0.0)) * sending_s / flow.cap_bytes_per_s
-        for link in wanted.intersection(cluster.path(flow.source, flow.destination)):
-            neediest[link] = max(neediest.get(link, (0.0, "")), (saved, flow.key))
-    # a stream once, however many links it fills
-    return sum({key: saved for saved, key in neediest.values()}.values())
+    payloads = np.array([job.spec.payload_bytes for job in jobs], dtype=float)
+    budgets = np.array([job.spec.loss_budget_s for job in jobs], dtype=float)
+    rates = np.array([flow.cap_bytes_per_s for flow in flows])
+    sending_s = np.array([job.checkpoint_bytes for job in jobs], dtype=float) / rates
+    # the rate also holds the interval up where sending takes longer than that lets it
+    turn_s = beta * aims_of(cluster, payloads, budgets, hazards)
+    longer = np.maximum(0.0, 1.0 - (turn_s / sending_s) ** 2)
+    saved: Floats = hazards * (1.0 + longer / (2.0 * beta)) * sending_s / rates
+    return saved
 
 
 def copies_to_vaults(cluster: Cluster, source: str) -> list[CheckpointFlow]:

@@ -10,7 +10,7 @@ in payload bytes/s, where
   In an account that `lends` it, it is kept as far as research was told to ask for it: there a port's queue guarantees it,
   whatever is granted.
 - **research** is what others ask for, as far as switches can tell (`tell`); a link of which nothing was told keeps its
-  reserve and no more. Migrations may take m = `most_lost` of it, at no moment more: that is what paper A lets research
+  reserve and no more. Of what was told migrations may take m = `most_lost`: that is what paper A lets research
   lose ("under 3 %"). On a trunk that others fill to 97 % it doubles what checkpoints have. Paper A's section V-E takes
   mean + z sigma of the hosts' own 100 ms egress samples instead: those do not know where traffic goes, and what a campus
   reserves already covers it.

@@ -7,12 +7,13 @@ takes s = (sum of their payloads)/B, and a reclaim of the host costs job j
 
 the checkpoint on its way, and half of the interval, which is the one that P1 aims at, A_j = min(sqrt(2 p/lambda), 2 L_max),
 unless sending would take more than beta of it (paper A, eq. 9). A job i that comes makes s longer by C_i/B for all, so what it
-adds to the loss of one reclaim, in seconds of work, is
+adds to the loss of one departure, in seconds of work, is
 
-    w_i(s + C_i/B) + sum over j of (T_ij/T_i) (w_j(s + C_i/B) - w_j(s)),      T_ij = min(T_i, T_j)
+    P_i w_i(s + C_i/B) + sum over j of P_j (T_ij/T_i) (w_j(s + C_i/B) - w_j(s)),      T_ij = min(T_i, T_j)
 
-with T the time that a job still runs: its neighbour is in the way no longer than both are there. For n equal jobs that is
-(n + 1) w(n + 1) - n w(n), the marginal congestion that Pigou would have each pay. Jobs that count only their own w crowd, since
+with P the probability that the notice is too short for what the job needs, so that the departure hurts it, and T the time that
+a job still runs: its neighbour is in the way no longer than both are there. For n equal jobs that is P
+((n + 1) w(n + 1) - n w(n)), the marginal congestion that Pigou would have each pay. Jobs that count only their own w crowd, since
 the least estimated hazard attracts all until its GPUs are full.
 
 Equal times are near the exact allocation's (`checkpointing.planner`), which for a single binding link gives b_j in proportion to
@@ -37,6 +38,7 @@ class Streams(NamedTuple):
     payload_bytes: Floats
     aim_s: Floats  # A_j
     remaining_s: Floats  # T_j
+    hurt: Floats  # P_j
 
 
 def loss_at_reclaim_s(sending_s: Floats, aim_s: Floats | float, beta: float) -> Floats:
@@ -52,15 +54,16 @@ def added_loss_s(
     payload_bytes: float,
     aim_s: Floats,
     remaining_s: float,
+    hurt: Floats,
     beta: float,
 ) -> Floats:
-    """Work, seconds, that one more job would add to the loss of a reclaim of each host; infinite without an uplink.
+    """Work, seconds, that one more job would add to the loss of a departure of each host; infinite without an uplink.
 
     `uplink_bytes_per_s`: each host's budget for checkpoints; `own_bytes_per_s`: what the job would get from there of the way to
-    its best standby; `aim_s`: A of the job on each host.
+    its best standby; `aim_s` and `hurt`: A and P of the job on each host.
     """
     return _added_loss_s(
-        uplink_bytes_per_s, own_bytes_per_s, *streams, payload_bytes, aim_s, remaining_s, beta
+        uplink_bytes_per_s, own_bytes_per_s, *streams, payload_bytes, aim_s, remaining_s, hurt, beta
     )
 
 
@@ -85,9 +88,11 @@ def _added_loss_s(
     stream_bytes: Floats,
     stream_aim_s: Floats,
     stream_remaining_s: Floats,
+    stream_hurt: Floats,
     payload_bytes: float,
     aim_s: Floats,
     remaining_s: float,
+    hurt: Floats,
     beta: float,
 ) -> Floats:
     slowness, streams = 1.0 / uplink_bytes_per_s, np.flatnonzero(counts)
@@ -99,10 +104,10 @@ def _added_loss_s(
         there, aim = host[stream], stream_aim_s[stream]
         together = min(1.0, stream_remaining_s[stream] / remaining_s) if remaining_s > 0.0 else 0.0
         more_s = _lost_s(after_s[there], aim, beta) - _lost_s(before_s[there], aim, beta)
-        others_s[there] += together * more_s
+        others_s[there] += stream_hurt[stream] * together * more_s
     added = np.full(len(slowness), np.inf)
     for there in range(len(slowness)):
         if own_bytes_per_s[there] > 0.0:
             sending_s = max(after_s[there], payload_bytes / own_bytes_per_s[there])
-            added[there] = _lost_s(sending_s, aim_s[there], beta) + others_s[there]
+            added[there] = hurt[there] * _lost_s(sending_s, aim_s[there], beta) + others_s[there]
     return added

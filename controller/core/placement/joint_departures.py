@@ -2,7 +2,8 @@
 
 A copy of h's job on s is worth nothing if both owners come back at once: when a course begins in a lab, when a building's power
 is to be saved, when a cloud wants the machines of a zone. Pairs of hosts are far too many to learn one by one; their class is
-not: the same access switch (a lab), the same building, or neither. At each departure of a host h count, by class,
+not: the same access switch (a lab), the same building, or neither. A host departs when it closes: after a notice, at the end of
+it, since what it stores can be read until then. At each departure of a host h count, by class,
 
     trials     the other hosts that were lent just before (lent now, or departed within the last `together_s` seconds),
     joint      of those, the hosts that depart within `together_s` before or after.
@@ -22,13 +23,15 @@ departure exceeds what independent owners of the same hazard would give by
 so beyond 300 s there is nothing but chance, and less would cut the grain of the sampled ones. A host that leaves later leaves
 on its own account: the hazard of departures says how likely that is (`OwnerHistory.departures`).
 
-All is kept as whole numbers and tallies of hosts by switch and building: an event costs O(1), a question one pass over a column.
+All is kept as whole numbers and tallies of hosts by switch and building: an event costs O(1), with a notice O(log n), a question
+one pass over a column.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
@@ -82,19 +85,25 @@ class JointWindow:
         self._stands: list[tuple[int, int]] = []  # of each host: numbers of its switch and its building
         self._lent_tally, self._left_tally = _Tally(), _Tally()
         self._lent: set[int] = set()
+        self._closes: dict[int, float] = {}  # host that is lent -> when its notice ends
+        self._closings: list[
+            tuple[float, int]
+        ] = []  # the same as a heap, of which only those count that still hold
         self._left: dict[int, float] = {}  # host -> when it departed: within together_s, and not back since
         self._log: deque[_Departure] = deque()
         self._departures, self._trials, self._joint = ([0] * CLASSES for _ in range(3))
         self._asked: tuple[Sequence[str], int, Numbers, Numbers, Numbers] | None = None
 
     def is_lent(self, host: str) -> bool:
-        """Whether the host is lent, as far as was said."""
-        return self._number.get(host) in self._lent
+        """Whether the host is lent, as far as was said, and its owner has not said when that ends."""
+        number = self._number.get(host)
+        return number in self._lent and number not in self._closes
 
     def lend(self, host: str, now_s: float) -> None:
-        """The host is lent from now on."""
+        """The host is lent from now on; a notice that is running is withdrawn."""
         self._slide(now_s)
         number = self._numbered(host)
+        self._closes.pop(number, None)
         if number in self._lent:
             return
         if self._left.pop(number, None) is not None:
@@ -103,28 +112,37 @@ class JointWindow:
         self._lent_tally.add(self._stands[number], 1)
 
     def withdraw(self, host: str, now_s: float) -> None:
-        """The host is lent no more, without its owner's doing (its agent is lost): it departs with no other host."""
+        """The host is lent no more, without its owner's doing (its agent is lost): it departs with no other host. While a notice
+        runs the owner takes it all the same, at the end of that."""
         self._slide(now_s)
         number = self._numbered(host)
-        if number in self._lent:
+        if number in self._lent and number not in self._closes:
             self._lent.remove(number)
             self._lent_tally.add(self._stands[number], -1)
 
-    def depart(self, host: str, now_s: float) -> None:
-        """The owner takes the host back, with notice or without; nothing if it is not lent."""
+    def depart(self, host: str, now_s: float, notice_s: float = 0.0) -> None:
+        """The owner takes the host back after a notice, of which the last one counts, or at once; nothing if it is not lent."""
         self._slide(now_s)
         number = self._numbered(host)
         if number not in self._lent:
             return
+        if notice_s > 0.0:
+            self._closes[number] = now_s + notice_s
+            heappush(self._closings, (now_s + notice_s, number))
+            return
+        self._closes.pop(number, None)
+        self._close(number, now_s)
+
+    def _close(self, number: int, at_s: float) -> None:
         stands = self._stands[number]
         self._lent.remove(number)
         self._lent_tally.add(stands, -1)
         stay, left = self._lent_tally.by_class(stands), self._left_tally.by_class(stands)
         trials = (stay[0] + left[0], stay[1] + left[1], stay[2] + left[2])
         joint = (2 * left[0], 2 * left[1], 2 * left[2])  # each of the pair finds the other gone
-        self._count(_Departure(now_s, trials, joint), 1)
-        self._log.append(_Departure(now_s, trials, joint))
-        self._left[number] = now_s
+        self._count(_Departure(at_s, trials, joint), 1)
+        self._log.append(_Departure(at_s, trials, joint))
+        self._left[number] = at_s
         self._left_tally.add(stands, 1)
 
     def together(self, now_s: float) -> ByClass:
@@ -167,6 +185,16 @@ class JointWindow:
         return column
 
     def _slide(self, now_s: float) -> None:
+        """Close hosts whose notices have ended, each at its time, and forget what is too long ago by now."""
+        while self._closings and self._closings[0][0] <= now_s:
+            at_s, number = heappop(self._closings)
+            if self._closes.get(number) == at_s:
+                del self._closes[number]
+                self._forget(at_s)
+                self._close(number, at_s)
+        self._forget(now_s)
+
+    def _forget(self, now_s: float) -> None:
         """Forget departures that the window has left behind, and hosts that departed too long ago to depart with others."""
         while self._log and self._log[0].at_s < now_s - self.window_s:
             self._count(self._log.popleft(), -1)

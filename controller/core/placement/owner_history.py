@@ -6,7 +6,7 @@ would need (most two-minute notices end degraded), and a copy's holder that leav
 
     departures.upper_by_hour(hosts, now_s)       rate of departures of any kind, estimated as emergencies are
     notices.too_short_column(needed_s, now_s)    P(notice < needed_s): that rate times it is the hazard that counts for a job
-    joint.q_column(h, hosts, now_s)              P(s leaves together with h) by class of the pair
+    joint.q_column(h, hosts, now_s)              P(s closes together with h) by class of the pair
     states.column(hosts, now_s, ahead_s)         factor of each host's hazard by its state, with `states=hazard_states.USED`
 
 An agent that is lost without its owner's doing (`withdraw` without a notice) ends the time lent and is no departure: a
@@ -61,10 +61,10 @@ class OwnerHistory(HazardWindow):
         self.joint.lend(host, now_s)
 
     def withdraw(self, host: str, now_s: float, notice_s: float | None = None) -> None:
-        """The host is lent no more, without an emergency. `notice_s`: its owner said so long before its end; None: its owner
-        did nothing (switched off, its agent lost)."""
+        """The host is lent no more, without an emergency. `notice_s`: its owner says so long before its end (0: that end, or
+        another one than was said, has come); None: its owner did nothing (switched off, its agent lost)."""
         super().withdraw(host, now_s)
-        if notice_s is not None and self.joint.is_lent(host):
+        if notice_s is not None:
             self._depart(host, now_s, notice_s)
         else:
             self.departures.withdraw(host, now_s)
@@ -75,12 +75,12 @@ class OwnerHistory(HazardWindow):
     def emergency(self, host: str, now_s: float) -> None:
         """The owner took the host back without notice: one event, and the end of the time lent."""
         super().emergency(host, now_s)
-        if self.joint.is_lent(host):
-            self._depart(host, now_s, 0.0)
+        self._depart(host, now_s, 0.0)
 
     def _depart(self, host: str, now_s: float, notice_s: float) -> None:
-        self.departures.emergency(host, now_s)
-        self.notices.departed(now_s, notice_s)
-        if self.states is not None:
-            self.states.depart(host, now_s)
-        self.joint.depart(host, now_s)
+        if self.joint.is_lent(host):  # else its owner has said so before
+            self.departures.emergency(host, now_s)
+            self.notices.departed(now_s, notice_s)
+            if self.states is not None:
+                self.states.depart(host, now_s)
+        self.joint.depart(host, now_s, notice_s)
