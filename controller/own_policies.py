@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from bpf.caches import fingerprint
 from controller.core.admission.admission import Admission
-from controller.core.checkpointing.intervals import CheckpointSchedule, StaticPlanner
-from controller.core.placement.select import DestinationChoice, NoDestination
+from controller.core.checkpointing.intervals import CheckpointSchedule, Interval, StaticPlanner
+from controller.core.placement.select import DestinationChoice, Missing, NoDestination
 from controller.core.policies.baselines import Replication
 from controller.core.policies.table import POLICIES, Policy
 from testbed.errors import InvariantBroken
@@ -121,7 +122,7 @@ class OwnRule:
     function: Callable[..., Any]
 
     def __call__(self, *given: Any, **named: Any) -> Any:
-        """Called like any function of the column."""
+        """Called like any function of the column; numbers of numpy's in the answer become Python's, which facts are made of."""
         key = f"{self.policy}.{self.column}"
         try:
             answer = self.function(*given, **named)
@@ -129,11 +130,11 @@ class OwnRule:
         except (SpecError, InvariantBroken):
             raise
         except (Exception, SystemExit) as error:
-            told = f"{plugins.where(error)}{error!r}"
+            told = f"{plugins.where(error, plugins.module_of(self.function))}{error!r}"
             raise SpecError(key, told, "a function that does not fail") from error
         if allowed:
             raise SpecError(key, f"{answer!r}"[:200], f"a function that answers with {allowed}")
-        return answer
+        return _plain(answer)
 
 
 def guarded(name: str, row: Policy) -> Policy:
@@ -162,17 +163,39 @@ def guarded(name: str, row: Policy) -> Policy:
 
 def _is_own(function: Any) -> bool:
     """Whether a function is a user's. The project's planners are not, also where a user's module made one."""
-    if isinstance(function, partial):
-        return _is_own(function.func)
-    module = getattr(function, "__module__", None) or type(function).__module__
+    module = plugins.module_of(function)
     return module.partition(".")[0] not in PROJECT and not isinstance(function, StaticPlanner | OwnRule)
 
 
+def _plain(answer: Any) -> Any:
+    if isinstance(answer, np.generic):
+        return answer.item()
+    if isinstance(answer, dict):
+        return {key: _plain(value) for key, value in answer.items()}
+    if isinstance(answer, DestinationChoice):
+        numbers = map(float, (answer.score_s, answer.migration_s, answer.survival))
+        return DestinationChoice(str(answer.host), *numbers)
+    if isinstance(answer, NoDestination | Admission | CheckpointSchedule | Interval):
+        return replace(answer, **{each.name: _plain(getattr(answer, each.name)) for each in fields(answer)})
+    return answer
+
+
 def _choice(answer: Any, request: Any, candidates: Any, *_: Any) -> str:
-    if not isinstance(answer, DestinationChoice | NoDestination):
+    if isinstance(answer, NoDestination):
+        return "" if isinstance(answer.reason, Missing) else "a reason that is a Missing"
+    if not isinstance(answer, DestinationChoice):
         return "a DestinationChoice or a NoDestination"
-    is_strange = isinstance(answer, DestinationChoice) and answer.host not in candidates.hosts
-    return "a host of the candidates" if is_strange else ""
+    if answer.host not in candidates.hosts:
+        return "a host of the candidates"
+    try:
+        chosen = _plain(answer)
+    except (TypeError, ValueError):
+        return "numbers for score_s, migration_s and survival"
+    if not -inf < chosen.score_s:
+        return "a score_s that is a number"
+    if not 0.0 <= chosen.migration_s < inf:
+        return "a finite migration_s of 0 or more"
+    return "" if 0.0 <= chosen.survival <= 1.0 else "a survival from 0 to 1"
 
 
 def _relocation(answer: Any, request: Any, candidates: Any, *_: Any) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 from controller.core.admission.admission import MigrationRequest
 from controller.core.checkpointing.intervals import CheckpointJob
+from controller.core.model.facts import MigrationAdmitted
 from controller.core.network.links import Network
 from controller.core.network.sharing import Demand, in_columns
 from controller.core.policies.table import POLICIES, Policy
@@ -21,6 +22,7 @@ from controller.own_policies import add_policies, find_policy, source_of
 from experiments import api
 from experiments.inputs.scenario import Scenario, demo_scenario, loads
 from experiments.inputs.traces import trace_of
+from experiments.results.events_file import write_events
 from experiments.runtime.ending import ExitStatus, run
 from experiments.storms.play import play
 from experiments.storms.script import parse
@@ -191,6 +193,91 @@ def test_a_function_that_fails_or_answers_with_no_answer_is_the_users_and_named(
     with pytest.raises(SpecError, match=f"mine.{column} = ") as caught:
         getattr(POLICIES["mine"], column)(*given)
     assert ("rules.py, line 4: " in str(caught.value)) == body.startswith("raise")
+
+
+NUMBERS = """
+from dataclasses import replace
+import numpy as np
+from controller.core.placement.select import DestinationChoice, NoDestination, able_to_run
+from controller.core.policies.table import Policy
+
+OURS = Policy("ours")
+
+def select(request, candidates, *, draw=0.0):
+    able = able_to_run(request, candidates)
+    if isinstance(able, NoDestination):
+        return replace(able, shortfall=np.float64(able.shortfall))
+    row = able.rows[0]
+    return DestinationChoice(np.str_(candidates.hosts[row]), {score}, able.there_s[row], {survival})
+
+def admit(*given):
+    answer = OURS.admit(*given)
+    return replace(answer, admitted={{name: np.float64(rate) for name, rate in answer.admitted.items()}})
+
+def plan(*given):
+    return {{
+        job: replace(
+            each,
+            rate_bytes_per_s=np.float64(each.rate_bytes_per_s),
+            interval=replace(each.interval, interval_s=np.float32(each.interval_s)),
+        )
+        for job, each in OURS.plan(*given).items()
+    }}
+
+POLICIES = {{"mine": Policy("mine", select=select, standby=select, admit=admit, plan=plan)}}
+"""
+
+
+def test_numbers_of_numpy_in_the_answers_of_a_users_functions_are_numbers(folder: Path) -> None:
+    score, survival = "candidates.free_gpus[row]", "candidates.survival[row]"
+    (folder / "rules.py").write_text(NUMBERS.format(score=score, survival=survival))
+    add_policies(folder / "rules.py")
+    run = api.simulate(AFTERNOON.with_name("evacuation.toml"), policy="mine")
+    assert any(isinstance(fact, MigrationAdmitted) for _, fact in run.events)
+    write_events(folder / "events.jsonl", run.events)  # numpy's cannot be written
+
+
+@pytest.mark.parametrize(
+    ("score", "survival", "said"),
+    [
+        ("'good'", "1.0", "numbers for score_s"),
+        ("candidates.load", "1.0", "numbers for score_s"),
+        ("np.nan", "1.0", "a score_s that is a number"),
+        ("0.0", "None", "numbers for score_s"),
+        ("0.0", "np.nan", "a survival from 0 to 1"),
+        ("0.0", "2.0", "a survival from 0 to 1"),
+    ],
+)
+def test_a_choice_whose_numbers_cannot_be_is_refused_with_the_rule_that_made_it(
+    folder: Path, score: str, survival: str, said: str
+) -> None:
+    (folder / "rules.py").write_text(NUMBERS.format(score=score, survival=survival))
+    add_policies(folder / "rules.py")
+    scenario = scenario_with("mine")
+    with pytest.raises(SpecError, match=rf"mine\.(select|standby) = .* a function that answers with {said}"):
+        simulate(scenario, trace_of(scenario, ()))
+
+
+def test_a_failure_in_a_library_that_a_users_code_called_is_at_the_line_that_called_it(folder: Path) -> None:
+    body = "import numpy as np; np.argmax(np.zeros((0,)))"
+    (folder / "rules.py").write_text(RULE.format(body=body, column="select"))
+    add_policies(folder / "rules.py")
+    with pytest.raises(SpecError, match=r"= .rules\.py, line 4: ValueError"):
+        POLICIES["mine"].select(None, None)  # type: ignore[arg-type]
+    (folder / "broken_of_tests.py").write_text("import helper_of_mine\nhelper_of_mine.fail()\n")
+    (folder / "helper_of_mine.py").write_text(f"def fail():\n    {body}\n")
+    sys.modules.pop("helper_of_mine", None)
+    with pytest.raises(SpecError, match=r"helper_of_mine\.py, line 2: ValueError"):
+        find_policy("broken_of_tests:x")
+
+
+def test_a_row_may_be_called_like_the_rule_in_it(folder: Path) -> None:
+    (folder / "owners_of_tests.py").write_text(
+        "from controller.core.policies.table import SELECT, Policy\n"
+        "def stable(*given, **named):\n    return SELECT(*given, **named)\n"
+        "POLICIES = {'stable': Policy('the row', select=stable)}\n"
+    )
+    assert find_policy("owners_of_tests:stable").about == "the row"
 
 
 def test_a_policy_of_a_user_decides_a_whole_run_and_what_it_does_wrong_is_no_fault_of_this_program(

@@ -13,7 +13,7 @@ import importlib
 import re
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING
@@ -68,8 +68,11 @@ def find(key: str, name: str, group: str, allowed: str, among: str | None = None
     for attribute in parts[2].split("."):
         found = getattr(found, attribute, None)
     table = getattr(module, among, None) if among else None
-    if found is None and isinstance(table, dict):
-        found = table.get(parts[2])
+    listed = table.get(parts[2]) if isinstance(table, dict) else None
+    if listed is not None and not isinstance(
+        found, type(listed)
+    ):  # a rule may be called like the row that has it
+        found = listed
     if found is None:
         names = [str(each) for each in (*(table if isinstance(table, dict) else ()), *_public(module))]
         close = difflib.get_close_matches(parts[2], names, n=1)
@@ -88,7 +91,9 @@ def call(key: str, name: str, function: Callable[..., object], *given: object) -
     except SpecError:
         raise
     except (Exception, SystemExit) as error:
-        raise SpecError(key, name, f"a function that does not fail: {where(error)}{error!r}") from error
+        raise SpecError(
+            key, name, f"a function that does not fail: {where(error, module_of(function))}{error!r}"
+        ) from error
 
 
 def sources(name: str, group: str) -> dict[str, Path]:
@@ -120,27 +125,38 @@ def _module(key: str, name: str, module_name: str, allowed: str) -> ModuleType:
         why = (
             f"there is no module {error.name} in {here} or on Python's path"  # type: ignore[union-attr]
             if is_missing
-            else f"module {module_name} fails: {_said(error)}"
+            else f"module {module_name} fails: {_said(error, module_name)}"
         )
         raise SpecError(key, name, f"{why}; allowed: {allowed}") from error
 
 
-def _said(error: BaseException) -> str:
+def _said(error: BaseException, module_name: str) -> str:
     """The error in one line, and where it came from."""
     if isinstance(error, SyntaxError):
         return f"{Path(error.filename or '').name}, line {error.lineno}: {type(error).__name__}: {error.msg}"
-    return f"{where(error)}{error!r}"
+    return f"{where(error, module_name)}{error!r}"
 
 
-def where(error: BaseException) -> str:
-    """Where an error came from: the innermost file and line that is not Python's own."""
-    place, at = error.__traceback__, ""
-    while place is not None:
-        file = place.tb_frame.f_code.co_filename
+def where(error: BaseException, module_name: str) -> str:
+    """The file and line that an error came from: the last one of the module's package, or of another file beside the module's, so
+    that a library which was called with what it cannot use is not named; the last of all where it has none."""
+    top, at, frame_at = module_name.partition(".")[0], list[tuple[bool, Path, int]](), error.__traceback__
+    while frame_at is not None:
+        code, name = frame_at.tb_frame.f_code, str(frame_at.tb_frame.f_globals.get("__name__"))
+        file, is_theirs = code.co_filename, name.partition(".")[0] == top
         if not file.startswith("<frozen") and file != __file__ and "importlib" not in file:
-            at = f"{Path(file).name}, line {place.tb_lineno}: "
-        place = place.tb_next
-    return at
+            at.append((is_theirs, Path(file), frame_at.tb_lineno))
+        frame_at = frame_at.tb_next
+    folders = {file.parent for is_theirs, file, _ in at if is_theirs}
+    theirs = [place for place in at if place[0] or place[1].parent in folders]
+    return "".join(f"{file.name}, line {line}: " for _, file, line in (theirs or at)[-1:])
+
+
+def module_of(function: object) -> str:
+    """The name of the module that a function, or the class of what can be called, was written in."""
+    if isinstance(function, partial):
+        return module_of(function.func)
+    return getattr(function, "__module__", None) or type(function).__module__
 
 
 def _public(module: ModuleType) -> list[str]:
