@@ -22,7 +22,7 @@ from controller.core.admission.admission import Admission
 from controller.core.checkpointing.intervals import CheckpointSchedule, Interval, StaticPlanner
 from controller.core.placement.select import DestinationChoice, Missing, NoDestination
 from controller.core.policies.baselines import Replication
-from controller.core.policies.table import POLICIES, Policy
+from controller.core.policies.table import POLICIES, OwnFunction, Policy
 from testbed.errors import InvariantBroken
 from topologies import plugins
 from topologies.errors import SpecError
@@ -114,7 +114,7 @@ def add_policies(path: Path) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class OwnRule:
+class OwnRule(OwnFunction):
     """A user's function in a column of a row. SpecError: it fails, or what it answers is no answer of that column."""
 
     policy: str

@@ -138,7 +138,9 @@ def better(request: PlacementRequest, candidates: Candidates) -> DestinationChoi
 
 `plan`, `admit`, `share` and `learner` are functions too: those of `controller/core/checkpointing/planner.py`,
 `controller/core/admission/admission.py` and `controller/core/queueing/controllers` are there to be read, and to be set with
-other parameters.
+other parameters. Your `plan` is given the scenario's `checkpoint_share`, or 0.9, since jobs go on while a checkpoint is sent.
+What your `admit` answers are rates that hold from notice to deadline: only `fluid_edf` itself, also as a `functools.partial`, has
+its timetable kept, so a function that calls it is another system.
 """
 WORKLOAD_HEAD = """# What a workload does
 

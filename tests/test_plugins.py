@@ -280,6 +280,46 @@ def test_a_row_may_be_called_like_the_rule_in_it(folder: Path) -> None:
     assert find_policy("owners_of_tests:stable").about == "the row"
 
 
+SEEING = """
+from functools import partial
+from controller.core.admission.admission import admit_all, fluid_edf
+from controller.core.policies.table import Policy
+
+OURS, seen = Policy("ours"), dict.fromkeys(("select", "relocate", "plan"))
+
+def select(request, candidates, **draw):
+    seen["select"] = seen["select"] or candidates.added_loss_s.any()
+    return OURS.select(request, candidates, **draw)
+
+def relocate(request, candidates):
+    seen["relocate"] = seen["relocate"] or candidates.added_loss_s.any()
+
+def plan(jobs, free, beta):
+    seen["plan"] = beta
+    return OURS.plan(jobs, free, beta)
+
+POLICIES = {
+    "mine": Policy("mine", select=select, plan=plan),
+    "moving": Policy("moving", select=OURS.select.func, relocate=relocate),
+    "timed": Policy("timed", admit=partial(fluid_edf)),
+    "all": Policy("all", admit=partial(admit_all)),
+}
+"""
+
+
+def test_a_users_functions_are_given_what_the_projects_own_are(folder: Path) -> None:
+    (folder / "owners_of_tests.py").write_text(SEEING)
+    for row in ("mine", "moving"):
+        api.simulate(AFTERNOON.with_name("evacuation.toml"), policy=f"owners_of_tests:{row}")
+    assert sys.modules["owners_of_tests"].seen == {"select": True, "relocate": True, "plan": 0.9}
+
+
+def test_admission_with_parameters_of_its_own_is_the_same_admission(folder: Path) -> None:
+    (folder / "owners_of_tests.py").write_text(SEEING)
+    assert find_policy("owners_of_tests:timed").rates_vary
+    assert not find_policy("owners_of_tests:all").reserves_rates
+
+
 def test_a_policy_of_a_user_decides_a_whole_run_and_what_it_does_wrong_is_no_fault_of_this_program(
     folder: Path,
 ) -> None:

@@ -90,6 +90,15 @@ LEARNERS: dict[str, Learner] = {  # by the names that a scenario may give, whate
 SELECT = partial(placement.select, second_form=True, congestion=True)
 
 
+class OwnFunction:
+    """A user's function in a column of a row (`controller.own_policies`): what it reads and does is not known."""
+
+
+def _written(function: object) -> object:
+    """The function that was written, without the parameters that a row gives it."""
+    return _written(function.func) if isinstance(function, partial) else function
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """One system: a function for each decision, and where it differs in more than a function."""
@@ -156,24 +165,27 @@ class Policy:
 
     @property
     def rates_vary(self) -> bool:
-        """Whether `admit` answers with a timetable: admitted migrations have reservations, with margins."""
-        return self.admit is admission.fluid_edf
+        """Whether `admit` answers with a timetable, which no user's function does: migrations have reservations, with margins."""
+        return _written(self.admit) is admission.fluid_edf
 
     @property
     def counts_congestion(self) -> bool:
-        """Whether `select` counts what a job makes its neighbours lose."""
+        """Whether `select` or `relocate` may count what a job makes its neighbours lose."""
+        if isinstance(self.select, OwnFunction) or isinstance(self.relocate, OwnFunction):
+            return True
         return isinstance(self.select, partial) and bool(self.select.keywords.get("congestion"))
 
     @property
     def checkpoint_share(self) -> float:
-        """beta of eq. (9) where the scenario gives none: P1's own where jobs go on while they are sent, else the paper's."""
+        """beta of eq. (9) where the scenario gives none: P1's own where it counts on jobs that go on while they are sent, as they
+        do, and for a user's planner; else the paper's."""
         goes_on = isinstance(self.plan, planner.ExactPlanner) and self.plan.behind
-        return planner.SENDING_SHARE if goes_on else intervals.BETA
+        return planner.SENDING_SHARE if goes_on or isinstance(self.plan, OwnFunction) else intervals.BETA
 
     @property
     def reserves_rates(self) -> bool:
         """Whether an admitted migration is sure to be in time: it has a rate that holds, and senders keep to theirs."""
-        return self.migrates and self.enforced and self.admit is not admission.admit_all
+        return self.migrates and self.enforced and _written(self.admit) is not admission.admit_all
 
     def reserve(self, wanted: ResearchReserve) -> ResearchReserve:
         """What is kept for research where the campus wants `wanted`."""
