@@ -138,6 +138,13 @@ def test_a_wrong_own_job_is_answered_with_key_value_and_what_is_allowed(
     assert says in str(error.value)
 
 
+def test_ranks_must_fit_into_on_demand_too_where_the_queue_may_send_them() -> None:
+    text = HEAD.replace("twohouses", "lab") + OWN
+    with pytest.raises(SpecError, match=r"own2\.ranks = 6: at most 4: so many such GPUs have on_demand hosts"):
+        loads(text.replace("ranks = 2", "ranks = 6"), folder=EXAMPLES)
+    assert loads(text.replace("ranks = 2", "ranks = 4"), folder=EXAMPLES)
+
+
 def test_a_live_run_wants_workloads_that_can_be_made_programs_that_are_there_and_no_scale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

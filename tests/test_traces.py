@@ -1,10 +1,12 @@
 """Generated traces: seeded, independent by purpose, and of the laws that the scenario names."""
 
+import math
 import statistics
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ from experiments.inputs.scenario import (
     demo_scenario,
 )
 from experiments.inputs.scenario.owners import HOUR_S
-from experiments.inputs.traces import JobArrival, Trace, generate
+from experiments.inputs.traces import JobArrival, JobDraw, Trace, generate
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.presets import campus54, three_tier
@@ -174,3 +176,50 @@ def test_a_played_job_has_whole_bytes() -> None:
     assert isinstance(played, JobArrival)
     assert isinstance(played.job.payload_bytes, int)
     assert played.job.run_s == pytest.approx(Scale(1 / 250, 1 / 40).apply(job.job.run_s, Dimension.DURATION))
+
+
+JOB = JobDraw("a", 10**9, 100, 2.0, 0.5, 1e9, 0.0, 300.0)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", ""),
+        ("name", "a b"),
+        ("name", "a.0of2"),
+        ("payload_bytes", math.nan),
+        ("payload_bytes", 0),
+        ("payload_bytes", 1e9),
+        ("steps", 100.5),
+        ("steps", -3),
+        ("steps", 0),
+        ("step_s", 0.0),
+        ("dirty_fraction", 1.5),
+        ("memory_bytes", math.inf),
+        ("loss_budget_s", math.nan),
+        ("deadline_s", -4),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused_with_the_field(field: str, value: object) -> None:
+    with pytest.raises(SpecError, match=rf"^job.*{field.split('_')[0]}") as caught:
+        replace(JOB, **{field: value})  # type: ignore[arg-type]
+    assert caught.value.value == value or value != value
+
+
+def test_numbers_of_numpy_become_pythons_wherever_a_trace_or_a_scenario_declares_them() -> None:
+    job = replace(JOB, steps=np.int64(5), step_s=np.float32(0.5), deadline_s=np.float64(9.0))  # type: ignore[arg-type]
+    arrival, event = (
+        JobArrival(np.float64(3.0), job),
+        OwnerEvent(np.float64(50.0), "h1", notice_s=np.int32(60)),
+    )
+    owners = Owners(hazard_per_s=np.float32(0.5), count=np.int64(3))  # type: ignore[arg-type]
+    found = (job.steps, job.step_s, job.deadline_s, arrival.at_s, event.at_s, event.notice_s, owners.count)
+    assert found == (5, 0.5, 9.0, 3.0, 50.0, 60, 3)
+    assert not any(isinstance(each, np.generic) for each in (*found, owners.hazard_per_s))
+
+
+def test_two_arrivals_of_one_name_or_one_before_the_run_are_refused() -> None:
+    with pytest.raises(SpecError, match="arrivals = 'a': jobs of different names"):
+        Trace("x", (JobArrival(0.0, JOB), JobArrival(1.0, JOB)), ())
+    with pytest.raises(SpecError, match=r"job a\.at"):
+        JobArrival(-1.0, JOB)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from experiments.inputs.traces import (
     paper_campus,
 )
 from experiments.inputs.traces.background_csv import background_csv, parse_background
+from experiments.inputs.traces.cuts import parse_cuts
 from experiments.inputs.traces.jobs_csv import jobs_csv, parse_jobs
 from experiments.inputs.traces.owner_events_csv import events_csv, parse_events
 from experiments.inputs.traces.timestamps import Moments
@@ -190,6 +192,8 @@ WRONG_JOBS = {
     "superscript": ("0,a,1 GB,²,1\n", "line 2, steps", "whole number"),
     "step": ("0,a,1 GB,5,0\n", "line 2, step", "seconds"),
     "name": ("0,,1 GB,5,1\n", "line 2, job", "1 to 64"),
+    "strange name": ("0,a b,1 GB,5,1\n", "line 2, job", "letters, digits"),
+    "name of a rank": ("0,a.0of2,1 GB,5,1\n", "line 2, job", "gang's rank"),
     "twice": ("0,a,1 GB,5,1\n1,a,1 GB,5,1\n", "line 3, job", "no job before"),
     "unordered": ("5,a,1 GB,5,1\n1,b,1 GB,5,1\n", "line 3, time", "row before"),
 }
@@ -302,3 +306,28 @@ def test_noise_as_a_background_raises_nothing_but_spec_errors(noise: str) -> Non
         parse_background(noise, CAMPUS)
     except SpecError as error:
         assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("parse", "header", "said"),
+    [
+        (lambda text: parse_jobs(text, Jobs(), 1e9), "time,job,payload,steps,step,memoy", "nearest: memory"),
+        (
+            lambda text: parse_jobs(text, Jobs(), 1e9),
+            "time,job,payload,steps,step,deadlin",
+            "nearest: deadline",
+        ),
+        (lambda text: parse_events(text, HOSTS, "x", 1e9), "time,host,event,notice,graze", "nearest: grace"),
+        (lambda text: parse_cuts(text, CAMPUS, 1e9), "time,a,b,event,drain,drained", "nearest: drain"),
+    ],
+)
+def test_a_column_that_a_file_of_ours_does_not_have_is_refused_with_the_nearest(
+    parse: Callable[[str], object], header: str, said: str
+) -> None:
+    with pytest.raises(SpecError, match=said):
+        parse(f"{header}\n")
+
+
+def test_background_may_have_empty_lines_before_its_first() -> None:
+    text = "time,h1>h2\n0,5 MB/s\n60,6 MB/s\n"
+    assert parse_background(f"\n{text}", CAMPUS) == parse_background(text, CAMPUS)

@@ -344,3 +344,28 @@ def test_a_second_copy_that_takes_longer_than_an_interval_is_complete_all_the_sa
     assert min(sent.duration_s for sent in copies) > 1000.0
     held = [fact.sequence for fact in story_of(run, f.CheckpointHeld) if fact.holder == "coord"]
     assert len(held) == len(copies) >= 5
+
+
+@pytest.mark.parametrize("deadline_s", [None, 900.0])
+@pytest.mark.parametrize(
+    ("needs", "said"), [({"memory_bytes": 900e9}, "9e\\+11 bytes"), ({"min_capability": 900.0}, "900")]
+)
+def test_a_job_that_the_campus_cannot_run_ends_the_run_with_its_name_and_the_reason(
+    deadline_s: float | None, needs: dict[str, float], said: str
+) -> None:
+    scenario = demo_scenario(hosts=4, buildings=2, seconds=20.0)
+    scenario = replace(scenario, scale=Scale())
+    first, *others = generate(scenario).arrivals
+    large = replace(first, job=replace(first.job, deadline_s=deadline_s, **needs))  # type: ignore[arg-type]
+    with pytest.raises(
+        SpecError, match=f"job = 'j1': one that this campus can run: no volunteer host .*{said}"
+    ):
+        simulate(scenario, Trace("by hand", (large, *others), ()))
+
+
+def test_a_deadline_that_cannot_be_kept_is_no_reason_to_end_the_run() -> None:
+    scenario = demo_scenario(hosts=4, buildings=2, seconds=20.0)
+    first, *others = generate(scenario).arrivals
+    hurried = replace(first, job=replace(first.job, deadline_s=1e-3))
+    facts = simulate(scenario, Trace("by hand", (hurried, *others), ())).facts
+    assert [fact.job for _, fact in facts if isinstance(fact, f.DeadlineRefused)] == ["j1"]

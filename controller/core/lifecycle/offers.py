@@ -42,7 +42,7 @@ def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
     if known is not None and known.spec == spec:  # said again: the first answer was not heard
         cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name, before=True)))
         return False
-    refusal = "another job of this name was submitted before" if known is not None else _unfit(cluster, spec)
+    refusal = "another job of this name was submitted before" if known is not None else unfit(cluster, spec)
     if not refusal and (refusal := job_deadlines.refusal(cluster, spec)):
         cluster.record(facts.DeadlineRefused(spec.name, spec.deadline_s or 0.0, refusal))
     if refusal:
@@ -93,7 +93,7 @@ def _accept(cluster: Cluster, spec: JobSpec) -> JobState:
     return jobs[0]
 
 
-def _unfit(cluster: Cluster, spec: JobSpec) -> str:
+def unfit(cluster: Cluster, spec: JobSpec) -> str:
     """Why no host of some role can ever run the job; empty if each role has one that can, or enough of them for a gang."""
     if rank_of(spec.name) is not None:
         return "a name that ends so is that of a gang's rank"

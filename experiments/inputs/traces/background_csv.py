@@ -31,7 +31,7 @@ FASTEST_BYTES_PER_S = 1e15
 def parse_background(text: str, campus: Campus) -> BackgroundTraffic:
     """The traffic in a CSV text. SpecError says line, column, value and what is allowed."""
     rows = list(read_rows(text, ("time",)))
-    header = [name.strip() for name in next(csv.reader(io.StringIO(text)))]
+    header = [name.strip() for name in next(filter(None, csv.reader(io.StringIO(text))))]
     columns = [name for name in header if name != "time"]
     nodes = [node.name for node in campus.nodes]
     flows, parallel = [], []

@@ -67,10 +67,17 @@ class CsvRow:
         return int(text)
 
 
-def read_rows(text: str, needed: Sequence[str], header: Sequence[str] | None = None) -> Iterator[CsvRow]:
+def read_rows(
+    text: str,
+    needed: Sequence[str],
+    header: Sequence[str] | None = None,
+    *,
+    optional: Sequence[str] | None = None,
+) -> Iterator[CsvRow]:
     """The rows of a CSV text with a header line; SpecError for a missing column or a row of another length.
 
-    `header` names the columns of a text that has no such line.
+    `header` names the columns of a text that has no such line. `optional`: the only columns that there may be beside the
+    needed ones; by default any may be.
     """
     reader = csv.reader(io.StringIO(text), strict=True)
     try:
@@ -82,6 +89,12 @@ def read_rows(text: str, needed: Sequence[str], header: Sequence[str] | None = N
                     hint = f" (nearest: {near[0]})" if near else ""
                     allowed = f"a header line with the column {name}{hint}"
                     raise SpecError("line 1", shown_text(",".join(header)), allowed)
+            known = [*needed, *(header if optional is None else optional)]
+            for name in header:
+                if name not in known:
+                    near = difflib.get_close_matches(name, known, n=1)
+                    hint = f"; nearest: {near[0]}" if near else ""
+                    raise SpecError("line 1", shown_text(name), f"one of the columns {','.join(known)}{hint}")
             if len(set(header)) != len(header):
                 allowed = "a header line that names each column once"
                 raise SpecError("line 1", shown_text(",".join(header)), allowed)

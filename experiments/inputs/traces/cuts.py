@@ -77,7 +77,7 @@ def parse_cuts(
     moments, trunks = moments or Moments(), {frozenset(ends) for ends in _trunks(campus)}
     found: list[LinkEvent] = []
     down = set[frozenset[str]]()
-    for row in read_rows(text, COLUMNS):
+    for row in read_rows(text, COLUMNS, optional=()):
         a, b, kind = row.text("a"), row.text("b"), row.text("event")
         ends = frozenset((a, b))
         if ends not in trunks:

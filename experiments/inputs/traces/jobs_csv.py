@@ -21,7 +21,7 @@ from experiments.inputs.scenario import Jobs
 from experiments.inputs.traces.csv_rows import read_rows
 from experiments.inputs.traces.generated import with_deadline
 from experiments.inputs.traces.timestamps import Moments
-from experiments.inputs.traces.trace import JobArrival, JobDraw
+from experiments.inputs.traces.trace import JobArrival, JobDraw, wrong_name
 from topologies.dimension import Dimension
 from topologies.units import plain
 
@@ -40,10 +40,10 @@ def parse_jobs(
     moments = moments or Moments()
     arrivals: list[JobArrival] = []
     names: set[str] = set()
-    for row in read_rows(text, COLUMNS):
+    for row in read_rows(text, COLUMNS, optional=OPTIONAL):
         at_s, name = moments.seconds(row, "time"), row.text("job")
-        if not (name.isprintable() and 1 <= len(name) <= 64):
-            raise row.wrong("job", "a name of 1 to 64 printable characters")
+        if allowed := wrong_name(name):
+            raise row.wrong("job", allowed)
         job = JobDraw(
             name=name,
             payload_bytes=round(row.quantity("payload", D.SIZE, 1.0, MOST_BYTES)),

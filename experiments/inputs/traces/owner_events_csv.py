@@ -28,6 +28,7 @@ from topologies.errors import SpecError
 from topologies.units import plain
 
 COLUMNS = ("time", "host", "event", "notice")
+OPTIONAL = ("grace",)
 EVENTS = ("reclaim", "emergency", "return", "away")
 
 
@@ -39,7 +40,7 @@ def parse_events(
     latest: dict[str, OwnerEvent] = {}
     events: list[OwnerEvent] = []
     away: list[str] = []
-    for row in read_rows(text, COLUMNS):
+    for row in read_rows(text, COLUMNS, optional=OPTIONAL):
         host, kind = row.text("host"), row.text("event")
         if host not in hosts:
             near = difflib.get_close_matches(host, hosts, n=1)
@@ -83,7 +84,7 @@ def events_csv(events: Iterable[OwnerEvent], away: Iterable[str] = ()) -> str:
     """The text of a file that gives these events back."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*COLUMNS, "grace"])
+    writer.writerow([*COLUMNS, *OPTIONAL])
     writer.writerows(("0", host, "away", "", "") for host in away)
     for event in events:
         kind = "emergency" if event.kind == "reclaim" and not event.notice_s else event.kind

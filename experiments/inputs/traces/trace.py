@@ -3,31 +3,53 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from experiments.inputs.scenario.fields import check, optional, quantity, whole
 from experiments.inputs.scenario.owners import OwnerEvent, check_order
 from experiments.inputs.scenario.parts import LinkEvent
+from testbed.bounds import LARGEST_PAYLOAD_BYTES, LARGEST_STEP, NAME_RULE, is_name
 from testbed.messages import JobSpec
-from topologies.dimension import DURATION, NUMBER, RATE, SIZE
+from testbed.ranks import rank_of
+from topologies.dimension import DURATION, NUMBER, RATE, SIZE, Dimension
 from topologies.errors import SpecError
+from topologies.keys import Quantity, Whole
+
+D = Dimension
+
+
+def wrong_name(name: object) -> str:
+    """What a job may be called, if not so; empty if it may."""
+    if not (isinstance(name, str) and is_name(name)):
+        return f"a name of {NAME_RULE}"
+    return "" if rank_of(name) is None else "a name that does not end as that of a gang's rank does"
 
 
 @dataclass(frozen=True, slots=True)
 class JobDraw:
-    """A job: so many steps of `step_s` on one GPU, with a state of `payload_bytes` that a checkpoint must carry."""
+    """A job: so many steps of `step_s` on one GPU, with a state of `payload_bytes` that a checkpoint must carry.
+
+    SpecError: a number that is none, or that no job can have.
+    """
 
     name: str
-    payload_bytes: int = field(metadata=SIZE)
-    steps: int
-    step_s: float = field(metadata=DURATION)
-    dirty_fraction: float = field(metadata=NUMBER)  # share of the state that a step rewrites
-    memory_bytes: float = field(metadata=SIZE)  # of a GPU
-    min_capability: float = field(metadata=NUMBER)
-    loss_budget_s: float = field(metadata=DURATION)
+    payload_bytes: int = field(metadata={**SIZE, "kind": Whole(1, LARGEST_PAYLOAD_BYTES)})
+    steps: int = whole(1, LARGEST_STEP)
+    step_s: float = quantity(D.DURATION, above=True)
+    dirty_fraction: float = quantity(D.NUMBER, high=1.0)  # share of the state that a step rewrites
+    memory_bytes: float = quantity(D.SIZE)  # of a GPU
+    min_capability: float = quantity(D.NUMBER)
+    loss_budget_s: float = quantity(D.DURATION, above=True)
     # from its submission until it is to be finished; None: whenever
-    deadline_s: float | None = field(default=None, metadata=DURATION)
+    deadline_s: float | None = optional(Quantity(D.DURATION, above=True))
     given: JobSpec | None = None  # a user's own job, at real scale: its workload, params or program
+
+    def __post_init__(self) -> None:
+        if allowed := wrong_name(self.name):
+            raise SpecError("job", self.name, allowed)
+        check(self, f"job {self.name}")
 
     @property
     def run_s(self) -> float:
@@ -37,10 +59,13 @@ class JobDraw:
 
 @dataclass(frozen=True, slots=True)
 class JobArrival:
-    """A job is submitted."""
+    """A job is submitted. SpecError: at no time of a run."""
 
-    at_s: float = field(metadata=DURATION)
+    at_s: float = field(metadata={**DURATION, "kind": Quantity(D.DURATION)})
     job: JobDraw
+
+    def __post_init__(self) -> None:
+        check(self, f"job {self.job.name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +121,10 @@ class Trace:
         times = [arrival.at_s for arrival in self.arrivals]
         if any(after < before for before, after in pairwise(times)):
             raise SpecError("arrivals", "out of order", "arrivals in order of time")
+        names = Counter(arrival.job.name for arrival in self.arrivals)
+        for name, many in names.most_common(1):
+            if many > 1:
+                raise SpecError("arrivals", name, "jobs of different names")
         check_order(self.owner_events, "owner_events", self.away)
 
     @property

@@ -104,6 +104,7 @@ class VirtualWorld:
         self.env.broken_off = self._broken_off
         self.facts: Facts = FactsOnDisk() if facts_on_disk else []
         self._unheard: set[str] = set()  # jobs that no coordinator could be told of yet
+        self.on_rejected: Callable[[m.Rejected], None] = lambda answer: None
         self._after_each, self._wake_s = after_each, inf
         self.connections = Connections(self.env, codec=codec)
         self.replicas = Replicas(self.env, row.replication, lambda: self.coordinator.cluster)
@@ -255,6 +256,8 @@ class VirtualWorld:
                 self.links.program(effect)
             case cdo.SetLoads():
                 self.links.weigh(effect)
+            case cdo.Answer(_, m.Rejected() as answer):
+                self.on_rejected(answer)
             case cdo.Answer():
                 pass
 
