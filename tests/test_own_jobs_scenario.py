@@ -140,7 +140,9 @@ def test_a_wrong_own_job_is_answered_with_key_value_and_what_is_allowed(
 
 def test_ranks_must_fit_into_on_demand_too_where_the_queue_may_send_them() -> None:
     text = HEAD.replace("twohouses", "lab") + OWN
-    with pytest.raises(SpecError, match=r"own2\.ranks = 6: at most 4: so many such GPUs have on_demand hosts"):
+    with pytest.raises(
+        SpecError, match=r"own2\.ranks = 6: at most 4: so many such GPUs have on_demand hosts"
+    ):
         loads(text.replace("ranks = 2", "ranks = 6"), folder=EXAMPLES)
     assert loads(text.replace("ranks = 2", "ranks = 4"), folder=EXAMPLES)
 

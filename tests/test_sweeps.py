@@ -101,6 +101,21 @@ def test_tables_do_not_depend_on_which_run_ended_first(tmp_path: Path) -> None:
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
 
 
+@pytest.mark.parametrize("values", [{}, {"protocol.checkpoint_share": (0.1, 0.3)}])
+def test_one_seed_has_a_mean_and_a_difference_but_no_interval_and_no_p(
+    tmp_path: Path, values: dict[str, tuple[float, ...]]
+) -> None:
+    found = run_sweep(plan_of(seeds=(1,), values=values), Engine(1), None)
+    page = found.write(tmp_path).read_text()
+    for row in csv.DictReader((tmp_path / "intervals.csv").open()):
+        assert row["mean"]
+        bounds = {row[name] for name in ("low", "high", "difference_low", "difference_high", "p_value")}
+        assert bounds == {""}
+        assert bool(row["difference"]) == (row["policy"] == "static")
+    assert '<span class="quiet">[' not in page
+    assert (tmp_path / "sweep.svg").read_text().count("<use") >= len(found.rows)  # a mark a mean
+
+
 def test_tables_have_a_row_a_run_and_paired_intervals(tmp_path: Path) -> None:
     values = {"protocol.checkpoint_share": (0.1, 0.3)}
     found = run_sweep(plan_of(seeds=(1, 2, 3), values=values), Engine(1), None)

@@ -10,6 +10,7 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 COLUMN_IN, ROW_IN, PANEL_IN = 5.2, 0.26, 2.9  # of the picture
 MOST_TICKS, APART = 8, 0.012  # values that are written on an axis; lines of two policies, of its length
+LEAST_SEEDS = 2  # of an interval: one seed says nothing of the others
 MOST_LISTED = 40  # promises that were broken, on the page
 Text = tuple[tuple[str, str], ...]
 
@@ -38,7 +40,7 @@ class SweepInterval:
     reference.
 
     The reference is the first policy at the same values; with one policy alone, the first values. `pairs`: seeds in which both
-    have the figure. None: no run has it, or it is the reference itself.
+    have the figure. None: no run has it, or it is the reference itself; of one seed there is no interval, and nothing to test.
     """
 
     policy: str
@@ -135,21 +137,22 @@ class SweepResult:
                 mean = interval(known) if known else None
                 row = SweepInterval(policy, values, figure, seeds=len(known))
                 if mean is not None:
-                    row = replace(row, mean=mean.mean, low=mean.low, high=mean.high)
+                    row = replace(row, mean=mean.mean)
+                    row = replace(row, low=mean.low, high=mean.high) if len(known) >= LEAST_SEEDS else row
                 base = self._reference(values)
                 if base != (values, policy):
                     theirs = [result["figures"].get(figure) for result in cells[base]]
                     pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if None not in (a, b)]
                     if pairs:
                         both = paired(*map(list, zip(*pairs, strict=True)))
-                        row = replace(
-                            row,
-                            difference=both.difference.mean,
-                            difference_low=both.difference.low,
-                            difference_high=both.difference.high,
-                            p_value=both.p_value,
-                            pairs=len(pairs),
-                        )
+                        row = replace(row, difference=both.difference.mean, pairs=len(pairs))
+                        if len(pairs) >= LEAST_SEEDS:
+                            row = replace(
+                                row,
+                                difference_low=both.difference.low,
+                                difference_high=both.difference.high,
+                                p_value=both.p_value,
+                            )
                 found.append(row)
         return tuple(found)
 
@@ -258,9 +261,9 @@ def _draw_lines(axes: Any, rows: Sequence[SweepInterval], policies: Sequence[str
     beside = APART * (places[-1] - places[0])
     for number, policy in enumerate(policies):
         shown = [
-            (float(dict(row.values)[key]), row.mean, row.mean - row.low, row.high - row.mean)
+            (float(dict(row.values)[key]), row.mean, *_reach(row, row.mean))
             for row in rows
-            if row.policy == policy and row.mean is not None and row.low is not None and row.high is not None
+            if row.policy == policy and row.mean is not None
         ]
         if shown:
             x, mean, below, above = zip(*sorted(shown), strict=True)
@@ -271,15 +274,22 @@ def _draw_lines(axes: Any, rows: Sequence[SweepInterval], policies: Sequence[str
         axes.set_xticks(places, [f"{place:g}" for place in places])
 
 
+def _reach(row: SweepInterval, mean: float) -> tuple[float, float]:
+    """How far the interval reaches below and above the mean; NaN, which is not drawn, where there is none."""
+    if row.low is None or row.high is None:
+        return nan, nan
+    return mean - row.low, row.high - mean
+
+
 def _draw_rows(axes: Any, rows: Sequence[SweepInterval], policies: Sequence[str]) -> None:
     labels = []
     for place, row in enumerate(rows):
         labels.append(
             ", ".join([row.policy, *(f"{key.rpartition('.')[2]} {value}" for key, value in row.values)])
         )
-        if row.mean is not None and row.low is not None and row.high is not None:
+        if row.mean is not None:
             colour = SERIES[policies.index(row.policy) % len(SERIES)]
-            apart = [[row.mean - row.low], [row.high - row.mean]]
+            apart = [[reach] for reach in _reach(row, row.mean)]
             axes.errorbar(
                 [row.mean], [place], xerr=apart, color=colour, marker="o", markersize=4.5, capsize=3
             )
