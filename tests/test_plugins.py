@@ -10,6 +10,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from controller.core.admission.admission import MigrationRequest
 from controller.core.checkpointing.intervals import CheckpointJob
@@ -20,6 +21,8 @@ from controller.core.policies.table import POLICIES, Policy
 from controller.core.settings import Settings
 from controller.own_policies import add_policies, find_policy, source_of
 from experiments import api
+from experiments.cli.simulate import simulate_file
+from experiments.inputs.replay_file import REPLAY, read_replay
 from experiments.inputs.scenario import Scenario, demo_scenario, loads
 from experiments.inputs.traces import trace_of
 from experiments.results.events_file import write_events
@@ -318,6 +321,26 @@ def test_admission_with_parameters_of_its_own_is_the_same_admission(folder: Path
     (folder / "owners_of_tests.py").write_text(SEEING)
     assert find_policy("owners_of_tests:timed").rates_vary
     assert not find_policy("owners_of_tests:all").reserves_rates
+
+
+def test_a_run_with_a_file_of_policies_is_played_again_by_that_file(folder: Path) -> None:
+    file = folder / "rules.py"
+    file.write_text(SEEING)
+    add_policies(file)
+    simulate_file(Console(quiet=True), folder, str(AFTERNOON), system="mine", policies=file)
+    for name in ("mine", "moving", "timed", "all"):  # another process has ours alone
+        del POLICIES[name]
+    assert read_replay(folder).policies == file
+    assert POLICIES["mine"].about == "mine"
+    assert read_replay(folder).system == "mine"  # once more, in the same process
+
+
+def test_a_run_whose_events_cannot_be_written_leaves_nothing_to_be_played_again(folder: Path) -> None:
+    (folder / REPLAY).write_text("of another run")
+    (folder / "events.jsonl").mkdir()
+    with pytest.raises(OSError):
+        simulate_file(Console(quiet=True), folder, str(AFTERNOON))
+    assert not (folder / REPLAY).exists()
 
 
 def test_a_policy_of_a_user_decides_a_whole_run_and_what_it_does_wrong_is_no_fault_of_this_program(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 
 from experiments.cli import options
@@ -86,3 +87,9 @@ def test_a_checkout_names_its_commit() -> None:
     if not (Path(__file__).parents[1] / ".git").exists():
         pytest.skip("not a checkout")
     assert re.fullmatch(r"[\w.-]*[0-9a-f]{7,}(-dirty)?", revision())
+
+
+def test_a_folder_where_a_file_of_results_is_to_be_is_told_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").mkdir()
+    with pytest.raises(typer.BadParameter, match=r"events\.jsonl is a folder"):
+        options._results(tmp_path)

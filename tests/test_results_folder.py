@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.inputs.replay_file import REPLAY
 from experiments.results import accounting, report
 from experiments.results.provenance import provenance
 from experiments.results.runs.beside import beside, differences, write_beside
@@ -42,6 +43,9 @@ def test_the_index_lists_runs_and_what_is_half_written_foreign_or_of_another_ver
         (tmp_path / name / "summary.json").write_text(text)
     (tmp_path / "killed").mkdir()
     (tmp_path / "killed" / LOCK).write_text("process 1 (reclaimnet demo)\n")
+    (tmp_path / "ended early").mkdir()
+    (tmp_path / "ended early" / LOCK).touch()
+    (tmp_path / "ended early" / REPLAY).write_text("{}")
     (tmp_path / "foreign/deep/deeper").mkdir(parents=True)
     (tmp_path / "claims").mkdir()
     (tmp_path / "claims/index.html").write_text("<html>claims</html>")
@@ -51,7 +55,8 @@ def test_the_index_lists_runs_and_what_is_half_written_foreign_or_of_another_ver
     found = {each.name: each.state for each in result_folders(tmp_path)}
     unreadable = dict.fromkeys(("torn", "old", "list", "deep"), FolderState.UNREADABLE)
     done = dict.fromkeys(("good <run>", "group/inner", "claims"), FolderState.DONE)
-    assert found == {**done, **unreadable, "killed": FolderState.UNFINISHED}
+    unfinished = dict.fromkeys(("killed", "ended early"), FolderState.UNFINISHED)
+    assert found == {**done, **unreadable, **unfinished}
     text = write_index(tmp_path).read_text()
     assert 'href="good%20%3Crun%3E/report.html"' in text
     assert "good &lt;run&gt;" in text

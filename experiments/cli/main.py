@@ -216,6 +216,7 @@ def simulate(
             records=trace or (),
             until_over=until_over,
             facts_on_disk=facts_on_disk,
+            policies=policies,
         )
     )
 

@@ -29,6 +29,7 @@ console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 WEB_PORT = 8080
 MOST_HOSTS = 2000  # of a live campus on one machine
 COMPLETE_S = 1.0  # for a coordinator to name its jobs while a shell waits
+WRITTEN = (".json", ".jsonl", ".html", ".csv", ".parquet", ".svg")  # how names of files of results end
 _HELD: dict[Path, IO[str]] = {}
 _MADE: list[Path] = []  # folders above those, which were not there
 
@@ -44,8 +45,13 @@ def _results(path: Path) -> Path:
         (path / ".writable").touch()
         (path / ".writable").unlink()
         lock = (path / LOCK).open("a+")
+        in_the_way = [each for each in path.iterdir() if each.suffix in WRITTEN and each.is_dir()]
     except OSError as error:
         raise typer.BadParameter(f"{path}: {error.strerror}; a directory that can be written") from error
+    if in_the_way:
+        raise typer.BadParameter(
+            f"{in_the_way[0]} is a folder, and may be a file of results: name another --out"
+        )
     if path.resolve() in _HELD:
         return path
     try:

@@ -11,7 +11,7 @@ from rich.console import Console
 from controller.own_policies import find_policy
 from controller.warm_up import compile_once
 from experiments.cli.results import write_results
-from experiments.inputs.replay_file import ReplaySpec, write_replay
+from experiments.inputs.replay_file import REPLAY, ReplaySpec, write_replay
 from experiments.inputs.scenario import Scenario, load
 from experiments.inputs.traces import Trace, trace_of
 from experiments.results.events_file import digest, write_events
@@ -31,8 +31,12 @@ def simulate_file(
     records: Sequence[Path] = (),
     until_over: bool = False,
     facts_on_disk: bool = False,
+    policies: Path | None = None,
 ) -> int:
-    """Play a scenario file (or `example:NAME`); `seed` stands in for the file's, for jobs and owners too. Returns 0 or 1."""
+    """Play a scenario file (or `example:NAME`); `seed` stands in for the file's, for jobs and owners too. Returns 0 or 1.
+
+    `policies`: the file whose rows were added, for those that play the run again.
+    """
     if system is not None:
         find_policy(system, "--system")
     described, trace = described_with_trace(scenario, seed, records)
@@ -40,8 +44,10 @@ def simulate_file(
     console.print(f"[bold]{described.name}[/bold]: {size}, {trace.origin}")
     compile_once()
     run = simulate(described, trace, system=system, until_over=until_over, facts_on_disk=facts_on_disk)
-    write_replay(out, ReplaySpec(described, system, tuple(records), until_over))
-    return write(console, out, run, provenance(described))
+    (out / REPLAY).unlink(missing_ok=True)  # of another run: its events are about to go
+    status = write(console, out, run, provenance(described))
+    write_replay(out, ReplaySpec(described, system, tuple(records), until_over, policies))
+    return status
 
 
 def described_with_trace(

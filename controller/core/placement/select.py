@@ -78,8 +78,7 @@ class Candidates:
     expected_reclaims: Floats  # the integral of the hazard over the remaining time
     # to another candidate; NaN where no other could take the job, and T_mig(s, d) stands for it
     mean_migration_s: Floats
-    # at a departure, of this job and of those that share the host's uplink with it (`congestion`); 0 for one that only keeps
-    # checkpoints
+    # at a departure, of this job and of those that share the host's uplink (`congestion`); 0 for one that only keeps checkpoints
     added_loss_s: Floats
     # P(its owner takes it together with the source); 0 for one that is to compute
     gone_together: Floats
