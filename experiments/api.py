@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from controller.core.policies.table import POLICIES, Policy
-from controller.own_policies import find_policy
+from controller.own_policies import find_policy, guarded
 from controller.warm_up import compile_once
 from experiments.inputs.replay_file import REPLAY, ReplaySpec, write_replay
 from experiments.inputs.scenario import Scenario, load
@@ -158,7 +158,9 @@ def prepared(scenario: Scenario | str | Path, policy: str | Policy | None, seed:
     described = scenario if isinstance(scenario, Scenario) else load(scenario)
     if isinstance(policy, Policy):
         row, policy = policy, f"given: {policy.about}"
-        POLICIES[policy] = row
+        POLICIES[policy] = guarded(policy, row)
+    elif not isinstance(policy, str | None):
+        raise SpecError("policy", policy, 'a name, "module:NAME" of your own, or a Policy')
     if policy is not None:
         find_policy(policy)
         described = replace(described, protocol=replace(described.protocol, policy=policy))

@@ -18,8 +18,9 @@ from nbclient import NotebookClient
 import experiments
 import testbed
 import topologies
+from controller.core.placement.select import DestinationChoice
 from controller.core.policies.table import POLICIES, Policy
-from experiments import RunResult, Scenario, Trace, demo_scenario, load_scenario, simulate
+from experiments import RunResult, Scenario, Trace, demo_scenario, load_scenario, simulate, sweep
 from experiments.inputs.replay_file import ReplaySpec, read_replay, write_replay
 from experiments.results import frames
 from tests import run_story
@@ -241,3 +242,22 @@ def test_a_replay_keeps_the_name_of_a_function_and_the_whole_path_of_a_file(
         tmp_path, ReplaySpec(load_scenario("example:lab"), None, (Path("mine:owners"), Path("owners.csv")))
     )
     assert read_replay(tmp_path).records == (Path("mine:owners"), tmp_path / "owners.csv")
+
+
+def test_what_is_no_policy_is_refused_and_one_name_is_one_policy() -> None:
+    with pytest.raises(SpecError, match="policy = 5: a name"):
+        simulate(demo_scenario(hosts=4, buildings=2, seconds=5.0), policy=5)  # type: ignore[arg-type]
+    scenario = demo_scenario(hosts=4, buildings=2, seconds=5.0)
+    with pytest.raises(SpecError, match="other processes have to find them"):
+        sweep(scenario, policies=[Policy("mine")], seeds=[1], workers=1)  # type: ignore[list-item]
+    found = sweep(scenario, policies="static", seeds=[1], figures="jobs.finished", workers=1)
+    assert (found.plan.policies, found.plan.figures) == (("static",), ("jobs.finished",))
+
+
+def test_a_row_that_is_given_is_a_users_in_all_that_its_functions_do() -> None:
+    def choose(request: object, candidates: object, **draw: float) -> DestinationChoice:
+        return DestinationChoice("nowhere", 0.0, 0.0, 1.0)
+
+    with pytest.raises(SpecError, match=r"given: mine\.select = .* a host of the candidates"):
+        simulate(demo_scenario(hosts=4, buildings=2, seconds=20.0), policy=Policy("mine", select=choose))
+    del POLICIES["given: mine"]

@@ -21,6 +21,7 @@ from testbed.program import Program
 from tests.doc_pages import commands
 from tests.live_campus import needs_root, running
 from topologies.errors import SpecError
+from topologies.scale import Scale
 
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 HEAD = 'name = "mine"\ncampus = "example:twohouses"\nduration = "10 min"\n'
@@ -119,6 +120,9 @@ def test_in_the_virtual_world_a_job_is_its_steps_its_step_and_its_payload_at_the
             "SIGTERM",
         ),
         (OWN.replace('"4 GB"', '"400 GB"'), "jobs.own2", "GPU has"),
+        (OWN.replace("LEVEL", '"MY LEVEL"'), "jobs.shell.environment", "'MY LEVEL': names of"),
+        (OWN.replace("LEVEL = 3", 'LEVEL = "\\u0000"'), "jobs.shell.environment", "{'LEVEL': "),
+        (OWN.replace('"2 s"', '"1e-9 s"'), "jobs #2.step", "1e-09"),
         (OWN.replace('at = "2 min"', 'name = "shell"'), "jobs.name", "no job before"),
         (OWN.replace("ranks = 2", "ranks = 60"), "jobs.own2.ranks", "at most"),
         (
@@ -136,6 +140,15 @@ def test_a_wrong_own_job_is_answered_with_key_value_and_what_is_allowed(
         scenario(text)
     assert key in str(error.value)
     assert says in str(error.value)
+
+
+def test_a_payload_that_no_store_takes_is_played_in_virtual_time_and_small_enough_live() -> None:
+    large = scenario("[[jobs]]\nname = 'a'\nsteps = 20\nstep = '1 s'\npayload = '60 GB'\n")
+    run = simulate(large, generate(large))
+    assert run.summary().jobs.finished == 1
+    with pytest.raises(SpecError, match="a checkpoint has at most"):
+        check_own_jobs(large)
+    check_own_jobs(replace(large, scale=Scale(bytes=0.01)))
 
 
 def test_ranks_must_fit_into_on_demand_too_where_the_queue_may_send_them() -> None:

@@ -213,9 +213,19 @@ def test_numbers_of_numpy_become_pythons_wherever_a_trace_or_a_scenario_declares
         OwnerEvent(np.float64(50.0), "h1", notice_s=np.int32(60)),
     )
     owners = Owners(hazard_per_s=np.float32(0.5), count=np.int64(3))  # type: ignore[arg-type]
+    law = InverseLaw("uniform", np.float64(2e9), np.float32(0.5))  # type: ignore[arg-type]
+    scenario = replace(demo_scenario(), duration_s=np.float64(60.0), seed=np.int64(3))  # type: ignore[arg-type]
     found = (job.steps, job.step_s, job.deadline_s, arrival.at_s, event.at_s, event.notice_s, owners.count)
+    others = (owners.hazard_per_s, law.typical, law.spread, scenario.duration_s, scenario.seed)
     assert found == (5, 0.5, 9.0, 3.0, 50.0, 60, 3)
-    assert not any(isinstance(each, np.generic) for each in (*found, owners.hazard_per_s))
+    assert not any(isinstance(each, np.generic) for each in (*found, *others))
+
+
+def test_more_reclaims_than_the_hosts_have_room_for_are_refused_with_their_number() -> None:
+    scenario = demo_scenario(hosts=3, buildings=1, seconds=60.0)
+    crowded = replace(scenario, owners=replace(scenario.owners, count=500))
+    with pytest.raises(SpecError, match=r"owners\.count = 500: fewer"):
+        generate(crowded)
 
 
 def test_two_arrivals_of_one_name_or_one_before_the_run_are_refused() -> None:

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import msgspec
 
-from testbed.bounds import LARGEST_PAYLOAD_BYTES, LARGEST_STEP
+from testbed.bounds import LARGEST_PAYLOAD_BYTES, LARGEST_STEP, within
 from testbed.messages import JobSpec
-from testbed.program import CHECKPOINT_EXIT_CODE, GRACE_S, NO_SIGNAL, SIGNALS, Program, wrong
+from testbed.program import CHECKPOINT_EXIT_CODE, GRACE_S, NO_SIGNAL, SIGNALS, Program, Variable, wrong
 from testbed.ranks import MOST_RANKS
 from testbed.workloads.base import load_workload
-from testbed.workloads.submission import EXECUTABLE, cannot_run, params_of
+from testbed.workloads.submission import EXECUTABLE, LARGEST_BYTES, cannot_run, params_of
 from topologies import toml
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
@@ -39,7 +39,10 @@ JOB: Final = Section(
         Quantity(Dimension.DURATION, above=True, high=_LONGEST_S),
         "GPU time of one step: what a lost step costs",
     ),
-    payload=Key(Quantity(Dimension.SIZE, 1.0, _BIGGEST), "size of a checkpoint"),
+    payload=Key(
+        Quantity(Dimension.SIZE, 1.0, _BIGGEST),
+        f"size of a checkpoint; of a live one at most {LARGEST_BYTES / 1e9:.0f} GB",
+    ),
     memory=Key(Quantity(Dimension.SIZE, high=_BIGGEST), "that its GPU must have", 0.0),
     min_capability=Key(
         Quantity(Dimension.NUMBER, high=1000.0), "CUDA compute capability that its GPU must have", 0.0
@@ -166,8 +169,9 @@ def read_job(table: Table, name: str, folder: Path) -> JobSpec:
         return msgspec.convert(msgspec.to_builtins(spec), JobSpec)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$.")
-        key = where.rstrip("`") or "job"
-        raise SpecError(table.path(key), getattr(spec, key, spec.name), what) from None
+        field = where.rstrip("`").removeprefix("program.").partition("[")[0] or "job"
+        value = getattr(spec if hasattr(spec, field) else program, field, spec.name)
+        raise SpecError(table.path(field.removesuffix("_s")), value, what) from None
 
 
 def _program(table: Table, folder: Path) -> Program:
@@ -181,6 +185,10 @@ def _program(table: Table, folder: Path) -> Program:
     if read["working_directory"]:
         read["working_directory"] = str((folder / read["working_directory"]).absolute())
     environment = {key: str(value) for key, value in _scalars(table, "environment").items()}
+    for key in environment:
+        if not within(key, Variable):
+            allowed = "names of up to 256 letters, digits and underscores that do not begin with a digit"
+            raise SpecError(table.path("environment"), key, allowed)
     program = Program(**{**read, "command": [command, *arguments], "environment": environment})
     if found := wrong(program):
         raise SpecError(table.path(found[0]), found[1], found[2])

@@ -83,6 +83,9 @@ class SweepPlan:
     folder: Path = Path()  # where paths of campus files begin
 
     def __post_init__(self) -> None:
+        if strange := [policy for policy in self.policies if not isinstance(policy, str)]:
+            allowed = 'names, or "module:NAME" of your own: other processes have to find them'
+            raise SpecError("policies", f"{strange[0]}"[:80], allowed)
         for seed in self.seeds:
             if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
                 raise SpecError("seeds", seed, f"whole numbers from 0 to {MAX_SEED}")

@@ -42,12 +42,12 @@ def run_sweep(
 def sweep(
     scenario: Scenario | str | Path,
     *,
-    policies: Sequence[str] | None = None,
+    policies: str | Sequence[str] | None = None,
     seeds: Iterable[int] = range(1, 6),
     settings: Mapping[str, Sequence[Any]] | None = None,
     trace: str | Path | Sequence[str | Path] | None = None,
     until_over: bool = False,
-    figures: Sequence[str] = FIGURES,
+    figures: str | Sequence[str] = FIGURES,
     out: str | Path | None = None,
     workers: int | None = None,
     dask: str | None = None,
@@ -66,12 +66,15 @@ def sweep(
     records = [] if trace is None else [trace] if isinstance(trace, str | Path) else trace
     plan = SweepPlan(
         described,
-        (described.protocol.policy,) if policies is None else tuple(policies),
+        (policies,) if isinstance(policies, str) else tuple(policies or (described.protocol.policy,)),
         tuple(seeds),
-        {key: tuple(some) for key, some in (settings or {}).items()},
+        {
+            key: (some,) if isinstance(some, str | int | float) else tuple(some)
+            for key, some in (settings or {}).items()
+        },
         tuple(map(str, records)),
         until_over,
-        tuple(figures),
+        (figures,) if isinstance(figures, str) else tuple(figures),
         folder,
     )
     engine = Engine(workers or cpu_count() or 1, dask, prefer_native=True)

@@ -48,6 +48,11 @@ def cannot_run(spec: JobSpec) -> str:
         return f"its parameters, or its command and environment, take {size_bytes} bytes: at most {LONGEST_JOB_BYTES} are allowed"
     if spec.payload_bytes > LARGEST_BYTES:
         return f"payload_bytes = {spec.payload_bytes}: a checkpoint has at most {LARGEST_BYTES} bytes"
+    return cannot_be_made(spec)
+
+
+def cannot_be_made(spec: JobSpec) -> str:
+    """Why there is no such job, also where its checkpoints need no store (in virtual time); empty if there may be."""
     if spec.ranks > 1 and is_saved_from_outside(spec):
         return (
             f"ranks = {spec.ranks}: CRIU saves each program by itself, and closes the connections between them; "

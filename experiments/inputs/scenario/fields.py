@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar, cast
 
-from numpy import generic
-
 from experiments.inputs.scenario.law import InverseLaw, law_of, law_text
+from experiments.inputs.scenario.plain import make_plain
 from topologies import toml
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
@@ -158,15 +157,13 @@ def parts(of: type[Any], default: tuple[Any, ...] = ()) -> Any:
 
 
 def check(part: Any, path: str) -> None:
-    """SpecError for the first field whose value is not allowed; call it in __post_init__. A number of numpy's becomes Python's,
-    which files are made of. Fields that are not declared here are left alone."""
+    """SpecError for the first field whose value is not allowed; call it in __post_init__. Numbers of numpy's become Python's
+    (`make_plain`). Fields that are not declared here are not checked."""
+    make_plain(part)
     for each in fields(part):
         kind, value = each.metadata.get("kind"), getattr(part, each.name)
         if kind is None:
             continue
-        if isinstance(value, generic):
-            value = value.item()
-            object.__setattr__(part, each.name, value)
         allowed = kind.wrong(value)
         if allowed is not None:
             raise SpecError(f"{path}.{kind.key(each.name)}", value, allowed)

@@ -22,6 +22,7 @@ from controller.numerics.portable_math import (
     log1p,
     rounded,
 )
+from experiments.inputs.scenario.plain import make_plain
 from topologies import toml
 from topologies.dimension import HELD, NUMBER, Dimension
 from topologies.errors import SpecError
@@ -82,6 +83,7 @@ class InverseLaw:
     maximum: float = field(default=math.inf, metadata=HELD)
 
     def __post_init__(self) -> None:
+        make_plain(self)
         if self.shape not in SHAPES:
             raise SpecError("law", self.shape, f"one of {', '.join(SHAPES)}")
         shape = SHAPES[self.shape]

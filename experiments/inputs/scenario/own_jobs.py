@@ -12,7 +12,7 @@ from typing import Final
 
 from experiments.inputs.job_file import JOB, PROGRAM, read_job
 from testbed.messages import JobSpec
-from testbed.workloads.submission import EXECUTABLE, cannot_run
+from testbed.workloads.submission import EXECUTABLE, cannot_be_made
 from topologies import toml
 from topologies.dimension import DURATION, NUMBER, SIZE, Dimension
 from topologies.errors import SpecError
@@ -73,7 +73,7 @@ def read_own_jobs(tables: Iterable[Table], folder: Path) -> tuple[OwnJob, ...]:
         if table.has("at") and (allowed := AT.kind.wrong(at_s)):
             raise table.wrong("at", allowed)
         spec = read_job(table, f"own{number}", folder)
-        if why := cannot_run(spec):
+        if why := cannot_be_made(spec):
             raise SpecError(table.path("workload"), spec.workload, why)
         jobs.append(OwnJob.of(spec, at_s))
     return tuple(jobs)

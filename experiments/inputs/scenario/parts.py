@@ -86,7 +86,9 @@ class Protocol:
     restart_s: float = quantity(D.DURATION, 10.0)  # T_r: from a checkpoint at its host to a running job
     # the past from which hazards are estimated; paper A has two weeks
     hazard_window_s: float = quantity(D.DURATION, 14 * 86_400.0, above=True)
-    prior_hazard_per_s: float = quantity(D.PER_TIME, 1.0 / 86_400.0)  # of an emergency, until one was seen
+    prior_hazard_per_s: float = quantity(
+        D.PER_TIME, 1.0 / 86_400.0, above=True
+    )  # of an emergency, until one was seen
     control_period_s: float = quantity(D.DURATION, 10.0, above=True)  # one epoch of P1 and P3
     # whether the coordinator's machine, which no owner takes, keeps checkpoints: of policies that send any there
     head_stores: bool = flag(False)

@@ -19,6 +19,7 @@ from experiments.inputs.scenario.parts import (
     Queue,
     ResearchFlow,
 )
+from experiments.inputs.scenario.plain import make_plain
 from experiments.inputs.scenario.trunks import TrunkLaw
 from topologies.dimension import DURATION, Dimension
 from topologies.errors import SpecError
@@ -52,8 +53,9 @@ class Scenario:
     scale: Scale = field(default_factory=Scale)
 
     def __post_init__(self) -> None:
-        if not (self.name and self.name.isprintable() and len(self.name) <= 64):
-            raise SpecError("name", self.name[:80], "1 to 64 printable characters")
+        make_plain(self)
+        if not (isinstance(self.name, str) and self.name.isprintable() and 1 <= len(self.name) <= 64):
+            raise SpecError("name", f"{self.name}"[:80], "1 to 64 printable characters")
         for key, kind, value in (
             ("seed", Whole(0, MAX_SEED), self.seed),
             ("duration", Quantity(Dimension.DURATION, above=True), self.duration_s),
@@ -176,6 +178,9 @@ class Scenario:
                     allowed = f"a capability that some {role} GPU with {hungriest:g} bytes of memory has"
                     raise SpecError("jobs.min_capabilities", capability, allowed)
 
+        if self.scale.bytes * self.jobs.payload.typical < 1.0:
+            allowed = f"at least {1.0 / self.jobs.payload.typical:.2g}: less than one byte of a payload would be played"
+            raise SpecError("scale.bytes", self.scale.bytes, allowed)
         jobs = self.jobs.initial + self.duration_s / self.jobs.interarrival.mean()
         if jobs > MAX_EVENTS:
             raise SpecError(

@@ -119,7 +119,7 @@ def _chosen(places: Sequence[_Place], at_s: float, size: int, owners: Owners, rn
         gone = [place for place in places if place.gone_s < since_s < place.lent_s and since_s > 0.0]
         if len(gone) < lacking:
             allowed = f"fewer, or shorter absences: at {at_s:.0f} s no host is lent"
-            raise SpecError("owners.count", at_s, allowed)
+            raise SpecError("owners.count", owners.count, allowed)
         for place in sorted(gone, key=lambda place: (place.gone_s, place.host))[:lacking]:
             place.lent_s = since_s
             lent.append(place)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import trio
 
 from controller.persistence.journal import export_jsonl, read_facts
@@ -268,7 +269,8 @@ async def tell_rates(cable: Cable, operator: Operator) -> None:
 def check_own_jobs(scenario: Scenario) -> None:
     """SpecError: a job of the user's own that no agent here can run, or that cannot be scaled. Its workload is imported."""
     for job in scenario.own_jobs:
-        check_runs(job.given, Path.cwd())
+        played = scenario.scale.apply(job)
+        check_runs(msgspec.structs.replace(job.given, payload_bytes=played.payload_bytes), Path.cwd())
         if job.given.workload != "synthetic" and scenario.scale != Scale():
             allowed = "a synthetic job, or no [scale]: a job that really computes takes the time and the bytes that it takes"
             raise SpecError(f"jobs.{job.name}", job.given.workload, allowed)
