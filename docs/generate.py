@@ -43,7 +43,8 @@ Made by `docs/generate.py` from the declarations that read scenario files. A sce
 campus file, `"example:NAME"`, or a table), `seed` (a whole number) and `duration` (default `"1 h"`); `[scale]` has
 `bytes` and `time`, played over real (default 1). Quantities are texts with a unit: `"3 h"`, `"1.5 GB"`, `"200 Mbit/s"`,
 `"0.2 /h"`. A law is a table such as `{ law = "exponential", mean = "10 min" }`; `lognormal` has `median` and `sigma`,
-`gamma` has `mean` and `shape`, `uniform` has `mean` and `spread`; each may have `minimum` and `maximum`.
+`gamma` has `mean` and `shape`, `uniform` has `mean` and `spread`, `deterministic` has `value`; each may have `minimum` and
+`maximum`.
 """
 
 

@@ -92,6 +92,7 @@ WRONG = {
         "bbr, cubic",
     ),
     "beta": (GOOD + "[protocol]\ncheckpoint_share = 1.5", "protocol.checkpoint_share", "at most 1"),
+    "a lease of nothing": (GOOD + "[protocol]\nlease = '1 ms'", "protocol.lease", "at least 0.01"),
     "no prior": (GOOD + "[protocol]\nprior_hazard = '0 /d'", "protocol.prior_hazard", "greater than 0"),
     "no bytes": (GOOD + "[scale]\nbytes = 1e-12", "scale.bytes", "less than one byte"),
     "k_min": (GOOD + "[protocol]\nk_min = 0", "protocol.k_min", "1 to"),

@@ -40,6 +40,26 @@ def doubts(scenario: Scenario, trace: Trace) -> tuple[str, ...]:
         )
     if not trace.arrivals:
         found.append("no job arrives")
+    return (*found, *without_effect(scenario))
+
+
+def without_effect(scenario: Scenario) -> tuple[str, ...]:
+    """Sentences on what a scenario says and no run of it has: nobody who wrote it will look for it there."""
+    owners, jobs, end_s = scenario.owners, scenario.jobs, scenario.duration_s
+    counted = {
+        "owners.lent_at_start": owners.lent_at_start != 1.0 and owners.count is None,
+        "owners.burst_share": owners.burst_share > 0.0 and owners.count is None,
+        "jobs.work": jobs.work_s > 0.0 and jobs.count is None,
+    }
+    found = [
+        f"{key} has no effect without {key.partition('.')[0]}.count"
+        for key, is_idle in counted.items()
+        if is_idle
+    ]
+    reclaims = [event for event in owners.script if event.kind == "reclaim"]
+    for key, events in (("events", scenario.events), ("owners.script", reclaims)):
+        if late := sum(event.at_s >= end_s for event in events):
+            found.append(f"{late} of {key} would come after the end, {format_duration(end_s)}")
     return tuple(found)
 
 

@@ -19,11 +19,13 @@ from experiments.inputs.scenario import (
 from experiments.inputs.scenario.owners import OwnerEvent
 from experiments.inputs.traces.background import background_traffic
 from experiments.inputs.traces.cuts import cuts
+from experiments.inputs.traces.doubts import without_effect
 from experiments.inputs.traces.exact_counts import counted_events
 from experiments.inputs.traces.streams import host_factor, stream, unit_exponential
 from experiments.inputs.traces.trace import (
     JobArrival,
     JobDraw,
+    Recorded,
     Trace,
     in_order,
 )
@@ -36,12 +38,19 @@ def generate(scenario: Scenario) -> Trace:
 
     To play it, generate from `scenario.played()`, or apply `scenario.scale` to the trace; both give the same.
     """
-    jobs, background = arrivals(scenario), background_traffic(scenario)
     if scenario.owners.count is None:
-        origin = f"generated, seed {scenario.seed}"
-        return Trace(origin, jobs, owner_events(scenario), background=background, cuts=cuts(scenario))
-    counted = counted_events(scenario)
-    return Trace(counted.origin, jobs, counted.events, counted.away, background, cuts=cuts(scenario))
+        owners = Recorded(f"generated, seed {scenario.seed}", owner_events(scenario))
+    else:
+        owners = counted_events(scenario)
+    return Trace(
+        owners.origin,
+        arrivals(scenario),
+        owners.events,
+        owners.away,
+        background_traffic(scenario),
+        without_effect(scenario),
+        cuts(scenario),
+    )
 
 
 def arrivals(scenario: Scenario) -> tuple[JobArrival, ...]:
