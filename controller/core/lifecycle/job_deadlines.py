@@ -207,10 +207,9 @@ def plan_fetches(cluster: Cluster) -> None:
         safe = safe_checkpoint(cluster, job)
         if safe is None or is_on_demand(cluster, job):
             continue
-        there = place_of(cluster, job)
-        takes_s = _fetch_s(cluster, job, there, safe, cluster.safe_holders(safe))
+        takes_s = _fetch_s(cluster, job, place_of(cluster, job), safe, cluster.safe_holders(safe))
         if 0.0 < takes_s < inf:
-            rest_s = needed_s(cluster, job, there, safe) - takes_s + certain_s(cluster)
+            rest_s = start_s(cluster, job) + _work_s(job.spec, safe.stored.step) + certain_s(cluster)
             fetches.append((within_s(cluster, job) - rest_s, job.name, takes_s, job))
     begins_s = inf
     for until_s, _, takes_s, job in sorted(fetches, reverse=True):

@@ -86,9 +86,8 @@ class JointWindow:
         self._lent_tally, self._left_tally = _Tally(), _Tally()
         self._lent: set[int] = set()
         self._closes: dict[int, float] = {}  # host that is lent -> when its notice ends
-        self._closings: list[
-            tuple[float, int]
-        ] = []  # the same as a heap, of which only those count that still hold
+        # the same as a heap, of which only those count that still hold
+        self._closings: list[tuple[float, int]] = []
         self._left: dict[int, float] = {}  # host -> when it departed: within together_s, and not back since
         self._log: deque[_Departure] = deque()
         self._departures, self._trials, self._joint = ([0] * CLASSES for _ in range(3))

@@ -4,7 +4,7 @@
 it is killed, goes back to the queue in its old place (priority ties go to the lower job id, so before all that were
 submitted later), may not start again for `cred_expire` (slurm.conf: 120 s, "this also controls how long a requeued job must
 wait before starting again"), and is then given the first nodes, in the order of the node table, that can run it. Images
-lie on storage that all nodes share: on the best connected host that nobody can reclaim, of the server room or, in virtual time,
+lie on storage that all nodes share: on the best connected host that no owner can reclaim, of the server room or, in virtual time,
 the head node, the coordinator's own machine. (Live that machine has no agent: without a server room it is another node.)
 
 **No-Migration** (B2). Table III gives it no traffic, no downtime, and twice the work loss of a system that checkpoints as

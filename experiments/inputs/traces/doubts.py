@@ -44,7 +44,7 @@ def doubts(scenario: Scenario, trace: Trace) -> tuple[str, ...]:
 
 
 def without_effect(scenario: Scenario) -> tuple[str, ...]:
-    """Sentences on what a scenario says and no run of it has: nobody who wrote it will look for it there."""
+    """Sentences on what a scenario says and no run of it has: parts of a count that is not given, events behind the end."""
     owners, jobs, end_s = scenario.owners, scenario.jobs, scenario.duration_s
     counted = {
         "owners.lent_at_start": owners.lent_at_start != 1.0 and owners.count is None,
