@@ -10,7 +10,7 @@ from math import inf
 from controller.core.admission.admission import migration_share
 from experiments.worlds.oracle.availability import Future, Stay
 from experiments.worlds.oracle.choices import Choices
-from experiments.worlds.oracle.link_budgets import LinkBudgets
+from experiments.worlds.oracle.link_budgets import ClassBudgets, LinkBudgets
 from experiments.worlds.oracle.problem import (
     Choice,
     Entry,
@@ -21,7 +21,7 @@ from experiments.worlds.oracle.problem import (
 from experiments.worlds.oracle.transfer_times import TransferTimes
 from topologies.paths import Routes
 from topologies.presets import three_tier
-from topologies.spec import Role
+from topologies.spec import DirectedLink, Role
 from topologies.units import PAYLOAD_SHARE
 
 HORIZON_S = 10_000.0
@@ -30,7 +30,10 @@ HORIZON_S = 10_000.0
 def window(
     seed: int, *, hosts: int = 4, jobs: int = 3, newcomers: int = 0, targets_apart_s: float = 400.0
 ) -> WindowProblem:
-    """Hosts of one GPU whose stays end near each other (some with notice), others that stay; jobs on those that end."""
+    """Hosts of one GPU whose stays end near each other (some with notice), others that stay; jobs on those that end.
+
+    With an odd seed checkpoints may have twice as much of links as migrations.
+    """
     rng = random.Random(seed)
     campus = three_tier(hosts=hosts, buildings=2)
     names = [host.name for host in campus.hosts_of(Role.VOLUNTEER)]
@@ -38,7 +41,10 @@ def window(
     stays[names[-1]] = (Stay(names[-1], 0.0, inf, inf),)
     gpus = {host.name: host.gpus for host in campus.hosts if host.gpus}
     share = migration_share(campus.capacity_bytes_per_s, campus.research_reserve, PAYLOAD_SHARE)
-    transfer_times = TransferTimes(Routes(campus), LinkBudgets(share), 0.2, 10.0, lambda _: 0.15)
+    budgets = ClassBudgets(migrations := LinkBudgets(share), migrations)
+    if seed % 2:
+        budgets = ClassBudgets(migrations, LinkBudgets({link: 2.0 * rate for link, rate in share.items()}))
+    transfer_times = TransferTimes(Routes(campus), budgets, 0.2, 10.0, lambda _: 0.15)
     choices = Choices(campus, Future(stays), transfer_times, 0.0, HORIZON_S)
     slots = [name for name in names for _ in range(gpus[name])]
     seats = rng.sample(slots, min(jobs, len(slots)))
@@ -126,14 +132,15 @@ def _links_over(problem: WindowProblem, chosen: Sequence[Choice]) -> Iterator[st
     moments = sorted({t for r in taken for t in (r.from_s, r.until_s)})
     for early, late in itertools.pairwise(moments):
         at_s = (early + late) / 2.0
-        load: dict[object, float] = {}
-        for booking in taken:
-            if booking.from_s < at_s < booking.until_s:
-                for link in booking.links:
-                    load[link] = load.get(link, 0.0) + booking.rate_bytes_per_s
-        for link, rate in load.items():
-            if rate > problem.budgets.at(link, at_s) * (1.0 + 1e-6):  # type: ignore[arg-type]
-                yield f"{link} carries {rate:g} at {at_s:g} s"
+        for what, budgets in (("all", problem.budgets.together), ("migrations", problem.budgets.migrations)):
+            load: dict[DirectedLink, float] = {}
+            for booking in taken:
+                if booking.from_s < at_s < booking.until_s and (what == "all" or booking.migrates):
+                    for link in booking.links:
+                        load[link] = load.get(link, 0.0) + booking.rate_bytes_per_s
+            for link, rate in load.items():
+                if rate > budgets.at(link, at_s) * (1.0 + 1e-6):
+                    yield f"{what} take {rate:g} of {link} at {at_s:g} s"
 
 
 def _gpus_over(problem: WindowProblem, chosen: Sequence[Choice]) -> Iterator[str]:

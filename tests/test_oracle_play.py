@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import replace
 from io import StringIO
+from itertools import pairwise
 from math import inf
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from experiments.cli.oracle import play_file
 from experiments.inputs.scenario import (
     InverseLaw,
     OwnerEvent,
+    ResearchFlow,
     Scenario,
     demo_scenario,
 )
@@ -38,6 +40,7 @@ from experiments.results.summary import Summary
 from experiments.worlds.oracle import OracleRun, run_oracle
 from experiments.worlds.oracle.adapters import PlannedMigrations, SharesThatFit
 from experiments.worlds.oracle.availability import Future, Stay
+from experiments.worlds.oracle.link_budgets import ClassBudgets, LinkBudgets
 from experiments.worlds.oracle.plan import Plan
 from experiments.worlds.oracle.problem import Booking, Handover
 from experiments.worlds.oracle.replanner import Replanner
@@ -45,7 +48,8 @@ from experiments.worlds.oracle.run import PLANNED, VALID
 from experiments.worlds.virtual import simulate
 from topologies.errors import SpecError
 from topologies.scale import Scale
-from topologies.spec import DirectedLink
+from topologies.spec import DirectedLink, Role
+from topologies.units import GBIT_PER_S, PAYLOAD_SHARE
 
 HOUR_S = 3600.0
 STEP_S = 10.0
@@ -102,6 +106,31 @@ def test_what_is_lost_is_what_was_planned(seed: int) -> None:
         assert played_s == pytest.approx(sum(each for each in planned if each), abs=STEP_S * len(planned))
 
 
+@pytest.mark.parametrize("seed", [707, 709])
+def test_what_is_planned_where_others_send_too_is_what_is_played(seed: int) -> None:
+    """Background by the hour; jobs that end together, of which one is moved and late for its turn."""
+    scenario, trace = paper_campus(seed)
+    played = run_oracle(scenario, trace, seed, against=())
+    assert played.summary().invariants_broken == []
+    planned_s = sum(end.planned_loss_s or 0.0 for end in played.ends)
+    assert len(played.ends) >= 5
+    assert played.lost_s == pytest.approx(planned_s, abs=STEP_S * len(played.ends))
+    assert max(end.planned_loss_s or 0.0 for end in played.ends) < 1000.0
+
+
+def test_a_checkpoint_borrows_what_research_does_not_ask_for() -> None:
+    """Alone on its way a state has the whole link; beside flows that ask for all they get, what the reserve leaves."""
+    scenario, trace = half_a_day(2)
+    hosts = [host.name for host in scenario.campus.hosts_of(Role.VOLUNTEER)]
+    ring = tuple(ResearchFlow(*ends) for ends in pairwise([*hosts, hosts[0]]))
+    reserve = scenario.campus.research_reserve.beta
+    for research, part in (((), 1.0), (ring, 1.0 - reserve)):
+        played = run_oracle(replace(scenario, research=research), trace, against=())
+        most = max(fact.floor_bytes_per_s for _, fact in played.run.facts if isinstance(fact, f.Granted))
+        assert most == pytest.approx(0.99 * part * PAYLOAD_SHARE * GBIT_PER_S)
+        assert played.summary().invariants_broken == []
+
+
 def test_every_promise_is_kept_and_every_window_reports_its_gap() -> None:
     scenario, trace = paper_campus(3, days=2)
     played = run_oracle(scenario, trace)
@@ -147,6 +176,7 @@ def test_checkpoints_are_promises_for_their_time_and_migrations_keep_theirs() ->
     """P3 beside a checkpoint that has the link for a while, and a migration that was admitted before."""
     link, share = DirectedLink("a", "b"), 100.0
     stay, to = Stay("a", 0.0, 500.0, 500.0), Stay("b", 0.0, inf, inf)
+    budgets = ClassBudgets(whole := LinkBudgets({link: share}), whole)
     booked = Booking((link,), 10.0, 20.0, share)
     plan = Plan(Future({"a": (stay,), "b": (to,)}))
     plan.enter((), [Handover("j1", stay, to, "b", False, (10.0,), 10.0, 10.0, (booked,))])
@@ -155,7 +185,7 @@ def test_checkpoints_are_promises_for_their_time_and_migrations_keep_theirs() ->
     admitted = MigrationRequest("j2:a>b", 500.0, 10.0, 0.0, (link,))
     fits = MigrationRequest("j3", 490.0, 15.0, 0.0, (link,))
     too_much = MigrationRequest("j4", 600.0, 19.0, 0.0, (link,))
-    answer = PlannedMigrations(plan)([fits, too_much], 0.0, {link: share}, [sending, admitted])
+    answer = PlannedMigrations(plan, budgets)([fits, too_much], 0.0, {link: share}, [sending, admitted])
     assert set(answer.admitted) == {"j3"}
     assert answer.timetable.ends_s("j2:a>b") <= 10.0
 
@@ -163,13 +193,37 @@ def test_checkpoints_are_promises_for_their_time_and_migrations_keep_theirs() ->
 def test_checkpoints_of_one_job_before_two_ends_are_two_bookings() -> None:
     """A job has a way out of each stay that it comes to: P3 leaves room for the checkpoints of both."""
     link, share = DirectedLink("a", "b"), 100.0
+    budgets = ClassBudgets(whole := LinkBudgets({link: share}), whole)
     first, second = Stay("a", 0.0, 500.0, 500.0), Stay("c", 0.0, 600.0, 600.0)
     plan = Plan(Future({"a": (first,), "c": (second,)}))
     for stay, from_s in ((first, 10.0), (second, 20.0)):
         booked = Booking((link,), from_s, from_s + 10.0, share)
         plan.enter((), [Handover("j1", stay, None, "b", False, (from_s,), 10.0, 10.0, (booked,))])
     fits, too_much = (MigrationRequest(f"j{size:g}", size, 30.0, 0.0, (link,)) for size in (900.0, 1900.0))
-    assert set(PlannedMigrations(plan)([fits, too_much], 0.0, {link: share}).admitted) == {"j900"}
+    assert set(PlannedMigrations(plan, budgets)([fits, too_much], 0.0, {link: share}).admitted) == {"j900"}
+
+
+def test_checkpoints_take_what_is_lent_before_what_migrations_share() -> None:
+    """Two that overlap: of 150 that are lent beside a share of 100 there is enough for one of 120, not for both."""
+    link, other, share = DirectedLink("a", "b"), DirectedLink("b", "c"), 100.0
+    budgets = ClassBudgets(
+        LinkBudgets(dict.fromkeys((link, other), share)), LinkBudgets({link: 250.0, other: share})
+    )
+    plan = Plan(Future({}))
+    for job, from_s in (("j1", 0.0), ("j2", 10.0)):
+        stay = Stay(job, 0.0, 500.0, 500.0)
+        booked = Booking((link,), from_s, from_s + 20.0, 120.0)
+        plan.enter((), [Handover(job, stay, None, "b", False, (from_s,), 10.0, 10.0, (booked,))])
+    admit = PlannedMigrations(plan, budgets)
+    # alone 100 for 10 s, beside both 10, beside one 100 again
+    for size, due_s, fits in (
+        (990.0, 10.0, True),
+        (1090.0, 20.0, True),
+        (1110.0, 20.0, False),
+        (2090.0, 30.0, True),
+    ):
+        asked = [MigrationRequest("j3", size, due_s, 0.0, (link, other))]
+        assert (set(admit(asked, 0.0, {link: share, other: share}).admitted) == {"j3"}) is fits
 
 
 # ---------------------------------------------------------------- by hand
@@ -212,7 +266,7 @@ def test_a_state_that_hardly_changes_loses_hardly_anything() -> None:
     quickly, slowly = (
         one_job(OwnerEvent(1800.0, "HOST"), payload_bytes=8e9, dirty=d)[0] for d in (0.9, 0.001)
     )
-    assert lost_s(quickly.summary()) > 80.0
+    assert lost_s(quickly.summary()) > 60.0
     assert lost_s(slowly.summary()) <= STEP_S
 
 

@@ -15,7 +15,7 @@ from experiments.inputs.traces import Trace
 from experiments.worlds.oracle import program
 from experiments.worlds.oracle.availability import Stay, future_of
 from experiments.worlds.oracle.greedy import greedy
-from experiments.worlds.oracle.link_budgets import LinkBudgets
+from experiments.worlds.oracle.link_budgets import ClassBudgets, LinkBudgets
 from experiments.worlds.oracle.problem import Handover, WindowProblem
 from experiments.worlds.oracle.program import solve
 from experiments.worlds.oracle.transfer_times import TransferState, TransferTimes
@@ -158,7 +158,7 @@ def transfer_times(
     budgets = LinkBudgets(
         dict.fromkeys(campus.capacity_bytes_per_s, 80e6), {links[0]: left} if left else {}, 0.0, 100.0
     )
-    return TransferTimes(routes, budgets, overhead_s, 10.0, lambda _: 0.15), links
+    return TransferTimes(routes, ClassBudgets(budgets, budgets), overhead_s, 10.0, lambda _: 0.15), links
 
 
 def test_a_checkpoint_is_laid_out_backwards_over_the_epochs_of_the_background() -> None:
@@ -191,7 +191,7 @@ def test_a_state_that_changes_slowly_loses_only_the_last_small_checkpoint() -> N
 
 def test_shares_change_with_their_epochs() -> None:
     carrier, links = transfer_times((50e6, 10e6, 90e6))
-    budgets = carrier.budgets
+    budgets = carrier.budgets.together
     assert [budgets.path(links, at_s) for at_s in (-5.0, 0.0, 99.9, 100.0, 250.0, 1e6)] == [
         50e6,
         50e6,

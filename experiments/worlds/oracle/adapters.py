@@ -7,8 +7,10 @@ by eq. (11) with the truth in the place of the survival: 1 if the host stays unt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -41,7 +43,9 @@ from controller.core.placement.select import (
 )
 from controller.core.policies.table import Policy
 from controller.numerics.arrays import Floats, Numbers
+from experiments.worlds.oracle.link_budgets import ClassBudgets
 from experiments.worlds.oracle.plan import Plan
+from experiments.worlds.oracle.problem import Booking
 from experiments.worlds.oracle.transfer_times import TransferTimes
 from topologies.spec import DirectedLink
 
@@ -70,7 +74,7 @@ class Destinations:
             planned = Candidates(*(getattr(candidates, each.name)[which] for each in fields(Candidates)))
             if request.source is not None and request.source != wanted and len(planned):
                 links = self.transfer_times.links(request.source, wanted)
-                rate = self.transfer_times.budgets.path(links, now_s)
+                rate = self.transfer_times.budgets.migrations.path(links, now_s)
                 planned = replace(planned, bandwidth_bytes_per_s=np.array([rate]))
             found = select.select(request, planned)
             if isinstance(found, DestinationChoice):
@@ -101,9 +105,11 @@ class PlannedCheckpoints:
 
 @dataclass(frozen=True)
 class PlannedMigrations:
-    """P3: fluid EDF beside the plan's checkpoints, each of which is a commitment for exactly its time."""
+    """P3: fluid EDF beside the plan's checkpoints, which are commitments for exactly their time: what migrations cannot have by
+    then of their share, since all that may be lent beside it is taken."""
 
     plan: Plan
+    budgets: ClassBudgets
 
     def __call__(
         self, requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()
@@ -114,20 +120,28 @@ class PlannedMigrations:
         others = [p for p in committed if isinstance(p, MigrationRequest) or p.key not in mine]
         dues = [p.due_s for p in (*requests, *others) if isinstance(p, MigrationRequest)]
         until_s = max(dues, default=now_s)
-        booked = []
+        answer = fluid_edf(requests, now_s, share, [*others, *self._booked(now_s, until_s, share)])
+        # a migration that came late for its turn is a promise, checkpoints are none
+        return answer if requests or not answer.timetable.late else fluid_edf((), now_s, share, others)
+
+    def _booked(self, now_s: float, until_s: float, share: LinkShares) -> Iterator[MigrationRequest]:
+        """What the plan's checkpoints take of each link's share until then, piece by piece."""
+        sending: defaultdict[DirectedLink, list[Booking]] = defaultdict(list)
         for way in self.plan.ways.values():
-            for number, piece in enumerate(() if way.migrates else way.bookings):
-                from_s = max(now_s, piece.from_s)
-                rate = min(piece.rate_bytes_per_s, *(share[link] for link in piece.links))
-                if from_s < min(until_s, piece.until_s) and rate > 0.0:
-                    key = f"{way.job}:{way.stay.host}@{way.stay.until_s} {number}"
-                    size = rate * (piece.until_s - from_s)
-                    booked.append(
-                        MigrationRequest(
-                            key, size, piece.until_s, 0.0, piece.links, from_s, cap_bytes_per_s=rate
-                        )
-                    )
-        return fluid_edf(requests, now_s, share, [*others, *booked])
+            for booking in () if way.migrates else way.bookings:
+                if now_s < booking.until_s and booking.from_s < until_s:
+                    for link in booking.links:
+                        sending[link].append(booking)
+        for link, bookings in sending.items():
+            edges_s = {edge_s for each in bookings for edge_s in (each.from_s, each.until_s)}
+            edges_s.update(self.budgets.together.changes_s(now_s, max(edges_s)))
+            for from_s, end_s in pairwise(sorted({now_s, *(at_s for at_s in edges_s if at_s > now_s)})):
+                rate = sum(each.rate_bytes_per_s for each in bookings if each.from_s <= from_s < each.until_s)
+                lent = self.budgets.together.at(link, from_s) - self.budgets.migrations.at(link, from_s)
+                taken = min(rate - lent, share[link])
+                if from_s < until_s and taken > 0.0:
+                    size, key = taken * (end_s - from_s), f"{link} {from_s}"
+                    yield MigrationRequest(key, size, end_s, 0.0, (link,), from_s, cap_bytes_per_s=taken)
 
 
 @dataclass(frozen=True)
@@ -178,7 +192,10 @@ def seated(
 
     row = cluster.policy
     columns = {each.name: getattr(row, each.name) for each in fields(Policy)}
-    columns["plan"], columns["admit"] = PlannedCheckpoints(plan), PlannedMigrations(plan)
+    columns["plan"], columns["admit"] = (
+        PlannedCheckpoints(plan),
+        PlannedMigrations(plan, transfer_times.budgets),
+    )
     columns["select"] = Destinations(plan, transfer_times, now_s, at_first)
     columns["share"] = SharesThatFit(row.share, reserved)
     return OraclePolicy(**columns)

@@ -172,7 +172,7 @@ class Choices:
         transfer_times = self.transfer_times
         root = transfer_times.routes.root
         links = transfer_times.links(stay.host, root) if stay.host != root else ()
-        migration_s = self._migration_s(runner, transfer_times.budgets.path(links, stay.notice_s))
+        migration_s = self._migration_s(runner, transfer_times.budgets.migrations.path(links, stay.notice_s))
         if migration_s <= stay.announced_s:
             return DOWNTIME_WEIGHT * migration_s
         state = TransferState(runner.payload_bytes, runner.dirty_fraction, runner.step_s)
@@ -207,11 +207,17 @@ class Choices:
         groups = [group for size in range(len(near) + 1) for group in combinations(near, size)]
         ends_s = {r.from_s for r in taken if node.at_s - FAR * node.busy_s < r.from_s < node.at_s}
         for group in groups:
-            # the first of these begins then, if each is as late as can be and no two at a time
-            begin_s = inf
-            for rival in sorted(group, key=lambda rival: -rival.at_s):
-                begin_s = min(begin_s, rival.at_s) - rival.busy_s
-            ends_s.add(min(node.at_s, begin_s))
+            # the first of these begins then, if each is as late as can be and no two at a time, to the best or slowest targets
+            for targets in (slice(1), slice(None)):
+                begin_s = inf
+                for rival in sorted(group, key=lambda rival: -rival.at_s):
+                    end_s = min(begin_s, rival.at_s)
+                    sendings = (
+                        self._sending(rival.runner, rival.stay.host, target.host, end_s)
+                        for target in rival.targets[targets]
+                    )
+                    begin_s = min([end_s, *(each.begins_s[0] for each in sendings if each is not None)])
+                ends_s.add(min(node.at_s, begin_s))
         after_s = {sum(rival.busy_s for rival in group) for group in groups}
         for rank, target in enumerate(node.targets):
             yield from self._migrations(node, target, after_s, taken)
@@ -245,7 +251,7 @@ class Choices:
         """Within the notice, at the full rate: at once, after rivals that have one too (`after_s`), after what is taken."""
         stay, runner = node.stay, node.runner
         links = self.transfer_times.links(stay.host, target.host)
-        grant = self.transfer_times.budgets.path(links, stay.notice_s)
+        grant = self.transfer_times.budgets.migrations.path(links, stay.notice_s)
         spare_s = stay.announced_s - self._migration_s(runner, grant)
         if spare_s < 0.0 or not target.takes_at(stay.notice_s) or stay.notice_s < self.now_s:
             return
@@ -257,5 +263,5 @@ class Choices:
         if len(begins_s) > 1:
             begins_s.add(first_s + spare_s)
         for from_s in sorted(at_s for at_s in begins_s if first_s <= at_s <= first_s + spare_s):
-            booked = (Booking(links, from_s, from_s + lasts_s, grant),)
+            booked = (Booking(links, from_s, from_s + lasts_s, grant, migrates=True),)
             yield Handover(runner.name, stay, target, target.host, True, (), 0.0, weight_s, booked, tenancy)

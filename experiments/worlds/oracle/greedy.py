@@ -9,6 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from experiments.worlds.oracle.availability import Stay
+from experiments.worlds.oracle.link_budgets import LinkBudgets
 from experiments.worlds.oracle.problem import (
     Booking,
     Choice,
@@ -84,15 +85,24 @@ class Books:
             most = max(sum(t.from_s <= at_s < t.until_s for t in held) for at_s in moments)
             if most >= self.problem.gpus[gpu.stay.host]:
                 return False
-        budgets = self.problem.budgets
-        for wanted in choice.bookings:
-            changes = [wanted.from_s, *budgets.changes_s(wanted.from_s, wanted.until_s)]
-            for link in wanted.links:
-                beside = [
-                    r for r in self.on_link[link] if r.from_s < wanted.until_s and wanted.from_s < r.until_s
-                ]
-                for at_s in (*changes, *(r.from_s for r in beside if r.from_s > wanted.from_s)):
-                    used = sum(r.rate_bytes_per_s for r in beside if r.from_s <= at_s < r.until_s)
-                    if used + wanted.rate_bytes_per_s > budgets.at(link, at_s) * (1.0 + NEARLY):
-                        return False
+        for budgets, of_migrations in self.problem.budgets.constraints():
+            mine = [each for each in choice.bookings if each.migrates or not of_migrations]
+            if not all(self._fits(budgets, wanted, of_migrations=of_migrations) for wanted in mine):
+                return False
+        return True
+
+    def _fits(self, budgets: LinkBudgets, wanted: Booking, *, of_migrations: bool) -> bool:
+        changes = [wanted.from_s, *budgets.changes_s(wanted.from_s, wanted.until_s)]
+        for link in wanted.links:
+            beside = [
+                r
+                for r in self.on_link[link]
+                if r.from_s < wanted.until_s
+                and wanted.from_s < r.until_s
+                and (r.migrates or not of_migrations)
+            ]
+            for at_s in (*changes, *(r.from_s for r in beside if r.from_s > wanted.from_s)):
+                used = sum(r.rate_bytes_per_s for r in beside if r.from_s <= at_s < r.until_s)
+                if used + wanted.rate_bytes_per_s > budgets.at(link, at_s) * (1.0 + NEARLY):
+                    return False
         return True

@@ -1,21 +1,22 @@
 """What may be granted on each link at each moment: w(e, t) of the paper's program.
 
-The research reserve is never granted: not to checkpoints either, though they may borrow it on line. The program has one
-budget a link for checkpoints and migrations, and these have the share alone; so what it plans for a row that borrows is somewhat
-more than the least. Where a trace has background traffic, which is known as well, only what it leaves is:
-constant within an epoch. Both are the coordinator's own arithmetic (`Cluster.spendable`).
+Migrations may have the migration share. Where checkpoints borrow, what both have together may be all that research does not ask
+for; else that is the share, too. Where a trace has background traffic, which is known as well, only what it leaves is: constant
+within an epoch. All of it is the coordinator's own arithmetic (`Cluster.spendable`, `Cluster.lent_column`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor, inf
 
 from controller.core.model.cluster import LEAST_FALL, Cluster
+from experiments.inputs.scenario import ResearchFlow
 from experiments.inputs.traces import BackgroundTraffic
 from topologies.spec import DirectedLink
+from topologies.units import PAYLOAD_SHARE
 
 Links = Sequence[DirectedLink]
 
@@ -82,21 +83,64 @@ class LinkBudgets:
         return self.always[link] if left is None else min(self.always[link], left[epoch])
 
 
-def link_budgets_of(cluster: Cluster, background: BackgroundTraffic | None, begin_s: float) -> LinkBudgets:
-    """The budgets of a coordinator's cluster, while the background of a trace (as played) begins at `begin_s`."""
-    if background is None or not background.rates_bytes_per_s:
-        return LinkBudgets(cluster.reservable)
+@dataclass(frozen=True, slots=True)
+class ClassBudgets:
+    """What migrations may be granted of links, and what they and checkpoints may be `together`: at least as much."""
+
+    migrations: LinkBudgets
+    together: LinkBudgets
+
+    def constraints(self) -> Iterator[tuple[LinkBudgets, bool]]:
+        """Each budget that can bind, and whether it is of migrations alone."""
+        yield self.together, False
+        if self.migrations is not self.together:
+            yield self.migrations, True
+
+
+def class_budgets_of(
+    cluster: Cluster, background: BackgroundTraffic | None, research: Sequence[ResearchFlow], begin_s: float
+) -> ClassBudgets:
+    """The budgets of a coordinator's cluster, while the background of a trace (as played) begins at `begin_s`.
+
+    `research`: a scenario's flows, which go on all the time. A coordinator is told of the background alone; of the reserve these
+    have what they ask for.
+    """
+    account = cluster.bandwidth
+    wire, reserve = account.capacity, account.reserve
+    told = _asked(cluster, background) if background is not None else {}
+    epoch_s = background.epoch_s if background is not None else inf
+    steady = defaultdict[DirectedLink, float](float)
+    for flow in research:
+        for link in cluster.routes.shortest_links(flow.source, flow.target):
+            steady[link] += flow.rate_bytes_per_s / PAYLOAD_SHARE
+
+    def budgets(
+        always: Mapping[DirectedLink, float], kept: Callable[[DirectedLink, float], float]
+    ) -> LinkBudgets:
+        left = {link: [left_of(link, kept(link, rate)) for rate in rates] for link, rates in told.items()}
+        return LinkBudgets(always, left, begin_s, epoch_s)
+
+    def left_of(link: DirectedLink, kept_bytes_per_s: float) -> float:
+        return account.payload_share * (wire[link] - kept_bytes_per_s) * (1.0 - LEAST_FALL)
+
+    def kept(link: DirectedLink, told_bytes_per_s: float) -> float:
+        return reserve.kept_bytes_per_s(wire[link], told_bytes_per_s)
+
+    def kept_if_asked(link: DirectedLink, told_bytes_per_s: float) -> float:
+        return min(wire[link], told_bytes_per_s + steady[link], kept(link, told_bytes_per_s))
+
+    migrations = budgets(cluster.reservable, kept)
+    if not cluster.policy.borrows:
+        return ClassBudgets(migrations, migrations)
+    always = {link: left_of(link, kept_if_asked(link, 0.0)) for link in wire}
+    return ClassBudgets(migrations, budgets(always, kept_if_asked))
+
+
+def _asked(cluster: Cluster, background: BackgroundTraffic) -> dict[DirectedLink, list[float]]:
+    """What the background asks of each link that it crosses, wire bytes/s, one value an epoch."""
     over: defaultdict[DirectedLink, list[int]] = defaultdict(list)
     for number, (source, target) in enumerate(background.flows):
         for link in cluster.routes.shortest_links(source, target):
             over[link].append(number)
-    left: dict[DirectedLink, list[float]] = {}
-    for link, numbers in over.items():
-        wire = cluster.bandwidth.capacity[link]
-        reserve, share = cluster.bandwidth.reserve, cluster.bandwidth.payload_share
-        kept = (
-            reserve.kept_bytes_per_s(wire, sum(row[n] for n in numbers))
-            for row in background.rates_bytes_per_s
-        )
-        left[link] = [share * (wire - each) * (1.0 - LEAST_FALL) for each in kept]
-    return LinkBudgets(cluster.reservable, left, begin_s, background.epoch_s)
+    rates = background.rates_bytes_per_s
+    return {link: [sum(row[n] for n in numbers) for row in rates] for link, numbers in over.items() if rates}

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import inf
 
 from experiments.worlds.oracle.availability import Stay
-from experiments.worlds.oracle.link_budgets import LinkBudgets
+from experiments.worlds.oracle.link_budgets import ClassBudgets
 from topologies.spec import DirectedLink
 
 
@@ -31,12 +31,13 @@ class RunningJob:
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """A rate on some links for a while."""
+    """A rate on some links for a while; `migrates`: of a migration, else of checkpoints."""
 
     links: tuple[DirectedLink, ...]
     from_s: float
     until_s: float
     rate_bytes_per_s: float
+    migrates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class WindowProblem:
     entries: tuple[Entry, ...]
     handovers: tuple[Handover, ...]
     gpus: Mapping[str, int]
-    budgets: LinkBudgets
+    budgets: ClassBudgets
     tenancies: tuple[Tenancy, ...] = ()
     bookings: tuple[Booking, ...] = ()
     horizon_s: float = inf

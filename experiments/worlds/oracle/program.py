@@ -18,7 +18,8 @@ constraints  one begin a new job:             sum_i y_{j,i} = 1
                                               sum_{h from i} x_{j,h} = y_{j,i} + sum_{h to i} x_{j,h} + [j is on i at first]
              a GPU for every job, at each moment t at which one may come to stay i:
                                               sum of jobs that come to i by t and are not over  <=  GPUs of i
-             links, at each moment t at which a transfer on link l may begin, or w changes:
+             links, at each moment t at which a transfer on link l may begin, or w changes; where checkpoints may borrow, once
+             for all transfers and once for migrations alone:
                                               sum_{h on l at t} r_h x_{j,h}  <=  w(l, t)
 
 What is relaxed: t and r are from finite lists; a job's end does not depend on its way (it is counted late, so that GPUs are not
@@ -40,6 +41,7 @@ from scipy.sparse import csr_array
 
 from experiments.worlds.oracle.availability import Stay
 from experiments.worlds.oracle.greedy import greedy
+from experiments.worlds.oracle.link_budgets import LinkBudgets
 from experiments.worlds.oracle.problem import (
     Booking,
     Handover,
@@ -130,20 +132,27 @@ def _gpus(problem: WindowProblem) -> Iterator[Row]:
 
 
 def _links(problem: WindowProblem) -> Iterator[Row]:
-    """No link beyond its share, in parts of it, at each moment at which a load may rise or a share fall."""
+    """No link beyond its budgets, in parts of them, at each moment at which a load may rise or a budget fall."""
+    for budgets, of_migrations in problem.budgets.constraints():
+        yield from _within(problem, budgets, of_migrations=of_migrations)
+
+
+def _within(problem: WindowProblem, budgets: LinkBudgets, *, of_migrations: bool) -> Iterator[Row]:
     users: dict[DirectedLink, list[tuple[int, Booking]]] = defaultdict(list)
     for number, choice in enumerate(problem.choices):
         for taken in choice.bookings:
-            for link in taken.links:
+            for link in taken.links if taken.migrates or not of_migrations else ():
                 users[link].append((number, taken))
     for link in sorted(users, key=str):
-        known = [each for each in problem.bookings if link in each.links]
+        known = [
+            each for each in problem.bookings if link in each.links and (each.migrates or not of_migrations)
+        ]
         moments: set[float] = set()
         for each in (*(taken for _, taken in users[link]), *known):
-            moments |= {each.from_s, *problem.budgets.changes_s(each.from_s, each.until_s)}
+            moments |= {each.from_s, *budgets.changes_s(each.from_s, each.until_s)}
         seen: set[tuple[tuple[int, float], ...]] = set()
         for at_s in sorted(moments):
-            share = max(1.0, problem.budgets.at(link, at_s))
+            share = max(1.0, budgets.at(link, at_s))
             on = {n: r.rate_bytes_per_s / share for n, r in users[link] if r.from_s <= at_s < r.until_s}
             used = sum(r.rate_bytes_per_s for r in known if r.from_s <= at_s < r.until_s) / share
             # the most that these can be together: a job takes one way out of a place at a time

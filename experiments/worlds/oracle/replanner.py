@@ -9,24 +9,26 @@ the job runs, beside what stands already.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
-from controller.core.lifecycle.grants import open_flow, presync_flow, settle
+from controller.core.admission.schedule import Timetable
+from controller.core.lifecycle.grants import committed, open_flow, planned, presync_flow, settle
 from controller.core.lifecycle.protection import forget_standby
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import OVER, JobState, Phase
+from experiments.inputs.scenario import ResearchFlow
 from experiments.inputs.traces import Trace
 from experiments.worlds.oracle.adapters import seated
 from experiments.worlds.oracle.availability import Stay, future_of
 from experiments.worlds.oracle.choices import Choices
-from experiments.worlds.oracle.link_budgets import link_budgets_of
+from experiments.worlds.oracle.link_budgets import class_budgets_of
 from experiments.worlds.oracle.plan import Plan
-from experiments.worlds.oracle.problem import Handover, RunningJob, WindowProblem
+from experiments.worlds.oracle.problem import Booking, Handover, RunningJob, WindowProblem
 from experiments.worlds.oracle.program import solve
 from experiments.worlds.oracle.transfer_times import TransferTimes, overhead_of
 from experiments.worlds.oracle.windows import Window, WindowEnd
@@ -35,6 +37,7 @@ from experiments.worlds.virtual.hosts import dirty_fraction
 from experiments.worlds.virtual.run import BEGIN_S
 from experiments.worlds.virtual.scheduler import Priority
 from testbed.messages import Protect
+from topologies.spec import TrafficClass
 
 MOST_TOGETHER = 40  # unfinished jobs that are all planned again when one is elsewhere than planned
 NO_TIMER_S = 1e9  # the longest that a message can say
@@ -54,9 +57,12 @@ class Horizon:
 class Replanner:
     """One run's oracle. `watch` is called after each event of the world."""
 
-    def __init__(self, trace: Trace, horizon: Horizon, *, at_first: bool) -> None:
-        self._trace, self._horizon, self._at_first = trace, horizon, at_first
+    def __init__(
+        self, trace: Trace, research: Sequence[ResearchFlow], horizon: Horizon, *, at_first: bool
+    ) -> None:
+        self._trace, self._research, self._horizon, self._at_first = trace, research, horizon, at_first
         self._read = 0  # facts
+        self._arrived_s: dict[str, float] = {}  # when the latest checkpoint of a flow was complete
         self._until_s = 0.0  # up to when ends of stays are planned for
         self.windows: list[Window] = []
         self.ends: list[WindowEnd] = []
@@ -73,7 +79,7 @@ class Replanner:
             delays = (link.delay_s for link in world.env.campus.links)
             self._transfer_times = TransferTimes(
                 world.env.routes,
-                link_budgets_of(cluster, self._trace.background, BEGIN_S),
+                class_budgets_of(cluster, self._trace.background, self._research, BEGIN_S),
                 overhead_of(costs, sum(sorted(delays, reverse=True)[:6])),
                 max(costs.start_s[1], cluster.settings.restart_s),
                 cluster.settings.writes_s,
@@ -104,6 +110,8 @@ class Replanner:
                     stay = self._plan.where.get(name)
                     way = None if stay is None else self._plan.ways.get((name, stay))
                     self.ends.append(WindowEnd(name, self._world.now_s, None if way is None else way.loss_s))
+                case facts.CheckpointCompleted(job=name, holder=holder):
+                    self._arrived_s[f"{name}:{self._cluster.jobs[name].host}>{holder}"] = self._world.now_s
                 case facts.MigrationDegraded(job=name):
                     # P2 or P3 did not do as planned: there is still the time of the notice for checkpoints
                     job, way = self._cluster.jobs[name], self._plan.ways.get((name, self._plan.where[name]))
@@ -152,8 +160,9 @@ class Replanner:
                     finish_s,
                 )
                 runners.append(runner)
+        timetable = planned(self._cluster, committed(self._cluster))
         begun = [
-            way
+            self._as_reserved(way, timetable) if way.migrates else way
             for way in self._plan.begun(now_s)
             if not way.migrates or (way.job in jobs and jobs[way.job].phase is Phase.MOVING)
         ]
@@ -171,6 +180,17 @@ class Replanner:
         if runner is not None:
             gpus, links = self._plan.taken()
             self._adopt(self._choices().problem([runner], gpus, links), self._until_s, (), amends=True)
+
+    def _as_reserved(self, way: Handover, timetable: Timetable) -> Handover:
+        """A migration that was admitted, as it will travel: P3 may send it to another host, earlier or later than was planned."""
+        move = self._cluster.jobs[way.job].move
+        assert move is not None
+        links = self._transfer_times.links(way.stay.host, move.destination)
+        spans = timetable.spans.get(f"{way.job}:{way.stay.host}>{move.destination}", ())
+        bookings = (
+            Booking(links, each.from_s, each.until_s, each.rate_bytes_per_s, migrates=True) for each in spans
+        )
+        return replace(way, bookings=tuple(bookings))
 
     def _choices(self) -> Choices:
         campus, now_s = self._world.env.campus, self._world.now_s
@@ -277,15 +297,23 @@ class Replanner:
         return next(rates, 0.0)
 
     def _regrant(self, way: Handover) -> None:
-        """Change its rate, or end it; or do nothing, if it is no longer the plan."""
+        """Change the rate that it is sure of; or do nothing, if it is no longer the plan."""
         flow = self._cluster.flows.get(f"{way.job}:{way.stay.host}>{way.holder}")
-        if flow is None:
+        if flow is None or flow.traffic_class is not TrafficClass.PRESYNC:  # or a migration goes there by now
             return
         self._world.decide(ev.Woke())
         now = self._plan.ways.get((way.job, way.stay))
-        goes_on = now is not None and now.holder == way.holder and not now.migrates
-        rate = self._rate_now(now) if now is not None and goes_on else 0.0
-        flow.floor_bytes_per_s = flow.cap_bytes_per_s = self._plan.granted_bytes_per_s[way.job] = rate
+        rate = most = 0.0
+        if now is not None and now.holder == way.holder and not now.migrates:
+            rate = most = self._rate_now(now)
+            if (
+                self._arrived_s.get(flow.key, -inf) < now.begins_s[-1]
+            ):  # the rest goes on with what the plan leaves
+                most = max(each.rate_bytes_per_s for each in now.bookings)
+        flow.floor_bytes_per_s = rate
+        flow.cap_bytes_per_s = self._plan.granted_bytes_per_s[way.job] = most
+        if rate > 0.0:
+            flow.rate_bytes_per_s = 0.0  # so that its sender is told however little it rises
         self._cluster.put_flow(flow)
         settle(self._cluster)
         self._post()

@@ -95,7 +95,7 @@ def run_oracle(
             raise SpecError(name, value, "a duration above 0")
     scale = scenario.scale
     horizon = Horizon(window_s * scale.time, overlap_s * scale.time, time_limit_s)
-    replanner = Replanner(scale.apply(trace), horizon, at_first=at_first)
+    replanner = Replanner(scale.apply(trace), scenario.played().research, horizon, at_first=at_first)
     scenario = replace(scenario, protocol=replace(scenario.protocol, enforcement="pace"))
     planned = simulate(
         scenario, trace, seed, system=CARRIER, costs=costs, until_over=until_over, after_each=replanner.watch

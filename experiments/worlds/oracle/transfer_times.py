@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil, inf
 
-from experiments.worlds.oracle.link_budgets import LinkBudgets
+from experiments.worlds.oracle.link_budgets import ClassBudgets
 from experiments.worlds.oracle.problem import Booking
 from experiments.worlds.virtual.overheads import Overheads
 from testbed.enforcement import PACING_SHARE
@@ -51,7 +51,7 @@ class TransferTimes:
     `written_bytes_per_s`: W, for a snapshot is of everything; `allowed_s`: what the coordinator allows for one, of a payload."""
 
     routes: Routes
-    budgets: LinkBudgets
+    budgets: ClassBudgets
     overhead_s: float
     restart_s: float
     allowed_s: Callable[[float], float]
@@ -68,7 +68,7 @@ class TransferTimes:
         whole = self.whole(state.payload_bytes, links, end_s)
         if whole is None:
             return None
-        rate = self.budgets.least(links, end_s - ROOM * whole.lead_s, end_s)
+        rate = self.budgets.together.least(links, end_s - ROOM * whole.lead_s, end_s)
         leads_s = self.chain(state, rate) if rate > 0.0 else []
         total_s = sum(leads_s)
         if len(leads_s) < 2 or leads_s[-1] >= whole.lead_s or total_s > ROOM * whole.lead_s:
@@ -83,7 +83,7 @@ class TransferTimes:
         """One checkpoint of everything."""
         left, taken = payload_bytes, list[Booking]()
         spare_s = self.beside_s(payload_bytes)
-        for from_s, until_s, rate in self.budgets.backwards(links, end_s):
+        for from_s, until_s, rate in self.budgets.together.backwards(links, end_s):
             needs_s = left / (rate * PACING_SHARE) if rate > 0.0 else (inf if left > 0.0 else 0.0)
             begin_s = max(from_s, until_s - needs_s - spare_s)
             if rate > 0.0:
