@@ -25,7 +25,7 @@ from controller.own_policies import find_policy, guarded
 from controller.warm_up import compile_once
 from experiments.inputs.replay_file import REPLAY, ReplaySpec, write_replay
 from experiments.inputs.scenario import Scenario, load
-from experiments.inputs.traces import Trace, trace_of
+from experiments.inputs.traces import Trace, records_of, trace_of
 from experiments.results import frames, report
 from experiments.results.events_file import digest, write_events
 from experiments.results.history import Timed
@@ -176,9 +176,3 @@ def trace_for(scenario: Scenario, trace: Owners) -> Trace:
                 raise SpecError("trace", host, f"hosts of the scenario: {', '.join(sorted(known)[:12])}")
         return trace
     return trace_of(scenario, records_of(trace))
-
-
-def records_of(trace: str | Path | Sequence[str | Path] | None) -> tuple[Path, ...]:
-    """The files, or the name of a function, that a trace is made from."""
-    records = [] if trace is None else [trace] if isinstance(trace, str | Path) else trace
-    return tuple(Path(record) for record in records)

@@ -6,7 +6,7 @@ import asyncio
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -242,6 +242,22 @@ def test_a_replay_keeps_the_name_of_a_function_and_the_whole_path_of_a_file(
         tmp_path, ReplaySpec(load_scenario("example:lab"), None, (Path("mine:owners"), Path("owners.csv")))
     )
     assert read_replay(tmp_path).records == (Path("mine:owners"), tmp_path / "owners.csv")
+
+
+@pytest.mark.parametrize(
+    ("played", "wrong"),
+    [
+        (lambda: simulate(5), "scenario = 5: a Scenario, a scenario file"),  # type: ignore[arg-type]
+        (lambda: simulate("example:lab", trace=5), "trace = 5: records"),  # type: ignore[arg-type]
+        (lambda: sweep("example:lab", trace=[5]), r"trace = \[5\]: records"),  # type: ignore[list-item]
+        (lambda: sweep("example:lab", seeds=3), "seeds = 3: several"),  # type: ignore[arg-type]
+        (lambda: sweep("example:lab", policies=3), "policies = 3: several"),  # type: ignore[arg-type]
+        (lambda: sweep("example:lab", settings=["jobs.step"]), "settings = .*: values by"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_argument_of_another_kind_is_refused_in_words(played: Callable[[], object], wrong: str) -> None:
+    with pytest.raises(SpecError, match=wrong):
+        played()
 
 
 def test_what_is_no_policy_is_refused_and_one_name_is_one_policy() -> None:

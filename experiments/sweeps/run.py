@@ -11,6 +11,7 @@ from bpf.caches import fingerprint
 from controller.warm_up import compile_once
 from experiments.inputs.scenario import Scenario, load
 from experiments.inputs.scenario.files import EXAMPLES
+from experiments.inputs.traces import records_of
 from experiments.runtime import native
 from experiments.runtime.engines import Engine
 from experiments.runtime.handover import belonging_to_caller
@@ -20,6 +21,7 @@ from experiments.sweeps.plan import FIGURES, SweepPlan
 from experiments.sweeps.result import SweepResult
 from experiments.worlds.deciding import deciding_code
 from topologies import files
+from topologies.errors import SpecError
 
 
 def run_sweep(
@@ -63,7 +65,11 @@ def sweep(
     """
     described = scenario if isinstance(scenario, Scenario) else load(scenario)
     folder = Path() if isinstance(scenario, Scenario) else files.find(scenario, EXAMPLES).parent
-    records = [] if trace is None else [trace] if isinstance(trace, str | Path) else trace
+    for key, given in (("policies", policies or ()), ("seeds", seeds), ("figures", figures)):
+        if not isinstance(given, Iterable):
+            raise SpecError(key, given, "several, say in a list")
+    if not isinstance(settings or {}, Mapping):
+        raise SpecError("settings", settings, "values by the key of the scenario file that they are for")
     plan = SweepPlan(
         described,
         (policies,) if isinstance(policies, str) else tuple(policies or (described.protocol.policy,)),
@@ -72,7 +78,7 @@ def sweep(
             key: (some,) if isinstance(some, str | int | float) else tuple(some)
             for key, some in (settings or {}).items()
         },
-        tuple(map(str, records)),
+        tuple(map(str, records_of(trace))),
         until_over,
         (figures,) if isinstance(figures, str) else tuple(figures),
         folder,

@@ -40,6 +40,8 @@ _SECTIONS: dict[str, type[Any]] = {"queue": Queue, "protocol": Protocol, "jobs":
 
 def load(path: str | Path) -> Scenario:
     """The scenario of a file, or of "example:NAME". SpecError says file, key, value and what is allowed."""
+    if not isinstance(path, str | Path):
+        raise SpecError("scenario", path, 'a Scenario, a scenario file, or "example:NAME"')
     file = files.find(path, EXAMPLES)
     return loads(toml.read_text(file, "a scenario file (TOML)"), str(path), file.parent)
 

@@ -9,7 +9,7 @@ measurements, `doubts` what it does not show. Nothing here depends on what the c
 from experiments.inputs.scenario.owners import OwnerEvent
 from experiments.inputs.traces.generated import generate
 from experiments.inputs.traces.paper_campus import paper_campus
-from experiments.inputs.traces.recorded import load_trace, trace_of
+from experiments.inputs.traces.recorded import load_trace, records_of, trace_of
 from experiments.inputs.traces.trace import (
     BackgroundTraffic,
     JobArrival,
@@ -26,5 +26,6 @@ __all__ = [
     "generate",
     "load_trace",
     "paper_campus",
+    "records_of",
     "trace_of",
 ]

@@ -58,6 +58,16 @@ def load_trace(path: str | Path, scenario: Scenario, *further: str | Path) -> Tr
     return replace(trace, warnings=doubts(scenario, trace))
 
 
+def records_of(trace: str | Path | Sequence[str | Path] | None) -> tuple[Path, ...]:
+    """The files, or the name of a function, that a trace is made from. SpecError: neither."""
+    records = [] if trace is None else [trace] if isinstance(trace, str | Path) else trace
+    if not isinstance(records, Sequence) or not all(isinstance(record, str | Path) for record in records):
+        raise SpecError(
+            "trace", trace, 'records, of a file, a folder or several, or "module:NAME" of a function'
+        )
+    return tuple(Path(record) for record in records)
+
+
 def trace_of(scenario: Scenario, records: Sequence[Path]) -> Trace:
     """The trace with the owners of records (`load_trace`), or with generated owners if there are no records.
 
