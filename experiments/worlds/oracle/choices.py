@@ -206,23 +206,25 @@ class Choices:
         near = rivals[:MOST_RIVALS]
         groups = [group for size in range(len(near) + 1) for group in combinations(near, size)]
         ends_s = {r.from_s for r in taken if node.at_s - FAR * node.busy_s < r.from_s < node.at_s}
-        for group in groups:
-            # the first of these begins then, if each is as late as can be and no two at a time, to the best or slowest targets
-            for targets in (slice(1), slice(None)):
-                begin_s = inf
-                for rival in sorted(group, key=lambda rival: -rival.at_s):
-                    end_s = min(begin_s, rival.at_s)
-                    sendings = (
-                        self._sending(rival.runner, rival.stay.host, target.host, end_s)
-                        for target in rival.targets[targets]
-                    )
-                    begin_s = min([end_s, *(each.begins_s[0] for each in sendings if each is not None)])
-                ends_s.add(min(node.at_s, begin_s))
+        ends_s.update(min(node.at_s, self._begin_s(group, most)) for group in groups for most in (1, None))
         after_s = {sum(rival.busy_s for rival in group) for group in groups}
         for rank, target in enumerate(node.targets):
             yield from self._migrations(node, target, after_s, taken)
             for end_s in sorted(ends_s, reverse=True):
                 yield from self._checkpoints(node, target, end_s, parks=rank < MOST_PARKED)
+
+    def _begin_s(self, group: Iterable[ChoiceNode], most: int | None) -> float:
+        """When the first of these begins, if each is as late as can be and no two at a time; to the slowest of its `most` best
+        targets."""
+        begin_s = inf
+        for node in sorted(group, key=lambda node: -node.at_s):
+            end_s = min(begin_s, node.at_s)
+            sendings = (
+                self._sending(node.runner, node.stay.host, target.host, end_s)
+                for target in node.targets[:most]
+            )
+            begin_s = min([end_s, *(each.begins_s[0] for each in sendings if each is not None)])
+        return begin_s
 
     def _checkpoints(
         self, node: ChoiceNode, target: Stay, end_s: float, *, parks: bool

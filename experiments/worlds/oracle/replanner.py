@@ -306,9 +306,8 @@ class Replanner:
         rate = most = 0.0
         if now is not None and now.holder == way.holder and not now.migrates:
             rate = most = self._rate_now(now)
-            if (
-                self._arrived_s.get(flow.key, -inf) < now.begins_s[-1]
-            ):  # the rest goes on with what the plan leaves
+            if self._arrived_s.get(flow.key, -inf) < now.begins_s[-1]:
+                # it is late, having yielded to a migration: the rest goes on with what the plan leaves
                 most = max(each.rate_bytes_per_s for each in now.bookings)
         flow.floor_bytes_per_s = rate
         flow.cap_bytes_per_s = self._plan.granted_bytes_per_s[way.job] = most
