@@ -18,12 +18,9 @@ ends() { # of all parts
 
 $sudo true # asks for a password before there are two that might
 trap ends INT TERM HUP
-# a process more than there are processors, since some of its tests wait, too; one of them waits for the machine code
-chrt --idle 0 bash -c "
-    make native-code QUICKLY=--quickly &
-    $sudo env CI=$CI NATIVE_WITHIN_S=400 $bin/python -m pytest -n $(($(nproc) + 1)) --dist loadfile -m 'not (kernel or alone or long)'
-    status=\$?
-    wait \$! && exit \$status
+chrt --idle 0 bash -ec "
+    make native-code QUICKLY=--quickly
+    $sudo env CI=$CI $bin/python -m pytest -n auto --dist loadfile -m 'not (kernel or alone or long)'
 " >"$said" 2>&1 </dev/null &
 shared=$!
 first_in_line &

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from importlib import import_module
 from pathlib import Path
 
@@ -17,15 +16,10 @@ from experiments.runtime import native
 from experiments.runtime.workers import workers
 from tests.native_digests import digests
 
-pytestmark = pytest.mark.timeout(600)  # it may have to wait for what it tests
-
 
 @pytest.fixture
 def built() -> Path:
-    """The folder of this program's machine code; `make test` builds it meanwhile."""
-    until_s = time.monotonic() + float(os.environ.get("NATIVE_WITHIN_S", "0"))
-    while not native.folder().is_dir() and time.monotonic() < until_s:
-        time.sleep(1.0)
+    """The folder of this program's machine code; `make test` has built it."""
     if not native.folder().is_dir():
         reason = "not built: make native"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
