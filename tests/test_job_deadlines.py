@@ -430,7 +430,7 @@ def late(made: CoresWorld) -> list[str]:
     return [each.job for each in found if each.was_late(made.now_s)]
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(st.integers(0, 10**9), st.sampled_from([1.0, 1.3, 2.0]))
 def test_every_deadline_that_is_accepted_is_kept(seed: int, factor: float) -> None:
     made = play(seed, factor=factor)
@@ -439,7 +439,7 @@ def test_every_deadline_that_is_accepted_is_kept(seed: int, factor: float) -> No
     assert {broken.rule for broken in made.promises()} <= {promises.IN_TIME}
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(st.integers(0, 10**9), st.sampled_from([1.0, 2.0, 4.0]), st.integers(1, 2))
 def test_every_deadline_is_kept_of_jobs_that_take_turns(seed: int, factor: float, slots: int) -> None:
     made = play(seed, factor=factor, jobs=6, campus=small_campus(on_demand=1, slots=slots))

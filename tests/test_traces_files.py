@@ -108,8 +108,8 @@ def test_background_is_read_as_it_was_written(epoch_s: float, rates: list[tuple[
 
 
 def test_a_whole_trace_survives_its_folder_and_plays_alike(tmp_path: Path) -> None:
-    make_traces(Console(quiet=True), tmp_path, seed=4, days=2.0, scenario=None)
-    scenario, trace = paper_campus(4, days=2.0)
+    make_traces(Console(quiet=True), tmp_path, seed=4, days=1.0, scenario=None)
+    scenario, trace = paper_campus(4, days=1.0)
     read = load_trace(tmp_path, load(tmp_path / "scenario.toml"))
     assert replace(read, origin=trace.origin, warnings=()) == trace
     assert simulate(scenario, read).facts == simulate(scenario, trace).facts
