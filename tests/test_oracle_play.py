@@ -106,7 +106,9 @@ def test_what_is_lost_is_what_was_planned(seed: int) -> None:
         assert played_s == pytest.approx(sum(each for each in planned if each), abs=STEP_S * len(planned))
 
 
-@pytest.mark.parametrize("seed", [707, pytest.param(709, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "seed", [707, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 3, 11, 709))]
+)
 def test_what_is_planned_where_others_send_too_is_what_is_played(seed: int) -> None:
     """Background by the hour; jobs that end together, of which one is moved and late for its turn."""
     scenario, trace = paper_campus(seed)
@@ -226,13 +228,45 @@ def test_checkpoints_take_what_is_lent_before_what_migrations_share() -> None:
         assert (set(admit(asked, 0.0, {link: share, other: share}).admitted) == {"j3"}) is fits
 
 
+def test_a_job_that_is_planned_to_go_by_checkpoint_does_not_take_the_time_of_others() -> None:
+    """It could be moved, and is refused: what is planned for others would not fit any more."""
+    link, share = DirectedLink("a", "b"), 100.0
+    stay, to = Stay("a", 0.0, 500.0, 500.0), Stay("b", 0.0, inf, inf)
+    budgets = ClassBudgets(whole := LinkBudgets({link: share}), whole)
+    plan = Plan(Future({"a": (stay,), "b": (to,)}), where={"j1": stay, "j2": stay})
+    plan.enter(
+        (),
+        [
+            Handover("j1", stay, to, "b", False, (), 10.0, 10.0),
+            Handover("j2", stay, to, "b", True, (), 0.0, 0.0),
+        ],
+    )
+    requests = [MigrationRequest(job, 500.0, 10.0, 0.0, (link,)) for job in ("j1", "j2", "j3")]
+    answer = PlannedMigrations(plan, budgets)(requests, 0.0, {link: share})
+    assert (set(answer.admitted), set(answer.refused)) == ({"j2", "j3"}, {"j1"})
+
+
+def test_migrations_leave_room_for_those_that_are_planned_before_their_notices() -> None:
+    link, share = DirectedLink("a", "b"), 100.0
+    budgets = ClassBudgets(whole := LinkBudgets({link: share}), whole)
+    stay = Stay("c", 0.0, 5.0, 20.0)
+    plan = Plan(Future({}))
+    booked = Booking((link,), 8.0, 18.0, 60.0, migrates=True)
+    plan.enter((), [Handover("j1", stay, None, None, True, (), 0.0, 0.0, (booked,))])
+    admit = PlannedMigrations(plan, budgets)
+    for size, now_s, fits in ((1100.0, 0.0, False), (1100.0, 6.0, True), (900.0, 0.0, True)):
+        asked = [MigrationRequest("j2", size, now_s + 15.0, 0.0, (link,))]
+        assert (set(admit(asked, now_s, {link: share}).admitted) == {"j2"}) is fits
+
+
 # ---------------------------------------------------------------- by hand
 
 
 def one_job(
     *events: OwnerEvent, payload_bytes: float = 2e9, dirty: float = 0.3, at_first: bool = False
 ) -> tuple[OracleRun, str]:
-    """One job of an hour on a campus of a few hosts; its owner does as told. Events name HOST for the host it begins on."""
+    """One job of an hour on a campus of nine hosts, whose owners do as told. HOST is the host that it begins on, OTHER0 to OTHER7
+    are the others."""
     scenario, _ = half_a_day(1)
     scenario = replace(scenario, duration_s=2 * HOUR_S, research=())
     job = JobDraw("j1", round(payload_bytes), 360, STEP_S, dirty, 2e9, 0.0, 300.0)
@@ -242,7 +276,9 @@ def one_job(
         for _, fact in simulate(scenario, Trace("by hand", arrivals, ())).facts
         if isinstance(fact, f.JobDispatched)
     )
-    events = tuple(replace(event, host=begins) for event in events)
+    others = [host.name for host in scenario.campus.hosts_of(Role.VOLUNTEER) if host.name != begins]
+    hosts = {"HOST": begins} | {f"OTHER{n}": name for n, name in enumerate(others)}
+    events = tuple(replace(event, host=hosts[event.host]) for event in events)
     return run_oracle(scenario, Trace("by hand", arrivals, events), at_first=at_first, against=()), begins
 
 
@@ -283,6 +319,15 @@ def test_a_notice_that_is_too_short_stays_degraded_and_loses_one_checkpoint() ->
     (end,) = played.ends
     assert lost_s(summary) == pytest.approx(end.planned_loss_s, abs=STEP_S)
     assert 6e9 / 125e6 < lost_s(summary) < 150.0
+
+
+def test_where_all_hosts_are_away_at_once_a_checkpoint_lies_where_no_owner_is() -> None:
+    """The job waits, and goes on from there once a host is back."""
+    others = [OwnerEvent(1805.0, f"OTHER{n}") for n in range(8)]
+    played, _ = one_job(OwnerEvent(1800.0, "HOST"), *others, OwnerEvent(2500.0, "OTHER3", "return"))
+    (end,) = played.ends
+    assert lost_s(played.summary()) == pytest.approx(end.planned_loss_s, abs=STEP_S)
+    assert lost_s(played.summary()) < 60.0
 
 
 def test_who_may_choose_the_first_host_is_not_hit() -> None:

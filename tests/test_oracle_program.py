@@ -16,7 +16,7 @@ from experiments.worlds.oracle import program
 from experiments.worlds.oracle.availability import Stay, future_of
 from experiments.worlds.oracle.greedy import greedy
 from experiments.worlds.oracle.link_budgets import ClassBudgets, LinkBudgets
-from experiments.worlds.oracle.problem import Handover, WindowProblem
+from experiments.worlds.oracle.problem import Booking, Handover, WindowProblem
 from experiments.worlds.oracle.program import solve
 from experiments.worlds.oracle.transfer_times import TransferState, TransferTimes
 from testbed.enforcement import PACING_SHARE
@@ -170,6 +170,17 @@ def test_a_checkpoint_is_laid_out_backwards_over_the_epochs_of_the_background() 
     carried = sum((p.until_s - p.from_s) * p.rate_bytes_per_s * PACING_SHARE for p in pieces)
     assert carried == pytest.approx(9e9 + 0.5 * pieces[0].rate_bytes_per_s * PACING_SHARE)
     assert pieces[0].from_s == sending.begins_s[0] == 350.0 - sending.lead_s
+
+
+def test_a_checkpoint_is_laid_out_beside_what_others_have_of_its_links() -> None:
+    carrier, links = transfer_times(overhead_s=0.0)
+    others = [Booking((links[0],), 100.0, 200.0, 50e6), Booking((links[-1],), 150.0, 180.0, 30e6)]
+    sending = carrier.whole(9e9, links, 210.0, others)
+    assert sending is not None
+    rates = [(piece.from_s, piece.until_s, piece.rate_bytes_per_s) for piece in sending.bookings[1:]]
+    assert rates == [(100.0, 150.0, 30e6), (150.0, 180.0, 30e6), (180.0, 200.0, 30e6), (200.0, 210.0, 80e6)]
+    carried = sum((p.until_s - p.from_s) * p.rate_bytes_per_s * PACING_SHARE for p in sending.bookings)
+    assert carried == pytest.approx(9e9)
 
 
 def test_no_way_is_none_where_nothing_is_left_for_ever() -> None:

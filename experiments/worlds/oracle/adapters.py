@@ -21,6 +21,8 @@ from controller.core.admission.admission import (
     Commitments,
     LinkShares,
     MigrationRequest,
+    Reason,
+    Refusal,
     Requests,
     fluid_edf,
 )
@@ -105,8 +107,9 @@ class PlannedCheckpoints:
 
 @dataclass(frozen=True)
 class PlannedMigrations:
-    """P3: fluid EDF beside the plan's checkpoints, which are commitments for exactly their time: what migrations cannot have by
-    then of their share, since all that may be lent beside it is taken."""
+    """P3: fluid EDF beside the plan's checkpoints, and beside its migrations before the notices that they are for. Both are
+    commitments for exactly their time; of checkpoints, what they take of the share, since all that may be lent beside it is
+    taken."""
 
     plan: Plan
     budgets: ClassBudgets
@@ -120,15 +123,25 @@ class PlannedMigrations:
         others = [p for p in committed if isinstance(p, MigrationRequest) or p.key not in mine]
         dues = [p.due_s for p in (*requests, *others) if isinstance(p, MigrationRequest)]
         until_s = max(dues, default=now_s)
-        answer = fluid_edf(requests, now_s, share, [*others, *self._booked(now_s, until_s, share)])
-        # a migration that came late for its turn is a promise, checkpoints are none
-        return answer if requests or not answer.timetable.late else fluid_edf((), now_s, share, others)
+        plainly = [each for each in requests if not self._goes_by_checkpoint(each.key)]
+        answer = fluid_edf(plainly, now_s, share, [*others, *self._booked(now_s, until_s, share)])
+        if not requests and answer.timetable.late:
+            # a migration that came late for its turn is a promise, checkpoints are none
+            return fluid_edf((), now_s, share, others)
+        elsewise = {each.key: Refusal(Reason.NO_ROOM) for each in requests if each not in plainly}
+        return replace(answer, refused=answer.refused | elsewise)
+
+    def _goes_by_checkpoint(self, job: str) -> bool:
+        """Whether the plan has others go in the time that a migration of this job would take."""
+        stay = self.plan.where.get(job)
+        way = None if stay is None else self.plan.ways.get((job, stay))
+        return way is not None and not way.migrates
 
     def _booked(self, now_s: float, until_s: float, share: LinkShares) -> Iterator[MigrationRequest]:
-        """What the plan's checkpoints take of each link's share until then, piece by piece."""
+        """What the plan takes of each link's share until then, piece by piece."""
         sending: defaultdict[DirectedLink, list[Booking]] = defaultdict(list)
         for way in self.plan.ways.values():
-            for booking in () if way.migrates else way.bookings:
+            for booking in () if way.migrates and way.stay.notice_s <= now_s else way.bookings:
                 if now_s < booking.until_s and booking.from_s < until_s:
                     for link in booking.links:
                         sending[link].append(booking)
@@ -136,9 +149,13 @@ class PlannedMigrations:
             edges_s = {edge_s for each in bookings for edge_s in (each.from_s, each.until_s)}
             edges_s.update(self.budgets.together.changes_s(now_s, max(edges_s)))
             for from_s, end_s in pairwise(sorted({now_s, *(at_s for at_s in edges_s if at_s > now_s)})):
-                rate = sum(each.rate_bytes_per_s for each in bookings if each.from_s <= from_s < each.until_s)
+                there = [each for each in bookings if each.from_s <= from_s < each.until_s]
+                moved, copied = (
+                    sum(each.rate_bytes_per_s for each in there if each.migrates is which)
+                    for which in (True, False)
+                )
                 lent = self.budgets.together.at(link, from_s) - self.budgets.migrations.at(link, from_s)
-                taken = min(rate - lent, share[link])
+                taken = min(moved + max(0.0, copied - lent), share[link])
                 if from_s < until_s and taken > 0.0:
                     size, key = taken * (end_s - from_s), f"{link} {from_s}"
                     yield MigrationRequest(key, size, end_s, 0.0, (link,), from_s, cap_bytes_per_s=taken)

@@ -11,7 +11,7 @@ transfers side by side. Migrations likewise: at once, or when rivals have been.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import inf
 
@@ -45,7 +45,7 @@ class ChoiceNode:
     stay: Stay
     since_s: float
     targets: tuple[Stay, ...]
-    busy_s: float  # of the links, by its checkpoints, if it goes to the first of them
+    busy_s: float  # of the links, by its checkpoints, if it goes to the first of them, or to a store
 
     @property
     def at_s(self) -> float:
@@ -55,13 +55,16 @@ class ChoiceNode:
 
 @dataclass(frozen=True)
 class Choices:
-    """Writes down what there is to choose from; nothing can begin before `now_s`."""
+    """Writes down what there is to choose from; nothing can begin before `now_s`. `stores` may hold checkpoints too, and have no
+    owners; `beside`: what has begun on links, and is not to be changed."""
 
     campus: Campus
     future: Future
     transfer_times: TransferTimes
     now_s: float
     horizon_s: float
+    stores: tuple[str, ...] = ()
+    beside: tuple[Booking, ...] = ()
 
     def problem(
         self,
@@ -82,9 +85,10 @@ class Choices:
         kept = {(each.job, each.stay): each for each in begun}
         under_way = [kept.pop((node.runner.name, node.stay), None) for node in nodes]
         taken = [*bookings, *(taken for way in kept.values() for taken in way.bookings)]
-        handovers: list[Handover] = []
+        firm = (*taken, *(taken for way in under_way if way is not None for taken in way.bookings))
+        free, handovers = replace(self, beside=firm), list[Handover]()
         for node, way in zip(nodes, under_way, strict=True):
-            handovers += self._handovers(node, nodes, taken) if way is None else [way]
+            handovers += free._handovers(node, nodes, firm) if way is None else [way]
             # or it loses all that it has done
             name, lost_s = node.runner.name, node.runner.done_s + node.at_s - node.runner.since_s
             handovers.append(Handover(name, node.stay, None, None, False, (), lost_s, lost_s + WAIT_S))
@@ -125,7 +129,8 @@ class Choices:
                         outlook_s = self._outlook_s(runner, target) + sending.lead_s
                         reached.append((outlook_s, target.host, target))
             targets = self._best([target for _, _, target in sorted(reached, key=lambda each: each[:2])])
-            first = self._sending(runner, stay.host, targets[0].host, end_s) if targets else None
+            nearest = targets[0].host if targets else next(iter(self.stores), None)
+            first = self._sending(runner, stay.host, nearest, end_s) if nearest is not None else None
             busy_s = 0.0 if first is None else end_s - first.begins_s[0]
             yield ChoiceNode(runner, stay, since[stay], tuple(targets), busy_s)
             for target in targets:
@@ -159,7 +164,8 @@ class Choices:
         self, runner: RunningJob, source: str, destination: str, end_s: float
     ) -> PlannedSending | None:
         state = TransferState(runner.payload_bytes, runner.dirty_fraction, runner.step_s)
-        return self.transfer_times.sending(state, self.transfer_times.links(source, destination), end_s)
+        links = self.transfer_times.links(source, destination)
+        return self.transfer_times.sending(state, links, end_s, self.beside)
 
     def _after(self, runner: RunningJob, stay: Stay) -> float:
         """What a stay costs that ends after the window; one that ends in it is a node, and has costs of its own."""
@@ -212,6 +218,10 @@ class Choices:
             yield from self._migrations(node, target, after_s, taken)
             for end_s in sorted(ends_s, reverse=True):
                 yield from self._checkpoints(node, target, end_s, parks=rank < MOST_PARKED)
+        for store in self.stores:
+            kept = Stay(store, -inf, inf, inf)
+            for end_s in sorted(ends_s, reverse=True):
+                yield from self._checkpoints(node, kept, end_s, parks=True, runs=False)
 
     def _begin_s(self, group: Iterable[ChoiceNode], most: int | None) -> float:
         """When the first of these begins, if each is as late as can be and no two at a time; to the slowest of its `most` best
@@ -219,30 +229,32 @@ class Choices:
         begin_s = inf
         for node in sorted(group, key=lambda node: -node.at_s):
             end_s = min(begin_s, node.at_s)
-            sendings = (
-                self._sending(node.runner, node.stay.host, target.host, end_s)
-                for target in node.targets[:most]
-            )
+            holders = ([target.host for target in node.targets] or [*self.stores])[:most]
+            sendings = [self._sending(node.runner, node.stay.host, to, end_s) for to in holders]
             begin_s = min([end_s, *(each.begins_s[0] for each in sendings if each is not None)])
         return begin_s
 
     def _checkpoints(
-        self, node: ChoiceNode, target: Stay, end_s: float, *, parks: bool
+        self, node: ChoiceNode, target: Stay, end_s: float, *, parks: bool, runs: bool = True
     ) -> Iterator[Handover]:
-        """A chain that ends there, if there is time for it; else its last checkpoint alone, whole."""
+        """A chain that ends there, if there is time for it; else its last checkpoint alone, whole. `runs`: the job may go on
+        there; `parks`: it may wait meanwhile."""
         runner, stay, transfer_times = node.runner, node.stay, self.transfer_times
         earliest_s = max(self.now_s, node.since_s, target.from_s + LENT_FOR_S)
         sending = self._sending(runner, stay.host, target.host, end_s)
         if sending is None or sending.begins_s[0] < earliest_s:
             links = transfer_times.links(stay.host, target.host)
-            sending = transfer_times.whole(runner.payload_bytes, links, end_s)
+            sending = transfer_times.whole(runner.payload_bytes, links, end_s, self.beside)
         if sending is None or sending.begins_s[0] < earliest_s:
             return
         begins, taken = sending.begins_s, sending.bookings
         loss_s = node.at_s - end_s + sending.lead_s
         tenancy = Tenancy(target, node.at_s, min(runner.finish_s, target.until_s))
         cost_s = loss_s + DOWNTIME_WEIGHT * transfer_times.restart_s + self._after(runner, target)
-        yield Handover(runner.name, stay, target, target.host, False, begins, loss_s, cost_s, taken, tenancy)
+        if runs:
+            yield Handover(
+                runner.name, stay, target, target.host, False, begins, loss_s, cost_s, taken, tenancy
+            )
         if parks:
             waits_s = loss_s + WAIT_S
             yield Handover(runner.name, stay, None, target.host, False, begins, loss_s, waits_s, taken)

@@ -13,8 +13,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
-from controller.core.admission.schedule import Timetable
-from controller.core.lifecycle.grants import committed, open_flow, planned, presync_flow, settle
+from controller.core.lifecycle.grants import (
+    committed,
+    open_flow,
+    planned,
+    presync_flow,
+    reservations,
+    settle,
+)
 from controller.core.lifecycle.protection import forget_standby
 from controller.core.model import effects as do
 from controller.core.model import events as ev
@@ -39,6 +45,7 @@ from experiments.worlds.virtual.scheduler import Priority
 from testbed.messages import Protect
 from topologies.spec import TrafficClass
 
+MOST_STORES = 1  # of the hosts without an owner that keep checkpoints
 MOST_TOGETHER = 40  # unfinished jobs that are all planned again when one is elsewhere than planned
 NO_TIMER_S = 1e9  # the longest that a message can say
 LATE = 0.005  # of a job's remaining time: how much later than computed it may be over
@@ -112,6 +119,10 @@ class Replanner:
                     self.ends.append(WindowEnd(name, self._world.now_s, None if way is None else way.loss_s))
                 case facts.CheckpointCompleted(job=name, holder=holder):
                     self._arrived_s[f"{name}:{self._cluster.jobs[name].host}>{holder}"] = self._world.now_s
+                case facts.CheckpointTaken(job=name, final=True):
+                    # from now on it is known when a migration travels, and checkpoints that have not begun can make way
+                    if self._cluster.jobs[name].phase is Phase.MOVING:
+                        self._amend(self._cluster.jobs[name])
                 case facts.MigrationDegraded(job=name):
                     # P2 or P3 did not do as planned: there is still the time of the notice for checkpoints
                     job, way = self._cluster.jobs[name], self._plan.ways.get((name, self._plan.where[name]))
@@ -160,14 +171,14 @@ class Replanner:
                     finish_s,
                 )
                 runners.append(runner)
-        timetable = planned(self._cluster, committed(self._cluster))
         begun = [
-            self._as_reserved(way, timetable) if way.migrates else way
+            replace(way, bookings=()) if way.migrates else way  # P3 says when it travels
             for way in self._plan.begun(now_s)
             if not way.migrates or (way.job in jobs and jobs[way.job].phase is Phase.MOVING)
         ]
+        reserved = self._reserved()
         self._plan.clear()
-        self._adopt(self._choices().problem(runners, begun=begun), until_s, begun, amends=amends)
+        self._adopt(self._choices().problem(runners, (), reserved, begun), until_s, begun, amends=amends)
 
     def _amend(self, job: JobState) -> None:
         """A job is where no plan has it, or later than planned: it and, if they are few, all others are planned again."""
@@ -179,22 +190,25 @@ class Replanner:
         self._plan.forget(job.name)
         if runner is not None:
             gpus, links = self._plan.taken()
-            self._adopt(self._choices().problem([runner], gpus, links), self._until_s, (), amends=True)
+            taken = [*links, *self._reserved()]
+            self._adopt(self._choices().problem([runner], gpus, taken), self._until_s, (), amends=True)
 
-    def _as_reserved(self, way: Handover, timetable: Timetable) -> Handover:
-        """A migration that was admitted, as it will travel: P3 may send it to another host, earlier or later than was planned."""
-        move = self._cluster.jobs[way.job].move
-        assert move is not None
-        links = self._transfer_times.links(way.stay.host, move.destination)
-        spans = timetable.spans.get(f"{way.job}:{way.stay.host}>{move.destination}", ())
-        bookings = (
-            Booking(links, each.from_s, each.until_s, each.rate_bytes_per_s, migrates=True) for each in spans
-        )
-        return replace(way, bookings=tuple(bookings))
+    def _reserved(self) -> list[Booking]:
+        """What P3 has admitted, planned or not, as it will travel."""
+        cluster, found = self._cluster, list[Booking]()
+        timetable = planned(cluster, committed(cluster))
+        for flow, _ in reservations(cluster):
+            links = cluster.routes.way(flow.source, flow.destination)
+            for each in timetable.spans.get(flow.key, ()):
+                found.append(Booking(links, each.from_s, each.until_s, each.rate_bytes_per_s, migrates=True))
+        return found
 
     def _choices(self) -> Choices:
         campus, now_s = self._world.env.campus, self._world.now_s
-        return Choices(campus, self._future, self._transfer_times, now_s, self._until_s)
+        stores = [host.name for host in self._cluster.ownerless if host.usable and self._cluster.policy.vault]
+        return Choices(
+            campus, self._future, self._transfer_times, now_s, self._until_s, tuple(stores[:MOST_STORES])
+        )
 
     def _adopt(
         self, problem: WindowProblem, until_s: float, begun: Sequence[Handover], *, amends: bool

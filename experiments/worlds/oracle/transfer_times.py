@@ -8,9 +8,9 @@ an oracle sends a whole one and then smaller and smaller ones, and loses only th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from math import ceil, inf
 
 from experiments.worlds.oracle.link_budgets import ClassBudgets
@@ -62,13 +62,21 @@ class TransferTimes:
         return self.routes.route(source, destination)
 
     def sending(
-        self, state: TransferState, links: Sequence[DirectedLink], end_s: float
+        self,
+        state: TransferState,
+        links: Sequence[DirectedLink],
+        end_s: float,
+        beside: Sequence[Booking] = (),
     ) -> PlannedSending | None:
-        """What is complete at `end_s` and began last, at what the path gives; None if there is no way."""
-        whole = self.whole(state.payload_bytes, links, end_s)
+        """What is complete at `end_s` and began last, at what the path gives beside others; None if there is no way."""
+        whole = self.whole(state.payload_bytes, links, end_s, beside)
         if whole is None:
             return None
-        rate = self.budgets.together.least(links, end_s - ROOM * whole.lead_s, end_s)
+        rate, since_s = inf, end_s - ROOM * whole.lead_s
+        for from_s, _, left in self._left(links, end_s, beside):
+            rate = min(rate, left)
+            if from_s <= since_s:
+                break
         leads_s = self.chain(state, rate) if rate > 0.0 else []
         total_s = sum(leads_s)
         if len(leads_s) < 2 or leads_s[-1] >= whole.lead_s or total_s > ROOM * whole.lead_s:
@@ -78,12 +86,16 @@ class TransferTimes:
         return PlannedSending(tuple(begins), leads_s[-1], (taken,))
 
     def whole(
-        self, payload_bytes: float, links: Sequence[DirectedLink], end_s: float
+        self,
+        payload_bytes: float,
+        links: Sequence[DirectedLink],
+        end_s: float,
+        beside: Sequence[Booking] = (),
     ) -> PlannedSending | None:
         """One checkpoint of everything."""
         left, taken = payload_bytes, list[Booking]()
         spare_s = self.beside_s(payload_bytes)
-        for from_s, until_s, rate in self.budgets.together.backwards(links, end_s):
+        for from_s, until_s, rate in self._left(links, end_s, beside):
             needs_s = left / (rate * PACING_SHARE) if rate > 0.0 else (inf if left > 0.0 else 0.0)
             begin_s = max(from_s, until_s - needs_s - spare_s)
             if rate > 0.0:
@@ -96,6 +108,21 @@ class TransferTimes:
             if len(taken) >= MOST_EPOCHS or from_s == -inf:
                 break
         return None
+
+    def _left(
+        self, links: Sequence[DirectedLink], end_s: float, beside: Sequence[Booking]
+    ) -> Iterator[tuple[float, float, float]]:
+        """(from, until, rate) of what the path has beside others, piece by piece into the past; the first of all has no begin."""
+        others = [each for each in beside if not set(links).isdisjoint(each.links)]
+        edges_s = sorted({edge_s for each in others for edge_s in (each.from_s, each.until_s)}, reverse=True)
+        for from_s, until_s, whole in self.budgets.together.backwards(links, end_s):
+            inside = [edge_s for edge_s in edges_s if from_s < edge_s < until_s]
+            for end, begin in pairwise((until_s, *inside, from_s)):
+                there = [each for each in others if each.from_s < end and begin < each.until_s]
+                taken = [sum(each.rate_bytes_per_s for each in there if link in each.links) for link in links]
+                budgets = (self.budgets.together.at(link, begin) for link in links)
+                left = (budget - used for budget, used in zip(budgets, taken, strict=True))
+                yield begin, end, max(0.0, min(left)) if there else whole
 
     def chain(self, state: TransferState, rate_bytes_per_s: float) -> list[float]:
         """Seconds of each checkpoint at that rate, until the next one would not be smaller by LEAST_GAIN."""
