@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -37,6 +38,8 @@ class OwnersAtWork:
     probes: list[SwitchProbe] = field(default_factory=list)
     away: dict[str, OwnerEvent] = field(default_factory=dict)
     _knocking: trio.Lock = field(default_factory=trio.Lock)
+    # an owner does one thing after another: of two threads the later one's word could be the first to stand in the switch
+    _hands: defaultdict[str, trio.Lock] = field(default_factory=lambda: defaultdict(trio.Lock))
 
     async def play(self, events: tuple[OwnerEvent, ...], begin_s: float) -> None:
         """Each event at its time after `begin_s`, not waiting for the one before."""
@@ -51,15 +54,17 @@ class OwnersAtWork:
         switch, socket = world.switch_pin(host), world.owner_socket(host)
         if event.kind == "return":
             if self.away.pop(host, None):
-                await trio.to_thread.run_sync(owner.lend, switch, socket)
+                async with self._hands[host]:
+                    await trio.to_thread.run_sync(owner.lend, switch, socket)
             return
         if host in self.away:
             return
         self.away[host] = event
-        at_s = time.monotonic() - world.started_s
-        switched = await trio.to_thread.run_sync(
-            lambda: owner.reclaim(switch, socket, notice_s=event.notice_s, grace=event.grace)
-        )
+        async with self._hands[host]:
+            at_s = time.monotonic() - world.started_s
+            switched = await trio.to_thread.run_sync(
+                lambda: owner.reclaim(switch, socket, notice_s=event.notice_s, grace=event.grace)
+            )
         tried, admitted = await self._knock(event)
         status = owner.look(switch)
         first_drop_s = status.first_drop_ns / 1e9 - switched.set_at_s if status.first_drop_ns else None

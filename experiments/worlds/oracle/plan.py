@@ -71,7 +71,8 @@ class Plan:
                 found.append(way)
         return found
 
-    def taken(self) -> tuple[list[Tenancy], list[Booking]]:
-        """GPUs and links that the plan takes."""
+    def taken(self, now_s: float) -> tuple[list[Tenancy], list[Booking]]:
+        """GPUs and links that the plan takes; of migrations whose notice runs P3 says when they travel."""
         gpus = [tenancy for kept in self.tenancies.values() for tenancy in kept]
-        return gpus, [taken for way in self.ways.values() for taken in way.bookings]
+        ways = [way for way in self.ways.values() if not way.migrates or now_s < way.stay.notice_s]
+        return gpus, [taken for way in ways for taken in way.bookings]

@@ -189,7 +189,7 @@ class Replanner:
         runner = self._runner(job)
         self._plan.forget(job.name)
         if runner is not None:
-            gpus, links = self._plan.taken()
+            gpus, links = self._plan.taken(self._world.now_s)
             taken = [*links, *self._reserved()]
             self._adopt(self._choices().problem([runner], gpus, taken), self._until_s, (), amends=True)
 
