@@ -213,7 +213,6 @@ def test_shares_change_with_their_epochs() -> None:
     ]
     assert budgets.changes_s(50.0, 200.0) == [100.0]
     assert budgets.changes_s(50.0, 500.0) == [100.0, 200.0]
-    assert budgets.least(links, 50.0, 150.0) == 10e6
 
 
 def test_stays_are_what_owners_leave() -> None:

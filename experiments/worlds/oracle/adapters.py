@@ -123,19 +123,14 @@ class PlannedMigrations:
         others = [p for p in committed if isinstance(p, MigrationRequest) or p.key not in mine]
         dues = [p.due_s for p in (*requests, *others) if isinstance(p, MigrationRequest)]
         until_s = max(dues, default=now_s)
-        plainly = [each for each in requests if not self._goes_by_checkpoint(each.key)]
-        answer = fluid_edf(plainly, now_s, share, [*others, *self._booked(now_s, until_s, share)])
+        # who is planned to go by checkpoint would take the time that is planned for others
+        planned = [each for each in requests if (way := self.plan.way_of(each.key)) is None or way.migrates]
+        answer = fluid_edf(planned, now_s, share, [*others, *self._booked(now_s, until_s, share)])
         if not requests and answer.timetable.late:
             # a migration that came late for its turn is a promise, checkpoints are none
             return fluid_edf((), now_s, share, others)
-        elsewise = {each.key: Refusal(Reason.NO_ROOM) for each in requests if each not in plainly}
-        return replace(answer, refused=answer.refused | elsewise)
-
-    def _goes_by_checkpoint(self, job: str) -> bool:
-        """Whether the plan has others go in the time that a migration of this job would take."""
-        stay = self.plan.where.get(job)
-        way = None if stay is None else self.plan.ways.get((job, stay))
-        return way is not None and not way.migrates
+        refused = {each.key: Refusal(Reason.NO_ROOM) for each in requests if each not in planned}
+        return replace(answer, refused=answer.refused | refused)
 
     def _booked(self, now_s: float, until_s: float, share: LinkShares) -> Iterator[MigrationRequest]:
         """What the plan takes of each link's share until then, piece by piece."""
@@ -209,10 +204,8 @@ def seated(
 
     row = cluster.policy
     columns = {each.name: getattr(row, each.name) for each in fields(Policy)}
-    columns["plan"], columns["admit"] = (
-        PlannedCheckpoints(plan),
-        PlannedMigrations(plan, transfer_times.budgets),
-    )
+    columns["plan"] = PlannedCheckpoints(plan)
+    columns["admit"] = PlannedMigrations(plan, transfer_times.budgets)
     columns["select"] = Destinations(plan, transfer_times, now_s, at_first)
     columns["share"] = SharesThatFit(row.share, reserved)
     return OraclePolicy(**columns)

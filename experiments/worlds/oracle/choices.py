@@ -1,11 +1,12 @@
 """What there is to choose from in a window: destinations, times and rates, as lists; time is relaxed to them, nowhere else.
 
 For each job the stays that it can come to and that end under it before it is over are its *nodes*; at each it needs one
-handover. Destinations are the `MOST_TARGETS` that look best when no other job is there. A chain of checkpoints (see
-`transfer_times`) ends with the stay, at the full rate of its path, unless others may need the links then: of those *rivals*
-the nearest `MOST_RIVALS` are packed before the end of the stay in every combination, and the chain may end where each of these
-begins. On one link that is enough for an optimum: by exchange, transfers one after the other at the full rate lose less than
-transfers side by side. Migrations likewise: at once, or when rivals have been.
+handover. Destinations are the `MOST_TARGETS` that look best when no other job is there; a store that no owner takes may hold its
+checkpoints while it waits. What has begun on the links is not changed, and all else is laid out beside it. A chain of
+checkpoints (see `transfer_times`) ends with the stay, at the full rate of its path, unless others may need the links then: of
+those *rivals* the nearest `MOST_RIVALS` are packed before the end of the stay in every combination, and the chain may end where
+each of these begins. On one link that is enough for an optimum: by exchange, transfers one after the other at the full rate lose
+less than transfers side by side. Migrations likewise: at once, or when rivals have been.
 """
 
 from __future__ import annotations
@@ -55,15 +56,15 @@ class ChoiceNode:
 
 @dataclass(frozen=True)
 class Choices:
-    """Writes down what there is to choose from; nothing can begin before `now_s`. `stores` may hold checkpoints too, and have no
-    owners; `beside`: what has begun on links, and is not to be changed."""
+    """Writes down what there is to choose from; nothing can begin before `now_s`. `store` may hold checkpoints too, and has no
+    owner; `beside`: what has begun on links, and is not to be changed."""
 
     campus: Campus
     future: Future
     transfer_times: TransferTimes
     now_s: float
     horizon_s: float
-    stores: tuple[str, ...] = ()
+    store: str | None = None
     beside: tuple[Booking, ...] = ()
 
     def problem(
@@ -129,7 +130,7 @@ class Choices:
                         outlook_s = self._outlook_s(runner, target) + sending.lead_s
                         reached.append((outlook_s, target.host, target))
             targets = self._best([target for _, _, target in sorted(reached, key=lambda each: each[:2])])
-            nearest = targets[0].host if targets else next(iter(self.stores), None)
+            nearest = targets[0].host if targets else self.store
             first = self._sending(runner, stay.host, nearest, end_s) if nearest is not None else None
             busy_s = 0.0 if first is None else end_s - first.begins_s[0]
             yield ChoiceNode(runner, stay, since[stay], tuple(targets), busy_s)
@@ -218,8 +219,8 @@ class Choices:
             yield from self._migrations(node, target, after_s, taken)
             for end_s in sorted(ends_s, reverse=True):
                 yield from self._checkpoints(node, target, end_s, parks=rank < MOST_PARKED)
-        for store in self.stores:
-            kept = Stay(store, -inf, inf, inf)
+        if self.store is not None:
+            kept = Stay(self.store, -inf, inf, inf)
             for end_s in sorted(ends_s, reverse=True):
                 yield from self._checkpoints(node, kept, end_s, parks=True, runs=False)
 
@@ -229,7 +230,9 @@ class Choices:
         begin_s = inf
         for node in sorted(group, key=lambda node: -node.at_s):
             end_s = min(begin_s, node.at_s)
-            holders = ([target.host for target in node.targets] or [*self.stores])[:most]
+            holders = [target.host for target in node.targets[:most]]
+            if not holders and self.store is not None:
+                holders = [self.store]
             sendings = [self._sending(node.runner, node.stay.host, to, end_s) for to in holders]
             begin_s = min([end_s, *(each.begins_s[0] for each in sendings if each is not None)])
         return begin_s

@@ -42,10 +42,6 @@ class LinkBudgets:
         epoch = self._epoch(at_s)
         return min((self._of(link, epoch) for link in links), default=inf)
 
-    def least(self, links: Links, from_s: float, until_s: float) -> float:
-        """The rate of the narrowest, in its worst epoch from then until then."""
-        return min(self.path(links, at_s) for at_s in (from_s, *self.changes_s(from_s, until_s)))
-
     def changes_s(self, from_s: float, until_s: float) -> list[float]:
         """When epochs begin between two moments, both excluded."""
         if not self.left:

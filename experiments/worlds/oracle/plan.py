@@ -55,11 +55,16 @@ class Plan:
             if choice.tenancy is not None:
                 self.tenancies.setdefault(choice.job, []).append(choice.tenancy)
 
+    def way_of(self, job: str) -> Handover | None:
+        """How it leaves the stay that it was last given to; None: no plan, or it never has to."""
+        stay = self.where.get(job)
+        return None if stay is None else self.ways.get((job, stay))
+
     def wanted(self, job: str) -> str | None:
         """The host that the plan has for a job that needs one now."""
         if job not in self.where:
             return self.first[job].host if job in self.first else None
-        way = self.ways.get((job, self.where[job]))
+        way = self.way_of(job)
         return way.to.host if way is not None and way.to is not None else None
 
     def begun(self, now_s: float) -> list[Handover]:

@@ -60,7 +60,9 @@ def solve(problem: WindowProblem, time_limit_s: float, gap: float = 1e-6) -> Win
     choices = problem.choices
     if not choices:
         return WindowAnswer((), 0.0, 0.0, "optimal", 0, 0)
-    rows = [*_ways(problem), *_gpus(problem), *_links(problem)]
+    rows = [*_ways(problem), *_gpus(problem)]
+    for budgets, of_migrations in problem.budgets.constraints():
+        rows += _links(problem, budgets, of_migrations=of_migrations)
     values = [value for coefficients, _, _ in rows for value in coefficients.values()]
     columns = [column for coefficients, _, _ in rows for column in coefficients]
     starts = np.cumsum([0, *(len(coefficients) for coefficients, _, _ in rows)])
@@ -131,13 +133,8 @@ def _gpus(problem: WindowProblem) -> Iterator[Row]:
                 yield dict.fromkeys(sorted(there), 1.0), -inf, float(max(0, free))
 
 
-def _links(problem: WindowProblem) -> Iterator[Row]:
-    """No link beyond its budgets, in parts of them, at each moment at which a load may rise or a budget fall."""
-    for budgets, of_migrations in problem.budgets.constraints():
-        yield from _within(problem, budgets, of_migrations=of_migrations)
-
-
-def _within(problem: WindowProblem, budgets: LinkBudgets, *, of_migrations: bool) -> Iterator[Row]:
+def _links(problem: WindowProblem, budgets: LinkBudgets, *, of_migrations: bool) -> Iterator[Row]:
+    """No link beyond its budget, in parts of it, at each moment at which a load may rise or a budget fall."""
     users: dict[DirectedLink, list[tuple[int, Booking]]] = defaultdict(list)
     for number, choice in enumerate(problem.choices):
         for taken in choice.bookings:

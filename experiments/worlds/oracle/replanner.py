@@ -45,7 +45,6 @@ from experiments.worlds.virtual.scheduler import Priority
 from testbed.messages import Protect
 from topologies.spec import TrafficClass
 
-MOST_STORES = 1  # of the hosts without an owner that keep checkpoints
 MOST_TOGETHER = 40  # unfinished jobs that are all planned again when one is elsewhere than planned
 NO_TIMER_S = 1e9  # the longest that a message can say
 LATE = 0.005  # of a job's remaining time: how much later than computed it may be over
@@ -108,14 +107,13 @@ class Replanner:
                     # whether the plan holds for where it runs now
                     job, stay = self._cluster.jobs[name], self._plan.where.get(name)
                     if stay is not None and job.phase is Phase.RUNNING and job.host == stay.host:
-                        way = self._plan.ways.get((name, stay))
+                        way = self._plan.way_of(name)
                         late = way is not None and min(way.begins_s, default=inf) < self._world.now_s
                         if late or (name, stay) not in self._plan.on_way:
                             self._amend(job)
                 case facts.JobStopped(job=name, cause=cause) if cause in ("emergency", "deadline"):
                     # an owner has ended an attempt: what was to be lost by it is noted
-                    stay = self._plan.where.get(name)
-                    way = None if stay is None else self._plan.ways.get((name, stay))
+                    way = self._plan.way_of(name)
                     self.ends.append(WindowEnd(name, self._world.now_s, None if way is None else way.loss_s))
                 case facts.CheckpointCompleted(job=name, holder=holder):
                     self._arrived_s[f"{name}:{self._cluster.jobs[name].host}>{holder}"] = self._world.now_s
@@ -125,7 +123,7 @@ class Replanner:
                         self._amend(self._cluster.jobs[name])
                 case facts.MigrationDegraded(job=name):
                     # P2 or P3 did not do as planned: there is still the time of the notice for checkpoints
-                    job, way = self._cluster.jobs[name], self._plan.ways.get((name, self._plan.where[name]))
+                    job, way = self._cluster.jobs[name], self._plan.way_of(name)
                     if way is not None and way.migrates and job.phase is Phase.RUNNING:
                         self._amend(job)
 
@@ -206,9 +204,8 @@ class Replanner:
     def _choices(self) -> Choices:
         campus, now_s = self._world.env.campus, self._world.now_s
         stores = [host.name for host in self._cluster.ownerless if host.usable and self._cluster.policy.vault]
-        return Choices(
-            campus, self._future, self._transfer_times, now_s, self._until_s, tuple(stores[:MOST_STORES])
-        )
+        store = max(stores, key=lambda name: campus.access_link(name).rate_bytes_per_s, default=None)
+        return Choices(campus, self._future, self._transfer_times, now_s, self._until_s, store)
 
     def _adopt(
         self, problem: WindowProblem, until_s: float, begun: Sequence[Handover], *, amends: bool
