@@ -106,9 +106,7 @@ def test_what_is_lost_is_what_was_planned(seed: int) -> None:
         assert played_s == pytest.approx(sum(each for each in planned if each), abs=STEP_S * len(planned))
 
 
-@pytest.mark.parametrize(
-    "seed", [707, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 3, 709))]
-)
+@pytest.mark.parametrize("seed", [707, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 3, 709))])
 def test_what_is_planned_where_others_send_too_is_what_is_played(seed: int) -> None:
     """Background by the hour; jobs that end together, of which one is moved and late for its turn."""
     scenario, trace = paper_campus(seed)
