@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 from controller.core.model import facts as f
 from experiments.inputs.traces.reclaim_law import ReclaimLaw
+from experiments.results.hazard import Hazard
 from experiments.results.history import Timed, only
 from testbed.messages import SEQUENCES_PER_ATTEMPT
 from testbed.ranks import rank_of
@@ -59,38 +60,19 @@ def expected_emergencies_s(facts: Sequence[Timed], law: ReclaimLaw, ended_s: flo
     return account.lost_s
 
 
-class _Hazard:
+class _Collected(Hazard):
     """What a lent host of factor 1 has collected of hazard up to `at_s`, and its moment, the integral of t over it."""
 
     def __init__(self, law: ReclaimLaw) -> None:
-        self.at_s = self.collected = self.moment = 0.0
-        self._law, self._segments = law, law.segments(0.0)
-        self._until_s = self._per_s = 0.0
-        self._lent: set[str] = set()
-        self._among = 0.0 if law.is_shared else 1.0
-
-    def lend(self, host: str, *, lent: bool) -> None:
-        """From now on its owner lends the host, or does not."""
-        if host in self._law.factors and lent is not (host in self._lent):
-            self._lent ^= {host}
-            if self._law.is_shared:
-                self._among += self._law.factors[host] if lent else -self._law.factors[host]
-                self._among = self._among if self._lent else 0.0  # not what rounding leaves
-
-    def factor(self, host: str) -> float:
-        """That of the host; 0 while it is not lent."""
-        return self._law.factors[host] if host in self._lent else 0.0
+        super().__init__(law)
+        self.collected = self.moment = 0.0
 
     def advance(self, to_s: float) -> None:
         """Collect up to then."""
-        while self.at_s < to_s:
-            while self._until_s <= self.at_s:
-                _, self._until_s, self._per_s = next(self._segments)
-            until_s = min(to_s, self._until_s)
-            more = self._per_s / self._among * (until_s - self.at_s) if self._among > 0.0 else 0.0
+        for from_s, until_s, per_s in self.pieces(to_s):
+            more = per_s * (until_s - from_s)
             self.collected += more
-            self.moment += more * (until_s + self.at_s) / 2.0
-            self.at_s = until_s
+            self.moment += more * (until_s + from_s) / 2.0
 
 
 @dataclass(slots=True)
@@ -114,7 +96,7 @@ class _Account:
 
     def __init__(self, law: ReclaimLaw) -> None:
         self.lost_s = 0.0
-        self._hazard = _Hazard(law)
+        self._hazard = _Collected(law)
         self._jobs: dict[str, _Job] = {}
         self._on: dict[str, set[str]] = {}  # host -> jobs that compute there
         # when jobs that had to begin from less than is kept elsewhere will have come as far, a heap

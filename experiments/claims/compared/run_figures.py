@@ -8,13 +8,16 @@ from experiments.inputs.scenario.owners import HOUR_S
 from experiments.inputs.traces import Trace
 from experiments.results.loss_budgets import hours_over_budget
 from experiments.results.lost_time import LostPart
+from experiments.worlds.oracle.online_bound import OnlineBound
 from experiments.worlds.virtual import VirtualRun
 
 GB = 1e9
 
 
-def figures_of(run: VirtualRun, trace: Trace, days: float) -> dict[str, Any]:
-    """JSON; seconds of a GPU become hours."""
+def figures_of(
+    run: VirtualRun, trace: Trace, days: float, online: OnlineBound | None = None
+) -> dict[str, Any]:
+    """JSON; seconds of a GPU become hours. `online`: what emergencies and pauses take at least, where that can be told."""
     summary = run.summary()
     lost = summary.lost_time
     assert run.background is not None
@@ -23,6 +26,7 @@ def figures_of(run: VirtualRun, trace: Trace, days: float) -> dict[str, Any]:
         "expected_emergencies_h": None
         if lost.expected_emergencies_s is None
         else lost.expected_emergencies_s / HOUR_S,
+        "online_h": None if online is None else [online.any_s / HOUR_S, online.within_budgets_s / HOUR_S],
         "lost_h": lost.total_s / HOUR_S,
         "parts_h": {part: getattr(lost, f"{part}_s") / HOUR_S for part in LostPart},
         "useful_h": lost.useful_s / HOUR_S,

@@ -146,6 +146,47 @@ OVER_LEAST = Metric(
     ratio_of_sums,
     "what was lost over that bound",
 )
+
+
+def _paid_s(run: Result) -> float:
+    """What checkpoints are there to lessen, and what they cost: emergencies in the mean over their moments, and pauses."""
+    return float(run["expected_emergencies_s"] + run["lost_time"][LostPart.PAUSES])
+
+
+# of runs that have an expectation and no replicas
+PAID = Metric(
+    "emergencies, expected, and pauses",
+    "GPU-h in 61 days",
+    lambda run: _per_61_days(_paid_s(run), run),
+    ratio_of_sums,
+    "what checkpoints lessen, and what they cost",
+)
+LEAST_ONLINE, LEAST_WITHIN = (
+    Metric(
+        quantity,
+        "GPU-h in 61 days",
+        lambda run, place=place: _per_61_days(run["online_s"][place], run),  # type: ignore[misc]
+        ratio_of_sums,
+        f"bound: of {which} that do not know the future, with the jobs where this system had them",
+    )
+    for place, (quantity, which) in enumerate(
+        (
+            ("the least of these on line", "all choices of checkpoints"),
+            ("the least of these within loss budgets", "all choices with intervals of at most 2 L_max"),
+        )
+    )
+)
+OVER_ONLINE, OVER_WITHIN = (
+    Metric(
+        quantity,
+        "ratio",
+        lambda run, place=place: np.array([_paid_s(run), run["online_s"][place]]),  # type: ignore[misc]
+        ratio_of_sums,
+        "emergencies, expected, and pauses over that bound",
+    )
+    for place, quantity in enumerate(("over the least on line", "over the least within loss budgets"))
+)
+ONLINE = (PAID, LEAST_ONLINE, OVER_ONLINE, LEAST_WITHIN, OVER_WITHIN)
 LOST_TIME = Metric(
     "lost GPU time",
     "GPU-h in 61 days",

@@ -81,12 +81,30 @@ def least_steps(
     executed = max(0, floor(ran_s / longest_s))
     if dirty_fraction <= 0.0 or rate_bytes_per_s <= 0.0:
         return 0 if rate_bytes_per_s > 0.0 else executed
-    dirty = min(1.0, dirty_fraction)
     all_of_it = floor(payload_bytes / rate_bytes_per_s / longest_s)  # no attempt is bound to lose more
     before = max(0, executed - all_of_it - 1)  # steps executed until step k, at least
-    worth = rate_bytes_per_s * longest_s / dirty + payload_bytes * (1.0 - dirty) ** before
-    lacking = payload_bytes - min((1.0 - dirty) * payload_bytes, worth)
+    lacking = lacking_bytes(payload_bytes, dirty_fraction, longest_s, before, rate_bytes_per_s)
     return min(executed, floor(lacking / rate_bytes_per_s / longest_s))
+
+
+def lacking_bytes(
+    payload_bytes: float, dirty_fraction: float, longest_s: float, before: int, rate_bytes_per_s: float
+) -> float:
+    """What is to cross yet, at least, when a step is complete that `before` others of its attempt came before (1. of the module;
+    `longest_s` is s, `dirty_fraction` above 0)."""
+    dirty = min(1.0, dirty_fraction)
+    worth = rate_bytes_per_s * longest_s / dirty + payload_bytes * (1.0 - dirty) ** before
+    return payload_bytes - min((1.0 - dirty) * payload_bytes, worth)
+
+
+def uplink_rate(
+    run: VirtualRun, rates: LinkRates, host: str, from_s: float, until_s: float, *, keeps_reserve: bool
+) -> float:
+    """What checkpoints may leave the host with at most in that time, payload bytes/s; events may change its link."""
+    access = run.context.campus.access_link(host)
+    uplink = DirectedLink(host, access.b if access.a == host else access.a)
+    _, fastest = rates.extremes(uplink, from_s, until_s)
+    return migration_share(run.context.campus, fastest, keeps_reserve=keeps_reserve) * (1.0 + RATE_SLACK)
 
 
 def least_losses(
@@ -119,12 +137,8 @@ def least_losses(
         if spec is None or any(from_home):  # a rank of a gang is not looked at, and may have lost nothing
             continue
         pause_s = costs.snapshot_s[1] + spec.payload_bytes / costs.snapshot_bytes_per_s
-        access = run.context.campus.access_link(attempt.host)
-        uplink = DirectedLink(attempt.host, access.b if access.a == attempt.host else access.a)
-        _, fastest = rates.extremes(uplink, running_s, ended_s)  # an event may have changed it
         keeps = row.enforced and not row.exceeds_share  # what checkpoints may use
-        share = migration_share(run.context.campus, fastest, keeps_reserve=keeps)
-        rate = share * (1.0 + RATE_SLACK)
+        rate = uplink_rate(run, rates, attempt.host, running_s, ended_s, keeps_reserve=keeps)
         ran_s = ended_s - running_s - HEARD_S
         steps = least_steps(float(spec.payload_bytes), spec.dirty_fraction, spec.step_s, pause_s, ran_s, rate)
         found.append(LeastLoss(attempt.job, attempt.attempt, steps, steps * spec.step_s))
