@@ -35,6 +35,7 @@ from experiments.results.losses import (
     work_lost,
 )
 from experiments.results.lost_time import WORK_LOST, LostPart, balances, by_class, by_hour
+from experiments.results.online_bound import online_bound
 from experiments.results.promises import broken
 from experiments.results.run_context import (
     FidelityRecord,
@@ -393,13 +394,19 @@ def _gangs(journal: _Journal) -> GangFigures:
 def _lost_time(facts: Sequence[Timed], context: RunContext) -> LostGpuTime:
     found = balances(facts, context)
     parts = {part: sum(balance.lost_s(part) for balance in found.values()) for part in LostPart}
+    law, bound = context.reclaims, online_bound(facts, context)
+    expected_s = None if law is None else expected_emergencies_s(facts, law, end_s(facts, context.ended_at_s))
+    over = None
+    if bound is not None and expected_s is not None and bound.any_s > 0.0:
+        over = (expected_s + parts[LostPart.PAUSES]) / bound.any_s
     return LostGpuTime(
         total_s=sum(parts.values()),
         work_lost_s=sum(parts[part] for part in WORK_LOST),
         **{f"{part}_s": lost_s for part, lost_s in parts.items()},
-        expected_emergencies_s=None
-        if context.reclaims is None
-        else expected_emergencies_s(facts, context.reclaims, end_s(facts, context.ended_at_s)),
+        expected_emergencies_s=expected_s,
+        online_bound_s=None if bound is None else bound.any_s,
+        online_bound_within_budgets_s=None if bound is None else bound.within_budgets_s,
+        over_online_bound=over,
         begun_s=sum(balance.begun_s for balance in found.values()),
         useful_s=sum(balance.useful_s for balance in found.values()),
         first_starts_s=sum(balance.first_start_s for balance in found.values()),

@@ -51,7 +51,7 @@ class LinkRates:
     """Wire rates of every direction at any time of a run."""
 
     def __init__(self, campus: Campus, facts: Iterable[Timed]) -> None:
-        self._described = campus.capacity_bytes_per_s
+        self._campus, self._described = campus, campus.capacity_bytes_per_s
         # times, and the rates from then on
         self._changes: dict[DirectedLink, tuple[list[float], list[float]]] = {}
         for at_s, fact in facts:
@@ -69,3 +69,9 @@ class LinkRates:
         first, last = bisect_right(times, from_s), bisect_right(times, until_s)
         seen = [rates[first - 1] if first else described, *rates[first:last]]
         return min(seen), max(seen)
+
+    def fastest_uplink(self, host: str, from_s: float, until_s: float) -> float:
+        """The greatest rate in that time of the link by which all that leaves a host goes, wire bytes/s."""
+        access = self._campus.access_link(host)
+        uplink = DirectedLink(host, access.b if access.a == host else access.a)
+        return self.extremes(uplink, from_s, until_s)[1]

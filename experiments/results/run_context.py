@@ -22,6 +22,7 @@ from topologies.units import WIRE_PER_PAYLOAD
 __all__ = [
     "SUPER_PACKET_BYTES",
     "WIRE_PER_PAYLOAD",
+    "CheckpointPrice",
     "Death",
     "FidelityRecord",
     "ResearchSample",
@@ -118,6 +119,17 @@ class FidelityRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointPrice:
+    """What a job's checkpoints take at least, in the world that played it; sizes and times as played."""
+
+    payload_bytes: float
+    dirty_fraction: float  # share of the state that a step rewrites
+    step_s: float
+    loss_budget_s: float
+    pause_s: float  # for which a snapshot stops the job, at least
+
+
+@dataclass(frozen=True, slots=True)
 class RunContext:
     """One run: times are in seconds since the coordinator started, in the time scale that was played."""
 
@@ -163,6 +175,8 @@ class RunContext:
     day_start_s: float = 0.0
     # what owners were drawn from; None: it is not known, or the system keeps jobs with their hosts, which lose nothing by waiting
     reclaims: ReclaimLaw | None = None
+    # job -> what its checkpoints take at least; empty: it is not known, or jobs are computed twice instead
+    prices: Mapping[str, CheckpointPrice] = field(default_factory=dict)
     # r_max, the most that paper B's r may be
     level_max: float = math.inf
 

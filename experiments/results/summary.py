@@ -167,6 +167,18 @@ class LostGpuTime(Struct, frozen=True):
         "work that emergencies take in the mean over their moments, jobs and copies being where they were; where owners "
         "follow a law",
     ] = None
+    online_bound_s: Annotated[
+        float | None,
+        Dimension.DURATION,
+        "the least that it and pauses_s take together of whoever does not know the future, jobs being where they were; in "
+        "virtual time",
+    ] = None
+    online_bound_within_budgets_s: Annotated[
+        float | None, Dimension.DURATION, "the same of those who take a snapshot at least every 2 L_max"
+    ] = None
+    over_online_bound: Annotated[float | None, "expected_emergencies_s and pauses_s, over online_bound_s"] = (
+        None
+    )
 
 
 class GangFigures(Struct, frozen=True):

@@ -25,7 +25,6 @@ from experiments.inputs.traces import paper_campus
 from experiments.inputs.traces.paper_campus import PaperCampus
 from experiments.results.statistics import crossed
 from experiments.runtime.tasks import Result, Task
-from experiments.worlds.oracle.online_bound import online_bound
 from experiments.worlds.virtual import simulate
 from topologies.errors import SpecError
 from topologies.presets import three_tier
@@ -122,7 +121,7 @@ def play(wanted: CampusRun) -> dict[str, Any]:
     """The run of one task."""
     scenario, trace = paper_campus(wanted.seed, days=wanted.days, choices=wanted.case.choices)
     run = simulate(scenario, trace, wanted.seed, system=wanted.system)
-    return figures_of(run, trace, wanted.days, online_bound(run, scenario, trace, wanted.system))
+    return figures_of(run, trace, wanted.days)
 
 
 def run(config: Config) -> Values:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from experiments.claims.paper_a.campus_result import online_of
 from experiments.inputs.scenario.owners import HOUR_S
 from experiments.inputs.traces import Trace
 from experiments.results.loss_budgets import hours_over_budget
 from experiments.results.lost_time import LostPart
-from experiments.worlds.oracle.online_bound import OnlineBound
 from experiments.worlds.virtual import VirtualRun
 
 GB = 1e9
 
 
-def figures_of(
-    run: VirtualRun, trace: Trace, days: float, online: OnlineBound | None = None
-) -> dict[str, Any]:
-    """JSON; seconds of a GPU become hours. `online`: what emergencies and pauses take at least, where that can be told."""
+def figures_of(run: VirtualRun, trace: Trace, days: float) -> dict[str, Any]:
+    """JSON; seconds of a GPU become hours."""
     summary = run.summary()
     lost = summary.lost_time
     assert run.background is not None
@@ -26,7 +24,7 @@ def figures_of(
         "expected_emergencies_h": None
         if lost.expected_emergencies_s is None
         else lost.expected_emergencies_s / HOUR_S,
-        "online_h": None if online is None else [online.any_s / HOUR_S, online.within_budgets_s / HOUR_S],
+        "online_h": None if (online_s := online_of(lost)) is None else [each / HOUR_S for each in online_s],
         "lost_h": lost.total_s / HOUR_S,
         "parts_h": {part: getattr(lost, f"{part}_s") / HOUR_S for part in LostPart},
         "useful_h": lost.useful_s / HOUR_S,

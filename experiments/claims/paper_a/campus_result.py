@@ -21,6 +21,7 @@ from experiments.results.history import (
 from experiments.results.loss_budgets import hours_over_budget
 from experiments.results.losses import SECONDS_AN_HOUR, interruptions, work_lost
 from experiments.results.lost_time import LostPart
+from experiments.results.summary import LostGpuTime
 from experiments.worlds.virtual import VirtualRun
 
 DAY_S = 86_400.0
@@ -29,7 +30,8 @@ HOURS = 24
 
 def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
     """JSON: `interruptions` and `migrations` (a list each, see the functions), `days`, `intervals`, `over_budget`, `lost_time`,
-    `expected_emergencies_s` (null where it cannot be told), `research` (what it lacks; null if there is none), and counts."""
+    `expected_emergencies_s` and `online_s` (null where they cannot be told), `research` (what it lacks; null if there is none),
+    and counts."""
     summary = run.summary()
     submitted = {fact.job: at_s for at_s, fact in run.facts if isinstance(fact, f.JobSubmitted)}
     spans = [at_s - submitted[fact.job] for at_s, fact in run.facts if isinstance(fact, f.JobFinished)]
@@ -42,6 +44,7 @@ def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
         # seconds of a GPU, by part
         "lost_time": {part: round(getattr(summary.lost_time, f"{part}_s"), 3) for part in LostPart},
         "expected_emergencies_s": summary.lost_time.expected_emergencies_s,
+        "online_s": online_of(summary.lost_time),
         "research": None if run.background is None else run.background.figures(),
         "submitted": summary.jobs.submitted,
         "finished": summary.jobs.finished,
@@ -52,6 +55,12 @@ def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
         "broken": sorted({broken.rule for broken in summary.invariants_broken}),
         "events": run.events,
     }
+
+
+def online_of(lost: LostGpuTime) -> list[float] | None:
+    """(any, within loss budgets): the least of emergencies, in the mean, and pauses; None where it cannot be told."""
+    any_s, within_s = lost.online_bound_s, lost.online_bound_within_budgets_s
+    return None if any_s is None or within_s is None else [any_s, within_s]
 
 
 def _interruptions(run: VirtualRun, trace: Trace) -> Iterator[list[Any]]:

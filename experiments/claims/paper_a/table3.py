@@ -104,7 +104,7 @@ LIMITS = (
     "checkpoints with the jobs where they were (`experiments.worlds.oracle.bound`), for "
     "over all schedules there is none. It is loose: it counts whole steps of 10 s, and only what owners ended without notice. "
     "Both know the future, as nobody on line does: what emergencies (in the mean) and pauses take at least of whoever does not "
-    "(`experiments.worlds.oracle.online_bound`, jobs where each system had them), stands beside what each paid of the two. "
+    "(`experiments.results.online_bound`, jobs where each system had them), stands beside what each paid of the two. "
     "Rows meet the same jobs and do not get the same work done of them: a row that waits longer has less to lose, and its "
     "useful GPU time stands beside what it loses. A job that waits when a run ends has lost nothing yet "
     "(`experiments.results.losses`): with no-migration, whose jobs wait for their hosts, that is .8 of 10.5 GPU-h in 20 days of "

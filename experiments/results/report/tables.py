@@ -61,6 +61,8 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("lost GPU time", "  notices too short", "lost_time.notices_s"),
     ("lost GPU time", "  faults", "lost_time.faults_s"),
     ("lost GPU time", "pauses for snapshots", "lost_time.pauses_s"),
+    ("lost GPU time", "  emergencies (mean) and pauses, the least on line", "lost_time.online_bound_s"),
+    ("lost GPU time", "    within loss budgets", "lost_time.online_bound_within_budgets_s"),
     ("lost GPU time", "restarts", "lost_time.restarts_s"),
     ("lost GPU time", "downtime: waiting, fetching", "lost_time.downtime_s"),
     ("lost GPU time", "redundancy", "lost_time.redundancy_s"),

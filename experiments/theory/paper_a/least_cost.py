@@ -72,6 +72,21 @@ def least_cost_s(
     return max(0.0, *(_top(pieces, pause_s, lead_s, step_s, longest_interval_s) for lead_s in leads_s))
 
 
+def lacking_bytes(
+    payload_bytes: float, dirty_fraction: float, step_s: float, before: int, rate_bytes_per_s: float
+) -> float:
+    """What is yet to cross, at least, of the state of a step when that is complete; so many of its attempt came `before` it.
+
+    Of that state, C bytes, every step rewrites a share f, above 0. A byte that crossed the wire i steps before is still right
+    with a share of at most (1 - f)^i (1 - i f, in one go, is less). At most r s bytes cross in a step of s, so what was sent
+    before is worth at most r s (1 + (1 - f) + ...) = r s / f bytes of it, and what was there before the attempt began at most
+    C (1 - f)^before. Nor is it ever more than (1 - f) C, for the step itself rewrote f C.
+    """
+    dirty = min(1.0, dirty_fraction)
+    worth = rate_bytes_per_s * step_s / dirty + payload_bytes * (1.0 - dirty) ** before
+    return payload_bytes - min((1.0 - dirty) * payload_bytes, worth)
+
+
 def _top(
     pieces: Sequence[tuple[float, float]],
     pause_s: float,

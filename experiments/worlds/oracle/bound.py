@@ -14,14 +14,11 @@ job that waits for its host again may have lost nothing: 0).
 A step takes `step_s` and is interrupted by at most one snapshot of `pause_s`: a schedule that keeps a job standing still by
 snapshots wastes more than it saves, and is none of these. Write s = step_s + pause_s for the longest that a step takes.
 
-1. Of the state of step k, C bytes, every step rewrites a share f. A byte that crossed the wire i steps before k is still
-   right with a share of at most (1 - f)^i (linear in one go as `Disk.lacks_bytes` has it, products over several, and
-   1 - i f <= (1 - f)^i). All bytes leave by the host's own uplink, at most r in a second, so at most r s in a step:
-   what was sent before step k was complete is worth at most r s (1 + (1 - f) + ...) = r s / f bytes of it, and what was there
-   before the attempt began at most C (1 - f)^m, m being the steps executed until then. Nor is it ever more than (1 - f) C,
-   for step k itself rewrote f C.
-2. So at least C - min((1 - f) C, r s / f + C (1 - f)^m) bytes cross after step k is complete and before u, which takes d
-   seconds at r; messages, handshakes, commits and other jobs on the same links only add to it.
+1. Of the state of step k, C bytes, what was sent before step k was complete, and what was elsewhere before the attempt began, is
+   worth little (`experiments.theory.paper_a.least_cost.lacking_bytes`, with the host's uplink as r and m, the steps executed
+   until then, as `before`).
+2. So what lacks crosses after step k is complete and before u, which takes d seconds at r; messages, handshakes, commits and
+   other jobs on the same links only add to it.
 3. Meanwhile the job goes on computing: floor(d / s) steps at least, all of them lost. If no step of the attempt came through,
    all its steps are, floor((u - t_0) / s) at least. The bound of the attempt is the smaller of the two, in `step_s`.
 4. Attempts add up: what an attempt lost beyond k no later one can take up, so executed less kept is at least their sum.
@@ -47,10 +44,10 @@ from experiments.inputs.traces import Trace
 from experiments.results.history import Attempt, attempts, only
 from experiments.results.link_rates import LinkRates
 from experiments.results.run_context import migration_share
+from experiments.theory.paper_a.least_cost import lacking_bytes
 from experiments.worlds.virtual import Overheads, VirtualRun
 from experiments.worlds.virtual.overheads import costs_of
 from testbed.messages import SEQUENCES_PER_ATTEMPT
-from topologies.spec import DirectedLink
 
 # Of a rate: a flow that is granted nothing trickles, and the sums of grants are rounded.
 RATE_SLACK = 1e-3
@@ -87,26 +84,6 @@ def least_steps(
     return min(executed, floor(lacking / rate_bytes_per_s / longest_s))
 
 
-def lacking_bytes(
-    payload_bytes: float, dirty_fraction: float, longest_s: float, before: int, rate_bytes_per_s: float
-) -> float:
-    """What is to cross yet, at least, when a step is complete that `before` others of its attempt came before (1. of the module;
-    `longest_s` is s, `dirty_fraction` above 0)."""
-    dirty = min(1.0, dirty_fraction)
-    worth = rate_bytes_per_s * longest_s / dirty + payload_bytes * (1.0 - dirty) ** before
-    return payload_bytes - min((1.0 - dirty) * payload_bytes, worth)
-
-
-def uplink_rate(
-    run: VirtualRun, rates: LinkRates, host: str, from_s: float, until_s: float, *, keeps_reserve: bool
-) -> float:
-    """What checkpoints may leave the host with at most in that time, payload bytes/s; events may change its link."""
-    access = run.context.campus.access_link(host)
-    uplink = DirectedLink(host, access.b if access.a == host else access.a)
-    _, fastest = rates.extremes(uplink, from_s, until_s)
-    return migration_share(run.context.campus, fastest, keeps_reserve=keeps_reserve) * (1.0 + RATE_SLACK)
-
-
 def least_losses(
     run: VirtualRun, scenario: Scenario, trace: Trace, system: str, costs: Overheads | None = None
 ) -> list[LeastLoss]:
@@ -138,7 +115,8 @@ def least_losses(
             continue
         pause_s = costs.snapshot_s[1] + spec.payload_bytes / costs.snapshot_bytes_per_s
         keeps = row.enforced and not row.exceeds_share  # what checkpoints may use
-        rate = uplink_rate(run, rates, attempt.host, running_s, ended_s, keeps_reserve=keeps)
+        fastest = rates.fastest_uplink(attempt.host, running_s, ended_s)  # an event may have changed it
+        rate = migration_share(run.context.campus, fastest, keeps_reserve=keeps) * (1.0 + RATE_SLACK)
         ran_s = ended_s - running_s - HEARD_S
         steps = least_steps(float(spec.payload_bytes), spec.dirty_fraction, spec.step_s, pause_s, ran_s, rate)
         found.append(LeastLoss(attempt.job, attempt.attempt, steps, steps * spec.step_s))

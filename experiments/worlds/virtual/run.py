@@ -16,7 +16,7 @@ from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.settings import count_period_s, settings_of
 from experiments.inputs.traces import Trace
 from experiments.inputs.traces.cuts import events_of_links
-from experiments.results.run_context import FidelityRecord
+from experiments.results.run_context import CheckpointPrice, FidelityRecord
 from experiments.worlds.played import Played, agents_registered_s, context_of
 from experiments.worlds.virtual.background import BackgroundAccount, VirtualBackground
 from experiments.worlds.virtual.counters import VirtualCounters
@@ -97,6 +97,7 @@ def simulate(
         research=tuple(world.research.samples),
         fidelity=FidelityRecord(figures={"events": float(world.events), "agents_registered_s": registered_s}),
         ended_at_s=world.now_s,
+        prices=_prices(scenario.scale.apply(trace), world),
     )
     account = None if world.background is None else world.background.account()
     return VirtualRun(world.facts, context, world.events, account)
@@ -167,6 +168,28 @@ def make_world(
         )
         world.at(BEGIN_S + event.at_s, acts, Priority.OWNER)
     return world
+
+
+def _prices(events: Trace, world: VirtualWorld) -> dict[str, CheckpointPrice]:
+    """What checkpoints of the trace's jobs take at least; none of a system that computes jobs twice instead."""
+    if world.policy.replication is not None:
+        return {}
+    costs = world.env.costs
+    pause_s, rate = (
+        (costs.snapshot_s[0], costs.snapshot_bytes_per_s)
+        if costs.snapshot_pause_s is None
+        else (costs.snapshot_pause_s[0], costs.snapshot_pause_bytes_per_s)
+    )
+    return {
+        job.name: CheckpointPrice(
+            float(job.payload_bytes),
+            job.dirty_fraction,
+            job.step_s,
+            job.loss_budget_s,
+            pause_s + job.payload_bytes / rate,
+        )
+        for job in (arrival.job for arrival in events.arrivals)
+    }
 
 
 def _end_unless_its_deadline(world: VirtualWorld, scale: Scale, answer: Rejected) -> None:
