@@ -26,20 +26,21 @@ from testbed.ranks import rank_name
 from topologies.presets import campus54
 from topologies.units import WIRE_PER_PAYLOAD
 
-DAYS = 2.0
+DAYS = 1.0
 ROWS = sorted(name for name, row in POLICIES.items() if row.label)
 CHOICES = {"as it is": PaperCampus(), "owners who differ": PaperCampus(host_sigma=1.0)}
 
 
 @cache
 def played(row: str, campus: str = "as it is") -> VirtualRun:
-    """Two days of the paper's campus."""
+    """A day of the paper's campus."""
     scenario, trace = paper_campus(3, days=DAYS, choices=CHOICES[campus])
     return simulate(scenario, trace, 3, system=row)
 
 
-@pytest.mark.parametrize("campus", CHOICES)
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize(
+    ("row", "campus"), [*((row, "as it is") for row in ROWS), ("reclaimnet", "owners who differ")]
+)
 def test_every_row_pays_at_least_as_much(row: str, campus: str) -> None:
     lost = played(row, campus).summary().lost_time
     if lost.expected_emergencies_s is None or POLICIES[row].replication is not None:
