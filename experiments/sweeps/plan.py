@@ -35,6 +35,7 @@ OTHERWISE = {
 FIGURES = (
     "lost_time.total_s",
     "lost_time.expected_emergencies_s",
+    "lost_time.over_online_bound",
     "interruptions.lost_gpu_s",
     "jobs.finished",
     "migrations.downtime_median_s",
