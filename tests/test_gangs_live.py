@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import shutil
-import subprocess
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from controller.persistence.journal import read_facts
 from tests.emulation_campuses import kernel
 from tests.gang_ranks import sums_of_together
-from tests.live_campus import CLI, Run, command, running
+from tests.live_campus import Run, command, running
 
 pytestmark = kernel
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
@@ -25,24 +25,17 @@ BEGUN, OVER = "JobRunning", "JobFinished"
 
 @contextmanager
 def a_campus(path: Path, monkeypatch: pytest.MonkeyPatch, hosts: int) -> Iterator[tuple[Run, Path]]:
-    """Stands in `path`; the file has every fact as a line of JSON while it happens."""
+    """Stands in `path`; with its journal, which has every fact."""
     monkeypatch.chdir(path)
     (path / "commands").write_text("sh sleep 100\n")
-    told = path / "told.jsonl"
     with running(path / "out", "up", "--hosts", str(hosts), "--script", str(path / "commands")) as run:
         run.wait_until_it_answers()
-        with told.open("w") as output:
-            watching = subprocess.Popen([*CLI, "events"], stdout=output)
-            try:
-                yield run, told
-            finally:
-                watching.terminate()
-                watching.wait()
+        yield run, path / "out" / "journal.sqlite"
 
 
 def facts(told: Path, kind: str, **of: Any) -> list[dict[str, Any]]:
-    lines = [line for line in told.read_text().splitlines(keepends=True) if line.endswith("\n")]
-    found = [fact for fact in map(json.loads, lines) if fact["fact"] == kind]
+    """Of that kind with these fields, so far."""
+    found = (msgspec.to_builtins(fact) for _, fact in read_facts(told) if type(fact).__name__ == kind)
     return [fact for fact in found if all(fact[key] == value for key, value in of.items())]
 
 
