@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from controller.core.model import facts as f
 from experiments.inputs.traces.reclaim_law import ReclaimLaw
-from experiments.results.hazard import Hazard
+from experiments.results.hazard import LentHazard
 from experiments.results.history import Timed, only
 from testbed.messages import SEQUENCES_PER_ATTEMPT
 from testbed.ranks import rank_of
@@ -60,7 +60,7 @@ def expected_emergencies_s(facts: Sequence[Timed], law: ReclaimLaw, ended_s: flo
     return account.lost_s
 
 
-class _Collected(Hazard):
+class _Collected(LentHazard):
     """What a lent host of factor 1 has collected of hazard up to `at_s`, and its moment, the integral of t over it."""
 
     def __init__(self, law: ReclaimLaw) -> None:

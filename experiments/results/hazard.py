@@ -1,4 +1,4 @@
-"""The hazard of emergencies on each host at any time of a run: its law, and who lent what when."""
+"""Emergency hazard of each host at any time of a run: from its owners' law and from which hosts are lent."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from experiments.inputs.traces.reclaim_law import ReclaimLaw
 
 
-class Hazard:
-    """Read in order of time, up to `at_s` so far: say who lends (`lend`), then ask for what lies between (`pieces`)."""
+class LentHazard:
+    """Emergency hazard of lent hosts, read in order of time up to `at_s`: `lend` notes a host, `pieces` what lies between."""
 
     def __init__(self, law: ReclaimLaw) -> None:
         self.at_s = 0.0

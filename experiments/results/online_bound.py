@@ -1,7 +1,7 @@
-"""How little emergencies and pauses of a run could have taken in the mean: a bound of all choices that do not know the future.
+"""Lower bound, over all on-line checkpoint schedules, of a run's emergencies (in the mean) and pauses together.
 
 What a run lost to emergencies says little of its checkpoints, and an oracle that knows the moments hardly more: it has a
-checkpoint complete just before each. On line nobody can, and must pay in pauses for what emergencies take in the mean
+checkpoint complete just before each. An on-line schedule cannot, and pays in pauses for what emergencies take in the mean
 (`experiments.theory.paper_a.least_cost`, with the proof). As there the bound is of all schedules that have the jobs where and
 when the run had them; where owners are alike, as on paper A's campus, another host would be no better. Free are when snapshots
 are taken, at which rates they leave and where they go. It stands beside `expected_loss` and the pauses of `lost_time`, which are
@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from math import ceil, log
 
 from controller.core.model import facts as f
-from experiments.results.hazard import Hazard
-from experiments.results.history import Timed, end_s, only
+from experiments.results.hazard import LentHazard
+from experiments.results.history import OF_ATTEMPTS, Timed, end_s, only
 from experiments.results.link_rates import LinkRates
 from experiments.results.run_context import CheckpointPrice, RunContext, migration_share
 from experiments.theory.paper_a.least_cost import lacking_bytes, least_cost_s
@@ -32,20 +32,7 @@ from testbed.ranks import rank_of
 
 # of a receiver's state before an attempt, what may still be right after the steps that are left out
 STILL_RIGHT = 0.01
-_TOLD = frozenset(
-    (
-        f.HostJoined,
-        f.HostReclaimed,
-        f.HostReturned,
-        f.JobSubmitted,
-        f.JobRunning,
-        f.JobStopped,
-        f.JobFinished,
-        f.JobFailed,
-        f.JobCancelled,
-        f.CheckpointCompleted,
-    )
-)
+_TOLD = OF_ATTEMPTS | {f.HostJoined, f.HostReclaimed, f.HostReturned, f.JobSubmitted, f.CheckpointCompleted}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +72,7 @@ def online_bound(facts: Sequence[Timed], context: RunContext) -> OnlineBound | N
     law, prices = context.reclaims, context.prices
     if law is None or not prices:
         return None
-    hazard, stays = Hazard(law), list[_Stay]()
+    hazard, stays = LentHazard(law), list[_Stay]()
     open_stays: dict[str, _Stay] = {}
     newest: dict[str, int] = {}  # job -> the latest step that was complete anywhere
 

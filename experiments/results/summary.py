@@ -170,11 +170,10 @@ class LostGpuTime(Struct, frozen=True):
     online_bound_s: Annotated[
         float | None,
         Dimension.DURATION,
-        "the least that it and pauses_s take together of whoever does not know the future, jobs being where they were; in "
-        "virtual time",
+        "the least that it and pauses_s cost any on-line schedule together, jobs being where they were; in virtual time",
     ] = None
     online_bound_within_budgets_s: Annotated[
-        float | None, Dimension.DURATION, "the same of those who take a snapshot at least every 2 L_max"
+        float | None, Dimension.DURATION, "the same of schedules that take a snapshot at least every 2 L_max"
     ] = None
     over_online_bound: Annotated[float | None, "expected_emergencies_s and pauses_s, over online_bound_s"] = (
         None

@@ -53,7 +53,7 @@ QUANTITIES: dict[str, tuple[str, Callable[[Result], float | None]]] = {
     WORK: ("GPU-h", lambda run: run["work_lost_h"]),
     EXPECTED: ("GPU-h", lambda run: run["expected_emergencies_h"]),
     LOST: ("GPU-h", lambda run: run["lost_h"]),
-    # the least of whoever does not know the future, with the jobs where the system had them: `results.online_bound`
+    # the least of any on-line schedule, with the jobs where the system had them: `results.online_bound`
     "the least of emergencies, expected, and pauses": ("GPU-h", lambda run: _least_h(run, 0)),
     "the same within loss budgets": ("GPU-h", lambda run: _least_h(run, 1)),
     "useful GPU time": ("GPU-h", lambda run: run["useful_h"]),

@@ -131,12 +131,7 @@ def play(wanted: Wanted) -> dict[str, Any]:
     compact = campus_result.compact(found.run, trace)
     # it knows owners' moments: a mean over others would be of nothing that it was made for
     compact["expected_emergencies_s"] = compact["online_s"] = None
-    return {
-        **compact,
-        "least_s": found.bound_s,
-        "schedule": found.schedule,
-        "windows": solved,
-    }
+    return {**compact, "least_s": found.bound_s, "schedule": found.schedule, "windows": solved}
 
 
 def gather(wanted: Iterable[Wanted], config: Config) -> dict[Wanted, Result]:

@@ -38,10 +38,10 @@ GROUP, RATIOS = "Table III", "ReclaimNet over others"
 PARTS = "Lost GPU time, by part"
 RESEARCH = "What research lacks, in the same runs"
 BOUND = "The least that checkpoints can lose"
-ONLINE = "The least that emergencies and pauses can take of who does not know the future"
+ONLINE = "The least of emergencies and pauses without knowing the future"
 # "Within 8 % of the oracle": what ReclaimNet may lose for each hour that the oracle loses.
 NEAR_ORACLE = 1.08
-# times the least that anybody on line could pay, loss budgets or not: what the project asks of itself
+# times the least of any on-line schedule, loss budgets or not: what the project asks of itself
 NEAR_ONLINE = 1.5
 DEGRADATION = "degradation"
 PUBLISHED: dict[str, dict[str, float]] = {
@@ -103,8 +103,8 @@ LIMITS = (
     "played, on line or planned ahead, whichever lost less (its checkpoints borrow, as ours do); and a bound of all choices of "
     "checkpoints with the jobs where they were (`experiments.worlds.oracle.bound`), for "
     "over all schedules there is none. It is loose: it counts whole steps of 10 s, and only what owners ended without notice. "
-    "Both know the future, as nobody on line does: what emergencies (in the mean) and pauses take at least of whoever does not "
-    "(`experiments.results.online_bound`, jobs where each system had them), stands beside what each paid of the two. "
+    "Both know the future. What emergencies (in the mean) and pauses cost any on-line schedule at least "
+    "(`experiments.results.online_bound`, jobs where each system had them) stands beside what each paid of the two. "
     "Rows meet the same jobs and do not get the same work done of them: a row that waits longer has less to lose, and its "
     "useful GPU time stands beside what it loses. A job that waits when a run ends has lost nothing yet "
     "(`experiments.results.losses`): with no-migration, whose jobs wait for their hosts, that is .8 of 10.5 GPU-h in 20 days of "
@@ -216,7 +216,7 @@ def checks(values: Values) -> Iterator[Check]:
     text = "ReclaimNet loses at most 8 % more work than the bound of all checkpoints, its jobs being where they were"
     yield at_most(ClaimKind.VALUE, text, to_bound, NEAR_ORACLE)
     to_online = values.get(ONLINE, OURS, numbers.OVER_ONLINE.quantity)
-    text = "emergencies, in the mean, and pauses take at most 1.5 times of ours what they take at least of anybody on line"
+    text = "emergencies, in the mean, and pauses cost ReclaimNet at most 1.5 times the least of any on-line schedule"
     yield at_most(ClaimKind.BEYOND, text, to_online, NEAR_ONLINE)
     lacking = values.get(GROUP, OURS, DEGRADATION)
     yield below(ClaimKind.BUILT, "ReclaimNet: research loses less than 3 %", lacking, 3.0)

@@ -1,11 +1,11 @@
-"""What checkpoints cost at least where nobody knows when an emergency will come: a bound of all choices on line.
+"""Lower bound of what checkpoints cost any on-line schedule, one that does not know when emergencies will come.
 
 Lemma 1 has the best of intervals of one length under one hazard, sqrt(2 lambda C/B) a second. Here the hazard changes in steps,
 snapshots may be taken at any time and by any rule, and a checkpoint needs its time to be elsewhere. A job computes on one host
 during `pieces` of constant hazard lambda. Of what it costs are counted the pauses for its snapshots, at least p seconds each,
 and the integral of lambda y, where y is the job's *work at risk*: seconds of work since the state of the newest checkpoint that
-is elsewhere. It is what emergencies take in the mean over their moments, if what is done hangs on the past alone; who knows
-their moments may pay less. Nothing else of what is lost is in it, so what is lost in all is at least this.
+is elsewhere. It is what emergencies take in the mean over their moments, if what is done hangs on the past alone; a
+schedule that knows their moments may pay less. Nothing else of what is lost is in it, so what is lost in all is at least this.
 
 *What is taken for granted.* A checkpoint is elsewhere `transfer_s` after its snapshot, at the earliest. While one is on its
 way at most one other snapshot is taken, so y is at least d = transfer_s - p whenever a checkpoint becomes the newest (the job

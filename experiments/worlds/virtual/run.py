@@ -97,7 +97,7 @@ def simulate(
         research=tuple(world.research.samples),
         fidelity=FidelityRecord(figures={"events": float(world.events), "agents_registered_s": registered_s}),
         ended_at_s=world.now_s,
-        prices=_prices(scenario.scale.apply(trace), world),
+        prices={} if context.reclaims is None else _prices(scenario.scale.apply(trace), world),
     )
     account = None if world.background is None else world.background.account()
     return VirtualRun(world.facts, context, world.events, account)
