@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.core.admission.admission import (
+    Admit,
     MigrationRequest,
     Reason,
     Refusal,
@@ -24,19 +25,25 @@ from controller.core.admission.admission import (
 from controller.core.admission.moore_hodgson import choose
 from controller.core.admission.schedule import Parcel, Timetable
 from controller.core.network.sharing import Demand
-from experiments.benchmarks.admission import RULES
-from experiments.benchmarks.online_link import OnlineLink, arrivals
-from experiments.benchmarks.reclaim_waves import (
-    CAMPUS,
-    FITTED,
+from tests.reclaim_waves import (
+    LINK as WAVE_LINK,
+)
+from tests.reclaim_waves import (
+    OnlineLink,
     Share,
     across_a_campus,
+    arrivals,
     most_deliverable,
     on_one_link,
 )
-from experiments.benchmarks.reclaim_waves import LINK as WAVE_LINK
-from experiments.inputs.traces.paper_campus import PaperCampus
 from topologies.spec import DirectedLink
+
+RULES: dict[str, Admit] = {
+    "EDF, stops": edf_stop,
+    "EDF, skips": edf_skip,
+    "smallest demand": smallest_demand_first,
+    "fluid EDF": fluid_edf,
+}
 
 LINK, SIDE, FAR = DirectedLink("a", "b"), DirectedLink("c", "b"), DirectedLink("x", "y")
 
@@ -207,9 +214,7 @@ def test_rates_that_vary_admit_more_than_any_constant_ones() -> None:
     for _ in range(150):
         wave = on_one_link(7, rng)
         for name, admit in RULES.items():
-            sums[name] += len(
-                admit(wave, 0.0, {LINK: 87.5e6, **{r.links[0]: 87.5e6 for r in wave}}, ()).admitted
-            )
+            sums[name] += len(admit(wave, 0.0, {WAVE_LINK: 87.5e6}, ()).admitted)
     assert sums["EDF, stops"] < sums["EDF, skips"] < sums["smallest demand"] < sums["fluid EDF"]
 
 
@@ -312,20 +317,3 @@ def test_constant_rates_count_bytes_by_a_deadline_at_their_minimum_rate() -> Non
 def test_a_key_twice_is_a_bug_of_the_caller() -> None:
     with pytest.raises(ValueError, match="same key"):
         fluid_edf([flow("a", 1.0, 1.0), flow("a", 2.0, 2.0)], 0.0, {LINK: math.pi})
-
-
-def test_waves_are_judged_by_the_campus_s_own_notices_not_only_by_a_law_that_was_fitted() -> None:
-    choices = PaperCampus()
-    assert (CAMPUS.payload_sigma, CAMPUS.mean_s) == (
-        choices.payload_sigma,
-        choices.notice_mean_s,
-    ) and CAMPUS != FITTED
-    rng = random.Random(1)
-    waves = [on_one_link(7, rng, CAMPUS) for _ in range(60)]
-    admitted = {
-        name: sum(len(admit(w, 0.0, {WAVE_LINK: 87.5e6}, ()).admitted) for w in waves)
-        for name, admit in RULES.items()
-    }
-    assert (
-        admitted["EDF, stops"] < admitted["EDF, skips"] < admitted["smallest demand"] < admitted["fluid EDF"]
-    )

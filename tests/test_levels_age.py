@@ -29,6 +29,7 @@ from experiments.theory.laws import Exponential, Gamma, Law
 from experiments.theory.paper_b.targets import BATH_TUB, BY_NAME, Target
 from experiments.worlds.queue.controller_runs import follow
 from experiments.worlds.queue.history import DrawnHistory as Drawn
+from experiments.worlds.queue.history import Piece
 
 
 def a_past(spots: Law, jobs: int, seed: int = 1) -> Arrivals:
@@ -222,3 +223,19 @@ def test_on_poisson_spots_it_costs_no_more_than_replay() -> None:
     case = BY_NAME["fig5"]
     costs = [course(make(case.delta_h), case, 3000, seed=6)[1] for make in (Age, Replay)]
     assert costs[0] <= 1.01 * costs[1]
+
+
+@pytest.mark.parametrize("law", ["regular", "by half days"])
+def test_offers_that_no_law_assumed_keep_the_delay_and_cost_no_more_than_replay(law: str) -> None:
+    rng = np.random.default_rng(1)
+    jobs_h = np.cumsum(rng.exponential(12.0, 2000))
+    if law == "regular":
+        offers_h = 12.0 * np.arange(1, 2500)
+    else:  # ten times as many before noon as after
+        drawn_h = np.cumsum(rng.exponential(6.0, 6000))
+        offers_h = drawn_h[(drawn_h % 24.0 < 12.0) | (rng.random(6000) < 0.1)]
+    piece = Piece(jobs_h, offers_h[offers_h <= jobs_h[-1]], rng.random(2000))
+    found = [follow(make(3.0, r0=6.0), piece, 10.0) for make in (Age, Replay)]
+    delay_h, cost, of_replay = np.nanmean(found[0].delays_h), *(np.nanmean(each.costs) for each in found)
+    assert delay_h == pytest.approx(3.0, rel=0.05)
+    assert cost < 1.02 * of_replay

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from experiments.benchmarks import links, observer, together
+from experiments.benchmarks import links, together
 from experiments.benchmarks.goals import KEPT, NOT_JUDGED, NOT_KEPT, NOTHING_PROMISED, JudgedFigure
 from experiments.benchmarks.isolation import SYSTEMS, rows
 from experiments.benchmarks.together import (
@@ -101,7 +101,7 @@ def test_goals_of_isolation_count_what_was_judged_and_leave_unmarked_traffic_to_
     assert reserve.measured.endswith(", 1 not judged")
 
 
-def test_goals_of_links_and_observer_stand_beside_their_figures() -> None:
+def test_goals_of_links_stand_beside_their_figures() -> None:
     late = {"idle": {"wrong": 0.001}, "busy": {"wrong": 0.02}}
     result = {
         "delayed": {"rtt_s": {"p50": 0.0102, "p99": 0.0128}, "bytes_per_s": 2e8, **late},
@@ -111,8 +111,6 @@ def test_goals_of_links_and_observer_stand_beside_their_figures() -> None:
     found = {goal.what: goal for goal in part("links").goals(result)}
     assert found["round trip of 2 x 5 ms, p99"].met is False
     assert found["frames wrong by a tenth of the delay"].measured == "2.00%"
-    (goal,) = part("observer").goals({"cost": {"median": 0.01}, "met": True})
-    assert goal == JudgedFigure("what observing costs a TCP flow", f"<= {observer.GOAL:.0%}", "1.0%", True)
 
 
 @pytest.mark.parametrize(("met", "words"), [(True, "met"), (False, "not met")])

@@ -33,6 +33,7 @@ from experiments.worlds.virtual import (
     simulate,
 )
 from experiments.worlds.virtual.invariants import Invariants
+from tests.virtual_cases import play
 from topologies import presets
 from topologies.errors import SpecError
 from topologies.scale import Scale
@@ -369,3 +370,10 @@ def test_a_deadline_that_cannot_be_kept_is_no_reason_to_end_the_run() -> None:
     hurried = replace(first, job=replace(first.job, deadline_s=1e-3))
     facts = simulate(scenario, Trace("by hand", (hurried, *others), ())).facts
     assert [fact.job for _, fact in facts if isinstance(fact, f.DeadlineRefused)] == ["j1"]
+
+
+def test_a_flow_is_a_few_events_even_where_nothing_holds_its_rate() -> None:
+    run = play("slurm-pr", days=4.0, seed=5)
+    flows = sum(isinstance(fact, f.TransferFinished) for _, fact in run.facts)
+    assert flows > 1000
+    assert run.events < 12 * flows

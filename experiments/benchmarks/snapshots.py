@@ -14,8 +14,7 @@ until the file was written (page faults, the other core's memory traffic, the in
 file is *written* (not synced: that is the store's, and the same for all); and the most *memory* held beside the state. A fork's
 is what the parent's page faults had copied until the child ended.
 
-Where torch sees a GPU, a model that is trained on it is measured too (`snapshots_gpu`). What it does not show: more jobs than one
-on a machine.
+What it does not show: more jobs than one on a machine.
 """
 
 from __future__ import annotations
@@ -48,9 +47,6 @@ from testbed.workloads.memory import available_bytes
 from testbed.workloads.messages import Snapshot, SnapshotFailed, SnapshotTaken
 
 SIZES_MB: Final = (1, 10, 100, 1000)
-# 3.2 GB: of 270 million parameters in 32 bits, with AdamW; paper A's mean payload
-GPU_SIZES_MB: Final = (100, 1000, 3200)
-GPU_MODULE: Final = "experiments.benchmarks.snapshots_gpu"
 WAYS: Final = ("stop", "copy", "fork")
 # of 100 MB of state, the 99 % quantile
 GOAL_S: Final = 0.020
@@ -69,7 +65,6 @@ def measure_snapshots(
     sizes_mb: Sequence[int] = SIZES_MB,
     disk: Path | None = None,
     *,
-    gpu_sizes_mb: Sequence[int] = GPU_SIZES_MB,
     quick: bool = False,
 ) -> dict[str, Any]:
     """Runs the comparison, a process of its own for each size; writes `snapshots.json` into `out` and returns what it holds.
@@ -94,22 +89,10 @@ def measure_snapshots(
                     {"size_mb": size_mb, "dirty_share": dirty_share, "way": way, **figures}
                     for way, figures in json.loads(played.stdout).items()
                 ]
-    played = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            GPU_MODULE,
-            json.dumps(["cuda", gpu_sizes_mb, quick, str(disk or tempfile.gettempdir())]),
-        ],
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-    )
     judged = [row["pause_p99_s"] for row in rows if row["size_mb"] == GOAL_MB and row["way"] == "copy"]
     result = {
         "step_s": STEP_S,
         "rows": rows,
-        "gpu": json.loads(played.stdout),
         "goal": {"size_mb": GOAL_MB, "pause_p99_s": GOAL_S, "met": max(judged) <= GOAL_S if judged else None},
         "load": os.getloadavg()[0],
         "cpus": os.cpu_count(),
@@ -156,41 +139,6 @@ def snapshots_table(result: Mapping[str, Any]) -> Table:
     if goal["met"] is not None:
         verdict = "met" if goal["met"] else "not met"
         table.caption = f"goal, {goal['pause_p99_s'] * 1e3:g} ms of {goal['size_mb']} MB by copy: {verdict}"
-    return table
-
-
-def gpu_table(result: Mapping[str, Any]) -> Table | str:
-    """A row each size of state on a GPU and way; or why there is none."""
-    gpu = result["gpu"]
-    if why := gpu.get("why_not"):
-        return f"on a GPU: not measured: {why}"
-    heads = (
-        "state",
-        "tensors",
-        "way",
-        "pause p50",
-        "pause p99",
-        "at",
-        "lost a snapshot",
-        "until written",
-        "a step",
-    )
-    table = Table(*heads, title=f"on {gpu['device']}, torch {gpu['torch']}")
-    before = None
-    for row in gpu["rows"]:
-        if before not in (None, row["size_mb"]):
-            table.add_section()
-        before = row["size_mb"]
-        pause, worst, lost, written, step = (
-            f"{1e3 * row[key]:.1f} ms"
-            for key in ("pause_p50_s", "pause_p99_s", "lost_s", "written_s", "step_s")
-        )
-        rate = f"{row['size_mb'] / 1e3 / row['pause_p50_s']:.1f} GB/s"
-        table.add_row(
-            f"{row['size_mb']} MB", str(row["tensors"]), row["way"], pause, worst, rate, lost, written, step
-        )
-    rates = ", ".join(f"{what} {rate / 1e9:.3g}" for what, rate in gpu["bytes_per_s"].items())
-    table.caption = "; ".join([f"GB/s: {rates}", *gpu["left_out"]])
     return table
 
 

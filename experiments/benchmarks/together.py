@@ -29,10 +29,8 @@ from experiments.benchmarks import (
     kill_evaluation,
     links,
     migrations,
-    observer,
     rates,
     scale,
-    scavenger,
     snapshots,
 )
 from experiments.benchmarks.goals import JudgedFigure
@@ -77,9 +75,7 @@ class Done:
 PARTS = (
     Part("killswitch", ("--trials", "40"), 300.0, kill_evaluation.judged_figures),
     Part("links", (), 180.0, links.judged_figures),
-    Part("observer", ("--rounds", "24"), 120.0, observer.judged_figures),
     Part("isolation", ("--quick",), 240.0, isolation.judged_figures),
-    Part("scavenger", ("--quick",), 360.0, scavenger.judged_figures),
     Part("migrations", ("--quick",), 300.0, migrations.judged_figures),
     Part("scale", ("--hosts", "54,250", "--seconds", "30"), 300.0, scale.judged_figures),
     Part("rates", ("--quick",), 300.0, rates.judged_figures),

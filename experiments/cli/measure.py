@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli.options import MOST_HOSTS, Hosts, Json, Out, console, print_json
-from experiments.runtime import native
 from experiments.runtime.ending import ExitStatus
 
 app = typer.Typer(help="Benchmarks: figures side by side with a peer in one run.", no_args_is_help=True)
@@ -90,31 +89,6 @@ def measure_bringup(hosts: Hosts = 500, out: Out = Path("out/bringup")) -> None:
     console.print(bringup_table(run(out, hosts)))
 
 
-@command("dashboard")
-def measure_dashboard(
-    hosts: Hosts = 500,
-    clients: Annotated[
-        int, typer.Option(min=3, max=100, help="A browser, one that stalls, and readers.")
-    ] = 50,
-    seconds: Annotated[float, typer.Option(min=5.0, help="How long facts are written.")] = 45.0,
-    run: Annotated[
-        Path | None,
-        typer.Option(help="The events.jsonl of a virtual run, instead of one that is played first."),
-    ] = None,
-    pace: Annotated[
-        float,
-        typer.Option(min=0.01, max=10.0, help="How many times as fast as they happened facts are written."),
-    ] = 1.0,
-    out: Out = Path("out/dashboard"),
-) -> None:
-    """How long an event takes from the journal to the screen of a browser, with other clients and one that stalls."""
-    native.prefer()
-    from experiments.benchmarks.live_page import live_page_table
-    from experiments.benchmarks.live_page import measure_live_page as measure
-
-    console.print(live_page_table(measure(out, hosts, clients, seconds, run, pace)))
-
-
 @command("scale")
 def measure_scale(
     hosts: Annotated[
@@ -173,18 +147,6 @@ def measure_links(
     console.print(links_table(run(out, quick=quick)))
 
 
-@command("observer")
-def measure_observer(
-    rounds: Annotated[int, typer.Option(min=2, max=1000, help="Pairs of flows of a second.")] = 20,
-    out: Out = Path("out/observer"),
-) -> None:
-    """What `observe`, and every live run, pays for being observed: throughput with and without, by turns."""
-    from experiments.benchmarks.observer import measure_observer as run
-    from experiments.benchmarks.observer import observer_table
-
-    console.print(observer_table(run(out, rounds)))
-
-
 @command("killswitch")
 def measure_killswitch(
     trials: Annotated[int, typer.Option(min=2, max=10_000, help="Acts of the owner, a path.")] = 300,
@@ -215,23 +177,6 @@ def measure_isolation(
     tell(isolation_notes(result))
 
 
-@command("scavenger")
-def measure_scavenger(
-    out: Out = Path("out/scavenger"),
-    quick: Annotated[
-        bool, typer.Option("--quick", help="One round of fewer seconds: 4 minutes, not 14.")
-    ] = False,
-) -> None:
-    """Checkpoints below research: what greedy research loses to them each second, and what they use of what it leaves."""
-    from experiments.benchmarks.scavenger import measure_scavenger as run
-    from experiments.benchmarks.scavenger import scavenger_notes, scavenger_table
-
-    with console.status("") as status:
-        result = run(out, quick=quick, progress=status.update)
-    console.print(scavenger_table(result))
-    tell(scavenger_notes(result))
-
-
 @command("migrations")
 def measure_migrations(
     out: Out = Path("out/migrations"),
@@ -252,17 +197,21 @@ def measure_migrations(
 def measure_rates(
     out: Out = Path("out/rates"), quick: Annotated[bool, typer.Option(help="Shorter rounds.")] = False
 ) -> None:
-    """Goodput over grant: ours, paper A's drop bucket, HTB classes and nothing; transfer and packet costs too."""
-    from experiments.benchmarks.packets import measure_packets
+    """Goodput over grant: paced flows, paper A's drop bucket, HTB classes and nothing."""
     from experiments.benchmarks.rates import measure_rates as run
-    from experiments.benchmarks.tables import packets_table, rates_table, rises_table
-    from experiments.benchmarks.transfer import measure_transfer
+    from experiments.benchmarks.tables import rates_table, rises_table
 
-    console.print(packets_table(measure_packets(out)))
     result = run(out, quick=quick)
     console.print(rates_table(result))
     console.print(rises_table(result))
-    measure_transfer(out)
+
+
+@command("transfer")
+def measure_transfer(out: Out = Path("out/transfer")) -> None:
+    """Checkpoints over a veth pair: verified and stored ones beside bare sendfile."""
+    from experiments.benchmarks.transfer import measure_transfer as run
+
+    run(out)
 
 
 @command("decisions")
@@ -278,78 +227,6 @@ def measure_decisions(
     console.print(WHY_PAPER_DIFFERS)
 
 
-@command("hazard")
-def measure_hazard(
-    out: Out = Path("out/hazard"),
-    data: Annotated[
-        Path | None,
-        typer.Option(help="A folder of recorded offers (JSON counts, CSV lifetimes).", exists=True),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the first drawn history.")] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="Two weeks instead of six.")] = False,
-) -> None:
-    """Which estimate of owners' hazards, chosen on the first half of a history, foretells the second best."""
-    from experiments.benchmarks.hazard import measure_hazard as run
-    from experiments.benchmarks.tables import ahead_table, hazard_table, pairs_table
-
-    result = run(out, data, seed=seed, quick=quick)
-    console.print(hazard_table(result))
-    console.print(pairs_table(result))
-    console.print(ahead_table(result))
-
-
-@command("controllers")
-def measure_controllers(
-    out: Out = Path("out/controllers"),
-    quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, few seeds.")] = False,
-    seeds: Annotated[int | None, typer.Option(min=2, help="Of each case; 60, or 4 with --quick.")] = None,
-    traces: Annotated[
-        Path | None,
-        typer.Option(help="A folder of recorded offers (JSON counts, CSV lifetimes).", exists=True),
-    ] = None,
-    laws: Annotated[
-        bool,
-        typer.Option("--laws", help="Also laws of offers, by day too, and those that break assumptions."),
-    ] = False,
-) -> None:
-    """Which controller keeps the target delay, at what cost: every learner, beside exact targets, on laws and on records."""
-    from experiments.benchmarks.controllers import measure_controllers as run
-    from experiments.benchmarks.tables import cases_table, laws_table, traces_table
-
-    result = run(out, quick=quick, seeds=seeds, traces=traces, laws=laws)
-    console.print(cases_table(result))
-    if traces is not None:
-        console.print(traces_table(result))
-    if laws:
-        console.print(laws_table(result))
-
-
-@command("virtual")
-def measure_virtual(
-    out: Out = Path("out/virtual"),
-    hosts: Annotated[
-        list[int] | None, typer.Option("--hosts", min=2, max=20_000, help="Sizes of campus; may be repeated.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Two days instead of 61, and of a week.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 1,
-) -> None:
-    """How quick the virtual world is: 61 days of each system, up to 500 hosts, more and more checkpoint traffic."""
-    from experiments.benchmarks.tables import virtual_table
-    from experiments.benchmarks.virtual import HOSTS, progress_line
-    from experiments.benchmarks.virtual import measure_virtual as run
-
-    if not native.folder().is_dir():
-        console.print("the virtual campus is compiled first, a minute or two")
-    result = run(
-        out,
-        hosts=hosts or HOSTS,
-        quick=quick,
-        seed=seed,
-        progress=lambda done: console.print(progress_line(done)),
-    )
-    console.print(virtual_table(result))
-
-
 @command("snapshots")
 def measure_snapshots(
     out: Out = Path("out/snapshots"),
@@ -359,7 +236,7 @@ def measure_snapshots(
             "--size",
             min=1,
             max=100_000,
-            help="MB of state; may be repeated (1, 10, 100, 1000; on a GPU 100, 1000, 3200).",
+            help="MB of state; may be repeated (1, 10, 100, 1000).",
         ),
     ] = None,
     disk: Annotated[
@@ -367,31 +244,12 @@ def measure_snapshots(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of the snapshots.")] = False,
 ) -> None:
-    """What a snapshot costs a job that goes on: standing still for the write, a copy in memory, fork(2). On a GPU, too."""
-    from experiments.benchmarks.snapshots import GPU_SIZES_MB, SIZES_MB, gpu_table, snapshots_table
+    """Cost of a snapshot to a job that goes on: standing still for the write, a copy in memory, fork(2)."""
+    from experiments.benchmarks.snapshots import SIZES_MB, snapshots_table
     from experiments.benchmarks.snapshots import measure_snapshots as run
 
-    result = run(out, sizes or SIZES_MB, disk, gpu_sizes_mb=sizes or GPU_SIZES_MB, quick=quick)
+    result = run(out, sizes or SIZES_MB, disk, quick=quick)
     console.print(snapshots_table(result))
-    console.print(gpu_table(result))
-
-
-@command("codecs")
-def measure_codecs(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help="Checkpoints of one job, in their order; none: the example transformer is trained."
-        ),
-    ] = None,
-    out: Out = Path("out/codecs"),
-    quick: Annotated[bool, typer.Option("--quick", help="Trained for a few steps, one round.")] = False,
-) -> None:
-    """What coding saves of checkpoints on their way, what it costs both ends, and up to which rate that pays."""
-    from experiments.benchmarks.codecs import codecs_table
-    from experiments.benchmarks.codecs import measure_codecs as run
-
-    console.print(codecs_table(run(out, files or (), quick=quick)))
 
 
 @command("queue")
@@ -405,54 +263,3 @@ def measure_queue(
     result = run(out, quick=quick)
     console.print(queue_table(result))
     tell(queue_verdicts(result))
-
-
-@command("planning")
-def measure_planning(
-    out: Out = Path("out/planning"),
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer epochs and jobs.")] = False,
-) -> None:
-    """The rows of P1 and P2 side by side: limits broken and work lost, time under way until a job is done."""
-    from experiments.benchmarks.planning import measure_planning as run
-    from experiments.benchmarks.tables import checkpoints_table, destinations_table
-
-    result = run(out, quick=quick)
-    console.print(checkpoints_table(result))
-    console.print(destinations_table(result))
-
-
-@command("deadlines")
-def measure_deadlines(
-    out: Out = Path("out/deadlines"),
-    quick: Annotated[bool, typer.Option("--quick", help="One seed, one day.")] = False,
-) -> None:
-    """Jobs with deadlines on a loaded campus: how many are late with the rule that keeps them and without, and what it rents."""
-    from experiments.benchmarks.job_deadlines import job_deadlines_table
-    from experiments.benchmarks.job_deadlines import measure_job_deadlines as run
-
-    console.print(job_deadlines_table(run(out, quick=quick)))
-
-
-@command("admission")
-def measure_admission(out: Out = Path("out/admission")) -> None:
-    """How many migrations each admission rule of P3 admits, at once and over time, and how near that is to the optimum."""
-    from experiments.benchmarks.admission import admission_table
-    from experiments.benchmarks.admission import measure_admission as run
-
-    console.print(admission_table(run(out)))
-
-
-@command("sweep")
-def measure_sweep(
-    runs: Annotated[int, typer.Option(min=8, help="Of each engine.")] = 60,
-    workers: Annotated[int, typer.Option(min=1, help="Processes of each engine.")] = 2,
-    out: Out = Path("out/measure-sweep"),
-) -> None:
-    """What a sweep adds to its runs: processes here, and Dask's workers on loopback. Exit status 1: above 5 % of a run of 5 s."""
-    from experiments.benchmarks.sweep_overhead import MOST_SHARE, measure_sweep_overhead, sweep_table
-
-    told = measure_sweep_overhead(out, runs, workers)
-    console.print(sweep_table(told))
-    if told["not_measured"]:
-        console.print(told["not_measured"])
-    raise typer.Exit(any(each["share"] > MOST_SHARE for each in told["engines"]))
