@@ -29,7 +29,6 @@ from experiments.inputs.traces.folder import write_trace
 from experiments.inputs.traces.paper_campus import paper_scenario
 from experiments.results.runs.folders import read_summary
 from experiments.sweeps.plan import read_plan
-from experiments.theory import vectors
 from topologies import files, graphml
 from topologies.errors import SpecError
 from topologies.presets import three_tier
@@ -203,13 +202,6 @@ def a_summary(folder: Path) -> tuple[str, Reader]:
     return text if text.count("\n") > 9 else text.replace(",", ",\n"), read_summary
 
 
-def some_vectors(folder: Path) -> tuple[str, Reader]:
-    return (
-        '{"vectors": [\n{"id": "youngdaly.1",\n"inputs": {"C": 2.0,\n"lam": 3},\n"outputs": {"tau": 0.2105}\n}\n]}\n',
-        vectors.load,
-    )
-
-
 def counts_csv() -> str:
     return "time,available\n" + "\n".join(f"{600 * n},{n % 4}" for n in range(30)) + "\n"
 
@@ -253,7 +245,6 @@ KINDS: dict[str, Callable[[Path], tuple[str, Reader]]] = {
     "storm": a_storm,
     "replay": a_replay,
     "summary": a_summary,
-    "vectors": some_vectors,
 }
 
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate
 
-from experiments.theory import laws
 from experiments.theory.domain import DomainError
 from experiments.theory.laws import BathTub, Deterministic, Exponential, Gamma, Law, Uniform
 
@@ -98,28 +97,3 @@ def test_bath_tub_ends_where_its_formula_is_one(share: float, tau1: float, tau2:
     for level in (0.1, 0.5, 0.9):
         if level > float(law.cdf(0.0)):
             assert float(law.cdf(law.quantile(level))) == pytest.approx(level, abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("text", "law"),
-    [
-        ("exp(12)", Exponential(12.0)),
-        ("Poisson(1/12)", Exponential(12.0)),
-        ("det(12)", Deterministic(12.0)),
-        ("gamma(.25,48)", Gamma(0.25, 48.0)),
-        ("Gamma(shape12,scale1)", Gamma(12.0, 1.0)),
-        ("Uniform( 0 , 24. )", Uniform(0.0, 24.0)),
-        ("bath-tub(.5,1,.8,24)", BathTub(0.5, 1.0, 0.8, 24.0)),
-        ("bathtub(A=.5,tau1=1,tau2 = .8,b=24)", BathTub(0.5, 1.0, 0.8, 24.0)),
-    ],
-)
-def test_laws_are_read_as_the_papers_write_them(text: str, law: Law) -> None:
-    assert laws.parse(text) == law
-
-
-@pytest.mark.parametrize(
-    "text", ["weird(1)", "exp(1,2)", "exp(x)", "exp", "exp(0)", "uniform(5,3)", "det(-1)", ""]
-)
-def test_what_is_no_law_is_refused_with_what_was_written(text: str) -> None:
-    with pytest.raises(DomainError, match="must"):
-        laws.parse(text)

@@ -13,7 +13,6 @@ from experiments.theory.domain import DomainError
 from experiments.theory.laws import BathTub, Deterministic, Exponential, Gamma, Law, Uniform
 from experiments.theory.paper_b import (
     bounds,
-    bounds_by_hour,
     costs,
     lattice,
     markov,
@@ -290,67 +289,3 @@ def test_costs_that_no_system_has_are_refused() -> None:
         costs.cost_of_one_slot(10.0, 12.0, 13.0)
     with pytest.raises(DomainError, match="what p = 1 gives"):
         single_slot.join_probability(12.0, Deterministic(12.0), 4.5)
-
-
-# ---------------------------------------------------------------- bounds by the hour
-
-BY_DAY = [0.2 if 9 <= hour < 18 else 0.013 for hour in range(24)]
-
-
-def gained_a_day(spots_per_h: list[float], price_per_h: float, a_part: int = 20, most: int = 12) -> float:
-    """Most served a day less `price_per_h` for each hour of each wait, jobs one in 12 h: backward over days, step by step."""
-    step_h = 24.0 / (len(spots_per_h) * a_part)
-    value, day = np.zeros(most + 1), 0.0
-    for _ in range(30):
-        begun = value
-        for rate in np.repeat(spots_per_h, a_part)[::-1]:
-            joined = value + step_h / 12.0 * (np.append(value[1:], value[-1]) - value)
-            taken = np.append(0.0, 1.0 + joined[:-1] - joined[1:])
-            waiting = joined + rate * step_h * taken - price_per_h * step_h * np.arange(most + 1)
-            value = np.maximum.accumulate(waiting)  # jobs may be sent away
-        day = float((value - begun)[0])
-    return day
-
-
-@pytest.mark.parametrize("delta", [3.0, 18.0])
-def test_no_price_of_waiting_gives_more_than_the_bound_by_the_hour_and_one_gives_as_much(
-    delta: float,
-) -> None:
-    bound = bounds_by_hour.level_and_hour([1 / 12] * 24, BY_DAY, delta, 10.0)
-    assert bound.delay_h == pytest.approx(delta, rel=1e-6)
-
-    def by_price(price_per_h: float) -> float:
-        return 10.0 - 9.0 * (gained_a_day(BY_DAY, price_per_h) / 2.0 + price_per_h * delta)
-
-    dual = optimize.minimize_scalar(
-        lambda price: -by_price(price), bounds=(0.01, 0.15), method="bounded", options={"xatol": 0.002}
-    )
-    assert -dual.fun == pytest.approx(bound.cost, rel=5e-3)
-
-
-def test_the_bound_by_the_hour_has_the_known_values() -> None:
-    even = [1 / 12] * 24
-    known = bounds_by_hour.level_and_hour(even, even, 3.0, 10.0).cost
-    assert known == pytest.approx(markov.optimum(12.0, 12.0, 3.0, 10.0).cost, rel=1e-6)
-    assert known == pytest.approx(7.75, rel=1e-6)
-    # 6.761 and 3.322 were computed elsewhere on a coarser grid; finer ones, and the dual above, come to 6.771 and 3.343
-    for delta, coarse in ((3.0, 6.761), (18.0, 3.322)):
-        assert bounds_by_hour.level_and_hour(even, BY_DAY, delta, 10.0).cost == pytest.approx(
-            coarse, rel=7e-3
-        )
-
-
-def test_the_bound_by_the_hour_does_not_know_when_a_day_begins_and_is_linear_in_k() -> None:
-    even, turned = [1 / 12] * 24, BY_DAY[7:] + BY_DAY[:7]
-    here, there = (
-        bounds_by_hour.level_and_hour(even, each, 3.0, 10.0, cells=24) for each in (BY_DAY, turned)
-    )
-    assert there.cost == pytest.approx(here.cost, rel=1e-6)
-    dear = bounds_by_hour.level_and_hour(even, BY_DAY, 3.0, 100.0, cells=24).cost
-    assert (100.0 - dear) / 99.0 == pytest.approx((10.0 - here.cost) / 9.0, rel=1e-6)
-
-
-def test_rates_that_make_no_sense_are_outside_the_domain() -> None:
-    for jobs, spots in (([], []), ([1.0], [1.0, 2.0]), ([1.0], [-1.0]), ([0.0], [1.0])):
-        with pytest.raises(DomainError):
-            bounds_by_hour.level_and_hour(jobs, spots, 3.0, 10.0)

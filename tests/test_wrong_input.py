@@ -49,7 +49,6 @@ FILES = (
 )
 LINES = [
     *(("simulate", name) for name in FILES),
-    *(("theory", "check", name) for name in FILES),
     *(("up", "--hosts", "2", "--script", name) for name in ("folder", "binary", "none")),
     *(("up", "--campus", name) for name in FILES[1:8]),
     *(("run", "good.toml", "--trace", name) for name in ("binary", "empty", "deep.json", "a" * 300)),

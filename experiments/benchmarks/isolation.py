@@ -44,7 +44,7 @@ from experiments.benchmarks.goals import (
 from experiments.benchmarks.one_trunk import WINDOW_S, one_trunk, play
 from experiments.benchmarks.results import machine, write_result
 from experiments.results.pictures import INK, MUTED, canvas, dress
-from experiments.theory.paper_a.isolation import residual_for_research
+from experiments.theory.paper_a.theorems import residual_for_research
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.description.shaping import CHECKPOINT_CLASS, MIGRATION_CLASS, RESEARCH_CLASS
 from testbed.emulation.fidelity import FidelityMonitor

@@ -43,8 +43,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(measure_app, name="measure")
-theory_app = typer.Typer(help="Closed forms of both papers.", no_args_is_help=True)
-app.add_typer(theory_app, name="theory")
 
 Seed = Annotated[
     int | None,
@@ -679,22 +677,6 @@ def clean(
         console.print(f"[red]could not remove[/red] {line}")
     console.print(f"{len(report.cleaned)} campuses cleaned, {len(report.removed)} objects removed")
     raise typer.Exit(2 if report.failed else 0)
-
-
-@theory_app.command("check")
-def theory_check(file: Annotated[Path, typer.Argument(help="Reference vectors (JSON).")]) -> None:
-    """Hold each vector of a file to the formula that its id names: pass, FAIL or no such family, and the counts.
-
-    Exit status 0: all are met; 1: one failed or is of no known family; 2: the file is not one of vectors.
-    """
-    from experiments.theory.check import check
-
-    raise typer.Exit(1 if check(file, typer.echo) else 0)
-
-
-@theory_app.callback()
-def theory() -> None:
-    """Closed forms of both papers."""
 
 
 def _add(policies: Path | None) -> None:

@@ -1,19 +1,18 @@
 """Laws of the times between jobs and between spots (paper B; hours), as frozen data.
 
-Exponential, uniform and gamma laws are scipy's: mean, moments, distribution function, density and draws are asked of
-`scipy.stats`. Two things are closed forms here, since bounds and lattices ask for them ten thousand times and scipy would
-integrate each: `laplace(s)` = E[e^(-sX)], and `limited_mean(x)` = E[min(X, x)], the integral of 1 - F that Theorem 3 is made
-of. The constant and the bath-tub are not in scipy.
+Exponential, uniform and gamma laws are frozen distributions of `scipy.stats`, which gives mean, moments, F, density and draws.
+Two closed forms are added, since bounds and lattices evaluate them ten thousand times and scipy would integrate each time:
+`laplace(s)` = E[e^(-sX)], and `limited_mean(x)` = E[min(X, x)], the integral of 1 - F in Theorem 3. scipy has neither the
+constant nor the bath-tub.
 
 The bath-tub law (paper B, section V-A, after Kadupitiya et al. 2020) is printed with an indicator 1{t <= tau2} that would
-take the second wall away; it is an error. Without it, F(t) = A(1 - e^(-t/tau1) + e^((t-b)/tau2)) rises to 1 at a t
-that is called L, and the law ends there. It has an atom of A e^(-b/tau2) at 0: 5e-14 with the paper's values.
+remove the second wall. That is an error. Without it, F(t) = A(1 - e^(-t/tau1) + e^((t-b)/tau2)) rises to 1 at a time L,
+where the law ends. It has an atom of A e^(-b/tau2) at 0: 5e-14 with the paper's values.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +24,7 @@ from numpy.typing import ArrayLike
 from scipy import integrate, optimize, special, stats
 
 from controller.numerics.arrays import Floats
-from experiments.theory.domain import DomainError, not_negative, positive, require
+from experiments.theory.domain import not_negative, positive, require
 
 TAIL = 2e-16
 
@@ -43,33 +42,33 @@ class Law(Hashable, Protocol):
 
     @property
     def longest(self) -> float:
-        """The end of the support; infinity if there is none."""
+        """End of the support; infinity if there is none."""
 
     @property
     def corners(self) -> tuple[float, ...]:
-        """Where F is not smooth, besides 0 and the end of the support."""
+        """Points inside the support at which F is not smooth."""
 
     def cdf(self, x: ArrayLike) -> Floats:
-        """P(X <= x), of each element; 0 below 0."""
+        """Return P(X <= x) of each element; 0 below 0."""
 
     def sample(self, rng: Generator, n: int) -> Floats:
-        """n independent draws."""
+        """Return n independent draws."""
 
     def laplace(self, s: float) -> float:
-        """E[e^(-sX)] for s >= 0."""
+        """Return E[e^(-sX)] for s >= 0."""
 
     def limited_mean(self, x: float) -> float:
-        """E[min(X, x)] for x >= 0; infinity is allowed."""
+        """Return E[min(X, x)] for x >= 0; infinity is allowed."""
 
 
 class ScipyLaw:
-    """What a law of `scipy.stats` answers by itself. A law is this, its parameters and two closed forms."""
+    """A frozen distribution of `scipy.stats`; a law adds its parameters and two closed forms."""
 
     scipy: Any  # the frozen distribution; a cached property of each law
 
     @property
     def corners(self) -> tuple[float, ...]:
-        """None."""
+        """Empty: F is smooth."""
         return ()
 
     @cached_property
@@ -84,19 +83,19 @@ class ScipyLaw:
 
     @cached_property
     def longest(self) -> float:
-        """The end of the support."""
+        """End of the support."""
         return float(self.scipy.support()[1])
 
     def cdf(self, x: ArrayLike) -> Floats:
-        """P(X <= x)."""
+        """Return P(X <= x)."""
         return np.asarray(self.scipy.cdf(x))
 
     def pdf(self, x: ArrayLike) -> Floats:
-        """The density."""
+        """Return the density."""
         return np.asarray(self.scipy.pdf(x))
 
     def sample(self, rng: Generator, n: int) -> Floats:
-        """n independent draws."""
+        """Return n independent draws."""
         return np.asarray(self.scipy.rvs(size=n, random_state=rng))
 
 
@@ -115,11 +114,11 @@ class Exponential(ScipyLaw):
         return stats.expon(scale=self.mean_h)
 
     def laplace(self, s: float) -> float:
-        """1/(1 + s E[X])."""
+        """Return 1/(1 + s E[X])."""
         return 1.0 / (1.0 + not_negative("s", s) * self.mean_h)
 
     def limited_mean(self, x: float) -> float:
-        """E[X] F(x)."""
+        """Return E[X] F(x)."""
         return -self.mean_h * math.expm1(-_duration(x) / self.mean_h)
 
 
@@ -143,16 +142,16 @@ class Uniform(ScipyLaw):
 
     @property
     def corners(self) -> tuple[float, ...]:
-        """Where F begins to rise."""
+        """Start of the support."""
         return (self.lo,)
 
     def laplace(self, s: float) -> float:
-        """(e^(-s lo) - e^(-s hi))/(s (hi - lo))."""
+        """Return (e^(-s lo) - e^(-s hi))/(s (hi - lo))."""
         width = self.hi - self.lo
         return math.exp(-s * self.lo) * _decay(not_negative("s", s), width) / width
 
     def limited_mean(self, x: float) -> float:
-        """x, less a parabola from lo on."""
+        """Return x, less a parabola from lo on."""
         inside = min(_duration(x), self.hi) - self.lo
         return min(x, self.hi) - (inside**2 / (2.0 * (self.hi - self.lo)) if inside > 0.0 else 0.0)
 
@@ -174,11 +173,11 @@ class Gamma(ScipyLaw):
         return stats.gamma(self.shape, scale=self.scale)
 
     def laplace(self, s: float) -> float:
-        """(1 + s scale)^(-shape)."""
+        """Return (1 + s scale)^(-shape)."""
         return math.exp(-self.shape * math.log1p(not_negative("s", s) * self.scale))
 
     def limited_mean(self, x: float) -> float:
-        """E[X] F(x; shape + 1) + x (1 - F(x))."""
+        """Return E[X] F(x; shape + 1) + x (1 - F(x))."""
         if math.isinf(_duration(x)):
             return self.mean
         y = x / self.scale
@@ -188,7 +187,7 @@ class Gamma(ScipyLaw):
 
 @dataclass(frozen=True, slots=True)
 class Deterministic:
-    """Always the same."""
+    """The constant."""
 
     value: float
 
@@ -197,39 +196,39 @@ class Deterministic:
 
     @property
     def mean(self) -> float:
-        """The value."""
+        """Value of every draw."""
         return self.value
 
     @property
     def second_moment(self) -> float:
-        """The square of the mean."""
+        """Square of the mean."""
         return self.value**2
 
     @property
     def longest(self) -> float:
-        """The value."""
+        """Value of every draw."""
         return self.value
 
     @property
     def corners(self) -> tuple[float, ...]:
-        """None: F jumps at the end of the support."""
+        """Empty: F jumps at the end of the support."""
         return ()
 
     def cdf(self, x: ArrayLike) -> Floats:
-        """1 from the value on."""
+        """Return 1 from the value on."""
         return np.asarray(np.asarray(x) >= self.value, dtype=np.float64)
 
     def sample(self, rng: Generator, n: int) -> Floats:
-        """Draws nothing."""
+        """Return the value n times."""
         del rng
         return np.full(n, self.value)
 
     def laplace(self, s: float) -> float:
-        """e^(-s value)."""
+        """Return e^(-s value)."""
         return math.exp(-not_negative("s", s) * self.value)
 
     def limited_mean(self, x: float) -> float:
-        """x, up to the value."""
+        """Return x, up to the value."""
         return min(_duration(x), self.value)
 
 
@@ -250,7 +249,7 @@ class BathTub:
 
     @cached_property
     def longest(self) -> float:
-        """L, where F reaches 1. It is b for A = 1/2, up to e^(-b/tau1)."""
+        """The time L at which F reaches 1: b for A = 1/2, up to e^(-b/tau1)."""
         # there even e^((t-b)/tau2) alone is enough
         most = self.tau2 * math.log(1.0 / self.share + 1.0) + self.b
 
@@ -266,7 +265,7 @@ class BathTub:
 
     @property
     def second_moment(self) -> float:
-        """E[X^2], the integral of 2t (1 - F(t))."""
+        """The integral of 2t (1 - F(t))."""
         end, early, late = self.longest, self._early(self.longest), self._late(self.longest)
         first_wall = self.tau1**2 * (1.0 - early) - self.tau1 * end * early
         second_wall = self.tau2 * (end * late - self.tau2 * (late - self._late(0.0)))
@@ -274,25 +273,25 @@ class BathTub:
 
     @property
     def corners(self) -> tuple[float, ...]:
-        """None."""
+        """Empty: F is smooth."""
         return ()
 
     def cdf(self, x: ArrayLike) -> Floats:
-        """A (1 - e^(-t/tau1) + e^((t-b)/tau2)) up to L."""
+        """Return A (1 - e^(-t/tau1) + e^((t-b)/tau2)) up to L."""
         t = np.minimum(_clipped(x), self.longest)
         walls = 1.0 - np.exp(-t / self.tau1) + np.exp((t - self.b) / self.tau2)
         inside = np.where(t >= self.longest, 1.0, np.minimum(1.0, self.share * walls))
         return np.where(np.asarray(x, dtype=np.float64) < 0.0, 0.0, inside)
 
     def pdf(self, x: ArrayLike) -> Floats:
-        """The density on (0, L); 0 outside. The atom at 0 is no part of it."""
+        """Return the density on (0, L), without the atom at 0; 0 outside."""
         t = np.minimum(_clipped(x), self.longest)
         walls = np.exp(-t / self.tau1) / self.tau1 + np.exp((t - self.b) / self.tau2) / self.tau2
         asked = np.asarray(x, dtype=np.float64)
         return np.where((asked < 0.0) | (asked > self.longest), 0.0, self.share * walls)
 
     def quantile(self, level: float) -> float:
-        """The least t with F(t) >= level; 0 below the atom's weight."""
+        """Return the least t with F(t) >= level; 0 below the atom's weight."""
         require(0.0 <= level <= 1.0, "level of a quantile", level, "must be a number from 0 to 1")
         if level <= float(self.cdf(0.0)):
             return 0.0
@@ -301,7 +300,7 @@ class BathTub:
         )
 
     def sample(self, rng: Generator, n: int) -> Floats:
-        """Exact: each wall is a truncated exponential, the first of mass A(1 - e^(-L/tau1)); the rest is the atom."""
+        """Return n exact draws: a wall is a truncated exponential, the first of mass A(1 - e^(-L/tau1)); the rest is the atom."""
         end = self.longest
         first = self.share * (1.0 - self._early(end))
         second = self.share * (self._late(end) - self._late(0.0))
@@ -311,7 +310,7 @@ class BathTub:
         return np.where(which < first, rising, np.where(which < first + second, falling, 0.0))
 
     def laplace(self, s: float) -> float:
-        """The transform of both walls and the atom; without overflow, whichever of s and 1/tau2 is the larger."""
+        """Return the transform of both walls and the atom, without overflow for any s."""
         not_negative("s", s)
         end, speed = self.longest, 1.0 / self.tau2 - s
         early = _decay(s + 1.0 / self.tau1, end) / self.tau1
@@ -322,7 +321,7 @@ class BathTub:
         return self.share * (early + late + self._late(0.0))
 
     def limited_mean(self, x: float) -> float:
-        """The integral of 1 - F up to x."""
+        """Return the integral of 1 - F up to x."""
         t = min(_duration(x), self.longest)
         walls = t - self.tau1 * (1.0 - self._early(t)) + self.tau2 * (self._late(t) - self._late(0.0))
         return t - self.share * walls
@@ -335,7 +334,7 @@ class BathTub:
 
 
 def effective_end(law: Law) -> float:
-    """Where the support ends, or where no more than 2e-16 of the law is left."""
+    """Return the end of the support, or a time beyond which at most 2e-16 of the law is left."""
     if math.isfinite(law.longest):
         return law.longest
     end = law.mean
@@ -347,9 +346,9 @@ def effective_end(law: Law) -> float:
 def while_it_lasts(
     law: Law, rates: Callable[[float], Floats], begin: float = 0.0, end: float = math.inf
 ) -> Floats:
-    """The integral of (1 - F(t)) rates(t) over [begin, end]: what a time of this law holds of them on average.
+    """Return the integral of (1 - F(t)) rates(t) over [begin, end], to 1e-13 of E[X] times the largest.
 
-    `rates` may be of any shape; the answer has it, to 1e-13 of E[X] times the largest.
+    It is the mean of the integral of `rates` over a time of this law. `rates` may be of any shape; the answer has it.
     """
     end = min(end, effective_end(law))
     if begin >= end:
@@ -366,55 +365,6 @@ def while_it_lasts(
     return np.asarray(found)
 
 
-LAWS: dict[str, Callable[..., Law]] = {
-    "exp": Exponential,
-    "poisson": lambda rate: Exponential(1.0 / positive("rate of the Poisson process", rate)),
-    "uniform": Uniform,
-    "gamma": Gamma,
-    "det": Deterministic,
-    "bathtub": BathTub,
-}
-_CALL = re.compile(r"\s*([a-z-]+)\s*\((.*)\)\s*", re.IGNORECASE)
-# .5, shape12 (no digit in the name: what follows is the number), tau1=1, 1/12
-_NUMBER = re.compile(
-    r"(?:[a-z_]\w* *= *|[a-z_]+ *)??(\d*\.?\d+(?:e[+-]?\d+)?|\d+\.)(?:/(\d*\.?\d+))?", re.IGNORECASE
-)
-_SPELLINGS = {
-    "exponential": "exp",
-    "deterministic": "det",
-    "constant": "det",
-    "unif": "uniform",
-    "bath": "bathtub",
-    "m": "exp",
-    "d": "det",
-    "u": "uniform",
-}
-
-
-def parse(text: str) -> Law:
-    """A law as the papers and notes write it: exp(12) has mean 12, Poisson(1/12) too; gamma(.25,48), bathtub(.5,1,.8,24).
-
-    DomainError: no such law, or parameters that are no numbers or outside the law's domain.
-    """
-    found = _CALL.fullmatch(text)
-    name = found[1].lower().replace("-", "") if found else ""
-    make = LAWS.get(_SPELLINGS.get(name, name))
-    if found is None or make is None:
-        raise DomainError("law", text, f"must be one of {', '.join(f'{known}(...)' for known in LAWS)}")
-    values = [_number(part, text) for part in found[2].split(",")]
-    try:
-        return make(*values)
-    except TypeError as error:
-        raise DomainError("law", text, "must have the number of parameters of that law") from error
-
-
-def _number(part: str, text: str) -> float:
-    found = _NUMBER.fullmatch(part.strip())
-    if found is None:
-        raise DomainError("law", text, f"{part.strip()!r} must be a number or a fraction")
-    return float(found[1]) / float(found[2] or 1.0)
-
-
 def _clipped(x: ArrayLike) -> Floats:
     return np.maximum(np.asarray(x, dtype=np.float64), 0.0)
 
@@ -425,5 +375,5 @@ def _duration(x: float) -> float:
 
 
 def _decay(speed: float, end: float) -> float:
-    """The integral of e^(-speed t) over [0, end]."""
+    """Return the integral of e^(-speed t) over [0, end]."""
     return -math.expm1(-speed * end) / speed if speed > 0.0 else end

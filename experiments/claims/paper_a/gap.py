@@ -36,7 +36,7 @@ from experiments.claims.paper_a.gap_runs import one_run, predicted_gap
 from experiments.inputs.traces import paper_campus
 from experiments.inputs.traces.achieved import achieved
 from experiments.runtime.tasks import Task
-from experiments.theory.paper_a import intervals
+from experiments.theory.paper_a import theorems
 
 PRINTED_CORRELATION = 0.39  # of hazard and 1/B, F4
 PRINTED_GAP, PRINTED_MEASURED = (
@@ -76,7 +76,7 @@ def run(config: Config) -> Values:
         for c, s in cases
         for seed in range(1, seeds + 1)
     ]
-    results = sweep(tasks, config, (gap_runs, intervals, sys.modules[__name__]))
+    results = sweep(tasks, config, (gap_runs, theorems, sys.modules[__name__]))
     found = {case: [results[_key(*case, seed)] for seed in range(1, seeds + 1)] for case in cases}
     rows = [
         exact_row(  # what eq. (6) says for the moments that the paper prints

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from controller.core.checkpointing.intervals import adaptivity_gap
 from controller.numerics.arrays import Floats
-from experiments.theory.paper_a import intervals
+from experiments.theory.paper_a.theorems import lognormal_gap_ratio
 
 HAZARD_PER_S = 0.99 / 3600.0  # Appendix C, "trace-wide"
 WRITE_S = 48.3  # mean C/B there: 3.2 GB at 530 Mbit/s
@@ -49,7 +50,7 @@ def log_correlation(correlation: float) -> float:
 
 def predicted_gap(correlation: float) -> float:
     """Eq. (6) less 1, for the law the epochs are drawn from."""
-    return intervals.lognormal_gap_ratio(CV_HAZARD, CV_SLOWNESS, log_correlation(correlation)) - 1.0
+    return lognormal_gap_ratio(CV_HAZARD, CV_SLOWNESS, log_correlation(correlation)) - 1.0
 
 
 def emergencies(epochs: Epochs, rng: np.random.Generator) -> list[float]:
@@ -84,7 +85,7 @@ def one_run(correlation: float, count: int, length_s: float, seed: int) -> dict[
     fixed_s = math.sqrt(2.0 * float(epochs.writes_s.mean()) / float(epochs.hazards_per_s.mean()))
     dependent = cost_rate(epochs, moments_s, lambda epoch: following[min(epoch, count - 1)])
     independent = cost_rate(epochs, moments_s, lambda _: fixed_s)
-    moments = intervals.adaptivity_gap(epochs.hazards_per_s.tolist(), (1.0 / epochs.writes_s).tolist())
+    moments = adaptivity_gap(epochs.hazards_per_s.tolist(), (1.0 / epochs.writes_s).tolist(), 1.0)
     return {
         "predicted": moments.ratio - 1.0,
         "measured": independent / dependent - 1.0,

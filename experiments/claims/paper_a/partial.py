@@ -29,7 +29,7 @@ from experiments.claims.paper_a.reclaim_bursts import (
     RESERVE,
     Wave,
 )
-from experiments.theory.paper_a import isolation
+from experiments.theory.paper_a.theorems import residual_for_research
 
 BURST = RESERVE  # u over the link: all providers together, if none takes part
 PARTICIPATION = (1.0, 0.75, 0.5, 0.25)
@@ -48,7 +48,7 @@ LIMITS = (
 
 def residual(phi: float) -> float:
     """What the theorem leaves to research, in per cent of the link."""
-    return 100.0 * isolation.residual_for_research(RESERVE, phi, BURST)
+    return 100.0 * residual_for_research(RESERVE, phi, BURST)
 
 
 def printed(phi: float) -> float:

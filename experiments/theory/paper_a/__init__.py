@@ -1,1 +1,1 @@
-"""Closed forms of paper A: checkpoint intervals, destinations, isolation. May import `controller.core` and `laws`."""
+"""Closed forms of paper A: Theorems 2 and 4, and the least cost of checkpoints on line."""

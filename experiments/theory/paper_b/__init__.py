@@ -1,3 +1,1 @@
-"""Closed forms of paper B: costs and delays of the queue under r, the best r, bounds. May import `laws`. Begin with
-`costs`.
-"""
+"""Closed forms of paper B: costs and delays of the queue under r, the best r, bounds. Begin with `costs`."""
