@@ -5,8 +5,8 @@ Begin with `agent/core/agent.py` for what an agent decides and `emulation/campus
 live campus), `model` (the network, for the virtual one). Leaves: `owner` (an owner's click: it stores into the host's map in
 the kernel, which `bpf/src/ingress.bpf.c` reads at each packet, then tells the agent), `enforcement` (from a grant to what the
 kernel enforces), `messages` over `wire` and `framing`, `bounds` (of every number in them), `driver` (the loop around a core),
-`clock`, `peers` (what one may take of a service), `program` and `ranks` (what jobs of executables, and of several processes,
-are), `identity` (of processes), `namespaces`, `logs`, `errors`.
+`clock`, `peers` (what one may take of a service), `program` (what jobs of executables are), `identity` (of processes),
+`namespaces`, `logs`, `errors`.
 
 From Python, `from testbed import Campus`: a Mininet network of a described campus (docs/api.md). It is imported when it is
 asked for.

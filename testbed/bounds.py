@@ -85,11 +85,6 @@ Ticket = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
 Counted = Annotated[int, Meta(ge=0, le=2**56)]
 
 
-def sequences_of(attempt: int) -> range:
-    """The numbers that checkpoints of an attempt may have."""
-    return range(attempt * SEQUENCES_PER_ATTEMPT + 1, (attempt + 1) * SEQUENCES_PER_ATTEMPT)
-
-
 def most_checkpoint_bytes(payload_bytes: int) -> int:
     """What a checkpoint of a job may have: as its job said, and what its workload adds, or a little more than was thought."""
     return 2 * payload_bytes + (1 << 20)

@@ -40,7 +40,6 @@ from testbed.bounds import (
     Ticket,
 )
 from testbed.program import Program
-from testbed.ranks import MOST_RANKS
 
 __all__ = ["SEQUENCES_PER_ATTEMPT"]
 
@@ -68,8 +67,6 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     loss_budget_s: Annotated[float, Meta(ge=SHORTEST_PERIOD_S, le=1e9)] = 900.0  # L_max of paper A, eq. (9)
     grace_s: Seconds = 2.0  # what its process gets to end by itself when it is asked to, before it is killed
     program: Program | None = None  # of workload "executable"
-    # GPUs that it computes on at once, all or none; each rank has a checkpoint of that size, and needs that memory
-    ranks: Annotated[int, Meta(ge=1, le=MOST_RANKS)] = 1
     # from its submission until it is to be finished (`controller.core.lifecycle.job_deadlines`); None: whenever
     deadline_s: Annotated[float, Meta(ge=SHORTEST_PERIOD_S, le=1e9)] | None = None
 
@@ -357,8 +354,6 @@ class StartJob(Message, frozen=True):
     attempt: Attempt
     restore: StoredCheckpoint | None
     closures: Count = 0
-    # of a rank: the hosts of all, by number
-    peers: Annotated[list[Address], Meta(max_length=MOST_RANKS)] = []
 
 
 class Expect(Message, frozen=True):

@@ -576,16 +576,11 @@ def test_a_snapshot_that_is_ready_after_the_job_was_asked_to_end_is_of_no_use(fi
     assert [ended.outcome for ended in said(effects, m.JobEnded)] == (["stopped"] if final else [])
 
 
-@pytest.mark.parametrize("ending", [False, True])
-def test_an_order_to_move_a_job_that_stands_still_is_obeyed_unless_it_was_asked_to_end(ending: bool) -> None:
+def test_an_order_to_move_a_job_that_was_asked_to_end_is_not_obeyed() -> None:
     core = running()
-    taken = m.StoredCheckpoint("a", 1_000_001, 7, 1_000_000, "digest")
-    core.handle(ev.SnapshotDone(1, taken, final=False, halted=True), 11.0)
-    if ending:
-        core.handle(ev.Received(m.StopJob("a", 1, grace_s=2.0)), 11.1)
-    effects = migrate(core, 11.2)
-    assert [taken.final for taken in said(effects, m.SnapshotTaken)] == ([] if ending else [True])
-    assert core.running["a"].phase is (AttemptPhase.ENDING if ending else AttemptPhase.MOVED)
+    core.handle(ev.Received(m.StopJob("a", 1, grace_s=2.0)), 11.1)
+    assert migrate(core, 11.2) == []
+    assert core.running["a"].phase is AttemptPhase.ENDING
 
 
 def test_an_owner_or_a_lapsed_lease_does_not_wait_for_the_grace() -> None:

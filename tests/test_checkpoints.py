@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.agent.io.processes import drop_superseded
 from testbed.bounds import LARGEST_COUNT, LARGEST_SEQUENCE
 from testbed.checkpoints import (
     BadManifest,
@@ -563,15 +562,3 @@ def test_closed_reception_takes_nothing_more(store: CheckpointStore, other: Chec
         reception.write(0, span(data, 0))
     with pytest.raises(CheckpointError, match="ended"):
         reception.commit()
-
-
-def test_what_the_coordinator_was_told_of_stays_beside_snapshots_that_it_was_not_told_of(
-    store: CheckpointStore,
-) -> None:
-    rank = "gang.0of2"
-    for sequence in (1, 2, 3, 4):
-        ingest(store, payload(1, seed=sequence), job=rank, sequence=sequence)
-    drop_superseded(store, rank, 4, told={2})
-    assert [manifest.sequence for manifest in store.manifests()] == [1, 2, 3, 4]
-    drop_superseded(store, rank, 4, told=set())
-    assert [manifest.sequence for manifest in store.manifests()] == [1, 3, 4]

@@ -15,7 +15,6 @@ import pytest
 from bpf.layout import Mode
 from controller.core.model import facts as f
 from controller.persistence.journal import Journal
-from experiments import api
 from testbed import owner
 from testbed.emulation.safety.ledger import RunningCampus, running_campuses
 from tests import dashboard_runs as runs
@@ -101,51 +100,6 @@ def test_a_replay_moves_by_slider_and_keys_and_plays(browser: Any, replay: str) 
     assert told_s == sorted(told_s, reverse=True)
     assert told_s[0] <= float(at.split()[0])
     shown.close()
-
-
-GANG = """
-name = "gang"
-campus = "example:lab"
-duration = "10 min"
-[[jobs]]
-name = "wide"
-ranks = 2
-steps = 30
-step = "10 s"
-payload = "100 MB"
-[[jobs]]
-name = "alone"
-steps = 30
-step = "10 s"
-payload = "100 MB"
-[owners]
-hazard = "0 /h"
-"""
-
-
-def test_ranks_of_a_gang_stand_together_under_its_row_and_are_chosen_as_one(
-    browser: Any, tmp_path: Path
-) -> None:
-    (tmp_path / "gang.toml").write_text(GANG)
-    api.simulate(tmp_path / "gang.toml").write(tmp_path / "run")
-    with runs.replayed(tmp_path / "run/events.jsonl") as address:
-        shown = Page(browser, address)
-        page = shown.page
-        page.locator("#time").evaluate("(t) => { t.value = 120; t.dispatchEvent(new Event('input')); }")
-        shown.until("document.querySelectorAll('#jobs tr').length === 4")
-        names = page.locator("#jobs td:first-child").all_inner_texts()
-        assert names == ["wide", "wide.0of2", "wide.1of2", "alone"]
-        assert page.locator("#jobs tr").nth(0).inner_text().count("2 ranks on ") == 1
-        assert page.locator("#jobs-count").inner_text() == "3"
-        page.locator("#jobs button", has_text="wide").first.click()
-        shown.until("document.querySelectorAll('#jobs tr.picked').length === 3")
-        page.get_by_label("decisions").check()
-        shown.until("document.querySelectorAll('#story li').length > 1")
-        told = page.locator("#story span").all_inner_texts()
-        assert {line.split(":")[0].split()[0] for line in told} == {"wide.0of2", "wide.1of2"}
-        page.locator("#story li.can").first.click()
-        shown.until("document.querySelector('#why .verdict') !== null")
-        shown.close()
 
 
 def test_why_shows_candidates_and_what_the_rejected_ones_lack(browser: Any, replay: str) -> None:

@@ -21,7 +21,6 @@ from experiments.results.expected_loss import expected_emergencies_s
 from experiments.results.history import Timed
 from experiments.worlds.virtual import simulate
 from testbed.messages import SEQUENCES_PER_ATTEMPT
-from testbed.ranks import rank_name
 from topologies.presets import three_tier
 from topologies.scale import Scale
 
@@ -125,11 +124,6 @@ def test_hosts_without_an_owner_and_hosts_that_are_not_lent_have_no_hazard() -> 
     assert expected_emergencies_s(BEGUN, other, END_S) == 0.0
     away = [*joined(lent=False), *BEGUN[3:]]
     assert expected_emergencies_s(away, law(), END_S) == 0.0
-
-
-def test_ranks_of_a_gang_go_down_together_and_are_not_told() -> None:
-    rank = f.JobSubmitted(rank_name("g", 0, 2), 10, 1.0, 10)
-    assert expected_emergencies_s([*BEGUN, (1.0, rank)], law(), END_S) is None
 
 
 PEAKS = replace(EVEN, peaks=(Peak(100.0, 180.0, 6.0), Peak(300.0, 310.0, 2.0)), host_sigma=0.0)

@@ -133,7 +133,7 @@ def a_job(folder: Path) -> tuple[str, Reader]:
 
 
 def a_program(folder: Path) -> tuple[str, Reader]:
-    return (EXAMPLES / "together.toml").read_text(), load_job
+    return (EXAMPLES / "adding.toml").read_text(), load_job
 
 
 def a_sweep(folder: Path) -> tuple[str, Reader]:
@@ -212,7 +212,7 @@ KINDS: dict[str, Callable[[Path], tuple[str, Reader]]] = {
     "campus": a_campus,
     "network": a_network,
     "job": a_job,
-    "gang of programs": a_program,
+    "program": a_program,
     "sweep": a_sweep,
     "owners' events": of_owners(
         "time,host,event,notice\n0,desk3,away,\n20 min,desk1,reclaim,3 min\n40 min,desk2,emergency,\n"

@@ -32,7 +32,6 @@ from testbed.agent.io.coordinator_link import CoordinatorLink
 from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.bounds import HELLO_LIST_BYTES, LONGEST_JOB_BYTES, LONGEST_QUOTE, MOST_HELLO_FRAMES
 from testbed.errors import InvariantBroken
-from testbed.ranks import MOST_RANKS
 from testbed.wire import Channel
 from testbed.workloads import messages as wm
 from testbed.workloads.submission import cannot_run, params_of
@@ -568,13 +567,11 @@ def test_a_job_that_no_agent_can_run_is_refused_and_not_written_down(
     play(tmp_path, scenario)
 
 
-def test_a_job_that_is_accepted_can_be_told_to_every_rank_and_its_process() -> None:
-    peers = ["f" * 64] * MOST_RANKS
-    short = m.JobSpec("g" * 64, 10, 1.0, 1000, "my:Work", {"text": ""}, ranks=MOST_RANKS)
+def test_a_job_that_is_accepted_can_be_told_to_its_host_and_its_process() -> None:
+    short = m.JobSpec("g" * 64, 10, 1.0, 1000, "my:Work", {"text": ""})
     room = LONGEST_JOB_BYTES - len(msgspec.msgpack.encode(short)) - 4  # of a long text, its length
     spec = structs.replace(short, params={"text": "x" * room})
     assert cannot_run(spec) == ""
     assert cannot_run(structs.replace(short, params={"text": "x" * (room + 1)})) != ""
-    host.AGENT_OUT.encode(m.StartJob(spec, 1, None, peers=peers))
-    place = wm.Place("g" * 64, 1, 63, peers)
-    wm.CODEC.encode(wm.Start(wm.WorkloadSpec(spec.workload, params_of(spec)), "/" * 4096, place, "/" * 4096))
+    host.AGENT_OUT.encode(m.StartJob(spec, 1, None))
+    wm.CODEC.encode(wm.Start(wm.WorkloadSpec(spec.workload, params_of(spec)), "/" * 4096))

@@ -251,10 +251,6 @@ def test_a_scenario_whose_campus_can_keep_no_deadline_is_refused_as_it_is_read()
         replace(campus, jobs=replace(campus.jobs, deadline_factor=2.0))
 
 
-def test_a_gang_has_no_deadline() -> None:
-    assert "several ranks" in answers(world(), job(ranks=2))[0].reason
-
-
 def test_a_row_that_knows_of_no_deadline_accepts_any_and_keeps_no_gpu() -> None:
     made = world(policy="no-deadlines")
     assert not isinstance(answers(made, job(deadline_s=0.5))[0], Rejected)

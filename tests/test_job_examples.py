@@ -18,7 +18,7 @@ from testbed.workloads.messages import Finished, Started, WorkloadSpec
 from testbed.workloads.process import WorkloadProcess
 
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
-JOBS = ("counting.toml", "adding.toml", "together.toml", "regression.toml")
+JOBS = ("counting.toml", "adding.toml", "regression.toml")
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -81,7 +81,6 @@ def orders(core: AgentCore, draw: random.Random) -> Iterator[m.ToAgent]:
             "host": ["h1", "h2", "h3"],
             "grace_s": [0.0, 2.0],
             "closures": [0],
-            "ranks": [1, 2],
             "interval_s": [0.5, 5.0],
             "final_within_s": [0.0, 1.0, 5.0],
             "sequence": [sequence for _, sequence in core.stored],
@@ -96,7 +95,7 @@ def outcome_of(order: do.Effect, draw: random.Random) -> ev.Event | None:
             return ev.WorkloadStarted(spec.name, attempt, 0, "")
         case do.TakeSnapshot(job, attempt, sequence, final) if draw.random() < 0.8:
             taken = m.StoredCheckpoint(job, sequence, 1, 1, "")
-            return ev.SnapshotDone(attempt, taken, final, halted=draw.random() < 0.3)
+            return ev.SnapshotDone(attempt, taken, final)
         case do.TakeSnapshot(job, attempt, sequence, final):
             return ev.SnapshotFailed(job, attempt, sequence, final, "no room")
         case do.StartSending(job, sequence, destination):
@@ -177,7 +176,7 @@ def test_no_word_of_an_agent_ends_the_coordinator_or_keeps_a_job_from_its_end(pa
         world.start()
         for number in range(6):
             payload = draw.choice((1000, 200_000, 2_000_000))
-            world.submit(m.JobSpec(f"j{number}", 300, 0.1, payload, ranks=draw.choice((1, 1, 1, 2))))
+            world.submit(m.JobSpec(f"j{number}", 300, 0.1, payload))
         world.run(4.0)
         liars, read = draw.sample(sorted(world.machines), 2), 0
         for _ in range(40):

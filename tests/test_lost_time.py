@@ -123,11 +123,10 @@ def test_a_job_that_waits_loses_until_the_run_ends_and_one_that_runs_up_to_its_l
     assert lost_to(*BEGIN, context=waits) == {}
 
 
-def test_job_that_fails_while_it_waits_loses_until_then() -> None:
-    """A rank of a gang that was stopped before another of it failed had lost the whole rest of the run."""
+def test_job_that_is_cancelled_while_it_waits_loses_until_then() -> None:
     over = replace(CONTEXT, ended_at_s=200.0)
-    failed = (121.0, f.JobFailed("j", 1, "", "another rank failed"))
-    assert lost_to(*INTERRUPTED, failed, context=over)["downtime"] == 10.0
+    cancelled = (121.0, f.JobCancelled("j", 1, "", 10))
+    assert lost_to(*INTERRUPTED, cancelled, context=over)["downtime"] == 10.0
 
 
 def test_a_pause_is_what_the_host_measured_if_it_did() -> None:

@@ -22,7 +22,6 @@ from experiments.results.run_context import CheckpointPrice
 from experiments.theory.paper_a.least_cost import least_cost_s
 from experiments.worlds.virtual import VirtualRun, simulate
 from experiments.worlds.virtual.overheads import costs_of
-from testbed.ranks import rank_name
 from topologies.presets import campus54
 from topologies.units import WIRE_PER_PAYLOAD
 
@@ -142,13 +141,11 @@ def test_on_a_host_without_an_owner_nothing_is_at_risk() -> None:
     assert bounded(*elsewhere) == OnlineBound(0.0, 0.0)
 
 
-def test_there_is_none_without_a_law_without_prices_and_with_gangs() -> None:
+def test_there_is_none_without_a_law_or_without_prices() -> None:
     run = played("reclaimnet")
     assert online_bound(run.facts, run.context) is not None
     assert online_bound(run.facts, replace(run.context, reclaims=None)) is None
     assert online_bound(run.facts, replace(run.context, prices={})) is None
-    gang: Timed = (0.0, f.JobSubmitted(rank_name("g", 0, 2), 10, 1.0, 10))
-    assert online_bound([gang, *run.facts], run.context) is None
 
 
 def test_prices_are_those_of_the_world_that_played() -> None:

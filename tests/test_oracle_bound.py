@@ -12,13 +12,11 @@ import pytest
 from controller.core.model import facts as f
 from controller.core.policies.table import POLICIES
 from experiments.inputs.scenario import InverseLaw, OwnerEvent, Scenario
-from experiments.inputs.scenario.own_jobs import OwnJob
 from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.traces import JobArrival, JobDraw, Trace, generate
 from experiments.results.losses import work_lost
 from experiments.worlds.oracle.bound import least_losses, least_steps
 from experiments.worlds.virtual import simulate
-from testbed.messages import JobSpec
 from tests.test_oracle_play import HOUR_S, half_a_day
 
 C, RATE, STEP_S = 1000.0, 10.0, 10.0
@@ -129,17 +127,3 @@ def test_the_bound_holds_where_links_become_faster_than_the_campus_describes() -
     [lost] = work_lost(run.facts)
     assert first.step > 0
     assert one.work_s <= lost.work_s < 2e9 / (12.5e6 * 0.7), "less than the described rate allows"
-
-
-def test_a_rank_of_a_gang_is_not_bounded() -> None:
-    spec = JobSpec("g", 300, 1.0, 1_000_000_000, ranks=2)
-    scenario = replace(
-        half_a_day(1)[0], own_jobs=(OwnJob.of(spec),), jobs=replace(half_a_day(1)[0].jobs, count=0)
-    )
-    trace = generate(replace(scenario, duration_s=HOUR_S))
-    run = simulate(replace(scenario, duration_s=HOUR_S), trace)
-    host = next(fact.host for _, fact in run.facts if isinstance(fact, f.JobDispatched))
-    trace = replace(trace, owner_events=(OwnerEvent(60.0, host),))
-    run = simulate(replace(scenario, duration_s=HOUR_S), trace)
-    assert any(isinstance(fact, f.JobStopped) and fact.cause == "emergency" for _, fact in run.facts)
-    assert least_losses(run, scenario, trace, "reclaimnet") == []

@@ -44,7 +44,6 @@ payload = "1 GB"
 memory = "4 GB"
 loss_budget = "5 min"
 params = { steps = 50, fast = true, note = "a" }
-ranks = 2
 """
 
 
@@ -102,7 +101,7 @@ def test_in_the_virtual_world_a_job_is_its_steps_its_step_and_its_payload_at_the
     submitted = {fact.job: fact for _, fact in run.facts if isinstance(fact, f.JobSubmitted)}
     assert submitted["shell"] == f.JobSubmitted("shell", 100, 0.1, 20_000_000, 120.0)
     finished = {fact.job: at_s for at_s, fact in run.facts if isinstance(fact, f.JobFinished)}
-    assert finished.keys() == {"shell", "own2.0of2", "own2.1of2"}  # a gang of two ranks
+    assert finished.keys() == {"shell", "own2"}
     assert 10.0 < finished["shell"] < 20.0
 
 
@@ -124,12 +123,6 @@ def test_in_the_virtual_world_a_job_is_its_steps_its_step_and_its_payload_at_the
         (OWN.replace("LEVEL = 3", 'LEVEL = "\\u0000"'), "jobs.shell.environment", "{'LEVEL': "),
         (OWN.replace('"2 s"', '"1e-9 s"'), "jobs #2.step", "1e-09"),
         (OWN.replace('at = "2 min"', 'name = "shell"'), "jobs.name", "no job before"),
-        (OWN.replace("ranks = 2", "ranks = 60"), "jobs.own2.ranks", "at most"),
-        (
-            OWN.replace("environment", "ranks = 2\ncheckpoint_by = 'criu'\nenvironment"),
-            "jobs.shell.workload",
-            "CRIU saves each program by itself",
-        ),
         (OWN.replace("[[jobs]]", "[[jobs.own]]").replace('"shell"', '"j7"'), "jobs.name", "j1, j2"),
     ],
 )
@@ -149,15 +142,6 @@ def test_a_payload_that_no_store_takes_is_played_in_virtual_time_and_small_enoug
     with pytest.raises(SpecError, match="a checkpoint has at most"):
         check_own_jobs(large)
     check_own_jobs(replace(large, scale=Scale(bytes=0.01)))
-
-
-def test_ranks_must_fit_into_on_demand_too_where_the_queue_may_send_them() -> None:
-    text = HEAD.replace("twohouses", "lab") + OWN
-    with pytest.raises(
-        SpecError, match=r"own2\.ranks = 6: at most 4: so many such GPUs have on_demand hosts"
-    ):
-        loads(text.replace("ranks = 2", "ranks = 6"), folder=EXAMPLES)
-    assert loads(text.replace("ranks = 2", "ranks = 4"), folder=EXAMPLES)
 
 
 def test_a_live_run_wants_workloads_that_can_be_made_programs_that_are_there_and_no_scale(

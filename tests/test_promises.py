@@ -136,17 +136,6 @@ def egress(migration_bytes: float, peak: float = 0.0, *, held: float = 1.0) -> T
     return 1.0, f.EgressMeasured("h1", 1.0, size, 0, 0, peak, int(held * size), held * peak)
 
 
-def gang_begins(*ranks: int) -> list[Timed]:
-    """Of two ranks, these begin."""
-    names = [f"a.{rank}of2" for rank in (0, 1)]
-    submitted: list[Timed] = [(0.0, f.JobSubmitted(name, 100, 0.25, 10)) for name in names]
-    return [*submitted, *((1.0, f.JobDispatched(names[rank], 1, f"h{rank}")) for rank in ranks)]
-
-
-def gang_ends(rank: int) -> Timed:
-    return 26.0, f.JobFinished(f"a.{rank}of2", 1, f"h{rank}", 100, "")
-
-
 @pytest.mark.parametrize("seed", range(1, 13))
 def test_a_story_that_keeps_its_promises_is_met_with_silence(seed: int) -> None:
     assert promises.broken(run_story.facts(seed=seed), CONTEXT) == []
@@ -187,12 +176,6 @@ CASES = [
         promises.finished_is_done,
         life((5.0, f.JobFinished("a", 1, "h1", 100, ""))),
         life((2.0, f.JobFinished("a", 1, "h1", 100, "")), again()),
-    ),
-    case(promises.ranks_share_their_fate, gang_begins(0, 1), gang_begins(0)),
-    case(
-        promises.ranks_share_their_fate,
-        [*gang_begins(0, 1), gang_ends(0), gang_ends(1)],
-        [*gang_begins(0, 1), gang_ends(0)],
     ),
     case(
         promises.cancelled_is_over,

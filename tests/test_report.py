@@ -16,15 +16,10 @@ from rich.console import Console
 
 from bpf.observer import Observation
 from controller.core.model import facts as f
-from experiments import api
 from experiments.results import accounting, report
-from experiments.results.gangs import gang_attempts
-from experiments.results.history import attempts
-from experiments.results.losses import work_lost
 from experiments.results.report import charts, tables
 from experiments.results.report.timeline import colours, queue_lengths, spans
 from experiments.results.run_context import Death, FidelityRecord, RunContext
-from experiments.results.runs.beside import differences
 from experiments.results.summary import DeadlineFigures
 from experiments.results.svg import Axis, Canvas, steps
 from testbed.emulation.safety.observation import DisturbedWindow
@@ -265,10 +260,10 @@ def test_running_means_end_at_the_mean() -> None:
     assert charts.running_mean([(1.0, 2.0), (2.0, 4.0)]) == [(1.0, 2.0), (2.0, 3.0)]
 
 
-def test_ranks_of_a_gang_have_one_colour_and_neighbours_another() -> None:
-    names = ("a", "wide.0of2", "wide.1of2", "b")
+def test_neighbours_have_different_colours() -> None:
+    names = ("a", "c", "b")
     facts = [(float(n), f.JobSubmitted(name, 1, 1.0, 1)) for n, name in enumerate(names)]
-    assert colours(facts) == {"a": 0, "wide.0of2": 1, "wide.1of2": 1, "b": 2}
+    assert colours(facts) == {"a": 0, "c": 1, "b": 2}
 
 
 def test_map_shows_every_core_and_the_trunks_beside_the_tree() -> None:
@@ -281,62 +276,3 @@ def test_map_shows_every_core_and_the_trunks_beside_the_tree() -> None:
         ("core2", []),
     ]
     assert [{link.a, link.b} for link in spare] == [{"library", "core2"}, {"physics", "core2"}]
-
-
-GANG = """
-name = "gangs"
-campus = "example:twohouses"
-duration = "12 min"
-[[jobs]]
-name = "train"
-ranks = 4
-steps = 500
-step = "1 s"
-payload = "200 MB"
-[[jobs]]
-name = "alone"
-steps = 500
-step = "1 s"
-payload = "200 MB"
-[owners]
-hazard = "0 /h"
-script = [{ host = "n1", at = "3 min" }, { host = "n2", at = "6 min", notice = "60 s" }]
-"""
-
-
-def test_gangs_are_told_once_each_with_who_moved_and_what_is_done_again(tmp_path: Path) -> None:
-    (tmp_path / "gangs.toml").write_text(GANG)
-    run = api.simulate(tmp_path / "gangs.toml")
-    first, second, third = gang_attempts(attempts(run.events), work_lost(run.events))
-    assert (first.how, second.how, third.how) == ("emergency", "final_checkpoint", "finished")
-    assert first.hosts == ["n1", "n2", "n3", "n4"]
-    assert first.lost_s > 0.0
-    assert first.lost_gpu_s == 4 * first.lost_s == run.summary.interruptions.lost_gpu_s
-    assert (second.lost_s, third.moved) == (0.0, None)
-    told = run.summary.gangs
-    assert (told.submitted, told.finished, told.attempts, told.interrupted, told.moved) == (1, 1, 3, 2, 1)
-    assert told.ranks_moved == sum(len(one.moved or ()) for one in (first, second)) >= 2
-    assert told.work_lost_s == first.lost_s
-    text = run.report(tmp_path / "report.html").read_text()
-    page, card = Page(text), text[text.index('id="gangs"') : text.index('id="migrations"')]
-    assert page.bad_numbers == []
-    assert card.count("<tr>") == 1 + 3
-    assert "without notice" in card
-    assert "rank 0: n1 →" in card
-    assert (
-        text.count('data-job="train" data-tip=') == 6
-    )  # a line where an attempt begins, and one where it ends
-    words = " ".join(page.words)
-    assert "ranks of a gang begin, or end, together" in words
-    without = accounting.summarise([], run_story.context())
-    assert "gangs" in {each.section for each in differences(run.summary, without)}
-    assert "gangs" not in {each.section for each in differences(without, without)}
-
-
-def test_a_run_without_gangs_says_nothing_of_them(tmp_path: Path) -> None:
-    text, page = written(tmp_path, run_story.facts(), run_story.context())
-    assert 'id="gangs"' not in text
-    assert not any(
-        row.section == "gangs" for row in tables.figures(accounting.summarise([], run_story.context()))
-    )
-    assert "submitted, all ranks as one" not in " ".join(page.words)

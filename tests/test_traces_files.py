@@ -193,7 +193,6 @@ WRONG_JOBS = {
     "step": ("0,a,1 GB,5,0\n", "line 2, step", "seconds"),
     "name": ("0,,1 GB,5,1\n", "line 2, job", "1 to 64"),
     "strange name": ("0,a b,1 GB,5,1\n", "line 2, job", "letters, digits"),
-    "name of a rank": ("0,a.0of2,1 GB,5,1\n", "line 2, job", "gang's rank"),
     "twice": ("0,a,1 GB,5,1\n1,a,1 GB,5,1\n", "line 3, job", "no job before"),
     "unordered": ("5,a,1 GB,5,1\n1,b,1 GB,5,1\n", "line 3, time", "row before"),
 }

@@ -82,8 +82,7 @@ class Coordinator:
             row,
             Routes(campus),
             migration_share(campus.capacity_bytes_per_s, reserve, PAYLOAD_SHARE),
-            # a gang is overtaken for as long as the mean delay may be, and no longer
-            SpotQueue(learner, settings.offer_ttl_s, self._choose, settings.target_delay_s),
+            SpotQueue(learner, settings.offer_ttl_s, self._choose),
             OwnerHistory(
                 settings.hazard_window_s,
                 prior,
@@ -254,7 +253,6 @@ class Coordinator:
         if now_s >= self._tick_s:
             self._tick_s = now_s + cluster.settings.control_period_s
             retry_degraded(cluster)
-            cluster.gangs_look = True
             serve_waiting(cluster)
             improve_standby(cluster)
             relocate(cluster)

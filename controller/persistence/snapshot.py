@@ -25,7 +25,6 @@ DECIDING = (
     "controller/numerics",
     "testbed/bounds.py",
     "testbed/messages.py",
-    "testbed/ranks.py",
     "topologies",
 )
 UNREADABLE = (pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, ValueError)

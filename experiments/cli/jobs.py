@@ -24,7 +24,6 @@ from experiments.worlds.live.operator import JOB_LOGS, LOGS, Operator, ask
 from testbed.emulation.safety.ledger import only_campus
 from testbed.errors import SetupError, SpecError
 from testbed.messages import Rejected
-from testbed.ranks import gang_of
 from testbed.workloads.output import HEAD_BYTES, output_files
 from topologies.units import format_duration, format_rate
 
@@ -124,25 +123,20 @@ def jobs(console: Console, campus_id: str | None, *, as_json: bool = False) -> N
 
 
 def logs(job: str, follow: bool, campus_id: str | None) -> None:
-    """What a job wrote to stdout and stderr, attempt by attempt; of a gang, what its ranks wrote. `follow`: until it is over."""
+    """What a job wrote to stdout and stderr, attempt by attempt. `follow`: until it is over."""
     campus = only_campus(campus_id)
     folder = campus.run_dir / LOGS / JOB_LOGS
     read: dict[Path, int] = {}
     while True:
         told = ask(campus.run_dir, Operator.status, PATIENCE_S)
         known = [each.job for each in told.jobs] + [each.job for each in told.ended]
-        names = [job] if job in known else sorted(name for name in known if gang_of(name) == job) or [job]
-        written = [
-            (f"{name}, attempt {attempt}" if name != job else f"attempt {attempt}", path)
-            for name in names
-            for attempt, path in output_files(folder, name).items()
-        ]
-        is_over = not any(each.job in names for each in told.jobs)
-        if is_over and not written and not any(name in known for name in names):
+        written = output_files(folder, job)
+        is_over = all(each.job != job for each in told.jobs)
+        if is_over and not written and job not in known:
             near = ", ".join(difflib.get_close_matches(job, known, n=3, cutoff=0.0)) or "none was submitted"
             raise SpecError("JOB", job, f"a job of the campus (see `reclaimnet jobs`): {near}")
-        for head, path in written:
-            _copy_on(head, path, read)
+        for attempt, path in written.items():
+            _copy_on(f"attempt {attempt}", path, read)
         if is_over or not follow:
             return
         time.sleep(LOOK_S)
@@ -153,8 +147,7 @@ def events(job: str | None, campus_id: str | None) -> None:
 
     async def watch(operator: Operator) -> None:
         async for at_s, fact in operator.watch():
-            of = getattr(fact, "job", None)
-            if job is None or (of is not None and job in (of, gang_of(of))):
+            if job is None or job == getattr(fact, "job", None):
                 line = {"at_s": round(at_s, 6), **msgspec.to_builtins(fact)}
                 sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
                 sys.stdout.flush()

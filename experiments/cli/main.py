@@ -264,7 +264,6 @@ def storm(
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
     dask: Dask = None,
     result: ResultPage = None,
-    gangs: Annotated[bool, typer.Option("--gangs", help="Some of the jobs have several ranks.")] = False,
     trunks: Annotated[
         bool, typer.Option("--trunks", help="Campuses have several paths, and trunks die and come back.")
     ] = False,
@@ -293,7 +292,6 @@ def storm(
             workers=workers,
             result=result,
             dask=dask,
-            gangs=gangs,
             trunks=trunks,
         )
     )

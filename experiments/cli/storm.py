@@ -44,16 +44,15 @@ def storm(
     workers: int | None = None,
     result: Path | None = None,
     dask: str | None = None,
-    gangs: bool = False,
     trunks: bool = False,
 ) -> int:
     """Play the storms of `seeds` (A:B, from A to B - 1) and write what they reached. Returns 0, or 1 if one broke a promise.
 
-    `gangs`: some of the jobs have several ranks; `trunks`: campuses have several paths, and trunks die. `result` gets the
+    `trunks`: campuses have several paths, and trunks die. `result` gets the
     Markdown page too (for the docs); `dask` is a scheduler whose workers play. SpecError: seeds, campus or policy cannot be read.
     """
     chosen = seed_range(seeds)
-    plan = CampaignPlan(chosen.start, chosen.stop, campus, policy, gangs, trunks)
+    plan = CampaignPlan(chosen.start, chosen.stop, campus, policy, trunks)
     if policy is not None:
         find_policy(policy, "--policy")
     compile_once()

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from controller.core.model import facts as f
 from experiments.dashboard.picture import Row, VersionedRows
 from experiments.results.history import OVER, end_of_attempt
-from testbed.ranks import gang_of
 
 MOST_BARS, MOST_POINTS = 20_000, 4_000
 # facts that are not told: they come and go with each checkpoint, or are counters
@@ -86,8 +85,8 @@ class Chronicle:
         self.curve.put(version, at_s, length, level)
         match fact:
             case f.JobSubmitted(job=job):
-                if gang_of(job) not in self._colour:
-                    self._colour[gang_of(job)] = self._colours % 8
+                if job not in self._colour:
+                    self._colour[job] = self._colours % 8
                     self._colours += 1
             case f.JobDispatched(job=job, attempt=attempt, host=host):
                 row: Row = {
@@ -98,7 +97,7 @@ class Chronicle:
                     "run_s": None,
                     "to_s": None,
                     "how": "",
-                    "colour": self._colour.get(gang_of(job), 0),
+                    "colour": self._colour.get(job, 0),
                 }
                 self.bars.put(version, f"{job}#{attempt}", row)
             case f.JobRunning(job=job, attempt=attempt):
@@ -121,7 +120,7 @@ class Chronicle:
             if known is not None and known["to_s"] is None:
                 self.bars.change(version, key, to_s=at_s, how=how)
             if how in OVER:
-                self._colour.pop(gang_of(job), None)
+                self._colour.pop(job, None)
 
     def _begin(self, version: int, host: str, kind: str, at_s: float) -> None:
         if (host, kind) not in self._open:

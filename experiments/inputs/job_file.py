@@ -14,7 +14,6 @@ import msgspec
 from testbed.bounds import LARGEST_PAYLOAD_BYTES, LARGEST_STEP, within
 from testbed.messages import JobSpec
 from testbed.program import CHECKPOINT_EXIT_CODE, GRACE_S, NO_SIGNAL, SIGNALS, Program, Variable, wrong
-from testbed.ranks import MOST_RANKS
 from testbed.workloads.base import load_workload
 from testbed.workloads.submission import EXECUTABLE, LARGEST_BYTES, cannot_run, params_of
 from topologies import toml
@@ -47,7 +46,6 @@ JOB: Final = Section(
     min_capability=Key(
         Quantity(Dimension.NUMBER, high=1000.0), "CUDA compute capability that its GPU must have", 0.0
     ),
-    ranks=Key(Whole(1, MOST_RANKS), "GPUs that it computes on at once, all or none: a gang", 1),
     loss_budget=Key(
         Quantity(Dimension.DURATION, above=True, high=1e9),
         "L_max: intervals of at most twice as much (eq. 9); the checkpoint on its way comes on top of what a reclaim costs",
@@ -162,7 +160,6 @@ def read_job(table: Table, name: str, folder: Path) -> JobSpec:
         read["loss_budget"],
         read["grace"],
         program,
-        read["ranks"],
         read["deadline"],
     )
     try:  # what the message itself asks of a name, above all

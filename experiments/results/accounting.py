@@ -15,7 +15,6 @@ from controller.core.model import facts as f
 from experiments.results.deadlines import JobDeadline, deadlines
 from experiments.results.exemptions import overdue
 from experiments.results.expected_loss import expected_emergencies_s
-from experiments.results.gangs import gang_attempts, is_interrupted
 from experiments.results.history import (
     OVER,
     Timed,
@@ -49,7 +48,6 @@ from experiments.results.summary import (
     DeadlineFigures,
     Delay,
     Emergencies,
-    GangFigures,
     GoodputFigures,
     Interruptions,
     JobFigures,
@@ -65,7 +63,6 @@ from experiments.results.summary import (
     value_of,
 )
 from testbed.emulation.safety.observation import cause_of
-from testbed.ranks import gang_of, rank_of
 from topologies.paths import RouteHistory
 from topologies.spec import Role
 from topologies.units import format_duration
@@ -161,7 +158,6 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         deaths=list(context.deaths),
         real_scale={},
         not_promised=dict(context.not_promised),
-        gangs=_gangs(journal),
         deadlines=_deadlines(journal, context, ended_s, routes),
     )
     played = {name: value_of(summary, name) for name in DIMENSIONS}
@@ -370,24 +366,6 @@ def _interruptions(journal: _Journal) -> Interruptions:
         total.events,
         total.gpu_h * SECONDS_AN_HOUR,
         total.per_event_s,
-    )
-
-
-def _gangs(journal: _Journal) -> GangFigures:
-    found = gang_attempts(attempts(journal.telling), journal.work_lost)
-    submitted = {fact.job for fact in journal.of(f.JobSubmitted) if rank_of(fact.job) is not None}
-    places = whereabouts(journal.telling) if submitted else {}
-    unfinished = {gang_of(job) for job in submitted if places.get(job) is not Where.FINISHED}
-    gangs, interrupted = {gang_of(job) for job in submitted}, [one for one in found if is_interrupted(one)]
-    return GangFigures(
-        submitted=len(gangs),
-        finished=len(gangs - unfinished),
-        attempts=len(found),
-        interrupted=len(interrupted),
-        moved=sum(one.how == "final_checkpoint" for one in interrupted),
-        ranks_moved=sum(len(one.moved or ()) for one in interrupted),
-        work_lost_s=sum(one.lost_s for one in found),
-        work_lost_gpu_s=sum(one.lost_gpu_s for one in found),
     )
 
 

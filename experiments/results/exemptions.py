@@ -2,15 +2,14 @@
 
 Every admitted migration is in time, late, excused for a named cause, or still under way when the run ended. A cause excuses
 only while it lasts and only what it touches: the host (the migration's source or destination) or the job itself, after the
-admission, before the deadline, and before the job ran on. A gang moves as one, so what touches another rank that was to move with
-it, or another rank's host, touches this one. A destination that was lost and is back excuses nothing that is
+admission, before the deadline, and before the job ran on. A destination that was lost and is back excuses nothing that is
 admitted later, and a coordinator's death nothing that was admitted after it or due before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 from controller.core.model import facts as f
@@ -20,7 +19,6 @@ from experiments.results.history import (
     notices,
     only,
 )
-from testbed.ranks import gang_of, rank_of
 from topologies.errors import SpecError
 from topologies.paths import RouteHistory
 from topologies.spec import DirectedLink
@@ -69,35 +67,14 @@ class Overdue:
 def overdue(facts: Sequence[Timed], ended_s: float, routes: RouteHistory | None = None) -> list[Overdue]:
     """All of a run that ended at `ended_s`, from facts in the journal's order; those still under notice then are not due.
     `routes`: of the run; without them no changed link excuses anything."""
-    causes, found = list(only(facts, KINDS)), notices(facts)
+    causes = list(only(facts, KINDS))
     return [
-        Overdue(
-            notice, next(filter(None, (excuse(n, causes, routes) for n in with_gang(notice, found))), None)
-        )
-        for notice in found
+        Overdue(notice, excuse(notice, causes, routes))
+        for notice in notices(facts)
         if notice.admitted_s is not None
         and not notice.in_time
         and (notice.in_time is False or notice.deadline_s < ended_s)
     ]
-
-
-def with_gang(notice: Notice, found: Sequence[Notice]) -> list[Notice]:
-    """A notice, and for the same time those of other ranks that were to move with the job: a gang runs on all or none."""
-    if rank_of(notice.job) is None or notice.admitted_s is None:
-        return [notice]
-    others = [
-        replace(
-            other,
-            admitted_s=max(other.admitted_s, notice.admitted_s),
-            notice_s=notice.deadline_s - other.at_s,
-        )
-        for other in found
-        if gang_of(other.job) == gang_of(notice.job) and other.job != notice.job
-        if other.admitted_s is not None
-        and other.admitted_s < notice.deadline_s
-        and other.deadline_s > notice.admitted_s
-    ]
-    return [notice, *others]
 
 
 def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None = None) -> str | None:
@@ -118,11 +95,6 @@ def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None =
             case f.HostLost(host=host) if host in ends and at_s < notice.deadline_s + SILENCE_S:
                 if notice.finished_s is None or at_s <= notice.finished_s:
                     return f"the agent of its {ends[host]} {host} was lost"
-            case f.HostLost(jobs=jobs) if at_s < notice.deadline_s + SILENCE_S and any(
-                gang_of(job) == gang_of(notice.job) for job in jobs if job != notice.job
-            ):
-                if notice.finished_s is None or at_s <= notice.finished_s:
-                    return "the agent of another rank's host was lost, and a gang runs on all or none"
             case f.EgressMeasured(host=host, stood_still_s=stood_s) if (
                 host in ends and stood_s > STOOD_STILL_S
             ):
@@ -139,10 +111,6 @@ def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None =
             case f.HostReclaimed(host=host, notice_s=notice_s) if host == notice.source:
                 if at_s > notice.admitted_s and (notice_s <= 0.0 or notice.was_cut or not notice.given):
                     return f"the owner of its source {host} took it before the notice was over"
-            case f.HostReclaimed(jobs=jobs) if at_s > notice.admitted_s and any(
-                gang_of(job) == gang_of(notice.job) for job in jobs if job != notice.job
-            ):
-                return "the owner of another rank's host reclaimed it, and all were planned anew"
             case f.HostReclaimed(host=host) if host == notice.destination:
                 return f"the owner of its destination {host} reclaimed it"
             case f.HostReturned(host=host) if host == notice.source:

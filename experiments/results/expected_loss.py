@@ -25,7 +25,6 @@ from experiments.inputs.traces.reclaim_law import ReclaimLaw
 from experiments.results.hazard import LentHazard
 from experiments.results.history import Timed, only
 from testbed.messages import SEQUENCES_PER_ATTEMPT
-from testbed.ranks import rank_of
 
 _TOLD = frozenset(
     (
@@ -47,12 +46,10 @@ _TOLD = frozenset(
 )
 
 
-def expected_emergencies_s(facts: Sequence[Timed], law: ReclaimLaw, ended_s: float) -> float | None:
-    """Work that emergencies take in the mean, seconds of a GPU; None with gangs, whose ranks go down together."""
+def expected_emergencies_s(facts: Sequence[Timed], law: ReclaimLaw, ended_s: float) -> float:
+    """Work that emergencies take in the mean, seconds of a GPU."""
     account = _Account(law)
     for at_s, fact in only(facts, _TOLD):
-        if isinstance(fact, f.JobSubmitted) and rank_of(fact.job) is not None:
-            return None
         account.until(at_s)
         account.read(fact)
     account.until(ended_s)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class JobRow:
     """A job, in order of submission."""
 
-    job: str  # its name; of a gang, each rank has a row
+    job: str  # its name
     submitted_s: float  # when it was accepted
     started_s: float | None  # its first dispatch
     ended_s: float | None  # finished or failed

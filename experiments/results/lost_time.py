@@ -124,7 +124,7 @@ class _Story:
 
     def __init__(self, facts: Sequence[Timed], context: RunContext) -> None:
         self.submitted: dict[str, f.JobSubmitted] = {}
-        # job -> when it was cancelled, or failed: a rank that has stopped fails with another of its gang
+        # job -> when it was cancelled, or failed
         self.over_s: dict[str, float] = {}
         self.of_attempts: list[Timed] = []
         self.snapshots: dict[tuple[str, int], list[_Snapshot]] = {}

@@ -13,7 +13,7 @@ again, for which nothing is at risk, and the first few (`_fresh_steps`), of whic
 
 *What is taken for granted,* of any schedule: a snapshot stops its job for what the world has it stop at least; a step is
 interrupted by at most one; bytes leave by the host's whole uplink, at its greatest rate; while a checkpoint is on its way at most
-one more snapshot is taken. Systems that compute jobs twice pay neither, and gangs go down together: there is none for them.
+one more snapshot is taken. Systems that compute jobs twice pay neither: there is none for them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from experiments.results.history import OF_ATTEMPTS, Timed, end_s, only
 from experiments.results.link_rates import LinkRates
 from experiments.results.run_context import CheckpointPrice, RunContext, migration_share
 from experiments.theory.paper_a.least_cost import lacking_bytes, least_cost_s
-from testbed.ranks import rank_of
 
 # of a receiver's state before an attempt, what may still be right after the steps that are left out
 STILL_RIGHT = 0.01
@@ -68,7 +67,7 @@ class _Stay:
 
 
 def online_bound(facts: Sequence[Timed], context: RunContext) -> OnlineBound | None:
-    """The bound of a run; None where owners follow no law or nothing is known of prices, and with gangs."""
+    """The bound of a run; None where owners follow no law or nothing is known of prices."""
     law, prices = context.reclaims, context.prices
     if law is None or not prices:
         return None
@@ -84,8 +83,6 @@ def online_bound(facts: Sequence[Timed], context: RunContext) -> OnlineBound | N
     for at_s, fact in only(facts, _TOLD):
         until(at_s)
         match fact:
-            case f.JobSubmitted(job=name) if rank_of(name) is not None:
-                return None
             case f.HostJoined(host=host, lent=lent):
                 hazard.lend(host, lent=lent)
             case f.HostReturned(host=host):

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import inf
 
 from msgspec import Struct
 
@@ -45,7 +44,6 @@ from experiments.results.run_context import (
     migration_shares,
     research_shares,
 )
-from testbed.ranks import rank_of
 from topologies.errors import SpecError
 from topologies.spec import CheckpointClass, DirectedLink, Role, TrafficClass
 from topologies.units import format_duration, format_rate
@@ -404,8 +402,7 @@ def times_and_costs_are_told_as_they_were(facts: Sequence[Timed], context: RunCo
     """Downtimes, delays and costs, which summaries take as they are told, are those that the facts around them show.
 
     A job is counted by paper B at its first dispatch, and at no other: cost 1 and its time in the queue where an owner lends the
-    host, cost k and what it had waited before it was sent there on demand. A rank that waits for another of its gang stands still
-    from a moment on that no fact of its own tells, so its downtime may be longer than from its stop.
+    host, cost k and what it had waited before it was sent there on demand.
     """
     submitted: dict[str, float] = {}
     waited: dict[str, float] = {}
@@ -441,13 +438,12 @@ def times_and_costs_are_told_as_they_were(facts: Sequence[Timed], context: RunCo
                 truly_s = at_s - stopped.pop(job) if job in stopped else None
                 down[job] = (at_s, downtime_s or 0.0)
                 if truly_s is None or downtime_s is None:
-                    if truly_s is not downtime_s and rank_of(job) is None:
+                    if truly_s is not downtime_s:
                         yield Breach(
                             job, at_s, f"its downtime is told as {downtime_s} s, and was {truly_s} s"
                         )
                     continue
-                least_s, most_s = truly_s, inf if rank_of(job) is not None else truly_s
-                if not least_s - ROUNDING_S <= downtime_s <= most_s + ROUNDING_S:
+                if abs(downtime_s - truly_s) > ROUNDING_S:
                     yield Breach(
                         job, at_s, f"its downtime is told as {downtime_s:g} s, and was {truly_s:g} s"
                     )
@@ -464,8 +460,7 @@ def notices_are_told_as_they_went(facts: Sequence[Timed], context: RunContext) -
     A job that ran when a notice came and was ended by it was moved, or it was said that it could not be. An end is the deadline's
     only where there was a notice, and an emergency only where there was none.
 
-    Nothing is said of jobs of a host that could not be told, of any after a restart of the coordinator, nor of gangs, which wait
-    until all ranks run and end for what ended one of them.
+    Nothing is said of jobs of a host that could not be told, nor of any after a restart of the coordinator.
     """
     admitted: set[tuple[str, str, str]] = set()  # (job, source, destination)
     told: set[tuple[str, int]] = set()  # attempts of which it was said that they move, or that they cannot
@@ -499,7 +494,7 @@ def notices_are_told_as_they_went(facts: Sequence[Timed], context: RunContext) -
         for notice in silent.get((each.job, each.host), ()):
             if each.how != "deadline" or each.running_s is None or each.ended_s is None:
                 continue
-            if (each.job, each.attempt) in told or rank_of(each.job) is not None:
+            if (each.job, each.attempt) in told:
                 continue
             if not each.running_s <= notice.deadline_s or not notice.at_s <= each.ended_s:
                 continue
@@ -519,9 +514,7 @@ def notices_are_told_as_they_went(facts: Sequence[Timed], context: RunContext) -
                 warned[host] = False
             case f.HostJoined(host=host, lent=lent):
                 warned[host] = False if lent else None
-            case f.JobStopped(job=job, host=host, cause="emergency" | "deadline" as cause) if (
-                rank_of(job) is None
-            ):
+            case f.JobStopped(job=job, host=host, cause="emergency" | "deadline" as cause):
                 expected = warned.get(host, False)
                 if expected is not None and expected is not (cause == "deadline"):
                     words = f"it was ended as by {cause}, and {host} had {'a' if expected else 'no'} notice"
@@ -723,39 +716,6 @@ def closed_hosts_admit_nobody(facts: Sequence[Timed], context: RunContext) -> It
             )
 
 
-def ranks_share_their_fate(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
-    """The ranks of a gang are dispatched in one moment, all of them, as one attempt from one step; and they finish together.
-
-    It follows that none is ever started alone, and that what is restored is one checkpoint of all.
-    """
-    kinds = (f.JobDispatched, f.JobFinished)
-    for at_s, moment in groupby(only(facts, kinds), key=lambda timed: timed[0]):
-        begun: dict[tuple[str, int], dict[int, tuple[int, int | None]]] = {}
-        done: dict[str, set[int]] = {}
-        sizes: dict[str, int] = {}
-        for _, fact in moment:
-            if not isinstance(fact, f.JobDispatched | f.JobFinished) or (rank := rank_of(fact.job)) is None:
-                continue
-            sizes[rank.gang] = rank.ranks
-            if isinstance(fact, f.JobFinished):
-                done.setdefault(rank.gang, set()).add(rank.number)
-            else:
-                began = fact.restore_step, fact.restore_sequence
-                begun.setdefault((rank.gang, fact.attempt), {})[rank.number] = began
-        for (gang, attempt), states in begun.items():
-            if len(states) != sizes[gang]:
-                yield Breach(
-                    gang, at_s, f"attempt {attempt} begins with ranks {sorted(states)} of {sizes[gang]}"
-                )
-            if len(set(states.values())) > 1:
-                yield Breach(
-                    gang, at_s, f"attempt {attempt} begins at {sorted(set(states.values()), key=str)}"
-                )
-        for gang, numbers in done.items():
-            if len(numbers) != sizes[gang]:
-                yield Breach(gang, at_s, f"ranks {sorted(numbers)} of {sizes[gang]} finish")
-
-
 COMPLETED_ONCE = "a checkpoint completes at most once"
 OF_COMPLETED = "a restore uses a completed checkpoint, at its step"
 GRANTED = "grants stay within a link's migration share"
@@ -778,7 +738,6 @@ RULES: dict[str, Rule] = {
     COMPLETED_ONCE: checkpoints_complete_once,
     OF_COMPLETED: restores_are_of_completed_checkpoints,
     "a checkpoint restores to one state": restores_give_the_same_state,
-    "a gang starts, resumes and finishes as one": ranks_share_their_fate,
     TIMES_TOLD: times_and_costs_are_told_as_they_were,
     NOTICES_TOLD: notices_are_told_as_they_went,
     GRANTED: grants_stay_within_the_share,

@@ -180,23 +180,6 @@ class LostGpuTime(Struct, frozen=True):
     )
 
 
-class GangFigures(Struct, frozen=True):
-    """Jobs of several ranks, each counted once; in all other figures each rank is a job."""
-
-    submitted: Annotated[int, "gangs accepted into the journal"] = 0
-    finished: Annotated[int, "of these, ended with all steps of all ranks done"] = 0
-    attempts: Annotated[int, "times that a gang was started, all ranks at once"] = 0
-    interrupted: Annotated[int, "attempts that ended before their gang did, by owners or faults"] = 0
-    moved: Annotated[int, "of these, moves under a notice, with which nothing is computed again"] = 0
-    ranks_moved: Annotated[int, "ranks that began on another host than before, after any interruption"] = 0
-    work_lost_s: Annotated[
-        float, Dimension.DURATION, "work that gangs do again, counted once for all ranks"
-    ] = 0.0
-    work_lost_gpu_s: Annotated[
-        float, Dimension.DURATION, "the same in seconds of a GPU: of all ranks, as in interruptions"
-    ] = 0.0
-
-
 class CheckpointFigures(Struct, frozen=True):
     """Snapshots, and their way to other hosts."""
 
@@ -333,7 +316,6 @@ class Summary(Struct, frozen=True):
     real_scale: Annotated[dict[str, float], "figures with a unit once more, by section.name, at real scale"]
     not_promised: Annotated[dict[str, str], "rule of `promises` that the system does not promise -> why"] = {}
     warnings: Annotated[list[str], "what the run did not put to the test"] = []
-    gangs: GangFigures = GangFigures()
     deadlines: DeadlineFigures = DeadlineFigures()
 
 

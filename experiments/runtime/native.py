@@ -37,7 +37,7 @@ MODULES = tuple(
     for package, names in {
         "controller.core": "coordinator",
         "controller.core.admission": "reservation",
-        "controller.core.lifecycle": "announcements attempts candidates checkpoint_plans checkpoints conclusion gangs grants "
+        "controller.core.lifecycle": "announcements attempts candidates checkpoint_plans checkpoints conclusion grants "
         "job_reports membership migration offers protection second_copy ways",
         "controller.core.model": "cluster entities",
         "controller.core.network": "bandwidth sharing",

@@ -1,7 +1,7 @@
 """Which admitted migrations of a storm had to be in time, and whether they were.
 
 One is judged unless, between its notice and its end (or its deadline, if that is sooner), a fault acted on it that no admission
-could foresee: on its two hosts (of a gang, on those of its other ranks), on a link of its way, on its job, or on the
+could foresee: on its two hosts, on a link of its way, on its job, or on the
 coordinator. A fault elsewhere, before or after excuses nothing. Each that is not judged is counted by the cause.
 """
 
@@ -11,14 +11,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from controller.core.model import facts as f
-from experiments.results.exemptions import KINDS, excuse, with_gang
+from experiments.results.exemptions import KINDS, excuse
 from experiments.results.history import Notice, notices, only
 from experiments.results.promises import IN_TIME, not_promised
 from experiments.storms.world import StormWorld
 from experiments.worlds.virtual.invariants import broken
 from testbed.enforcement import Enforcement
-from testbed.ranks import gang_of, rank_of
 
 JUDGED = "judged"
 NAME = re.compile(r" [a-z]+[0-9]+\b")  # of a host: causes are counted without it
@@ -43,8 +41,7 @@ def excused_admissions(world: StormWorld) -> Iterator[tuple[Notice, str]]:
     """Each admitted migration, and why it is not judged ("" if it is). The run is over, so every deadline has passed."""
     row = not_promised(world.policy).get(IN_TIME)
     told = list(only(world.facts, KINDS))
-    found = notices(world.facts)
-    for notice in found:
+    for notice in notices(world.facts):
         if notice.admitted_s is None or notice.destination is None:
             continue
         if row is not None:
@@ -54,14 +51,13 @@ def excused_admissions(world: StormWorld) -> Iterator[tuple[Notice, str]]:
         else:
             over_s = min(notice.deadline_s, notice.finished_s or notice.deadline_s)
             until_over = replace(notice, notice_s=over_s - notice.at_s)
-            excuses = (_fault(world, each) or excuse(each, told) for each in with_gang(until_over, found))
-            yield notice, next((words for words in excuses if words), "")
+            yield notice, _fault(world, until_over) or excuse(until_over, told) or ""
 
 
 def _fault(world: StormWorld, notice: Notice) -> str:
     """The first fault that acted on a migration, of which no fact tells; "" if none did."""
     assert notice.destination is not None
-    ends = frozenset((notice.source, notice.destination)) | _hosts_of_others(world, notice)
+    ends = frozenset((notice.source, notice.destination))
     way = world.ways.links_of(notice.source, notice.destination, notice.at_s, notice.deadline_s)
     acted = (
         fault.cause
@@ -69,15 +65,3 @@ def _fault(world: StormWorld, notice: Notice) -> str:
         if fault.acts_on(notice.job, ends, way, notice.at_s, notice.deadline_s)
     )
     return next(acted, "")
-
-
-def _hosts_of_others(world: StormWorld, notice: Notice) -> frozenset[str]:
-    """Where the other ranks of its gang ran when it was admitted: each takes a last snapshot, and a gang runs on all or none."""
-    hosts: dict[str, str] = {}
-    if rank_of(notice.job) is not None:
-        for at_s, fact in world.facts:
-            if at_s > (notice.admitted_s or 0.0):
-                break
-            if isinstance(fact, f.JobDispatched) and gang_of(fact.job) == gang_of(notice.job):
-                hosts[fact.job] = fact.host
-    return frozenset(hosts.values())

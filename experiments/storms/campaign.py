@@ -29,14 +29,11 @@ class CampaignPlan:
     last: int
     campus_file: str | None = None
     policy: str | None = None
-    gangs: bool = False  # some jobs have several ranks
     trunks: bool = False  # campuses have several paths, and trunks die
 
     def script(self, seed: int) -> Script:
         """The storm of one of them."""
-        return generate(
-            seed, campus_file=self.campus_file, policy=self.policy, gangs=self.gangs, trunks=self.trunks
-        )
+        return generate(seed, campus_file=self.campus_file, policy=self.policy, trunks=self.trunks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from math import inf
 from controller.core.policies.table import LEARNERS, POLICIES
 from experiments.storms.script import Line, Script
 from experiments.storms.setup import ground_of
-from testbed.ranks import rank_name
 from topologies.paths import junctions
 from topologies.spec import Campus, CheckpointClass, Role
 
@@ -22,8 +21,6 @@ STORM_S = 30.0
 SUBMIT_S = 20.0
 STEP_S = 0.1  # of all jobs
 MOST_HOSTS = 20
-GANG_SHARE = 0.4  # of the jobs of a storm with gangs
-MOST_IN_A_GANG = 4
 QUIET_SHARE = 0.2  # of storms: what can change nothing is left out, as in runs over months
 SKEWED_SHARE = 0.5
 FORGETFUL_SHARE = 0.2  # of storms that are not gentle: the coordinator's journal is cut
@@ -118,12 +115,11 @@ def generate(
     *,
     campus_file: str | None = None,
     policy: str | None = None,
-    gangs: bool = False,
     trunks: bool = False,
 ) -> Script:
     """The storm of a seed, on a random campus or the one of a file, under a random row of the policies or this one.
 
-    `gangs`: the same storm, and some of its jobs have several ranks. `trunks`: a random campus has several paths, and on any that
+    `trunks`: a random campus has several paths, and on any that
     has, trunks die and come back.
     """
     rng = random.Random(f"storm {seed}")
@@ -165,8 +161,6 @@ def generate(
         _plan_evasions(draft, random.Random(f"evade {seed}"))
     if trunks:
         _plan_trunks(draft, random.Random(f"trunks {seed}"))
-    if gangs:
-        _make_gangs(draft, random.Random(f"gangs {seed}"))
     if any(host.role is Role.ON_DEMAND for host in campus.hosts):
         _give_deadlines(draft, random.Random(f"deadlines {seed}"))
     draft.lines.sort(key=lambda line: line.at_s)
@@ -326,49 +320,10 @@ def _give_deadlines(draft: _Draft, rng: random.Random) -> None:
     if rng.random() >= DATED_SHARE:
         return
     for n, line in enumerate(draft.lines):
-        if (
-            line.verb == "submit"
-            and "steps" in line.options
-            and "ranks" not in line.options
-            and rng.random() < 0.5
-        ):
+        if line.verb == "submit" and "steps" in line.options and rng.random() < 0.5:
             work_s = float(line.options["steps"]) * STEP_S
             within_s = work_s * rng.choice([1.1, 1.5, 3.0]) + rng.choice([1.0, 6.0, 20.0])
             draft.lines[n] = replace(line, words=(*line.words, f"deadline={_word(round(within_s, 1))}"))
-
-
-def _make_gangs(draft: _Draft, rng: random.Random) -> None:
-    """Some jobs have ranks; what was to befall such a job befalls one of them. Its stream is its own."""
-    gpus = {Role.VOLUNTEER: 0, Role.ON_DEMAND: 0}
-    for host in draft.campus.hosts:
-        gpus[host.role] = gpus.get(host.role, 0) + host.gpus
-    most = min([n for n in (gpus[Role.VOLUNTEER], gpus[Role.ON_DEMAND]) if n] + [MOST_IN_A_GANG])
-    if most < 2:
-        return
-    ranks = {name: rng.randint(2, most) for name in draft.jobs if rng.random() < GANG_SHARE}
-    for n, line in enumerate(draft.lines):
-        if line.verb == "submit" and line.positional[0] in ranks:
-            draft.lines[n] = replace(line, words=(*line.words, f"ranks={ranks[line.positional[0]]}"))
-        elif named := {word.lstrip("@>^") for word in line.words} & ranks.keys():
-            rank = {name: rank_name(name, rng.randrange(ranks[name]), ranks[name]) for name in sorted(named)}
-            words = [
-                word.replace(bare, rank[bare]) if (bare := word.lstrip("@>^")) in rank else word
-                for word in line.words
-            ]
-            draft.lines[n] = replace(line, words=tuple(words))
-    for (
-        name,
-        size,
-    ) in (
-        ranks.items()
-    ):  # one rank is out of touch while another ends: who may still compute must be waited for
-        if rng.random() < 0.5:
-            silent, ended = (rank_name(name, number, size) for number in rng.sample(range(size), 2))
-            at_s, after_s = rng.uniform(0.0, STORM_S / 2), rng.uniform(0.2, 3.0)
-            ends = [("oom", f"@{ended}", ended), ("kill", f"@{ended}"), ("reclaim", f"@{ended}")]
-            upon = ("upon", "JobRunning", "*")
-            draft.say(at_s, *upon, f"after={after_s:.3g}", "cut", f"@{silent}", rng.uniform(1.0, 4.0), 0.0)
-            draft.say(at_s, *upon, f"after={after_s + rng.uniform(0.0, 1.0):.3g}", *rng.choice(ends))
 
 
 def _plan_cancels(draft: _Draft, rng: random.Random) -> None:

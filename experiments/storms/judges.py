@@ -11,7 +11,6 @@ Of each fact, each order and each word:
 - a fact is one that a journal takes: no number in it is infinite;
 - a host that its owner closes kills its processes before it tells;
 - a process starts only under a lease, and from a checkpoint that has been on that disk;
-- a part of a gang's checkpoint is deleted only when the gang has a whole checkpoint of no less work without it;
 - a host says that a job has finished only of one at its last step, and a job whose end was heard is never dispatched again;
 - an interrupted job resumes from the freshest checkpoint that a host in touch holds, for its deadline from one without an owner;
 - a job that runs is stopped only for a better checkpoint, where there is one, or for a deadline that it can still keep;
@@ -28,7 +27,7 @@ from math import inf
 from controller.core.lifecycle import job_deadlines
 from controller.core.model import events as cev
 from controller.core.model import facts as f
-from controller.core.model.entities import OVER, Gang, HostState, JobState, Phase
+from controller.core.model.entities import OVER, HostState, JobState, Phase
 from controller.persistence.journal import encoded
 from experiments.worlds.virtual.ground_truth import broken, has_heard_everything
 from experiments.worlds.virtual.hosts import Machine
@@ -78,8 +77,6 @@ class StormJudges:
         hosts = world.coordinator.cluster.hosts
         for job in world.coordinator.cluster.unfinished():
             goes_to = job.host if job.phase is Phase.FETCHING else job.move.destination if job.move else None
-            if job.stays:
-                continue  # a rank that waits where it is
             if goes_to is not None and not _is_open(hosts[goes_to]):
                 raise broken(
                     world, job.name, f"it is on its way to {goes_to}, which is known to be closed or gone"
@@ -113,9 +110,6 @@ class StormJudges:
                 if restore and (machine.name, spec.name, restore.sequence) not in self._had:
                     words = f"it is to resume from checkpoint {restore.sequence}, which was never on the disk of {machine.name}"
                     raise broken(world, spec.name, words)
-            case ado.DropCheckpoints(job=name, before=before):
-                if (rank := world.jobs.get(name)) is not None and rank.gang is not None:
-                    self._check_parts(world, machine, rank, before)
             case ado.Send(m.OwnerReclaims(notice_s=0.0)):
                 alive = [process.spec.name for process in machine.processes.values() if process.alive]
                 if alive:
@@ -158,8 +152,6 @@ class StormJudges:
             job = world.jobs.get(end.job)
             if job is None or end.outcome != "finished" or end.step != job.spec.steps:
                 continue
-            if job.gang is not None:
-                continue  # it is lost with any rank that has not done its last step
             if (job.attempt, job.host) == (end.attempt, host) and job.phase is not Phase.FETCHING:
                 self._ended[end.job] = host
 
@@ -176,7 +168,7 @@ class StormJudges:
                     raise broken(world, name, words)
             case m.StopJob(job=name, attempt=attempt):
                 job, cluster = world.jobs.get(name), world.coordinator.cluster
-                if job is None or job.gang is not None or (job.host, job.attempt) != (host, attempt):
+                if job is None or (job.host, job.attempt) != (host, attempt):
                     return
                 wait = cluster.waits.get(name)
                 asks = wait is not None and wait.holds(job) and wait.asked > 0  # what has become of it
@@ -234,9 +226,6 @@ class StormJudges:
     def _check_freshest(self, world: VirtualWorld, job: JobState, step: int, host: str) -> None:
         if world.policy.stays or job.landing is not None:
             return  # it goes on where it was, or from what it was stopped with; a better checkpoint is taken up after
-        if job.gang is not None:
-            self._check_common(world, job.gang, step)
-            return
         is_safe_there = (
             job.spec.deadline_s is not None and not world.coordinator.cluster.hosts[host].is_volunteer
         )
@@ -251,48 +240,6 @@ class StormJudges:
                 if stored.step > step:
                     words = f"it goes on from step {step}, and {machine.name} holds step {stored.step}"
                     raise broken(world, job.name, words)
-
-    def _check_common(self, world: VirtualWorld, gang: Gang, step: int) -> None:
-        """No checkpoint of which usable hosts hold every rank's part has more work in it."""
-        if any(rank.landing is not None for rank in gang.ranks):
-            return
-        held: list[m.StoredCheckpoint] = []
-        for machine in world.machines.values():
-            if machine.core is None or not world.coordinator.cluster.hosts[machine.name].usable:
-                continue
-            if in_touch(world, machine):
-                held += [stored for rank in gang.ranks for stored in self._useful(machine, rank)]
-        best = max((max(steps) for steps in _whole(gang, held)), default=-1)
-        if best > step:
-            words = f"it goes on from step {step}, and all parts of one of step {best} are held"
-            raise broken(world, gang.spec.name, words)
-
-    def _check_parts(self, world: VirtualWorld, machine: Machine, rank: JobState, before: int) -> None:
-        """What is deleted was in no whole checkpoint of use, or another one of no less work is there, or believed to be."""
-        gang = rank.gang
-        assert gang is not None
-        if rank.phase in OVER:
-            return
-        names = {each.name for each in gang.ranks}
-        known_from = _known_from(rank)
-        held, left = list[m.StoredCheckpoint](), list[m.StoredCheckpoint]()
-        for each in world.machines.values():
-            for (name, sequence), stored in each.store.items():
-                if name in names and sequence >= known_from:
-                    if (name, each.name) not in self._doubted:
-                        held.append(stored)
-                    if each is not machine or name != rank.name or sequence >= before:
-                        left.append(stored)
-        best, stays = (
-            max((max(steps) for steps in _whole(gang, parts) if len(steps) == 1), default=-1)
-            for parts in (held, left)
-        )
-        known = world.coordinator.cluster.common(gang, lambda _, checkpoint: bool(checkpoint.holders))
-        if known is not None:
-            stays = max(stays, rank.checkpoints[known].stored.step)
-        if best > stays:
-            words = f"{machine.name} deletes its part of the last whole checkpoint, of step {best}"
-            raise broken(world, rank.name, words)
 
     def _check_intervals(self, world: VirtualWorld, machine: Machine) -> None:
         """Where P1 has told a running job's agent an interval, the agent goes by it."""
@@ -353,13 +300,3 @@ def in_touch(world: VirtualWorld, machine: Machine) -> bool:
     """Whether a host and the coordinator have heard all that the other has said, in order."""
     has_read = world.connections.unread is None and not world.connections.catches_up
     return has_read and has_heard_everything(world, machine)
-
-
-def _whole(gang: Gang, parts: list[m.StoredCheckpoint]) -> list[set[int]]:
-    """For each checkpoint of which these are a part of every rank, the steps of its parts, one if all is well."""
-    ranks: dict[int, set[str]] = {}
-    steps: dict[int, set[int]] = {}
-    for part in parts:
-        ranks.setdefault(part.sequence, set()).add(part.job)
-        steps.setdefault(part.sequence, set()).add(part.step)
-    return [steps[sequence] for sequence, held in ranks.items() if len(held) == len(gang.ranks)]

@@ -19,9 +19,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controller.core.lifecycle import offers
 from controller.core.lifecycle.attempts import cancelled
-from controller.core.lifecycle.gangs import ALIVE
 from controller.core.lifecycle.grants import reservations
 from controller.core.model import effects as cdo
 from controller.core.model import facts
@@ -40,7 +38,6 @@ class Mutant:
     name: str
     target: str
     change: Change
-    gangs: bool = False  # of a rule of gangs: storms that have some are played
     trunks: bool = False  # of a rule of several paths: storms whose trunks die are played
 
 
@@ -92,13 +89,11 @@ AGENT = "testbed.agent.core"
 ALL: list[Mutant] = []
 
 
-def _mutant(
-    name: str, target: str, how: Callable[[Any], Change] | None = None, *, gangs: bool = False
-) -> Callable[[Any], Any]:
+def _mutant(name: str, target: str, how: Callable[[Any], Change] | None = None) -> Callable[[Any], Any]:
     """Enter a change into `ALL`; `how` makes a change of a function that only meddles."""
 
     def add(change: Any) -> Any:
-        ALL.append(Mutant(name, target, change if how is None else how(change), gangs))
+        ALL.append(Mutant(name, target, change if how is None else how(change)))
         return change
 
     return add
@@ -377,47 +372,6 @@ def _no_holders(cluster: Any, job: Any, host: Any, stored: Any, beside: Any) -> 
         checkpoint.holders.clear()
 
 
-@_mutant("parts dropped one by one", f"{LIFE}.checkpoints:_forget_older", gangs=True)
-def _newest_of_each(original: Any) -> Any:
-    """As of jobs alone: hosts forget what is older than a rank's newest part, whether or not the others have theirs."""
-
-    def forget(cluster: Any, gang: Any) -> None:
-        for rank in [rank for rank in gang.ranks if rank.checkpoints]:
-            newest = max(rank.checkpoints)
-            for name in sorted(
-                {name for n, c in rank.checkpoints.items() if n < newest for name in c.holders}
-            ):
-                cluster.tell(name, m.Forget(rank.name, newest))
-            rank.checkpoints = {newest: rank.checkpoints[newest]}
-
-    return forget
-
-
-@_mutant("a gang comes back before its ranks are dead", f"{LIFE}.offers:end_gang", gangs=True)
-def _back_at_once(original: Any) -> Any:
-    def end(cluster: Any, gang: Any, cause: str) -> None:
-        original(cluster, gang, cause)
-        if any(rank.phase in ALIVE for rank in gang.ranks):
-            for rank in gang.ranks:
-                if rank.phase in ALIVE:
-                    offers._stop(cluster, rank, gang.ending)
-            original(cluster, gang, cause)
-
-    return end
-
-
-def _any_part(original: Any) -> Any:
-    """The newest checkpoint of the first rank, whether or not the others have their parts."""
-
-    def newest(cluster: Any, gang: Any, counts: Any) -> int | None:
-        first = gang.ranks[0]
-        held = [n for n, known in first.checkpoints.items() if counts(first, known)]
-        common = [n for n in held if all(n in rank.checkpoints for rank in gang.ranks)]
-        return max(common, default=None)
-
-    return newest
-
-
 def _telling(kind: type, told: Callable[[Any], Any]) -> Change:
     """Records of each fact of that kind what is `told` of it."""
 
@@ -529,7 +483,6 @@ ALL += [
     Mutant("agent's lease is long", f"{AGENT}.lease:Lease.acknowledged", _lease_of(1.5)),
     Mutant("agent claims no jobs", f"{AGENT}.agent:AgentCore._claims", _nothing),
     Mutant("agent does not try again", f"{AGENT}.outbound:Outbound.retry", _nothing),
-    Mutant("ranks that stay not stopped", f"{LIFE}.gangs:halt", _nothing, gangs=True),
     Mutant("dead trunk, moves not planned anew", f"{LIFE}.link_changes:_replan_moves", _nothing, trunks=True),
     Mutant(
         "dead trunk, routes as before",
@@ -575,6 +528,5 @@ ALL += [
             lambda host: host.connected and (host.lent or host.reclaim_at_s is not None)
         ),
     ),
-    Mutant("a gang of any parts", "controller.core.model.cluster:Cluster.common", _any_part, gangs=True),
 ]
 BY_NAME = {mutant.name: mutant for mutant in ALL}

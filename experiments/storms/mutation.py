@@ -32,8 +32,8 @@ def named(text: str) -> list[str]:
 
 def unmutated(names: Sequence[str], seeds: range) -> StormFailure | None:
     """The first failure of the program as it is, in the storms of these mutants: where there is one, none can be judged."""
-    kinds = dict.fromkeys((BY_NAME[name].gangs, BY_NAME[name].trunks) for name in names)
-    storms = (generate(seed, gangs=gangs, trunks=trunks) for gangs, trunks in kinds for seed in seeds)
+    kinds = dict.fromkeys(BY_NAME[name].trunks for name in names)
+    storms = (generate(seed, trunks=trunks) for trunks in kinds for seed in seeds)
     return next((failure for storm in storms if (failure := play(storm).failure) is not None), None)
 
 
@@ -42,9 +42,7 @@ def attempt(name: str, seeds: range) -> Tried:
     mutant = BY_NAME[name]
     with planted(mutant):
         for seed in seeds:
-            if (
-                failure := play(generate(seed, gangs=mutant.gangs, trunks=mutant.trunks)).failure
-            ) is not None:
+            if (failure := play(generate(seed, trunks=mutant.trunks)).failure) is not None:
                 if "in mutants.py" in failure.rule:
                     raise AssertionError(
                         f"the mutant {name} does not fit the program any more: {failure.rule}"

@@ -71,7 +71,6 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             self.handle,
             launch=self._launch,
             snapshots_stop=config.snapshots_stop,
-            told=self._told,
         )
         self.transfers = Transfers(
             self.store,
@@ -81,14 +80,10 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             self.handle,
             self._network,
             codes=config.codes,
-            told=self._told,
         )
         self.link = CoordinatorLink(config.coordinator, self.kernel, self.handle, network=self._network)
         stored = self.transfers.stored()
         self.core = AgentCore(config.host, time.monotonic_ns(), config.data_port, StoredCheckpoints(stored))
-
-    def _told(self, job: str) -> set[int]:
-        return self.core.stored.numbers(job)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled; workloads die with it."""
@@ -129,9 +124,9 @@ class AgentHost(Driver[ev.Event, do.Effect]):
                 self.link.say(message)
             case do.ExtendLease(until_s):
                 self.lease.extend(until_s)
-            case do.StartWorkload(spec, attempt, restore, peers):
+            case do.StartWorkload(spec, attempt, restore):
                 self.jobs.expect((spec.name, attempt))
-                self._nursery.start_soon(self.jobs.run, spec, attempt, restore, peers)
+                self._nursery.start_soon(self.jobs.run, spec, attempt, restore)
             case do.KillWorkload(job, attempt):
                 self.jobs.kill((job, attempt))
             case do.EndWorkload(job, attempt, grace_s):

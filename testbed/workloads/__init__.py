@@ -5,7 +5,6 @@
 job's process and imports no trio: it starts fast;
 `process.py` is the agent's side of it, `messages` what both say, `launch` and `fork_server` how it comes to be, `lease` and
 `fate` how it ends, `output` where it writes, `copying` and `memory` snapshots beside a job that goes on. Executables:
-`executable` in one of three ways, `contained`, `archive` (its folder as a file), `criu`. Gangs: `rendezvous`, and
-`program_gang` of executables. `submission` asks beforehand what an agent could run. This file imports nothing. May import
-`testbed.framing`, `testbed.errors` and `topologies.units`.
+`executable` in one of three ways, `contained`, `archive` (its folder as a file), `criu`. `submission` asks beforehand
+what an agent could run. This file imports nothing. May import `testbed.framing`, `testbed.errors` and `topologies.units`.
 """

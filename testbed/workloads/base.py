@@ -24,7 +24,6 @@ from topologies.writing import naming
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-    from testbed.workloads.messages import Place
 
 BUILT_IN: Final = {"synthetic": "testbed.workloads.synthetic:Synthetic"}
 ALLOWED: Final = 'one of {}, or "module:Class" of a testbed.workloads.base.Workload'
@@ -70,8 +69,6 @@ class Workload(ABC):
 
     step_number: int = 0
     step_s: float = 0.0
-    # of a gang's rank: which it is, and where the others are; set before `begin` or `load`
-    place: Place | None = None
 
     def __init__(self, params: Mapping[str, object]) -> None:
         """Checks and keeps the parameters; allocates nothing large. Raises SpecError."""
@@ -89,13 +86,6 @@ class Workload(ABC):
     @abstractmethod
     def step(self) -> None:
         """Advances the state by one step, and `step_number` with it."""
-
-    def meet(self, states: Sequence[bytes]) -> None:  # noqa: B027 - most workloads have nothing to do here
-        """Meet the other ranks: all are there, at this step, and these are the digests that each proved (`verify`), by number.
-
-        Called once, after `begin` or `load`. Here a workload connects to the others, for which rank 0 may listen at
-        `testbed.workloads.rendezvous.own_port(place)`, or says that their states do not fit its own (StateMismatch).
-        """
 
     @abstractmethod
     def save(self, path: Path) -> None:

@@ -7,9 +7,6 @@ that: a program that has just begun is not killed by the question. It has the jo
 there by then has failed, and the program goes on, a final one has failed and the program is killed. A program without a signal
 is not asked: the checkpoint is taken when it next exits so of itself.
 
-*As a rank of a gang* (`RankOfPrograms`) it does the same; when, and what follows, all ranks' processes decide together
-(`program_gang`).
-
 *CRIU saves it* (`SavedFromOutside`): images of its processes, and its folder, are the checkpoint; it knows nothing of that.
 """
 
@@ -36,38 +33,19 @@ from testbed.workloads.link import RunnerLink
 from testbed.workloads.messages import (
     Failed,
     Finished,
-    Place,
     Progress,
     Snapshot,
     SnapshotFailed,
     SnapshotTaken,
-    SnapshotTogether,
     Start,
     Started,
     Stop,
 )
-from testbed.workloads.program_gang import (
-    Again,
-    Alive,
-    AreYouThere,
-    Ask,
-    Ended,
-    Fell,
-    GangFailed,
-    Keep,
-    LeftBehind,
-    NoCheckpoint,
-    Over,
-    ProgramGang,
-    Verdict,
-)
-from testbed.workloads.rendezvous import SILENT_S, PeerLost
 
 LOOK_S: Final = 0.05  # between two looks for a handler that is waited for
 TELL_S: Final = 0.5  # between two looks at how far it is
 LEAST_RUN_S: Final = 1.0  # a program that checkpoints of itself is started again this long after its last start at the earliest
 LAST_LINE_BYTES: Final = 2048
-CLOSE_S: Final = 2.0  # for the last words of a gang to arrive
 # the environment: where its state is, where it may write how many steps it has done, and what it is
 CHECKPOINT_DIRECTORY, STEP_FILE = "RECLAIMNET_CHECKPOINT_DIRECTORY", "RECLAIMNET_STEP_FILE"
 STEPS, JOB, ATTEMPT = "RECLAIMNET_STEPS", "RECLAIMNET_JOB", "RECLAIMNET_ATTEMPT"
@@ -298,18 +276,14 @@ class SelfCheckpointing(ProgramRunner[Contained]):
             if asked.order.final:
                 self._wait_for_the_end()
             return
-        raise CannotRun(self._wrong_end(program, signalled=asked is not None and asked.signalled))
-
-    def _wrong_end(self, program: Contained, *, signalled: bool) -> str:
-        """Why it cannot go on."""
         if program.failure:
-            return f"it cannot be executed: {program.failure}"
-        if signalled:
-            return (
+            raise CannotRun(f"it cannot be executed: {program.failure}")
+        if asked is not None and asked.signalled:
+            raise CannotRun(
                 f"asked for a checkpoint by {self._signal and self._signal.name} it {_how(program.status)}, and not with its "
                 f"checkpoint_exit_code {self._run.program.checkpoint_exit_code}{_last_line()}"
             )
-        return f"it {_how(program.status)}{_last_line()}"
+        raise CannotRun(f"it {_how(program.status)}{_last_line()}")
 
     def _answer(self, program: Contained, asked: Asked) -> None:
         """Ask it, once it listens; give up when its time is over."""
@@ -336,152 +310,6 @@ class SelfCheckpointing(ProgramRunner[Contained]):
         if self._asked is None or self._signal is None:
             return TELL_S
         return max(0.0, min(LOOK_S, self._asked.until_s - time.monotonic()))
-
-
-class RankOfPrograms(SelfCheckpointing):
-    """One rank of a gang of programs: asked together, kept together, started again together."""
-
-    def __init__(self, link: RunnerLink, run: ProgramRun, place: Place, snapshots: str) -> None:
-        """Its parts of checkpoints are files whose names begin with `snapshots`."""
-        super().__init__(link, run)
-        self._place, self._snapshots = place, snapshots
-        self._gang: ProgramGang | None = None
-        self._ask: Ask | None = None
-        self._asked_s = 0.0  # when it was, or, if nothing asked it, when it ended
-        self._signalled = False
-        # until when it may be another rank's fault, and its own reason
-        self._fell: tuple[float, str] | None = None
-
-    def run(self, restore: str | None) -> None:
-        """Returns when all have finished, or it is told to stop. CannotRun, StateMismatch, OSError, PeerLost pass."""
-        proof = self._restore(restore)
-        asks = self._signal is not None
-        self._gang = ProgramGang.meet(self._place, self._step_now, proof, self._run.grace_s, asks=asks)
-        program = self._start()
-        try:
-            self._link.send(Started(self._from.step, proof))
-            while True:
-                own = () if program.status is not None else (program.fileno(),)
-                order = self._link.receive(self._wait_s(), also=(*own, *self._gang.watched))
-                if isinstance(order, Stop):
-                    self._end(program)
-                    return
-                if isinstance(order, SnapshotTogether):
-                    self._gang.wish(order.number, halts=order.halts)
-                elif order is not None:
-                    raise RemoteProtocolError(f"not an order for a running rank: {order!r}")
-                if program.status is None and program.poll():
-                    self._say_how_it_ended(program, self._gang)
-                for verdict in self._gang.hear():
-                    next_program = self._obey(verdict, program, self._gang)
-                    if next_program is None:
-                        return
-                    program = next_program
-                self._ask_it(program)
-                self._tell()
-                if self._fell is not None and time.monotonic() > self._fell[0]:
-                    raise CannotRun(self._fell[1])
-        finally:
-            program.kill()
-            self._gang.close(CLOSE_S)
-
-    def _environment(self, directory: Path) -> Mapping[str, str]:
-        assert self._gang is not None
-        return {**super()._environment(directory), **self._gang.environment}
-
-    def _say_how_it_ended(self, program: Contained, gang: ProgramGang) -> None:
-        step, tells = self._step(), self._tells()
-        self._count_run()
-        if program.status == -signal.SIGKILL and not program.failure:
-            _die("the program was killed from outside")
-        if program.failure or program.status not in (0, self._run.program.checkpoint_exit_code):
-            reason = self._wrong_end(program, signalled=self._signalled)
-            # a rank whose host is cut off is known by its silence, at rank 0 first
-            self._fell = (time.monotonic() + 2 * SILENT_S, reason)
-            gang.say(Fell(reason[:1000]))
-            return
-        if self._ask is None:
-            self._asked_s = time.monotonic()
-        gang.say(Ended("checkpointed" if program.status else "finished", step, tells))
-
-    def _obey(self, verdict: Verdict, program: Contained, gang: ProgramGang) -> Contained | None:
-        """The program that runs, or has run, from now on; None: all have finished."""
-        match verdict:
-            case Ask():
-                if self._ask is None:
-                    self._asked_s = time.monotonic()
-                self._ask = verdict
-            case Keep():
-                self._keep_part(verdict)
-                if verdict.halts:
-                    self._wait_for_the_end()
-                return self._start_anew()
-            case Again():
-                time.sleep(max(0.0, LEAST_RUN_S - (time.monotonic() - self._begun_s)))
-                return self._start_anew()
-            case NoCheckpoint(sequence, reason):
-                self._ask, self._signalled = None, False
-                say(f"no checkpoint: {reason}")
-                self._link.send(SnapshotFailed(sequence, reason))
-            case LeftBehind(late, reason):
-                if self._place.number in late:
-                    program.kill()
-                    _die(reason)
-                say(reason)
-                raise PeerLost(reason)
-            case GangFailed(reason):
-                raise CannotRun(reason)
-            case AreYouThere():
-                gang.say(Alive())
-            case Over():
-                if self._ask is not None:
-                    self._link.send(SnapshotFailed(self._ask.sequence, "it has finished"))
-                self._link.send(Finished(self._run.steps, self._proof()))
-                return None
-        return program
-
-    def _start(self) -> Contained:
-        self._begun_s = time.monotonic()
-        return super()._start()
-
-    def _start_anew(self) -> Contained:
-        self._ask, self._signalled = None, False
-        return self._start()
-
-    def _ask_it(self, program: Contained) -> None:
-        """Ask the program once it listens."""
-        if self._ask is None or self._signal is None or self._signalled or program.status is not None:
-            return
-        if program.catches(self._signal):
-            self._signalled = True
-            program.send(self._signal)
-
-    def _keep_part(self, keep: Keep) -> None:
-        """What is kept is this rank's part of the gang's checkpoint."""
-        began_s, path = time.monotonic(), Path(f"{self._snapshots}{keep.sequence}")
-        self._step_now = max(self._step_now, keep.step)
-        try:
-            progress = ProgramProgress(keep.step, self._tells())
-            size_bytes = pack(self._kept, path, progress, self._run.most_bytes)
-        except (CannotKeep, OSError) as error:
-            say(f"no checkpoint: {error}")
-            self._link.send(SnapshotFailed(keep.sequence, str(error)))
-            return
-        now_s = time.monotonic()
-        taken = SnapshotTaken(
-            keep.sequence,
-            keep.step,
-            now_s - self._asked_s,
-            now_s - began_s,
-            size_bytes,
-            halted=keep.halts,
-        )
-        self._link.send(taken)
-
-    def _wait_s(self) -> float:
-        assert self._gang is not None
-        own_s = LOOK_S if self._ask is not None and not self._signalled and self._signal else TELL_S
-        return min(own_s, self._gang.wait_s(time.monotonic()))
 
 
 class SavedFromOutside(ProgramRunner[SavedProgram]):
@@ -528,13 +356,11 @@ class SavedFromOutside(ProgramRunner[SavedProgram]):
 
 
 def run_program(link: RunnerLink, start: Start) -> None:
-    """The whole attempt; how it failed is told. PeerLost passes."""
+    """The whole attempt; how it failed is told."""
     run = start.spec.program
     assert run is not None
     try:
-        if start.place is not None:
-            RankOfPrograms(link, run, start.place, start.snapshots).run(start.restore)
-        elif run.program.checkpoint_by == "criu":
+        if run.program.checkpoint_by == "criu":
             SavedFromOutside(link, run).run(start.restore)
         else:
             SelfCheckpointing(link, run).run(start.restore)

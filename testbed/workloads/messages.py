@@ -24,25 +24,11 @@ class WorkloadSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     program: ProgramRun | None = None
 
 
-class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which rank of a gang's attempt a process is, and the addresses of all ranks' hosts, by number."""
-
-    gang: str
-    attempt: int
-    number: int
-    addresses: list[str]
-
-
 class Start(msgspec.Struct, tag="start", frozen=True):
-    """Begin, or go on from the state in the file `restore`.
-
-    A rank is told its place, and writes its snapshots to `snapshots` and their number, whichever rank's agent asks for them.
-    """
+    """Begin, or go on from the state in the file `restore`."""
 
     spec: WorkloadSpec
     restore: str | None
-    place: Place | None = None
-    snapshots: str = ""
 
 
 class Snapshot(msgspec.Struct, tag="snapshot", frozen=True):
@@ -55,16 +41,6 @@ class Snapshot(msgspec.Struct, tag="snapshot", frozen=True):
     path: str
     stop: bool
     final: bool = False
-
-
-class SnapshotTogether(msgspec.Struct, tag="snapshot_together", frozen=True):
-    """To a rank: have all ranks save their states after the step that they are at, under that number.
-
-    `halts`: this one leaves with it, and no rank goes on. Answered by SnapshotTaken (or Failed) of a number at least as high.
-    """
-
-    number: int
-    halts: bool
 
 
 class Stop(msgspec.Struct, tag="stop", frozen=True):
@@ -99,7 +75,6 @@ class SnapshotTaken(msgspec.Struct, tag="snapshot_taken", frozen=True):
     write_s: Seconds
     size_bytes: PayloadBytes
     stopped: str = ""
-    halted: bool = False  # a rank's, with which some rank leaves: no rank goes on
 
 
 class SnapshotFailed(msgspec.Struct, tag="snapshot_failed", frozen=True):
@@ -122,7 +97,7 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
     reason: str
 
 
-Order = Start | Snapshot | SnapshotTogether | Stop
+Order = Start | Snapshot | Stop
 Report = Started | Progress | SnapshotTaken | SnapshotFailed | Finished | Failed
 
 CODEC: Final[Codec[Order | Report]] = Codec(Order | Report)

@@ -21,7 +21,6 @@ from typing import Final, Self
 
 import trio
 
-from testbed.bounds import sequences_of
 from testbed.errors import LocalProtocolError, RemoteProtocolError, TestbedError
 from testbed.identity import signal_name
 from testbed.wire import Channel, MessageStream
@@ -33,19 +32,17 @@ from testbed.workloads.messages import (
     Failed,
     Finished,
     Order,
-    Place,
     Progress,
     Report,
     Snapshot,
     SnapshotFailed,
     SnapshotTaken,
-    SnapshotTogether,
     Start,
     Started,
     Stop,
     WorkloadSpec,
 )
-from testbed.workloads.runner import EXIT_FAILED, EXIT_LEASE_LAPSED, EXIT_PEER_LOST
+from testbed.workloads.runner import EXIT_FAILED, EXIT_LEASE_LAPSED
 
 STOP_GRACE_S: Final = 2.0
 # sent by the OOM killer, by people, and by the end of their sessions; other signals are a program's own faults
@@ -54,7 +51,6 @@ _REASONS: Final = {
     0: "ended",
     EXIT_FAILED: "failed; see its log",
     EXIT_AGENT_GONE: "its agent was gone",
-    EXIT_PEER_LOST: "another rank of its gang was gone",
     EXIT_LEASE_LAPSED: "its lease lapsed",
 }
 
@@ -75,13 +71,8 @@ class Exited:
         """Whether it ended because its lease was not extended."""
         return self.status == EXIT_LEASE_LAPSED
 
-    @property
-    def peer_lost(self) -> bool:
-        """Whether it ended because another rank of its gang was gone."""
-        return self.status == EXIT_PEER_LOST
 
-
-Event = Started | Progress | SnapshotTaken | SnapshotFailed | Finished | Failed | Exited
+Event = Started | Progress | Finished | Failed | Exited
 
 
 class ProcessGone(TestbedError):
@@ -120,11 +111,7 @@ class WorkloadProcess:
     process is reaped and its socket closed.
     """
 
-    def __init__(
-        self, launched: Launched, channel: Channel[Order | Report], place: Place | None = None
-    ) -> None:
-        # numbers that snapshots of all ranks may have
-        self._together = range(0) if place is None else sequences_of(place.attempt)
+    def __init__(self, launched: Launched, channel: Channel[Order | Report]) -> None:
         self.exited: Exited | None = None
         self._killed_here = False
         self._wrong = ""  # what it said that no job may say
@@ -146,12 +133,9 @@ class WorkloadProcess:
         lease: LeaseFile,
         log: Path,
         launch: Launch = start_interpreter,
-        place: Place | None = None,
-        snapshots: str = "",
     ) -> Self:
         """Starts the process and tells it what to run; `Started` or `Failed` comes as its first event.
 
-        A rank is told its `place`; the snapshots that all ranks take are files whose names begin with `snapshots`, and events.
         Its output is appended to `log`. Only in the main thread, where trio runs: LocalProtocolError elsewhere, and where it
         cannot be told so much.
         """
@@ -159,7 +143,7 @@ class WorkloadProcess:
             raise LocalProtocolError(
                 "a job is started in the main thread: its life is tied to the thread that forks"
             )
-        order = Start(spec, None if restore is None else str(restore), place, snapshots)
+        order = Start(spec, None if restore is None else str(restore))
         CODEC.encode(order)  # what cannot be told is known before there is a process
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -171,7 +155,7 @@ class WorkloadProcess:
                 ours.close()
                 raise
             channel: Channel[Order | Report] = Channel(_ProcessStream(ours, launched.pidfd), CODEC)
-            process = cls(launched, channel, place)
+            process = cls(launched, channel)
             await process._send(order)
         return process
 
@@ -221,10 +205,6 @@ class WorkloadProcess:
         if answer is None:
             raise ProcessGone(f"no snapshot: the job's process has gone ({self.exited})")
         return answer
-
-    async def snapshot_together(self, number: int, *, halts: bool) -> None:
-        """Has all ranks of its gang take a snapshot at one step; an event of each says so."""
-        await self._send(SnapshotTogether(number, halts))
 
     def kill(self) -> None:
         """SIGKILL to the process, its group and its children, now. The events tell when it is gone, and what it had started."""
@@ -281,11 +261,6 @@ class WorkloadProcess:
             case SnapshotTaken() | SnapshotFailed():
                 if message.number in self._answers:
                     self._answers[message.number] = message
-                elif message.number in self._together:
-                    self._events.append(message)
-                elif self._together:
-                    self._wrong = f"{message.number} is no snapshot of its attempt"
-                    self.kill()
             case Started() | Progress() | Finished() | Failed():
                 self._events.append(message)
             case _:

@@ -28,51 +28,21 @@ from testbed.workloads.messages import (
     Failed,
     Finished,
     Order,
-    Place,
     Progress,
     Report,
     Snapshot,
     SnapshotFailed,
     SnapshotTaken,
-    SnapshotTogether,
     Start,
     Started,
     Stop,
 )
-from testbed.workloads.rendezvous import PeerLost, Rendezvous, SnapshotWish
 
 EXIT_FAILED: Final = 1
 EXIT_LEASE_LAPSED: Final = 72
-EXIT_PEER_LOST: Final = 73
-# a rank that has lost another stands still until its agent ends it, as the coordinator will have it do; after this it ends itself
-PEER_LOST_S: Final = 30.0
 LONGEST_SLEEP_S: Final = 3600.0
 # emulated computing makes up for this much delay, e.g. by a busy machine, not for more
 CATCH_UP_S: Final = 0.25
-
-
-class StepAgreement:
-    """A rank's part in its gang: what its agent wishes for, and what all agree on."""
-
-    def __init__(self, place: Place, snapshots: str, step: int, digest: bytes) -> None:
-        """Waits for all others. Raises PeerLost, StateMismatch."""
-        self.snapshots = snapshots
-        self.rendezvous = Rendezvous.meet(place, step, digest)
-        self._wish = SnapshotWish()
-        self._last = 0  # the number of the last snapshot of all
-
-    def wish(self, order: SnapshotTogether) -> None:
-        """Note that the agent asks for one; that of this number may be there already, and is its answer, but for a last one."""
-        if order.halts:
-            self._wish = SnapshotWish(max(order.number, self._last + 1), halts=True)
-        elif order.number > self._last and not self._wish.halts:
-            self._wish = SnapshotWish(order.number)
-
-    def agree(self) -> SnapshotWish:
-        """Agree with all other ranks, before a step."""
-        agreed = self.rendezvous.agree(self._wish)
-        self._wish, self._last = SnapshotWish(), max(self._last, agreed.sequence)
-        return agreed
 
 
 class Runner:
@@ -81,36 +51,26 @@ class Runner:
     def __init__(self, link: RunnerLink, lease: LeaseFile) -> None:
         self._link, self._lease = link, lease
         self._snapshot: CopiedSnapshot | None = None  # the last one that was begun
-        self._gang: StepAgreement | None = None  # of a rank
 
     def run(self) -> None:
         """Returns when the job is finished or stopped. Whatever the workload raises passes through."""
         start = self._link.receive(None)
         if not isinstance(start, Start):
             raise RemoteProtocolError(f"the first order is Start, not {start!r}")
-        try:
-            if start.spec.program is not None:
-                from testbed.workloads.executable import run_program  # other jobs start without it
+        if start.spec.program is not None:
+            from testbed.workloads.executable import run_program  # other jobs start without it
 
-                run_program(self._link, start)
-                return
-            workload = load_workload(start.spec.workload, start.spec.params)
-            workload.place = start.place
-            if start.restore is None:
-                workload.begin()
-            else:
-                workload.load(Path(start.restore))
-            digest = _digest(workload)
-            if start.place is not None:
-                self._gang = StepAgreement(start.place, start.snapshots, workload.step_number, digest)
-                workload.meet(self._gang.rendezvous.states)
-            self._link.send(Started(workload.step_number, digest))
-            # of a process with torch in it a full collection takes 0.2 s, now and then while a snapshot is taken
-            with survivors_set_aside():
-                self._compute(start, workload)
-        except PeerLost:
-            self._stand_still(PEER_LOST_S)
-            leave(EXIT_PEER_LOST)
+            run_program(self._link, start)
+            return
+        workload = load_workload(start.spec.workload, start.spec.params)
+        if start.restore is None:
+            workload.begin()
+        else:
+            workload.load(Path(start.restore))
+        self._link.send(Started(workload.step_number, _digest(workload)))
+        # of a process with torch in it a full collection takes 0.2 s, now and then while a snapshot is taken
+        with survivors_set_aside():
+            self._compute(start, workload)
 
     def _compute(self, start: Start, workload: Workload) -> None:
         """Step after step; returns when the job is finished or stopped."""
@@ -120,8 +80,6 @@ class Runner:
             paused_s = self._listen_until(due_s, workload)
             if paused_s is None:
                 return
-            if self._gang is not None:
-                paused_s += self._agree(self._gang, workload)
             if self._lease.left_s() <= 0.0:
                 leave(EXIT_LEASE_LAPSED)
             before = workload.step_number
@@ -153,10 +111,7 @@ class Runner:
                 return paused_s
 
     def _obey(self, order: Order | Report, workload: Workload) -> float:
-        """Begins a snapshot, or takes it at once; the seconds for which the job stood still. A rank's waits for all others."""
-        if isinstance(order, SnapshotTogether) and self._gang is not None:
-            self._gang.wish(order)
-            return 0.0
+        """Begins a snapshot, or takes it at once; the seconds for which the job stood still."""
         if not isinstance(order, Snapshot):
             raise RemoteProtocolError(f"not an order for a running job: {order!r}")
         began_s = time.monotonic()
@@ -174,40 +129,6 @@ class Runner:
             self._snapshot.stood_s = time.monotonic() - began_s
         return time.monotonic() - began_s
 
-    def _agree(self, gang: StepAgreement, workload: Workload) -> float:
-        """All ranks are at this step; takes the snapshot that any of them wishes for. The seconds for which this one stood still.
-
-        Does not return from one with which some rank leaves.
-        """
-        agreed = gang.agree()
-        if not agreed.sequence:
-            return 0.0
-        began_s = time.monotonic()
-        if (present := self._snapshot) is not None and present.under_way:
-            present.join()
-        order = Snapshot(agreed.sequence, f"{gang.snapshots}{agreed.sequence}", agreed.halts)
-        copy = None if agreed.halts else copy_of(workload)
-        obstacle = "" if agreed.halts else why_not(copy)
-        if obstacle or copy is None:
-            self._write_at_once(order, workload, obstacle, halted=agreed.halts)
-        else:
-            self._snapshot = CopiedSnapshot(order, copy, self._link.wake, self._link.send)
-            self._snapshot.wait_until_ready()
-            self._copy(self._snapshot, workload)
-        if agreed.halts:
-            self._stand_still(None)
-            leave(EXIT_PEER_LOST)
-        return time.monotonic() - began_s
-
-    def _stand_still(self, for_s: float | None) -> None:
-        """Stand still until told to stop, for so long at most; what else is asked cannot be done any more."""
-        until_s = None if for_s is None else time.monotonic() + for_s
-        while until_s is None or time.monotonic() < until_s:
-            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
-            order = self._link.receive(left_s)
-            if isinstance(order, Stop):
-                return
-
     def _copy(self, snapshot: CopiedSnapshot, workload: Workload) -> float:
         """The state as it is now into the snapshot's memory; without room for it, to its file, while the job stands still."""
         began_s = time.monotonic()
@@ -215,9 +136,7 @@ class Runner:
             self._write_at_once(snapshot.order, workload, snapshot.obstacle)
         return time.monotonic() - began_s
 
-    def _write_at_once(
-        self, order: Snapshot, workload: Workload, obstacle: str, *, halted: bool = False
-    ) -> None:
+    def _write_at_once(self, order: Snapshot, workload: Workload, obstacle: str) -> None:
         path, began_s = Path(order.path), time.monotonic()
         try:
             workload.save(path)
@@ -228,7 +147,7 @@ class Runner:
             return
         took_s = time.monotonic() - began_s
         step = workload.step_number
-        self._link.send(SnapshotTaken(order.number, step, took_s, took_s, size_bytes, obstacle, halted))
+        self._link.send(SnapshotTaken(order.number, step, took_s, took_s, size_bytes, obstacle))
 
 
 def _digest(workload: Workload) -> bytes:

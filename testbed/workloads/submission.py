@@ -53,11 +53,6 @@ def cannot_run(spec: JobSpec) -> str:
 
 def cannot_be_made(spec: JobSpec) -> str:
     """Why there is no such job, also where its checkpoints need no store (in virtual time); empty if there may be."""
-    if spec.ranks > 1 and is_saved_from_outside(spec):
-        return (
-            f"ranks = {spec.ranks}: CRIU saves each program by itself, and closes the connections between them; "
-            'the ranks of a gang checkpoint_by = "itself", together'
-        )
     try:
         if spec.program is not None or spec.workload == EXECUTABLE:
             _check_program(spec)

@@ -13,7 +13,7 @@ payload followed by a trailer: blocks stay aligned to the chunks of a checkpoint
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +25,6 @@ from topologies.decoding import UNDECODABLE
 
 BLOCK_BYTES: Final = 64 << 10
 MILLION: Final = 1_000_000
-# between the seeds of two ranks: no other job's seed is likely to be there
-RANKS_APART: Final = 0x1E3779B97F4A7C15
 _CONTEXT: Final = "reclaimnet 2026-01-01 synthetic workload block v1"
 _TRAILER_BYTES: Final = 128
 _KNOWN: Final = frozenset({"payload_bytes", "steps", "step_s", "dirty_fraction", "seed"})
@@ -53,10 +51,6 @@ class Params(msgspec.Struct, frozen=True):
             dirty_millionths=round(dirty * MILLION),
             seed=int(number(params, "seed", 0, 0, (1 << 63) - 1, whole=True)),
         )
-
-    def of_rank(self, number: int) -> Params:
-        """The same with another state: that of a gang's rank."""
-        return msgspec.structs.replace(self, seed=(self.seed + number * RANKS_APART) % (1 << 63))
 
     @property
     def blocks(self) -> int:
@@ -95,7 +89,7 @@ class Synthetic(Workload):
 
     def __init__(self, params: Mapping[str, object]) -> None:
         super().__init__(params)
-        self.params = self._given = Params.of(params)
+        self.params = Params.of(params)
         self.step_s = self.params.step_s
         self._payload = bytearray()
 
@@ -104,23 +98,8 @@ class Synthetic(Workload):
         """The steps that the parameters say."""
         return self.params.steps
 
-    def meet(self, states: Sequence[bytes]) -> None:
-        """Proves every other rank's state, as `verify` does its own: each is a closed function too, of its rank's seed."""
-        assert self.place is not None
-        for rank, state in enumerate(states):
-            if rank == self.place.number:
-                continue
-            other, expected = self._given.of_rank(rank), blake3(self.step_number.to_bytes(8, "big"))
-            for block in range(other.blocks):
-                expected.update(other.block(block, other.version(block, self.step_number)))
-            if state != expected.digest():
-                raise StateMismatch(
-                    f"the state of rank {rank} is not what step {self.step_number} left there"
-                )
-
     def begin(self) -> None:
         """Version 0 of every block."""
-        self._take_place()
         self.step_number = 0
         self._payload = bytearray(self.params.payload_bytes)
         for block in range(self.params.blocks):
@@ -145,7 +124,6 @@ class Synthetic(Workload):
 
     def load(self, path: Path) -> None:
         """Takes payload and step; does not yet prove them."""
-        self._take_place()
         size = self.params.payload_bytes
         with path.open("rb", buffering=0) as file:
             found = os.fstat(file.fileno()).st_size
@@ -181,11 +159,6 @@ class Synthetic(Workload):
     def digest(self) -> bytes:
         """BLAKE3 of step and payload."""
         return blake3(self.step_number.to_bytes(8, "big")).update(self._payload).digest()
-
-    def _take_place(self) -> None:
-        """Give each of a gang's ranks a state of its own."""
-        if self.place is not None:
-            self.params = self._given.of_rank(self.place.number)
 
     def _rewrite(self, block: int, version: int) -> None:
         start = block * BLOCK_BYTES

@@ -53,10 +53,6 @@ class Reservation:
         """When it begins to be sent, if nothing is moved: when its first byte is expected, then up to when bytes were counted."""
         return self.final_at_s + self.lead_s if self.since_s is None else self.since_s
 
-    def fulfil(self) -> None:
-        """All of it has arrived: it needs nothing more of any link."""
-        self.left_bytes, self.times_more = 0.0, 0
-
     def begin(self, now_s: float) -> None:
         """Count what is sent from now on as what was reserved."""
         if self.since_s is None:

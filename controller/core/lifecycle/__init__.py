@@ -2,7 +2,7 @@
 follows into the cluster's outbox. May import `model` and below. Begin with `membership`, then `conclusion`.
 
 Hosts: `membership` (they register, fall silent, are reclaimed and lent), `resync` (all are heard after a restart).
-Jobs: `offers` (which job gets which GPU), `attempts` (one attempt on one host), `gangs` (what ranks do together),
+Jobs: `offers` (which job gets which GPU), `attempts` (one attempt on one host),
 `job_reports` (what agents say of jobs), `cancellation`, `waiting` (for a word, and the way out when none comes).
 P1: `protection` (standbys, intervals, rates), `checkpoint_plans` (its inputs and answers in columns), `checkpoints` (which hosts
 hold what), `second_copy` (the vault), `rollforward` (a better checkpoint comes into reach).

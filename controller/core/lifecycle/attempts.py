@@ -6,13 +6,13 @@ that one, it is fetched first. Which host a job gets is decided in `offers`, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from controller.core.lifecycle.candidates import reserved_rate, residual
 from controller.core.lifecycle.grants import close_flows, open_flow, recovery_bytes
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import Checkpoint, CheckpointFlow, Gang, HostState, JobState, Rescue
+from controller.core.model.entities import Checkpoint, CheckpointFlow, HostState, JobState, Rescue
 from testbed.bounds import LARGEST_SEQUENCE, TRICKLE_BYTES_PER_S
 from testbed.messages import Forget, StartJob
 from topologies.spec import TrafficClass
@@ -48,35 +48,6 @@ def dispatch_from(
         return
     cluster.advance(job, "fetch")
     fetch(cluster, job, host, checkpoint)
-
-
-def dispatch_gang(
-    cluster: Cluster, gang: Gang, hosts: Sequence[str], first: tuple[float, float] | None = None
-) -> None:
-    """Give each rank of a waiting gang to its host; their processes are started when all have what they resume from."""
-    began(gang)
-    placed = [
-        (rank, cluster.hosts[name], cluster.freshest(rank))
-        for rank, name in zip(gang.ranks, hosts, strict=True)
-    ]
-    for rank, host, checkpoint in placed:
-        begin_attempt(cluster, rank, host, checkpoint, first)
-    if all(checkpoint is None or host.name in checkpoint.holders for _, host, checkpoint in placed):
-        for rank, host, _ in placed:
-            cluster.advance(rank, "offered")
-            start(cluster, rank, host)
-        return
-    for rank, host, checkpoint in placed:
-        cluster.advance(rank, "fetch")
-        if checkpoint is not None and host.name not in checkpoint.holders:
-            fetch(cluster, rank, host, checkpoint)
-
-
-def began(gang: Gang) -> None:
-    """Another attempt of all ranks is on its way."""
-    gang.ending = ""
-    gang.done.clear()
-    gang.stopped.clear()
 
 
 def fetch(cluster: Cluster, job: JobState, host: HostState, checkpoint: Checkpoint) -> None:
@@ -159,8 +130,7 @@ def start(cluster: Cluster, job: JobState, host: HostState) -> None:
     """Tell the host to run the attempt, and expect its word."""
     cluster.expect_word(job, PATIENCE * start_s(cluster, job))
     restore = job.restore.stored if job.restore else None
-    peers = [] if job.gang is None else [cluster.hosts[rank.host or ""].address for rank in job.gang.ranks]
-    cluster.tell(host.name, StartJob(job.spec, job.attempt, restore, host.closures, peers))
+    cluster.tell(host.name, StartJob(job.spec, job.attempt, restore, host.closures))
 
 
 def release(cluster: Cluster, job: JobState) -> None:
@@ -175,7 +145,7 @@ def release(cluster: Cluster, job: JobState) -> None:
 def drop_move(cluster: Cluster, job: JobState) -> None:
     """Give back the GPU that a migration had reserved."""
     if job.move is not None:
-        if not job.stays and job.move.rescue is not Rescue.TO_DISK:
+        if job.move.rescue is not Rescue.TO_DISK:
             cluster.free_gpu(job, cluster.hosts[job.move.destination])
         job.move = None
 

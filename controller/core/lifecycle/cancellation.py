@@ -21,8 +21,7 @@ from testbed.messages import Cancelled, Rejected, StopJob
 
 def cancel(cluster: Cluster, event: ev.CancelAsked) -> None:
     """End the job, and answer; a job that is unknown, or over by itself, is refused with the reason."""
-    gang, answer = cluster.gangs.get(event.job), do.Answer
-    job = gang.ranks[0] if gang is not None else cluster.jobs.get(event.job)
+    job, answer = cluster.jobs.get(event.job), do.Answer
     if job is None:
         refusal = Rejected(event.job, "no job of this name was submitted")
         cluster.outbox.append(answer(event.operator, refusal))
@@ -32,8 +31,7 @@ def cancel(cluster: Cluster, event: ev.CancelAsked) -> None:
         return
     before = job.phase in (Phase.CANCELLING, Phase.CANCELLED)
     if not before:
-        for rank in job.all_ranks:  # with one rank all: none computes alone
-            _end(cluster, rank)
+        _end(cluster, job)
     cluster.outbox.append(answer(event.operator, Cancelled(event.job, job.host or "", before)))
 
 

@@ -8,7 +8,7 @@ agent is told of a change.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
@@ -49,29 +49,8 @@ def plan_all(cluster: Cluster, jobs: Sequence[JobState], now_s: float) -> Planne
     payloads = np.array(list(map(_PAYLOAD, jobs)), dtype=float)
     counted = checkpoint_bytes(payloads, np.array(list(map(_SENT_BYTES, jobs)), dtype=float))
     if isinstance(cluster.policy.plan, ExactPlanner):
-        planned = _in_columns(cluster, cluster.policy.plan, jobs, hazards, payloads, counted, now_s)
-    else:
-        planned = _in_objects(cluster, jobs, hazards, counted, now_s)
-    return _in_step(planned, jobs) if cluster.gangs else planned
-
-
-def _in_step(planned: Planned, jobs: Sequence[JobState]) -> Planned:
-    """The same with one interval for each gang, the longest of its ranks': they take their checkpoints at one step, and none may
-    be begun before the slowest stream has carried the last."""
-    rows: dict[str, list[int]] = {}
-    for row, job in enumerate(jobs):
-        if job.gang is not None:
-            rows.setdefault(job.gang.spec.name, []).append(row)
-    intervals_s = planned.intervals_s.copy()
-    for of_gang in rows.values():
-        intervals_s[of_gang] = planned.intervals_s[of_gang].max()
-
-    def interval(row: int) -> Interval:
-        own, common_s = planned.interval(row), float(intervals_s[row])
-        later_s = common_s - own.interval_s
-        return replace(own, interval_s=common_s, expected_loss_s=own.expected_loss_s + later_s / 2.0)
-
-    return replace(planned, intervals_s=intervals_s, interval=interval)
+        return _in_columns(cluster, cluster.policy.plan, jobs, hazards, payloads, counted, now_s)
+    return _in_objects(cluster, jobs, hazards, counted, now_s)
 
 
 def _in_columns(
@@ -104,23 +83,14 @@ def _in_columns(
 
 
 def _stand_still_s(cluster: Cluster, jobs: Sequence[JobState], payloads: Floats) -> Floats:
-    """Seconds that a snapshot of the whole payload, however little of it is sent, stops each job at its host; all ranks of a gang
-    stop for that of the slowest."""
+    """Seconds that a snapshot of the whole payload, however little of it is sent, stops each job at its host."""
     hosts, settings = cluster.hosts, cluster.settings
     speeds = list(map(_SPEED, map(hosts.__getitem__, map(_HOST, jobs))))
-    if speeds.count(None) == len(speeds):
-        still_s = settings.pauses_s(payloads)
-    else:
-        known = [row for row, speed in enumerate(speeds) if speed is not None]
+    still_s = settings.pauses_s(payloads)
+    known = [row for row, speed in enumerate(speeds) if speed is not None]
+    if known:
         rates = np.array([speed.pause_bytes_per_s for speed in speeds if speed is not None], dtype=float)
-        still_s = settings.pauses_s(payloads)
         still_s[known] = settings.pauses_s(payloads[known], rates)
-    if cluster.gangs:
-        for row, job in enumerate(jobs):
-            if job.gang is not None:
-                there = [hosts[rank.host or job.host or ""].speed for rank in job.all_ranks]
-                measured = [None if speed is None else speed.pause_bytes_per_s for speed in there]
-                still_s[row] = max(settings.pauses_s(float(payloads[row]), rate) for rate in measured)
     return still_s
 
 

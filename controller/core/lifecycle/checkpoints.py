@@ -8,30 +8,27 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Set
 
-from controller.core.lifecycle import gangs
 from controller.core.lifecycle.attempts import EVERYTHING, start
 from controller.core.lifecycle.grants import close_flows
 from controller.core.lifecycle.job_deadlines import safe_checkpoint
-from controller.core.lifecycle.migration import land, release_links, replan
+from controller.core.lifecycle.migration import land, replan
 from controller.core.lifecycle.offers import interrupt
 from controller.core.lifecycle.protection import forget_standby
-from controller.core.lifecycle.second_copy import copies_to_vaults, in_vaults, keep_safe, stop_copying
+from controller.core.lifecycle.second_copy import copies_to_vaults, keep_safe, stop_copying
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import (
     MOST_DOUBTS,
     OVER,
     Checkpoint,
-    Gang,
     HostState,
     JobState,
     Phase,
 )
 from testbed import messages as m
-from testbed.ranks import superseded
 
 UNFIT_PERIODS = 10  # control periods for which a host is avoided that would not take a job's checkpoint
-MOST_HELD = 16  # checkpoints of one job that a host may say it holds (testbed.ranks says what a store keeps)
+MOST_HELD = 16  # checkpoints of one job that a host may say it holds
 MAX_MISSES = 2  # checkpoints in a row that may fail before another standby is sought
 
 
@@ -74,30 +71,8 @@ def stored_by(
         land_if_there(cluster, job)
     elif job.restore.stored.sequence == stored.sequence:
         close_flows(cluster, job=job.name)
-        _start_fetched(cluster, job)
-
-
-def _start_fetched(cluster: Cluster, job: JobState) -> None:
-    """Its checkpoint is at its host. The ranks of a gang are started when all of them have theirs.
-
-    A host that had its rank's part may have come back without it, from an older disk: nothing is on its way there then, and all
-    begin again from what there is.
-    """
-    lacking = [
-        rank
-        for rank in job.all_ranks
-        if rank.phase is not Phase.FETCHING or rank.restore is None or rank.host not in rank.restore.holders
-    ]
-    if lacking and job.gang is not None:
-        cluster.waits.pop(job.name, None)
-        on_their_way = {(flow.job, flow.destination) for flow in cluster.flows.values()}
-        fetching = [rank for rank in lacking if rank.phase is Phase.FETCHING]
-        if any((rank.name, rank.host) not in on_their_way for rank in fetching):
-            interrupt(cluster, job, "checkpoint_lost")
-        return
-    for rank in job.all_ranks:
-        cluster.advance(rank, "stored")
-        start(cluster, rank, cluster.hosts[rank.host or ""])
+        cluster.advance(job, "stored")
+        start(cluster, job, host)
 
 
 def _not_ordered(cluster: Cluster, job: JobState, host: HostState, stored: m.StoredCheckpoint) -> str:
@@ -128,13 +103,10 @@ def _complete(
     cluster: Cluster, job: JobState, host: HostState, stored: m.StoredCheckpoint, beside: Set[int]
 ) -> None:
     """Note the holder; the first one completes the checkpoint, and hosts that are of no use to the job forget theirs."""
-    steps = {
-        number: known.stored.step for number, known in job.checkpoints.items() if host.name in known.holders
-    }
-    for sequence in superseded(job.name, steps | {stored.sequence: stored.step}, stored.sequence):
-        if sequence not in beside:
-            job.checkpoints[sequence].holders.discard(host.name)
-            if not job.checkpoints[sequence].holders:
+    for sequence, older in list(job.checkpoints.items()):
+        if sequence < stored.sequence and sequence not in beside and host.name in older.holders:
+            older.holders.discard(host.name)
+            if not older.holders:
                 del job.checkpoints[sequence]
     job.traces.add(host.name)
     claimed_by = "" if stored.sequence in job.taken else host.name
@@ -149,9 +121,6 @@ def _complete(
     cluster.record(
         facts.CheckpointCompleted(job.name, stored.sequence, stored.step, host.name, stored.payload_bytes)
     )
-    if job.gang is not None:
-        _forget_older(cluster, job.gang)
-        return
     if host.name == job.host or not host.usable:
         return  # it may be gone in a moment, with its host
     if known.claimed_by:
@@ -160,54 +129,23 @@ def _complete(
     if job.name in cluster.dated and (safe := safe_checkpoint(cluster, job)) is not None:
         of_use.update(cluster.safe_holders(safe))  # its deadline counts with it
     # a host forgets by number: one that holds a later number of less work, of a later attempt, keeps it and stays its holder
-    older = [c for number, c in job.checkpoints.items() if number < stored.sequence]
-    old = {h for c in older if c.stored.step <= stored.step for h in c.holders}
+    before = [c for number, c in job.checkpoints.items() if number < stored.sequence]
+    old = {h for c in before if c.stored.step <= stored.step for h in c.holders}
     useless = sorted(old - of_use - known.holders)
-    for checkpoint in older:
+    for checkpoint in before:
         checkpoint.holders.difference_update(useless)
     job.checkpoints = {number: c for number, c in job.checkpoints.items() if c.holders}
     for name in useless:
         cluster.tell(name, m.Forget(job.name, stored.sequence))
 
 
-def _forget_older(cluster: Cluster, gang: Gang) -> None:
-    """Parts that are older than the latest checkpoint which is whole, and safe from the loss of any rank's host, may go."""
-
-    def is_safe(rank: JobState, known: Checkpoint) -> bool:
-        elsewhere = any(name != rank.host and cluster.hosts[name].usable for name in known.holders)
-        return elsewhere and not known.claimed_by
-
-    safe = cluster.common(gang, is_safe)
-    if safe is None:
-        return
-    kept = in_vaults(cluster, gang)
-    for rank in gang.ranks:
-        step = rank.checkpoints[safe].stored.step
-        older = {n: c for n, c in rank.checkpoints.items() if n < safe and c.stored.step <= step}
-        for name in sorted({name for known in older.values() for name in known.holders}):
-            here = [n for n, c in rank.checkpoints.items() if name in c.holders]
-            # a vault keeps what is whole there, or else what it has, until the other ranks' parts have come
-            before = min(safe, max(here) if kept is None else kept) if name == rank.vault else safe
-            if min(here) < before and all(n >= before or n in older for n in here):
-                cluster.tell(name, m.Forget(rank.name, before))
-                for number, known in older.items():
-                    if number < before:
-                        known.holders.discard(name)
-        rank.checkpoints = {n: c for n, c in rank.checkpoints.items() if c.holders}
-
-
 def land_if_there(cluster: Cluster, job: JobState) -> None:
-    """Both halves of a hand-over are known: the source has stopped the job, the destination has its last state.
-
-    The ranks of a gang land together, and begin where each is then.
-    """
-    ranks = job.all_ranks
-    handed_over = [rank for rank in ranks if gangs.is_handed_over(rank)]
-    if len(handed_over) == len(ranks) and len({rank.final_sequence for rank in ranks}) == 1:
+    """Complete the job's move if its source has stopped it for good and its destination has its last state."""
+    if job.phase is not Phase.MOVING or job.move is None or job.final_sequence is None:
+        return
+    final = job.checkpoints.get(job.final_sequence)
+    if final is not None and job.move.destination in final.holders:
         land(cluster, job)
-    else:
-        newest = max((rank.final_sequence or 0 for rank in handed_over), default=0)
-        release_links(cluster, {rank.name for rank in handed_over if rank.final_sequence == newest})
 
 
 def transfer_ended(cluster: Cluster, host: HostState, message: m.TransferEnded) -> None:

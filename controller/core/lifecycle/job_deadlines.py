@@ -55,8 +55,6 @@ def refusal(cluster: Cluster, spec: JobSpec) -> str:
     """Why the job's deadline cannot be promised; empty if it can be, if it has none, or if this system promises none."""
     if spec.deadline_s is None or not cluster.policy.keeps_deadlines:
         return ""
-    if spec.ranks > 1:
-        return "a job of several ranks cannot have a deadline"
     probe, hosts = JobState(spec, cluster.now_s), on_demand_hosts(cluster)
     if not hosts:
         return "a deadline needs an on-demand host, and this campus has none"

@@ -5,7 +5,6 @@ An agent may speak of an attempt that is no longer the present one (its message 
 
 from __future__ import annotations
 
-from controller.core.lifecycle import gangs
 from controller.core.lifecycle.attempts import EVERYTHING, cancelled, over
 from controller.core.lifecycle.checkpoints import land_if_there
 from controller.core.lifecycle.migration import landed, plan_moves, send_on, start_reservation
@@ -56,9 +55,7 @@ def job_started(cluster: Cluster, host: HostState, message: m.JobStarted) -> Non
     )
     landed(cluster, job)
     job.stopped_at_s, job.stopped_cause = None, ""
-    if job.gang is not None:
-        plan_moves(cluster, gangs.to_move(cluster, job.gang))
-    elif host.reclaim_at_s is not None:
+    if host.reclaim_at_s is not None:
         plan_moves(cluster, [job])
     take_up_better(cluster, job)
 
@@ -104,25 +101,23 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
         if len(job.failed_at) > MOST_FAILED_STARTS:
             _begin_anew(cluster, job)
     elif outcome == "failed":
-        if first := next((rank.failed_on for rank in job.all_ranks if rank.failed_on), ""):
-            reason = f"{reason} ({first} had said so before)"
+        if job.failed_on:
+            reason = f"{reason} ({job.failed_on} had said so before)"
         else:
             job.failed_on, cause = host.name, "failed"
     elif outcome == "stopped":
-        if gangs.stayed(cluster, job):
-            land_if_there(cluster, job)
-            return
         if send_on(cluster, job):
             return
         cause = "superseded" if further(cluster, job) else "stopped"
-    if job.gang is not None and job.gang.ending and outcome != "failed":
-        cause = job.gang.ending
     if cause:
         interrupt(cluster, job, cause)
     elif outcome == "finished":
-        _finished(cluster, job, message.digest)
+        cluster.record(facts.JobFinished(job.name, job.attempt, host.name, job.step, message.digest))
+        over(cluster, job, "finished")
     else:
-        _failed(cluster, job, reason)
+        job.reason = reason
+        cluster.record(facts.JobFailed(job.name, job.attempt, host.name, reason))
+        over(cluster, job, "failed")
 
 
 def _of_no_use(cluster: Cluster, job: JobState, checkpoint: Checkpoint, host: HostState) -> None:
@@ -131,14 +126,13 @@ def _of_no_use(cluster: Cluster, job: JobState, checkpoint: Checkpoint, host: Ho
     One that no other host holds is tried twice, for what was the matter may be its host, or have passed.
 
     The host is to forget its own, or it would answer the sender of another that it has it already. It forgets by number, so
-    with what is older there; not parts of a gang, of which an older one may be the last that is whole, and not for one that may
-    be none, since what is older there may be all that there is.
+    with what is older there; but not for one that may be none, since what is older there may be all that there is.
     """
     if checkpoint.holders == {host.name} and not (checkpoint.claimed_by or checkpoint.has_failed):
         checkpoint.has_failed = True
         return
     checkpoint.holders.discard(host.name)
-    if job.gang is None and not checkpoint.claimed_by:
+    if not checkpoint.claimed_by:
         for sequence, known in job.checkpoints.items():
             if sequence < checkpoint.stored.sequence:
                 known.holders.discard(host.name)
@@ -147,39 +141,14 @@ def _of_no_use(cluster: Cluster, job: JobState, checkpoint: Checkpoint, host: Ho
 
 
 def _begin_anew(cluster: Cluster, job: JobState) -> None:
-    """Have its checkpoints forgotten wherever they lie, with a rank's those of its gang: they are of no use.
+    """Have its checkpoints forgotten wherever they lie: they are of no use.
 
     What is said of them later is of attempts that do not count any more.
     """
-    for rank in job.all_ranks:
-        rank.attempts_above, rank.failed_at = rank.attempt, []
-        rank.checkpoints, rank.taken = {}, {}
-        for name in sorted(rank.traces | rank.keepers):
-            cluster.tell(name, m.Forget(rank.name, (rank.attempt + 1) * m.SEQUENCES_PER_ATTEMPT))
-
-
-def _finished(cluster: Cluster, job: JobState, digest: str) -> None:
-    """All steps are done. A gang is finished when every rank is: until then what is done is lost with the others."""
-    gang = job.gang
-    digests = {job.name: digest} if gang is None else gang.done
-    if gang is not None:
-        gang.done[job.name] = digest
-        if len(gang.done) < len(gang.ranks):
-            return
-    for rank in job.all_ranks:
-        done = facts.JobFinished(rank.name, rank.attempt, rank.host or "", rank.step, digests[rank.name])
-        cluster.record(done)
-        over(cluster, rank, "finished")
-
-
-def _failed(cluster: Cluster, job: JobState, reason: str) -> None:
-    """End the job for good, and with a rank its gang, whose other ranks are stopped."""
-    for rank in job.all_ranks:
-        rank.reason = reason if rank is job else f"{job.name} failed: {reason}"
-        cluster.record(facts.JobFailed(rank.name, rank.attempt, rank.host or "", rank.reason))
-        if rank is not job and rank.host is not None and rank.phase in TOLD:
-            cluster.tell(rank.host, m.StopJob(rank.name, rank.attempt))
-        over(cluster, rank, "failed")
+    job.attempts_above, job.failed_at = job.attempt, []
+    job.checkpoints, job.taken = {}, {}
+    for name in sorted(job.traces | job.keepers):
+        cluster.tell(name, m.Forget(job.name, (job.attempt + 1) * m.SEQUENCES_PER_ATTEMPT))
 
 
 def _is_news(known: m.SnapshotSpeed | None, told: m.SnapshotSpeed) -> bool:
@@ -200,7 +169,7 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
         return
     if message.step > job.spec.steps:  # a lie: it is no state of the job
         return
-    # a final one is said again on each new connection, and may be one that was told before as another's of its gang
+    # a final one is sent again on each new connection; an agent may also call one final that it has reported before
     is_final_now = message.final and job.final_sequence != message.sequence
     is_news = message.sequence not in job.taken or is_final_now
     job.last_checkpoint_s = cluster.now_s if is_news else job.last_checkpoint_s
@@ -231,8 +200,6 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
     if is_news:
         cluster.record(taken)
     if not message.final or job.phase is Phase.CANCELLING:
-        if job.gang is not None:
-            gangs.halt(cluster, job.gang)
         return
     job.final_sequence = message.sequence
     job.stopped_at_s = cluster.now_s if job.stopped_at_s is None else job.stopped_at_s
@@ -240,7 +207,5 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
     if job.phase is not Phase.MOVING:  # no move waits for it any more: it goes on from this very checkpoint
         cluster.tell(host.name, m.StopJob(job.name, job.attempt))
         return
-    if job.gang is not None:
-        gangs.halt(cluster, job.gang)
     start_reservation(cluster, job)
     land_if_there(cluster, job)

@@ -12,7 +12,6 @@ from controller.core.lifecycle.announcements import announce_again
 from controller.core.lifecycle.attempts import withdraw_offers
 from controller.core.lifecycle.cancellation import tell_to_end
 from controller.core.lifecycle.checkpoints import all_stored_by
-from controller.core.lifecycle.gangs import to_move
 from controller.core.lifecycle.grants import tell_grants
 from controller.core.lifecycle.job_reports import job_ended
 from controller.core.lifecycle.link_changes import take_live_ways
@@ -30,7 +29,7 @@ from controller.core.lifecycle.second_copy import stop_copying
 from controller.core.model import effects as do
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster, present
-from controller.core.model.entities import HostState, JobState, Phase
+from controller.core.model.entities import HostState, Phase
 from testbed.messages import (
     CancelTransfers,
     Heartbeat,
@@ -112,13 +111,9 @@ def agree(cluster: Cluster, host: HostState, hello: Hello, told: list[tuple[str,
         if job is None:
             continue
         claim = claimed.pop((name, attempt), None)
-        if job.gang is not None and (name in job.gang.done or name in job.gang.stopped):
-            continue  # it has ended, and waits for the other ranks
         if claim is not None:
             job.did(claim.step)
             job.interval_s = None
-            if job.gang is not None and job.gang.ending:
-                cluster.tell(host.name, StopJob(name, attempt))
         elif not land_unheard(cluster, job):
             interrupt(cluster, job, "agent_lost")
     for name, attempt in sorted(claimed):
@@ -135,22 +130,18 @@ def remind(cluster: Cluster, host: HostState) -> None:
     running = [job for job in here if job.phase is Phase.RUNNING]
     if cluster.routes.has_choice and any(job.phase is Phase.MOVING for job in here):
         take_live_ways(cluster)  # it plans those anew that have none
-    moving = [job for job in here if job.phase is Phase.MOVING and not job.stays]
+    moving = [job for job in here if job.phase is Phase.MOVING]
     for job in here:
         if job.phase is Phase.CANCELLING:
             tell_to_end(cluster, job)
-        elif job.stays and job.final_sequence is not None:  # the order to stop may have been lost
-            cluster.tell(host.name, StopJob(job.name, job.attempt))
     if host.reclaim_at_s is not None:
         for job in moving:
             order(cluster, job)
         plan_moves(cluster, [job for job in running if job.phase is Phase.RUNNING])
         return
     for job in moving:
-        if job.phase is not Phase.MOVING:
-            continue  # abandoned with another rank of its gang
-        if all(rank.final_sequence is None for rank in job.all_ranks):
-            abandon_here(cluster, job)
+        if job.final_sequence is None:
+            abandon(cluster, job)
         else:  # it has stopped: it goes where it was sent
             order(cluster, job)
 
@@ -200,7 +191,7 @@ def expect_ends(cluster: Cluster, host: HostState, claimed: set[tuple[str, int]]
         if (job.name, job.attempt) in claimed:
             if wait is not None and wait.phase is Phase.RUNNING:
                 del cluster.waits[job.name]
-        elif wait is None and (job.gang is None or job.name not in job.gang.done.keys() | job.gang.stopped):
+        elif wait is None:
             cluster.expect_word(job, 0.0)
 
 
@@ -231,10 +222,9 @@ def fence(cluster: Cluster, host: HostState) -> None:
 
 
 def _interrupt_all(cluster: Cluster, host: HostState, cause: str) -> None:
-    """All that was on the host is dead. (A rank may have been interrupted with another of its gang that was there too.)"""
+    """Interrupt the jobs of a host on which nothing runs any more."""
     for job in [job for job in cluster.jobs_on(host) if job.host == host.name]:
-        if job.host == host.name:
-            interrupt(cluster, job, cause)
+        interrupt(cluster, job, cause)
 
 
 def silent(cluster: Cluster, host: HostState, why: str = "silent for a whole lease") -> None:
@@ -270,7 +260,7 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
         cluster.hazards.withdraw(host.name, now_s, message.notice_s)
         for job in here:  # a second notice with an earlier end: moves that were admitted with the later one
             if job.move is not None and job.move.deadline_s > reclaim_at_s + 1e-9:
-                replan(cluster, job)  # a rank that stays while others move has to leave as well
+                replan(cluster, job)
         running = [
             job for job in cluster.jobs_on(host) if job.host == host.name and job.phase is Phase.RUNNING
         ]
@@ -289,9 +279,8 @@ def owner_returns(cluster: Cluster, host: HostState) -> None:
     """A spot offer for every free GPU; moves that have not stopped their job yet are called off."""
     lent_again(cluster, host)
     for job in cluster.jobs_on(host):
-        is_moving = job.host == host.name and job.phase is Phase.MOVING
-        if is_moving and all(rank.final_sequence is None for rank in job.all_ranks):
-            abandon_here(cluster, job)
+        if job.host == host.name and job.phase is Phase.MOVING and job.final_sequence is None:
+            abandon(cluster, job)
     offer_all(cluster, host)
     take_up(cluster, host)
 
@@ -307,13 +296,6 @@ def lent_again(cluster: Cluster, host: HostState) -> None:
             job.degraded = False
 
 
-def abandon_here(cluster: Cluster, job: JobState) -> None:
-    """The job need not leave this host any more. Other ranks of its gang may have to leave theirs."""
-    abandon(cluster, job)
-    if job.gang is not None:
-        plan_moves(cluster, to_move(cluster, job.gang))
-
-
 def let_go(cluster: Cluster, host: HostState) -> None:
     """Find another for whatever counted on this host for later: standbys, fetches, destinations of moves, senders."""
     name = host.name
@@ -326,8 +308,7 @@ def let_go(cluster: Cluster, host: HostState) -> None:
         if job.phase is Phase.FETCHING and job.host == host.name:
             interrupt(cluster, job, "destination_lost")
         elif job.move is not None and job.move.destination == host.name:
-            if not job.stays:  # else it is lost with its host, or that returns
-                replan(cluster, job)
+            replan(cluster, job)
         elif job.standby == host.name:
             forget_standby(cluster, job)
     if cluster.can_send(host.name):

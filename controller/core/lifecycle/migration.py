@@ -29,9 +29,8 @@ from controller.core.admission.reservation import LAG_S, MARGIN_S, Reservation
 from controller.core.admission.schedule import Timetable
 from controller.core.checkpointing.intervals import latest_final_start_s, transfer_s
 from controller.core.lifecycle import job_deadlines, move_times
-from controller.core.lifecycle.attempts import began, begin_attempt, drop_move, release, reserve, start
+from controller.core.lifecycle.attempts import begin_attempt, drop_move, release, reserve, start
 from controller.core.lifecycle.candidates import candidates, request, reserved_rate, residual, safe_store
-from controller.core.lifecycle.gangs import is_handed_over, is_whole, shared_risk, to_move
 from controller.core.lifecycle.grants import (
     LEAST_SPAN_S,
     close_flow,
@@ -42,9 +41,8 @@ from controller.core.lifecycle.grants import (
     presync_flow,
     reservations,
 )
-from controller.core.lifecycle.offers import end_gang, resume
+from controller.core.lifecycle.offers import resume
 from controller.core.lifecycle.on_demand import slots
-from controller.core.lifecycle.protection import forget_standby
 from controller.core.model import facts
 from controller.core.model.cluster import LEAST_LEASES, Cluster
 from controller.core.model.entities import (
@@ -75,15 +73,14 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
             notice_s, reason = _notice_s(cluster, job), "this system does not migrate"
             cluster.record(facts.MigrationDegraded(job.name, job.attempt, job.host or "", notice_s, reason))
         return
-    jobs = [job for job in with_ranks(cluster, jobs) if _can_be_told(cluster, job)]
+    jobs = [job for job in jobs if _can_be_told(cluster, job)]
     reasons: dict[str, str] = {}
     for _ in range(2):
         reasons = _move_some(cluster, [job for job in jobs if job.move is None])
     if cluster.policy.rescues:
         _move_some(cluster, [job for job in jobs if job.move is None], rescue=Rescue.TO_GPU)
     if cluster.policy.rescues_to_disk:
-        alone = [job for job in jobs if job.move is None and job.gang is None]
-        _move_some(cluster, alone, rescue=Rescue.TO_DISK)
+        _move_some(cluster, [job for job in jobs if job.move is None], rescue=Rescue.TO_DISK)
     moving = [job for job in jobs if job.move is not None]
     for job in jobs:
         if job.move is None and not job.degraded:  # said at once, and once; and P1, which plans next, has
@@ -91,7 +88,6 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
             job.interval_s, job.last_checkpoint_s, job.protected_since_s = None, None, -inf
             notice_s, reason = _notice_s(cluster, job), reasons[job.name]
             cluster.record(facts.MigrationDegraded(job.name, job.attempt, job.host or "", notice_s, reason))
-    stand_still(cluster, moving)
     for job in moving:
         _set_out(cluster, job)
         if job.move is not None and job.move.rescue:
@@ -118,31 +114,6 @@ def _set_out(cluster: Cluster, job: JobState) -> None:
         cluster.expect_word(job, within_s)
 
 
-def with_ranks(cluster: Cluster, jobs: list[JobState]) -> list[JobState]:
-    """These jobs, and of each gang among them all ranks that have to leave their hosts."""
-    if not any(job.gang is not None for job in jobs):
-        return jobs
-    found: dict[str, JobState] = {}
-    for job in jobs:
-        leaving = [job] if job.gang is None else to_move(cluster, job.gang)
-        found.update({rank.name: rank for rank in leaving})
-    return list(found.values())
-
-
-def stand_still(cluster: Cluster, moving: list[JobState]) -> None:
-    """The other ranks of gangs that move wait where they are; their checkpoints go nowhere meanwhile."""
-    gangs = {job.gang.spec.name: job.gang for job in moving if job.gang is not None}
-    for gang in gangs.values():
-        moves = [rank.move for rank in gang.ranks if rank.move is not None]
-        for rank in [rank for rank in gang.ranks if rank.move is None]:
-            forget_standby(cluster, rank)
-            assert rank.host is not None
-            rank.move = Move(rank.host, inf, 0.0, inf, cluster.now_s)
-            cluster.advance(rank, "migrate")
-            within_s = max(move.deadline_s for move in moves) - cluster.now_s
-            cluster.expect_word(rank, within_s + LEAST_LEASES * cluster.settings.lease_s)
-
-
 def retry_degraded(cluster: Cluster) -> None:
     """A GPU or some bandwidth may have become free while the notice still runs."""
     jobs = [job for job in cluster.unfinished() if job.degraded and _can_be_told(cluster, job)]
@@ -151,71 +122,50 @@ def retry_degraded(cluster: Cluster) -> None:
 
 
 def replan(cluster: Cluster, *jobs: JobState) -> None:
-    """Their destinations are gone, or the ways to them: find others, or give the migrations up, all of them together.
-
-    A gang that has stopped already ends.
-    """
-    left: list[JobState] = []
+    """Find other destinations for these moving jobs, or give the moves up: theirs are gone, or the ways to them."""
     for job in jobs:
-        if job.phase is not Phase.MOVING:
-            continue  # given up with another rank of its gang
-        if job.gang is None:
-            abandon(cluster, job)
-            left += [job] if _has_notice(cluster, job) else []
-        elif any(rank.final_sequence is not None for rank in job.all_ranks):
-            end_gang(cluster, job.gang, "destination_lost")
-        else:
-            abandon(cluster, job)
-            left += to_move(cluster, job.gang)
-    if left:
+        abandon(cluster, job)
+    if left := [job for job in jobs if _has_notice(cluster, job)]:
         plan_moves(cluster, left)
     for job in jobs:
-        if job.gang is None and job.phase is Phase.RUNNING and job.final_sequence is not None and job.host:
+        if job.phase is Phase.RUNNING and job.final_sequence is not None and job.host:
             # nothing runs any more, and no host takes it
             cluster.tell(job.host, StopJob(job.name, job.attempt))
 
 
 def _can_be_told(cluster: Cluster, job: JobState) -> bool:
     """Whether it runs on a host that hears: one that is not connected is planned for when it comes back."""
-    if job.gang is not None and not is_whole(cluster, job.gang):
-        return False
     return job.phase is Phase.RUNNING and job.host is not None and cluster.hosts[job.host].connected
 
 
 def abandon(cluster: Cluster, job: JobState) -> None:
     """The job stays where it is: its destination is gone, or the owner changed his mind before it was stopped."""
-    for rank in job.all_ranks:
-        destination = rank.move.destination if rank.move else None
-        close_flows(cluster, job=rank.name, destination=destination, tell=True)
-        drop_move(cluster, rank)
-        cluster.advance(rank, "abandoned")
+    destination = job.move.destination if job.move else None
+    close_flows(cluster, job=job.name, destination=destination, tell=True)
+    drop_move(cluster, job)
+    cluster.advance(job, "abandoned")
     if job.name in cluster.dated:
         cluster.deadlines_at_s = cluster.now_s
 
 
 def land(cluster: Cluster, job: JobState) -> None:
-    """The final checkpoint is stored at the destination: the job goes on there; of a gang, every rank where it then is."""
+    """The final checkpoint is stored at the destination: the job goes on there."""
     if job.move is not None and job.move.rescue is Rescue.TO_DISK:
         _land_on_disk(cluster, job)
         return
-    for rank in job.all_ranks:
-        assert rank.final_sequence is not None
-        assert rank.move is not None
-        assert rank.host is not None
-        checkpoint = rank.checkpoints[rank.final_sequence]
-        source, move, stays = cluster.hosts[rank.host], rank.move, rank.stays
-        close_flows(cluster, job=rank.name, source=source.name)
-        close_flows(cluster, job=rank.name, tell=True)  # a copy on its way to the vault
-        if not stays:
-            cluster.free_gpu(rank, source)
-        rank.move, rank.landing, rank.standby = None, None if stays else (source.name, move), None
-        rank.degraded, rank.step = False, max(rank.step, checkpoint.stored.step)
-        cluster.advance(rank, "landed")
-        begin_attempt(cluster, rank, cluster.hosts[move.destination], checkpoint)
-    if job.gang is not None:
-        began(job.gang)
-    for rank in job.all_ranks:
-        start(cluster, rank, cluster.hosts[rank.host or ""])
+    assert job.final_sequence is not None
+    assert job.move is not None
+    assert job.host is not None
+    checkpoint, move = job.checkpoints[job.final_sequence], job.move
+    source, destination = cluster.hosts[job.host], cluster.hosts[move.destination]
+    close_flows(cluster, job=job.name, source=source.name)
+    close_flows(cluster, job=job.name, tell=True)  # a copy on its way to the vault
+    cluster.free_gpu(job, source)
+    job.move, job.landing, job.standby = None, (source.name, move), None
+    job.degraded, job.step = False, max(job.step, checkpoint.stored.step)
+    cluster.advance(job, "landed")
+    begin_attempt(cluster, job, destination, checkpoint)
+    start(cluster, job, destination)
 
 
 def _land_on_disk(cluster: Cluster, job: JobState) -> None:
@@ -233,10 +183,6 @@ def _land_on_disk(cluster: Cluster, job: JobState) -> None:
 
 def land_unheard(cluster: Cluster, job: JobState) -> bool:
     """Whether the job goes on at its destination: its source has it no more, and only the news of its last state was lost."""
-    if (
-        job.gang is not None
-    ):  # the last state of all ranks together is not known by one's: they come back from what is
-        return is_handed_over(job) and not job.gang.ending
     newest = cluster.freshest(job)
     if job.move is None or newest is None or job.move.destination not in cluster.holders(newest):
         return False
@@ -256,7 +202,7 @@ def send_on(cluster: Cluster, job: JobState) -> bool:
 
     It was handed over to a destination that was lost since: the order to move it elsewhere came too late for the source.
     """
-    if job.gang is not None or job.move is None or job.final_sequence is None:
+    if job.move is None or job.final_sequence is None:
         return False
     final = job.checkpoints.get(job.final_sequence)
     flow = cluster.flows.get(f"{job.name}:{job.host}>{job.move.destination}")
@@ -285,14 +231,6 @@ def start_reservation(cluster: Cluster, job: JobState) -> None:
     for flow, reservation in reservations(cluster):
         if flow.job == job.name:
             reservation.begin(cluster.now_s)
-            cluster.rates_stale = True
-
-
-def release_links(cluster: Cluster, ranks: Set[str]) -> None:
-    """Leave the links to others where the last state of these has arrived, though they wait for the rest of their gang."""
-    for flow in cluster.firm_flows():
-        if flow.reservation is not None and flow.job in ranks:
-            flow.reservation.fulfil()
             cluster.rates_stale = True
 
 
@@ -331,10 +269,8 @@ def _move_some(cluster: Cluster, jobs: list[JobState], *, rescue: Rescue | None 
     if not chosen:
         return reasons
     found = list(chosen.values())
-    asked, answer = _admit(cluster, found, reasons, rescue=rescue)
+    asked, answer = _admit(cluster, found, rescue=rescue)
     for job, choice in found:
-        if job.name not in asked:
-            continue  # another rank of its gang has no way out
         if job.name in answer.admitted:
             _begin_move(cluster, job, choice, asked[job.name], answer, rescue=rescue)
         else:
@@ -366,11 +302,11 @@ def _make_room(
     That is an augmenting path (Kuhn 1955): as many jobs of a round have GPUs as can have any, whatever their order. `asked`: the
     jobs that were tried.
     """
-    if not cluster.policy.places_jointly or job.gang is not None or rescue is Rescue.TO_DISK:
+    if not cluster.policy.places_jointly or rescue is Rescue.TO_DISK:
         return False
     for other, choice in list(chosen.values()):
         host = cluster.hosts[choice.host]
-        if other.name in asked or other.gang is not None or not cluster.fits(job, host):
+        if other.name in asked or not cluster.fits(job, host):
             continue
         asked.add(other.name)
         cluster.let_gpu_go(other, host)
@@ -394,37 +330,22 @@ def _make_room(
 def _admit(
     cluster: Cluster,
     found: list[tuple[JobState, DestinationChoice]],
-    reasons: dict[str, str],
     *,
     rescue: Rescue | None,
 ) -> tuple[dict[str, MigrationRequest], Admission]:
-    """P3's answer to these jobs, without the ranks of gangs of which it, or P2 before it, refuses any."""
+    """Ask P3 for all these moves at once, and return what was asked and its answer."""
     asked = {job.name: _request(cluster, job, choice, rescue=rescue) for job, choice in found}
-    refused = set(reasons)
-    while True:
-        torn = {
-            job.name
-            for job, _ in found
-            if job.gang is not None and any(rank.name in refused for rank in to_move(cluster, job.gang))
-        }
-        for name in sorted(torn & asked.keys()):
-            del asked[name]
-            reasons.setdefault(name, "another rank of its gang cannot move")
-        commitments = committed(cluster, movable=True)
-        pairs = {job.name: (job.host or "", choice.host) for job, choice in found if job.name in asked}
-        ways = {pair: [cluster.routes.way(*pair)] for pair in pairs.values()}
-        if cluster.chooses_ways:
-            ways |= {pair: cluster.choices(*pair) for pair in ways if not goes_between(cluster, *pair)}
-        asked, answer = admit_best(
-            cluster.policy.admit, asked, pairs, ways, cluster.now_s, cluster.spendable, commitments
-        )
-        if cluster.witness is not None:
-            cluster.witness.admitted(list(asked.values()), cluster.spendable, commitments, answer)
-        refused |= answer.refused.keys()
-        if not any(job.gang is not None and job.name in answer.refused for job, _ in found):
-            return asked, answer
-        for name, refusal in answer.refused.items():
-            reasons[name] = f"{refusal.reason}: {refusal.link}" if refusal.link else str(refusal.reason)
+    commitments = committed(cluster, movable=True)
+    pairs = {job.name: (job.host or "", choice.host) for job, choice in found}
+    ways = {pair: [cluster.routes.way(*pair)] for pair in pairs.values()}
+    if cluster.chooses_ways:
+        ways |= {pair: cluster.choices(*pair) for pair in ways if not goes_between(cluster, *pair)}
+    asked, answer = admit_best(
+        cluster.policy.admit, asked, pairs, ways, cluster.now_s, cluster.spendable, commitments
+    )
+    if cluster.witness is not None:
+        cluster.witness.admitted(list(asked.values()), cluster.spendable, commitments, answer)
+    return asked, answer
 
 
 def _choose_destination(
@@ -435,7 +356,7 @@ def _choose_destination(
     `among`: these hosts only.
     """
     assert job.host is not None
-    now_s, notice_s = cluster.now_s, _time_to_move_s(cluster, job, rescue=rescue)
+    now_s, notice_s = cluster.now_s, _notice_s(cluster, job)
 
     def taken(flow: CheckpointFlow) -> float:
         if flow.reservation is None or not notice_s:
@@ -457,19 +378,8 @@ def _choose_destination(
             there_s = transfer_s(wanted.payload_bytes, bottleneck(way, free).bytes_per_s) + wanted.restart_s
             if there_s <= (wanted.notice_s or 0.0):
                 return DestinationChoice(store, there_s, there_s, 1.0)
-    draw = cluster.draw()
-    if job.gang is not None:  # beside the others, if that can be
-        beside = {cluster.hosts[rank.host or ""].spec.building for rank in job.all_ranks if rank is not job}
-        near = {name for name in among if cluster.hosts[name].spec.building in beside}
-        hosts = [rank.host for rank in job.all_ranks if rank.host is not None and rank is not job]
-        found = candidates(cluster, wanted, [job.host], free, now_s, among=near, all_ways=True)
-        choice = cluster.policy.select(wanted, shared_risk(found, hosts, job.spec.ranks), draw=draw)
-        if isinstance(choice, DestinationChoice):
-            if cluster.witness is not None:
-                cluster.witness.chose_host("rescue" if rescue else "destination", job, wanted, found, choice)
-            return choice
     found = candidates(cluster, wanted, [job.host], free, now_s, among=among, all_ways=True)
-    choice = cluster.policy.select(wanted, found, draw=draw)
+    choice = cluster.policy.select(wanted, found, draw=cluster.draw())
     if cluster.witness is not None:
         cluster.witness.chose_host("rescue" if rescue else "destination", job, wanted, found, choice)
     return choice
@@ -498,7 +408,7 @@ def _request(
     assert job.host is not None
     now_s = cluster.now_s
     size = move_times.granted_bytes(cluster, job)
-    deadline_s = now_s + _time_to_move_s(cluster, job, rescue=rescue)
+    deadline_s = now_s + _notice_s(cluster, job)
     if cluster.policy.rates_vary:
         deadline_s -= MARGIN_S
     lead_s, restart_s = (
@@ -594,14 +504,6 @@ def final_within_s(cluster: Cluster, job: JobState, flow: CheckpointFlow) -> flo
         job.move.deadline_s, overhead_s, move_times.granted_bytes(cluster, job), floor
     )
     return max(0.0, latest_s - cluster.now_s)
-
-
-def _time_to_move_s(cluster: Cluster, job: JobState, *, rescue: Rescue | None) -> float:
-    """Seconds until the job is to run elsewhere. A gang runs on when the last part is there, so the first host to go counts
-    for all ranks that leave; to be rescued, each part only has to leave its own."""
-    if job.gang is None or rescue:
-        return _notice_s(cluster, job)
-    return min([_notice_s(cluster, rank) for rank in (job, *to_move(cluster, job.gang))])
 
 
 def _has_notice(cluster: Cluster, job: JobState) -> bool:

@@ -28,8 +28,6 @@ def lead_s(cluster: Cluster, job: JobState, source: str) -> float:
         lag_s += PROGRAMMED_S
     payload_bytes, speed = job.spec.payload_bytes, cluster.hosts[source].speed
     writes_s = cluster.settings.writes_s(payload_bytes)
-    if job.gang is not None:  # ranks agree on a snapshot at the end of a step
-        lag_s += job.spec.step_s
     if speed is not None:  # a reservation is kept by a slow disk too
         writes_s = max(writes_s, cluster.settings.snapshot_s + payload_bytes / speed.write_bytes_per_s)
     return 2.0 * writes_s + lag_s

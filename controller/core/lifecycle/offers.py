@@ -6,39 +6,33 @@ GPUs that become idle are noted by the functions that free them, and offered onc
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from itertools import accumulate
 
-from msgspec import structs
-
-from controller.core.lifecycle import gangs, job_deadlines
+from controller.core.lifecycle import job_deadlines
 from controller.core.lifecycle.attempts import (
     cancelled,
     dispatch,
     dispatch_from,
-    dispatch_gang,
     release,
     replica_of,
 )
 from controller.core.lifecycle.candidates import candidates, request, reserved_rate, residual
 from controller.core.lifecycle.grants import close_flows
-from controller.core.lifecycle.on_demand import slots, turn_on
+from controller.core.lifecycle.on_demand import slots
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import Gang, HostState, JobState, Phase
+from controller.core.model.entities import HostState, JobState, Phase
 from controller.core.placement.select import NoDestination
 from controller.core.queueing.queue import Dispatch, Lapsed, Offer, Queued, SpotJob, Standing
-from testbed.bounds import LONGEST_NAME
 from testbed.messages import Accepted, JobSpec, Rejected
-from testbed.ranks import rank_name, rank_of
 from topologies.spec import Role
 
 
 def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
     """Whether this is a new job that can be run. Then paper B chooses: an offer that stands, the queue, or on-demand."""
     spec = event.job
-    known = cluster.gangs.get(spec.name) or cluster.jobs.get(spec.name)
+    known = cluster.jobs.get(spec.name)
     if known is not None and known.spec == spec:  # said again: the first answer was not heard
         cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name, before=True)))
         return False
@@ -48,67 +42,36 @@ def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
     if refusal:
         cluster.outbox.append(do.Answer(event.operator, Rejected(spec.name, refusal)))
         return False
-    job = _accept(cluster, spec)
-    for rank in job.all_ranks:
-        cluster.record(
-            facts.JobSubmitted(rank.name, spec.steps, spec.step_s, spec.payload_bytes, spec.deadline_s)
-        )
+    job = JobState(spec, cluster.now_s, attempts_above=cluster.attempts_above)
+    cluster.jobs[job.name] = job
+    cluster.record(facts.JobSubmitted(job.name, spec.steps, spec.step_s, spec.payload_bytes, spec.deadline_s))
     job_deadlines.promise(cluster, job)
     cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name)))
     queue = cluster.queue
     if cluster.witness is not None:
         chance, age_s = queue.chance(cluster.now_s), queue.gap_age_s(cluster.now_s)
         cluster.witness.arrived(job, event.draw, len(queue), chance, age_s)
-    ready = job.gang is not None and _has_room(cluster, job, spec.ranks + len(queue), first=True)
     pressed = job_deadlines.presses(cluster, job)
-    answer = queue.submit(_spot_job(job), cluster.now_s, event.draw, ready=ready, pressed=pressed)
+    answer = queue.submit(_spot_job(job), cluster.now_s, event.draw, pressed=pressed)
     level = cluster.queue.controller.level
     if isinstance(answer, Dispatch):
         _take_offer(cluster, answer)
     elif isinstance(answer, Queued):
-        for rank in job.all_ranks:
-            cluster.record(facts.JobQueued(rank.name, answer.ahead, level))
-        cluster.gangs_look |= job.gang is not None
+        cluster.record(facts.JobQueued(job.name, answer.ahead, level))
     else:
         redirect(cluster, job, answer.ahead)
     return True
 
 
-def _accept(cluster: Cluster, spec: JobSpec) -> JobState:
-    """The job is known from now on; of a gang, its first rank."""
-    gang = Gang(spec) if spec.ranks > 1 else None
-    names = [spec.name] if gang is None else [rank_name(spec.name, n, spec.ranks) for n in range(spec.ranks)]
-    jobs = [
-        JobState(
-            spec if gang is None else structs.replace(spec, name=name),
-            cluster.now_s,
-            attempts_above=cluster.attempts_above,
-            gang=gang,
-        )
-        for name in names
-    ]
-    cluster.jobs.update({job.name: job for job in jobs})
-    if gang is not None:
-        gang.ranks, cluster.gangs[spec.name] = jobs, gang
-    return jobs[0]
-
-
 def unfit(cluster: Cluster, spec: JobSpec) -> str:
-    """Why no host of some role can ever run the job; empty if each role has one that can, or enough of them for a gang."""
-    if rank_of(spec.name) is not None:
-        return "a name that ends so is that of a gang's rank"
-    if spec.ranks > 1 and len(longest := rank_name(spec.name, spec.ranks - 1, spec.ranks)) > LONGEST_NAME:
-        return f"its ranks would be called {longest} and so on: at most {LONGEST_NAME} characters"
+    """Why no host of some role can ever run the job; empty if each role has one that can."""
     probe = JobState(spec, 0.0)
     for role in (Role.VOLUNTEER, Role.ON_DEMAND):
         hosts = [host for host in cluster.hosts.values() if host.spec.role is role]
-        gpus = (host.spec.gpus for host in hosts if cluster.fits(probe, host))
-        if hosts and all(count < spec.ranks for count in accumulate(gpus)):
-            fitting = any(cluster.fits(probe, host) for host in hosts)
-            few = f"have {spec.ranks} GPUs" if fitting else "has a GPU"
+        if hosts and not any(cluster.fits(probe, host) for host in hosts):
             why = ", and the queue may send a job there" if role is Role.ON_DEMAND else ""
             return (
-                f"no {role.value} host{'s' if fitting else ''} {few} with {spec.memory_bytes:.4g} bytes of memory "
+                f"no {role.value} host has a GPU with {spec.memory_bytes:.4g} bytes of memory "
                 f"and compute capability {spec.min_capability:g}{why}"
             )
     return ""
@@ -117,9 +80,8 @@ def unfit(cluster: Cluster, spec: JobSpec) -> str:
 def redirect(cluster: Cluster, job: JobState, ahead: int, waited_s: float = 0.0) -> None:
     """Paper B, or its deadline, sends a job to on-demand that was never dispatched, at cost k."""
     level = cluster.queue.controller.level
-    for rank in job.all_ranks:
-        rank.on_demand, rank.waited_s = True, waited_s
-        cluster.record(facts.JobRedirected(rank.name, ahead, level, waited_s))
+    job.on_demand, job.waited_s = True, waited_s
+    cluster.record(facts.JobRedirected(job.name, ahead, level, waited_s))
     to_on_demand(cluster, job)
 
 
@@ -165,32 +127,9 @@ def offer_all(cluster: Cluster, host: HostState) -> None:
 
 
 def offer_freed(cluster: Cluster) -> None:
-    """Offer all GPUs that have become idle; gangs that wait look first whether they have enough now."""
-    if cluster.gangs and (cluster.freed or cluster.gangs_look):
-        start_gangs(cluster)
+    """Offer all GPUs that have become idle."""
     while cluster.freed:
         gpu_freed(cluster, cluster.hosts[cluster.freed.pop(0)])
-
-
-def start_gangs(cluster: Cluster) -> None:
-    """Start each gang that waits and for which enough GPUs are idle, beside those for the jobs before it."""
-    cluster.gangs_look = False
-    for waiting in cluster.queue.gangs(cluster.now_s):
-        job = cluster.jobs[waiting.job]
-        if not _has_room(cluster, job, waiting.gpus + waiting.ahead, first=waiting.first):
-            continue
-        assert job.gang is not None
-        if (hosts := gangs.choose_places(cluster, job.gang)) is not None:
-            delay_s, first = cluster.queue.start(waiting.job, cluster.now_s)
-            dispatch_gang(cluster, job.gang, hosts, (1.0, delay_s) if first else None)
-
-
-def _has_room(cluster: Cluster, job: JobState, gpus: int, *, first: bool) -> bool:
-    """Whether so many GPUs of volunteers that fit the job are idle; a first start leaves the spare ones, if there are so many."""
-    fitting = [host for host in cluster.volunteers if cluster.fits(job, host)]
-    spare = cluster.settings.spare_gpus if first else 0
-    needed = max(gpus, min(gpus + spare, sum(host.spec.gpus for host in fitting)))
-    return sum(host.free_gpus for host in fitting if host.usable) >= needed
 
 
 def serve_waiting(cluster: Cluster) -> None:
@@ -233,55 +172,33 @@ def _lapsed(cluster: Cluster, number: int) -> None:
 
 
 def _spot_job(job: JobState) -> SpotJob:
-    return SpotJob(job.name, job.spec.memory_bytes, job.spec.min_capability, job.spec.ranks)
+    return SpotJob(job.name, job.spec.memory_bytes, job.spec.min_capability)
 
 
 def to_on_demand(cluster: Cluster, job: JobState) -> None:
-    """The on-demand host where its turn is on a GPU that is kept for it, or the emptiest that fits, or the backlog. A gang takes
-    slots of as few hosts as hold it; in the backlog nothing overtakes it but a job for which a GPU is kept."""
+    """The on-demand host where its turn is on a GPU that is kept for it, or the emptiest that fits, or the backlog."""
     fitting = slots(cluster, job)
-    is_kept = bool(fitting) and fitting[0].name == turn_on(cluster, job)
-    held_up = bool(cluster.gangs) and any(cluster.jobs[name].gang is not None for name in cluster.backlog)
-    if not is_kept and (held_up or sum(host.open_gpus for host in fitting) < job.spec.ranks):
+    if not fitting:
         cluster.backlog.append(job.name)
-        for rank in job.all_ranks:
-            cluster.record(facts.JobWaits(rank.name, "no on-demand host is ready for it"))
+        cluster.record(facts.JobWaits(job.name, "no on-demand host is ready for it"))
         return
     first = (cluster.settings.on_demand_cost, job.waited_s) if job.attempt == 0 else None
-    if job.gang is None:
-        host = fitting[0]
-        dispatch_from(cluster, job, host, job_deadlines.resumes_from(cluster, job, host), first)
-        return
-    emptiest = sorted(fitting, key=lambda h: (-h.open_gpus, h.name))
-    names = [host.name for host in emptiest for _ in range(host.open_gpus)]
-    dispatch_gang(cluster, job.gang, names[: job.spec.ranks], first)
+    host = fitting[0]
+    dispatch_from(cluster, job, host, job_deadlines.resumes_from(cluster, job, host), first)
 
 
 def interrupt(cluster: Cluster, job: JobState, cause: str) -> None:
     """The attempt is dead for certain: resume from the freshest checkpoint, elsewhere or at the head of the queue.
 
     GPUs that become free by it are offered to others only after all jobs that the event interrupts. A job that its user cancelled
-    is not resumed. With a rank its gang ends, and comes back once no rank of it may be alive.
+    is not resumed.
     """
     if job.phase is Phase.CANCELLING:
         cancelled(cluster, job, "gone")
         return
     replica, home = replica_of(cluster, job), job.host or ""
     _stop(cluster, job, cause)
-    if job.gang is None:
-        _come_back(cluster, job, home, replica)
-    else:
-        end_gang(cluster, job.gang, cause)
-
-
-def end_gang(cluster: Cluster, gang: Gang, cause: str) -> None:
-    """The attempt of all ranks ends, for this cause; they come back when none of them can be alive any more."""
-    gangs.end(cluster, gang, cause)
-    for rank in gang.ranks:
-        if rank.phase is Phase.FETCHING or (rank.name in gang.done and rank.host is not None):
-            _stop(cluster, rank, gang.ending)
-    if all(rank.phase is Phase.WAITING for rank in gang.ranks):
-        _come_back(cluster, gang.ranks[0], "", None)
+    _come_back(cluster, job, home, replica)
 
 
 def _stop(cluster: Cluster, job: JobState, cause: str) -> None:
@@ -302,8 +219,7 @@ def _come_back(cluster: Cluster, job: JobState, home: str, replica: str | None) 
     wait_s = 0.0 if job.on_demand else cluster.policy.requeue_wait_s
     # after a second start that failed, and then twice as long each time: what is the matter with its host, its file system, its
     # GPUs may pass
-    failed = max(len(rank.failed_at) for rank in job.all_ranks)
-    if failed > 1:
+    if (failed := len(job.failed_at)) > 1:
         wait_s = max(wait_s, cluster.settings.control_period_s * 2.0 ** (failed - 2))
     if replica and checkpoint and replica in checkpoint.holders and cluster.hosts[replica].usable:
         dispatch(cluster, job, cluster.hosts[replica])
@@ -312,8 +228,7 @@ def _come_back(cluster: Cluster, job: JobState, home: str, replica: str | None) 
         cluster.record(facts.JobWaits(job.name, f"its checkpoints are on {home}, which its owner has"))
     elif wait_s > 0.0:
         cluster.requeued[job.name] = cluster.now_s + wait_s
-        for rank in job.all_ranks:
-            cluster.record(facts.JobWaits(rank.name, f"requeued, and may start again in {wait_s:g} s"))
+        cluster.record(facts.JobWaits(job.name, f"requeued, and may start again in {wait_s:g} s"))
     else:
         resume(cluster, job)
 
@@ -331,13 +246,6 @@ def resume(cluster: Cluster, job: JobState) -> None:
     """Where P2 likes best, of hosts where it has not just failed to start if it can be; nowhere: to the head of the queue."""
     if job.on_demand:
         to_on_demand(cluster, job)
-    elif job.gang is not None:
-        if (hosts := gangs.choose_places(cluster, job.gang)) is not None:
-            dispatch_gang(cluster, job.gang, hosts)
-            return
-        cluster.queue.requeue_at_head(_spot_job(job), cluster.now_s)
-        for rank in job.all_ranks:
-            cluster.record(facts.JobWaits(rank.name, f"no {job.spec.ranks} GPUs are idle at once"))
     else:
         fit, failed = cluster.fit_hosts(job), {*job.failed_at, job.failed_on} - {""}
         chosen = _choose_host(cluster, job, fit - failed) if failed else None

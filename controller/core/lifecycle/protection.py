@@ -174,14 +174,12 @@ def _needing_protection(cluster: Cluster) -> list[JobState]:
         and job.final_sequence is None
         and job.host in volunteers
         and job.host not in apart
-        and not (job.gang is not None and job.gang.ending)
     ]
 
 
 def _keep_standby(cluster: Cluster, job: JobState) -> None:
     """Choose a standby for a job that has none of use, or, where jobs have replicas, one with a GPU for it."""
-    replicates = cluster.policy.replication is not None and job.gang is None
-    lacks_replica = replicates and replica_of(cluster, job) is None
+    lacks_replica = cluster.policy.replication is not None and replica_of(cluster, job) is None
     kept = job.standby is not None and cluster.hosts[job.standby].usable
     if kept and not lacks_replica:
         return

@@ -36,12 +36,7 @@ def relocate(cluster: Cluster) -> None:
 
 def _may_leave(cluster: Cluster, job: JobState) -> bool:
     """Whether it computes by itself on a lent host that can be told, and nothing else takes it away from there."""
-    if (
-        job.phase is not Phase.RUNNING
-        or job.gang is not None
-        or job.on_demand
-        or job.final_sequence is not None
-    ):
+    if job.phase is not Phase.RUNNING or job.on_demand or job.final_sequence is not None:
         return False
     host = cluster.hosts[job.host or ""]
     return host.is_volunteer and host.usable

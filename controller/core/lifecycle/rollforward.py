@@ -3,7 +3,7 @@
 Copies of a job's work may all lie on hosts that their owners have just taken. It is not known when those come back, so the job
 begins again from what can be reached, at worst from its first step, and does not wait. When a holder returns with more work
 in its copy than the present attempt has done, the attempt is stopped and the job resumed like any other, from the freshest
-checkpoint, if that saves clearly more time than fetching it takes: all its parts, where the job is a gang. So an interruption
+checkpoint, if that saves clearly more time than fetching it takes. So an interruption
 costs at most about the time for which the owner was there.
 
 Paper A does not say what becomes of old copies; rows that follow it to the letter do not take them up (`Policy.takes_up`).
@@ -24,7 +24,6 @@ from controller.core.model.entities import (
 from controller.core.network.bandwidth import bottleneck
 from testbed.bounds import SEQUENCES_PER_ATTEMPT
 from testbed.messages import StopJob
-from topologies.spec import DirectedLink
 
 WORTH = 2.0  # times what it takes to fetch a checkpoint and to start from it: what going on from it must save
 
@@ -43,28 +42,18 @@ def take_up_better(cluster: Cluster, job: JobState) -> None:
     better = further(cluster, job)
     if better is None or better is not job_deadlines.resumes_from(cluster, job, cluster.hosts[job.host]):
         return
-    takes_s = cluster.settings.restart_s + _fetch_s(cluster, job, better.stored.sequence)
+    takes_s = cluster.settings.restart_s + _fetch_s(cluster, job, better)
     if (better.stored.step - job.step) * job.spec.step_s >= WORTH * takes_s:
         cluster.tell(job.host, StopJob(job.name, job.attempt))
 
 
-def _fetch_s(cluster: Cluster, job: JobState, sequence: int) -> float:
-    """Seconds until every rank has its part of the checkpoint where it runs, as far as links are free now.
-
-    Parts that have the same narrowest link cross it one after the other, or each as much slower.
-    """
+def _fetch_s(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> float:
+    """Return how long the job's host takes to fetch a checkpoint, over what links have free now."""
+    if job.host is None or job.host in checkpoint.holders:
+        return 0.0
     free = residual(cluster, cluster.now_s, reserved_rate)
-    busy_s: dict[DirectedLink | None, float] = {}
-    for rank in job.all_ranks:
-        part = rank.checkpoints[sequence]
-        if rank.host is None or rank.host in part.holders:
-            continue
-        ways = [cluster.routes.way(holder, rank.host) for holder in cluster.holders(part)]
-        widest = max((bottleneck(way, free) for way in ways), key=lambda narrowest: narrowest.bytes_per_s)
-        busy_s[widest.link] = busy_s.get(widest.link, 0.0) + transfer_s(
-            rank.spec.payload_bytes, widest.bytes_per_s
-        )
-    return max(busy_s.values(), default=0.0)
+    ways = [cluster.routes.way(holder, job.host) for holder in cluster.holders(checkpoint)]
+    return transfer_s(job.spec.payload_bytes, max(bottleneck(way, free).bytes_per_s for way in ways))
 
 
 def further(cluster: Cluster, job: JobState) -> Checkpoint | None:

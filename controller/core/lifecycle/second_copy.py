@@ -7,9 +7,6 @@ volunteer of P2's choice, in a building of its own if there is one. The copy tra
 job's own, and nothing waits for it. It may take longer than the next checkpoint takes to come: the standby keeps what it is
 sending until the transfer has ended (`testbed.agent.io.transfers`).
 
-Of a gang the parts of one checkpoint are sent on together, once every standby has its part; the newest one that is whole in the
-vaults is kept there until a newer one is (`lifecycle.checkpoints`).
-
 A vault of thousands of hosts is sent more than its port takes. A copy begins only while few are coming or the port has room
 (`_is_full`), else a later checkpoint tries: copies that share a port by the hundred arrive no sooner, and each that comes or goes
 has all others told another rate.
@@ -36,7 +33,6 @@ from controller.core.model.cluster import FULL, Cluster
 from controller.core.model.entities import (
     Checkpoint,
     CheckpointFlow,
-    Gang,
     JobState,
     Phase,
 )
@@ -48,55 +44,37 @@ FEW_COPIES = 16
 
 
 def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
-    """The standby has stored this one: on to the vault with it, if that is due. Of a gang all parts go, or none."""
-    ranks, sequence = job.all_ranks, checkpoint.stored.sequence
-    if not cluster.policy.vault or any(
-        rank.phase is not Phase.RUNNING or rank.interval_s is None for rank in ranks
-    ):
+    """The standby has stored this one: on to the vault with it, if that is due."""
+    if not cluster.policy.vault or job.phase is not Phase.RUNNING or job.interval_s is None:
         return
-    for rank in ranks:
-        known = rank.checkpoints.get(sequence)
-        if rank.standby is None or known is None or rank.standby not in known.holders:
-            return  # of a gang, some part is still on its way
-        if not cluster.hosts[rank.standby].is_volunteer:
-            return
-    if job.gang is not None:
-        whole = in_vaults(cluster, job.gang)
-        held = [] if whole is None else [job.checkpoints[whole]]
-    else:
-        serves = _serves(cluster, job)
-        held = [copy for copy in job.checkpoints.values() if serves and job.vault in copy.holders]
-    newest = max((copy.stored.step for copy in held), default=0)
-    newer_s = (checkpoint.stored.step - newest) * job.spec.step_s
-    own = [
-        cluster.flows.get(presync_flow(rank.name, rank.host or "", rank.standby or "", 0.0).key)
-        for rank in ranks
-    ]
-    caps = [flow.cap_bytes_per_s if flow is not None else 0.0 for flow in own]  # 0: it sends none
-    if newer_s <= 0.0 or min(caps) <= 0.0:
+    if job.standby is None or job.standby not in checkpoint.holders:
         return
-    if any(copies_to_vaults(cluster, rank.standby or "") for rank in ranks):
+    if not cluster.hosts[job.standby].is_volunteer:
         return
-    for rank in ranks:
-        if not _serves(cluster, rank):
-            rank.vault = _choose(cluster, rank)
-        if rank.vault is None or _is_full(cluster, rank.vault):
-            return
-    if newer_s < _due_after_s(cluster, job):
+    serves = _serves(cluster, job)
+    held = [copy.stored.step for copy in job.checkpoints.values() if serves and job.vault in copy.holders]
+    newer_s = (checkpoint.stored.step - max(held, default=0)) * job.spec.step_s
+    own = cluster.flows.get(presync_flow(job.name, job.host or "", job.standby, 0.0).key)
+    if newer_s <= 0.0 or own is None or own.cap_bytes_per_s <= 0.0:
+        return  # nothing new, or the job itself sends no checkpoints
+    if copies_to_vaults(cluster, job.standby):
         return
-    for rank, cap in zip(ranks, caps, strict=True):
-        assert rank.standby is not None
-        assert rank.vault is not None
-        flow = CheckpointFlow(
-            rank.name,
-            rank.standby,
-            rank.vault,
-            TrafficClass.PRESYNC,
-            cap_bytes_per_s=cap,
-            sequence=sequence,
-        )
-        open_flow(cluster, flow)
-        cluster.orders[flow.key] = None
+    if not serves:
+        job.vault = _choose(cluster, job)
+    if job.vault is None or _is_full(cluster, job.vault):
+        return
+    if newer_s < _due_after_s(cluster, job, job.standby, job.vault):
+        return
+    flow = CheckpointFlow(
+        job.name,
+        job.standby,
+        job.vault,
+        TrafficClass.PRESYNC,
+        cap_bytes_per_s=own.cap_bytes_per_s,
+        sequence=checkpoint.stored.sequence,
+    )
+    open_flow(cluster, flow)
+    cluster.orders[flow.key] = None
 
 
 def _is_full(cluster: Cluster, vault: str) -> bool:
@@ -114,30 +92,14 @@ def _serves(cluster: Cluster, job: JobState) -> bool:
     return job.vault not in (None, job.host, job.standby) and cluster.hosts[job.vault or ""].usable
 
 
-def in_vaults(cluster: Cluster, gang: Gang) -> int | None:
-    """The number of the newest checkpoint of which every rank's vault has its part; None: there is none."""
-    return cluster.common(gang, lambda rank, known: _serves(cluster, rank) and rank.vault in known.holders)
-
-
-def _due_after_s(cluster: Cluster, job: JobState) -> float:
-    """How much work the copy may lack before it is due (`second_level`).
-
-    A gang goes back to its copy when any rank has lost both its host and its standby, and then all of its ranks do: beside
-    the hazard of all its hosts, the mean of what is lost together at each.
-    """
-    ranks, now_s = job.all_ranks, cluster.now_s
-    costs = [
-        (rank.checkpoint_bytes, price_of(cluster, cluster.path(rank.standby or "", rank.vault or "")))
-        for rank in ranks
-    ]
-    total_bytes = sum(size for size, _ in costs)
-    price = sum(size * each for size, each in costs) / total_bytes if job.gang is not None else costs[0][1]
+def _due_after_s(cluster: Cluster, job: JobState, standby: str, vault: str) -> float:
+    """Return how much work the copy may lack before the next one is due, in seconds (`second_level`)."""
+    price = price_of(cluster, cluster.path(standby, vault))
     if price <= 0.0:
         return 0.0  # whatever the hazard
-    [hazard_per_s] = cluster.hazards_now_per_s([job], now_s).tolist()
-    q = [cluster.hazards.joint.q(rank.host or "", rank.standby or "", now_s) for rank in ranks]
-    together = sum(q) / len(q)
-    return second_interval_s(total_bytes, price, hazard_per_s * len(ranks), together)
+    [hazard_per_s] = cluster.hazards_now_per_s([job], cluster.now_s).tolist()
+    together = cluster.hazards.joint.q(job.host or "", standby, cluster.now_s)
+    return second_interval_s(job.checkpoint_bytes, price, hazard_per_s, together)
 
 
 def price_of(cluster: Cluster, links: Sequence[int]) -> float:

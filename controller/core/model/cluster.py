@@ -18,7 +18,6 @@ from controller.core.model.entities import (
     OVER,
     Checkpoint,
     CheckpointFlow,
-    Gang,
     HostState,
     JobState,
     KeptGpu,
@@ -103,8 +102,6 @@ class Cluster:
     rates_stale: bool = False  # links are to be shared anew
     orders: dict[str, None] = field(default_factory=dict)  # flows whose senders are to be told what to send
     jobs: dict[str, JobState] = field(default_factory=dict)
-    gangs: dict[str, Gang] = field(default_factory=dict)  # by the name under which they were submitted
-    gangs_look: bool = False  # a GPU, or a gang, has come: gangs that wait look whether they can start
     flows: dict[str, CheckpointFlow] = field(default_factory=dict)
     offers: dict[int, str] = field(default_factory=dict)  # spot offers that stand -> their host
     offers_made: int = 0
@@ -808,30 +805,8 @@ class Cluster:
 
     def freshest(self, job: JobState) -> Checkpoint | None:
         """The completed checkpoint with the most work in it that some host can still send."""
-        if job.gang is not None:
-            common = self.common(job.gang, lambda _, known: bool(self.holders(known)))
-            return None if common is None else job.checkpoints[common]
         reachable = [c for c in job.checkpoints.values() if self.holders(c)]
         return max(reachable, key=lambda c: (c.stored.step, c.stored.sequence), default=None)
-
-    def common(self, gang: Gang, counts: Callable[[JobState, Checkpoint], bool]) -> int | None:
-        """The number of the checkpoint with the most work in it of which every rank's part is held and `counts`.
-
-        Its parts are of one step, or it is none.
-        """
-        steps: dict[int, set[int]] = {}
-        found: dict[int, int] = {}  # how many parts of it count
-        for rank in gang.ranks:
-            for sequence, known in rank.checkpoints.items():
-                if counts(rank, known):
-                    found[sequence] = found.get(sequence, 0) + 1
-                    steps.setdefault(sequence, set()).add(known.stored.step)
-        whole = [
-            (min(steps[sequence]), sequence)
-            for sequence, parts in found.items()
-            if parts == len(gang.ranks) and len(steps[sequence]) == 1
-        ]
-        return max(whole)[1] if whole else None
 
     # ------------------------------------------------------------ hazards
 
@@ -858,22 +833,9 @@ class Cluster:
         levels, profile = self.hazard_levels(now_s)
         there = np.array(list(map(self.places.number.__getitem__, map(_HOST, jobs))), dtype=np.intp)
         payloads = np.array(list(map(_PAYLOAD, jobs)), dtype=float)
-        factor = profile[self.hour(now_s)]
-        hazards = levels[there] * factor * self.too_short(payloads, self.uplinks_bytes_per_s[there], now_s)
-        if self.gangs:
-            for row, job in enumerate(jobs):
-                if job.gang is not None:
-                    hazards[row] = self._gang_hazard_per_s(job.gang, levels, now_s) * factor
+        short = self.too_short(payloads, self.uplinks_bytes_per_s[there], now_s)
+        hazards: Floats = levels[there] * profile[self.hour(now_s)] * short
         return hazards
-
-    def _gang_hazard_per_s(self, gang: Gang, levels: Floats, now_s: float) -> float:
-        """The hazard of a departure that hurts any of the hosts that a gang is on: all its ranks lose what one does."""
-        hosts = {rank.host for rank in gang.ranks} & self.places.number.keys()
-        there = np.array(
-            sorted(self.places.number[host] for host in hosts if host is not None), dtype=np.intp
-        )
-        short = self.too_short(float(gang.spec.payload_bytes), self.uplinks_bytes_per_s[there], now_s)
-        return float((levels[there] * short).sum())
 
     @property
     def uplinks_bytes_per_s(self) -> Floats:

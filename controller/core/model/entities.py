@@ -49,8 +49,6 @@ TRANSITIONS: dict[tuple[Phase, str], Phase] = {
     **{(phase, "interrupted"): Phase.WAITING for phase in (*TOLD, Phase.FETCHING)},
     **{(phase, "finished"): Phase.FINISHED for phase in TOLD},
     **{(phase, "failed"): Phase.FAILED for phase in TOLD},
-    # another rank of its gang did
-    **{(phase, "failed"): Phase.FAILED for phase in (Phase.WAITING, Phase.FETCHING)},
     **{(phase, "cancel"): Phase.CANCELLING for phase in TOLD},
     **{(phase, "cancel"): Phase.CANCELLED for phase in (Phase.WAITING, Phase.FETCHING)},
 }
@@ -158,8 +156,6 @@ class JobState:
     last_host: str = ""  # of a job that is over
     ended_s: float = inf  # when it was over
     reason: str = ""  # why it failed
-    # whose rank it is; None: it computes alone
-    gang: Gang | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -205,16 +201,6 @@ class JobState:
         """When its deadline is; inf without one."""
         return inf if self.spec.deadline_s is None else self.submitted_s + self.spec.deadline_s
 
-    @property
-    def all_ranks(self) -> list[JobState]:
-        """What starts, moves and ends with it: the ranks of its gang, by number; itself, if it computes alone."""
-        return [self] if self.gang is None else self.gang.ranks
-
-    @property
-    def stays(self) -> bool:
-        """Whether it is a rank that waits where it is while others of its gang move."""
-        return self.move is not None and self.move.destination == self.host
-
     def did(self, step: int) -> None:
         """Note a step that its host says is done: never less than before, and never more than there are, whatever is said."""
         self.step = max(self.step, min(step, self.spec.steps))
@@ -242,23 +228,6 @@ class KeptGpu:
         """Whose turn it is: of the job that has it; else of those that press, or else of all, the one due first."""
         pressed = [job for job in self.jobs if job.pressed_until_s is not None]
         return self.taken_by(host) or (pressed or self.jobs)[0]
-
-
-@dataclass
-class Gang:
-    """A job of several ranks, each a `JobState`: their attempts have the same numbers, and so have their checkpoints.
-
-    The first rank stands for all of them in the queue and wherever else a job waits.
-    """
-
-    spec: JobSpec  # as submitted
-    ranks: list[JobState] = field(default_factory=list)  # by number
-    # why the present attempt ends, while some rank may still be alive; empty: it goes on
-    ending: str = ""
-    # ranks that did their last step -> digest of their state
-    done: dict[str, str] = field(default_factory=dict)
-    # ranks that were stopped to begin again beside one that moves
-    stopped: set[str] = field(default_factory=set)
 
 
 @dataclass

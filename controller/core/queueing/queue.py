@@ -20,11 +20,6 @@ Offers live for `offer_ttl_s`. 0 is the paper's model: used at once or gone. Inf
 offer stands until its owner withdraws it, and a job that arrives and fits takes it without waiting, whatever
 r says.
 
-A gang waits as one job that needs several GPUs at once. It takes no offer: its caller starts it (`gangs`, `start`) when so many
-GPUs are idle, and until then it holds none, so no two gangs can each wait for what the other holds. Jobs behind it may
-take offers meanwhile, for `gang_patience_s` at most; from then on nothing behind it takes one, and GPUs that become idle stay
-so until it has its number. Jobs that were interrupted are not held up: there are never more of them than were running.
-
 Randomness and time are arguments: `draw` in [0, 1) decides the admission with probability p.
 """
 
@@ -60,7 +55,6 @@ __all__ = [
     "SpotQueue",
     "Standing",
     "Statistics",
-    "WaitingGang",
     "admit_probability",
     "next_level",
 ]
@@ -73,17 +67,6 @@ class SpotJob:
     key: str
     memory_bytes: float = 0.0
     min_capability: float = 0.0
-    ranks: int = 1  # GPUs that it needs at once
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingGang:
-    """A gang that may start as soon as enough GPUs are idle: its own, and one for each job before it."""
-
-    job: str
-    gpus: int
-    ahead: int
-    first: bool  # it was never dispatched
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,12 +219,9 @@ class SpotQueue:
         controller: Controller,
         offer_ttl_s: float = math.inf,
         choose: Choose = oldest_offer,
-        gang_patience_s: float = math.inf,
     ) -> None:
         if not offer_ttl_s >= 0.0:
             raise ValueError(f"offer_ttl_s {offer_ttl_s}: 0 or more")
-        self._gang_patience_s = gang_patience_s
-        self._gangs_waiting = 0
         self.controller, self.offer_ttl_s, self.choose = controller, offer_ttl_s, choose
         self.statistics = Statistics()
         self._interrupted: dict[str, _Waiting] = {}  # in order of interruption
@@ -273,11 +253,11 @@ class SpotQueue:
         return self.controller.admit_probability(len(self), self.gap_age_s(now_s))
 
     def submit(
-        self, job: SpotJob, now_s: float, draw: float, *, ready: bool = False, pressed: bool = False
+        self, job: SpotJob, now_s: float, draw: float, *, pressed: bool = False
     ) -> Dispatch | Queued | OnDemand:
         """A new job takes a standing offer, or joins, or goes to on-demand.
 
-        `ready`: the GPUs of a gang are there, it joins. `pressed`: its deadline leaves no time for offers.
+        `pressed`: its deadline leaves no time for offers.
 
         ValueError: the key waits already; a draw outside [0, 1).
         """
@@ -295,9 +275,8 @@ class SpotQueue:
             if table is not None:
                 known_s = self._look_s if self._fresh else math.inf
                 self._look_s = min(known_s, table.next_change_s(now_s, self._gap_began_s))
-            if not pressed and (ready or draw < self.chance(now_s)):
+            if not pressed and draw < self.chance(now_s):
                 self._fresh[job.key], answer = waiting, Queued(ahead)
-                self._gangs_waiting += job.ranks > 1
             else:
                 self.statistics.on_demand += 1
                 self.controller.left(0.0)
@@ -313,43 +292,16 @@ class SpotQueue:
         if taken is not None:
             return taken
         self._interrupted[job.key] = returned
-        self._gangs_waiting += job.ranks > 1
         return Queued(len(self._interrupted) - 1)
 
     def serve(self, now_s: float) -> Dispatch | None:
         """The next waiting job that `choose` now finds a standing offer for, if it found none when the job came."""
         for waiting in (*self._interrupted.values(), *self._fresh.values()):
-            if self._is_overdue(waiting, now_s):
-                return None
             taken = self._take_standing(waiting, now_s)
             if taken is not None:
                 self.cancel(waiting.job.key)
                 return taken
         return None
-
-    def gangs(self, now_s: float) -> list[WaitingGang]:
-        """The gangs that wait, the next to be served first; none behind one that is overtaken no more."""
-        found: list[WaitingGang] = []
-        if not self._gangs_waiting:
-            return found
-        for ahead, waiting in enumerate((*self._interrupted.values(), *self._fresh.values())):
-            job = waiting.job
-            if job.ranks > 1:
-                found.append(WaitingGang(job.key, job.ranks, ahead - len(found), waiting.first))
-            if self._is_overdue(waiting, now_s):
-                break
-        return found
-
-    def start(self, key: str, now_s: float) -> tuple[float, bool]:
-        """A gang that waits takes its GPUs: (how long it waited, whether for the first time, so that it was counted now)."""
-        waiting = self._fresh.get(key) or self._interrupted[key]
-        self.cancel(key)
-        delay_s = now_s - waiting.since_s
-        if waiting.first:
-            self.statistics.spot += 1
-            self.statistics.total_delay_s += delay_s
-            self.controller.left(delay_s)
-        return delay_s, waiting.first
 
     def offer(
         self,
@@ -368,9 +320,7 @@ class SpotQueue:
         self.controller.spot(now_s)
         made = Offer(offer_id, now_s + self.offer_ttl_s, memory_bytes, capability, now_s)
         for waiting in (*self._interrupted.values(), *self._fresh.values()):
-            if self._is_overdue(waiting, now_s):
-                break
-            if waiting.job.ranks == 1 and made.suits(waiting.job):
+            if made.suits(waiting.job):
                 self.cancel(waiting.job.key)
                 return self._dispatch(waiting, made, now_s)
         if self.offer_ttl_s == 0.0:
@@ -388,8 +338,6 @@ class SpotQueue:
     def cancel(self, key: str) -> bool:
         """The job waits no more and is not counted as having left; False if it did not wait."""
         waiting = self._interrupted.pop(key, None) or self._fresh.pop(key, None)
-        if waiting is not None:
-            self._gangs_waiting -= waiting.job.ranks > 1
         return waiting is not None
 
     def expire(self, now_s: float) -> list[int]:
@@ -470,17 +418,7 @@ class SpotQueue:
             outgrown_s if waiting.since_s < outgrown_s else math.inf,
         )
 
-    def _is_overdue(self, waiting: _Waiting, now_s: float) -> bool:
-        """Whether it is a gang that nothing behind it may overtake any more."""
-        return waiting.job.ranks > 1 and now_s >= waiting.since_s + self._gang_patience_s
-
     def _take_standing(self, waiting: _Waiting, now_s: float) -> Dispatch | None:
-        if waiting.job.ranks > 1:
-            return None
-        if waiting.first and self._gangs_waiting and waiting.job.key not in self._fresh:  # it has just come
-            before = (*self._interrupted.values(), *self._fresh.values())
-            if any(self._is_overdue(other, now_s) for other in before):
-                return None
         suitable = [o for o in self._offers.values() if o.expires_s > now_s and o.suits(waiting.job)]
         chosen = self.choose(waiting.job, suitable) if suitable else None
         if chosen is None:

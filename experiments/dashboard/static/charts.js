@@ -1,10 +1,6 @@
 // The time line (hosts down, time across) and the queue's curve above it, on canvases that draw only what is seen.
 const LABELS = 74, RIGHT = 8, AXIS = 20;
 
-// `wide.0of3` is rank 0 of the gang `wide`; a job of one is its own
-export const gangOf = (job) => job.replace(/\.\d+of\d+$/, "");
-export const isOf = (job, chosen) => job === chosen || gangOf(job) === chosen;
-
 export class TimeLine {
   constructor({ scroll, space, line, curve, hosts, format, chosen, seek }) {
     Object.assign(this, { scroll, space, line, curve, hosts, format, chosen, seek });
@@ -116,7 +112,7 @@ export class TimeLine {
           const until = past ? Math.min(ended, cursor) : ended;
           const x0 = clip(bar.from_s), xr = clip(Math.min(bar.run_s ?? until, until)), x1 = Math.max(x0 + 1, clip(until));
           c.fillStyle = colour(`c${bar.colour}`);
-          const dim = job && !isOf(bar.job, job) ? 0.2 : 1;
+          const dim = job && bar.job !== job ? 0.2 : 1;
           c.globalAlpha = 0.4 * dim;
           c.fillRect(x0, y + 0.5, xr - x0, thick - 1);
           c.globalAlpha = 0.92 * dim;

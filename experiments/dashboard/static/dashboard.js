@@ -1,7 +1,7 @@
 // The live page. Two pictures: `head`, which the server's stream keeps up to date, and `view`, what is shown: the head itself, or a
 // moment of the past (/api/at), or a replay that plays (/api/play). Everything is drawn from `view`, once a frame at most.
 import { CampusMap } from "/campus.js";
-import { gangOf, isOf, TimeLine } from "/charts.js";
+import { TimeLine } from "/charts.js";
 
 const $ = (id) => document.getElementById(id);
 const MOST_LINES = 500, MOST_ROWS = 250, SPEEDS = [0.1, 0.5, 1, 2, 5, 10, 60, 600, 3600, 36000];
@@ -281,7 +281,7 @@ function table(body, rows, cells, key) {
     else place = place.nextElementSibling;
     if (tr.dataset.shown === shown) continue;
     tr.dataset.shown = shown;
-    tr.className = [told.picked && "picked", told.rank && "rank"].filter(Boolean).join(" ");
+    tr.className = told.picked ? "picked" : "";
     tr.replaceChildren(...told.cells.map((cell) => makeCell(cell)));
   }
   for (const tr of kept.values()) tr.remove();
@@ -301,40 +301,18 @@ function makeCell(cell) {
   return element("td", {}, element("span", { className: "meter" }, granted, used), cell.words);
 }
 
-// the row of a gang, above those of its ranks: as far as the last of them
-function together(ranks) {
-  const least = (field) => Math.min(...ranks.map((rank) => rank[field] ?? 0)), every = ranks.map((rank) => rank.phase);
-  const hosts = [...new Set(ranks.map((rank) => rank.host).filter(Boolean))];
-  return {
-    phase: [...new Set(every)].join(", "),
-    on: `${ranks.length} ranks${hosts.length ? ` on ${hosts.slice(0, 4).join(", ")}${hosts.length > 4 ? ", …" : ""}` : ""}`,
-    step: least("step"),
-    saved: least("saved"),
-    steps: ranks[0].steps,
-    reason: ranks.find((rank) => rank.reason)?.reason ?? "",
-  };
-}
-
 const ORDER = { moving: 0, interrupted: 1, starting: 2, running: 3, waiting: 4, cancelling: 5, failed: 6, cancelled: 7, finished: 8 };
 function jobs(view) {
   const find = $("find-job").value.trim().toLowerCase();
   const rows = [...view.jobs.entries()].filter(([name, job]) => !find || [name, job.host, job.phase, job.standby].some((text) => text.toLowerCase().includes(find)));
-  const gangs = new Map(); // of each, its ranks that are shown
-  for (const [name, job] of rows) {
-    if (gangOf(name) !== name) gangs.set(gangOf(name), [...(gangs.get(gangOf(name)) || []), job]);
-  }
-  const first = (gang, job) => Math.min(...(gangs.get(gang) || [job]).map((each) => ORDER[each.phase]));
-  const order = new Map(rows.map(([name, job]) => [name, first(gangOf(name), job)]));
-  rows.sort(([a], [b]) => order.get(a) - order.get(b) || gangOf(a).length - gangOf(b).length || gangOf(a).localeCompare(gangOf(b)) || a.length - b.length || a.localeCompare(b));
+  rows.sort(([a, one], [b, other]) => ORDER[one.phase] - ORDER[other.phase] || a.length - b.length || a.localeCompare(b));
   $("jobs-count").textContent = rows.length > MOST_ROWS ? `${MOST_ROWS} of ${rows.length} shown` : `${rows.length}`;
-  for (const [gang, ranks] of gangs) rows.splice(rows.findIndex(([name]) => gangOf(name) === gang), 0, [gang, together(ranks)]);
   table($("jobs"), rows.slice(0, MOST_ROWS), ([name, job]) => ({
-    picked: S.job && isOf(name, S.job),
-    rank: gangOf(name) !== name,
+    picked: name === S.job,
     cells: [
       { job: name },
       job.phase,
-      job.on || (job.to ? `${job.host} → ${job.to}` : job.host || (job.on_demand ? "on demand" : "")),
+      (job.to ? `${job.host} → ${job.to}` : job.host || (job.on_demand ? "on demand" : "")),
       { parts: [job.step, job.saved ?? 0].map((step) => Math.min(1, step / job.steps)), words: `${job.step}/${job.steps}` },
       job.interval_s ? `${format.duration(job.interval_s)} to ${job.standby}` : "",
       { why: job.reason },
@@ -347,7 +325,7 @@ function flows(view) {
   $("flows-count").textContent = rows.length > MOST_ROWS ? `${MOST_ROWS} of ${rows.length} shown` : `${rows.length}`;
   const most = Math.max(1, ...rows.map(([, flow]) => flow.grant));
   table($("flows"), rows.slice(0, MOST_ROWS), ([, flow]) => ({
-    picked: S.job && isOf(flow.job, S.job),
+    picked: flow.job === S.job,
     cells: [
       { job: flow.job },
       `${flow.from} → ${flow.to}`,
@@ -360,7 +338,7 @@ function flows(view) {
 
 let storyKey = "";
 function story(view) {
-  const told = view.story.filter((line) => (S.told === "all" || (S.told === "decided" ? line.why : line.notable)) && (!S.job || (line.job && isOf(line.job, S.job))));
+  const told = view.story.filter((line) => (S.told === "all" || (S.told === "decided" ? line.why : line.notable)) && (!S.job || line.job === S.job));
   const key = `${S.mode === "follow"}|${S.told}|${S.job}|${told.at(-1)?.n}|${told[0]?.n}|${told.length}`;
   $("story-of").textContent = [S.job && `of ${S.job} only`, !told.length && "none yet"].filter(Boolean).join(": ");
   if (key !== storyKey) {

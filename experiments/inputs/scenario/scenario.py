@@ -141,20 +141,6 @@ class Scenario:
             if not job.at_s < self.duration_s:
                 allowed = f"before the run's end, duration = {format_duration(self.duration_s)}"
                 raise SpecError(f"jobs.{job.name}.at", format_duration(job.at_s), allowed)
-            known = self.campus.gpu_by_name
-            for role in (Role.VOLUNTEER, Role.ON_DEMAND):  # the queue may send it to either
-                hosts = [
-                    (host, known[host.gpu_model]) for host in self.campus.hosts_of(role) if host.gpu_model
-                ]
-                most = sum(
-                    host.gpus
-                    for host, model in hosts
-                    if model.memory_bytes >= job.memory_bytes
-                    and model.compute_capability >= job.min_capability
-                )
-                if hosts and most < job.given.ranks:
-                    allowed = f"at most {most}: so many such GPUs have {role} hosts"
-                    raise SpecError(f"jobs.{job.name}.ranks", job.given.ranks, allowed)
         if not self.generates_jobs:
             return
         hungriest = (

@@ -12,7 +12,6 @@ from experiments.inputs.scenario.owners import OwnerEvent, check_order
 from experiments.inputs.scenario.parts import LinkEvent
 from testbed.bounds import LARGEST_PAYLOAD_BYTES, LARGEST_STEP, NAME_RULE, is_name
 from testbed.messages import JobSpec
-from testbed.ranks import rank_of
 from topologies.dimension import DURATION, NUMBER, RATE, SIZE, Dimension
 from topologies.errors import SpecError
 from topologies.keys import Quantity, Whole
@@ -22,9 +21,7 @@ D = Dimension
 
 def wrong_name(name: object) -> str:
     """What a job may be called, if not so; empty if it may."""
-    if not (isinstance(name, str) and is_name(name)):
-        return f"a name of {NAME_RULE}"
-    return "" if rank_of(name) is None else "a name that does not end as that of a gang's rank does"
+    return "" if isinstance(name, str) and is_name(name) else f"a name of {NAME_RULE}"
 
 
 @dataclass(frozen=True, slots=True)

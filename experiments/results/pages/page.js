@@ -11,13 +11,10 @@ function show(target, x, y) {
   tip.style.top = (y + box.height + 24 < innerHeight ? y + 16 : y - box.height - 10) + "px";
 }
 
-// ranks of a gang are followed together
-const gangOf = (job) => job.replace(/\.\d+of\d+$/, "");
-
 function pick(job) {
   document.querySelectorAll(".hot").forEach((e) => e.classList.remove("hot"));
   for (const svg of document.querySelectorAll("svg")) {
-    const parts = job ? [...svg.querySelectorAll("[data-job]")].filter((e) => gangOf(e.dataset.job) === gangOf(job)) : [];
+    const parts = job ? [...svg.querySelectorAll("[data-job]")].filter((e) => e.dataset.job === job) : [];
     svg.classList.toggle("picked", parts.length > 0);
     parts.forEach((e) => e.classList.add("hot"));
   }

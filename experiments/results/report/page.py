@@ -11,9 +11,7 @@ import msgspec
 from markupsafe import Markup
 from rich.table import Table
 
-from experiments.results.gangs import gang_attempts
-from experiments.results.history import Timed, attempts, notices
-from experiments.results.losses import work_lost
+from experiments.results.history import Timed, notices
 from experiments.results.narration import Narrator, notable
 from experiments.results.pages import packed, render
 from experiments.results.provenance import Provenance
@@ -113,7 +111,6 @@ def page(
         grants=charts.grants(facts, context),
         curves=curves(facts, context),
         curves_in_all=len(context.measured),
-        gangs=tables.gang_rows(gang_attempts(attempts(facts), work_lost(facts))),
         notices=found,
         longest_s=max((notice.notice_s for notice in found), default=1.0),
         outcome_of=tables.outcome_of,

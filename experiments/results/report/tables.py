@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from experiments.results.gangs import GangAttempt
 from experiments.results.history import Notice
-from experiments.results.narration import CAUSES
 from experiments.results.report.times import RunClock
 from experiments.results.summary import DIMENSIONS, NetworkObservation, Summary, value_of
 from topologies.dimension import Dimension
@@ -45,14 +42,6 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("deadlines", "late and excused", "deadlines.excused"),
     ("deadlines", "not due at the end", "deadlines.open"),
     ("deadlines", "pressed: sent to on-demand", "deadlines.pressed"),
-    ("gangs", "submitted, all ranks as one", "gangs.submitted"),
-    ("gangs", "finished", "gangs.finished"),
-    ("gangs", "started, all ranks at once", "gangs.attempts"),
-    ("gangs", "interrupted", "gangs.interrupted"),
-    ("gangs", "  moved under a notice", "gangs.moved"),
-    ("gangs", "  ranks that changed hosts", "gangs.ranks_moved"),
-    ("gangs", "work done again, once for all ranks", "gangs.work_lost_s"),
-    ("gangs", "  on all of their GPUs", "gangs.work_lost_gpu_s"),
     ("lost GPU time", "in all", "lost_time.total_s"),
     ("lost GPU time", "work lost", "lost_time.work_lost_s"),
     ("lost GPU time", "  of emergencies", "lost_time.emergencies_s"),
@@ -121,11 +110,9 @@ _WRITERS: dict[Dimension, Callable[[float], str]] = {
 
 
 def figures(summary: Summary) -> Iterator[TableRow]:
-    """All figures, in order; those of gangs and of deadlines where there are any."""
-    left_out = set[str]() if summary.gangs.submitted else {"gangs"}
-    if not summary.deadlines.accepted + summary.deadlines.refused:
-        left_out.add("deadlines")
-    return (row for _, row in named_figures(summary) if row.section not in left_out)
+    """All figures, in order; those of deadlines where there are any."""
+    has_deadlines = summary.deadlines.accepted + summary.deadlines.refused > 0
+    return (row for _, row in named_figures(summary) if has_deadlines or row.section != "deadlines")
 
 
 def named_figures(summary: Summary) -> Iterator[tuple[str, TableRow]]:
@@ -202,36 +189,6 @@ def notes(summary: Summary) -> list[str]:
 def most_disturbed(observed: Sequence[NetworkObservation]) -> list[NetworkObservation]:
     """Hosts by how much went wrong there: first those with most segments sent again, then those whose tasks waited longest."""
     return sorted(observed, key=lambda seen: (-seen.retransmitted, -seen.run_delay_p99_s, seen.where))
-
-
-class GangRow(NamedTuple):
-    """One attempt of a gang, for the table of gangs."""
-
-    one: GangAttempt
-    hosts: str  # of its ranks, each host once
-    ended: str  # in words; empty: it was there at the end of the run
-    tone: str
-    then: str  # which ranks begin again elsewhere
-
-
-_GANG_ENDS = {"emergency": "without notice", "deadline": "notice ran out", "final_checkpoint": "moved as one"}
-
-
-def gang_rows(found: Sequence[GangAttempt]) -> list[GangRow]:
-    """A row for each attempt, what ended it, and which ranks moved: all the others stood still with them."""
-    rows = []
-    for one in found:
-        counts = Counter(one.hosts)
-        hosts = ", ".join(f"{host} ({count} ranks)" if count > 1 else host for host, count in counts.items())
-        tone = "good" if one.how in ("finished", "final_checkpoint", "") else "warn"
-        ended = _GANG_ENDS.get(one.how, CAUSES.get(one.how, one.how))
-        then = ""
-        if one.moved is not None:
-            gone = [f"rank {number}: {one.ranks[number].host} → {host}" for number, host in one.moved.items()]
-            stay = one.size - len(gone)
-            then = "; ".join([*gone, *([f"{stay} where they were"] if stay else [])])
-        rows.append(GangRow(one, hosts, ended, tone, then))
-    return rows
 
 
 class Tile(NamedTuple):

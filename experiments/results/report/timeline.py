@@ -9,7 +9,6 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from controller.core.model import facts as f
-from experiments.results.gangs import gang_attempts
 from experiments.results.history import (
     OVER,
     Attempt,
@@ -22,7 +21,6 @@ from experiments.results.report.time_chart import Element, TimeCanvas
 from experiments.results.report.times import RunClock
 from experiments.results.run_context import RunContext
 from experiments.results.svg import Attribute, Axis, steps
-from testbed.ranks import gang_of, rank_of
 from topologies.spec import Host, Role
 from topologies.units import format_duration
 
@@ -102,10 +100,9 @@ def spans(facts: Sequence[Timed], until_s: float) -> list[TimelineSpan]:
 
 
 def colours(facts: Sequence[Timed]) -> dict[str, int]:
-    """A colour for each job, in order of submission; neighbours differ, ranks of a gang are alike."""
+    """A colour for each job, in order of submission; neighbours differ."""
     jobs = dict.fromkeys(fact.job for _, fact in facts if isinstance(fact, f.JobSubmitted | f.JobDispatched))
-    number = {gang: n % COLOURS for n, gang in enumerate(dict.fromkeys(map(gang_of, jobs)))}
-    return {job: number[gang_of(job)] for job in jobs}
+    return {job: n % COLOURS for n, job in enumerate(jobs)}
 
 
 def clock_of(facts: Sequence[Timed], context: RunContext) -> RunClock:
@@ -187,7 +184,6 @@ class _Timeline:
             for n, lane in enumerate(row.lanes):
                 for attempt in lane:
                     self._bar(row, n, attempt)
-        self._gangs()
         self._checkpoints()
         self._moves()
         for death in self.context.deaths:
@@ -227,13 +223,9 @@ class _Timeline:
         started = "never heard to run" if attempt.running_s is None else f"running from {moment(run)}"
         ended = "still there at the end" if attempt.ended_s is None else f"until {moment(end)}"
         why = CAUSES.get(attempt.how, attempt.how)
-        rank = rank_of(job)
-        whose = f"\nrank {rank.number} of the {rank.ranks} of {rank.gang}" if rank else ""
         tip = (
             f"{job}, attempt {attempt.attempt} on {attempt.host}\n"
-            f"given at {moment(attempt.dispatched_s)}, {started}, {ended}"
-            + (f"\n{why}" if why else "")
-            + whose
+            f"given at {moment(attempt.dispatched_s)}, {started}, {ended}" + (f"\n{why}" if why else "")
         )
         colour = f"c{self.colour.get(job, 0)}"
         told: dict[str, Attribute] = {"data_job": job, "data_tip": tip}
@@ -282,31 +274,6 @@ class _Timeline:
             canvas.mark(
                 x1, x1, line, row=(look, top), height=height, what=f"jobs {attempt.how} on {attempt.host}"
             )
-
-    def _gangs(self) -> None:
-        """A line from the first to the last lane of an attempt's ranks, where they begin and where they end: all or none."""
-        for one in gang_attempts(self.attempts):
-            lanes = [
-                self.at[key] for rank in one.ranks.values() if (key := (rank.job, rank.attempt)) in self.at
-            ]
-            if len(lanes) < 2:
-                continue
-            top, bottom, of = (
-                min(lanes),
-                max(lanes),
-                f"{one.gang}, attempt {one.attempt}: all {one.size} ranks",
-            )
-            for at_s, what in ((one.dispatched_s, "begin"), (one.ended_s, "end")):
-                if at_s is None:
-                    continue
-                why = f"\n{CAUSES.get(one.how, one.how)}" if what == "end" and one.how else ""
-                x, ends = self.x(at_s), {"y1": top, "y2": bottom}
-                colour = f"gang c{self.colour.get(one.ranks[min(one.ranks)].job, 0)}"
-                told: dict[str, Attribute] = {"data_job": one.gang, "data_tip": f"{of} {what}{why}"}
-                line: Element = ("line", "", {"x1": x, "x2": x, **ends, "class_": colour, **told})
-                self.canvas.mark(
-                    x, x, line, row=("gang", top), height=bottom - top, what=f"gangs that {what}"
-                )
 
     def _checkpoints(self) -> None:
         done = {(c.job, c.sequence) for _, c in self.facts if isinstance(c, f.CheckpointCompleted)}

@@ -57,11 +57,8 @@ def beside(first: Path, second: Path) -> str:
 
 
 def differences(here: Summary, there: Summary) -> Iterator[Difference]:
-    """All figures at the scale that each run was played in, in the report's order; those of gangs where either has any."""
-    has_gangs = here.gangs.submitted + there.gangs.submitted > 0
+    """All figures at the scale that each run was played in, in the report's order."""
     for (name, row), (_, other) in zip(tables.named_figures(here), tables.named_figures(there), strict=True):
-        if row.section == "gangs" and not has_gangs:
-            continue
         one, another = value_of(here, name), value_of(there, name)
         part = (another - one) / abs(one) if one and another is not None else 0.0 if one == another else None
         real = row.real or other.real

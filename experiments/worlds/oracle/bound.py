@@ -25,7 +25,7 @@ snapshots wastes more than it saves, and is none of these. Write s = step_s + pa
 
 The r of a system whose grants are enforced and whose checkpoints stay within it is the link's migration share; where they may
 borrow or yield (`Policy.exceeds_share`), or nothing is enforced, it is the whole link; of an uplink whose rate changes, at its
-greatest. A rank of a gang counts as one that lost nothing. A system that computes jobs twice (replicas) sends no
+greatest. A system that computes jobs twice (replicas) sends no
 state at all: there is no bound for it.
 """
 
@@ -111,7 +111,7 @@ def least_losses(
             for each in used
         )
         spec = specs.get(attempt.job)
-        if spec is None or any(from_home):  # a rank of a gang is not looked at, and may have lost nothing
+        if spec is None or any(from_home):
             continue
         pause_s = costs.snapshot_s[1] + spec.payload_bytes / costs.snapshot_bytes_per_s
         keeps = row.enforced and not row.exceeds_share  # what checkpoints may use

@@ -1,7 +1,7 @@
 """The virtual campus: the coordinator's core and the agents' cores, unchanged, on a heap of events over a fluid network.
 
 `world` performs what the cores say, on a `scheduler`, in an `environment` of `hosts`, `fluid` flows and `links`. What
-happens: `workloads` and `collectives`, `transfers`, `connections`, `owners`, `research`, `background`, `replicas`; what it
+happens: `workloads`, `transfers`, `connections`, `owners`, `research`, `background`, `replicas`; what it
 costs: `overheads`; what goes wrong: `faults`, `process_faults`, `restarts` (from a `journal`); what kernels count: `egress`,
 `counters`; what is left out because it changes nothing: `heartbeat_elision`, `tick_elision`; what must hold: `ground_truth`,
 `invariants`.

@@ -43,7 +43,6 @@ class Process:
     alive: bool = True
     paused_until_s: float = -inf
     told_step: int = -1
-    halted_step: int = -1  # at which it stands still, for good
     pace: float = 1.0  # how many times as long as its `step_s` a step takes here
 
     @property
@@ -54,7 +53,7 @@ class Process:
     def step(self, now_s: float) -> int:
         """The last step that is complete."""
         if now_s < self.running_from_s:
-            return max(self.base_step, self.halted_step)
+            return self.base_step
         done = int((now_s - self.running_from_s) / self.step_s + 1e-9)
         return min(self.spec.steps, self.base_step + done)
 
@@ -63,10 +62,6 @@ class Process:
         longer_s = max(0.0, from_s + for_s - max(from_s, self.paused_until_s))
         self.running_from_s += longer_s
         self.paused_until_s = max(self.paused_until_s, from_s + for_s)
-
-    def stand_still(self, now_s: float) -> None:
-        """Do no further step."""
-        self.halted_step, self.running_from_s = self.step(now_s), inf
 
     def end_s(self) -> float:
         """When its last step is done."""
@@ -172,10 +167,6 @@ class Machine:
     def sends(self, job: str) -> Set[int]:
         """Sequences of the job's checkpoints that are on their way from here."""
         return {transfer.order.sequence for (name, _), transfer in self.transfers.items() if name == job}
-
-    def told(self, job: str) -> Set[int]:
-        """Sequences of the job's checkpoints that its agent has said, or is to say, to be here."""
-        return NONE if self.core is None else self.core.stored.numbers(job)
 
     @property
     def held(self) -> bool:

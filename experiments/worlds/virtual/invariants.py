@@ -7,7 +7,6 @@ core is needed for, in `ground_truth`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf
 from operator import attrgetter, is_
 
 from controller.core.model.cluster import Cluster
@@ -15,7 +14,6 @@ from controller.core.model.entities import ON_HOST, OVER, CheckpointFlow, JobSta
 from controller.core.network.links import filled
 from experiments.worlds.virtual.ground_truth import Excess, GroundTruth, Journalled, broken
 from experiments.worlds.virtual.world import VirtualWorld
-from testbed.ranks import rank_of
 from topologies.paths import Way
 from topologies.spec import DirectedLink, TrafficClass
 from topologies.units import PAYLOAD_SHARE
@@ -58,8 +56,6 @@ class Invariants:
         for name, copies in alive.items():
             if len(copies) > 1:
                 raise broken(world, name, f"more than one copy computes: {copies}")
-        if known.gangs:
-            _check_gangs(world)
         self._journalled.check(world)
         self._ground_truth.check(world)
         waiting = known.queue.waiting()
@@ -79,30 +75,9 @@ class Invariants:
         _check_flows(world, known, self._ground_truth.share(world))
 
 
-def _check_gangs(world: VirtualWorld) -> None:
-    """No rank computes alone, and none is ahead: those of an attempt that do a step are all of it, and at the same one."""
-    at: dict[tuple[str, int], list[int]] = {}
-    sizes: dict[tuple[str, int], int] = {}
-    for machine in world.machines.values():
-        for (name, attempt), process in machine.processes.items():
-            rank = rank_of(name)
-            if rank is not None and process.alive and process.running_from_s < inf:
-                at.setdefault((rank.gang, attempt), []).append(process.step(world.now_s))
-                sizes[rank.gang, attempt] = rank.ranks
-    for (gang, attempt), steps in at.items():
-        if len(steps) != sizes[gang, attempt] or len(set(steps)) > 1:
-            rule = f"of {sizes[gang, attempt]} ranks of attempt {attempt} those that compute are at steps {steps}"
-            raise broken(world, gang, rule)
-
-
 def _check_job(world: VirtualWorld, known: Cluster, job: JobState, queued: set[str]) -> None:
     name, phase = job.name, job.phase
-    if job.gang is None:
-        waits = name in queued
-    else:
-        waits = job.gang.ranks[0].name in queued  # which stands for a gang wherever that waits
-        if any(rank.phase is not Phase.WAITING for rank in job.gang.ranks):
-            waits |= phase is Phase.WAITING  # until no other rank can be alive
+    waits = name in queued
     if waits != (phase is Phase.WAITING):
         raise broken(world, name, f"{phase}, and it {'waits' if waits else 'does not wait'}")
     if (phase in ON_HOST) != (job.host is not None):
@@ -111,7 +86,7 @@ def _check_job(world: VirtualWorld, known: Cluster, job: JobState, queued: set[s
         raise broken(world, name, f"no GPU is held for it on {job.host}")
     if (phase is Phase.MOVING) != (job.move is not None):
         raise broken(world, name, f"{phase} with move {job.move}")
-    if phase is Phase.FAILED and not any(rank.name in world.workloads.may_fail for rank in job.all_ranks):
+    if phase is Phase.FAILED and name not in world.workloads.may_fail:
         raise broken(world, name, "it failed, and its workload never did")
 
 

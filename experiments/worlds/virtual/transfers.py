@@ -16,7 +16,6 @@ from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Annou
 from testbed.bounds import TRICKLE_BYTES_PER_S
 from testbed.enforcement import DROP_BURST_BYTES, PACING_SHARE, Enforcement
 from testbed.messages import StoredCheckpoint, TransferEnded
-from testbed.ranks import rank_of
 from topologies.spec import DirectedLink, TrafficClass
 from topologies.units import WIRE_PER_PAYLOAD
 
@@ -204,13 +203,8 @@ class Transfers:
         if failure is not None:
             self._fail_later(machine, transfer, 0.0, failure)
             return
-        if rank_of(order.job) is None:
-            kept = target.sends(order.job)
-            target.disk.drop(order.job, order.sequence, kept)
-        else:
-            kept = target.told(order.job)
         target.disk.partial.pop(order.job, None)
-        target.store.put(transfer.stored, kept)
+        target.store.put(transfer.stored, target.sends(order.job))
         target.disk.rotten.discard((order.job, order.sequence))
         env.tell_agent(target, aev.CheckpointReceived(transfer.stored))
         ended = self._account_of(transfer, transfer.stored, arrived_s)

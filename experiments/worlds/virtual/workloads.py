@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 from math import inf
 
-from experiments.worlds.virtual.collectives import Collective, Collectives
 from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.hosts import Machine, Process
 from experiments.worlds.virtual.replicas import Replicas
@@ -17,7 +16,6 @@ from testbed import messages as m
 from testbed.agent.core import effects as ado
 from testbed.agent.core import events as aev
 from testbed.agent.core.agent import AgentCore
-from testbed.ranks import rank_of
 
 SILENT = (  # events that an agent answers without a word about how far jobs are, or with a snapshot's own step
     aev.WorkloadStarted,
@@ -51,7 +49,6 @@ class Workloads:
         self._number = {name: number for number, name in enumerate(env.machines)}
         self._busy: dict[int, Machine] = {}  # hosts with a process, by number
         self._in_order: list[Machine] | None = None  # the same
-        self._collectives = Collectives()
         self.may_fail: set[str] = set()  # jobs whose workload failed, by a fault
 
     def busy(self) -> list[Machine]:
@@ -62,8 +59,6 @@ class Workloads:
 
     def _remove(self, machine: Machine, job: str, attempt: int) -> Process | None:
         process = machine.processes.pop((job, attempt), None)
-        if process is not None and process.spec.ranks > 1 and (rank := rank_of(job)) is not None:
-            self._collectives.leave(rank, process, self._env.now_s)
         if not machine.processes:
             self._busy.pop(self._number[machine.name], None)
             self._in_order = None
@@ -102,22 +97,9 @@ class Workloads:
         if failure is not None or reason:
             self._exit(machine, process, finished=False, reason=reason)
             return
-        if (collective := self._collective(process)) is None:
-            process.running_from_s = env.now_s
-            self._runs(machine, process)
-        elif collective.join(machine, process, env.now_s):
-            for its_machine, its_process in list(collective.ranks.values()):
-                self._runs(its_machine, its_process)
-
-    def _collective(self, process: Process) -> Collective | None:
-        """The collective of a rank; None: it computes alone."""
-        rank = rank_of(process.spec.name) if process.spec.ranks > 1 else None
-        return None if rank is None else self._collectives.of(rank, process.attempt)
-
-    def _runs(self, machine: Machine, process: Process) -> None:
+        process.running_from_s = env.now_s
         step = process.told_step = process.base_step
-        name = process.spec.name
-        self._env.tell_agent(machine, aev.WorkloadStarted(name, process.attempt, step, f"{name}@{step}"))
+        env.tell_agent(machine, aev.WorkloadStarted(spec.name, process.attempt, step, f"{spec.name}@{step}"))
         self._watch_end(machine, process)
 
     def _watch_end(self, machine: Machine, process: Process) -> None:
@@ -210,9 +192,6 @@ class Workloads:
     def snapshot(self, machine: Machine, order: ado.TakeSnapshot) -> None:
         """The state as it is now; in the store when it is written. The job stands still for that, or for a copy in memory."""
         env, process = self._env, machine.processes.get((order.job, order.attempt))
-        collective = None if process is None else self._collective(process)
-        if collective is not None and order.sequence <= collective.sequence:
-            return  # it is being taken
         ordered_s = env.streams.span(env.costs.snapshot_s, "snapshot", machine.name)
         if process is None or process.running_from_s == inf:
             env.after(0.0, lambda: self._failed(machine, order, "the process has gone"), Priority.PROCESS)
@@ -222,51 +201,6 @@ class Workloads:
             gone = partial(self._failed, machine, order, "the process has gone")
             env.after(env.costs.finish_s[1], gone, Priority.PROCESS)
             return
-        if (
-            collective is not None and env.now_s < process.paused_until_s
-        ):  # they agree before a step, so after one more
-            core, next_s = (
-                machine.core,
-                process.running_from_s + (step + 1 - process.base_step) * process.step_s,
-            )
-
-            def again() -> None:
-                if machine.core is core:
-                    self.snapshot(machine, order)
-
-            env.after(next_s - env.now_s, lambda: env.to_agent(machine, again), Priority.PROCESS)
-            return
-        if collective is None:
-            stood_s = self._take(machine, process, order, step, ordered_s)
-            process.pause(env.now_s, stood_s)
-            return
-        step, stood_s = collective.begin_snapshot(order.sequence, step), 0.0
-        for name, (its_machine, its_process) in collective.ranks.items():
-            its_order = ado.TakeSnapshot(
-                name, order.attempt, order.sequence, order.final and name == order.job
-            )
-            its_ordered_s = ordered_s
-            if its_machine is not machine:
-                its_ordered_s = env.streams.span(env.costs.snapshot_s, "snapshot", its_machine.name)
-            took_s = self._take(its_machine, its_process, its_order, step, its_ordered_s, halts=order.final)
-            stood_s = max(stood_s, took_s)
-        for _, its_process in collective.ranks.values():
-            its_process.pause(env.now_s, stood_s)  # all wait for the slowest
-        if order.final:
-            collective.stand_still(env.now_s)
-
-    def _take(
-        self,
-        machine: Machine,
-        process: Process,
-        order: ado.TakeSnapshot,
-        step: int,
-        ordered_s: float,
-        *,
-        halts: bool = False,
-    ) -> float:
-        """The state, of that step, is written; for how long the job stands still for it."""
-        env = self._env
         costs, payload_bytes = env.costs, process.spec.payload_bytes
         write_s = payload_bytes / costs.snapshot_bytes_per_s + machine.disk.slow_s
         takes_s = stood_s = ordered_s + write_s
@@ -280,10 +214,10 @@ class Workloads:
 
         def written() -> None:
             if machine.core is core:
-                self._written(machine, order, process, step, cost, halts=halts)
+                self._written(machine, order, process, step, cost)
 
         env.after(takes_s, lambda: env.to_agent(machine, written), Priority.PROCESS)
-        return stood_s
+        process.pause(env.now_s, stood_s)
 
     def _written(
         self,
@@ -292,8 +226,6 @@ class Workloads:
         process: Process,
         step: int,
         cost: m.SnapshotCost | None,
-        *,
-        halts: bool,
     ) -> None:
         env = self._env
         failure = env.faults.snapshot(machine.name, order)
@@ -306,12 +238,9 @@ class Workloads:
             if order.final:
                 self.kill(machine, job, order.attempt)
             taken = m.StoredCheckpoint(job, sequence, step, process.spec.payload_bytes, f"{job}@{step}")
-            if process.spec.ranks > 1:
-                machine.store.put(taken, machine.told(job))
-            else:
-                machine.store[job, sequence] = taken
-                machine.disk.keep_latest(job, KEPT_SNAPSHOTS)
-            env.agent(machine, aev.SnapshotDone(order.attempt, taken, order.final, cost, halts))
+            machine.store[job, sequence] = taken
+            machine.disk.keep_latest(job, KEPT_SNAPSHOTS)
+            env.agent(machine, aev.SnapshotDone(order.attempt, taken, order.final, cost))
 
     def _failed(self, machine: Machine, order: ado.TakeSnapshot, reason: str) -> None:
         failed = aev.SnapshotFailed(order.job, order.attempt, order.sequence, order.final, reason)

@@ -192,10 +192,6 @@ class AgentCore:
                 job.move_to(to, rate, now_s + final_within_s)
                 if job.final is not None:
                     return [*aborts, *self._send_snapshot(job, job.final.sequence)]
-                if (
-                    job.halted and job.latest is not None
-                ):  # it stands still, with another rank's last snapshot
-                    return [*aborts, *self._leave_with(job, job.latest)]
                 return [*aborts, *self.outbound.regrant(name, to.host, rate)]
             case m.SendStored(job=name, sequence=sequence, destination=to, rate_bytes_per_s=rate):
                 if self.closed:
@@ -306,10 +302,10 @@ class AgentCore:
         self.ended.pop(name, None)
         self.running[name] = Running.ordered(order)
         self.lease.busy(now_s)
-        return [*before, do.StartWorkload(order.job, order.attempt, order.restore, order.peers)]
+        return [*before, do.StartWorkload(order.job, order.attempt, order.restore)]
 
     def _snapshot_done(self, event: ev.SnapshotDone, now_s: float) -> list[do.Effect]:
-        """It is told, and sent to where it goes. If it is another rank's last, this rank leaves with it too, if it is to move."""
+        """Report the snapshot, and send it to where it goes."""
         checkpoint = event.checkpoint
         if event.cost is not None:
             self.speeds.observe(checkpoint.payload_bytes, event.cost, final=event.final)
@@ -317,30 +313,11 @@ class AgentCore:
             return []
         if job.phase is AttemptPhase.ENDING:  # nobody wants it; a final one has ended the process
             return self._stop(checkpoint.job, event.attempt, ASKED_TO_END) if event.final else []
-        asked = job.snapshotting
         job.snapshot_taken(checkpoint, final=event.final)
-        job.halted |= event.halted
-        if job.protection is not None:
-            # had another rank's agent asked, the next is due when it would be if this one had; and between two there is a step,
-            # however often the plan would have them
-            next_s = job.protection.next_s if asked else now_s + job.protection.interval_s
-            job.protection.next_s = max(next_s, now_s + job.spec.step_s)
-        if event.halted and not event.final and job.migration is not None:
-            return self._leave_with(job, checkpoint)
+        if job.protection is not None:  # between two there is a step, however often the plan would have them
+            job.protection.next_s = max(job.protection.next_s, now_s + job.spec.step_s)
         told = do.Send(job.taken(checkpoint, final=event.final, cost=event.cost, speed=self.speeds.told))
-        if not asked and (self.outbound.of(job.spec.name) or checkpoint is not job.latest):
-            return [told]  # an earlier part is still on its way, and whole is better than new
         return [told, *self._send_snapshot(job, checkpoint.sequence)]
-
-    def _leave_with(self, job: Running, checkpoint: m.StoredCheckpoint) -> list[do.Effect]:
-        """A rank that is to move stands still with another's last snapshot: this part of it is its own last."""
-        job.to("final snapshot")
-        kill = do.KillWorkload(job.spec.name, job.attempt)
-        return [
-            kill,
-            do.Send(job.taken(checkpoint, final=True)),
-            *self._send_snapshot(job, checkpoint.sequence),
-        ]
 
     def _workload_ended(self, event: ev.WorkloadEnded) -> list[do.Effect]:
         ended = event.ended
@@ -355,14 +332,9 @@ class AgentCore:
         if ended.outcome != "finished":  # it goes on somewhere, from its latest snapshot perhaps
             return [*self._end(job), do.Send(ended)]
         del self.running[ended.job]
-        kept: list[do.Effect] = []
-        if job.latest is not None and job.spec.ranks > 1:  # of use until the other ranks have finished too
-            kept = self._keep(job.latest)
-        elif (
-            job.latest is not None
-        ):  # said with the next Hello, unless the coordinator forgets the job before
+        if job.latest is not None:  # in the next Hello, unless the coordinator forgets the job before
             self.stored.put(job.latest)
-        return [*self.outbound.abort_job(ended.job), *kept, do.Send(ended)]
+        return [*self.outbound.abort_job(ended.job), do.Send(ended)]
 
     def _stop(self, name: str, attempt: int, reason: str) -> list[do.Effect]:
         """End an attempt and say so; of one that is not here too, since the coordinator believes that it is."""

@@ -26,7 +26,6 @@ class StartWorkload(Struct, frozen=True):
     spec: JobSpec
     attempt: int
     restore: StoredCheckpoint | None
-    peers: list[str] = []  # of a rank: the addresses of all ranks' hosts, by number
 
 
 class KillWorkload(Struct, frozen=True):
@@ -45,11 +44,7 @@ class EndWorkload(Struct, frozen=True):
 
 
 class TakeSnapshot(Struct, frozen=True):
-    """Snapshot into the local store; ends as SnapshotDone or SnapshotFailed. `final` kills the workload with it.
-
-    Of a rank it is one of all ranks at the same step, each in its own host's store, and the others' agents hear of theirs. If
-    that of this number, or a later one, is being taken already, it is not taken again.
-    """
+    """Snapshot into the local store; ends as SnapshotDone or SnapshotFailed. `final` kills the workload with it."""
 
     job: str
     attempt: int

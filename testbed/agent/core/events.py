@@ -65,16 +65,12 @@ class WorkloadEnded(Struct, frozen=True):
 
 
 class SnapshotDone(Struct, frozen=True):
-    """A snapshot is in the local store. If it was the final one, the workload is dead. `cost`: None where it is not measured.
-
-    A rank's may have been asked for at another rank's host. `halted`: it was the final one of some rank, and all stand still.
-    """
+    """A snapshot is in the local store. If it was the final one, the workload is dead. `cost`: None where it is not measured."""
 
     attempt: int
     checkpoint: StoredCheckpoint
     final: bool
     cost: SnapshotCost | None = None
-    halted: bool = False
 
 
 class SnapshotFailed(Struct, frozen=True):

@@ -80,7 +80,6 @@ class Running:
     protection: Protection | None = None  # P1's plan; None: none was told
     migration: Migration | None = None  # where it is to go; None: nowhere
     snapshotting: bool = False  # one is being taken
-    halted: bool = False  # a rank that stands still, at `latest`, since another took its last snapshot
     started: JobStarted | None = None  # what was said of its start, to be said again on a new connection
     latest: StoredCheckpoint | None = None  # its last snapshot, in the local store
 

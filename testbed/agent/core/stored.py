@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping, Set
 
 from testbed.messages import StoredCheckpoint
-from testbed.ranks import superseded
 
 Key = tuple[str, int]  # job, sequence
 
@@ -39,18 +38,10 @@ class StoredCheckpoints(MutableMapping[Key, StoredCheckpoint]):
         """A job's, by sequence."""
         return self._of.get(job, {})
 
-    def numbers(self, job: str) -> set[int]:
-        """Sequences of a job's. Other threads may ask."""
-        return set(self.of(job))
-
     def put(self, checkpoint: StoredCheckpoint, but: Set[int] = frozenset()) -> None:
-        """Note that it is there, and that what is of no use beside it is not, `but` for these sequences."""
-        job, arrived = checkpoint.job, checkpoint.sequence
-        self[job, arrived] = checkpoint
-        steps = {sequence: known.step for sequence, known in self.of(job).items()}
-        for sequence in superseded(job, steps, arrived):
-            if sequence not in but:
-                del self[job, sequence]
+        """Note that it is there, in place of the job's older ones, `but` for these sequences."""
+        self[checkpoint.job, checkpoint.sequence] = checkpoint
+        self.forget(checkpoint.job, checkpoint.sequence, but)
 
     def forget(self, job: str, before: int, but: Set[int] = frozenset()) -> None:
         """Drop those of the job with a sequence below `before`, `but` for these."""

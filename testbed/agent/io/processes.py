@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -15,20 +15,16 @@ from testbed import messages as m
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.bounds import most_checkpoint_bytes, quoted
-from testbed.checkpoints import CheckpointError, CheckpointStore, Manifest, NotStored
+from testbed.checkpoints import CheckpointError, CheckpointStore, Manifest
 from testbed.errors import ProtocolError, SpecError
 from testbed.logs import logger
 from testbed.program import Program, ProgramRun
-from testbed.ranks import rank_of, superseded
 from testbed.workloads.launch import Launch, start_interpreter
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import (
     Failed,
     Finished,
-    Place,
     Progress,
-    SnapshotFailed,
-    SnapshotTaken,
     Started,
     WorkloadSpec,
 )
@@ -40,11 +36,6 @@ KEPT_SNAPSHOTS = 2  # of a job on its own host: the newest, and the one that may
 LOG = logger("agent")
 
 Key = tuple[str, int]  # job, attempt
-
-
-def nothing_told(job: str) -> Set[int]:
-    """No checkpoint of the job: on a host without a coordinator none is believed to be there."""
-    return frozenset()
 
 
 class JobProcesses:
@@ -59,19 +50,16 @@ class JobProcesses:
         *,
         launch: Launch = start_interpreter,
         snapshots_stop: bool = False,
-        told: Callable[[str], Set[int]] = nothing_told,
     ) -> None:
         self._store, self._lease, self._logs, self._handle = store, lease, logs, handle
         logs.mkdir(parents=True, exist_ok=True)
         self._launch = launch
-        self._told = told  # which of a job's checkpoints the coordinator believes to be here
         self._snapshots_stop = snapshots_stop  # jobs stand still until a snapshot is written
         self._running: dict[Key, WorkloadProcess] = {}
         self.outputs: dict[Key, Path] = {}  # where they write what they say
         self._expected: set[Key] = set()  # started and not killed
         self._ending: set[Key] = set()  # asked to end
         self._snapshots: set[Key] = set()  # being taken, of attempts that were not killed meanwhile
-        self._leaving: set[Key] = set()  # ranks whose next snapshot at which all stand still is their last
 
     def expect(self, key: Key) -> None:
         """Announce an attempt that will be run: from now on `kill` is heard, even before its process exists."""
@@ -100,16 +88,9 @@ class JobProcesses:
                 if output.stat().st_size > LONGEST_BYTES and shorten(output):
                     LOG.warning("%s had grown too long: its middle is gone", output.name)
 
-    async def run(
-        self,
-        spec: m.JobSpec,
-        attempt: int,
-        restore: m.StoredCheckpoint | None,
-        peers: Sequence[str] = (),
-    ) -> None:
-        """The whole life of one attempt; of a rank, whose gang's hosts have the addresses `peers`. Cancelled, it has ended."""
-        key, rank = (spec.name, attempt), rank_of(spec.name) if spec.ranks > 1 else None
-        place = None if rank is None else Place(rank.gang, attempt, rank.number, list(peers))
+    async def run(self, spec: m.JobSpec, attempt: int, restore: m.StoredCheckpoint | None) -> None:
+        """Follow one attempt through its whole life. Cancelled, it has ended."""
+        key = (spec.name, attempt)
         output = output_file(self._logs, *key)
         program = None if spec.program is None else self._program_run(spec, spec.program, attempt)
         try:
@@ -124,8 +105,6 @@ class JobProcesses:
                 lease=self._lease,
                 log=output,
                 launch=self._launch,
-                place=place,
-                snapshots="" if place is None else str(self._store.scratch(spec.name)).removesuffix("0"),
             )
         except (OSError, SpecError, CheckpointError, ProtocolError) as error:
             self._ending.discard(key)
@@ -145,8 +124,6 @@ class JobProcesses:
                         self._handle(ev.WorkloadsProgressed([m.JobClaim(*key, step)]))
                     case Finished(step=step, digest=proof):
                         finished, digest = True, proof.hex()
-                    case SnapshotTaken() | SnapshotFailed():
-                        await self._taken_together(key, event)
                     case Failed(reason=reason):
                         pass
                     case Exited():
@@ -155,8 +132,6 @@ class JobProcesses:
                             outcome = "finished"
                         elif event.from_outside:
                             outcome = "killed"
-                        elif event.peer_lost:
-                            outcome = "stopped"
                         ended = m.JobEnded(*key, outcome, step, digest, quoted(reason or event.reason))
                         self._over(key, ev.WorkloadEnded(ended, event.lease_lapsed))
         finally:
@@ -164,7 +139,6 @@ class JobProcesses:
                 await process.stop(0.0)  # cancelled, it still runs
             del self._running[key], self.outputs[key]
             self._ending.discard(key)
-            self._leaving.discard(key)
             with suppress(OSError):
                 if output.stat().st_size == 0:
                     output.unlink()
@@ -180,11 +154,6 @@ class JobProcesses:
     async def take_snapshot(self, order: do.TakeSnapshot) -> None:
         """Take a snapshot into the store; a final one ends the job's process. That of a killed attempt is dropped."""
         key, path = (order.job, order.attempt), None
-        if rank_of(order.job) is not None and (rank := self._running.get(key)) is not None:
-            if order.final:
-                self._leaving.add(key)
-            await rank.snapshot_together(order.sequence, halts=order.final)
-            return
         self._snapshots.add(key)
         try:
             process = self._running.get(key)
@@ -212,33 +181,6 @@ class JobProcesses:
         finally:
             self._snapshots.discard(key)
 
-    async def _taken_together(self, key: Key, taken: SnapshotTaken | SnapshotFailed) -> None:
-        """A rank's part of a snapshot of all ranks, whichever agent asked for it: into the store."""
-        final = key in self._leaving
-        if isinstance(taken, SnapshotFailed):
-            self._handle(ev.SnapshotFailed(*key, taken.number, final, quoted(taken.reason)))
-            return
-        final &= taken.halted
-        path = Path(f"{str(self._store.scratch(key[0])).removesuffix('0')}{taken.number}")
-        if final:
-            self._end(key)
-        self._snapshots.add(key)
-        try:
-            order = do.TakeSnapshot(*key, taken.number, final)
-            manifest, stored_s = await trio.to_thread.run_sync(self._ingest, order, taken.step, path)
-            if key not in self._snapshots:
-                await trio.to_thread.run_sync(self._store.drop, *manifest.key)
-                return
-        except (CheckpointError, OSError) as error:
-            LOG.warning("no snapshot %d of %s: %s", taken.number, key[0], error)
-            await trio.to_thread.run_sync(partial(path.unlink, missing_ok=True))
-            self._handle(ev.SnapshotFailed(*key, taken.number, final, quoted(str(error))))
-        else:
-            cost = m.SnapshotCost(taken.pause_s, taken.write_s + stored_s, quoted(taken.stopped))
-            self._handle(ev.SnapshotDone(key[1], stored_checkpoint(manifest), final, cost, taken.halted))
-        finally:
-            self._snapshots.discard(key)
-
     def _still_wanted(self, key: Key) -> None:
         if key not in self._snapshots:
             raise ProcessGone("the job was killed meanwhile")
@@ -248,10 +190,7 @@ class JobProcesses:
         began_s = time.monotonic()
         manifest = self._store.ingest(order.job, order.sequence, step, path)
         took_s = time.monotonic() - began_s
-        if rank_of(order.job) is None:
-            self._store.keep_latest(order.job, KEPT_SNAPSHOTS)
-        else:
-            drop_superseded(self._store, order.job, order.sequence, self._told(order.job))
+        self._store.keep_latest(order.job, KEPT_SNAPSHOTS)
         return manifest, took_s
 
     def _over(self, key: Key, event: ev.WorkloadEnded) -> None:
@@ -265,17 +204,6 @@ async def _remove_folder(program: ProgramRun | None) -> None:
     if program is not None:
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(partial(shutil.rmtree, program.folder, ignore_errors=True))
-
-
-def drop_superseded(store: CheckpointStore, job: str, arrived: int, told: Set[int]) -> None:
-    """What is of no use beside the checkpoint of that number is dropped, but for what the coordinator was `told` of.
-
-    Of a rank's own snapshots it is told only when their attempt ends.
-    """
-    steps = {manifest.sequence: manifest.step for manifest in store.manifests() if manifest.job == job}
-    for sequence in set(superseded(job, steps, arrived)) - told:
-        with suppress(NotStored):  # another order dropped it first
-            store.drop(job, sequence)
 
 
 def stored_checkpoint(manifest: Manifest) -> m.StoredCheckpoint:

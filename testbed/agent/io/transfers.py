@@ -15,12 +15,11 @@ from testbed.agent.core import events as ev
 from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Announced
 from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.agent.io.outbound_transfer import Outgoing
-from testbed.agent.io.processes import drop_superseded, nothing_told, stored_checkpoint
+from testbed.agent.io.processes import stored_checkpoint
 from testbed.checkpoints import CheckpointStore, NotStored
 from testbed.logs import logger
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
 from testbed.peers import Occasions
-from testbed.ranks import rank_of
 from testbed.transfer import (
     Hello,
     ReceiveCompleted,
@@ -55,10 +54,8 @@ class Transfers:
         network: NetworkNamespace = OWN_NETWORK,
         *,
         codes: bool = True,
-        told: Callable[[str], Set[int]] = nothing_told,
     ) -> None:
         self._network = network
-        self._told = told  # which of a job's checkpoints the coordinator believes to be here
         self._codes = codes  # chunks may be coded on their way, out and in
         self._store, self._kernel, self._handle = store, kernel, handle
         self._is_closed, self._announced = is_closed, announced
@@ -204,17 +201,11 @@ class Transfers:
     async def _received(self, event: ReceiveEvent) -> None:
         match event:
             case ReceiveCompleted(manifest=manifest):
-                if rank_of(manifest.job) is None:
-                    # what is on its way from here is kept until it is there, or a copy that takes longer than the next
-                    # checkpoint takes to come would never be complete; the one after it finds it still
-                    outgoing = self.outgoing.items()
-                    sends = {each.sequence for (job, _), each in outgoing if job == manifest.job}
-                    await self.drop(manifest.job, manifest.sequence, sends)
-                else:
-                    told = self._told(manifest.job)
-                    await trio.to_thread.run_sync(
-                        drop_superseded, self._store, manifest.job, manifest.sequence, told
-                    )
+                # what is on its way from here is kept until it is there, or a copy that takes longer than the next
+                # checkpoint takes to come would never be complete; the one after it finds it still
+                outgoing = self.outgoing.items()
+                sends = {each.sequence for (job, _), each in outgoing if job == manifest.job}
+                await self.drop(manifest.job, manifest.sequence, sends)
                 self._handle(ev.CheckpointReceived(stored_checkpoint(manifest)))
             case ReceiveRepeated(job=job, sequence=sequence):
                 # the word that it is here may have been lost, or is waited for
