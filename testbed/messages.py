@@ -234,17 +234,8 @@ class SnapshotTaken(Message, frozen=True):
     digest: Digest = ""
 
 
-class Coding(Struct, frozen=True, forbid_unknown_fields=True):
-    """What coding a transfer's chunks came to: plain bytes that went as `bytes_sent`, and the processor seconds of both ends."""
-
-    codec: Text
-    plain_bytes: PayloadBytes
-    encode_s: Seconds
-    decode_s: Seconds
-
-
 class TransferEnded(Message, frozen=True):
-    """The sender's account of one transfer. Bytes sent are those of the wire (TCP's payload), coded or not."""
+    """The sender's account of one transfer. Bytes sent are TCP's payload."""
 
     transfer: Text
     job: Name
@@ -257,7 +248,6 @@ class TransferEnded(Message, frozen=True):
     goodput_over_grant: Ratio | None = None  # None: too short to measure
     drops: Counted = 0
     reason: Text = ""
-    coding: Coding | None = None  # None: chunks went as they are
     own_fault: bool = False  # the sender's copy is missing or damaged: no destination would have got it
 
 

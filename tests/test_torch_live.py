@@ -107,7 +107,5 @@ def test_three_reclaims_do_not_change_a_bit_of_what_is_trained(
     assert (
         checkpoints["stopped"] == 0
     )  # training went on while they were written, an optimiser that was empty at first too
-    assert checkpoints["coded"] > 0
-    assert checkpoints["coded_mean_bytes"] < 0.85 * checkpoints["plain_mean_bytes"]
     assert run.summary()["migrations"]["admitted"] == 1
     assert run.summary()["emergencies"]["restored_verified"] == 1

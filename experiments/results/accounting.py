@@ -94,10 +94,6 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
             completed=journal.count[f.CheckpointCompleted],
             bytes_sent=sent.bytes,
             bytes_deduplicated=sent.deduplicated_bytes,
-            coded=len(sent.coded),
-            plain_mean_bytes=_mean(float(each.plain_bytes) for each in sent.coded),
-            coded_mean_bytes=_mean(float(each.wire_bytes) for each in sent.coded),
-            coding_s=sum(each.encode_s + each.decode_s for each in sent.coded),
             taken=journal.count[f.CheckpointTaken],
             pause_median_s=quantile(journal.pauses_s, 0.5),
             pause_p99_s=quantile(journal.pauses_s, 0.99),
@@ -192,7 +188,6 @@ class _Sent:
     deduplicated_bytes: int = 0
     drops: int = 0
     goodputs: list[float] = field(default_factory=list)  # over their grants, of those that were measured
-    coded: list[f.TransferCoded] = field(default_factory=list)
 
     def add(self, transfer: f.TransferFinished) -> None:
         """One more."""
@@ -214,8 +209,6 @@ class _Journal:
             self.count[type(fact)] += 1
             if isinstance(fact, f.TransferFinished):
                 self.sent.add(fact)
-            elif isinstance(fact, f.TransferCoded):
-                self.sent.coded.append(fact)
             elif isinstance(fact, f.CheckpointTaken) and fact.pause_s is not None and not fact.final:
                 self.pauses_s.append(fact.pause_s)
         self._kinds: dict[type, list[f.AnyFact]] = {}

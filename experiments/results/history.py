@@ -46,7 +46,6 @@ OF_NOTICES = frozenset(
 ROUTINE = frozenset(
     (
         f.TransferFinished,
-        f.TransferCoded,
         f.CheckpointCompleted,
         f.CheckpointHeld,
         f.CheckpointPlanned,

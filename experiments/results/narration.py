@@ -56,8 +56,6 @@ DETAILS: dict[type[f.Fact], str] = {
     f.GrantEnded: "{job} {source} -> {destination} grant ended",
     f.TransferFinished: "{job} {source} -> {destination} checkpoint {sequence} sent: {bytes_sent:size} in "
     "{duration_s:duration}",
-    f.TransferCoded: "{job} {source} -> {destination} checkpoint {sequence} was coded: {plain_bytes:size} as "
-    "{wire_bytes:size}",
     f.CheckpointHeld: "{job}: {holder} holds checkpoint {sequence} too",
     f.ReplicaHeld: "{job}: {host} holds a GPU for its replica",
     f.ReplicaReleased: "{job}: the replica on {host} is given up",

@@ -184,7 +184,7 @@ class CheckpointFigures(Struct, frozen=True):
     """Snapshots, and their way to other hosts."""
 
     completed: Annotated[int, "verified and on disk on another host"]
-    bytes_sent: Annotated[int, Dimension.SIZE, "TCP payload of all transfers that ended, coded or not"]
+    bytes_sent: Annotated[int, Dimension.SIZE, "TCP payload of all transfers that ended"]
     bytes_deduplicated: Annotated[int, Dimension.SIZE, "payload that the receiver had already"]
     taken: Annotated[int, "local snapshots"]
     stopped: Annotated[
@@ -196,14 +196,6 @@ class CheckpointFigures(Struct, frozen=True):
         "for which a snapshot stopped a job that went on, where measured; of this machine, unscaled",
     ] = None
     pause_p99_s: Annotated[float | None, "likewise, exceeded by one in a hundred"] = None
-    coded: Annotated[int, "transfers whose chunks went coded"] = 0
-    plain_mean_bytes: Annotated[
-        float | None, Dimension.SIZE, "of those, what the receiver did not have, each on average"
-    ] = None
-    coded_mean_bytes: Annotated[float | None, Dimension.SIZE, "what went over the wire for that"] = None
-    coding_s: Annotated[
-        float, "processor seconds for that, at both ends together; of this machine, unscaled"
-    ] = 0.0
 
 
 class GoodputFigures(Struct, frozen=True):

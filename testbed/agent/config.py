@@ -30,7 +30,5 @@ class AgentConfig:
     congestion: str = "bbr"
     # jobs stand still until a snapshot is written; else while it is copied in memory, where that can be
     snapshots_stop: bool = False
-    # checkpoints may be coded on their way
-    codes: bool = True
     # where the output of attempts goes (`testbed.workloads.output`); None: a folder in `directory`
     job_logs: Path | None = None

@@ -79,7 +79,6 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             lambda: self.core.announced,
             self.handle,
             self._network,
-            codes=config.codes,
         )
         self.link = CoordinatorLink(config.coordinator, self.kernel, self.handle, network=self._network)
         stored = self.transfers.stored()

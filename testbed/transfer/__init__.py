@@ -2,7 +2,7 @@
 
 May import `testbed.checkpoints`, `testbed.messages`, `testbed.wire` and the errors. Begin with `messages.py` for the
 conversation, then `send.py` and `receive.py` (`intake.py` takes the bytes, `limits.py` says how many, `events.py` what its
-host is told); `coding.py` makes chunks smaller.
+host is told).
 """
 
 from testbed.transfer.errors import TransferFailed

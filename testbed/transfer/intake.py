@@ -10,7 +10,7 @@ as far as the missing chunks are neighbours: a tenth faster than chunk by chunk.
 and to recv into a mapping of the file: as fast as the better of them on tmpfs, 1.5 to 1.8 times as fast on ext4, whose large
 folios make one splice cheap and many page faults dear. Hashing in a thread of its own gains nothing where the sender has the
 other core. But a file in memory that an earlier reception has mapped already (`Reception.memory`) takes the bytes from the
-socket by themselves: no pipe, no page to look up. Coded chunks are read, decoded and written one by one.
+socket by themselves: no pipe, no page to look up.
 
 A thread that waits sleeps until the rest of its chunk is there (SO_RCVLOWAT): with less there is nothing to verify, and a paced
 sender's packets come one by one.
@@ -25,12 +25,9 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from testbed.checkpoints import Reception
-from testbed.errors import RemoteProtocolError
-from testbed.transfer.coding import HEADER, ChunkDecoder
 from testbed.transfer.errors import TransferFailed
 from testbed.transfer.limits import LIMITS, Limits
 from testbed.transfer.messages import runs
@@ -93,29 +90,6 @@ class Intake:
             os.close(self._pipe_out)
             os.close(self._pipe_in)
             self._wake_at(1)
-
-    def take_coded(self, chunks: list[int], decoder: ChunkDecoder) -> None:
-        """The same of chunks that are coded. Raises RemoteProtocolError, too."""
-        longest = memoryview(bytearray(max(HEADER.size, self._reception.manifest.chunk_bytes)))
-        try:
-            for chunk in chunks:
-                offset, length = self._reception.manifest.span(chunk)
-                method, body_bytes = HEADER.unpack(self._read(longest[: HEADER.size]))
-                if body_bytes > length:
-                    raise RemoteProtocolError(f"{body_bytes} bytes for a chunk of {length}")
-                body = bytes(self._read(longest[:body_bytes]))
-                self._reception.write(chunk, decoder.decode(method, body, offset, length))
-        finally:
-            self._wake_at(1)
-
-    def _read(self, place: memoryview) -> memoryview:
-        """`place`, filled from the socket."""
-        rest = place
-        while rest:
-            moved = self._taken(partial(os.readv, self._sock, [rest]), len(rest))
-            self._count(moved)
-            rest = rest[moved:]
-        return place
 
     def _count(self, moved: int) -> None:
         """Count bytes that came. TransferFailed where they are too few for the time that passed."""

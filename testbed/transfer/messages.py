@@ -5,15 +5,11 @@
     sender      Contents(manifest)
     receiver    Busy ...                        while it looks through what it has; again later, while it syncs
     receiver    Want(bitmap of chunks)
-    sender      the bytes of those chunks, in order, without any framing; or coded, where both want it (`coding`)
+    sender      the bytes of those chunks, in order, without any framing
     receiver    Stored(digest) | Rejected       at any moment
 
 A stranger is let say HELLO_BYTES and no more: only a Hello that was accepted is followed by a manifest, of no more bytes than
 the Hello allows. The bitmap bounds the answer: one bit a chunk, at most 16 KiB.
-
-How chunks are coded is agreed for each transfer: the sender's Hello names codecs, and earlier checkpoints of the job that it
-holds; the receiver's Want takes one of each, or none. A receiver says nothing of it to a sender that did not, and a Hello that is
-refused for it is said again without, on another connection: so a peer that knows no codec is served as ever.
 """
 
 from __future__ import annotations
@@ -34,13 +30,9 @@ from testbed.framing import Codec
 NOT_UNDERSTOOD: Final = "the sender broke the protocol"
 _Reason = Annotated[str, msgspec.Meta(max_length=LONGEST_QUOTE)]
 _TransferName = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-_CodecName = Annotated[str, msgspec.Meta(min_length=1, max_length=32)]
 _Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
 _ChunkBytes = Annotated[int, msgspec.Meta(ge=MIN_CHUNK_BYTES, le=MAX_CHUNK_BYTES)]
-# of a Hello, at most
-MOST_CODECS: Final = 4
-MOST_BASES: Final = 2
-# of a Hello: names of 200, 64 and four times 32 characters, three digests, four numbers, the words between them
+# of a Hello: names of 200 and 64 characters, a digest, four numbers, the keys
 HELLO_BYTES: Final = 1 << 10
 # of an answer: a bitmap of MAX_CHUNKS bits, or a reason
 ANSWER_BYTES: Final = 1 << 15
@@ -54,8 +46,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, forbid_unknown_fields=True
 
     Named as the agent's first message is: each protocol begins with its Hello.
 
-    `ticket` is the one-time number under which the coordinator announced it to the receiver. `codecs`: how it can send chunks,
-    the best first; `bases`: digests of manifests of the same job's checkpoints to which it can send differences, the best first.
+    `ticket` is the one-time number under which the coordinator announced it to the receiver.
     """
 
     transfer: _TransferName
@@ -65,18 +56,9 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, forbid_unknown_fields=True
     payload_bytes: PayloadBytes
     chunk_bytes: _ChunkBytes
     digest: _Digest
-    codecs: Annotated[tuple[_CodecName, ...], msgspec.Meta(max_length=MOST_CODECS)] = ()
-    bases: Annotated[tuple[_Digest, ...], msgspec.Meta(max_length=MOST_BASES)] = ()
 
     @classmethod
-    def of(
-        cls,
-        transfer: str,
-        manifest: Manifest,
-        ticket: int = 0,
-        codecs: tuple[str, ...] = (),
-        bases: tuple[bytes, ...] = (),
-    ) -> Hello:
+    def of(cls, transfer: str, manifest: Manifest, ticket: int = 0) -> Hello:
         """The Hello that offers this manifest."""
         return cls(
             transfer,
@@ -86,8 +68,6 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, forbid_unknown_fields=True
             manifest.payload_bytes,
             manifest.chunk_bytes,
             manifest.digest,
-            codecs,
-            bases,
         )
 
     @property
@@ -111,25 +91,16 @@ class Busy(msgspec.Struct, tag="busy", frozen=True, forbid_unknown_fields=True):
 
 
 class Want(msgspec.Struct, tag="want", frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The chunks to send: bit n % 8 of byte n // 8 is chunk n.
-
-    `codec`: one that the Hello names, empty: as they are; `base`: of its bases the one to which differences may be, or none.
-    """
+    """The chunks to send: bit n % 8 of byte n // 8 is chunk n."""
 
     chunks: bytes
-    codec: str = ""
-    base: bytes = b""
 
 
 class Stored(msgspec.Struct, tag="stored", frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Completed at the receiver; `fresh` is False if it was so before this transfer.
-
-    `decode_s`: processor seconds that the receiver took to bring coded chunks back.
-    """
+    """Completed at the receiver; `fresh` is False if it was so before this transfer."""
 
     digest: bytes
     fresh: bool
-    decode_s: Annotated[float, msgspec.Meta(ge=0.0, le=1e9)] = 0.0
 
 
 class Rejected(msgspec.Struct, tag="rejected", frozen=True, forbid_unknown_fields=True):

@@ -20,9 +20,8 @@ import inspect
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from math import inf
 from typing import Final, TypeVar
 
@@ -41,7 +40,6 @@ from testbed.errors import RemoteProtocolError
 from testbed.framing import Codec
 from testbed.logs import logger
 from testbed.peers import AddressSlots, Allotment
-from testbed.transfer.coding import CODEC, LARGEST_CHUNK_BYTES, ChunkDecoder
 from testbed.transfer.errors import TransferFailed
 from testbed.transfer.events import (
     ReceiveCompleted,
@@ -100,7 +98,6 @@ async def serve_checkpoints(
     around: Around = contextlib.nullcontext,
     idle_timeout_s: float = IDLE_TIMEOUT_S,
     limits: Limits = LIMITS,
-    codecs: Collection[str] = (CODEC,),
     task_status: trio.TaskStatus[list[trio.SocketListener]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Receives checkpoints into `store` until cancelled.
@@ -110,10 +107,9 @@ async def serve_checkpoints(
     `accept(hello, address)` raises TransferFailed to refuse what a peer at that address offers. `senders` says from which
     addresses something is announced: each keeps a connection, others share a few (None: all addresses are alike). `on_event`
     (plain or async) hears of everything; ReceiveCompleted comes once for a checkpoint, however often it is sent. A peer that
-    says nothing for `idle_timeout_s` is given up; what it sent is kept for the next attempt. Of the codecs that a sender names,
-    one of `codecs` is taken.
+    says nothing for `idle_timeout_s` is given up; what it sent is kept for the next attempt.
     """
-    server = _Server(store, accept, on_event, senders, around, idle_timeout_s, limits, codecs)
+    server = _Server(store, accept, on_event, senders, around, idle_timeout_s, limits)
     await trio.serve_listeners(server.serve, listeners, task_status=task_status)
 
 
@@ -138,11 +134,7 @@ class _Server:
         around: Around,
         idle_s: float,
         limits: Limits,
-        codecs: Collection[str],
     ) -> None:
-        self.codecs = codecs
-        # digests of checkpoints here that are no good as bases of differences: what came out was wrong
-        self.unfit_bases: set[bytes] = set()
         self.store, self.accept, self.on_event, self.idle_s = store, accept, on_event, idle_s
         self.around, self.limits = around, limits
         announced = Allotment(limits.connections_of_peer, limits.connections)
@@ -240,7 +232,7 @@ class _Conversation:
                     raise TransferFailed(f"a manifest was asked for, not {contents!r}", retryable=False)
                 manifest = contents.manifest
                 manifest.validate()
-                if Hello.of(hello.transfer, manifest, hello.ticket, hello.codecs, hello.bases) != hello:
+                if Hello.of(hello.transfer, manifest, hello.ticket) != hello:
                     raise TransferFailed("the manifest is not the one of the hello", retryable=False)
                 async with server.arriving(hello, self._address):
                     if not await self._repeated(hello):  # another connection may have completed it
@@ -316,7 +308,6 @@ class _Conversation:
         except PermissionError:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, AHEAD_BYTES)
         reception = await self._in_thread(lambda: server.store.begin(manifest))
-        files = ExitStack()
 
         async def stop_when_cancelled(stop: int) -> None:
             try:
@@ -330,31 +321,20 @@ class _Conversation:
             await server.tell(
                 ReceiveStarted(hello.transfer, manifest, self._peer, missing_bytes, reception.bytes_found)
             )
-            codec = next((name for name in hello.codecs if name in server.codecs), "")
-            if manifest.chunk_bytes > LARGEST_CHUNK_BYTES:
-                codec = ""
-            base, base_file = self._base(hello, files) if codec else (b"", None)
-            await self._say(Want(bitmap_of(missing, len(manifest.chunks)), codec, base))
+            await self._say(Want(bitmap_of(missing, len(manifest.chunks))))
             # on cancellation the thread is told to stop, and waited for
             stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             intake = Intake(sock, stop, reception, server.idle_s, server.limits)
-            decoder = ChunkDecoder(base_file)
-            take = partial(intake.take_coded, decoder=decoder) if codec else intake.take
             try:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(stop_when_cancelled, stop)
                     taken = await trio.to_thread.run_sync(
-                        outcome.capture, take, missing, limiter=server.threads
+                        outcome.capture, intake.take, missing, limiter=server.threads
                     )
                     nursery.cancel_scope.cancel()
             finally:
                 os.close(stop)
-            try:
-                taken.unwrap()
-            except ChunkMismatch:
-                if base:
-                    server.unfit_bases.add(base)
-                raise
+            taken.unwrap()
             with trio.CancelScope(shield=True):
                 whole_s = trio.current_time()
                 await self._in_thread(reception.commit)
@@ -362,22 +342,9 @@ class _Conversation:
                 sizes = reception.bytes_written, reception.bytes_found
                 times = done_s - self._started_s, done_s - whole_s
                 await server.tell(ReceiveCompleted(hello.transfer, manifest, self._peer, *sizes, *times))
-            await self._say(Stored(manifest.digest, fresh=True, decode_s=decoder.processor_s))
+            await self._say(Stored(manifest.digest, fresh=True))
         finally:
-            files.close()
             await self._in_thread(reception.abandon)
-
-    def _base(self, hello: Hello, files: ExitStack) -> tuple[bytes, int | None]:
-        """The best of the sender's bases that is here too, and its file, kept open in `files`; or none."""
-        here = {m.digest: m for m in self._server.store.manifests() if m.job == hello.job}
-        for digest in hello.bases:
-            if digest in here and digest not in self._server.unfit_bases:
-                try:
-                    payload = self._server.store.payload(here[digest])
-                    return digest, files.enter_context(payload.open("rb")).fileno()
-                except (NotStored, FileNotFoundError):  # dropped this moment
-                    continue
-        return b"", None
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Does work on the disk in a thread, not to be cut off; meanwhile the peer hears that we are alive."""

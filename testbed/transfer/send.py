@@ -4,11 +4,6 @@ One task streams with sendfile(2) and knows nothing else; another hears the rece
 watches for life. Life is any of: a message, bytes handed to the socket, bytes acknowledged by the peer's kernel (SIOCOUTQ
 falling). The last one matters at low granted rates: a paced socket takes its whole send buffer at once and then accepts
 nothing for seconds, although bytes leave all the time.
-
-Chunks may go coded (`coding`) instead, where that pays: the flow is granted no more than a coder keeps up with, samples of what
-is not in the last checkpoints shrink, and the receiver takes the codec. A few chunks are coded in a thread, one thread at a time
-for all transfers of a process, while the socket still has bytes of those before. Rate and grant count what goes over the wire:
-coding makes a transfer shorter, never faster than it may be.
 """
 
 from __future__ import annotations
@@ -20,31 +15,20 @@ import os
 import socket
 import sys
 import termios
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import trio
 
 from testbed.checkpoints import CheckpointDamaged, CheckpointStore, Manifest, NotStored
 from testbed.errors import RemoteProtocolError
-from testbed.messages import Coding
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
-from testbed.transfer.coding import (
-    CODEC,
-    FASTEST_BYTES_PER_S,
-    LARGEST_CHUNK_BYTES,
-    LEAST_BYTES,
-    ChunkEncoder,
-)
 from testbed.transfer.errors import TransferFailed
 from testbed.transfer.messages import (
     ANSWER,
     CONTENTS,
-    MOST_BASES,
-    NOT_UNDERSTOOD,
     Busy,
     Contents,
     Describe,
@@ -67,9 +51,6 @@ LEAST_PATIENCE_S: Final = 60.0
 SENDFILE_BYTES: Final = 4 << 20
 # most that waits unsent in the socket: trio's 16 KiB would wake us for every packet
 UNSENT_BYTES: Final = 1 << 20
-# of chunks that are coded at a time: a thread is asked seldom, and the socket does not run dry meanwhile
-CODED_BYTES: Final = 512 << 10
-_CODERS: Final = trio.CapacityLimiter(1)
 
 Progress = Callable[[int, int], None]
 Allowance = Callable[[], Awaitable[int]]
@@ -84,9 +65,8 @@ async def all_at_once() -> int:
 class SendResult:
     """A completed transfer. Times in seconds; bytes are TCP's payload, without headers and hello.
 
-    `bytes_sent` went over the wire, coded if `coding` is not None; `starved`: the wire waited for the coder. `duration_s` runs
-    from the call to the receiver's word that it is on disk, `first_byte_s` from the call to the first payload byte handed to the
-    kernel (None if none was needed); `fresh` is False if the receiver had completed it before.
+    `duration_s` runs from the call until the receiver reports the checkpoint on disk, `first_byte_s` from the call to the first
+    payload byte handed to the kernel (None if none was needed); `fresh` is False if the receiver had completed it before.
     """
 
     bytes_sent: int
@@ -94,8 +74,6 @@ class SendResult:
     duration_s: float
     first_byte_s: float | None
     fresh: bool
-    coding: Coding | None = None
-    starved: bool = False
 
 
 async def send_checkpoint(
@@ -110,10 +88,8 @@ async def send_checkpoint(
     allowance: Allowance = all_at_once,
     idle_timeout_s: float = IDLE_TIMEOUT_S,
     network: NetworkNamespace = OWN_NETWORK,
-    rate_bytes_per_s: float = 0.0,
     allowed_bytes: Callable[[], float] | None = None,
     least_patience_s: float = LEAST_PATIENCE_S,
-    codes: bool = True,
 ) -> SendResult:
     """Brings a completed checkpoint of `store` to the receiver at `address` (numeric IP, port).
 
@@ -121,7 +97,7 @@ async def send_checkpoint(
     connected socket before the first byte: pace and mark it there, and keep it to change the pace later (it is closed when
     this returns, or before the next is given). `on_progress(sent_bytes, wanted_bytes)` counts bytes handed to the kernel, and
     the plain bytes of what the receiver wants; `allowance` is asked before each call how many bytes it may hand over, and
-    may wait. Chunks may be coded if `codes`; `rate_bytes_per_s` is what the flow is granted at first, `allowed_bytes` what its
+    may wait. `allowed_bytes` is what its
     rates would have carried since it was connected: a receiver that has not finished when that is PATIENCE times the payload is
     given up, after `least_patience_s` at the earliest. Raises TransferFailed; a cancelled or failed transfer can be tried again
     and sends only what did not arrive.
@@ -137,73 +113,21 @@ async def send_checkpoint(
             raise TransferFailed(
                 f"this host's own copy is damaged: {path} has another size", retryable=False, own_fault=True
             )
-        with ExitStack() as bases:
-            encoder: ChunkEncoder | None = None
-            files: dict[bytes, int] = {}
-            if codes and rate_bytes_per_s <= FASTEST_BYTES_PER_S:
-                encoder, files = await trio.to_thread.run_sync(
-                    _encoder, store, manifest, file.fileno(), bases, limiter=_CODERS
-                )
-            hellos = [Hello.of(transfer, manifest, ticket)]
-            if encoder is not None:
-                hellos.insert(0, Hello.of(transfer, manifest, ticket, (CODEC,), tuple(files)))
-            for hello in hellos:
-                with await _connect(address, idle_timeout_s, network) as sock:
-                    on_connected(sock)
-                    patience = ReceiverPatience(
-                        started_s + least_patience_s, PATIENCE * manifest.payload_bytes, allowed_bytes
-                    )
-                    sending = _Sending(
-                        sock,
-                        file.fileno(),
-                        manifest,
-                        encoder,
-                        files,
-                        on_progress,
-                        allowance,
-                        idle_timeout_s,
-                        patience,
-                    )
-                    try:
-                        stored = await sending.converse(hello)
-                        break
-                    except TransferFailed as failure:
-                        if hello is hellos[-1] or not sending.not_understood:
-                            raise await sending.explained(store, failure) from failure
+        with await _connect(address, idle_timeout_s, network) as sock:
+            on_connected(sock)
+            patience = ReceiverPatience(
+                started_s + least_patience_s, PATIENCE * manifest.payload_bytes, allowed_bytes
+            )
+            sending = _Sending(
+                sock, file.fileno(), manifest, on_progress, allowance, idle_timeout_s, patience
+            )
+            try:
+                stored = await sending.converse(Hello.of(transfer, manifest, ticket))
+            except TransferFailed as failure:
+                raise await sending.explained(store, failure) from failure
     first_s = None if sending.first_byte_s is None else sending.first_byte_s - started_s
-    saved, coding = manifest.payload_bytes - sending.wanted_bytes, None
-    if sending.coded and encoder is not None:
-        coding = Coding(CODEC, sending.wanted_bytes, encoder.processor_s, stored.decode_s)
-    return SendResult(
-        sending.sent_bytes,
-        saved,
-        trio.current_time() - started_s,
-        first_s,
-        stored.fresh,
-        coding,
-        sending.starved,
-    )
-
-
-def _encoder(
-    store: CheckpointStore, manifest: Manifest, file: int, bases: ExitStack
-) -> tuple[ChunkEncoder | None, dict[bytes, int]]:
-    """What codes the checkpoint, None if that would not pay; and files of earlier checkpoints of the job, newest first."""
-    if manifest.payload_bytes < LEAST_BYTES or manifest.chunk_bytes > LARGEST_CHUNK_BYTES:
-        return None, {}
-    earlier = [m for m in store.manifests() if m.job == manifest.job and m.sequence < manifest.sequence]
-    files: dict[bytes, int] = {}
-    for other in reversed(earlier[-MOST_BASES:]):
-        with suppress(NotStored, OSError):  # dropped this moment, or too many files are open
-            files[other.digest] = bases.enter_context(store.payload(other).open("rb")).fileno()
-    known = {chunk for other in earlier for chunk in other.chunks}
-    chunks = range(len(manifest.chunks))
-    fresh = [n for n in chunks if manifest.chunks[n] not in known] or list(chunks)
-    encoder = ChunkEncoder(manifest, file, next(iter(files.values()), None))
-    try:
-        return (encoder, files) if encoder.shrinks(fresh) else (None, {})
-    except OSError:  # it will be met again, and told, when it is sent
-        return None, {}
+    saved = manifest.payload_bytes - sending.wanted_bytes
+    return SendResult(sending.sent_bytes, saved, trio.current_time() - started_s, first_s, stored.fresh)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,27 +153,21 @@ class _Sending:
         sock: socket.socket,
         file: int,
         manifest: Manifest,
-        encoder: ChunkEncoder | None,
-        bases: Mapping[bytes, int],
         on_progress: Progress | None,
         allowance: Allowance,
         idle_s: float,
         patience: ReceiverPatience,
     ) -> None:
         self._patience = patience
-        self.sent_bytes = 0  # over the wire
-        self.wanted_bytes = 0  # of plain chunks
-        self.coded = self.starved = False
-        # the receiver refused the Hello for what it does not know
-        self.not_understood = False
-        self._encoder, self._bases = encoder, bases
+        self.sent_bytes = 0
+        self.wanted_bytes = 0
         self.file_error: OSError | None = None
         self.first_byte_s: float | None = None
         self._sock, self._file, self._manifest = sock, file, manifest
         self._on_progress, self._allowance, self._idle_s = on_progress, allowance, idle_s
         ahead = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT)
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-        # trio has set its own of 16 KiB: a coded flow would run dry, any other wake us for every packet
+        # trio has set its own of 16 KiB, which would wake us for every packet
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, ahead)
         self._out: Channel[Message] = Channel(stream, CONTENTS)
         self._in: Channel[Message] = Channel(stream, ANSWER)
@@ -267,15 +185,12 @@ class _Sending:
                 if isinstance(answer, Want):
                     try:
                         chunks = chunks_of(answer.chunks, len(self._manifest.chunks))
-                        self._agree(answer, hello)
                     except RemoteProtocolError as error:
                         answer = TransferFailed(f"the receiver broke the protocol: {error}", retryable=False)
                     else:
                         self.wanted_bytes = sum(self._manifest.span(chunk)[1] for chunk in chunks)
-                        nursery.start_soon(self._stream_coded if self.coded else self._stream, chunks)
+                        nursery.start_soon(self._stream, chunks)
                         answer = await self._hear()
-            elif isinstance(answer, Rejected):
-                self.not_understood = answer.reason.startswith(NOT_UNDERSTOOD)
             nursery.cancel_scope.cancel()
         match answer:
             case TransferFailed():
@@ -286,16 +201,6 @@ class _Sending:
                 raise TransferFailed(f"the receiver refused: {reason}", retryable=retryable, chunk=chunk)
             case _:
                 raise TransferFailed(f"the receiver answered out of turn: {answer!r}", retryable=False)
-
-    def _agree(self, want: Want, hello: Hello) -> None:
-        """Agree to send as the receiver wants it. Raises RemoteProtocolError if that was not offered."""
-        if want.codec and want.codec not in hello.codecs:
-            raise RemoteProtocolError(f"it wants the codec {want.codec!r}: {list(hello.codecs)} were offered")
-        if want.base and want.base not in self._bases:
-            raise RemoteProtocolError("it wants differences to a checkpoint that was not offered")
-        self.coded = bool(want.codec)
-        if self._encoder is not None:
-            self._encoder.base = self._bases.get(want.base)
 
     async def _say(self, message: Message) -> None:
         with suppress(trio.BrokenResourceError):  # `_hear` learns why
@@ -348,35 +253,6 @@ class _Sending:
             chunk=failure.chunk,
             own_fault=bool(own),
         )
-
-    async def _stream_coded(self, chunks: list[int]) -> None:
-        """Codes these chunks and sends them. Where that ends early `_hear` learns why."""
-        assert self._encoder is not None
-        count, dry = max(1, CODED_BYTES // self._manifest.chunk_bytes), False
-        for first in range(0, len(chunks), count):
-            try:
-                encode = partial(self._encoder.encode, chunks[first : first + count], stored=dry)
-                coded = await trio.to_thread.run_sync(encode, limiter=_CODERS)
-            except OSError as error:
-                self.file_error = error
-                with suppress(OSError):
-                    self._sock.shutdown(socket.SHUT_WR)
-                return
-            # the next few then go as they are: a flow is not to get less than its grant for being coded
-            dry = first > 0 and not dry and unacknowledged_bytes(self._sock) == 0
-            self.starved |= dry
-            rest = memoryview(coded)
-            while rest:
-                await trio.lowlevel.wait_writable(self._sock)
-                most = await self._allowance()
-                try:
-                    taken = self._sock.send(rest[:most])
-                except BlockingIOError:
-                    continue
-                except OSError:
-                    return
-                rest = rest[taken:]
-                self._handed_over(taken)
 
     def _handed_over(self, taken: int) -> None:
         """The kernel has taken so many bytes."""

@@ -166,20 +166,6 @@ def transfer_ended(cluster: Cluster, host: HostState, message: m.TransferEnded) 
             message.reason,
         )
     )
-    if (coding := message.coding) is not None:
-        cluster.record(
-            facts.TransferCoded(
-                message.job,
-                message.sequence,
-                host.name,
-                message.destination,
-                coding.codec,
-                coding.plain_bytes,
-                message.bytes_sent,
-                coding.encode_s,
-                coding.decode_s,
-            )
-        )
     if job is None or job.phase in OVER:
         return
     flow = cluster.flows.get(f"{message.job}:{host.name}>{message.destination}")

@@ -246,23 +246,6 @@ class TransferFinished(Fact, frozen=True):
     reason: str = ""
 
 
-class TransferCoded(Fact, frozen=True):
-    """Of the transfer that the fact before tells of: its chunks were coded, so many plain bytes as so many on the wire.
-
-    Processor seconds are those of its two hosts.
-    """
-
-    job: str
-    sequence: int
-    source: str
-    destination: str
-    codec: str
-    plain_bytes: int
-    wire_bytes: int
-    encode_s: float
-    decode_s: float
-
-
 class Granted(Fact, frozen=True):
     """P3: what a flow may send, its guaranteed part, and the link that binds it (none: its own cap)."""
 
@@ -433,7 +416,6 @@ AnyFact = (
     | CheckpointHeld
     | CheckpointRefused
     | TransferFinished
-    | TransferCoded
     | Granted
     | GrantEnded
     | HostJoined

@@ -33,7 +33,6 @@ LEAST_LEASE_S = (
 ENFORCEMENTS = ("pace", "drop", "none")
 CONGESTION_CONTROLS = ("bbr", "cubic", "reno")
 SNAPSHOTS = ("stop", "copy")
-CODINGS = ("auto", "none")
 # policy: the one of the policy's row
 LEARNERS = ("policy", "fixed", "algorithm1", "replay", "age", "hour-and-age")
 
@@ -74,8 +73,6 @@ class Protocol:
     snapshots: str = choice(SNAPSHOTS, "stop")
     # GB/s at which a state is copied, by machines as they are (no scale changes it), until a host has measured its own
     copy_gb_per_s: float = quantity(D.NUMBER, 6.0, above=True)
-    # auto: chunks of checkpoints are coded on their way where samples shrink and the receiver can; live campuses only
-    coding: str = choice(CODINGS, "auto")
     # P1, beta of eq. (9): the part of an interval that sending may take; none: 0.9 where jobs go on meanwhile, else paper A's 0.2
     checkpoint_share: float | None = optional(Quantity(D.NUMBER, 0.0, 1.0, above=True))
     # of checkpoints: share: within what the reserve leaves; borrow: that, and of the reserve what research does not ask for;

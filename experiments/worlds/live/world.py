@@ -203,7 +203,6 @@ class LiveWorld:
             enforcement=enforcement_of(self.scenario),
             congestion=protocol.congestion_control,
             snapshots_stop=protocol.snapshots == "stop",
-            codes=protocol.coding == "auto",
             job_logs=self.out / "logs" / JOB_LOGS,
         )
 

@@ -30,7 +30,6 @@ from testbed.transfer import (
     send_checkpoint,
     serve_checkpoints,
 )
-from testbed.transfer.coding import CODEC
 
 # what arrived of a checkpoint that no announced transfer goes on with: a coordinator that begins again may announce it anew
 ATTEMPT_KEPT_S = 60.0
@@ -52,11 +51,8 @@ class Transfers:
         announced: Callable[[], Announced],
         handle: Callable[[ev.Event], None],
         network: NetworkNamespace = OWN_NETWORK,
-        *,
-        codes: bool = True,
     ) -> None:
         self._network = network
-        self._codes = codes  # chunks may be coded on their way, out and in
         self._store, self._kernel, self._handle = store, kernel, handle
         self._is_closed, self._announced = is_closed, announced
         self.outgoing: dict[tuple[str, str], Outgoing] = {}  # by job and destination
@@ -110,16 +106,12 @@ class Transfers:
                     on_progress=outgoing.progressed,
                     allowance=outgoing.allowance,
                     network=self._network,
-                    rate_bytes_per_s=order.rate_bytes_per_s,
                     allowed_bytes=outgoing.allowed_bytes,
-                    codes=self._codes,
                 )
-                # where the wire waited for the coder its rate says nothing about the grant
-                ratio = None if result.starved else outgoing.goodput_over_grant()
+                ratio = outgoing.goodput_over_grant()
                 outgoing.close()
                 sent, saved, took_s = result.bytes_sent, result.bytes_deduplicated, result.duration_s
-                good = account(True, sent, saved, took_s, ratio, outgoing.drops, coding=result.coding)
-                ended = ev.SendEnded(good)
+                ended = ev.SendEnded(account(True, sent, saved, took_s, ratio, outgoing.drops))
             except (TransferFailed, NotStored) as error:
                 LOG.warning("%s: %s", order.transfer, error)
                 outgoing.close()
@@ -164,7 +156,6 @@ class Transfers:
                     on_event=self._received,
                     senders=lambda: self._announced().senders(),
                     around=self._kernel.as_metadata,
-                    codecs=(CODEC,) if self._codes else (),
                 )
             )
             while True:
