@@ -1,5 +1,5 @@
 # make setup: everything a fresh Debian or Ubuntu machine needs. make demo: the main job. make test: all checks.
-# make storm: ten thousand fault storms, their result written beside their code.
+# make storm: ten thousand fault storms.
 SHELL := /bin/bash
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 VENV := .venv
@@ -11,7 +11,7 @@ OURS := bpf topologies testbed controller experiments
 # hundreds of Pythons start in the tests, and each would compile what it imports
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup native native-code demo test test-long test-stock-kernel test-stock-kernel-short signals measure prediction storm mutants lint lint-with-torch clean-build docs
+.PHONY: setup native native-code demo test test-long test-stock-kernel test-stock-kernel-short signals measure prediction storm lint lint-with-torch clean-build docs
 
 # the owner's command begins without what this machine has every interpreter import (see experiments/cli/reclaimnet)
 hurried = sed -i '1{/ -S$$/!s/$$/ -S/}' $(BIN)/reclaimnet
@@ -102,11 +102,7 @@ prediction: setup
 	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet compare --runs 30 --out out/prediction
 
 storm: native
-	$(BIN)/reclaimnet storm --seeds 0:10000 --out out/storm --result experiments/storms/RESULTS.md
-
-# which broken rules storms alone notice (Python: a quarter of an hour on two quiet cores)
-mutants: setup
-	$(BIN)/reclaimnet storm --mutants all --seeds 0:60
+	$(BIN)/reclaimnet storm --seeds 0:10000
 
 # the documentation as a site; README links to the same pages
 docs: setup

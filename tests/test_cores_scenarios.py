@@ -1,28 +1,37 @@
-"""Scenarios in tests/scenarios/*.txt, each a story that a storm found or that a reader should know: `experiments.storms` scripts.
+"""Kept scenarios in tests/scenarios/*.txt: what happens, a line of dashes, and the decisive facts that follow.
 
-Every invariant is checked after every event; at the end faults stop, everything finishes, nothing is left, and all promises were
-kept. What lines mean is said in `experiments/storms/commands.py`.
+Every rule is judged after every event; at the end faults stop, every job finishes and nothing is left. The meaning of a line
+stands in `experiments/storms/commands.py`. After a change of decisions `REWRITE=1 pytest tests/test_cores_scenarios.py` writes
+all transcripts anew, and their difference shows what has changed.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from experiments.storms import parse, play
+from experiments.storms.transcript import transcript
 
-FOLDER = Path(__file__).parent / "scenarios"
+SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.txt")), ids=lambda path: path.stem)
-def test_scenario(path: Path) -> None:
-    script = parse(path.read_text(), path.name)
-    failure = play(script).failure
-    if failure is not None:
-        failure = play(script, tells_story=True).failure
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_what_follows_is_what_the_transcript_has(path: Path) -> None:
+    text = path.read_text()
+    outcome = play(parse(text, path.name))
+    if outcome.failure is not None:
+        outcome = play(parse(text, path.name), tells_story=True)
+    failure = outcome.failure
     assert failure is None, "\n".join([failure.subject, failure.rule, *failure.story])
+    told = transcript(text, outcome)
+    if "REWRITE" in os.environ:
+        path.write_text(told)
+    assert told == text
 
 
-def test_there_are_scenarios() -> None:
-    assert len(list(FOLDER.glob("*.txt"))) >= 20
+def test_each_scenario_begins_with_a_sentence_and_there_are_not_too_many_to_read() -> None:
+    assert 20 <= len(SCENARIOS) <= 40
+    assert all(parse(path.read_text()).remarks for path in SCENARIOS)

@@ -18,7 +18,6 @@ from experiments.runtime import native
 from experiments.runtime.engines import Engine, chosen
 from experiments.runtime.tasks import Task, kept, results_of
 from experiments.runtime.workers import workers
-from experiments.storms.campaign import CampaignPlan, run
 from experiments.sweeps import SweepPlan, run_sweep
 from testbed.errors import InvariantBroken, SetupError
 from tests.dask_cluster import ROOT, Cluster, cluster
@@ -100,7 +99,7 @@ def test_a_users_module_travels_with_its_tasks_and_a_changed_one_is_read_anew(
     sys.modules.pop("travels")
 
 
-def test_sweeps_and_storms_by_dask_give_what_this_process_gives(
+def test_sweeps_by_dask_give_what_this_process_gives(
     dask: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "of_engines.py").write_text(
@@ -115,10 +114,6 @@ def test_sweeps_and_storms_by_dask_give_what_this_process_gives(
     assert elsewhere.runs.equals(here.runs)
     assert elsewhere.intervals.equals(here.intervals)
     assert elsewhere.notes == ("1 played twice, by different workers, with the same result",)
-    storms = CampaignPlan(3, 5, policy="of_engines:mine")
-    by_dask = run(storms, Engine(dask=dask.address, modules=plan.modules))
-    assert by_dask == run(storms)
-    assert by_dask.counts["policy: of_engines:mine"] == 2
     forget(["of_engines"])
     sys.modules.pop("of_engines")
 

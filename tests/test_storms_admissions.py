@@ -8,8 +8,8 @@ import pytest
 
 from experiments.storms import StormWorld, parse
 from experiments.storms.admissions import check_admissions, excused_admissions
+from experiments.storms.campaign import Campaign
 from experiments.storms.play import run
-from experiments.storms.results import admissions_told
 from experiments.storms.setup import ground_of
 from testbed.errors import InvariantBroken
 
@@ -71,5 +71,5 @@ def test_a_judged_migration_that_is_late_breaks_the_promise() -> None:
 
 def test_the_share_that_was_judged_is_told() -> None:
     counts = Counter({"admission: judged": 3, "admission: messages were late": 1, "fault: late": 9})
-    assert admissions_told(counts).startswith("Of 4 admitted migrations 3 (75%) were judged")
-    assert admissions_told(Counter()).startswith("Of 0 admitted migrations 0 were judged")
+    assert Campaign(counts=counts).admissions.startswith("Of 4 admitted migrations 3 (75%) were judged")
+    assert Campaign().admissions.startswith("Of 0 admitted migrations 0 were judged")

@@ -25,9 +25,7 @@ from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.traces import generate
 from experiments.results.link_rates import RoutesThen
 from experiments.results.promises import grants_stay_within_the_share
-from experiments.storms.generate import generate as storm
-from experiments.storms.mutants import BY_NAME, planted
-from experiments.storms.play import context_of, play
+from experiments.storms.play import context_of
 from experiments.storms.setup import SETTINGS
 from experiments.worlds.virtual import switches
 from experiments.worlds.virtual.invariants import Invariants
@@ -453,21 +451,6 @@ def test_drain_of_what_is_not_cut_is_refused() -> None:
     ):
         with pytest.raises(SpecError, match=r"events.drain .*an event with up = false, at most its time"):
             LinkEvent(5.0, ("a", "b"), **wrong)
-
-
-def test_storms_notice_a_coordinator_that_never_asks_for_its_ways() -> None:
-    seed = 419  # the first in which a migration that takes another way than the tree's is not excused
-    assert play(storm(seed, trunks=True)).failure is None
-    with planted(BY_NAME["ways never asked for"]):
-        assert play(storm(seed, trunks=True)).failure is not None
-
-
-def test_storms_notice_tables_that_lead_a_flow_over_links_that_it_is_not_charged_on() -> None:
-    seed = 57  # a migration is under way on a way beside the tree's
-    assert play(storm(seed, trunks=True)).failure is None
-    with planted(BY_NAME["tables without pins"]):
-        failure = play(storm(seed, trunks=True)).failure
-    assert failure is not None and "tables lead it by" in failure.rule
 
 
 def test_burst_of_the_benchmark_admits_1_7_times_as_much_over_two_trunks() -> None:

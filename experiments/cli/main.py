@@ -251,22 +251,16 @@ def compare(
 @app.command()
 def storm(
     seeds: Annotated[str, typer.Option(help="A:B, the storms from A to B - 1.")] = "0:200",
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Play this storm alone, and print its story.")
+    ] = None,
+    replay: Annotated[Path | None, typer.Option(help="Play this script again, and print its story.")] = None,
     campus: Annotated[
         str | None,
         typer.Option("--campus", help="A campus file (TOML), or example:NAME; random ones if left out."),
     ] = None,
     policy: PolicyName = None,
-    replay: Annotated[Path | None, typer.Option(help="Play this script again, and tell its story.")] = None,
-    mutants: Annotated[
-        str | None,
-        typer.Option(help="Break rules on purpose (all, or names with commas): which do storms notice?"),
-    ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
-    dask: Dask = None,
-    result: ResultPage = None,
-    trunks: Annotated[
-        bool, typer.Option("--trunks", help="Campuses have several paths, and trunks die and come back.")
-    ] = False,
     out: Out = Path("out/storm"),
 ) -> None:
     """Random campuses and faults in virtual time; every promise is checked after every event.
@@ -274,27 +268,14 @@ def storm(
     A storm that breaks one is shrunk to a script of a few lines. Exit status 0: all were kept; 1: one was broken; 2: it
     could not be run.
     """
-    if mutants is None:
-        native.prefer()
+    native.prefer()
     from experiments.cli import storm as command
 
-    if mutants is not None:
-        raise typer.Exit(command.mutate(console, mutants, seeds, workers=workers))
     if replay is not None:
         raise typer.Exit(command.replay(console, replay))
-    raise typer.Exit(
-        command.storm(
-            console,
-            out,
-            seeds,
-            campus=campus,
-            policy=policy,
-            workers=workers,
-            result=result,
-            dask=dask,
-            trunks=trunks,
-        )
-    )
+    if seed is not None:
+        raise typer.Exit(command.reproduce(console, out, seed, campus=campus, policy=policy))
+    raise typer.Exit(command.storm(console, out, seeds, campus=campus, policy=policy, workers=workers))
 
 
 @app.command()

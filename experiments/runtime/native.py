@@ -42,7 +42,7 @@ MODULES = tuple(
         "controller.core.model": "cluster entities",
         "controller.core.network": "bandwidth sharing",
         "controller.core.queueing": "queue",
-        "experiments.storms": "clock coverage fault_windows judges world",
+        "experiments.storms": "clock fault_windows judges world",
         "experiments.worlds.virtual": "background collectives connections egress environment fluid ground_truth "
         "heartbeat_elision hosts invariants journal owners process_faults scheduler tick_elision transfers workloads world",
         "testbed.agent.core": "agent announced lease outbound running speed",

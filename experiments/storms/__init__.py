@@ -1,10 +1,9 @@
-"""Fault storms: random campuses, jobs, owners and faults in virtual time, every promise checked after every event.
+"""Fault storms: random campuses, jobs, owners and faults in virtual time; every rule of a run is judged after every event.
 
-A storm is a *script*, a text that a person can read: `generate` writes one from a seed, `play` plays it (on a `setup`, in a
-`world` with its own `clock`s and `fault_windows`), `shrink` makes one that breaks a promise as short as it gets, `campaign`
-does so for thousands, `results` tells. `judges`, `admissions` and `leftovers` say what must hold, `coverage` what was
-reached; `mutants` are rules broken on purpose, `mutation` whether storms notice. The scenarios in `tests/scenarios` are such
-scripts. May import everything below `experiments`. Begin with `script.py` (the text), then `commands.py` (what a line does).
+One number is one storm. `generate` draws its options and from them a *script*, a text that a person can read. `play` plays it in a
+`world` made by `setup`, first the storm, then calm weather in which every job must end. `shrink` shortens a script that breaks
+a rule, `campaign` does all this for thousands, and `transcript` writes what followed a kept scenario. May import everything below
+`experiments`. Begin with `script.py` (the text), then `commands.py` (the meaning of a line).
 """
 
 from experiments.storms.generate import generate

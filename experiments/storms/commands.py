@@ -39,8 +39,6 @@ at that moment; in the action of `upon`, `it` is the host that it happened to.
     spoil HOST JOB                         its disk loses the job's checkpoints without a word
     clock HOST OFFSET_S RATE               from its agent's next start on
     upon NAME HOST [after=S] VERB ...      when a message, a fact or an agent's event of that name happens to HOST (or *)
-    expect JOB PHASE [attempt=N]           what the coordinator believes
-    expect FACT JOB COUNT                  how often a fact was recorded of the job
 
 A line about something that is not there at that moment (a dead agent, a job that does not move) does nothing.
 """
@@ -55,8 +53,7 @@ from typing import get_args
 
 import msgspec
 
-from controller.core.model.entities import OVER, Phase
-from controller.core.model.facts import AnyFact
+from controller.core.model.entities import OVER
 from experiments.inputs.scenario import ResearchFlow
 from experiments.storms.clock import Clock
 from experiments.storms.fault_windows import (
@@ -67,7 +64,6 @@ from experiments.storms.fault_windows import (
 )
 from experiments.storms.script import Line, Script
 from experiments.storms.world import StormWorld
-from experiments.worlds.virtual.invariants import broken
 from testbed import messages as m
 from testbed.messages import JobSpec
 from topologies.errors import SpecError
@@ -79,7 +75,6 @@ NOT_REPEATED = (m.Hello, m.Welcome, m.Heartbeat, m.HeartbeatAck)  # these begin 
 REPEATABLE = tuple(
     kind.__name__ for side in (m.ToAgent, m.FromAgent) for kind in get_args(side) if kind not in NOT_REPEATED
 )
-FACT_NAMES = frozenset(kind.__name__ for kind in get_args(AnyFact))
 Act = Callable[[StormWorld, Line, str], bool]
 
 
@@ -198,24 +193,12 @@ def _words_of_upon(line: Line, hosts: set[str]) -> Wrong:
         return after, "after=SECONDS"
 
 
-def _words_of_expect(line: Line, hosts: set[str]) -> Wrong:
-    what, *rest = line.positional
-    attempt = line.options.get("attempt", "1")
-    if what in FACT_NAMES:
-        good = len(rest) == 2 and rest[1].isascii() and rest[1].isdecimal()
-        return None if good else (" ".join(rest), "a job, and how often, after a fact")
-    if len(rest) != 1 or rest[0] not in tuple(Phase):
-        return " ".join(rest), f"after a job one of {', '.join(Phase)}"
-    return None if attempt.isascii() and attempt.isdecimal() else (attempt, "attempt=NUMBER")
-
-
 _WORDS: dict[str, Callable[[Line, set[str]], Wrong]] = {
     "start": _hosts_of_start,
     "submit": _words_of_submit,
     "forget": _words_of_forget,
     "clock": _words_of_clock,
     "upon": _words_of_upon,
-    "expect": _words_of_expect,
 }
 
 
@@ -537,7 +520,7 @@ def _clock(world: StormWorld, line: Line, host: str) -> bool:
     return not world.quiet
 
 
-# ---------------------------------------------------------------- triggers, expectations
+# ---------------------------------------------------------------- triggers
 
 
 @_verb(3, 10, names_host=False)
@@ -556,22 +539,4 @@ def _upon(world: StormWorld, line: Line, host: str) -> bool:
     found = _host(world, named, "")
     if found is not None:
         world.weather.await_(Trigger(line.positional[0], found, act))
-    return False
-
-
-@_verb(2, 3, names_host=False)
-def _expect(world: StormWorld, line: Line, host: str) -> bool:
-    words = line.positional
-    if words[0] in world.jobs:
-        job = world.jobs[words[0]]
-        attempt = int(line.options.get("attempt", job.attempt))
-        if (job.phase.value, job.attempt) != (words[1], attempt):
-            raise broken(world, job.name, f"{job.phase} in attempt {job.attempt}, not as expected: {line}")
-        return False
-    if words[0] not in FACT_NAMES:
-        raise broken(world, words[0], f"no such job, not as expected: {line}")
-    kind, name, count = words
-    found = [f for _, f in world.facts if type(f).__name__ == kind and getattr(f, "job", None) == name]
-    if len(found) != int(count):
-        raise broken(world, name, f"{len(found)} facts {kind}, not {count} as expected: {found}")
     return False

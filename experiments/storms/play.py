@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
@@ -82,6 +82,7 @@ class StormOutcome:
     failure: StormFailure | None
     events: int
     counts: Counter[str] = field(default_factory=Counter)
+    facts: Sequence[Timed] = ()
 
 
 def play(
@@ -109,7 +110,7 @@ def play(
     world.counts["fault: message lost"] += world.connections.lost
     world.counts[f"policy: {ground.settings.policy}"] += 1
     world.counts[f"checkpoints: {world.coordinator.cluster.policy.checkpoint_class}"] += 1
-    return StormOutcome(failure, world.events, +world.counts)
+    return StormOutcome(failure, world.events, +world.counts, world.facts)
 
 
 def run(world: StormWorld, script: Script) -> None:

@@ -18,6 +18,7 @@ from math import isfinite
 from topologies.errors import SpecError
 
 HEADS = ("campus", "settings", "costs")
+FOLLOWS = "----\n"  # in a kept scenario the facts that followed stand below it
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def parse(text: str, source: str = "script") -> Script:
     heads: dict[str, dict[str, str]] = {name: {} for name in HEADS}
     remarks: list[str] = []
     lines: list[Line] = []
-    for number, written in enumerate(text.splitlines(), 1):
+    for number, written in enumerate(text.partition(FOLLOWS)[0].splitlines(), 1):
         said, _, remark = written.partition("#")
         words = said.split()
         if not words:

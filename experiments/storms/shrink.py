@@ -17,7 +17,7 @@ from experiments.storms.script import Line, Script
 from experiments.storms.world import StormWorld
 from topologies.errors import SpecError
 
-MOST_TRIES = 1500
+MAX_TRIES = 1500
 Judge = Callable[[Script], bool]
 
 
@@ -37,7 +37,11 @@ class _Budget:
 
 
 def shrink(
-    script: Script, failure: StormFailure, *, tries: int = MOST_TRIES, world_of: type[StormWorld] = StormWorld
+    script: Script,
+    failure: StormFailure,
+    *,
+    tries: int | None = None,
+    world_of: type[StormWorld] = StormWorld,
 ) -> Script:
     """The shortest script that was found within so many plays; the same one, if it does not fail when it is played again."""
 
@@ -48,7 +52,7 @@ def shrink(
             return False  # a host that is no more
         return found is not None and found.kind == failure.kind
 
-    budget, size = _Budget(judge, tries), None
+    budget, size = _Budget(judge, MAX_TRIES if tries is None else tries), None
     while size != (size := (len(script.lines), len(str(script)))):
         script = _fewer_lines(script, budget)
         script = _simpler(script, budget)

@@ -16,7 +16,6 @@ from controller.core.model import effects as cdo
 from controller.core.model import events as cev
 from controller.core.queueing.controllers.fixed import Fixed
 from experiments.storms.clock import Clock, SkewedAgent, SkewedCoordinator
-from experiments.storms.coverage import agent_case, coordinator_case, fact_case
 from experiments.storms.fault_windows import Disturbance, Weather
 from experiments.storms.judges import StormJudges
 from experiments.storms.setup import StormSetup
@@ -41,7 +40,7 @@ FULL_DISK = "a disk was full"
 
 
 class StormWorld(VirtualWorld):
-    """See the module. `counts` says how often each fault, and each case of each core, really happened."""
+    """See the module. `counts` has the number of times that each fault took effect and each kind of fact was recorded."""
 
     def __init__(self, ground: StormSetup, *, tells_story: bool = False, checks: bool = True) -> None:
         self.ground = ground
@@ -126,17 +125,14 @@ class StormWorld(VirtualWorld):
         )
 
     def agent(self, machine: Machine, event: aev.Event) -> None:
-        """Count it, and fire the triggers that wait for it."""
-        core = machine.core
-        if core is not None and (case := agent_case(core, event)):
-            self.counts[case] += 1
+        """Judge it, and fire the triggers that wait for it."""
         if self.judges is not None:
             self.judges.agent_hears(machine, event)
         super().agent(machine, event)
         self.weather.occurs(type(event).__name__, machine.name)
 
     def decide(self, event: cev.Event) -> None:
-        """Count it, and what becomes of jobs by it; a coordinator that stands still sees it later."""
+        """Judge it; a coordinator that stands still sees it later."""
         if self.connections.refused:
             return  # its process died of what it read before
         if (unread := self.connections.unread) is not None:
@@ -161,15 +157,9 @@ class StormWorld(VirtualWorld):
             for_s, self.usurped_for_s = self.usurped_for_s, None
             self._usurp(event, for_s)
             return
-        if case := coordinator_case(self.coordinator.cluster, event):
-            self.counts[case] += 1
         if self.judges is not None:
             self.judges.coordinator_hears(self, event)
-        before = {name: job.phase for name, job in self.jobs.items()}
         super().decide(event)
-        for name, job in self.jobs.items():
-            if before.get(name) is not job.phase:
-                self.counts[f"job: {before.get(name, 'new')} -> {job.phase}"] += 1
 
     def _perform(self, effect: cdo.Effect) -> None:
         if isinstance(effect, cdo.Tell):
@@ -200,7 +190,7 @@ class StormWorld(VirtualWorld):
         if isinstance(effect, cdo.Record):
             if self.judges is not None:
                 self.judges.recorded(self, effect.fact)
-            self.counts[fact_case(effect.fact)] += 1
+            self.counts[f"fact: {type(effect.fact).__name__}"] += 1
             host = getattr(effect.fact, "host", None) or getattr(effect.fact, "source", None) or ALL
             self.weather.occurs(type(effect.fact).__name__, host)
 
