@@ -143,11 +143,8 @@ def guarded(name: str, row: Policy) -> Policy:
     for each in fields(Policy):
         value, usual = getattr(row, each.name), getattr(_USUAL, each.name)
         if each.name in _ANSWERS:
-            if value is None and usual is None:
-                continue
             if not callable(value):
-                allowed = "a function" if usual is not None else "a function, or None"
-                raise SpecError(f"{name}.{each.name}", value, allowed)
+                raise SpecError(f"{name}.{each.name}", value, "a function")
             if _is_own(value):
                 columns[each.name] = OwnRule(name, each.name, value)
         elif each.name == "replication":
@@ -198,16 +195,6 @@ def _choice(answer: Any, request: Any, candidates: Any, *_: Any) -> str:
     return "" if 0.0 <= chosen.survival <= 1.0 else "a survival from 0 to 1"
 
 
-def _relocation(answer: Any, request: Any, candidates: Any, *_: Any) -> str:
-    if answer is None:  # it stays
-        return ""
-    return (
-        _choice(answer, request, candidates)
-        if isinstance(answer, DestinationChoice)
-        else "a DestinationChoice or None"
-    )
-
-
 def _schedules(answer: Any, jobs: Iterable[Any], *_: Any) -> str:
     good = isinstance(answer, dict) and all(
         isinstance(answer.get(job.key), CheckpointSchedule) for job in jobs
@@ -246,7 +233,6 @@ def _is_rate(value: Any) -> bool:
 _ANSWERS: Final[Mapping[str, Callable[..., str]]] = {
     "plan": _schedules,
     "select": _choice,
-    "relocate": _relocation,
     "admit": _admission,
     "share": _shares,
     "learner": _controller,

@@ -130,12 +130,7 @@ def choose(request: PlacementRequest, candidates: Candidates, *, draw: float = 0
 that are asked whenever a host is chosen. `able_to_run(request, candidates)` gives the candidates that can run the job and be
 reached (`.rows`, `.columns`), or a `NoDestination` that says why there is none; its `.choice(number)` makes the answer of
 the candidate of that number among `.rows`. `draw`, from 0 to 1, is for rules that choose at random: with any other dice two
-runs of one seed would differ. `relocate`, of which ours has none, is asked in every hour of the day for each job that an owner
-may interrupt; its present host, `request.source`, is a candidate too, and where the answer is another, P3 is asked for the move:
-
-```text
-def better(request: PlacementRequest, candidates: Candidates) -> DestinationChoice | None
-```
+runs of one seed would differ.
 
 `plan`, `admit`, `share` and `learner` are functions too: those of `controller/core/checkpointing/planner.py`,
 `controller/core/admission/admission.py` and `controller/core/queueing/controllers` are there to be read, and to be set with

@@ -67,8 +67,6 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     loss_budget_s: Annotated[float, Meta(ge=SHORTEST_PERIOD_S, le=1e9)] = 900.0  # L_max of paper A, eq. (9)
     grace_s: Seconds = 2.0  # what its process gets to end by itself when it is asked to, before it is killed
     program: Program | None = None  # of workload "executable"
-    # from its submission until it is to be finished (`controller.core.lifecycle.job_deadlines`); None: whenever
-    deadline_s: Annotated[float, Meta(ge=SHORTEST_PERIOD_S, le=1e9)] | None = None
 
 
 # ---------------------------------------------------------------- agent -> coordinator
@@ -555,7 +553,6 @@ class JobStatus(Struct, frozen=True, forbid_unknown_fields=True):
     attempt: int
     interval_s: float | None
     grant_bytes_per_s: float | None
-    due_in_s: float | None = None  # until its deadline
 
 
 class EndedJob(Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 from dataclasses import replace
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from controller.core.model import facts as f
-from controller.persistence.journal import read_facts
 from experiments.inputs.scenario import Scenario, dumps, loads
 from experiments.inputs.traces import generate
 from experiments.inputs.traces.folder import load_folder, write_trace
@@ -44,23 +42,6 @@ payload = "1 GB"
 memory = "4 GB"
 loss_budget = "5 min"
 params = { steps = 50, fast = true, note = "a" }
-"""
-
-
-# its deadline presses a second or two after it has begun
-TIMELY = """
-[[jobs]]
-at = "1 s"
-name = "timely"
-steps = 100
-step = "50 ms"
-payload = "2 MB"
-deadline = "14 s"
-
-[protocol]
-lease = "3 s"
-control_period = "1 s"
-restart = "500 ms"
 """
 
 
@@ -164,8 +145,8 @@ def test_own_jobs_of_a_scenario_run_live(tmp_path: Path, monkeypatch: pytest.Mon
         shutil.copy(EXAMPLES / name, tmp_path)
     page = (tmp_path / "evening.toml").read_text()
     assert 'duration = "15 s"' in page
-    # the jobs take five from the first second on
-    (tmp_path / "evening.toml").write_text(page.replace('duration = "15 s"', 'duration = "9 s"') + TIMELY)
+    # the job takes five from the first second on
+    (tmp_path / "evening.toml").write_text(page.replace('duration = "15 s"', 'duration = "9 s"'))
     monkeypatch.chdir(tmp_path)
     *_, evening = commands("docs/own_jobs.md")
     words = shlex.split(evening.replace("--out evening", ""))
@@ -173,13 +154,3 @@ def test_own_jobs_of_a_scenario_run_live(tmp_path: Path, monkeypatch: pytest.Mon
     with running(tmp_path / "out", *words[2:]) as run:
         assert run.finish(120.0) in (0, 3)  # 3: on a busy machine it is not judged
     assert (tmp_path / "out/logs/jobs/own1.1.log").read_text().endswith("the sum is 5050\n")
-    facts = [
-        fact
-        for _, fact in read_facts(tmp_path / "out/journal.sqlite")
-        if getattr(fact, "job", "") == "timely"
-    ]
-    assert [fact.host for fact in facts if isinstance(fact, f.JobDispatched)][1:] == ["od1"]
-    assert [fact.in_time for fact in facts if isinstance(fact, f.MigrationFinished)] == [True]
-    assert not any(isinstance(fact, f.WorkLost) for fact in facts)
-    counted = json.loads((tmp_path / "out/summary.json").read_text())["deadlines"]
-    assert (counted["accepted"], counted["pressed"], counted["in_time"]) == (1, 1, 1)

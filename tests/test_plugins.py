@@ -172,19 +172,13 @@ GIVEN: dict[str, list[object]] = {
     "share": [in_columns([Demand("a", (), 1.0)], Network({})), None],
     "learner": [Settings()],
     "standby": [None, None],
-    "relocate": [None, None],
 }
 WRONG = ("raise ValueError('oh')", "return None", "raise SystemExit(5)", "return [1.0]")
 
 
 @pytest.mark.parametrize(
     ("column", "body"),
-    [
-        (column, body)
-        for column in GIVEN
-        for body in WRONG
-        if (column, body) != ("relocate", "return None")  # the job stays
-    ],
+    [(column, body) for column in GIVEN for body in WRONG],
 )
 def test_a_function_that_fails_or_answers_with_no_answer_is_the_users_and_named(
     folder: Path, column: str, body: str
@@ -288,14 +282,11 @@ from functools import partial
 from controller.core.admission.admission import admit_all, fluid_edf
 from controller.core.policies.table import Policy
 
-OURS, seen = Policy("ours"), dict.fromkeys(("select", "relocate", "plan"))
+OURS, seen = Policy("ours"), dict.fromkeys(("select", "plan"))
 
 def select(request, candidates, **draw):
     seen["select"] = seen["select"] or candidates.added_loss_s.any()
     return OURS.select(request, candidates, **draw)
-
-def relocate(request, candidates):
-    seen["relocate"] = seen["relocate"] or candidates.added_loss_s.any()
 
 def plan(jobs, free, beta):
     seen["plan"] = beta
@@ -303,7 +294,6 @@ def plan(jobs, free, beta):
 
 POLICIES = {
     "mine": Policy("mine", select=select, plan=plan),
-    "moving": Policy("moving", select=OURS.select.func, relocate=relocate),
     "timed": Policy("timed", admit=partial(fluid_edf)),
     "all": Policy("all", admit=partial(admit_all)),
 }
@@ -312,9 +302,8 @@ POLICIES = {
 
 def test_a_users_functions_are_given_what_the_projects_own_are(folder: Path) -> None:
     (folder / "owners_of_tests.py").write_text(SEEING)
-    for row in ("mine", "moving"):
-        api.simulate(AFTERNOON.with_name("evacuation.toml"), policy=f"owners_of_tests:{row}")
-    assert sys.modules["owners_of_tests"].seen == {"select": True, "relocate": True, "plan": 0.9}
+    api.simulate(AFTERNOON.with_name("evacuation.toml"), policy="owners_of_tests:mine")
+    assert sys.modules["owners_of_tests"].seen == {"select": True, "plan": 0.9}
 
 
 def test_admission_with_parameters_of_its_own_is_the_same_admission(folder: Path) -> None:
@@ -328,7 +317,7 @@ def test_a_run_with_a_file_of_policies_is_played_again_by_that_file(folder: Path
     file.write_text(SEEING)
     add_policies(file)
     simulate_file(Console(quiet=True), folder, str(AFTERNOON), system="mine", policies=file)
-    for name in ("mine", "moving", "timed", "all"):  # another process has ours alone
+    for name in ("mine", "timed", "all"):  # another process has ours alone
         del POLICIES[name]
     assert read_replay(folder).policies == file
     assert POLICIES["mine"].about == "mine"
@@ -367,7 +356,6 @@ def test_a_policy_of_a_user_decides_a_whole_run_and_what_it_does_wrong_is_no_fau
     ("row", "said"),
     [
         ("Policy('x', plan=5)", "a function"),
-        ("Policy('x', relocate=5)", "a function, or None"),
         ("Policy('x', vault=1)", "a bool"),
         ("Policy('x', requeue_wait_s=-1.0)", "seconds, 0 or more"),
         ("Policy('x', migrates=False, replication=3)", "a Replication"),

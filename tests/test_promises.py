@@ -147,13 +147,7 @@ def case(rule: Callable[..., Any], kept: list[Timed], broken: list[Timed]) -> An
 
 
 BURST = 0.02 * 14e6 * 1.05 + 65_536  # 20 ms at the guard's rate are more than 256 KiB; and one super-packet
-DATED = f.JobSubmitted("a", 100, 0.25, 10, 6.0)
 CASES = [
-    case(
-        promises.deadlines_are_kept,
-        [(0.0, DATED), (5.9, f.JobFinished("a", 1, "h1", 100, ""))],
-        [(0.0, DATED), (6.1, f.JobFinished("a", 1, "h1", 100, ""))],
-    ),
     case(promises.no_job_is_lost, life(STOPPED, (2.0, f.JobWaits("a", "full"))), life(STOPPED)),
     case(promises.one_copy_runs, life(STOPPED, again()), life(again())),
     case(

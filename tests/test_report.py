@@ -20,7 +20,6 @@ from experiments.results import accounting, report
 from experiments.results.report import charts, tables
 from experiments.results.report.timeline import colours, queue_lengths, spans
 from experiments.results.run_context import Death, FidelityRecord, RunContext
-from experiments.results.summary import DeadlineFigures
 from experiments.results.svg import Axis, Canvas, steps
 from testbed.emulation.safety.observation import DisturbedWindow
 from tests import run_story
@@ -186,14 +185,10 @@ def test_figures_at_real_size_are_not_said_twice() -> None:
     assert {row.real for row in tables.figures(summary)} == {""}
 
 
-def test_what_was_due_and_rented_is_seen_first_where_jobs_had_deadlines() -> None:
+def test_what_was_rented_is_seen_first() -> None:
     summary = accounting.summarise(run_story.facts(), run_story.context())
-    assert "due jobs in time" not in {tile.label for tile in tables.tiles(summary)}
     jobs = structs.replace(summary.jobs, on_demand_gpu_s=7200.0 * summary.scale["time"])
-    due = DeadlineFigures(accepted=5, refused=1, in_time=2, late=1, excused=1, open=1, pressed=3)
-    tiles = {tile.label: tile for tile in tables.tiles(structs.replace(summary, jobs=jobs, deadlines=due))}
-    assert tiles["due jobs in time"].value == "2 of 4"
-    assert tiles["due jobs in time"].more == "3 went to on-demand for it, 1 refused"
+    tiles = {tile.label: tile for tile in tables.tiles(structs.replace(summary, jobs=jobs))}
     assert tiles["jobs finished"].more.endswith("2.0 GPU-h rented")
 
 

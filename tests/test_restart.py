@@ -22,6 +22,7 @@ from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
 from controller.core.model.cluster import Cluster
+from controller.core.placement.select import Missing, NoDestination
 from controller.core.policies.table import POLICIES
 from controller.core.settings import Settings
 from controller.persistence.journal import Journal, encoded, read_facts
@@ -184,11 +185,11 @@ def test_every_system_has_a_snapshot(tmp_path: Path) -> None:
 def test_a_policy_whose_function_no_module_names_has_no_snapshot(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def never(*_: object) -> None:
-        return None
+    def never(*_: object, **__: object) -> NoDestination:
+        return NoDestination(Missing.GPU)
 
-    relocate = never if kind == "closure" else lambda *_: None
-    monkeypatch.setitem(POLICIES, kind, replace(POLICIES["reclaimnet"], relocate=relocate))
+    select = never if kind == "closure" else lambda *_, **__: NoDestination(Missing.GPU)
+    monkeypatch.setitem(POLICIES, kind, replace(POLICIES["reclaimnet"], select=select))
     assert freeze(fresh(settings=replace(SETTINGS, policy=kind))) is None
 
 

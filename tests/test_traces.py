@@ -198,7 +198,6 @@ JOB = JobDraw("a", 10**9, 100, 2.0, 0.5, 1e9, 0.0, 300.0)
         ("dirty_fraction", 1.5),
         ("memory_bytes", math.inf),
         ("loss_budget_s", math.nan),
-        ("deadline_s", -4),
     ],
 )
 def test_a_job_that_cannot_be_is_refused_with_the_field(field: str, value: object) -> None:
@@ -208,7 +207,7 @@ def test_a_job_that_cannot_be_is_refused_with_the_field(field: str, value: objec
 
 
 def test_numbers_of_numpy_become_pythons_wherever_a_trace_or_a_scenario_declares_them() -> None:
-    job = replace(JOB, steps=np.int64(5), step_s=np.float32(0.5), deadline_s=np.float64(9.0))  # type: ignore[arg-type]
+    job = replace(JOB, steps=np.int64(5), step_s=np.float32(0.5))  # type: ignore[arg-type]
     arrival, event = (
         JobArrival(np.float64(3.0), job),
         OwnerEvent(np.float64(50.0), "h1", notice_s=np.int32(60)),
@@ -216,9 +215,9 @@ def test_numbers_of_numpy_become_pythons_wherever_a_trace_or_a_scenario_declares
     owners = Owners(hazard_per_s=np.float32(0.5), count=np.int64(3))  # type: ignore[arg-type]
     law = InverseLaw("uniform", np.float64(2e9), np.float32(0.5))  # type: ignore[arg-type]
     scenario = replace(demo_scenario(), duration_s=np.float64(60.0), seed=np.int64(3))  # type: ignore[arg-type]
-    found = (job.steps, job.step_s, job.deadline_s, arrival.at_s, event.at_s, event.notice_s, owners.count)
+    found = (job.steps, job.step_s, arrival.at_s, event.at_s, event.notice_s, owners.count)
     others = (owners.hazard_per_s, law.typical, law.spread, scenario.duration_s, scenario.seed)
-    assert found == (5, 0.5, 9.0, 3.0, 50.0, 60, 3)
+    assert found == (5, 0.5, 3.0, 50.0, 60, 3)
     assert not any(isinstance(each, np.generic) for each in (*found, *others))
 
 

@@ -64,7 +64,6 @@ def seconds(rows: str, day_start_s: float = 0.0) -> list[float]:
             memory_bytes=st.floats(0.0, 1e12),
             min_capability=st.floats(0.0, 12.0),
             loss_budget_s=positive,
-            deadline_s=st.none() | positive,
         ),
         unique_by=lambda job: job.name,
     ),
@@ -215,9 +214,6 @@ def test_what_a_file_of_jobs_leaves_out_is_the_scenarios() -> None:
         60.0, JobDraw("a", 3_200_000_000, 10, 2.0, 0.7, jobs.memory.typical, 0.0, 77.0)
     )
     assert (second.at_s, second.job.memory_bytes, second.job.payload_bytes) == (90.0, 6e9, 10**9)
-    text = "time,job,payload,steps,step,deadline\n0,a,1e9,10,2 s,\n0,b,1e9,10,2 s,1 min\n"
-    arrivals = parse_jobs(text, Jobs(deadline_factor=1.5), 1e9)
-    assert [arrival.job.deadline_s for arrival in arrivals] == [30.0, 60.0]
 
 
 WRONG_BACKGROUND = {
@@ -313,8 +309,8 @@ def test_noise_as_a_background_raises_nothing_but_spec_errors(noise: str) -> Non
         (lambda text: parse_jobs(text, Jobs(), 1e9), "time,job,payload,steps,step,memoy", "nearest: memory"),
         (
             lambda text: parse_jobs(text, Jobs(), 1e9),
-            "time,job,payload,steps,step,deadlin",
-            "nearest: deadline",
+            "time,job,payload,steps,step,loss_budge",
+            "nearest: loss_budget",
         ),
         (lambda text: parse_events(text, HOSTS, "x", 1e9), "time,host,event,notice,graze", "nearest: grace"),
         (lambda text: parse_cuts(text, CAMPUS, 1e9), "time,a,b,event,drain,drained", "nearest: drain"),

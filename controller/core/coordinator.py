@@ -34,9 +34,7 @@ from controller.core.lifecycle.offers import (
     serve_waiting,
     submit,
 )
-from controller.core.lifecycle.pressing import press
 from controller.core.lifecycle.protection import improve_standby
-from controller.core.lifecycle.relocation import relocate
 from controller.core.lifecycle.status import status
 from controller.core.lifecycle.waiting import ask_again
 from controller.core.lifecycle.ways import ways_set
@@ -134,7 +132,6 @@ class Coordinator:
         cluster, queue_s = self.cluster, self.cluster.queue.next_deadline_s()
         next_s = min(self._tick_s, self._learn_s, cluster.regrant_at_s, cluster.plan_at_s, queue_s)
         next_s = min(next_s, cluster.next_word_s(), cluster.next_silence_s(), cluster.network_due_s)
-        next_s = min(next_s, cluster.deadlines_at_s)
         if cluster.requeued:
             next_s = min(next_s, *cluster.requeued.values())
         return next_s
@@ -244,8 +241,6 @@ class Coordinator:
         if now_s >= cluster.network_due_s:
             network_silent(cluster)
         resume_requeued(cluster)
-        if now_s >= cluster.deadlines_at_s:
-            press(cluster)
         if now_s >= cluster.next_word_s():
             ask_again(cluster)
         cluster.rates_stale |= now_s >= cluster.regrant_at_s
@@ -255,7 +250,6 @@ class Coordinator:
             retry_degraded(cluster)
             serve_waiting(cluster)
             improve_standby(cluster)
-            relocate(cluster)
 
     def _begin_ticking(self) -> None:
         if self._tick_s == inf:

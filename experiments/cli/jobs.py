@@ -117,7 +117,6 @@ def jobs(console: Console, campus_id: str | None, *, as_json: bool = False) -> N
             str(job.attempt),
             "" if job.interval_s is None else format_duration(job.interval_s),
             "" if job.grant_bytes_per_s is None else format_rate(job.grant_bytes_per_s),
-            "" if job.due_in_s is None else f"due in {format_duration(job.due_in_s)}",
         )
     console.print(table)
 

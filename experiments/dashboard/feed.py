@@ -41,7 +41,7 @@ FRAME_S, FRAME_FACTS = (
 )  # of a replay that is played: time goes slower where a frame has more facts than these
 BAD = {"HostLost", "JobStopped", "WorkLost", "JobFailed", "MigrationDegraded", "CheckpointRefused"}
 GOOD = {"HostReturned", "JobFinished", "WorkTakenUp", "HostJoined"}
-MOVES = {"MigrationAdmitted", "MigrationFinished", "JobRedirected", "DeadlinePresses"}
+MOVES = {"MigrationAdmitted", "MigrationFinished", "JobRedirected"}
 
 
 class Cursor(NamedTuple):

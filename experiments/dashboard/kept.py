@@ -22,7 +22,6 @@ COMMIT_S = 0.5
 DECIDED = (  # facts that a decision of P1, P2, P3 or the queue is behind
     f.JobQueued,
     f.JobRedirected,
-    f.DeadlinePresses,
     f.JobDispatched,
     f.JobWaits,
     f.CheckpointPlanned,

@@ -336,8 +336,6 @@ class Picture:
                 self._waits_no_more(job)
                 self.level = fact.level
                 jobs.change(v, job, on_demand=True)
-            case f.DeadlinePresses(job=job):
-                jobs.change(v, job, on_demand=True)
             case f.JobWaits(job=job):
                 if job not in self.head:
                     self.head.append(job)

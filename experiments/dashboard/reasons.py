@@ -48,7 +48,6 @@ MOST_ROWS = 60  # of a table; the chosen one and the best are among them
 MOST_REMEMBERED = 500  # jobs whose last choice of a store is remembered: 10 kB each
 PURPOSES = {
     "destination": "a destination to move to",
-    "relocation": "a host to move to before there is a notice",
     "rescue": "a host that takes its state before the notice ends",
     "host": "a host to start or resume on",
     "store": "a host to keep its checkpoints",
@@ -74,7 +73,6 @@ class Reasons:
     _arrivals: dict[str, Decision] = field(default_factory=dict)
     _plan: Callable[[str], Decision | None] | None = None
     _stores: dict[str, Decision] = field(default_factory=dict)  # each job's last
-    _pressed: dict[str, f.DeadlinePresses] = field(default_factory=dict)  # of the present event
 
     # ------------------------------------------------------------ what is shown
 
@@ -211,17 +209,12 @@ class Reasons:
 
     def explain(self, facts: Sequence[f.AnyFact]) -> list[list[Decision]]:
         """The decisions behind each fact that the event recorded; an empty list for what was not decided."""
-        self._pressed = {fact.job: fact for fact in facts if isinstance(fact, f.DeadlinePresses)}
         told = [self._explained(fact) if isinstance(fact, DECIDED) else [] for fact in facts]
         self._placements, self._rounds, self._arrivals, self._plan = [], [], {}, None
         return told
 
     def _explained(self, fact: f.AnyFact) -> list[Decision]:
         match fact:
-            case f.DeadlinePresses(job=job) | f.JobRedirected(job=job) | f.JobDispatched(job=job) if (
-                job in self._pressed
-            ):
-                return [_of_deadline(self._pressed[job])]
             case f.JobQueued(job=job):
                 return self._arrival(job, 1, f"it joins, behind {fact.ahead}")
             case f.JobRedirected(job=job) if fact.waited_s == 0.0:
@@ -267,7 +260,7 @@ class Reasons:
                 ]
             case f.MigrationAdmitted(job=job) | f.MigrationDegraded(job=job):
                 rounds = [told for each in self._rounds if (told := each(job)) is not None]
-                return [*self._of(job, "relocation", "destination", "rescue"), *rounds] or [
+                return [*self._of(job, "destination", "rescue"), *rounds] or [
                     {
                         "theory": "P2",
                         "title": f"{job} stays",
@@ -402,8 +395,6 @@ def _told_placement(
 
 _SCORES = {
     "": "score = there + alpha x risk x (away again + adds to loss); risk is 1 - stays, or reclaims in the second form",
-    "relocation": "score = there - (1 - stays here) x (lost here - reclaims / reclaims here x lost there); "
-    "lost is away again in + adds to loss",
     "store": "score = work lost at a reclaim with the rate to it + the way on to a GPU + what is left if it is missing too",
 }
 
@@ -412,9 +403,6 @@ def _scores(
     cluster: Cluster, purpose: str, wanted: PlacementRequest, found: Candidates, there_s: Floats
 ) -> list[float] | None:
     """What the policy compares, of each candidate; None: a rule of another kind."""
-    if purpose == "relocation":
-        ours = cluster.policy.relocate is p2.better_off
-        return p2.leaving_costs_s(wanted, found, there_s).tolist() if ours else None
     rule = cluster.policy.standby if purpose == "store" else cluster.policy.select
     if rule is p2.select_standby:
         with np.errstate(all="ignore"):
@@ -571,16 +559,3 @@ def _duration(seconds: float) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.4g}" if isfinite(value) else "infinite"
-
-
-def _of_deadline(fact: f.DeadlinePresses) -> Decision:
-    return {
-        "theory": "deadline",
-        "title": f"{fact.job} has to be on demand now",
-        "inputs": [
-            ["left until its deadline", _duration(fact.left_s)],
-            ["needed there", _duration(fact.needed_s)],
-            ["safe from owners up to step", str(fact.safe_step)],
-        ],
-        "verdict": "with less left, it would be late if its owner took its host now",
-    }

@@ -51,11 +51,6 @@ JOB: Final = Section(
         "L_max: intervals of at most twice as much (eq. 9); the checkpoint on its way comes on top of what a reclaim costs",
         900.0,
     ),
-    deadline=Key(
-        Quantity(Dimension.DURATION, above=True, high=1e9),
-        "from its submission until it is to be finished; refused if no on-demand GPU can keep it; if left out, whenever",
-        None,
-    ),
     grace=Key(
         Quantity(Dimension.DURATION, high=1e6),
         f"for its process to end when it is cancelled, and for a program ({GRACE_S:g} s) to checkpoint; real time",
@@ -160,7 +155,6 @@ def read_job(table: Table, name: str, folder: Path) -> JobSpec:
         read["loss_budget"],
         read["grace"],
         program,
-        read["deadline"],
     )
     try:  # what the message itself asks of a name, above all
         return msgspec.convert(msgspec.to_builtins(spec), JobSpec)

@@ -27,7 +27,6 @@ def job_spec(arrival: JobArrival, name: str = "") -> JobSpec:
             memory_bytes=job.memory_bytes,
             min_capability=job.min_capability,
             loss_budget_s=job.loss_budget_s,
-            deadline_s=job.deadline_s,
         )
     return JobSpec(
         name,
@@ -38,5 +37,4 @@ def job_spec(arrival: JobArrival, name: str = "") -> JobSpec:
         memory_bytes=job.memory_bytes,
         min_capability=job.min_capability,
         loss_budget_s=job.loss_budget_s,
-        deadline_s=job.deadline_s,
     )

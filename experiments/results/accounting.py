@@ -12,7 +12,6 @@ from typing import TypeVar, cast
 from msgspec.structs import replace
 
 from controller.core.model import facts as f
-from experiments.results.deadlines import JobDeadline, deadlines
 from experiments.results.exemptions import overdue
 from experiments.results.expected_loss import expected_emergencies_s
 from experiments.results.history import (
@@ -45,7 +44,6 @@ from experiments.results.summary import (
     DIMENSIONS,
     CheckpointFigures,
     Cost,
-    DeadlineFigures,
     Delay,
     Emergencies,
     GoodputFigures,
@@ -154,7 +152,6 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         deaths=list(context.deaths),
         real_scale={},
         not_promised=dict(context.not_promised),
-        deadlines=_deadlines(journal, context, ended_s, routes),
     )
     played = {name: value_of(summary, name) for name in DIMENSIONS}
     real = {
@@ -219,25 +216,6 @@ class _Journal:
     def of(self, kind: type[T]) -> list[T]:
         """All telling facts of a kind, in order."""
         return cast("list[T]", self._kinds.get(kind, []))
-
-
-def _deadlines(
-    journal: _Journal, context: RunContext, ended_s: float, routes: RouteHistory
-) -> DeadlineFigures:
-    found: list[JobDeadline] = []
-    if any(fact.deadline_s is not None for fact in journal.of(f.JobSubmitted)):
-        roles = {host.name: host.role for host in context.campus.hosts}
-        found = deadlines(journal.timed, roles, ended_s, routes)
-    late = [each for each in found if each.was_late(ended_s)]
-    return DeadlineFigures(
-        accepted=len(found),
-        refused=len(journal.of(f.DeadlineRefused)),
-        in_time=sum(each.how == "finished" and not each.was_late(ended_s) for each in found),
-        late=sum(not each.excuse for each in late),
-        excused=sum(bool(each.excuse) for each in late),
-        open=sum(each.ended_s is None and not each.was_late(ended_s) for each in found),
-        pressed=sum(each.pressed_s is not None for each in found),
-    )
 
 
 def _jobs(journal: _Journal, context: RunContext, ended_s: float) -> JobFigures:

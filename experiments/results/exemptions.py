@@ -38,7 +38,6 @@ KINDS = (
     f.HostReturned,
     f.JobFinished,
     f.JobFailed,
-    f.DeadlinePresses,
     f.CancelOrdered,
     f.JobCancelled,
     f.JobStopped,
@@ -109,7 +108,7 @@ def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None =
                 if fact.rate_bytes_per_s < rates.get((a, b), described):
                     return f"the link {a}-{b} became slower during the notice"
             case f.HostReclaimed(host=host, notice_s=notice_s) if host == notice.source:
-                if at_s > notice.admitted_s and (notice_s <= 0.0 or notice.was_cut or not notice.given):
+                if at_s > notice.admitted_s and (notice_s <= 0.0 or notice.was_cut):
                     return f"the owner of its source {host} took it before the notice was over"
             case f.HostReclaimed(host=host) if host == notice.destination:
                 return f"the owner of its destination {host} reclaimed it"
@@ -119,8 +118,6 @@ def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None =
                 return "the job finished first"
             case f.JobFailed(job=job) if job == notice.job:
                 return "the job failed first"
-            case f.DeadlinePresses(job=job) if job == notice.job and at_s > notice.admitted_s:
-                return "the job had to leave for on-demand, for its own deadline"
             case f.CancelOrdered(job=job) | f.JobCancelled(job=job) if job == notice.job:
                 return "the job was cancelled"
             case f.JobStopped(job=job, cause=cause) if job == notice.job and cause in ENDED:

@@ -208,7 +208,7 @@ def whereabouts(facts: Iterable[Timed]) -> dict[str, Where]:
 
 @dataclass(slots=True)
 class Notice:
-    """One job that was on a host when its owner gave notice, or that was to be moved from there: one (job, notice)."""
+    """One job that was on a host when its owner gave notice: one (job, notice)."""
 
     job: str
     source: str  # the host that its owner takes
@@ -225,8 +225,6 @@ class Notice:
     took_s: float | None = None  # from its admission until it ran on
     downtime_s: float | None = None  # from its stop until it ran on
     was_cut: bool = False  # the owner said again, and wants the host sooner
-    # whether an owner gave it; else the job moves for its deadline, or to be better off, and so long that may take
-    given: bool = True
 
     @property
     def deadline_s(self) -> float:
@@ -297,9 +295,7 @@ def notices(facts: Iterable[Timed]) -> list[Notice]:
             case f.HostJoined(host=host):
                 book.told_anew.add(host)
             case f.MigrationAdmitted():
-                find = book.open if fact.without_notice else book.of
-                notice = find(at_s, fact.job, fact.source, fact.notice_s)
-                notice.given = not fact.without_notice
+                notice = book.of(at_s, fact.job, fact.source, fact.notice_s)
                 notice.destination, notice.admitted_s, notice.degraded = fact.destination, at_s, None
                 notice.floor_bytes_per_s, notice.payload_bytes = fact.floor_bytes_per_s, fact.payload_bytes
                 notice.attempt = fact.attempt

@@ -56,8 +56,6 @@ EVENT_STYLES: dict[type[Fact], str] = {
     f.MigrationAdmitted: "cyan",
     f.MigrationFinished: "cyan",
     f.JobRedirected: "magenta",
-    f.DeadlinePresses: "magenta",
-    f.DeadlineRefused: "red",
     f.JobFinished: "green",
 }
 

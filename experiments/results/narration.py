@@ -29,8 +29,6 @@ CAUSES = {
 # what happened, for kinds that are always told alike; after a colon how a value is written
 SENTENCES: dict[type[f.Fact], str] = {
     f.JobQueued: "{job} joins the queue, {ahead} ahead (r = {level:.2f})",
-    f.DeadlineRefused: "{job} is refused: {reason}",
-    f.DeadlinePresses: "{job} goes to on-demand for its deadline: {left_s:duration} left, {needed_s:duration} needed",
     f.JobFinished: "{job} finished on {host} at step {step}",
     f.JobFailed: "{job} failed on {host}: {reason}",
     f.CancelOrdered: "{job} is cancelled by its user: {host} is told to end it",
@@ -42,7 +40,7 @@ SENTENCES: dict[type[f.Fact], str] = {
     f.HostReturned: "{host}: lent again, a spot offer",
     f.OfferLapsed: "{host}: the offer lapsed unused",
     f.MigrationAdmitted: "{job} moves {source} -> {destination}: {payload_bytes:size} admitted at {floor_bytes_per_s:rate} "
-    "on average{without_notice:unasked}",
+    "on average",
     f.MigrationDegraded: "{job} cannot be moved from {source} in time: {reason}",
     f.LevelLearned: "queue level r is now {level:.3f}",
     f.WayTaken: "{source} -> {destination} goes by {nodes}",
@@ -71,7 +69,6 @@ class _Words(string.Formatter):
         "rate": format_rate,
         "size": format_size,
         "snapshot": lambda is_final: "final snapshot" if is_final else "snapshot",
-        "unasked": lambda without_notice: ", before any notice" if without_notice else "",
         "or none": lambda text: text or "none",
     }
 

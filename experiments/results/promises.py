@@ -18,7 +18,6 @@ from msgspec import Struct
 
 from controller.core.model import facts as f
 from controller.core.policies.table import Policy
-from experiments.results.deadlines import deadlines
 from experiments.results.exemptions import overdue
 from experiments.results.history import (
     Notice,
@@ -675,23 +674,6 @@ def admitted_migrations_are_in_time(facts: Sequence[Timed], context: RunContext)
         )
 
 
-def deadlines_are_kept(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
-    """A job that was accepted with a deadline is finished by then, if it did not fail, was not cancelled, and is not excused."""
-    ended_s = end_s(facts, context.ended_at_s)
-    roles = {host.name: host.role for host in context.campus.hosts}
-    for each in deadlines(facts, roles, ended_s, RoutesThen(context.campus, facts).history):
-        if each.was_late(ended_s) and not each.excuse:
-            end = (
-                "was not over"
-                if each.ended_s is None
-                else f"{each.how} {each.ended_s - each.due_s:.3f} s later"
-            )
-            pressed = (
-                "it never pressed" if each.pressed_s is None else f"it pressed with {each.left_s:.3f} s left"
-            )
-            yield Breach(each.job, each.due_s, f"its deadline: the job {end}; {pressed}")
-
-
 # ---------------------------------------------------------------- what others measured
 
 
@@ -723,7 +705,6 @@ ADDS_UP = "lost GPU time is what jobs had and did not use"
 IN_SHARE = "migration traffic stays within the host's share"
 IN_TIME = "an admitted migration is in time"
 RESERVED = "research keeps its reserve"
-DEADLINES = "a deadline that was accepted is kept"
 TIMES_TOLD = "times and costs are told as they were"
 NOTICES_TOLD = "notices are told as they went"
 
@@ -743,12 +724,11 @@ RULES: dict[str, Rule] = {
     GRANTED: grants_stay_within_the_share,
     IN_SHARE: migrations_leave_within_the_share,
     IN_TIME: admitted_migrations_are_in_time,
-    DEADLINES: deadlines_are_kept,
     RESERVED: research_keeps_its_reserve,
     "a closed host admits nobody": closed_hosts_admit_nobody,
 }
 
-TIMED = frozenset({IN_SHARE, IN_TIME, RESERVED, DEADLINES})
+TIMED = frozenset({IN_SHARE, IN_TIME, RESERVED})
 OF_ALL = frozenset({ADDS_UP, COMPLETED_ONCE, OF_COMPLETED, GRANTED})  # look at more than `telling` facts
 
 
@@ -758,8 +738,6 @@ def not_promised(row: Policy) -> dict[str, str]:
     if not row.enforced:
         waived[IN_SHARE] = "nothing holds its senders to a share of a link"
         waived[RESERVED] = "it keeps no reserve for research"
-    if not row.keeps_deadlines:
-        waived[DEADLINES] = "it knows of no job's deadline"
     if not row.reserves_rates:
         waived[IN_TIME] = "it promises no migration a rate"
     return waived

@@ -35,18 +35,6 @@ class JobFigures(Struct, frozen=True):
     ] = 0.0
 
 
-class DeadlineFigures(Struct, frozen=True):
-    """Jobs that were accepted with a deadline: in_time, late, excused, open, and those that failed or were cancelled before."""
-
-    accepted: int = 0
-    refused: Annotated[int, "jobs whose deadlines could not be promised: they were not accepted"] = 0
-    in_time: Annotated[int, "finished by then"] = 0
-    late: Annotated[int, "not, without excuse: a breach where deadlines are promised"] = 0
-    excused: Annotated[int, "not, for a cause that the promise does not count with"] = 0
-    open: Annotated[int, "not over when the run ended, before their deadlines"] = 0
-    pressed: Annotated[int, "had to leave owners' machines, or the queue, for on-demand"] = 0
-
-
 class MissedDeadline(Struct, frozen=True):
     """An admitted migration that was not in time, and why."""
 
@@ -308,7 +296,6 @@ class Summary(Struct, frozen=True):
     real_scale: Annotated[dict[str, float], "figures with a unit once more, by section.name, at real scale"]
     not_promised: Annotated[dict[str, str], "rule of `promises` that the system does not promise -> why"] = {}
     warnings: Annotated[list[str], "what the run did not put to the test"] = []
-    deadlines: DeadlineFigures = DeadlineFigures()
 
 
 def value_of(summary: Summary, dotted: str) -> float | None:

@@ -253,7 +253,6 @@ def _job_of(line: Line) -> JobSpec:
         params={"dirty_fraction": float(given.get("dirty", 0.1))},
         loss_budget_s=float(given.get("budget", 900.0)),
         memory_bytes=float(given.get("memory", 0.0)),
-        deadline_s=float(given["deadline"]) if "deadline" in given else None,
     )
     return msgspec.convert(msgspec.to_builtins(spec), JobSpec)
 

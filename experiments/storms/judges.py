@@ -12,8 +12,8 @@ Of each fact, each order and each word:
 - a host that its owner closes kills its processes before it tells;
 - a process starts only under a lease, and from a checkpoint that has been on that disk;
 - a host says that a job has finished only of one at its last step, and a job whose end was heard is never dispatched again;
-- an interrupted job resumes from the freshest checkpoint that a host in touch holds, for its deadline from one without an owner;
-- a job that runs is stopped only for a better checkpoint, where there is one, or for a deadline that it can still keep;
+- an interrupted job resumes from the freshest checkpoint that a host in touch holds;
+- a job that runs is stopped only for a better checkpoint, where there is one;
 - no migration is ordered of which no fact says that it was admitted, or that it only rescues the state;
 - an attempt ends at no earlier step than its host was heard to say, and an owner's notice is as long as that.
 
@@ -22,9 +22,6 @@ A host is in touch where `has_heard_everything` says so and the coordinator does
 
 from __future__ import annotations
 
-from math import inf
-
-from controller.core.lifecycle import job_deadlines
 from controller.core.model import events as cev
 from controller.core.model import facts as f
 from controller.core.model.entities import OVER, HostState, JobState, Phase
@@ -174,9 +171,6 @@ class StormJudges:
                 asks = wait is not None and wait.holds(job) and wait.asked > 0  # what has become of it
                 if job.phase is not Phase.RUNNING or job.final_sequence is not None or asks:
                     return
-                leaves = job.on_demand and cluster.hosts[host].is_volunteer
-                if leaves and 0.0 <= job_deadlines.left_s(cluster, job) < inf:
-                    return  # it goes on where no owner is
                 steps = [
                     known.stored.step
                     for known in job.checkpoints.values()
@@ -226,16 +220,11 @@ class StormJudges:
     def _check_freshest(self, world: VirtualWorld, job: JobState, step: int, host: str) -> None:
         if world.policy.stays or job.landing is not None:
             return  # it goes on where it was, or from what it was stopped with; a better checkpoint is taken up after
-        is_safe_there = (
-            job.spec.deadline_s is not None and not world.coordinator.cluster.hosts[host].is_volunteer
-        )
         for machine in world.machines.values():
             if machine.core is None or not world.coordinator.cluster.hosts[machine.name].usable:
                 continue
             if not in_touch(world, machine):
                 continue
-            if is_safe_there and world.coordinator.cluster.hosts[machine.name].is_volunteer:
-                continue  # there may be no time to find that its owner takes it meanwhile
             for stored in self._useful(machine, job):
                 if stored.step > step:
                     words = f"it goes on from step {step}, and {machine.name} holds step {stored.step}"

@@ -52,11 +52,9 @@ def dispatch_from(
 
 def fetch(cluster: Cluster, job: JobState, host: HostState, checkpoint: Checkpoint) -> None:
     """Have a checkpoint sent to the host that will resume the job, by the holder from which it is there first: beside what
-    others that wait are being sent over these links. On demand, for its deadline, by one that no owner takes, if any has it."""
+    others that wait are being sent over these links."""
     takes_s = fetches_s(cluster, job, host.name)
-    is_for_deadline = job.name in cluster.dated and not host.is_volunteer
-    senders = (cluster.safe_holders(checkpoint) if is_for_deadline else []) or cluster.holders(checkpoint)
-    sender = min(senders, key=lambda holder: (takes_s(holder), holder))
+    sender = min(cluster.holders(checkpoint), key=lambda holder: (takes_s(holder), holder))
     sequence = checkpoint.stored.sequence
     flow = CheckpointFlow(job.name, sender, host.name, TrafficClass.PLANNED, sequence=sequence)
     open_flow(cluster, flow)
@@ -165,8 +163,6 @@ def cancelled(cluster: Cluster, job: JobState, trigger: str) -> None:
 def over(cluster: Cluster, job: JobState, trigger: str) -> None:
     """The job is finished, has failed or is cancelled: nothing of it remains anywhere."""
     cluster.advance(job, trigger)
-    if cluster.dated.pop(job.name, None) is not None:
-        cluster.keep_gpu(job, None)
     job.ended_s, job.last_host = cluster.now_s, job.host or ""
     close_flows(cluster, job=job.name, tell=True)
     for name in sorted(job.traces | ({job.standby} if job.standby else set())):

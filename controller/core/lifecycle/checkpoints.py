@@ -10,7 +10,6 @@ from collections.abc import Set
 
 from controller.core.lifecycle.attempts import EVERYTHING, start
 from controller.core.lifecycle.grants import close_flows
-from controller.core.lifecycle.job_deadlines import safe_checkpoint
 from controller.core.lifecycle.migration import land, replan
 from controller.core.lifecycle.offers import interrupt
 from controller.core.lifecycle.protection import forget_standby
@@ -126,8 +125,6 @@ def _complete(
     if known.claimed_by:
         return  # it may be none
     of_use = {job.host, job.standby, job.vault, job.move.destination if job.move else None}
-    if job.name in cluster.dated and (safe := safe_checkpoint(cluster, job)) is not None:
-        of_use.update(cluster.safe_holders(safe))  # its deadline counts with it
     # a host forgets by number: one that holds a later number of less work, of a later attempt, keeps it and stays its holder
     before = [c for number, c in job.checkpoints.items() if number < stored.sequence]
     old = {h for c in before if c.stored.step <= stored.step for h in c.holders}

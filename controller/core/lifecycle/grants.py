@@ -187,22 +187,14 @@ def reserved_bytes(cluster: Cluster) -> Floats:
 def _give_recoveries(
     cluster: Cluster, flows: Sequence[CheckpointFlow], rows: Sequence[int], floors: list[float]
 ) -> list[float]:
-    """The floors, those of recoveries in these rows raised, one after the other, to all that the floors of others leave of their
-    ways: first of jobs that go to on-demand for their deadlines, as they have to be there; then the shortest."""
+    """Return the floors, with those of recoveries in these rows raised to all that other floors leave of their ways.
 
-    def before(row: int) -> tuple[float, int]:
-        job = cluster.jobs[flows[row].job]
-        if job.pressed_until_s is None or job.name not in cluster.dated:
-            return inf, job.spec.payload_bytes
-        restore_step = 0 if job.restore is None else job.restore.stored.step
-        return min(job.due_s, job.pressed_until_s) - job.spec.step_s * (
-            job.spec.steps - restore_step
-        ), job.spec.payload_bytes
-
+    The shortest recovery comes first.
+    """
     _, paths = cluster.flow_paths()
     floor = np.array(floors, dtype=float)
     left = cluster.given_column - paths.load(floor, len(cluster.network))
-    for row in sorted(rows, key=before):
+    for row in sorted(rows, key=lambda row: cluster.jobs[flows[row].job].spec.payload_bytes):
         way = paths.link[paths.start[row] : paths.start[row + 1]]
         if len(way):
             rate = max(0.0, float(left[way].min()))

@@ -28,9 +28,9 @@ from controller.core.admission.best_ways import admit_best
 from controller.core.admission.reservation import LAG_S, MARGIN_S, Reservation
 from controller.core.admission.schedule import Timetable
 from controller.core.checkpointing.intervals import latest_final_start_s, transfer_s
-from controller.core.lifecycle import job_deadlines, move_times
+from controller.core.lifecycle import move_times
 from controller.core.lifecycle.attempts import begin_attempt, drop_move, release, reserve, start
-from controller.core.lifecycle.candidates import candidates, request, reserved_rate, residual, safe_store
+from controller.core.lifecycle.candidates import candidates, request, residual, safe_store
 from controller.core.lifecycle.grants import (
     LEAST_SPAN_S,
     close_flow,
@@ -42,7 +42,6 @@ from controller.core.lifecycle.grants import (
     reservations,
 )
 from controller.core.lifecycle.offers import resume
-from controller.core.lifecycle.on_demand import slots
 from controller.core.model import facts
 from controller.core.model.cluster import LEAST_LEASES, Cluster
 from controller.core.model.entities import (
@@ -53,8 +52,7 @@ from controller.core.model.entities import (
     Rescue,
 )
 from controller.core.network.bandwidth import bottleneck
-from controller.core.network.links import Residual
-from controller.core.placement.select import DestinationChoice, Missing, NoDestination, PlacementRequest
+from controller.core.placement.select import DestinationChoice, Missing, NoDestination
 from testbed.messages import SEQUENCES_PER_ATTEMPT, StopJob
 from topologies.spec import TrafficClass
 
@@ -97,14 +95,6 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
             )
 
 
-def move_without_notice(cluster: Cluster, job: JobState) -> None:
-    """Move a running job that no owner drives away, to on-demand for its deadline or else to its better host, if P3 admits it."""
-    if _can_be_told(cluster, job):
-        _move_some(cluster, [job])
-    if job.move is not None:
-        _set_out(cluster, job)
-
-
 def _set_out(cluster: Cluster, job: JobState) -> None:
     """The job's move begins: its end is awaited."""
     job.degraded = False
@@ -144,8 +134,6 @@ def abandon(cluster: Cluster, job: JobState) -> None:
     close_flows(cluster, job=job.name, destination=destination, tell=True)
     drop_move(cluster, job)
     cluster.advance(job, "abandoned")
-    if job.name in cluster.dated:
-        cluster.deadlines_at_s = cluster.now_s
 
 
 def land(cluster: Cluster, job: JobState) -> None:
@@ -367,10 +355,6 @@ def _choose_destination(
     if rescue:
         wanted = replace(wanted, notice_s=notice_s + wanted.restart_s)
     free, among = residual(cluster, now_s, taken), cluster.fit_hosts(job) if among is None else among
-    if job.on_demand and rescue is not Rescue.TO_DISK:
-        return _choose_slot(cluster, job, wanted, free)
-    if job.better_host is not None:
-        among = among & {job.better_host}
     if rescue is Rescue.TO_DISK:
         wanted = replace(wanted, needs_gpu=False)
         if (store := safe_store(cluster, job, job.host, free)) is not None:
@@ -383,22 +367,6 @@ def _choose_destination(
     if cluster.witness is not None:
         cluster.witness.chose_host("rescue" if rescue else "destination", job, wanted, found, choice)
     return choice
-
-
-def _choose_slot(
-    cluster: Cluster, job: JobState, wanted: PlacementRequest, free: Residual
-) -> DestinationChoice | NoDestination:
-    """The on-demand host where the job is first."""
-    found: list[tuple[float, str]] = []
-    for host in slots(cluster, job):
-        rate = bottleneck(cluster.routes.way(wanted.source or "", host.name), free).bytes_per_s
-        found.append((transfer_s(wanted.payload_bytes, rate) + wanted.restart_s, host.name))
-    if not found:
-        return NoDestination(Missing.GPU)
-    takes_s, name = min(found)
-    if (late_s := takes_s - (wanted.notice_s or 0.0)) > 0.0:
-        return NoDestination(Missing.TIME, name, late_s)
-    return DestinationChoice(name, takes_s, takes_s, 1.0)
 
 
 def _request(
@@ -481,7 +449,6 @@ def _begin_move(
             floor,
             choice.score_s if choice.score_s < inf else None,
             choice.survival,
-            without_notice=not _has_notice(cluster, job),
         )
     )
 
@@ -513,17 +480,6 @@ def _has_notice(cluster: Cluster, job: JobState) -> bool:
 
 
 def _notice_s(cluster: Cluster, job: JobState) -> float:
-    """What is left of the notice of the job's host; without one, how long a job may take that no owner drives away. One that goes
-    to on-demand for its deadline is to be there while there is still time to begin from what is safe instead."""
-    within_s = job_deadlines.spare_s(cluster, job) if job.on_demand and job.name in cluster.dated else inf
+    """Return the seconds that are left of the notice of the job's host; 0 without one."""
     reclaim_at_s = cluster.hosts[job.host or ""].reclaim_at_s
-    if reclaim_at_s is not None:
-        return min(within_s, max(0.0, reclaim_at_s - cluster.now_s))
-    places = [] if job.better_host is None else [job.better_host]
-    if job.on_demand:
-        places = [slot.name for slot in slots(cluster, job)]
-    if not places:
-        return 0.0
-    free = residual(cluster, cluster.now_s, reserved_rate)
-    takes_s = [move_times.unhurried_s(cluster, job, job.host or "", to, free) for to in places]
-    return min(within_s, min([each_s for each_s in takes_s if each_s < inf], default=0.0))
+    return 0.0 if reclaim_at_s is None else max(0.0, reclaim_at_s - cluster.now_s)

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
-from controller.core.lifecycle import job_deadlines
 from controller.core.lifecycle.attempts import (
     cancelled,
     dispatch,
-    dispatch_from,
     release,
     replica_of,
 )
@@ -37,22 +35,18 @@ def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
         cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name, before=True)))
         return False
     refusal = "another job of this name was submitted before" if known is not None else unfit(cluster, spec)
-    if not refusal and (refusal := job_deadlines.refusal(cluster, spec)):
-        cluster.record(facts.DeadlineRefused(spec.name, spec.deadline_s or 0.0, refusal))
     if refusal:
         cluster.outbox.append(do.Answer(event.operator, Rejected(spec.name, refusal)))
         return False
     job = JobState(spec, cluster.now_s, attempts_above=cluster.attempts_above)
     cluster.jobs[job.name] = job
-    cluster.record(facts.JobSubmitted(job.name, spec.steps, spec.step_s, spec.payload_bytes, spec.deadline_s))
-    job_deadlines.promise(cluster, job)
+    cluster.record(facts.JobSubmitted(job.name, spec.steps, spec.step_s, spec.payload_bytes))
     cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name)))
     queue = cluster.queue
     if cluster.witness is not None:
         chance, age_s = queue.chance(cluster.now_s), queue.gap_age_s(cluster.now_s)
         cluster.witness.arrived(job, event.draw, len(queue), chance, age_s)
-    pressed = job_deadlines.presses(cluster, job)
-    answer = queue.submit(_spot_job(job), cluster.now_s, event.draw, pressed=pressed)
+    answer = queue.submit(_spot_job(job), cluster.now_s, event.draw)
     level = cluster.queue.controller.level
     if isinstance(answer, Dispatch):
         _take_offer(cluster, answer)
@@ -78,7 +72,7 @@ def unfit(cluster: Cluster, spec: JobSpec) -> str:
 
 
 def redirect(cluster: Cluster, job: JobState, ahead: int, waited_s: float = 0.0) -> None:
-    """Paper B, or its deadline, sends a job to on-demand that was never dispatched, at cost k."""
+    """Send a job that was never dispatched to on-demand, at cost k (paper B)."""
     level = cluster.queue.controller.level
     job.on_demand, job.waited_s = True, waited_s
     cluster.record(facts.JobRedirected(job.name, ahead, level, waited_s))
@@ -95,9 +89,6 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
             dispatch(cluster, cluster.jobs[name], host)
             return
     if not host.is_volunteer:
-        turns = [gpu.turn(host).name for gpu in host.kept if gpu.taken_by(host) is None]
-        if host.open_gpus <= 0 and not any(name in cluster.backlog for name in turns):
-            return  # what is free there is kept for others
         waiting, cluster.backlog = cluster.backlog, []
         for name in waiting:
             to_on_demand(cluster, cluster.jobs[name])
@@ -176,15 +167,14 @@ def _spot_job(job: JobState) -> SpotJob:
 
 
 def to_on_demand(cluster: Cluster, job: JobState) -> None:
-    """The on-demand host where its turn is on a GPU that is kept for it, or the emptiest that fits, or the backlog."""
+    """Give the job a GPU of the emptiest on-demand host that fits it, or a place in the backlog."""
     fitting = slots(cluster, job)
     if not fitting:
         cluster.backlog.append(job.name)
         cluster.record(facts.JobWaits(job.name, "no on-demand host is ready for it"))
         return
     first = (cluster.settings.on_demand_cost, job.waited_s) if job.attempt == 0 else None
-    host = fitting[0]
-    dispatch_from(cluster, job, host, job_deadlines.resumes_from(cluster, job, host), first)
+    dispatch(cluster, job, fitting[0], first)
 
 
 def interrupt(cluster: Cluster, job: JobState, cause: str) -> None:

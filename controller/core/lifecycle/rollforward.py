@@ -12,7 +12,6 @@ Paper A does not say what becomes of old copies; rows that follow it to the lett
 from __future__ import annotations
 
 from controller.core.checkpointing.intervals import transfer_s
-from controller.core.lifecycle import job_deadlines
 from controller.core.lifecycle.candidates import reserved_rate, residual
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import (
@@ -40,7 +39,7 @@ def take_up_better(cluster: Cluster, job: JobState) -> None:
     if not cluster.policy.takes_up or job.phase is not Phase.RUNNING or job.host is None:
         return
     better = further(cluster, job)
-    if better is None or better is not job_deadlines.resumes_from(cluster, job, cluster.hosts[job.host]):
+    if better is None:
         return
     takes_s = cluster.settings.restart_s + _fetch_s(cluster, job, better)
     if (better.stored.step - job.step) * job.spec.step_s >= WORTH * takes_s:

@@ -40,7 +40,6 @@ def status(cluster: Cluster, now_s: float) -> Status:
                 job.attempt,
                 job.interval_s,
                 flow.rate_bytes_per_s if flow else None,
-                None if job.spec.deadline_s is None else job.submitted_s + job.spec.deadline_s - now_s,
             )
         )
     over = nlargest(

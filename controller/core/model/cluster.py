@@ -20,7 +20,6 @@ from controller.core.model.entities import (
     CheckpointFlow,
     HostState,
     JobState,
-    KeptGpu,
     Phase,
     Wait,
 )
@@ -105,8 +104,6 @@ class Cluster:
     flows: dict[str, CheckpointFlow] = field(default_factory=dict)
     offers: dict[int, str] = field(default_factory=dict)  # spot offers that stand -> their host
     offers_made: int = 0
-    dated: dict[str, JobState] = field(default_factory=dict)  # not over, and with a deadline that is kept
-    deadlines_at_s: float = inf  # when it is looked next whether one presses
     backlog: list[str] = field(default_factory=list)  # on-demand jobs that found no on-demand slot
     requeued: dict[str, float] = field(default_factory=dict)  # interrupted job -> when it may start again
     homes: dict[str, str] = field(default_factory=dict)  # interrupted job -> the host that it waits for
@@ -259,47 +256,23 @@ class Cluster:
         self._some_over |= job.phase in OVER
 
     def hold_gpu(self, job: JobState, host: HostState) -> None:
-        """A GPU of the host is the job's. Of an on-demand host it is the one kept for it, if that is its turn; else another."""
-        if job.kept is not None and not host.is_volunteer:
-            self.deadlines_at_s = self.now_s
-            if job.kept.host != host.name or job.kept.turn(host) is not job:
-                self.keep_gpu(job, None)
+        """Give the job a GPU of the host."""
         host.jobs.add(job.name)
         self._note(host)
         if (number := self.places.number.get(host.name)) is not None:
             self.occupants.add(number, job)
 
     def let_gpu_go(self, job: JobState, host: HostState) -> None:
-        """The job has no GPU on that host any more, as if it had never had one; while it has a deadline, one is kept for it."""
-        if job.name in self.dated and job.name in host.jobs and not host.is_volunteer:
-            self.deadlines_at_s = self.now_s
-            if job.kept is None:
-                self.keep_gpu(job, KeptGpu(host.name))
+        """Take the job's GPU on that host back, as if it had never had one."""
         host.jobs.discard(job.name)
         self._note(host)
         if (number := self.places.number.get(host.name)) is not None:
             self.occupants.remove(number, job)
 
     def free_gpu(self, job: JobState, host: HostState) -> None:
-        """The job has no GPU on that host any more: it is offered when the event has been decided."""
+        """Take the job's GPU on that host back, and offer it when the event has been decided."""
         self.let_gpu_go(job, host)
         self.freed.append(host.name)
-
-    def keep_gpu(self, job: JobState, gpu: KeptGpu | None) -> None:
-        """Keep that GPU of an on-demand host free for the job, beside the others that it is kept for; None: none any more."""
-        self.deadlines_at_s = self.now_s
-        if job.kept is not None:
-            before, host = job.kept, self.hosts[job.kept.host]
-            before.jobs.remove(job)
-            if not before.jobs:
-                host.kept.remove(before)
-            self.freed.append(host.name)
-        job.kept = gpu
-        if gpu is not None:
-            if not gpu.jobs:
-                self.hosts[gpu.host].kept.append(gpu)
-            gpu.jobs.append(job)
-            gpu.jobs.sort(key=lambda each: (each.due_s, each.name))
 
     def lend(self, host: HostState, lent: bool, reclaim_at_s: float | None) -> None:
         """Note that its owner lends it, or not, and has given notice for that time, or none."""
@@ -634,9 +607,7 @@ class Cluster:
         return self._flow_ways
 
     def put_job(self, job: JobState, host: str | None) -> None:
-        """The job's attempt is on that host from now on; None: on none. With its deadline another time may count there."""
-        if job.name in self.dated:
-            self.deadlines_at_s = self.now_s
+        """Place the job's attempt on that host from now on; None: on none."""
         job.host, self._streams, self._crossing = host, None, None
 
     def _stream_rows(self) -> list[int]:
@@ -798,10 +769,6 @@ class Cluster:
     def holders(self, checkpoint: Checkpoint) -> list[str]:
         """Hosts that hold it and can send it, by name."""
         return sorted(host for host in checkpoint.holders if self.can_send(host))
-
-    def safe_holders(self, checkpoint: Checkpoint) -> list[str]:
-        """Those of its holders that no owner takes."""
-        return [name for name in self.holders(checkpoint) if not self.hosts[name].is_volunteer]
 
     def freshest(self, job: JobState) -> Checkpoint | None:
         """The completed checkpoint with the most work in it that some host can still send."""

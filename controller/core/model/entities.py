@@ -105,13 +105,7 @@ class JobState:
     # of a time whose checkpoints it could not read
     attempts_above: int = 0
     step: int = 0  # the last that it is known to have done
-    on_demand: bool = False  # paper B sent it there, or its deadline did, at cost k
-    # the on-demand GPU that stays free for its deadline (`job_deadlines`)
-    kept: KeptGpu | None = field(default=None, repr=False, compare=False)
-    # once it has to leave owners for its deadline, or is on demand: when its turn on that GPU is over, at the latest
-    pressed_until_s: float | None = None
-    # how long what it fetches there may have to wait for what others fetch that are due sooner
-    fetch_waits_s: float = 0.0
+    on_demand: bool = False  # paper B sent it there, at cost k
     waited_s: float = 0.0  # in the spot queue, before it was sent there
     restore: Checkpoint | None = None  # what the present attempt resumes from
     # completed ones that are held, by sequence
@@ -140,10 +134,6 @@ class JobState:
     last_checkpoint_s: float | None = None  # when this attempt last took one
     sent_bytes: int | None = None  # by the last transfer to the present standby
     move: Move | None = None  # the migration that is under way
-    # the last hour in which a better host was looked for, counted from the midnight before the run
-    looked_in: int = -1
-    # where it had better be than where it is, while P2 and P3 are asked for a move there (`relocation`)
-    better_host: str | None = None
     degraded: bool = False  # its host has a notice running, and no move was possible yet
     # host that would not take it -> when to try it again
     unfit: dict[str, float] = field(default_factory=dict)
@@ -196,11 +186,6 @@ class JobState:
         """Work that is left, seconds, from the last step that it is known to have done."""
         return (self.spec.steps - self.step) * self.spec.step_s
 
-    @property
-    def due_s(self) -> float:
-        """When its deadline is; inf without one."""
-        return inf if self.spec.deadline_s is None else self.submitted_s + self.spec.deadline_s
-
     def did(self, step: int) -> None:
         """Note a step that its host says is done: never less than before, and never more than there are, whatever is said."""
         self.step = max(self.step, min(step, self.spec.steps))
@@ -211,23 +196,6 @@ class JobState:
             self.phase = TRANSITIONS[self.phase, trigger]
         except KeyError:
             raise InvariantBroken(self.name, f"no transition {trigger!r} from {self.phase}") from None
-
-
-@dataclass(eq=False)
-class KeptGpu:
-    """A GPU of an on-demand host that stays free for jobs with deadlines, which take turns on it: the one due first, first."""
-
-    host: str
-    jobs: list[JobState] = field(default_factory=list)  # in order of their deadlines
-
-    def taken_by(self, host: HostState) -> JobState | None:
-        """The one of these jobs that has it now; None: it is free. `host`: the GPU's."""
-        return next((job for job in self.jobs if job.name in host.jobs), None)
-
-    def turn(self, host: HostState) -> JobState:
-        """Whose turn it is: of the job that has it; else of those that press, or else of all, the one due first."""
-        pressed = [job for job in self.jobs if job.pressed_until_s is not None]
-        return self.taken_by(host) or (pressed or self.jobs)[0]
 
 
 @dataclass
@@ -258,7 +226,6 @@ class HostState:
     closures: int = 0  # how often its owner has taken it, as last told: goes with each StartJob
     lease_until_s: float = -inf  # no copy started here runs beyond this, unless it is renewed
     jobs: set[str] = field(default_factory=set)  # running here, or a GPU is reserved for them
-    kept: list[KeptGpu] = field(default_factory=list)  # GPUs of it that stay free for jobs with deadlines
     offered: set[int] = field(default_factory=set)  # spot offers that stand, by number
     flows: dict[str, FlowCount] = field(default_factory=dict)  # transfers that it sends, as last reported
     drops: int = 0  # packets that its buckets have dropped, as last reported
@@ -284,11 +251,6 @@ class HostState:
     def free_gpus(self) -> int:
         """GPUs that are neither used nor reserved."""
         return self.spec.gpus - len(self.jobs)
-
-    @property
-    def open_gpus(self) -> int:
-        """GPUs that are free, and kept for no job with a deadline."""
-        return self.free_gpus - sum(gpu.taken_by(self) is None for gpu in self.kept)
 
     @property
     def is_volunteer(self) -> bool:

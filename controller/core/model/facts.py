@@ -19,7 +19,6 @@ class JobSubmitted(Fact, frozen=True):
     steps: int
     step_s: float
     payload_bytes: int
-    deadline_s: float | None = None  # from now on, if it was accepted with one
 
 
 class JobQueued(Fact, frozen=True):
@@ -37,25 +36,6 @@ class JobRedirected(Fact, frozen=True):
     ahead: int
     level: float
     waited_s: float = 0.0
-
-
-class DeadlineRefused(Fact, frozen=True):
-    """A job was not accepted, since its deadline cannot be promised; its user was told why."""
-
-    job: str
-    deadline_s: float
-    reason: str
-
-
-class DeadlinePresses(Fact, frozen=True):
-    """No more is left until the job's deadline than an on-demand GPU needs for what is safe of it: it goes there, at cost k."""
-
-    job: str
-    attempt: int
-    left_s: float
-    needed_s: float
-    safe_step: int  # of the newest checkpoint on a host that no owner takes
-    there: str  # the on-demand host that it would get now
 
 
 class JobDispatched(Fact, frozen=True):
@@ -322,8 +302,6 @@ class MigrationAdmitted(Fact, frozen=True):
     floor_bytes_per_s: float
     score_s: float | None  # None: infinite, since there is no way on from there
     survival: float
-    # no owner drives it away: it moves for its own deadline, or to be better off, and `notice_s` is what that may take
-    without_notice: bool = False
 
 
 class MigrationDegraded(Fact, frozen=True):
@@ -396,8 +374,6 @@ AnyFact = (
     JobSubmitted
     | JobQueued
     | JobRedirected
-    | DeadlineRefused
-    | DeadlinePresses
     | JobDispatched
     | JobRunning
     | JobFinished

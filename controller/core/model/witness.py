@@ -32,8 +32,8 @@ class Witness(Protocol):
         found: Candidates,
         choice: DestinationChoice | NoDestination,
     ) -> None:
-        """P2, for a `purpose`: destination (of a move), relocation (the same without a notice), rescue (of its state alone), host
-        (to start or resume on), store (of its checkpoints)."""
+        """P2, for a `purpose`: destination (of a move), rescue (of its state alone), host (to start or resume on), store
+        (of its checkpoints)."""
 
     def admitted(
         self,

@@ -241,48 +241,6 @@ def select(
     return _choice(candidates, there_s, best, score)
 
 
-class Relocator(Protocol):
-    """Choose a better host for a job without a notice; None: it stays on its own, `request.source`, which is a candidate too."""
-
-    def __call__(self, request: PlacementRequest, candidates: Candidates) -> DestinationChoice | None: ...
-
-
-def better_off(request: PlacementRequest, candidates: Candidates) -> DestinationChoice | None:
-    """Choose the host to which leaving now saves most, if any does. The score of the choice is what that costs, seconds: below 0.
-
-    A departure of host h takes L_h: the way on, and what it adds to other jobs' loss there. The job is driven away from where it
-    is (o) with probability 1 - S_o before it is done, and from then on it does not matter whether it left before. For each
-    departure of o there are R_d/R_o of d (R: `Candidates.expected_reclaims`), so going to d costs
-
-        T_mig(o, d) - (1 - S_o) (L_o - R_d/R_o L_d).
-
-    With R_o in place of 1 - S_o, as if a job went back to its worse host after each departure, moves cost more than they save.
-    """
-    there_s = migrations_s(request, candidates.bandwidth_bytes_per_s)
-    rows = _feasible(request, candidates, there_s, in_time=False)
-    if isinstance(rows, NoDestination):
-        return None
-    costs_s = leaving_costs_s(request, candidates, there_s)[rows]
-    best = int(costs_s.argmin())
-    return (
-        _choice(candidates, there_s, int(rows[best]), float(costs_s[best])) if costs_s[best] < 0.0 else None
-    )
-
-
-def leaving_costs_s(request: PlacementRequest, candidates: Candidates, there_s: Floats) -> Floats:
-    """What `better_off` compares; infinite where no job is lost at the source, or all is at the candidate."""
-    reclaims, [here] = candidates.expected_reclaims, np.flatnonzero(candidates.hosts == request.source)
-    if reclaims[here] <= 0.0:
-        return np.full(len(candidates), math.inf)
-    away_s = np.where(np.isnan(candidates.mean_migration_s), there_s, candidates.mean_migration_s)
-    lost_s = away_s + candidates.added_loss_s
-    known = np.isfinite(lost_s) & np.isfinite(there_s)
-    lost_there_s = reclaims / reclaims[here] * np.where(known, lost_s, 0.0)
-    saved_s = (1.0 - candidates.survival[here]) * (lost_s[here] - lost_there_s)
-    costs_s: Floats = np.where(known, there_s - saved_s, math.inf)
-    return costs_s
-
-
 def select_standby(
     request: PlacementRequest, candidates: Candidates, *, draw: float = 0.0
 ) -> DestinationChoice | NoDestination:

@@ -108,8 +108,6 @@ class Policy:
     plan: intervals.Planner = planner.plan_behind
     # P2: the destination of a move, or of a job that is resumed
     select: placement.Selector = SELECT
-    # P2: whether a job leaves for a better host though no owner drives it away; None: it never does (`relocation`)
-    relocate: placement.Relocator | None = None
     # P3: which migrations are admitted
     admit: admission.Admit = admission.fluid_edf
     # P3: how links are shared among the flows that are open
@@ -148,16 +146,12 @@ class Policy:
     recoveries_first: bool = True
     # of jobs that must go at once as many find GPUs as can, whatever their order (`migration`)
     places_jointly: bool = True
-    # a job with a deadline goes to an on-demand GPU, kept for it, before it would be late (`job_deadlines`)
-    keeps_deadlines: bool = True
     # what checkpoints may use of a link, where anything is enforced (see `checkpoint_class`)
     wanted_class: CheckpointClass = CheckpointClass.BORROW
 
     def __post_init__(self) -> None:
         if self.migrates and (self.replication is not None or self.stays):
             raise ValueError("replication, stays: only where nothing migrates")
-        if self.relocate is not None and not self.migrates:
-            raise ValueError("relocate: only where jobs migrate")
         if self.stays and (self.replication or not isinstance(self.plan, intervals.StaticPlanner)):
             raise ValueError(
                 "stays: without replication, and with a StaticPlanner: there is no link to plan for"
@@ -170,8 +164,8 @@ class Policy:
 
     @property
     def counts_congestion(self) -> bool:
-        """Whether `select` or `relocate` may count what a job makes its neighbours lose."""
-        if isinstance(self.select, OwnFunction) or isinstance(self.relocate, OwnFunction):
+        """Whether `select` may count the loss that a job causes its neighbours."""
+        if isinstance(self.select, OwnFunction):
             return True
         return isinstance(self.select, partial) and bool(self.select.keywords.get("congestion"))
 
@@ -245,7 +239,6 @@ POLICIES: dict[str, Policy] = {
         requeue_wait_s=baselines.SLURM_REQUEUE_WAIT_S,
         enforced=False,
         takes_up=False,
-        keeps_deadlines=False,
         recoveries_first=False,
         vault=False,
     ),
@@ -260,7 +253,6 @@ POLICIES: dict[str, Policy] = {
         stays=True,
         enforced=False,
         takes_up=False,
-        keeps_deadlines=False,
         recoveries_first=False,
         vault=False,
     ),
@@ -273,7 +265,6 @@ POLICIES: dict[str, Policy] = {
         admit=admission.admit_all,
         enforced=False,
         takes_up=False,
-        keeps_deadlines=False,
         places_jointly=False,
         recoveries_first=False,
     ),
@@ -287,7 +278,6 @@ POLICIES: dict[str, Policy] = {
         migrates=False,
         replication=Replication(),
         takes_up=False,
-        keeps_deadlines=False,
         recoveries_first=False,
         enforced=False,
     ),
@@ -315,7 +305,6 @@ POLICIES: dict[str, Policy] = {
         wanted_class=CheckpointClass.SHARE,
         takes_allowance=False,
         takes_up=False,
-        keeps_deadlines=False,
         places_jointly=False,
         recoveries_first=False,
         vault=False,
@@ -410,13 +399,6 @@ POLICIES: dict[str, Policy] = {
     "one-by-one": Policy(
         "of jobs that must go at once each takes what P2 likes best of what those before it have left",
         places_jointly=False,
-    ),
-    "moves-ahead": Policy(
-        "a job leaves before any notice, too, for a host where departures take so much less that it pays",
-        relocate=placement.better_off,
-    ),
-    "no-deadlines": Policy(
-        "a job's deadline changes nothing: it goes on as one without", keeps_deadlines=False
     ),
     "no-vault": Policy("a checkpoint has one copy, that on the standby", vault=False),
     "one-copy": Policy(

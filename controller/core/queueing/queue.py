@@ -252,12 +252,8 @@ class SpotQueue:
             return table.level(now_s, began_s) - len(self)
         return self.controller.admit_probability(len(self), self.gap_age_s(now_s))
 
-    def submit(
-        self, job: SpotJob, now_s: float, draw: float, *, pressed: bool = False
-    ) -> Dispatch | Queued | OnDemand:
+    def submit(self, job: SpotJob, now_s: float, draw: float) -> Dispatch | Queued | OnDemand:
         """A new job takes a standing offer, or joins, or goes to on-demand.
-
-        `pressed`: its deadline leaves no time for offers.
 
         ValueError: the key waits already; a draw outside [0, 1).
         """
@@ -267,7 +263,7 @@ class SpotQueue:
         ahead = len(self)
         self.statistics.arrivals += 1
         waiting = _Waiting(job, now_s, first=True, draw=draw)
-        answer: Dispatch | Queued | OnDemand | None = None if pressed else self._take_standing(waiting, now_s)
+        answer: Dispatch | Queued | OnDemand | None = self._take_standing(waiting, now_s)
         if answer is None:
             if self._gap_began_s is None:
                 self._gap_began_s = now_s
@@ -275,7 +271,7 @@ class SpotQueue:
             if table is not None:
                 known_s = self._look_s if self._fresh else math.inf
                 self._look_s = min(known_s, table.next_change_s(now_s, self._gap_began_s))
-            if not pressed and draw < self.chance(now_s):
+            if draw < self.chance(now_s):
                 self._fresh[job.key], answer = waiting, Queued(ahead)
             else:
                 self.statistics.on_demand += 1
@@ -371,15 +367,6 @@ class SpotQueue:
                 else:
                     due.append(waiting)
         return [self._leave(waiting, now_s) for waiting in due]
-
-    def leave(self, key: str, now_s: float) -> Reneged | None:
-        """A job's deadline lets it wait no more: it goes to on-demand. None if it did not wait, or had been dispatched before:
-        then it waits no more, and was counted."""
-        waiting = self._fresh.get(key)
-        if waiting is not None:
-            return self._leave(waiting, now_s)
-        self.cancel(key)
-        return None
 
     def _leave(self, waiting: _Waiting, now_s: float) -> Reneged:
         self.cancel(waiting.job.key)

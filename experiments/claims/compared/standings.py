@@ -23,7 +23,7 @@ The paper's row with one interval for all jobs (TV-FI) takes a checkpoint to cos
 ours' price (one-interval), a rival as it is. All other rows of the project's table that Table III does not have are *relatives*:
 ours with something more, or less. Four are always played: without second copies (one-copy), where it takes nothing that research
 asks for (research-whole), and where its checkpoints may use less or more of links (share, scavenger); others when they are asked
-for (moves-ahead). Relatives make ours neither first nor behind. A user's own row is a rival.
+for. Relatives make ours neither first nor behind. A user's own row is a rival.
 """
 
 from __future__ import annotations

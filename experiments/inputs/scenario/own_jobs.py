@@ -27,7 +27,6 @@ _FIELDS: Final = {
     "payload": "payload_bytes",
     "memory": "memory_bytes",
     "loss_budget": "loss_budget_s",
-    "deadline": "deadline_s",
     "grace": "grace_s",
 }
 
@@ -42,7 +41,6 @@ class OwnJob:
     memory_bytes: float = field(metadata=SIZE)
     min_capability: float = field(metadata=NUMBER)
     loss_budget_s: float = field(metadata=DURATION)
-    deadline_s: float | None = field(metadata=DURATION)
     given: JobSpec
 
     @classmethod
@@ -55,7 +53,6 @@ class OwnJob:
             given.memory_bytes,
             given.min_capability,
             given.loss_budget_s,
-            given.deadline_s,
             given,
         )
 

@@ -132,8 +132,6 @@ class Jobs:
     min_capabilities: tuple[float, ...] = numbers((0.0,))  # of its GPU: one of these, drawn for each job
     # L_max: intervals of at most 2 L_max (paper A's eq. 9); the checkpoint on its way comes on top of what a reclaim costs
     loss_budget_s: float = quantity(D.DURATION, 900.0, above=True)
-    # a job is to be finished so many times its run time after its submission; None: whenever
-    deadline_factor: float | None = optional(Quantity(D.NUMBER, low=1.0, high=1e6))
 
     def __post_init__(self) -> None:
         check(self, "jobs")

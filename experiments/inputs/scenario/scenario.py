@@ -117,13 +117,6 @@ class Scenario:
         """The hungriest job must fit somewhere, in spot capacity and (if there is any) in on-demand capacity; and all that
         happens into one run."""
         check_names(self.own_jobs, beside_generated=self.generates_jobs)
-        dated = {f"jobs.{job.name}.deadline": job.deadline_s for job in self.own_jobs}
-        dated |= {"jobs.deadline_factor": self.jobs.deadline_factor} if self.generates_jobs else {}
-        for key, given in dated.items():
-            if given is not None and not any(self.campus.hosts_of(Role.ON_DEMAND)):
-                raise SpecError(
-                    key, f"{given:g}", "left out: a campus without on-demand hosts keeps no deadline"
-                )
         needs = [(f"jobs.{job.name}", job.memory_bytes, job.min_capability) for job in self.own_jobs]
         for role in (Role.VOLUNTEER, Role.ON_DEMAND):
             models = [self.campus.gpu_by_name[h.gpu_model] for h in self.campus.hosts_of(role) if h.gpu_model]

@@ -85,7 +85,6 @@ def with_own_jobs(others: tuple[JobArrival, ...], scenario: Scenario) -> tuple[J
                 memory_bytes=job.memory_bytes,
                 min_capability=job.min_capability,
                 loss_budget_s=job.loss_budget_s,
-                deadline_s=job.deadline_s,
                 given=job.given,
             ),
         )
@@ -114,7 +113,7 @@ def job_specs(jobs: Jobs, seed: int) -> Iterator[JobDraw]:
     number = 0
     while True:
         number += 1
-        draw = JobDraw(
+        yield JobDraw(
             name=f"j{number}",
             payload_bytes=max(1, round(next(payloads))),
             steps=max(1, round(next(runs) / jobs.step_s)),
@@ -124,13 +123,6 @@ def job_specs(jobs: Jobs, seed: int) -> Iterator[JobDraw]:
             min_capability=jobs.min_capabilities[int(capabilities.random() * len(jobs.min_capabilities))],
             loss_budget_s=jobs.loss_budget_s,
         )
-        yield with_deadline(draw, jobs)
-
-
-def with_deadline(job: JobDraw, jobs: Jobs) -> JobDraw:
-    """The job with the deadline that the scenario's jobs have; none if they have none."""
-    factor = jobs.deadline_factor
-    return replace(job, deadline_s=None if factor is None else factor * job.run_s)
 
 
 def counted_arrivals(jobs: Jobs, count: int, seed: int, until_s: float) -> tuple[JobArrival, ...]:
@@ -145,13 +137,10 @@ def counted_arrivals(jobs: Jobs, count: int, seed: int, until_s: float) -> tuple
     return tuple(
         JobArrival(
             at_s,
-            with_deadline(
-                replace(
-                    spec,
-                    payload_bytes=max(1, round(payload)),
-                    steps=max(1, round(run * stretch / jobs.step_s)),
-                ),
-                jobs,
+            replace(
+                spec,
+                payload_bytes=max(1, round(payload)),
+                steps=max(1, round(run * stretch / jobs.step_s)),
             ),
         )
         for at_s, spec, payload, run in specs

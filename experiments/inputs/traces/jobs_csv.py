@@ -5,8 +5,8 @@
     12 min,lora,720 MB,3600,10 s,
 
 `time` and `step` are seconds or have a unit (a time may be a date, as in the owners' file), `payload` and `memory` are
-bytes or have a unit, `steps` is a whole number. The columns `memory`, `dirty_fraction`, `min_capability`, `loss_budget` and
-`deadline` may be left out; where they are, or are empty, the scenario's jobs say what holds (of memory: their law's
+bytes or have a unit, `steps` is a whole number. The columns `memory`, `dirty_fraction`, `min_capability` and
+`loss_budget` may be left out; where they are, or are empty, the scenario's jobs say what holds (of memory: their law's
 typical value). Rows are in order of time.
 """
 
@@ -15,11 +15,9 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable
-from dataclasses import replace
 
 from experiments.inputs.scenario import Jobs
 from experiments.inputs.traces.csv_rows import read_rows
-from experiments.inputs.traces.generated import with_deadline
 from experiments.inputs.traces.timestamps import Moments
 from experiments.inputs.traces.trace import JobArrival, JobDraw, wrong_name
 from topologies.dimension import Dimension
@@ -27,7 +25,7 @@ from topologies.units import plain
 
 D = Dimension
 COLUMNS = ("time", "job", "payload", "steps", "step")
-OPTIONAL = ("memory", "dirty_fraction", "min_capability", "loss_budget", "deadline")
+OPTIONAL = ("memory", "dirty_fraction", "min_capability", "loss_budget")
 MOST_BYTES = 1e15
 MOST_STEPS = 1_000_000_000
 LONGEST_S = 1e9
@@ -58,10 +56,6 @@ def parse_jobs(
                 "loss_budget", D.DURATION, 1e-6, LONGEST_S, default=jobs.loss_budget_s
             ),
         )
-        if row.text("deadline"):
-            job = replace(job, deadline_s=row.quantity("deadline", D.DURATION, 1e-6, LONGEST_S))
-        else:
-            job = with_deadline(job, jobs)
         if arrivals and at_s < arrivals[-1].at_s:
             raise row.wrong("time", f"at least the time of the row before, {arrivals[-1].at_s:g} s")
         if name in names:
@@ -88,7 +82,6 @@ def jobs_csv(arrivals: Iterable[JobArrival]) -> str:
                 job.payload_bytes,
                 job.steps,
                 *(plain(n) for n in numbers),
-                "" if job.deadline_s is None else plain(job.deadline_s),
             )
         )
     return out.getvalue()

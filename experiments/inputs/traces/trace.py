@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from experiments.inputs.scenario.fields import check, optional, quantity, whole
+from experiments.inputs.scenario.fields import check, quantity, whole
 from experiments.inputs.scenario.owners import OwnerEvent, check_order
 from experiments.inputs.scenario.parts import LinkEvent
 from testbed.bounds import LARGEST_PAYLOAD_BYTES, LARGEST_STEP, NAME_RULE, is_name
@@ -39,8 +39,6 @@ class JobDraw:
     memory_bytes: float = quantity(D.SIZE)  # of a GPU
     min_capability: float = quantity(D.NUMBER)
     loss_budget_s: float = quantity(D.DURATION, above=True)
-    # from its submission until it is to be finished; None: whenever
-    deadline_s: float | None = optional(Quantity(D.DURATION, above=True))
     given: JobSpec | None = None  # a user's own job, at real scale: its workload, params or program
 
     def __post_init__(self) -> None:

@@ -68,7 +68,6 @@ _CARDS = {
     "lost": "lost",
     "work lost": "timeline",
     "moves": "migrations",
-    "deadlines": "timeline",
     "emergencies": "timeline",
     "rates": "goodput",
     "research": "research",

@@ -35,13 +35,6 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("jobs", "sent to on-demand", "jobs.on_demand"),
     ("jobs", "  GPU time there", "jobs.on_demand_gpu_s"),
     ("jobs", "lost", "jobs.lost"),
-    ("deadlines", "jobs accepted with one", "deadlines.accepted"),
-    ("deadlines", "refused", "deadlines.refused"),
-    ("deadlines", "finished in time", "deadlines.in_time"),
-    ("deadlines", "late", "deadlines.late"),
-    ("deadlines", "late and excused", "deadlines.excused"),
-    ("deadlines", "not due at the end", "deadlines.open"),
-    ("deadlines", "pressed: sent to on-demand", "deadlines.pressed"),
     ("lost GPU time", "in all", "lost_time.total_s"),
     ("lost GPU time", "work lost", "lost_time.work_lost_s"),
     ("lost GPU time", "  of emergencies", "lost_time.emergencies_s"),
@@ -106,9 +99,8 @@ _WRITERS: dict[Dimension, Callable[[float], str]] = {
 
 
 def figures(summary: Summary) -> Iterator[TableRow]:
-    """All figures, in order; those of deadlines where there are any."""
-    has_deadlines = summary.deadlines.accepted + summary.deadlines.refused > 0
-    return (row for _, row in named_figures(summary) if has_deadlines or row.section != "deadlines")
+    """Return all figures, in order."""
+    return (row for _, row in named_figures(summary))
 
 
 def named_figures(summary: Summary) -> Iterator[tuple[str, TableRow]]:
@@ -209,13 +201,6 @@ def tiles(summary: Summary) -> Sequence[Tile]:
     worst = s.rates.worst_goodput_over_grant
     call = s.kill_switch.set_to_closed_worst_s
     rented = gpu_time(s.jobs.on_demand_gpu_s / at_real) if s.jobs.on_demand_gpu_s > 0.0 else "nothing"
-    due, due_jobs = s.deadlines, s.deadlines.in_time + s.deadlines.late + s.deadlines.excused
-    deadlines = Tile(
-        f"{due.in_time} of {due_jobs}",
-        "due jobs in time",
-        f"{due.pressed} went to on-demand for it, {due.refused} refused",
-        "deadlines",
-    )
     return (
         Tile(
             f"{s.jobs.finished} of {s.jobs.submitted}",
@@ -242,7 +227,6 @@ def tiles(summary: Summary) -> Sequence[Tile]:
             f"{s.migrations.planned} planned, {s.migrations.degraded} degraded, {s.migrations.excused} excused",
             "moves",
         ),
-        *([deadlines] if due.accepted or due.refused else []),
         Tile(
             f"{s.emergencies.restored_verified} of {s.emergencies.count}",
             "emergencies resumed",

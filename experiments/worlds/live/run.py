@@ -205,7 +205,7 @@ class LiveRun:
 
     async def _submit(self, operator: Operator, job: m.JobSpec) -> None:
         answer = await operator.submit(job)
-        if isinstance(answer, m.Rejected) and job.deadline_s is None:  # else a fact tells of it
+        if isinstance(answer, m.Rejected):
             raise SetupError(f"job {answer.job} was refused: {answer.reason}")
 
     async def _submit_extra(self) -> None:

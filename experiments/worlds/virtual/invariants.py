@@ -91,27 +91,7 @@ def _check_job(world: VirtualWorld, known: Cluster, job: JobState, queued: set[s
 
 
 def _check_hosts(world: VirtualWorld, known: Cluster) -> None:
-    for name, job in known.dated.items():
-        there = [host.name for host in known.ownerless if name in host.jobs]
-        kept = [(host.name, gpu) for host in known.hosts.values() for gpu in host.kept if job in gpu.jobs]
-        elsewhere = [host for host in there if not kept or host != kept[0][0]]
-        if len(kept) + len(elsewhere) != 1 or any(
-            gpu is not job.kept or gpu.host != host for host, gpu in kept
-        ):
-            hosts = [host for host, _ in kept]
-            rule = f"for its deadline it has on-demand GPUs of {there}, and {hosts} keep one"
-            raise broken(world, name, rule)
     for host in known.hosts.values():
-        keeps = [[job.name for job in gpu.jobs] for gpu in host.kept]
-        if (
-            host.open_gpus < 0
-            or not all(keeps)
-            or not known.dated.keys() >= {name for some in keeps for name in some}
-        ):
-            rule = f"{host.free_gpus} GPUs free, and kept for {keeps}, of {sorted(known.dated)}"
-            raise broken(world, host.name, rule)
-        if any(sum(name in host.jobs for name in some) > 1 for some in keeps):
-            raise broken(world, host.name, f"several of {keeps} have one GPU")
         if len(host.jobs) > host.spec.gpus:
             raise broken(world, host.name, f"{len(host.jobs)} jobs on {host.spec.gpus} GPUs")
         for name in host.jobs:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypedDict, Unpack
 
-from controller.core.lifecycle.offers import unfit
 from controller.own_policies import find_policy
 from experiments.inputs.job_specs import job_spec
 from experiments.inputs.scenario import Scenario
@@ -71,7 +70,7 @@ def simulate(
     `seed` (default: the scenario's) is that of the world and the coordinator; jobs and owners are the trace's. `system` is a row
     of `controller.core.policies`, by default the scenario's. `plan` is called with the world before it begins, to put on its heap
     what is to be done to it. `until_over` goes on after the trace's end until every job is over. SpecError: no such system, or
-    the coordinator takes a job of the trace at no time, whatever its deadline.
+    the coordinator never takes a job of the trace.
     """
     world = make_world(scenario, trace, seed, system=system, **options)
     if plan is not None:
@@ -143,7 +142,7 @@ def make_world(
     world.at(BEGIN_S, world.research.begin, Priority.OWNER)
     if world.background is not None:
         world.at(BEGIN_S, world.background.begin, Priority.OWNER)
-    world.on_rejected = partial(_end_unless_its_deadline, world, scenario.scale)
+    world.on_rejected = partial(_raise_rejected, scenario.scale)
     admission = random.Random(f"{chosen} admission")
     for arrival in events.arrivals:
         submit = partial(world.submit, job_spec(arrival), admission.random())
@@ -192,9 +191,7 @@ def _prices(events: Trace, world: VirtualWorld) -> dict[str, CheckpointPrice]:
     }
 
 
-def _end_unless_its_deadline(world: VirtualWorld, scale: Scale, answer: Rejected) -> None:
-    """SpecError: a job that could never run is missing from all that the run is to tell. Of a deadline a fact tells."""
-    spec = world.env.specs[answer.job]
-    if spec.deadline_s is None or unfit(world.coordinator.cluster, spec):
-        played = "" if scale == Scale() else ", at the scenario's scale"
-        raise SpecError("job", answer.job, f"one that this campus can run: {answer.reason}{played}")
+def _raise_rejected(scale: Scale, answer: Rejected) -> None:
+    """Raise SpecError: results would miss a job that could never run."""
+    played = "" if scale == Scale() else ", at the scenario's scale"
+    raise SpecError("job", answer.job, f"one that this campus can run: {answer.reason}{played}")

@@ -11,7 +11,6 @@ value an hour. (A notice that grows shorter never makes a move feasible that was
 - so is an event, if it changed the size of a job's checkpoints, or if it changed anything while a job waits, is
   degraded, or has a loss budget that its standby cannot keep. Other events have planned everything anew themselves.
   Rates of checkpoints are no change: no plan looks at what checkpoints get, only at what is reserved for migrations.
-- rows that look for better hosts in every hour of the day (`relocation`) do so at the first tick in it that is not left out.
 
 The decisions are the parent's, all of them: this class only moves the time of its next tick.
 """
