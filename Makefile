@@ -11,7 +11,7 @@ OURS := bpf topologies testbed controller experiments
 # hundreds of Pythons start in the tests, and each would compile what it imports
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup native native-code demo test test-long test-stock-kernel test-stock-kernel-short signals measure prediction storm lint lint-with-torch clean-build docs
+.PHONY: setup native native-code demo test test-long test-stock-kernel test-stock-kernel-short signals measure storm lint lint-with-torch clean-build docs
 
 # the owner's command begins without what this machine has every interpreter import (see experiments/cli/reclaimnet)
 hurried = sed -i '1{/ -S$$/!s/$$/ -S/}' $(BIN)/reclaimnet
@@ -96,10 +96,6 @@ signals: setup
 # half an hour on a machine that does nothing else: the live measurements, short, and a page with goals beside figures
 measure: setup $(VENV)/.apt-measure
 	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet measure all --out out/measure
-
-# half an hour on a machine that does nothing else: what virtual time says of live runs that it has not seen
-prediction: setup
-	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet compare --runs 30 --out out/prediction
 
 storm: native
 	$(BIN)/reclaimnet storm --seeds 0:10000

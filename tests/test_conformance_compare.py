@@ -11,9 +11,9 @@ from experiments.compare.comparison import (
     ComparedQuantity,
     Comparison,
     compare,
+    journeys,
 )
 from experiments.compare.costs import measure_costs
-from experiments.compare.journeys import journeys
 from experiments.compare.page import page
 from experiments.inputs.scenario import load
 from experiments.inputs.traces import generate

@@ -233,10 +233,4 @@ def test_pauses_and_writes_are_found_again_in_the_journal_of_a_run_that_had_them
     assert measured.counts["snapshot"] == len(writes_s) > 3
     assert measured.costs.snapshot_pause_s == pytest.approx((0.05, 0.05), abs=0.02)
     assert min(writes_s) <= measured.costs.snapshot_s[0] <= measured.costs.snapshot_s[1] <= max(writes_s)  # type: ignore[type-var]
-    told = measured.told_to(assumed)
-    assert told.snapshot_s == measured.costs.snapshot_s
-    assert told.snapshot_pause_s == measured.costs.snapshot_pause_s
-    assert measure_costs([], trace, assumed).told_to(assumed) == assumed
-    still = replace(assumed, snapshot_pause_s=None)
-    assert measured.told_to(still).snapshot_pause_s is None
-    assert measured.told_to(still).snapshot_s == measured.costs.snapshot_s
+    assert measure_costs([], trace, assumed).costs == assumed

@@ -182,12 +182,6 @@ def simulate(
     until_over: Annotated[
         bool, typer.Option("--until-over", help="Go on after the scenario's end until every job is over.")
     ] = False,
-    facts_on_disk: Annotated[
-        bool,
-        typer.Option(
-            "--facts-on-disk", help="Keep facts in a file while it runs: memory does not grow with the days."
-        ),
-    ] = False,
     policies: OwnPolicies = None,
     out: Out = Path("out/simulate"),
 ) -> None:
@@ -213,7 +207,6 @@ def simulate(
             seed=seed,
             records=trace or (),
             until_over=until_over,
-            facts_on_disk=facts_on_disk,
             policies=policies,
         )
     )
@@ -226,13 +219,6 @@ def compare(
     ] = "example:two-worlds",
     seed: Seed = None,
     trace: Records = None,
-    runs: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Above 1: fit what the machinery takes to a third of so many runs, predict the others.",
-        ),
-    ] = 1,
     out: Out = Path("out/compare"),
 ) -> None:
     """Run a scenario live and in virtual time, and show both side by side, with what the machinery's own steps took.
@@ -241,10 +227,7 @@ def compare(
     3: not judged, since the machine did not keep up with the live run, or it was cut short.
     """
     from experiments.cli.compare import compare_file
-    from experiments.cli.predict import predict_file
 
-    if runs > 1:
-        raise typer.Exit(predict_file(console, out, scenario, runs, seed=seed, records=trace or ()))
     raise typer.Exit(compare_file(console, out, scenario, seed=seed, records=trace or ()))
 
 

@@ -30,7 +30,6 @@ def simulate_file(
     seed: int | None = None,
     records: Sequence[Path] = (),
     until_over: bool = False,
-    facts_on_disk: bool = False,
     policies: Path | None = None,
 ) -> int:
     """Play a scenario file (or `example:NAME`); `seed` stands in for the file's, for jobs and owners too. Returns 0 or 1.
@@ -43,7 +42,7 @@ def simulate_file(
     size = f"{len(described.volunteers)} volunteer hosts, {format_duration(described.duration_s)} of virtual time"
     console.print(f"[bold]{described.name}[/bold]: {size}, {trace.origin}")
     compile_once()
-    run = simulate(described, trace, system=system, until_over=until_over, facts_on_disk=facts_on_disk)
+    run = simulate(described, trace, system=system, until_over=until_over)
     (out / REPLAY).unlink(missing_ok=True)  # of another run: its events are about to go
     status = write(console, out, run, provenance(described))
     write_replay(out, ReplaySpec(described, system, tuple(records), until_over, policies))

@@ -1,31 +1,42 @@
-"""A live run and a virtual run of one scenario, held to each other: what is compared, and how near is near enough.
+"""Comparison of a live run and a virtual run of one scenario: the quantities compared, and their tolerances.
 
-Completion times and downtimes within 10 %, rates within 5 %. A downtime of half a second is mostly one process start, and starts
-differ by as much from one to the next; so downtimes are judged as a sum, completion times as a mean over the jobs that ended in
-both. Rates are judged where they are rates: the goodput of transfers over their grants, that of those checkpoints which both
-runs sent, and the research flow. Nothing is judged of a live run that its own fidelity verdict rejects: on a machine that does
-not keep up, both worlds are right about different campuses.
+Completion times and downtimes may differ by 10 %, rates by 5 %. A downtime of half a second is mostly one process start, and
+starts vary by as much. So downtimes are judged as a sum, and completion times as a mean over the jobs that ended in both runs.
+A run that its own fidelity verdict rejects is not judged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, median
 
 from controller.core.model import facts as f
-from experiments.compare.journeys import Journey, journeys
 from experiments.results.history import Timed
 from experiments.worlds.played import Played
 
 TIME_TOLERANCE, RATE_TOLERANCE = 0.10, 0.05
 
-Transfers = dict[tuple[str, int, str, str], float]
+
+@dataclass(slots=True)
+class Journey:
+    """A job's progress in one run. `hosts`: hosts in order of dispatch; times count from the first submission of the run."""
+
+    job: str
+    submitted_s: float
+    finished_s: float | None = None
+    hosts: list[str] = field(default_factory=list)
+    downtime_s: float = 0.0  # of all its resumptions
+
+    @property
+    def completion_s(self) -> float | None:
+        """Seconds from submission to the end; None if the run ended first."""
+        return None if self.finished_s is None else self.finished_s - self.submitted_s
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedQuantity:
-    """One figure of both runs. `live` or `virtual` None: it did not happen there. `tolerance` is relative to the live one."""
+    """A figure of both runs. `live` or `virtual` None: it did not happen there. `tolerance` is relative to the live one."""
 
     name: str
     unit: str  # "s", "bytes/s" or ""
@@ -35,7 +46,7 @@ class ComparedQuantity:
 
     @property
     def difference(self) -> float | None:
-        """(virtual - live) / live; None if it cannot be told. Two that are both 0 do not differ."""
+        """(virtual - live) / live; None if it cannot be computed. Two zeros do not differ."""
         if self.live is None or self.virtual is None:
             return None
         if self.live == 0.0:
@@ -44,7 +55,7 @@ class ComparedQuantity:
 
     @property
     def is_near(self) -> bool:
-        """Within the tolerance; so is what happened in neither."""
+        """Within the tolerance, or absent from both runs."""
         if self.live is None and self.virtual is None:
             return True
         return self.difference is not None and abs(self.difference) <= self.tolerance
@@ -52,7 +63,7 @@ class ComparedQuantity:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`quantities` are judged; `jobs` are both journeys of each job; `reasons`: why the live run is not to be believed."""
+    """Judged `quantities`, both journeys of each job, and the `reasons` not to believe the live run."""
 
     quantities: tuple[ComparedQuantity, ...]
     jobs: tuple[tuple[Journey, Journey], ...]
@@ -60,65 +71,64 @@ class Comparison:
 
     @property
     def same_ways(self) -> int:
-        """Jobs that were sent to the same hosts in the same order."""
+        """Number of jobs that were dispatched to the same hosts in the same order."""
         return sum(live.hosts == virtual.hosts for live, virtual in self.jobs)
 
     @property
     def is_near(self) -> bool:
-        """Whether every quantity is within its tolerance."""
+        """True if every quantity is within its tolerance."""
         return all(quantity.is_near for quantity in self.quantities)
 
 
 def compare(live: Played, virtual: Played) -> Comparison:
-    """Hold the two runs to each other; the module says by what rules."""
+    """Compare two runs by the rules of this module."""
     here, there = journeys(live.facts), journeys(virtual.facts)
     jobs = tuple((journey, there[name]) for name, journey in here.items() if name in there)
+    ended = [pair for pair in jobs if pair[0].finished_s is not None and pair[1].finished_s is not None]
+    sent = [_transfers(run.facts) for run in (live, virtual)]
+    both = sorted(sent[0].keys() & sent[1].keys())
+
     completions = [
-        (one.completion_s, other.completion_s)
-        for one, other in jobs
-        if one.completion_s is not None and other.completion_s is not None
+        _mean([each for pair in ended if (each := pair[side].completion_s) is not None]) for side in (0, 1)
     ]
-    sent, sent_there = _goodputs(live.facts), _goodputs(virtual.facts)
-    both = sorted(sent.keys() & sent_there.keys())
-    quantities = (
-        ComparedQuantity(
-            "completion time, mean",
-            "s",
-            _mean([one for one, _ in completions]),
-            _mean([other for _, other in completions]),
-            TIME_TOLERANCE,
-        ),
-        ComparedQuantity(
-            "downtime, sum",
-            "s",
-            sum(one.downtime_s for one, _ in jobs),
-            sum(other.downtime_s for _, other in jobs),
-            TIME_TOLERANCE,
-        ),
-        ComparedQuantity(
-            "goodput over grant, median",
-            "",
-            _goodput_over_grant(live),
-            _goodput_over_grant(virtual),
-            RATE_TOLERANCE,
-        ),
-        ComparedQuantity(
-            "goodput of checkpoints that both sent, mean",
-            "bytes/s",
-            _mean([sent[key] for key in both]),
-            _mean([sent_there[key] for key in both]),
-            RATE_TOLERANCE,
-        ),
-        ComparedQuantity(
-            "research flow, mean",
-            "bytes/s",
-            _research_bytes_per_s(live),
-            _research_bytes_per_s(virtual),
-            RATE_TOLERANCE,
-        ),
+    downtimes = [sum(pair[side].downtime_s for pair in jobs) for side in (0, 1)]
+    ratios = [_goodput_over_grant(run) for run in (live, virtual)]
+    goodputs = [_mean([rates[key] for key in both]) for rates in sent]
+    research = [_research_bytes_per_s(run) for run in (live, virtual)]
+    quantities = tuple(
+        ComparedQuantity(name, unit, found[0], found[1], tolerance)
+        for name, unit, found, tolerance in (
+            ("completion time, mean", "s", completions, TIME_TOLERANCE),
+            ("downtime, sum", "s", downtimes, TIME_TOLERANCE),
+            ("goodput over grant, median", "", ratios, RATE_TOLERANCE),
+            ("goodput of checkpoints that both sent, mean", "bytes/s", goodputs, RATE_TOLERANCE),
+            ("research flow, mean", "bytes/s", research, RATE_TOLERANCE),
+        )
     )
     fidelity = live.context.fidelity
     return Comparison(quantities, jobs, () if fidelity.valid else tuple(fidelity.reasons))
+
+
+def first_submission_s(facts: Iterable[Timed]) -> float:
+    """Time of the first submission; 0 without one."""
+    return next((at_s for at_s, fact in facts if isinstance(fact, f.JobSubmitted)), 0.0)
+
+
+def journeys(facts: Sequence[Timed]) -> dict[str, Journey]:
+    """All jobs, in the order of their submission."""
+    begin_s = first_submission_s(facts)
+    found: dict[str, Journey] = {}
+    for at_s, fact in facts:
+        match fact:
+            case f.JobSubmitted(job=job):
+                found.setdefault(job, Journey(job, at_s - begin_s))
+            case f.JobDispatched(job=job, host=host):
+                found[job].hosts.append(host)
+            case f.JobRunning(job=job, downtime_s=float(downtime_s)):
+                found[job].downtime_s += downtime_s
+            case f.JobFinished(job=job):
+                found[job].finished_s = at_s - begin_s
+    return found
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -126,16 +136,13 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _goodput_over_grant(played: Played) -> float | None:
-    told = [
-        fact.goodput_over_grant
-        for _, fact in played.facts
-        if isinstance(fact, f.TransferFinished) and fact.goodput_over_grant is not None
-    ]
-    return median(told) if told else None
+    ratios = [fact.goodput_over_grant for _, fact in played.facts if isinstance(fact, f.TransferFinished)]
+    known = [ratio for ratio in ratios if ratio is not None]
+    return median(known) if known else None
 
 
-def _goodputs(facts: Iterable[Timed]) -> Transfers:
-    """Payload over duration, of transfers that lasted long enough for it to be a rate."""
+def _transfers(facts: Iterable[Timed]) -> dict[tuple[str, int, str, str], float]:
+    """Payload over duration, of transfers that lasted long enough for a rate."""
     return {
         (fact.job, fact.sequence, fact.source, fact.destination): fact.bytes_sent / fact.duration_s
         for _, fact in facts
@@ -144,7 +151,7 @@ def _goodputs(facts: Iterable[Timed]) -> Transfers:
 
 
 def _research_bytes_per_s(played: Played) -> float | None:
-    """What research sent in all windows in which flows were not cut or moved, beside migrations and alone."""
+    """Mean rate of research over the windows in which no flow was cut or moved."""
     samples = [sample for sample in played.context.research if sample.link_capacity_bytes_per_s > 0.0]
     seconds = sum(sample.window_s for sample in samples)
     return sum(sample.payload_bytes for sample in samples) / seconds if seconds > 0.0 else None

@@ -17,7 +17,6 @@ from controller.core.coordinator import Coordinator
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model.cluster import Cluster
-from experiments.results.facts_on_disk import Facts
 from testbed.errors import InvariantBroken
 
 
@@ -77,7 +76,9 @@ class MemoryJournal:
         del self._entries[first:]
         return given_up
 
-    def recall(self, fresh: Coordinator, facts: Facts, *, is_cut: bool = False) -> Coordinator:
+    def recall(
+        self, fresh: Coordinator, facts: list[tuple[float, Any]], *, is_cut: bool = False
+    ) -> Coordinator:
         """Make a new coordinator the one that died. InvariantBroken: it records other facts than those.
 
         Of a journal that was cut the facts beyond its end go, too.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from controller.core.coordinator import Coordinator
 from controller.core.model import events as cev
-from experiments.results.facts_on_disk import Facts
 from experiments.worlds.virtual.connections import Connections
 from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.heartbeat_elision import HeartbeatElision
@@ -24,7 +24,7 @@ class Restarts:
         connections: Connections,
         heartbeats: HeartbeatElision,
         fresh: Callable[[], Coordinator],
-        facts: Facts,
+        facts: list[tuple[float, Any]],
         *,
         quiet: bool,
     ) -> None:

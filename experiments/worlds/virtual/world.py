@@ -21,6 +21,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from math import inf
+from typing import Any
 
 from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.membership import not_yet
@@ -31,7 +32,6 @@ from controller.core.model.entities import OVER, JobState
 from controller.core.policies.table import policy_of
 from controller.core.settings import Settings
 from experiments.inputs.scenario import ResearchFlow
-from experiments.results.facts_on_disk import Facts, FactsOnDisk
 from experiments.worlds.virtual.background import VirtualBackground
 from experiments.worlds.virtual.connections import Connections
 from experiments.worlds.virtual.egress import together
@@ -80,7 +80,6 @@ class VirtualWorld:
         quiet: bool = True,  # heartbeats and ticks that can change nothing are left out
         codec: bool = False,  # messages are sent as bytes
         tells_story: bool = False,
-        facts_on_disk: bool = False,  # so that memory does not grow with the days
         after_each: Callable[[VirtualWorld], None] | None = None,
         scheduler: Scheduler | None = None,  # its time is the world's; its own by default
     ) -> None:
@@ -102,7 +101,7 @@ class VirtualWorld:
         self.env.tells_story = tells_story
         self.env.agent, self.env.decide = self.agent, self.decide
         self.env.broken_off = self._broken_off
-        self.facts: Facts = FactsOnDisk() if facts_on_disk else []
+        self.facts: list[tuple[float, Any]] = []
         self._unheard: set[str] = set()  # jobs that no coordinator could be told of yet
         self.on_rejected: Callable[[m.Rejected], None] = lambda answer: None
         self._after_each, self._wake_s = after_each, inf
