@@ -90,8 +90,8 @@ def test_a_claim_goes_from_runs_to_values_picture_and_verdict(name: str, out: Pa
 
 
 def test_every_table_and_figure_of_the_evaluation_has_a_claim() -> None:
-    figures = {f"A-fig{n}" for n in range(2, 10)}
-    assert {"A-table3", "A-table4", "A-drift", "A-gap", "A-partial", "A-kill"} | figures == set(OF_PAPER_A)
+    figures = {f"A-fig{n}" for n in (3, 4, 6, 7, 8, 9)}  # 2: tests of the generator; 5: `measure isolation`
+    assert {"A-table3", "A-table4", "A-drift", "A-gap", "A-kill"} | figures == set(OF_PAPER_A)
 
 
 @pytest.mark.usefixtures("tiny")
@@ -231,16 +231,3 @@ def test_a_wave_loses_research_only_where_nothing_is_enforced() -> None:
     assert taken["degradation"] > 0.3
     assert (kept["late"], kept["noticed"], taken["noticed"]) == (0, 5, 5)
     assert kept["in_time"] == kept["admitted"] >= 1
-
-
-@pytest.mark.parametrize(("system", "least"), [("share", 0.18), ("reclaimnet", 0.05)])
-def test_bursts_of_others_take_what_research_had_where_no_checkpoint_makes_way(
-    system: str, least: float
-) -> None:
-    free, beside = (
-        reclaim_bursts.play(
-            reclaim_bursts.Wave(system, 7, reclaim_bursts.LONG_S, True, 1, uncontrolled=burst)
-        )["research_share"]
-        for burst in (0.0, 0.2)
-    )
-    assert least < free - beside < 0.22

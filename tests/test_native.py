@@ -101,7 +101,7 @@ def test_another_text_is_another_folder(tmp_path: Path, monkeypatch: pytest.Monk
         (("traces", "--days", "1"), False),
         (("simulate", "example:lab"), True),
         (("storm", "--seeds", "0:2", "--workers", "1"), True),
-        (("reproduce", "A-fig2", "--quick"), True),
+        (("reproduce", "A-fig8", "--quick"), True),
     ],
 )
 def test_commands_that_play_virtually_prefer_it(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.own_policies import find_policy, forget
-from experiments.claims.compared import campuses
+from experiments.claims.compared import traces
 from experiments.claims.compared.standings import (
     JUDGED,
     OVER,
@@ -68,7 +68,7 @@ def rows(
 def test_ours_is_first_or_behind_somebody_or_it_cannot_be_told(
     apart: dict[str, tuple[float, float]], outcome: ClaimOutcome, words: str, level: Level
 ) -> None:
-    verdict = judge(campuses.CLAIM, Values(tuple(rows(apart))))
+    verdict = judge(traces.CLAIM, Values(tuple(rows(apart))))
     assert [check.outcome for check in verdict.checks] == [outcome] * len(JUDGED)
     assert all(words in check.detail for check in verdict.checks)
     assert verdict.level is level
@@ -129,7 +129,7 @@ def test_row_over_loss_budgets_for_clearly_longer_than_3_percent_of_the_time_and
 
 def test_price_that_cannot_be_told_is_undecided_and_moves_no_verdict() -> None:
     values = Values(tuple(rows({"bamboo": (-1.0, 1.0)}, {"bamboo": 4.1})))
-    verdict = judge(campuses.CLAIM, values)
+    verdict = judge(traces.CLAIM, values)
     assert [check.outcome for check in verdict.checks if check.kind is ClaimKind.PRICE] == [
         ClaimOutcome.UNDECIDED
     ] * len(JUDGED)

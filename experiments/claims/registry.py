@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiments.claims.both import queue
-from experiments.claims.compared import campuses, traces
+from experiments.claims.compared import traces
 from experiments.claims.framework.claim import Claim
 from experiments.claims.paper_a import (
     drift,
-    fig2,
     fig3,
     fig4,
-    fig5,
     fig6,
     fig7,
     fig8,
     fig9,
     gap,
     kill,
-    partial,
     table3,
     table4,
 )
@@ -29,30 +26,26 @@ from topologies.errors import SpecError
 ALL = (
     table3.CLAIM,
     table4.CLAIM,
-    fig2.CLAIM,
     fig3.CLAIM,
     fig4.CLAIM,
-    fig5.CLAIM,
     fig6.CLAIM,
     fig7.CLAIM,
     fig8.CLAIM,
     fig9.CLAIM,
     drift.CLAIM,
     gap.CLAIM,
-    partial.CLAIM,
     kill.CLAIM,
     *figures.CLAIMS,
     queue.CLAIM,
-    campuses.CLAIM,
     traces.CLAIM,
 )
 CLAIMS: dict[str, Claim] = {claim.name: claim for claim in ALL}
 # played only where a folder of records is given: none is a part of this program
 OF_RECORDS = (traces.CLAIM.name,)
 # compare systems that a user names
-COMPARING = (table3.CLAIM.name, campuses.CLAIM.name, traces.CLAIM.name)
+COMPARING = (table3.CLAIM.name, traces.CLAIM.name)
 # made of cases that can be asked for singly
-OF_CASES = (campuses.CLAIM.name, traces.CLAIM.name)
+OF_CASES = (traces.CLAIM.name,)
 
 
 def chosen(names: Sequence[str], *, has_records: bool = True) -> list[Claim]:

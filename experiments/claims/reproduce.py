@@ -62,8 +62,8 @@ def reproduce(
     """Runs the claims named, all if none is; returns 1 if one of them was not reproduced, else 0.
 
     Every core is used, or the workers of the Dask scheduler at `dask`; a run goes on where it was stopped. `systems`: rows of
-    the policies that Table III, other campuses and recorded owners are to compare beside their own. `records`: a folder of
-    recorded owners; `only`: which cases of theirs and of other campuses. `result` gets the verdicts and headlines of all claims
+    the policies that Table III and recorded owners are to compare beside their own. `records`: a folder of
+    recorded owners; `only`: which cases of theirs. `result` gets the verdicts and headlines of all claims
     below `out`, as Markdown.
     SpecError: no such claim, system, record or case.
     """

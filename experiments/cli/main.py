@@ -339,8 +339,8 @@ def reproduce(
     claims: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Tables and figures of the papers: A-table3 A-table4 A-fig2 ... A-fig9 A-drift A-gap A-partial A-kill, "
-            "B2 ... B5, AB-queue, campuses, traces (with --traces), or all."
+            help="Tables and figures of the papers: A-table3 A-table4 A-fig3 A-fig4 A-fig6 ... A-fig9 A-drift A-gap A-kill, "
+            "B2 ... B5, AB-queue, traces (with --traces), or all."
         ),
     ] = None,
     quick: Annotated[
@@ -350,7 +350,7 @@ def reproduce(
     system: Annotated[
         list[str] | None,
         typer.Option(
-            help="A system, or module:NAME of your own, to compare in A-table3, campuses and traces too; may be repeated."
+            help="A system, or module:NAME of your own, to compare in A-table3 and traces too; may be repeated."
         ),
     ] = None,
     traces: Annotated[
@@ -363,9 +363,7 @@ def reproduce(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Of campuses and traces, cases whose names hold this text, say 'notice 30 s'; may be repeated."
-        ),
+        typer.Option(help="Of traces, cases whose names hold this text, say 'notice 30 s'; may be repeated."),
     ] = None,
     dask: Dask = None,
     result: ResultPage = None,

@@ -31,7 +31,7 @@ from experiments.results.history import notices
 from experiments.runtime.tasks import Result, Task
 from experiments.worlds.virtual import VirtualWorld, simulate
 from topologies import presets
-from topologies.spec import ResearchReserve, TrafficClass
+from topologies.spec import ResearchReserve
 from topologies.units import GBIT_PER_S, PAYLOAD_SHARE
 
 HOSTS = 8  # in the building; the last of them keeps its job and sends the research flow
@@ -50,8 +50,7 @@ SHORT_S, LONG_S = 120.0, 900.0  # notices: three median payloads fit at the shar
 class Wave:
     """`together`: K'. `greedy`: the research flow takes what it gets; else it asks for RESERVE of the uplink.
 
-    `reserve`: what P3 keeps for research. `uncontrolled`: the share of the uplink that providers outside P3 send
-    from the notice on, giving way to no other flow.
+    `reserve`: what P3 keeps for research.
     """
 
     system: str
@@ -60,7 +59,6 @@ class Wave:
     greedy: bool
     seed: int
     reserve: float = RESERVE
-    uncontrolled: float = 0.0
 
     @property
     def at_s(self) -> float:
@@ -71,8 +69,8 @@ class Wave:
     def key(self) -> str:
         """Names everything that the result depends on, but for the code."""
         flow = "greedy" if self.greedy else "reference"
-        how = f"reserve {self.reserve:.6g}, uncontrolled {self.uncontrolled:.6g}"
-        return f"wave: {self.system}, {self.together} at once, {self.notice_s:g} s, {flow}, {how}, seed {self.seed}"
+        how = f"{flow}, reserve {self.reserve:.6g}"
+        return f"wave: {self.system}, {self.together} at once, {self.notice_s:g} s, {how}, seed {self.seed}"
 
 
 def scenario_of(wave: Wave) -> Scenario:
@@ -152,11 +150,10 @@ def play(wave: Wave) -> dict[str, Any]:
 
 
 class _Watch:
-    """What the research flow has moved at two moments, each made an event; and the uncontrolled burst, from the first on."""
+    """What the research flow has moved at two moments, each made an event."""
 
     def __init__(self, wave: Wave) -> None:
         self.seen: list[tuple[float, float]] = []
-        self._burst_bytes_per_s = wave.uncontrolled * UPLINK_BYTES_PER_S * PAYLOAD_SHARE
         self._wanted = [wave.at_s + 1.0, wave.at_s + 1.0 + WINDOW_S]
         self._began = False
 
@@ -167,11 +164,6 @@ class _Watch:
                 world.at(at_s, lambda: None)
         if self._wanted and world.now_s >= self._wanted[0]:
             self._wanted.pop(0)
-            if self._burst_bytes_per_s and not self.seen:
-                env = world.env  # only the uplink can be full
-                links = env.routes.route(f"h{HOSTS}", env.campus.coordinator.name)
-                rate = self._burst_bytes_per_s
-                env.network.start("uncontrolled", links, TrafficClass.EMERGENCY, inf, rate)
             network = world.env.network.fluid
             moved = network.flow("research 0").moved(world.now_s) if "research 0" in network else 0.0
             self.seen.append((world.now_s, moved))

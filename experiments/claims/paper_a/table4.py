@@ -129,22 +129,13 @@ def checks(values: Values) -> Iterator[Check]:
         yield below(ClaimKind.ORDERING, text, ratio, 1.0)
         yield near(ClaimKind.VALUE, f"{text}: by the printed factor", ratio, printed, 0.1)
     for subset, (_, downtime_s, degradation) in PUBLISHED.items():
-        lacking = values.find(GROUP, ABLATION[subset], DEGRADATION)
-        text = f"{name(subset)}: degradation of {degradation:g} %, as printed"
-        # under P3 research that asks for the reserve loses nothing, as the fluid net is built
-        kind = ClaimKind.BUILT if subset[2] else ClaimKind.VALUE
-        yield near(kind, text, lacking, degradation, CELLS[DEGRADATION])
+        if not subset[2]:  # under P3 research loses nothing, as the fluid network is built
+            lacking = values.find(GROUP, ABLATION[subset], DEGRADATION)
+            text = f"{name(subset)}: degradation of {degradation:g} %, as printed"
+            yield near(ClaimKind.VALUE, text, lacking, degradation, CELLS[DEGRADATION])
         text = f"{name(subset)}: downtime of {downtime_s:g} s, as printed"
         down = values.get(GROUP, ABLATION[subset], "downtime")
         yield near(ClaimKind.VALUE, text, down, downtime_s, CELLS["downtime"])
-        if subset[2]:
-            yield below(
-                ClaimKind.BUILT, f"with P3 ({name(subset)}) research loses less than 10 %", lacking, 10.0
-            )
-        else:
-            kept = values.find(GROUP, ABLATION[subset[0], subset[1], True], DEGRADATION)
-            bound = lacking.low if lacking.low is not None else lacking.ours
-            yield below(ClaimKind.BUILT, f"P3 protects research, added to {name(subset)}", kept, bound)
 
 
 def draw(values: Values, path: Path) -> None:
