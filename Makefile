@@ -11,7 +11,7 @@ OURS := bpf topologies testbed controller experiments
 # hundreds of Pythons start in the tests, and each would compile what it imports
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup native native-code demo test test-long test-stock-kernel test-stock-kernel-short signals measure storm lint lint-with-torch clean-build docs
+.PHONY: setup native native-code demo test test-extras test-long test-stock-kernel test-stock-kernel-short signals measure storm lint clean-build docs
 
 # the owner's command begins without what this machine has every interpreter import (see experiments/cli/reclaimnet)
 hurried = sed -i '1{/ -S$$/!s/$$/ -S/}' $(BIN)/reclaimnet
@@ -52,6 +52,12 @@ $(VENV)/.ready: $(VENV)/.apt setup.cfg pyproject.toml
 	@$(hurried)
 	@touch $@
 
+# libraries that only tests marked `extra` import
+$(VENV)/.extras: $(VENV)/.ready
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev,test-extras]'
+	@$(hurried)
+	@touch $@
+
 $(OBJECTS): $(VENV)/.ready $(wildcard bpf/src/*) bpf/build.py
 	$(BIN)/python -m bpf.build
 	@touch $@
@@ -71,15 +77,20 @@ demo: setup
 	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet demo --out out/demo
 
 test: $(VENV)/.ready
-	$(MAKE) -j3 --output-sync $(VENV)/.torch $(VENV)/.apt-tests $(OBJECTS) $(VENV)/.compiled lint-with-torch
+	$(MAKE) -j2 --output-sync $(OBJECTS) $(VENV)/.compiled lint
 	@$(BIN)/python -m compileall -q -j 0 $(OURS) tests
 	@# what of the libraries is imported is compiled then, but by root it would be root's
 	@$(if $(SUDO),$(libraries))
-	tests/all.sh $(SUDO)
+	tests/all.sh "not long and not extra" $(SUDO)
 
-# what `make test` leaves out for its time: more seeds, longer spans (20 minutes)
-test-long: setup $(VENV)/.apt-tests $(VENV)/.torch
-	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest --timeout 900 -m long
+# tests marked `extra`: PyTorch, Chromium, bcc, Dask, SimPy, the compiled virtual campus, the wheel
+test-extras: setup $(VENV)/.extras $(VENV)/.apt-tests $(VENV)/.torch
+	$(MAKE) native-code QUICKLY=--quickly
+	tests/all.sh "extra and not long" $(SUDO)
+
+# more seeds, longer spans, 400 examples of each property (20 minutes)
+test-long: setup $(VENV)/.extras $(VENV)/.apt-tests $(VENV)/.torch
+	$(SUDO) env CI=$(CI) HYPOTHESIS_PROFILE=long $(CURDIR)/$(BIN)/python -m pytest --timeout 900 -m long
 
 # the tests marked `stock_kernel` in a guest with Debian's own kernel (netem, fq, Open vSwitch), fetched once into .stock
 test-stock-kernel: setup $(VENV)/.apt-stock-kernel
@@ -113,10 +124,6 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-
-# on the processor that compiling the decisions leaves; types are not looked at while pip unpacks what they are of
-lint-with-torch: $(VENV)/.torch
-	@$(MAKE) --no-print-directory lint
 
 clean-build:
 	$(SUDO) rm -rf $(VENV) bpf/objects build *.egg-info .mypy_cache .ruff_cache .pytest_cache

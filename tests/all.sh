@@ -1,40 +1,30 @@
 #!/bin/bash
-# All tests, in some 10 minutes on two cores. Those of the kernel's part, and those that watch short spans of time, wait most of
-# theirs: they go first, one after another, and all else (idle to the scheduler) takes what they leave of the processors.
-# What fails of the first then has the machine to itself once more, and both outputs are there: only a second failure counts.
-# Usage: tests/all.sh [SUDO]
+# Run the tests that a mark expression selects: all.sh MARKS [SUDO].
+# Tests marked `kernel` or `alone` run one after another in the foreground; the others run beside them, in one process a core, at idle
+# priority. A failure is a failure: nothing is tried again.
 set -m # each part is a process group of its own, which an interrupt ends whole
 cd "$(dirname "$0")/.." || exit 2
-sudo=$1 bin=$PWD/.venv/bin said=$PWD/.venv/shared-tests.txt
-first_in_line() {
-    $sudo env CI="$CI" "$bin/python" -m pytest --first-in-line -o cache_dir=.pytest_cache/alone -m '(kernel or alone) and not long' "$@" </dev/null
-}
-ends() { # of all parts
+marks=$1 sudo=$2 python=$PWD/.venv/bin/python log=$PWD/.venv/shared-tests.txt
+run() { $sudo env CI="$CI" "$python" -m pytest --durations=30 --durations-min=1 "$@" </dev/null; }
+interrupted() {
     trap '' INT TERM HUP
     for part in $(jobs -p); do $sudo kill -INT -- "-$part"; done
     wait
     exit 130
 }
+none_is_fine() { [ "$1" -eq 0 ] || [ "$1" -eq 5 ]; } # 5: no test was selected
 
 $sudo true # asks for a password before there are two that might
-trap ends INT TERM HUP
-chrt --idle 0 bash -ec "
-    make native-code QUICKLY=--quickly
-    $sudo env CI=$CI $bin/python -m pytest -n auto --dist loadfile -m 'not (kernel or alone or long)'
-" >"$said" 2>&1 </dev/null &
+trap interrupted INT TERM HUP
+export -f run
+export sudo python
+chrt --idle 0 bash -c 'run -n auto --dist loadfile -m "not (kernel or alone) and ($1)"' - "$marks" >"$log" 2>&1 &
 shared=$!
-first_in_line &
+run -o cache_dir=.pytest_cache/serial -m "(kernel or alone) and ($marks)" &
 wait $!
-alone=$?
-if [ $alone -gt 1 ]; then # interrupted, or not begun
-    ends
-fi
+serial=$?
+[ $serial -eq 2 ] && interrupted # by Ctrl-C
 wait $shared
-status=$?
-cat "$said"
-if [ $alone -eq 1 ]; then
-    first_in_line --last-failed &
-    wait $!
-    alone=$?
-fi
-[ $alone -eq 0 ] && [ $status -eq 0 ]
+parallel=$?
+cat "$log"
+none_is_fine $serial && none_is_fine $parallel

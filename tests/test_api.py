@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import nbformat
 import polars
 import pytest
-from nbclient import NotebookClient
 
 import experiments
 import testbed
@@ -196,7 +194,11 @@ def test_the_page_runs_as_it_is_written(
     assert (tmp_path / "out/sweep/sweep.html").exists()
 
 
+@pytest.mark.extra
 def test_the_notebook_runs_in_a_kernel_of_this_environment() -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
     notebook = nbformat.read(ROOT / "docs/examples/afternoon.ipynb", as_version=4)
     NotebookClient(notebook, timeout=100, resources={"metadata": {"path": ROOT / "docs/examples"}}).execute()
     said = [str(cell.outputs) for cell in notebook.cells if cell.cell_type == "code"]

@@ -30,9 +30,10 @@ OPTIONS = [
     "--disable-background-networking",
     "--disable-component-update",
 ]
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium on this machine (Debian: apt install chromium)"
-)
+pytestmark = [
+    pytest.mark.extra,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine (Debian: apt install chromium)"),
+]
 WAIT_S = 60.0
 
 

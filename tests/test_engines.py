@@ -23,6 +23,8 @@ from testbed.errors import InvariantBroken, SetupError
 from tests.dask_cluster import ROOT, Cluster, cluster
 from topologies.errors import SpecError
 
+pytestmark = pytest.mark.extra  # Dask, and processes that import all of the program
+
 
 def square(number: int, took_s: float = 0.0) -> dict[str, int]:
     """Something to play."""

@@ -16,6 +16,8 @@ from experiments.runtime import native
 from experiments.runtime.workers import workers
 from tests.native_digests import digests
 
+pytestmark = pytest.mark.extra
+
 
 @pytest.fixture
 def built() -> Path:

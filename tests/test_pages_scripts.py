@@ -81,6 +81,7 @@ def page(kind: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.extra
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine (Debian: apt install chromium)")
 def test_a_browser_has_nothing_to_say_about_the_page(kind: str, tmp_path: Path) -> None:
     file = page(kind, tmp_path)

@@ -16,6 +16,7 @@ from experiments.worlds.queue.estimate import Fates
 from experiments.worlds.queue.history import DrawnHistory, Piece
 from experiments.worlds.queue.model import Model
 
+pytestmark = pytest.mark.extra
 POISSON, BATH_TUB = Exponential(12.0), SPOTS["bath-tub"]
 AT_ONCE = {
     "M/M": Model(POISSON, POISSON, Rule(1.25)),

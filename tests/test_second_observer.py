@@ -28,6 +28,7 @@ def counting_or_skip() -> SecondObserver:
         pytest.skip(str(error))
 
 
+@pytest.mark.extra
 @pytest.mark.kernel
 @pytest.mark.timeout(120)
 def test_it_counts_what_was_done_in_each_network_and_the_other_observer_counts_the_same() -> None:

@@ -23,6 +23,7 @@ from testbed.workloads.torch_file import TREE, file_pieces, tree_tensor  # noqa:
 from tests.test_workloads_process import all_events, desk, next_of  # noqa: E402
 from tests.torch_jobs import Motley, as_before  # noqa: E402, F401
 
+pytestmark = pytest.mark.extra
 no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason=f"torch {torch.__version__} sees no GPU")
 gpu = pytest.param("cuda", marks=no_gpu)
 DEVICES = ["cpu", gpu]

@@ -20,6 +20,7 @@ from testbed.workloads.base import StateMismatch, load_workload  # noqa: E402
 from testbed.workloads.torch_training import CannotBeSaved, TorchTraining  # noqa: E402
 from tests.torch_jobs import as_before  # noqa: E402, F401
 
+pytestmark = pytest.mark.extra
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 
 

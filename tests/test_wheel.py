@@ -17,6 +17,7 @@ import pytest
 
 from tests.doc_pages import Shell, typed, why_not_played
 
+pytestmark = pytest.mark.extra
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("bpf", "controller", "experiments", "testbed", "topologies")
 BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_{kind}(sys.argv[1]))"
