@@ -22,7 +22,8 @@ from controller.core.admission.admission import Admission
 from controller.core.checkpointing.intervals import CheckpointSchedule, Interval, StaticPlanner
 from controller.core.placement.select import DestinationChoice, Missing, NoDestination
 from controller.core.policies.baselines import Replication
-from controller.core.policies.table import POLICIES, OwnFunction, Policy
+from controller.core.policies.overrides import base_of
+from controller.core.policies.table import POLICIES, OwnFunction, Policy, row_of
 from testbed.errors import InvariantBroken
 from topologies import plugins
 from topologies.errors import SpecError
@@ -41,25 +42,30 @@ _CONTROLLER: Final = (
 
 
 def find_policy(name: str, key: str = "policy") -> Policy:
-    """The row of that name, ours or a user's; a user's is added to the table.
+    """Return the row of that name, the project's or a user's, with its overrides; a user's is added to the table.
 
     A user's name is that of an entry point, or `module:NAME`, where NAME is a `Policy` of the module or a key of its `POLICIES`.
     SpecError, for `key`, says what was wrong and what is allowed.
     """
-    row = POLICIES.get(name)
-    if row is None:
+    base = name if name in POLICIES else base_of(name)
+    if base not in POLICIES:
         allowed = f"one of {', '.join(POLICIES)}, or {_OWN}"
-        found = plugins.find(key, name, plugins.POLICIES, allowed, among="POLICIES")
+        found = plugins.find(key, base, plugins.POLICIES, allowed, among="POLICIES")
         if not isinstance(found, Policy):
-            wanted = _OWN if plugins.is_reference(name) else allowed
-            raise SpecError(key, name, f"that is a {type(found).__name__}, no Policy; allowed: {wanted}")
-        row = POLICIES[name] = guarded(name, found)
-    return row
+            wanted = _OWN if plugins.is_reference(base) else allowed
+            raise SpecError(key, base, f"that is a {type(found).__name__}, no Policy; allowed: {wanted}")
+        POLICIES[base] = guarded(base, found)
+    return row_of(name)
+
+
+def files_of(name: str) -> dict[str, Path]:
+    """Return the files of a user's policy by name (`plugins.sources`); none for a row of the project's own."""
+    return plugins.sources(base_of(name), plugins.POLICIES)
 
 
 def source_of(name: str) -> str:
-    """A fingerprint of the code that a user's policy came with (`plugins.sources`); empty for a row of the project's own."""
-    files = plugins.sources(name, plugins.POLICIES)
+    """Return a fingerprint of a user's policy's code; empty for a row of the project's own."""
+    files = files_of(name)
     return fingerprint(files.values(), *files) if files else ""
 
 

@@ -115,7 +115,7 @@ def test_what_a_host_sends_and_nobody_knows_of_is_called_off_on_its_next_connect
 
 
 def test_a_move_at_a_constant_rate_is_promised_that_of_a_start_half_way() -> None:
-    world = a_world(policy="constant-rates")
+    world = a_world(policy="reclaimnet+admit=reclaimnet-as-printed")
     host = a_running_job(world, job("a", payload_bytes=16_000_000))
     world.reclaim(host, 20.0)
     world.run(4.5)
@@ -127,7 +127,7 @@ def test_a_move_at_a_constant_rate_is_promised_that_of_a_start_half_way() -> Non
 
 
 def test_a_move_too_big_for_half_the_time_is_promised_all_of_it_and_stops_at_once() -> None:
-    world = a_world(policy="constant-rates")
+    world = a_world(policy="reclaimnet+admit=reclaimnet-as-printed")
     host = a_running_job(world, job("a", payload_bytes=30_000_000))
     world.reclaim(host, 7.5)
     world.run(4.5)
@@ -253,7 +253,7 @@ def test_a_rescue_to_a_disk_that_is_called_off_leaves_the_job_where_it_is() -> N
 
 
 def test_without_a_rescue_to_disks_such_a_job_loses_what_it_did_since_its_last_checkpoint() -> None:
-    world, host = a_full_world(policy="rescues-to-gpus")
+    world, host = a_full_world(policy="reclaimnet+rescues_to_disk=false")
     world.reclaim(host, 6.0)
     world.run(28.0)
     assert "a" in {fact.job for fact in world.of(f.MigrationDegraded)}
@@ -266,7 +266,7 @@ def recovery(name: str, source: str, to: str) -> CheckpointFlow:
     return CheckpointFlow(name, source, to, TrafficClass.PLANNED, sequence=1)
 
 
-@pytest.mark.parametrize("row", ["reclaimnet", "recoveries-in-line"])
+@pytest.mark.parametrize("row", ["reclaimnet", "reclaimnet+recoveries_first=false"])
 def test_jobs_that_wait_for_their_state_come_before_checkpoints_the_shortest_first(row: str) -> None:
     world = a_world(6, 0, policy=row)
     source = a_running_job(world, job("c", payload_bytes=8_000_000, budget_s=1.0))
@@ -288,7 +288,7 @@ def test_jobs_that_wait_for_their_state_come_before_checkpoints_the_shortest_fir
     share = float(core.given_column[uplink])
     lent = float(core.lent_column[uplink]) - share  # of research's reserve, to checkpoints alone
     assert lent > 0.0
-    if row == "recoveries-in-line":
+    if row == "reclaimnet+recoveries_first=false":
         assert rates == pytest.approx([share / 3.0, share / 3.0, share / 3.0 + lent])
         return
     assert rates == pytest.approx([share, 0.0, lent], abs=1.0)

@@ -14,9 +14,13 @@ from controller.core.placement.select import (
     NoDestination,
     PlacementRequest,
 )
-from controller.core.policies.table import POLICIES, Policy, policy
+from controller.core.policies.overrides import with_overrides
+from controller.core.policies.table import POLICIES, Policy, policy, row_of
 from controller.core.queueing.queue import SpotJob, SpotQueue
 from controller.core.settings import Settings
+from experiments.inputs.scenario import demo_scenario, dumps, loads
+from experiments.inputs.traces import generate
+from experiments.worlds.virtual import simulate
 from tests.offered_hosts import Candidate
 from tests.offered_hosts import in_columns as hosts_in_columns
 from topologies.errors import SpecError
@@ -95,14 +99,14 @@ def test_random_destinations_follow_the_draw() -> None:
 
 def test_one_interval_rows_give_everybody_the_same_and_static_ones_never_move() -> None:
     calm = [CheckpointJob(j.key, 1e6, j.hazard_per_s / 100, (LINK,)) for j in JOBS]
-    for name in ("tv-fixed-interval", "static-interval"):
+    for name in ("tv-fixed-interval", "static"):
         assert len({plan.interval_s for plan in policy(name).plan(calm, {LINK: 5e7}, 0.2).values()}) == 1
-    assert policy("static-interval").plan(calm, {LINK: 5e7}, 0.2)["a"].interval_s == 600.0
+    assert policy("static").plan(calm, {LINK: 5e7}, 0.2)["a"].interval_s == 600.0
 
 
 def test_a_static_interval_shrinks_with_the_time_of_a_scaled_scenario() -> None:
     calm = [CheckpointJob("a", 1.0, 1e-4, (LINK,))]
-    assert policy("static-interval", time_scale=0.01).plan(calm, {LINK: 5e7}, 0.2)["a"].interval_s == 6.0
+    assert policy("static", time_scale=0.01).plan(calm, {LINK: 5e7}, 0.2)["a"].interval_s == 6.0
     assert policy("reclaimnet", time_scale=0.01).plan is POLICIES["reclaimnet"].plan
 
 
@@ -111,20 +115,66 @@ def test_sending_may_take_the_paper_s_fifth_of_an_interval_where_the_job_stands_
     printed = {
         "reclaimnet-as-printed",
         "tv-fixed-interval",
-        "writes-stop-jobs",
-        "cube-roots",
         "slurm-pr",
         "static",
     }
     assert {shares[name] for name in printed} == {0.2}
-    assert {
-        shares[name] for name in ("reclaimnet", "no-tc-bpf", "random-dst", "no-vault", "most-budgets")
-    } == {0.9}
+    assert {shares[name] for name in ("reclaimnet", "no-tc-bpf", "random-dst", "one-copy")} == {0.9}
 
 
 def test_a_policy_that_does_not_exist_is_refused_with_the_list() -> None:
     with pytest.raises(SpecError, match="policy = 'best': one of slurm-pr, "):
         policy("best")
+
+
+def test_an_override_changes_one_field_of_a_row_and_is_part_of_its_name() -> None:
+    row = row_of("reclaimnet")
+    assert row_of("reclaimnet+vault=false") == replace(row, vault=False)
+    both = with_overrides("reclaimnet+vault=false", {"rescues": False, "plan": "no-p1"})
+    assert both == "reclaimnet+plan=no-p1+rescues=false+vault=false"
+    assert row_of(both) == replace(row, vault=False, rescues=False, plan=row_of("no-p1").plan)
+    assert with_overrides(both, {"vault": True}).endswith("+vault=true")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "reclaimnet+valt=false",
+            "override.valt = 'false': no field of a policy; nearest: vault; allowed here: plan, ",
+        ),
+        ("reclaimnet+vault=no", "override.vault = 'no': true or false"),
+        (
+            "reclaimnet+plan=no-p",
+            "override.plan = 'no-p': a system, whose plan is taken: one of .*; nearest: no-p1",
+        ),
+        ("reclaimnet+vault", "override = 'vault': FIELD=VALUE, such as vault=false"),
+        ("reclaimnet+about=mine", "override.about = 'mine': no field of a policy"),
+        ("bamboo+migrates=true", "override = 'bamboo.migrates=true': replication"),
+        ("best+vault=false", "policy = 'best.vault=false': one of slurm-pr, "),
+    ],
+)
+def test_a_wrong_override_is_refused_with_what_is_allowed(name: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        policy(name)
+
+
+def with_override(value: str) -> str:
+    return dumps(demo_scenario()).replace("[protocol]", f"[protocol]\noverride = {value}")
+
+
+def test_a_scenario_s_override_is_in_the_name_of_its_policy_and_in_the_summary() -> None:
+    scenario = loads(with_override('{ vault = false, plan = "no-p1" }'), "")
+    name = "reclaimnet+plan=no-p1+vault=false"
+    assert scenario.protocol.policy == name
+    assert loads(dumps(scenario), "") == scenario
+    assert simulate(demo_scenario(), generate(demo_scenario()), system=name).summary().policy == name
+
+
+@pytest.mark.parametrize("value", ["3", "{}", '"vault"', "{ vault = 1 }"])
+def test_an_override_in_a_scenario_is_a_table_of_switches_and_names(value: str) -> None:
+    with pytest.raises(SpecError, match=r"protocol.override = .*: a table of fields of the policy"):
+        loads(with_override(value), "")
 
 
 def test_no_row_is_a_copy_of_another() -> None:

@@ -159,7 +159,7 @@ def test_one_interval_for_all_is_a_rival_at_either_price_and_what_ours_lacks_jud
     lacking = [
         *apart("one-copy", 1.0, 2.0),
         *apart("research-whole", 1.0, 2.0),
-        *apart("no-vault", 1.0, 2.0),
+        *apart("reclaimnet+vault=false", 1.0, 2.0),
     ]
     assert standing(Values((*found, *lacking)), CASE, WORK).outcome is ClaimOutcome.HOLDS
     for rival in ("one-interval", "tv-fixed-interval", "mine:ROW"):
@@ -185,5 +185,7 @@ def test_users_row_in_the_table_is_a_rival_though_it_has_no_label(
         assert not is_relative("row_of_standings:ROW")
     finally:
         forget(["row_of_standings"])
-    told = {each: is_relative(each) for each in ("no-vault", "random-dst", "one-interval", "no-p1")}
-    assert told == {"no-vault": True, "random-dst": False, "one-interval": False, "no-p1": True}
+    told = {
+        each: is_relative(each) for each in ("reclaimnet+vault=false", "random-dst", "one-interval", "no-p1")
+    }
+    assert told == {"reclaimnet+vault=false": True, "random-dst": False, "one-interval": False, "no-p1": True}

@@ -175,7 +175,7 @@ def test_a_replica_and_a_migration_are_not_had_together() -> None:
 
 
 def test_a_checkpoint_goes_to_the_new_standby_at_once_when_the_only_holder_is_about_to_leave() -> None:
-    world = Small("no-vault")
+    world = Small("reclaimnet+vault=false")
     world.running(until_s=40.0)
     holder = world.of(f.CheckpointCompleted)[-1].holder
     assert world.jobs["a"].standby == holder
@@ -251,7 +251,7 @@ def test_who_promises_no_rate_copies_first_and_stops_when_the_rate_that_it_hopes
 
 
 def test_what_was_saved_is_saved_again_at_once_when_its_only_holder_goes() -> None:
-    world = Small("no-vault")
+    world = Small("reclaimnet+vault=false")
     world.running(until_s=20.0)
     holder = world.jobs["a"].standby
     assert holder is not None

@@ -18,7 +18,7 @@ MANY_TOGETHER = PaperCampus(
 @pytest.fixture(scope="module")
 def run() -> VirtualRun:
     scenario, trace = paper_campus(SEED, days=DAYS, choices=MANY_TOGETHER)
-    return simulate(scenario, trace, system="no-vault")
+    return simulate(scenario, trace, system="reclaimnet+vault=false")
 
 
 def test_whoever_takes_up_a_checkpoint_runs_on_from_it(run: VirtualRun) -> None:

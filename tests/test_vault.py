@@ -216,7 +216,7 @@ def test_a_copy_under_way_when_its_job_moves_is_called_off() -> None:
     assert world.promises() == []
 
 
-@pytest.mark.parametrize("row", ["reclaimnet-as-printed", "no-vault"])
+@pytest.mark.parametrize("row", ["reclaimnet-as-printed", "reclaimnet+vault=false"])
 def test_rows_without_a_vault_have_one_copy(row: str) -> None:
     world = campus_with(policy=row)
     a_running_job(world, LONG)

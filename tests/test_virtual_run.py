@@ -243,7 +243,7 @@ def test_a_scaled_scenario_is_played_at_its_scale() -> None:
 
 
 def test_every_system_that_is_no_baseline_without_admission_keeps_its_promises() -> None:
-    for system in ("reclaimnet", "static-interval", "random-dst", "constant-rates"):
+    for system in ("reclaimnet", "no-p1", "random-dst", "no-tc-bpf"):
         run = demo(2, system=system)
         assert run.summary().invariants_broken == [], system
 

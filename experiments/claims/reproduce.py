@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from controller.own_policies import find_policy
+from controller.own_policies import files_of, find_policy
 from controller.warm_up import compile_once
 from experiments.claims.framework.claim import (
     Claim,
@@ -29,7 +29,6 @@ from experiments.claims.index import write_index
 from experiments.claims.registry import COMPARING, OF_CASES, OF_RECORDS, chosen
 from experiments.claims.results import page as page_of_results
 from experiments.runtime.revision import revision
-from topologies import plugins
 from topologies.errors import SpecError
 from topologies.writing import write_whole
 
@@ -95,11 +94,7 @@ def reproduce(
             records=records,
             only=tuple(only),
             dask=dask,
-            modules={
-                name: path
-                for system in systems
-                for name, path in plugins.sources(system, plugins.POLICIES).items()
-            },
+            modules={name: path for system in systems for name, path in files_of(system).items()},
             notes=notes,
         )
         verdicts.append(verdict := _one(console, claim, config))

@@ -20,6 +20,7 @@ from experiments.cli.options import (
     Json,
     OfJob,
     Out,
+    Overrides,
     Owners,
     PolicyName,
     PolicyNames,
@@ -148,6 +149,7 @@ def demo(
 @app.command(cls=WithWeb)
 def run(
     scenario: Annotated[Path, typer.Argument(help="A scenario file (TOML).")],
+    override: Overrides = None,
     seed: Seed = None,
     trace: Records = None,
     group: Owners = None,
@@ -165,7 +167,7 @@ def run(
         play(
             console,
             out,
-            *described_with_trace(str(scenario), seed, trace or ()),
+            *described_with_trace(str(scenario), seed, trace or (), override or ()),
             owners_gid=group,
             agents_per_process=agents_per_process,
             web=web,
@@ -177,6 +179,7 @@ def run(
 def simulate(
     scenario: Annotated[str, typer.Argument(help="A scenario file (TOML), or example:NAME.")],
     system: SystemName = None,
+    override: Overrides = None,
     seed: Seed = None,
     trace: Records = None,
     until_over: Annotated[
@@ -204,6 +207,7 @@ def simulate(
             out,
             scenario,
             system=system,
+            overrides=override or (),
             seed=seed,
             records=trace or (),
             until_over=until_over,
@@ -243,6 +247,7 @@ def storm(
         typer.Option("--campus", help="A campus file (TOML), or example:NAME; random ones if left out."),
     ] = None,
     policy: PolicyName = None,
+    override: Overrides = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
     out: Out = Path("out/storm"),
 ) -> None:
@@ -252,10 +257,13 @@ def storm(
     could not be run.
     """
     native.prefer()
+    from controller.core.policies.overrides import parse_overrides, with_overrides
     from experiments.cli import storm as command
 
     if replay is not None:
         raise typer.Exit(command.replay(console, replay))
+    if override:
+        policy = with_overrides(policy or "reclaimnet", parse_overrides(override))
     if seed is not None:
         raise typer.Exit(command.reproduce(console, out, seed, campus=campus, policy=policy))
     raise typer.Exit(command.storm(console, out, seeds, campus=campus, policy=policy, workers=workers))
@@ -271,6 +279,7 @@ def sweep(
         ),
     ],
     policies: PolicyNames = None,
+    override: Overrides = None,
     seeds: Annotated[
         str | None, typer.Option(help="A:B, from A to B - 1, or some with commas.  [default: 1:6]")
     ] = None,
@@ -307,6 +316,7 @@ def sweep(
             out,
             what,
             policies=policies,
+            overrides=override or (),
             seeds=seeds,
             values=set_ or [],
             records=trace or [],

@@ -221,6 +221,14 @@ SystemName = Annotated[
         autocompletion=_systems,
     ),
 ]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--override",
+        metavar="FIELD=VALUE",
+        help="An ablation: a field of the policy, say vault=false, or plan=no-p1 (that system's); may be repeated.",
+    ),
+]
 Hosts = Annotated[int, typer.Option(min=1, max=MOST_HOSTS, help="Volunteer hosts.")]
 AgentsPerProcess = Annotated[
     int | None,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from controller.core.policies.overrides import parse_overrides, with_overrides
 from controller.own_policies import find_policy
 from controller.warm_up import compile_once
 from experiments.cli.results import write_results
@@ -27,6 +28,7 @@ def simulate_file(
     scenario: str,
     *,
     system: str | None = None,
+    overrides: Sequence[str] = (),
     seed: int | None = None,
     records: Sequence[Path] = (),
     until_over: bool = False,
@@ -36,9 +38,11 @@ def simulate_file(
 
     `policies`: the file whose rows were added, for those that play the run again.
     """
+    described, trace = described_with_trace(scenario, seed, records)
+    if overrides:
+        system = with_overrides(system or described.protocol.policy, parse_overrides(overrides))
     if system is not None:
         find_policy(system, "--system")
-    described, trace = described_with_trace(scenario, seed, records)
     size = f"{len(described.volunteers)} volunteer hosts, {format_duration(described.duration_s)} of virtual time"
     console.print(f"[bold]{described.name}[/bold]: {size}, {trace.origin}")
     compile_once()
@@ -50,10 +54,13 @@ def simulate_file(
 
 
 def described_with_trace(
-    scenario: str, seed: int | None = None, records: Sequence[Path] = ()
+    scenario: str, seed: int | None = None, records: Sequence[Path] = (), overrides: Sequence[str] = ()
 ) -> tuple[Scenario, Trace]:
-    """A scenario file (or `example:NAME`), with another seed if one is given, and its owners: recorded or generated ones."""
+    """Load a scenario (a file or `example:NAME`), with another seed and overrides if given, and its owners, recorded or drawn."""
     described = load(scenario)
+    if overrides:
+        protocol = replace(described.protocol, override=parse_overrides(overrides))
+        described = replace(described, protocol=protocol)
     if seed is not None:
         described = replace(described, seed=seed)
     return described, trace_of(described, records)

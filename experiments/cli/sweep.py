@@ -33,6 +33,7 @@ def sweep_file(
     what: str,
     *,
     policies: str | None,
+    overrides: Sequence[str],
     seeds: str | None,
     values: Sequence[str],
     records: Sequence[Path],
@@ -48,6 +49,7 @@ def sweep_file(
     plan = read_plan(
         what,
         policies=_words(policies),
+        overrides=overrides,
         seeds=seeds_of(seeds) if seeds is not None else None,
         values=dict(varied),
         records=tuple(map(str, records)),

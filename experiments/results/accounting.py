@@ -145,6 +145,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         invariants_broken=broken(facts, context, journal.telling),
         world=context.world,
         scale={"bytes": context.scale.bytes, "time": context.scale.time},
+        policy=context.policy,
         seed=context.seed,
         campus=context.campus.name,
         duration_s=ended_s,

@@ -160,6 +160,8 @@ class RunContext:
     # part of the reserve that a measurement may fall short of it: a receiver's window cuts TCP's bursts at its two ends, and the
     # shaper's own burst borrows from the next window
     research_tolerance: float = 0.05
+    # system that ran, with its overrides
+    policy: str = ""
     # rule of `experiments.results.promises` -> why the system that ran does not promise it
     not_promised: Mapping[str, str] = field(default_factory=dict)
     # whether the system that ran leaves research its reserve

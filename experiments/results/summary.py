@@ -288,6 +288,7 @@ class Summary(Struct, frozen=True):
     invariants_broken: Annotated[list[Broken], "every promise that did not hold, with its story"]
     world: Annotated[str, "live or virtual"]
     scale: Annotated[dict[str, float], "factors of bytes and time: real times factor is played"]
+    policy: Annotated[str, "the system, with its overrides"]
     seed: int
     campus: Annotated[str, "the campus's name"]
     duration_s: Annotated[float, Dimension.DURATION]

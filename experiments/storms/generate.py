@@ -17,7 +17,7 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from controller.core.policies.table import LEARNERS, POLICIES
+from controller.core.policies.table import LEARNERS, POLICIES, row_of
 from experiments.storms.script import Line, Script
 from experiments.storms.setup import ground_of
 from topologies.paths import junctions
@@ -27,8 +27,25 @@ STORM_S = 30.0
 SUBMIT_S = 20.0
 JOB_WORDS = "@>^"  # where a job is, moves to, and has its standby
 # the class of checkpoints is drawn for every row: rows that are nothing but a class are left out
-ROWS = tuple(name for name in POLICIES if name not in tuple(CheckpointClass))
-RESERVING = tuple(name for name in ROWS if POLICIES[name].reserves_rates)
+# one decision each: every promise has to be kept without it, too
+ABLATIONS = (
+    "vault=false",
+    "takes_up=false",
+    "short_notices=false",
+    "rescues=false",
+    "rescues_to_disk=false",
+    "recoveries_first=false",
+    "places_jointly=false",
+    "plan=no-p1",
+    "standby=reclaimnet-as-printed",
+    "admit=reclaimnet-as-printed",
+    "admit=no-tc-bpf",
+)
+ROWS = (
+    *(name for name in POLICIES if name not in tuple(CheckpointClass)),
+    *(f"reclaimnet+{each}" for each in ABLATIONS),
+)
+RESERVING = tuple(name for name in ROWS if row_of(name).reserves_rates)
 
 FACTS = "MigrationAdmitted|JobDispatched|JobStopped|CheckpointCompleted|MigrationDegraded|HostReclaimed"
 LOCAL = "SnapshotDone|CheckpointReceived|WorkloadStarted|SendEnded|SnapshotFailed|Disconnected"

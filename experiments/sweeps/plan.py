@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from bpf.caches import fingerprint
-from controller.own_policies import find_policy, source_of
+from controller.core.policies.overrides import parse_overrides, with_overrides
+from controller.own_policies import files_of, find_policy, source_of
 from experiments.inputs.scenario import Scenario, dumps, load
 from experiments.inputs.scenario.files import EXAMPLES, scenario_of
 from experiments.inputs.scenario.scenario import MAX_SEED
@@ -156,9 +157,11 @@ class SweepPlan:
     @property
     def modules(self) -> dict[str, Path]:
         """Files of the user's own modules that the runs need, by relative name, but for installed packages."""
-        names = [(policy, plugins.POLICIES) for policy in self.policies]
-        names += [(record, plugins.TRACES) for record in self.records]
-        found = {name: path for each in names for name, path in plugins.sources(*each).items()}
+        some = [
+            *map(files_of, self.policies),
+            *(plugins.sources(each, plugins.TRACES) for each in self.records),
+        ]
+        found = {name: path for files in some for name, path in files.items()}
         return {
             name: path
             for name, path in found.items()
@@ -186,10 +189,11 @@ def fingerprint_of(records: Sequence[str]) -> str:
     return fingerprint(paths, *(record for record in records if not Path(record).exists()))
 
 
-def read_plan(what: str, **given: Any) -> SweepPlan:
+def read_plan(what: str, overrides: Sequence[str] = (), **given: Any) -> SweepPlan:
     """The plan of a scenario (a file or `example:NAME`), or of a sweep file, which names one and may name what `SweepPlan` has.
 
     `given` (policies, seeds, values, records, until_over, figures) comes before what the file says; None: nothing is given.
+    `overrides` (FIELD=VALUE) are of each policy.
     """
     path = files.find(what, EXAMPLES)
     chosen: dict[str, Any] = {}
@@ -203,8 +207,12 @@ def read_plan(what: str, **given: Any) -> SweepPlan:
     scenario = load(what)
     folder = files.find(what, EXAMPLES).parent
     usual = {"policies": (scenario.protocol.policy,), "seeds": tuple(FEWEST_SEEDS)}
+    plan = usual | chosen | given
+    if overrides:
+        changes = parse_overrides(overrides)
+        plan["policies"] = tuple(with_overrides(policy, changes) for policy in plan["policies"])
     try:
-        return SweepPlan(scenario, folder=folder, **(usual | chosen | given))
+        return SweepPlan(scenario, folder=folder, **plan)
     except SpecError as error:
         raise error.within(str(path)) if error.key in chosen and error.key not in given else error from None
 

@@ -37,6 +37,7 @@ def context_of(scenario: Scenario, trace: Trace, row: Policy) -> RunContext:
         scale=scenario.scale,
         campus=played.campus,
         share=migration_shares(played.campus, keeps_reserve=row.enforced),
+        policy=scenario.protocol.policy,
         not_promised=not_promised(row),
         keeps_reserve=row.enforced,
         checkpoints=row.checkpoint_class,

@@ -1,6 +1,8 @@
 """Named policies: each row is a choice of one function for each decision. ReclaimNet and its baselines differ
 in nothing else.
 
+An ablation needs no row: a name such as `reclaimnet+vault=false` overrides fields of one (`overrides`).
+
 To add one: write a function with the signature of its column (`checkpointing.Planner`, `placement.Selector`,
 `admission.Admit`, `admission.Share`, `Learner`), and add a row. Nothing registers itself; this file is the
 whole list. A row with a `label` is one of the systems that Table III compares (`SYSTEMS`).
@@ -22,6 +24,7 @@ from controller.core.checkpointing import intervals, planner
 from controller.core.placement import select as placement
 from controller.core.policies import baselines
 from controller.core.policies.baselines import Replication
+from controller.core.policies.overrides import base_of, overridden
 from controller.core.queueing import queue
 from controller.core.queueing.controllers.age import Age
 from controller.core.queueing.controllers.hour_and_age import HourAndAge
@@ -351,67 +354,14 @@ POLICIES: dict[str, Policy] = {
     ),
     "no-p1": Policy("P2 and P3; a checkpoint every 30 min", plan=NAIVE),
     # ---------------------------------------------------------------- one decision otherwise than ours
-    "most-budgets": Policy(
-        "P1 breaks as few loss budgets as possible where they do not fit together; more work is lost in all",
-        plan=planner.ExactPlanner(behind=True),
-    ),
-    "writes-stop-jobs": Policy(
-        "P1 counts the time of a write as lost to the job (paper A's C/(b D)), where ours counts that of its snapshot",
-        plan=planner.plan_least_loss,
-    ),
     "one-interval": Policy(
         "P1 with one interval for all jobs, from the means of hazards and pauses: paper A's TV-FI at the price of ours",
         plan=planner.plan_alike,
     ),
-    "cube-roots": Policy(
-        "P1 by Theorem 1's cube roots with loss budgets as lower bounds, max-min over the links; none is chosen to be kept",
-        plan=intervals.plan,
-    ),
-    "static-interval": Policy(
-        "ours with a checkpoint every 10 min and equal shares in place of P1",
-        plan=intervals.StaticPlanner(),
-    ),
-    "probability-of-reclaim": Policy(
-        "P2 by the paper's eq. (11): the probability of a reclaim where ours has the expected number of them",
-        select=placement.select,
-        standby=placement.select,
-        short_notices=False,
-    ),
-    "no-congestion": Policy(
-        "P2 does not count what a job's checkpoints cost those that share its host's uplink",
-        select=partial(placement.select, second_form=True),
-    ),
-    "standby-by-bandwidth": Policy(
-        "the standby is where the job could go on at once, and of those the best connected (eq. 11), whatever P1 then loses",
-        standby=placement.select,
-    ),
-    "emergencies-only": Policy(
-        "a reclaim with notice counts as no hazard, however short the notice", short_notices=False
-    ),
-    "no-rescue": Policy(
-        "a job that cannot run elsewhere before its notice ends stays where it is, with its checkpoints",
-        rescues=False,
-        rescues_to_disk=False,
-    ),
-    "rescues-to-gpus": Policy(
-        "the state of a job is rescued only to a host that has a GPU for it", rescues_to_disk=False
-    ),
-    "one-by-one": Policy(
-        "of jobs that must go at once each takes what P2 likes best of what those before it have left",
-        places_jointly=False,
-    ),
-    "no-vault": Policy("a checkpoint has one copy, that on the standby", vault=False),
     "one-copy": Policy(
         "one copy, and a job that had to begin again does not go back to a better one that returns",
         takes_up=False,
         vault=False,
-    ),
-    "recoveries-in-line": Policy(
-        "a job that waits for its state shares links with checkpoints as one of them", recoveries_first=False
-    ),
-    "scavenger": Policy(
-        "checkpoints may use what research leaves of a link, its reserve too, and yield to it; migrations keep their share",
-        wanted_class=CheckpointClass.SCAVENGER,
     ),
     "share": Policy(
         "checkpoints have the migration share with migrations, and no more when research does not ask for its reserve",
@@ -421,29 +371,6 @@ POLICIES: dict[str, Policy] = {
         "migrations take nothing that research asks for, where ours take the 3 % that it may lose",
         takes_allowance=False,
     ),
-    "no-admission": Policy(
-        "every migration may try, none has a rate reserved; fair shares, and the reserve holds",
-        admit=admission.admit_all,
-    ),
-    "smallest-demand-first": Policy(
-        "admission in order of minimum rate, not of deadline",
-        admit=admission.smallest_demand_first,
-    ),
-    "constant-rates": Policy(
-        "a migration has one rate from notice to deadline; earliest deadline first, a misfit is skipped",
-        admit=admission.edf_skip,
-    ),
-    "equal-increment": Policy(
-        "the other reading of 'remaining by max-min': the same extra for everybody",
-        share=admission.share_increments,
-    ),
-    "replay": Policy("paper B's r found by running the recorded arrivals again", learner=replay),
-    "hour-and-age": Policy(
-        "paper B's queue with levels by the hour of the day and the age of the gap, where the hour tells something",
-        learner=hour_and_age,
-    ),
-    "algorithm1": Policy("paper B's r learned by the corrected Algorithm 1", learner=algorithm1),
-    "fixed-level": Policy("paper B's queue with r left at r_0", learner=_fixed),
 }
 
 # Table III, in its order
@@ -470,6 +397,16 @@ def policy_of(settings: Settings) -> Policy:
     return row.with_checkpoint_class(settings.checkpoint_class)
 
 
+def row_of(name: str) -> Policy:
+    """Return the row of that name, with its overrides (`overrides`). SpecError: no such row, or an override that cannot be."""
+    row = POLICIES.get(name)
+    if row is not None:
+        return row
+    if base_of(name) not in POLICIES:
+        raise SpecError("policy", name, f"one of {', '.join(POLICIES)}")
+    return overridden(name, POLICIES)
+
+
 def policy(
     name: str,
     time_scale: float = 1.0,
@@ -477,13 +414,11 @@ def policy(
     alpha: float = placement.ALPHA,
     k_min: int | None = None,
 ) -> Policy:
-    """The row of that name, for a scenario whose durations are `time_scale` times the paper's.
+    """Return the row of that name, for a scenario whose durations are `time_scale` times the paper's.
 
-    `alpha` and `k_min` are P2's parameters, for rows that score; a row's own choice of one wins. SpecError: no
-    such row."""
-    row = POLICIES.get(name)
-    if row is None:
-        raise SpecError("policy", name, f"one of {', '.join(POLICIES)}")
+    `alpha` and `k_min` are P2's parameters, for rows that score; a row's own choice of one wins. SpecError: no such row, or an
+    override of it that cannot be."""
+    row = row_of(name)
     row = row.scaled(time_scale) if time_scale != 1.0 else row
     return replace(row, select=_with(row.select, alpha, k_min), standby=_with(row.standby, alpha, k_min))
 

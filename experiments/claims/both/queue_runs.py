@@ -1,8 +1,8 @@
-"""One run of one system on the loaded campus, and what jobs waited, paid and lost there."""
+"""One run of one learner on the loaded campus, and what jobs waited, paid and lost there."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from controller.core.model import facts as f
@@ -14,9 +14,9 @@ from experiments.worlds.virtual import simulate
 
 @dataclass(frozen=True, slots=True)
 class LoadedRun:
-    """One run. `load`: GPU time that jobs ask for, over what owners lend on average; `level_max`: r_max."""
+    """One run of `reclaimnet`. `load`: GPU time that jobs ask for, over what owners lend on average; `level_max`: r_max."""
 
-    system: str
+    learner: str
     load: float
     seed: int
     days: float
@@ -25,13 +25,14 @@ class LoadedRun:
     @property
     def key(self) -> str:
         """Names everything that the result depends on, but for the code."""
-        return f"both: {self.system}, load {self.load:g}, seed {self.seed}, {self.days:g} days, r_max {self.level_max:g}"
+        return f"both: {self.learner}, load {self.load:g}, seed {self.seed}, {self.days:g} days, r_max {self.level_max:g}"
 
 
 def play(wanted: LoadedRun) -> dict[str, Any]:
     """The run of one task: what jobs waited and paid, what became of them, and what they lost."""
     scenario = loaded_campus(wanted.load, wanted.seed, wanted.days, wanted.level_max)
-    run = simulate(scenario, generate(scenario), wanted.seed, system=wanted.system)
+    scenario = replace(scenario, queue=replace(scenario.queue, learner=wanted.learner))
+    run = simulate(scenario, generate(scenario), wanted.seed)
     first = {}
     for _, fact in run.facts:
         if isinstance(fact, f.JobDispatched) and fact.job not in first:

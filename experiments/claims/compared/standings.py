@@ -10,7 +10,7 @@ A system that takes research's bandwidth, or leaves jobs without checkpoints for
 it, and is no rival. Whether a row keeps these two constraints is measured in the very runs that are compared, whatever the row
 is called. *Research*: it breaks it in a case where a research flow lacked more than 3 % (`MOST_LOST`) of what it asked for in an
 hour of one of its runs. An hour of one flow, because the mean over all links and days hides an evening of one building: by that
-mean (`research lost`) every row would keep it. (What the scavenger class is held to live is a second.) *Loss budgets*
+mean (`research lost`) every row would keep it. *Loss budgets*
 (intervals of at most 2 L_max, paper A's eq. 9; the checkpoint on its way comes on top of what a reclaim costs, see
 `experiments.results.loss_budgets`): it breaks them where its jobs' intervals were planned above that for more than 3 %
 (`MOST_OVER`) of their time, and for more than ours were: where budgets do not fit the links together no row can keep all.
@@ -21,9 +21,9 @@ two checks of each case, and `told` says how ours would stand among all rows.
 
 The paper's row with one interval for all jobs (TV-FI) takes a checkpoint to cost its write; beside it stands the same row at
 ours' price (one-interval), a rival as it is. All other rows of the project's table that Table III does not have are *relatives*:
-ours with something more, or less. Four are always played: without second copies (one-copy), where it takes nothing that research
-asks for (research-whole), and where its checkpoints may use less or more of links (share, scavenger); others when they are asked
-for. Relatives make ours neither first nor behind. A user's own row is a rival.
+ours with something more, or less. Three are always played: without second copies (one-copy), where it takes nothing that research
+asks for (research-whole), and where its checkpoints may use less of links (share); ablations (`reclaimnet+FIELD=VALUE`) when they
+are asked for. Relatives make ours neither first nor behind. A user's own row is a rival.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from itertools import cycle
 from pathlib import Path
 from types import ModuleType
 
+from controller.core.policies.overrides import base_of
 from controller.core.policies.table import POLICIES
 from controller.own_policies import source_of
 from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, Config
@@ -46,7 +47,7 @@ from experiments.results.lost_time import LostPart
 from experiments.runtime.tasks import Result, Task
 
 ONE_INTERVAL = "one-interval"
-RELATIVES = ("one-copy", "research-whole", "share", "scavenger")  # those that are always played
+RELATIVES = ("one-copy", "research-whole", "share")  # those that are always played
 WORK, EXPECTED, LOST = "work lost", "work lost to emergencies, expected", "lost GPU time"
 # quantity -> (unit, what one run has of it; None: it cannot be told)
 QUANTITIES: dict[str, tuple[str, Callable[[Result], float | None]]] = {
@@ -202,8 +203,9 @@ def breach(values: Values, case: str, system: str) -> str:
 
 def is_relative(system: str) -> bool:
     """Whether a row is ours with something more or less, and judges nothing: a system of neither paper, nor a user's."""
-    row = POLICIES.get(system)
-    return row is not None and not row.label and system != ONE_INTERVAL and not source_of(system)
+    row = POLICIES.get(base_of(system))
+    is_rival = system == base_of(system) and (system == ONE_INTERVAL or (row is not None and row.label != ""))
+    return row is not None and not is_rival and not source_of(system)
 
 
 def _pairs(values: Values, case: str, quantity: str) -> dict[str, Value]:

@@ -96,6 +96,27 @@ class Perhaps(Kind):
         return self.of.text(value)
 
 
+@dataclass(frozen=True, slots=True)
+class Overrides(Kind):
+    """Values of a policy's fields, in a file a table."""
+
+    def allowed(self) -> str:
+        return "a table of fields of the policy, such as { vault = false }"
+
+    def wrong(self, value: object) -> str | None:
+        good = isinstance(value, Mapping) and all(isinstance(each, bool | str) for each in value.values())
+        return None if good and value else self.allowed()
+
+    def read(self, table: Table, key: str, default: object = NOTHING) -> Mapping[str, bool | str]:
+        value = table.take(key, self.allowed())
+        if self.wrong(value) is not None:
+            raise table.wrong(key, self.allowed())
+        return cast(Mapping[str, bool | str], value)
+
+    def text(self, value: Mapping[str, bool | str]) -> str:
+        raise AssertionError("overrides are in the policy's name")
+
+
 def _declare(kind: Kind, default: object) -> Any:
     metadata = {"kind": kind, "dimension": getattr(kind, "dimension", None)}
     if isinstance(kind, Numbers):
@@ -134,6 +155,11 @@ def optional(kind: Kind) -> Any:
 def choice(options: Sequence[str], default: object = MISSING) -> Any:
     """One of some texts; any text, if none are given."""
     return _declare(Choice(tuple(options)) if options else Text(), default)
+
+
+def overrides() -> Any:
+    """Values of a policy's fields, None if it is left out."""
+    return _declare(Perhaps(Overrides()), None)
 
 
 def flag(default: object = MISSING) -> Any:

@@ -6,8 +6,10 @@ Defaults are the papers' values where they give one, in real units; each line sa
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 
+from controller.core.policies.overrides import with_overrides
 from controller.own_policies import find_policy
 from experiments.inputs.scenario.fields import (
     check,
@@ -17,6 +19,7 @@ from experiments.inputs.scenario.fields import (
     names,
     numbers,
     optional,
+    overrides,
     quantity,
     whole,
 )
@@ -65,7 +68,10 @@ class Queue:
 class Protocol:
     """Paper A: P1, P2, P3, how their grants are enforced, and the machinery's periods."""
 
-    policy: str = choice((), "reclaimnet")  # the system: a row of the table of systems, or module:NAME
+    # the system: a row of the table of systems, or module:NAME; it has its overrides in its name, reclaimnet+vault=false
+    policy: str = choice((), "reclaimnet")
+    # of fields of the policy, such as { vault = false }: an ablation; they become part of its name
+    override: Mapping[str, bool | str] | None = overrides()
     # of grants, in the kernel; drop: paper A's literal bucket, a baseline
     enforcement: str = choice(ENFORCEMENTS, "pace")
     congestion_control: str = choice(CONGESTION_CONTROLS, "bbr")  # paced flows hold their rate best with BBR
@@ -101,6 +107,9 @@ class Protocol:
 
     def __post_init__(self) -> None:
         check(self, "protocol")
+        if self.override is not None:
+            object.__setattr__(self, "policy", with_overrides(self.policy, self.override))
+            object.__setattr__(self, "override", None)
         find_policy(self.policy, "protocol.policy")
 
 

@@ -57,7 +57,10 @@ def summary_table(summary: Summary) -> Table:
     """The figures for a terminal."""
     kind, words = tables.verdict(summary)
     colour = "green" if kind == "good" else "red"
-    table = Table(title=f"{words} · {summary.world} · seed {summary.seed}", title_style=f"bold {colour}")
+    table = Table(
+        title=f"{words} · {summary.policy} · {summary.world} · seed {summary.seed}",
+        title_style=f"bold {colour}",
+    )
     table.add_column("")
     table.add_column("")
     table.add_column("as played", justify="right")
@@ -90,7 +93,7 @@ def page(
     )
     return render(
         Path(__file__).with_name("report.html"),
-        title=f"ReclaimNet run: {summary.campus}, seed {summary.seed}",
+        title=f"ReclaimNet run: {summary.policy}, {summary.campus}, seed {summary.seed}",
         summary=summary,
         count=len(facts),
         kind=kind,

@@ -92,6 +92,7 @@ def simulate(
         context,
         seed=context.seed if seed is None else seed,
         world=WORLD,
+        policy=world.settings.policy,
         research=tuple(world.research.samples),
         fidelity=FidelityRecord(figures={"events": float(world.events), "agents_registered_s": registered_s}),
         ended_at_s=world.now_s,
