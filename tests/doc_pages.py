@@ -26,7 +26,6 @@ PAGES = sorted(
 TOO_LONG = {
     "make ": "it is what these tests are part of, or takes minutes to hours; `make -n` knows the target",
     "sudo .venv/bin/reclaimnet measure ": "nine minutes; tests/test_measure_*.py play its parts",
-    "reclaimnet reproduce campuses": "an hour; tests/test_claims_campuses.py plays two cases",
     "reclaimnet reproduce traces ": "hours, with records of others; tests/test_claims_traces.py plays one",
     "sudo apt-get install ": "it would change the machine; apt-get simulates it",
     "sudo lab/bin/reclaimnet demo": "a minute of compiling; the same demo is played from the tree, the wheel's programs compiled",
@@ -37,8 +36,6 @@ TOO_LONG = {
 CUTS = {
     "--seeds 1:21": "--seeds 1:2",
     "--dask tcp://SCHEDULER:8786": "--dask tcp://SCHEDULER:8786 --seeds 1:2 --policies reclaimnet,static",
-    "seq 1 40": "seq 1 1",
-    "RANDOM_GRAPHS=500": "RANDOM_GRAPHS=2",
     "--nworkers 16": "--nworkers 2",
     "SCHEDULER": "127.0.0.1",
     "FOLDER": "out",

@@ -143,7 +143,6 @@ BEFORE = {  # what the reader of a page has done before
 }  # fmt: skip
 LEAVES = {
     "docs/dashboard.md": ["out/simulate/replay.json"],
-    "docs/how/fabric.md": [],
     "docs/plugins.md": ["out/plugins/report.html"],
     "docs/scripts.md": ["out/index.html", "out/beside/beside.html"],
     "docs/sweeps.md": ["out/sweep/sweep.html", "out/sweep/runs.csv"],

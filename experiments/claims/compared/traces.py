@@ -47,9 +47,9 @@ LIMITS = (
     "cloud's machine that leaves is replaced by another, here its host comes back with its disk. While a whole zone is away "
     "every job waits, whatever a system does: that is most of the lost GPU time. Two weeks of one place are one history: seeds "
     "change which host leaves, and the jobs, not when machines leave. Two rules of ours, recoveries before checkpoints and "
-    "rescues to disks, were chosen on two of the published spot records, us-east-2b and us-west-2a of 16 machines "
-    "(docs/notebook.md): over the other five less is decided (docs/measured.md). Rows meet the same jobs and do not get the "
-    "same work done of them in a run, so that those that wait or lose more have less to lose, a quarter less in some cases "
+    "rescues to disks, were chosen on two of the published records, us-east-2b and us-west-2a of 16 machines "
+    "(docs/design-decisions.md): over the other five less is decided (docs/measured.md). Rows meet the same jobs and do not "
+    "get the same work done of them in a run, so that those that wait or lose more have less to lose, a quarter in some cases "
     "(useful GPU time stands beside what is lost). A job that waits when a run ends has lost nothing yet, which spares "
     "no-migration a little."
 )

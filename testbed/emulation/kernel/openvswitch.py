@@ -92,7 +92,7 @@ MAX_BACKOFF_MS = 1000
 # What may wait in queues of all ports together: those have limits of their own, of some megabytes each.
 SENT_BYTES = 256 << 20
 # What may wait for the daemon at a port: of eight connections over one trunk of 2.5 Gbit/s the slowest has 3 Mbit/s with the
-# system's 208 KiB, 70 with 512, 158 with 1 MiB, 167 with 2 and 166 with 4 (docs/notebook.md).
+# system's 208 KiB, 70 with 512, 158 with 1 MiB, 167 with 2 and 166 with 4 (docs/design-decisions.md).
 HEARD_BYTES = 2 << 20
 # What the switch daemon's caches may hold: frames to made-up addresses are a flow each. A change of ways waits while all flows
 # are seen, twice: 70 000 take 2 s, where a coordinator waits for one. Open vSwitch begins with 10 000, and allows 200 000 in
