@@ -64,8 +64,8 @@ def test_a_storm_of_each_kind_of_fault_keeps_every_promise_and_each_takes_effect
         options = replace(
             drawn,
             campus=campus,
-            kinds=(kind, "owner with notice"),
-            faults=40 if "fails" in kind else 8,
+            kinds=(*[kind] * 9, "owner with notice"),
+            faults=40 if "fails" in kind else 10,
             jobs=4,
             quiet="quiet" in campus,
             steps=(60, 200),
