@@ -12,8 +12,8 @@ from typing import Any
 
 from controller.core.model.entities import Phase
 from controller.core.settings import Settings
-from experiments.results.promises import broken as broken_promises
-from experiments.results.promises import not_promised
+from experiments.results.rules import broken as broken_promises
+from experiments.results.rules import not_promised
 from experiments.storms import setup
 from experiments.storms.play import context_of, run_until_over
 from experiments.worlds.virtual import (
@@ -150,7 +150,7 @@ class CoresWorld(VirtualWorld):
         return [message for _, name, message in self.told if name == host and isinstance(message, kind)]
 
     def promises(self) -> list[Any]:
-        """What experiments.results.promises says of the journal."""
+        """What experiments.results.rules says of the journal."""
         waived = not_promised(self.coordinator.cluster.policy)
         return broken_promises(self.facts, context_of(self, waived))
 

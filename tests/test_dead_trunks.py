@@ -21,10 +21,10 @@ from experiments.inputs.scenario.demo import demo_scenario
 from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import generate
-from experiments.results.exemptions import overdue
 from experiments.results.link_rates import RoutesThen
-from experiments.results.promises import grants_stay_within_the_share
 from experiments.results.report.charts import granted_on_links
+from experiments.results.rules.admissions import overdue
+from experiments.results.rules.network import grants_stay_within_the_share
 from experiments.storms.generate import options_of, script_of
 from experiments.storms.play import context_of, play
 from experiments.storms.setup import SETTINGS

@@ -24,7 +24,7 @@ from experiments.inputs.scenario.parts import LinkEvent, ResearchFlow
 from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import generate
 from experiments.results.link_rates import LinkRates
-from experiments.results.promises import grants_stay_within_the_share, migrations_leave_within_the_share
+from experiments.results.rules.network import grants_stay_within_the_share, migrations_leave_within_the_share
 from experiments.results.run_context import migration_share
 from experiments.worlds.virtual.invariants import Invariants
 from experiments.worlds.virtual.run import simulate

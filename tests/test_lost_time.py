@@ -11,7 +11,7 @@ import pytest
 from controller.core.model import facts as f
 from experiments.inputs.scenario import demo_scenario
 from experiments.inputs.traces import generate, paper_campus
-from experiments.results import promises
+from experiments.results import rules
 from experiments.results.history import Timed
 from experiments.results.lost_time import LostPart, balances, by_class, by_hour
 from experiments.results.run_context import RunContext
@@ -40,7 +40,7 @@ INTERRUPTED: list[Timed] = [
 def lost_to(*facts: Timed, context: RunContext = CONTEXT) -> dict[str, float]:
     """Of the only job, parts that are not 0."""
     [balance] = balances(facts, context).values()
-    assert not promises.broken(facts, context)
+    assert not rules.broken(facts, context)
     found: dict[str, float] = defaultdict(float)
     for spell in balance.lost:
         found[spell.part] += spell.gpu_s
@@ -164,7 +164,7 @@ def test_parts_that_do_not_add_up_are_a_breach(monkeypatch: pytest.MonkeyPatch) 
     again = (121.0, f.JobDispatched("j", 2, "h3", FIRST, 4))
     lost_work = (121.0, f.WorkLost("j", 2, "emergency", 9, 4, 50.0))
     facts = [*INTERRUPTED, lost_work, again]
-    assert not promises.broken(facts, CONTEXT)
+    assert not rules.broken(facts, CONTEXT)
 
     def without_downtime(*arguments: Any) -> Any:
         found = balances(*arguments)
@@ -172,8 +172,8 @@ def test_parts_that_do_not_add_up_are_a_breach(monkeypatch: pytest.MonkeyPatch) 
             balance.lost = [spell for spell in balance.lost if spell.part is not LostPart.DOWNTIME]
         return found
 
-    monkeypatch.setattr(promises, "balances", without_downtime)
-    assert [broken.rule for broken in promises.broken(facts, CONTEXT)] == [promises.ADDS_UP]
+    monkeypatch.setattr(rules.reports, "balances", without_downtime)
+    assert [broken.rule for broken in rules.broken(facts, CONTEXT)] == [rules.ADDS_UP]
 
 
 def test_hours_share_a_spell_and_classes_are_of_real_payloads() -> None:

@@ -27,7 +27,7 @@ from controller.core.policies.table import (
 from experiments.inputs.scenario import ResearchFlow, demo_scenario
 from experiments.inputs.scenario.settings import enforcement_of, live_row
 from experiments.inputs.traces import generate
-from experiments.results.promises import (
+from experiments.results.rules import (
     IN_SHARE,
     IN_TIME,
     RESERVED,

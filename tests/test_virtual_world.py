@@ -10,7 +10,7 @@ import pytest
 
 from controller.core.model import facts as f
 from experiments.inputs.scenario import ResearchFlow
-from experiments.results.promises import broken
+from experiments.results.rules import broken
 from experiments.results.run_context import RunContext
 from experiments.worlds.virtual import (
     LOST,

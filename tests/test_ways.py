@@ -24,7 +24,7 @@ from experiments.inputs.scenario import files as scenario_files
 from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.traces import generate
 from experiments.results.link_rates import RoutesThen
-from experiments.results.promises import grants_stay_within_the_share
+from experiments.results.rules.network import grants_stay_within_the_share
 from experiments.storms.play import context_of
 from experiments.storms.setup import SETTINGS
 from experiments.worlds.virtual import switches

@@ -12,7 +12,6 @@ from typing import TypeVar, cast
 from msgspec.structs import replace
 
 from controller.core.model import facts as f
-from experiments.results.exemptions import overdue
 from experiments.results.expected_loss import expected_emergencies_s
 from experiments.results.history import (
     OVER,
@@ -34,7 +33,8 @@ from experiments.results.losses import (
 )
 from experiments.results.lost_time import WORK_LOST, LostPart, balances, by_class, by_hour
 from experiments.results.online_bound import online_bound
-from experiments.results.promises import broken
+from experiments.results.rules import broken
+from experiments.results.rules.admissions import overdue
 from experiments.results.run_context import (
     FidelityRecord,
     RunContext,

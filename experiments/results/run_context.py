@@ -162,7 +162,7 @@ class RunContext:
     research_tolerance: float = 0.05
     # system that ran, with its overrides
     policy: str = ""
-    # rule of `experiments.results.promises` -> why the system that ran does not promise it
+    # rule of `experiments.results.rules` -> why the system that ran does not promise it
     not_promised: Mapping[str, str] = field(default_factory=dict)
     # whether the system that ran leaves research its reserve
     keeps_reserve: bool = True

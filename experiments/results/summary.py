@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 
-from experiments.results.promises import Broken
+from experiments.results.rules import Broken
 from experiments.results.run_context import Death
 from topologies.dimension import Dimension
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from experiments.results.exemptions import KINDS, excuse
 from experiments.results.history import Notice, notices, only
-from experiments.results.promises import IN_TIME, not_promised
+from experiments.results.rules import IN_TIME, not_promised
+from experiments.results.rules.admissions import KINDS, excuse
 from experiments.storms.world import StormWorld
 from experiments.worlds.virtual.invariants import broken
 from testbed.enforcement import Enforcement

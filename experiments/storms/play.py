@@ -15,17 +15,16 @@ from functools import partial
 from math import inf
 
 from experiments.results.history import Timed
-from experiments.results.promises import (
+from experiments.results.rules import (
     IN_SHARE,
     IN_TIME,
-    NOTICES_TOLD,
+    REPORTED,
     RESERVED,
     RULES,
-    TIMES_TOLD,
     Broken,
     not_promised,
 )
-from experiments.results.promises import broken as broken_promises
+from experiments.results.rules import broken as broken_promises
 from experiments.results.run_context import ResearchSample, RunContext, migration_shares
 from experiments.storms.admissions import check_admissions
 from experiments.storms.commands import check, perform
@@ -165,7 +164,7 @@ def run_until_over(world: VirtualWorld, within_s: float) -> dict[str, tuple[str,
 
 
 def promises(world: StormWorld) -> list[Broken]:
-    """What `experiments.results.promises` says of the journal; whether admissions were in time is judged by `admissions`."""
+    """What `experiments.results.rules` says of the journal; whether admissions were in time is judged by `admissions`."""
     waived = not_promised(world.policy)
     waived[IN_TIME] = "a journal tells only of some faults"
     if world.ground.enforcement is Enforcement.NONE:
@@ -174,13 +173,11 @@ def promises(world: StormWorld) -> list[Broken]:
     context = replace(context_of(world, waived), research=_undisturbed(world))
     if not world.leapt_at_s:
         return broken_promises(world.facts, context)
-    told = (TIMES_TOLD, NOTICES_TOLD)
-    waived |= dict.fromkeys(
-        told, "facts have the world's time, and the coordinator's clock leapt in the life of some jobs"
-    )
-    alone = replace(context, not_promised=dict.fromkeys(RULES.keys() - told, "judged on all facts"))
+    # facts have the world's time, and the coordinator's clock leapt in the life of some jobs
+    others = replace(context, not_promised=dict.fromkeys(RULES.keys() - {REPORTED}, "judged on all facts"))
+    waived[REPORTED] = "judged on facts of one clock"
     return broken_promises(world.facts, replace(context, not_promised=waived)) + broken_promises(
-        _of_one_clock(world), alone
+        _of_one_clock(world), others
     )
 
 

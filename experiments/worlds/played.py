@@ -12,7 +12,7 @@ from experiments.inputs.traces import Trace
 from experiments.inputs.traces.reclaim_law import law_of
 from experiments.results.accounting import summarise
 from experiments.results.history import Timed
-from experiments.results.promises import not_promised
+from experiments.results.rules import not_promised
 from experiments.results.run_context import RunContext, migration_shares
 from experiments.results.summary import Summary
 

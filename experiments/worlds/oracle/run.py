@@ -18,7 +18,7 @@ from controller.core.policies.table import POLICIES, SYSTEMS
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace
 from experiments.results.losses import work_lost
-from experiments.results.promises import not_promised
+from experiments.results.rules import not_promised
 from experiments.results.summary import Summary
 from experiments.worlds.oracle.bound import LeastLoss, least_losses
 from experiments.worlds.oracle.replanner import Horizon, Replanner
@@ -31,7 +31,7 @@ TIME_LIMIT_S = 60.0  # a window of paper A's campus needs a few hundredths
 OVERLAP_S = 3600.0  # longer than any checkpoint before the end of a stay takes
 CARRIER = "reclaimnet"  # the row whose other columns it plays with
 PLANNED = "planned"
-# Rows of the papers' tables that promise all that `experiments.results.promises` judges: each is a valid schedule.
+# Rows of the papers' tables that promise all that `experiments.results.rules` judges: each is a valid schedule.
 VALID = tuple(name for name in SYSTEMS if not not_promised(POLICIES[name]))
 
 

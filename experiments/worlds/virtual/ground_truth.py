@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from math import inf
 
 from controller.core.model import facts as f
-from controller.core.model.entities import OVER
 from experiments.results.run_context import migration_share
 from experiments.worlds.virtual.hosts import Machine
 from experiments.worlds.virtual.world import VirtualWorld
@@ -40,61 +39,40 @@ def broken(world: VirtualWorld, subject: str, rule: str) -> InvariantBroken:
     return InvariantBroken(f"{world.now_s:.3f} s: {subject}", rule, list(world.env.story))
 
 
-class Journalled:
-    """What the facts say, as they come: nothing accepted is lost, over is over, a checkpoint completes once."""
+class Completions:
+    """Checkpoints that facts call completed, as they come."""
 
     def __init__(self) -> None:
         self._read = 0
-        self._accepted: set[str] = set()
-        self._over: set[str] = set()
-        self.steps: dict[tuple[str, int], int] = {}  # of completed checkpoints
+        self.steps: dict[tuple[str, int], int] = {}
         self.reached: set[tuple[str, int]] = set()  # the same, by job and step
         self.unseen: list[tuple[str, int]] = []  # of those, which were not looked for on a disk yet
         # steps of what completed and is no fact any more: processes may go on from it
         self.given_up: set[tuple[str, int]] = set()
 
     def begin_again(self) -> None:
-        """Facts were cut off: what is left of them is read anew."""
+        """Facts were cut off: read anew what is left of them."""
         self.given_up |= self.reached
         self._read = 0
-        self._accepted.clear()
-        self._over.clear()
         self.steps.clear()
         self.reached.clear()
         self.unseen.clear()
 
-    def check(self, world: VirtualWorld) -> None:
-        """The facts since the last time. InvariantBroken: one that may not be."""
-        jobs = world.jobs
-        while self._read < len(world.facts):
-            _, fact = world.facts[self._read]
-            self._read += 1
-            match fact:
-                case f.JobSubmitted(job=job):
-                    self._accepted.add(job)
-                case f.JobFinished(job=job) | f.JobFailed(job=job) | f.JobCancelled(job=job):
-                    self._over.add(job)
-                case f.CheckpointCompleted(job=job, sequence=sequence, step=step):
-                    if (job, sequence) in self.steps:
-                        raise broken(world, job, f"checkpoint {sequence} completes again")
-                    self.steps[job, sequence] = step
-                    self.reached.add((job, step))
-                    self.unseen.append((job, sequence))
-                case f.JobDispatched(job=job, restore_sequence=int(sequence), restore_step=step):
-                    if self.steps.get((job, sequence)) != step:
-                        rule = f"it resumes at step {step} from checkpoint {sequence}, which is not so"
-                        raise broken(world, job, rule)
-        if lost := self._accepted - jobs.keys():
-            raise broken(world, min(lost), "it was accepted, and the coordinator knows nothing of it")
-        if again := [name for name in self._over if jobs[name].phase not in OVER]:
-            raise broken(world, again[0], f"it was over, and is {jobs[again[0]].phase}")
+    def read(self, world: VirtualWorld) -> None:
+        """Take in the facts since the last time."""
+        for _, fact in world.facts[self._read :]:
+            if isinstance(fact, f.CheckpointCompleted):
+                self.steps[fact.job, fact.sequence] = fact.step
+                self.reached.add((fact.job, fact.step))
+                self.unseen.append((fact.job, fact.sequence))
+        self._read = len(world.facts)
 
 
 class GroundTruth:
-    """Machines and links as they are. `journalled` knows which checkpoints were completed."""
+    """Machines and links as they are. `completions` has the checkpoints that were completed."""
 
-    def __init__(self, journalled: Journalled) -> None:
-        self._journalled = journalled
+    def __init__(self, completions: Completions) -> None:
+        self._completions = completions
         self._states: dict[tuple[str, int], StoredCheckpoint] = {}
         self._closed_s: dict[tuple[str, int], float] = {}  # since when, by host and version of its switch
         self._share: dict[DirectedLink, float] = {}
@@ -115,12 +93,12 @@ class GroundTruth:
                 self._check_processes(world, machine)
             if machine.closed:
                 self._check_switch(world, machine)
-        for job, sequence in self._journalled.unseen:  # what was completed had arrived, whole, on some disk
-            held, step = self._states.get((job, sequence)), self._journalled.steps[job, sequence]
+        for job, sequence in self._completions.unseen:  # what was completed had arrived, whole, on some disk
+            held, step = self._states.get((job, sequence)), self._completions.steps[job, sequence]
             if held is None or held.step != step:
                 rule = f"checkpoint {sequence} of step {step} completes, and no disk ever held it"
                 raise broken(world, job, rule)
-        self._journalled.unseen.clear()
+        self._completions.unseen.clear()
         if self._over and world.now_s > self._looked_s:
             self.excesses.append(Excess(self._looked_s, world.now_s, self._over))
         self._over, self._looked_s = _check_links(world, self.share(world)), world.now_s
@@ -152,8 +130,8 @@ class GroundTruth:
             name, step = process.spec.name, process.base_step
             if (
                 step == 0
-                or (name, step) in self._journalled.reached
-                or (name, step) in self._journalled.given_up
+                or (name, step) in self._completions.reached
+                or (name, step) in self._completions.given_up
             ):
                 continue
             raise broken(world, name, f"it computes from step {step}, of which no checkpoint was completed")

@@ -1,7 +1,7 @@
 """What must hold after every event of a virtual world: the cores' beliefs and promises against the truth that no core knows.
 
-`Invariants` is handed to a world as `after_each`. What only a whole journal shows is checked by `results.promises`; what no
-core is needed for, in `ground_truth`.
+`Invariants` is handed to a world as `after_each`. What a journal shows is judged by `results.rules`; what needs no core, in
+`ground_truth`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ from operator import attrgetter, is_
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import ON_HOST, OVER, CheckpointFlow, JobState, Phase
 from controller.core.network.links import filled
-from experiments.worlds.virtual.ground_truth import Excess, GroundTruth, Journalled, broken
+from experiments.worlds.virtual.ground_truth import Completions, Excess, GroundTruth, broken
 from experiments.worlds.virtual.world import VirtualWorld
 from topologies.paths import Way
-from topologies.spec import DirectedLink, TrafficClass
-from topologies.units import PAYLOAD_SHARE
+from topologies.spec import TrafficClass
 
 __all__ = ["Invariants", "broken"]
 
 NO_FLOW = (*OVER, Phase.WAITING, Phase.STARTING, Phase.CANCELLING)
 NOTHING: frozenset[int] = frozenset()
-ROUNDING = 1e-6  # relative: of sums of rates
 
 
 class Invariants:
@@ -30,9 +28,8 @@ class Invariants:
 
     def __init__(self) -> None:
         self.events = 0
-        self._attempts: dict[str, int] = {}
-        self._journalled = Journalled()
-        self._ground_truth = GroundTruth(self._journalled)
+        self._completions = Completions()
+        self._ground_truth = GroundTruth(self._completions)
 
     @property
     def excesses(self) -> list[Excess]:
@@ -41,8 +38,7 @@ class Invariants:
 
     def begin_again(self) -> None:
         """The coordinator's journal was cut: its beliefs begin anew, and what was seen of disks stays seen."""
-        self._attempts.clear()
-        self._journalled.begin_again()
+        self._completions.begin_again()
 
     def __call__(self, world: VirtualWorld) -> None:
         """Check everything, now."""
@@ -56,23 +52,22 @@ class Invariants:
         for name, copies in alive.items():
             if len(copies) > 1:
                 raise broken(world, name, f"more than one copy computes: {copies}")
-        self._journalled.check(world)
+        self._completions.read(world)
         self._ground_truth.check(world)
         waiting = known.queue.waiting()
         if len(set(waiting)) != len(waiting) or len(set(known.backlog)) != len(known.backlog):
             raise broken(world, "queue", f"a job waits twice: {waiting} {known.backlog}")
         queued = {*waiting, *known.backlog, *known.requeued, *known.homes}
-        for name, job in known.jobs.items():
+        for job in known.jobs.values():
             _check_job(world, known, job, queued)
-            if job.attempt < self._attempts.get(name, 0):
-                raise broken(world, name, "its attempts do not grow")
-            self._attempts[name] = job.attempt
         _check_hosts(world, known)
         _check_columns(world, known)
         _check_offers(world, known)
         if known.routes.has_choice or world.env.routes.has_choice:
             _check_routes(world, known)
-        _check_flows(world, known, self._ground_truth.share(world))
+        for key, flow in known.flows.items():
+            if (phase := known.jobs[flow.job].phase) in NO_FLOW:
+                raise broken(world, key, f"a flow of a job that is {phase}")
 
 
 def _check_job(world: VirtualWorld, known: Cluster, job: JobState, queued: set[str]) -> None:
@@ -192,37 +187,3 @@ def _check_routes(world: VirtualWorld, known: Cluster) -> None:
 
 def _nodes(way: Way) -> str:
     return "-".join([*(link.source for link in way[:1]), *(link.target for link in way)])
-
-
-def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, float]) -> None:
-    used: dict[DirectedLink, float] = {}
-    streams: dict[DirectedLink, list[float]] = {}  # of checkpoints that may exceed the share
-    kept: dict[DirectedLink, float] = {}  # of these, by senders that cannot be told another rate
-    for key, flow in known.flows.items():
-        job = known.jobs[flow.job]
-        if job.phase in NO_FLOW:
-            raise broken(world, key, f"a flow of a job that is {job.phase}")
-        hears = known.hosts[flow.source].connected and not world.coordinator.gathers
-        if known.routes.has_choice and not hears:
-            continue  # it keeps the rate that fitted on the route before
-        may_exceed = known.policy.exceeds_share and flow.traffic_class is TrafficClass.PRESYNC
-        rate = flow.rate_bytes_per_s
-        for link in known.routes.way(flow.source, flow.destination):
-            if not may_exceed:
-                used[link] = used.get(link, 0.0) + rate
-                continue
-            streams.setdefault(link, []).append(rate)
-            if not hears:
-                kept[link] = kept.get(link, 0.0) + rate
-    for link in used | streams:
-        if known.bandwidth.capacity[link] != world.env.capacity[link]:
-            continue  # a coordinator that was dead meanwhile is about to be told
-        rate, whole = used.get(link, 0.0), world.env.capacity[link] * PAYLOAD_SHARE
-        if known.policy.borrows:  # what is kept yields on the wire to migrations that were admitted meanwhile
-            whole = max(whole, min(rate, share[link]) + kept.get(link, 0.0))
-            together = rate + sum(streams.get(link, []))
-        else:
-            together = max(streams.get(link, []), default=0.0)
-        for granted, most, words in ((together, whole, "it carries"), (rate, share[link], "there may be")):
-            if granted > most * (1.0 + ROUNDING):
-                raise broken(world, str(link), f"{granted:.1f} bytes/s granted, {words} {most:.1f}")

@@ -1,4 +1,4 @@
-"""What became of each admitted migration, and what may keep one from being in time that is no fault of its admission.
+"""The rule that admitted migrations are in time, and the causes that excuse one: no fault of its admission.
 
 Every admitted migration is in time, late, excused for a named cause, or still under way when the run ended. A cause excuses
 only while it lasts and only what it touches: the host (the migration's source or destination) or the job itself, after the
@@ -8,20 +8,19 @@ admitted later, and a coordinator's death nothing that was admitted after it or 
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from math import inf
 
 from controller.core.model import facts as f
-from experiments.results.history import (
-    Notice,
-    Timed,
-    notices,
-    only,
-)
+from experiments.results.history import Notice, Timed, end_s, notices, only
+from experiments.results.link_rates import RoutesThen
+from experiments.results.rules.breach import Breach
+from experiments.results.run_context import RunContext
 from topologies.errors import SpecError
 from topologies.paths import RouteHistory
 from topologies.spec import DirectedLink
+from topologies.units import format_duration
 
 # As played: an agent that stands still is known as lost a lease and a little more after its last word.
 SILENCE_S = 5.0
@@ -135,3 +134,22 @@ def _way(notice: Notice, routes: RouteHistory, until_s: float) -> Set[DirectedLi
         return routes.links_of(notice.source, notice.destination, notice.admitted_s, until_s)
     except SpecError:
         return frozenset()
+
+
+def admitted_migrations_are_in_time(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """Check that a migration that was admitted runs on at its destination within the notice.
+
+    Not judged are those whose notice still ran when the run ended, and those that `excuse` names.
+    """
+    history = RoutesThen(context.campus, facts).history
+    for due in overdue(facts, end_s(facts, context.ended_at_s), history):
+        if due.excuse is not None:
+            continue
+        notice = due.notice
+        what = "never ran on" if notice.finished_s is None else "ran on only after the deadline"
+        yield Breach(
+            notice.job,
+            notice.deadline_s if notice.finished_s is None else notice.finished_s,
+            f"admitted from {notice.source} to {notice.destination} with {format_duration(notice.notice_s)} of notice, "
+            f"it {what}",
+        )

@@ -1,0 +1,183 @@
+"""Rules about rates: grants, traffic on the wire, the reserve of research, and hosts that are closed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from controller.core.model import facts as f
+from experiments.results.history import Timed, only
+from experiments.results.link_rates import WAYS, LinkRates, RoutesThen
+from experiments.results.rules.breach import RATE_TOLERANCE, Breach
+from experiments.results.run_context import (
+    SUPER_PACKET_BYTES,
+    WIRE_PER_PAYLOAD,
+    RunContext,
+    migration_share,
+    migration_shares,
+    research_shares,
+)
+from topologies.errors import SpecError
+from topologies.spec import CheckpointClass, DirectedLink, TrafficClass
+from topologies.units import format_rate
+
+REPORTED_S = (
+    3.0  # the longest from the kernel's change of a link to an agent's counters of a window before it
+)
+SAMPLE_S = 0.1  # the sampling period behind peak_migration_bytes_per_s
+Flow = tuple[str, str, str]  # job, source, destination
+
+
+def grants_stay_within_the_share(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """Check that at every moment no more is granted over a link than migrations may use of it.
+
+    Facts of one moment are one new sharing, and compared as one.
+
+    Where checkpoints are below research, that holds for all else that is granted, and no stream of theirs is granted more than
+    the link has. Where they borrow, all together are granted no more than that, or than migrations and those streams take
+    whose senders cannot be told of it.
+    """
+    account = _GrantAccount(context)
+    kinds = (f.Granted, f.GrantEnded, *WAYS, f.HostLost, f.HostJoined)
+    for at_s, moment in groupby(only(facts, kinds), key=lambda timed: timed[0]):
+        changed: set[DirectedLink] = set()
+        for _, fact in moment:
+            try:
+                changed |= account.note(at_s, fact)
+            except SpecError as error:
+                yield Breach(getattr(fact, "job", ""), at_s, f"a grant that has no route: {error}")
+        for link, over in sorted((str(link), over) for link in changed if (over := account.excess(link))):
+            yield Breach(link, at_s, over)
+
+
+class _GrantAccount:
+    """The grants in force on each link, payload bytes/s."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._routes = RoutesThen(context.campus)
+        self._share = dict(context.share)
+        self._changed: set[DirectedLink] = set()  # links that have not their described rate any more
+        self._lost: set[str] = set()  # hosts that cannot be told anything: they keep the rate that they have
+        self._rates: dict[Flow, float] = {}
+        self._yielding: set[Flow] = set()  # flows that may exceed the share
+        self._whole = migration_shares(context.campus, keeps_reserve=False)
+        self._on: dict[DirectedLink, dict[Flow, float]] = {}
+
+    def note(self, at_s: float, fact: f.AnyFact) -> set[DirectedLink]:
+        """Take in a fact; returns the links on which grants rose. SpecError: the campus has no such hosts."""
+        match fact:
+            case f.LinkChanged(source, target, rate):
+                link, keeps = DirectedLink(source, target), self._context.keeps_reserve
+                self._share[link] = migration_share(self._context.campus, rate, keeps_reserve=keeps)
+                self._whole[link] = migration_share(self._context.campus, rate, keeps_reserve=False)
+                self._changed.add(link)
+            case f.HostLost(host=host):
+                self._lost.add(host)
+            case f.HostJoined(host=host):
+                self._lost.discard(host)
+        if self._routes.note(at_s, fact):  # grants are in force on other links from now on
+            self._on.clear()
+            for flow, granted in self._rates.items():
+                for each in self._routes.history.latest.way(flow[1], flow[2]):
+                    self._on.setdefault(each, {})[flow] = granted
+            self._changed |= self._on.keys()
+            return set(self._on)
+        if not isinstance(fact, f.Granted | f.GrantEnded):
+            return set()
+        flow = (fact.job, fact.source, fact.destination)
+        way = self._routes.history.latest.way(fact.source, fact.destination)
+        if isinstance(fact, f.GrantEnded):
+            self._rates.pop(flow, None)
+            self._yielding.discard(flow)
+            for link in way:
+                self._on.get(link, {}).pop(flow, None)
+            return set()
+        self._rates[flow] = fact.rate_bytes_per_s
+        may_exceed = self._context.checkpoints is not CheckpointClass.SHARE
+        yields = may_exceed and fact.traffic_class == TrafficClass.PRESYNC
+        (self._yielding.add if yields else self._yielding.discard)(flow)
+        for link in way:
+            self._on.setdefault(link, {})[flow] = fact.rate_bytes_per_s
+        return set(way)
+
+    def excess(self, link: DirectedLink) -> str | None:
+        """Return the excess on a link in words, if there is any. A rate that is no number is one, too."""
+        flows = self._on.get(link, {})
+        if link in self._changed:  # a sender that cannot be told of it keeps the rate that fitted before
+            flows = {flow: rate for flow, rate in flows.items() if flow[1] not in self._lost}
+        held = {flow: rate for flow, rate in flows.items() if flow not in self._yielding}
+        granted, share = sum(held.values()), self._share.get(link, 0.0)
+        if granted <= share * (1.0 + RATE_TOLERANCE):
+            # of those below research each may be granted the whole link, where they may borrow all together
+            streams = {flow: rate for flow, rate in flows.items() if flow in self._yielding}
+            share = self._whole.get(link, 0.0)
+            if self._context.checkpoints is CheckpointClass.BORROW:
+                # one whose sender cannot be told keeps its rate, and yields on the wire to migrations admitted meanwhile
+                kept = sum(rate for flow, rate in streams.items() if flow[1] in self._lost)
+                share = max(share, granted + kept)
+                granted += sum(streams.values())
+            else:
+                granted = max(streams.values(), default=0.0)
+            if granted <= share * (1.0 + RATE_TOLERANCE):
+                return None
+        named = ", ".join(f"{job} {a}->{b} {format_rate(rate)}" for (job, a, b), rate in flows.items())
+        return f"{format_rate(granted)} granted where {format_rate(share)} may be: {named}"
+
+
+def migrations_leave_within_the_share(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """Check the wire bytes that the kernel counted leaving a host in migration classes against its access link's share.
+
+    Checkpoints that may exceed the share (`CheckpointClass`) are not counted there, and with all else within the link's rate.
+    Allowed in a window are the rate of the host's aggregate bucket times the window, its burst, and one super-packet of
+    debt; for the peak the window is one sample.
+    """
+    rates = LinkRates(context.campus, facts)
+    for at_s, fact in facts:
+        if not isinstance(fact, f.EgressMeasured):
+            continue
+        if fact.host not in context.campus.host_by_name:
+            yield Breach(fact.host, at_s, "egress of a host that the campus does not have")
+            continue
+        link = context.campus.access_link(fact.host)
+        up = DirectedLink(fact.host, link.b if link.a == fact.host else link.a)
+        # counters lie a heartbeat back, and the kernel's change a moment before the coordinator's word of it
+        _, fastest = rates.extremes(up, at_s - fact.window_s - REPORTED_S, at_s + REPORTED_S)
+        share = migration_share(context.campus, fastest, keeps_reserve=context.keeps_reserve)
+        if context.keeps_reserve and fastest == context.campus.capacity_bytes_per_s.get(up):
+            share = context.share.get(up, 0.0)
+        whole = migration_share(context.campus, fastest, keeps_reserve=False)
+        for what, most, size, window_s in (
+            ("migration bytes sent", share, fact.held_bytes, fact.window_s),
+            ("peak of migration bytes sent", share, fact.peak_held_bytes_per_s * SAMPLE_S, SAMPLE_S),
+            ("bytes of migrations and checkpoints sent", whole, fact.migration_bytes, fact.window_s),
+            ("peak of both", whole, fact.peak_migration_bytes_per_s * SAMPLE_S, SAMPLE_S),
+        ):
+            rate = most * WIRE_PER_PAYLOAD * context.guard_slack
+            burst = max(context.guard_burst_bytes, rate * context.guard_burst_s) + SUPER_PACKET_BYTES
+            allowed = rate * window_s + burst
+            if not size <= allowed * (1.0 + RATE_TOLERANCE):
+                yield Breach(
+                    fact.host, at_s, f"{what}: {size:.0f} bytes in {window_s:.3g} s, at most {allowed:.0f}"
+                )
+
+
+def research_keeps_its_reserve(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """Check that research gets the reserve of its narrowest link, less the tolerance, while a greedy flow of it runs."""
+    for measured in research_shares(context):
+        sample = measured.sample
+        least = sample.reserve_bytes_per_s * (1.0 - context.research_tolerance)
+        if not measured.wire_bytes_per_s >= least:
+            got, kept = format_rate(measured.wire_bytes_per_s), format_rate(sample.reserve_bytes_per_s)
+            words = f"research got {got} where {kept} are kept for it"
+            yield Breach(f"{sample.source}>{sample.target}", sample.at_s, words)
+
+
+def closed_hosts_admit_nobody(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """Check that no new connection gets in after the kill-switch call has returned."""
+    for probe in context.switches:
+        if probe.connections_admitted > 0:
+            admitted, tried = probe.connections_admitted, probe.connections_tried
+            yield Breach(
+                probe.host, probe.at_s, f"{admitted} of {tried} connections got in after {probe.kind}"
+            )
