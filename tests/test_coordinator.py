@@ -432,7 +432,7 @@ def test_offers_that_could_not_be_used_when_made_are_used_later() -> None:
     """All bandwidth was promised, so nobody could be brought to the idle GPU; nothing else happens; a tick looks again."""
     world = a_world(2, 0)
     known = world.coordinator.cluster
-    state = known.jobs["a"] = JobState(job("a"), 0.0)
+    state = known.jobs["a"] = JobState(job("a"))
     offers = list(known.queue.standing())
     for offer in offers:
         known.queue.withdraw_offer(offer.offer_id)

@@ -177,7 +177,7 @@ def test_copy_that_no_other_host_holds_is_lost_by_two_starts_that_fail_and_not_b
 
 
 def test_job_has_failed_when_it_is_said_twice_and_goes_on_elsewhere_the_first_time(silent: Silent) -> None:
-    """A host that is broken, or lies, ended every job that came to it."""
+    """A broken host fails every job that comes to it."""
     first = silent.host
     said = silent.say(first, m.JobEnded("a", silent.job.attempt, "failed", 60, reason="no GPU here"))
     [again] = [e.fact for e in said if isinstance(e, do.Record) and isinstance(e.fact, f.JobDispatched)]

@@ -96,7 +96,6 @@ def begin_attempt(
     cluster.timers += 1
     job.timer = cluster.timers
     job.traces.add(host.name)
-    job.keepers.add(host.name)
     reserve(cluster, job, host)
     cost, delay_s = first or (None, None)
     sequence = checkpoint.stored.sequence if checkpoint else None

@@ -17,7 +17,6 @@ from controller.core.lifecycle.second_copy import copies_to_vaults, keep_safe, s
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import (
-    MOST_DOUBTS,
     OVER,
     Checkpoint,
     HostState,
@@ -56,15 +55,12 @@ def stored_by(
     if job is None or job.phase in OVER:
         cluster.tell(host.name, m.Forget(stored.job, EVERYTHING))
         return
-    if why := _not_ordered(cluster, job, host, stored):
+    if why := _mismatch(cluster, job, host, stored):
         cluster.record(facts.CheckpointRefused(job.name, stored.sequence, host.name, why))
-        if host.name not in job.keepers:
-            cluster.tell(host.name, m.Forget(job.name, EVERYTHING))
         job.traces.add(host.name)  # it lies there until the job is over
         return
-    is_known = stored.sequence in job.completed or stored.sequence in job.taken
     _complete(cluster, job, host, stored, beside)
-    if is_known and host.name == job.standby and stored.sequence in job.checkpoints:
+    if host.name == job.standby and stored.sequence in job.checkpoints:
         keep_safe(cluster, job, job.checkpoints[stored.sequence])
     if job.phase is not Phase.FETCHING or job.host != host.name or job.restore is None:
         land_if_there(cluster, job)
@@ -74,10 +70,8 @@ def stored_by(
         start(cluster, job, host)
 
 
-def _not_ordered(cluster: Cluster, job: JobState, host: HostState, stored: m.StoredCheckpoint) -> str:
-    """Why a checkpoint cannot be what was ordered: its host, its attempt, its step or its content; empty if it can."""
-    if host.name not in job.keepers:
-        return "nothing of this job was ordered to that host"
+def _mismatch(cluster: Cluster, job: JobState, host: HostState, stored: m.StoredCheckpoint) -> str:
+    """Return the reason why a stored checkpoint is none of this job's: its attempt, step or content; "" if it is one."""
     first, last = job.attempts_above + 1, max(job.attempt, cluster.attempts_above)
     if not first <= stored.sequence // m.SEQUENCES_PER_ATTEMPT <= last:
         return f"attempts so far are {first} to {last}"
@@ -91,8 +85,6 @@ def _not_ordered(cluster: Cluster, job: JobState, host: HostState, stored: m.Sto
     known = job.checkpoints.get(stored.sequence)
     if known is not None and known.stored != stored:
         return "another checkpoint of that number is known"
-    if known is None and job.disbelieves(host.name) and stored.sequence not in job.taken:
-        return "no other has told of it, and what this host told of before could not be had"
     if known is None and sum(host.name in c.holders for c in job.checkpoints.values()) >= MOST_HELD:
         return f"it says that it holds more than {MOST_HELD} of this job"
     return ""
@@ -108,8 +100,7 @@ def _complete(
             if not older.holders:
                 del job.checkpoints[sequence]
     job.traces.add(host.name)
-    claimed_by = "" if stored.sequence in job.taken else host.name
-    known = job.checkpoints.setdefault(stored.sequence, Checkpoint(stored, claimed_by=claimed_by))
+    known = job.checkpoints.setdefault(stored.sequence, Checkpoint(stored))
     if host.name in known.holders:
         return
     known.holders.add(host.name)
@@ -122,8 +113,8 @@ def _complete(
     )
     if host.name == job.host or not host.usable:
         return  # it may be gone in a moment, with its host
-    if known.claimed_by:
-        return  # it may be none
+    if stored.sequence not in job.taken:
+        return  # older copies stay until the job's own host has reported the snapshot
     of_use = {job.host, job.standby, job.vault, job.move.destination if job.move else None}
     # a host forgets by number: one that holds a later number of less work, of a later attempt, keeps it and stays its holder
     before = [c for number, c in job.checkpoints.items() if number < stored.sequence]
@@ -188,8 +179,6 @@ def _failed(cluster: Cluster, job: JobState, host: HostState, message: m.Transfe
         if message.own_fault:
             if (checkpoint := job.checkpoints.get(message.sequence)) is not None:
                 checkpoint.holders.discard(host.name)
-                if checkpoint.claimed_by == host.name:  # others' copies may rot without its fault
-                    job.doubt(host.name, MOST_DOUBTS)
         else:
             job.fetch_failed(host.name)
             job.unfit[to] = _again_s(cluster)

@@ -58,7 +58,6 @@ def open_flow(cluster: Cluster, flow: CheckpointFlow) -> None:
         cluster.opened += 1
         flow.ticket = ticket(cluster.secret, cluster.opened)
     cluster.put_flow(flow)
-    cluster.jobs[flow.job].keepers.add(flow.destination)
     cluster.changed_flows[key] = None
     cluster.rates_stale = True
 

@@ -13,7 +13,6 @@ from controller.core.lifecycle.rollforward import further, take_up_better
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster, present
 from controller.core.model.entities import (
-    MOST_DOUBTS,
     OVER,
     TOLD,
     Checkpoint,
@@ -61,12 +60,11 @@ def job_started(cluster: Cluster, host: HostState, message: m.JobStarted) -> Non
 
 
 def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
-    """End a job that has finished or failed; have one go on elsewhere, or from another checkpoint, that was stopped or whose
-    restore failed.
+    """End a job that has finished or failed; have one that was stopped, or that could not be restored, go on.
 
-    A host that is broken, or lies, says of every job that it has failed: the first to say so is not believed, and the job goes
-    on, elsewhere if it can be. Killed from outside, or gone before its last step whatever is said of it: the same, `MOST_KILLED`
-    times. After `MOST_FAILED_STARTS` restores in a row that failed it goes on, but from nothing.
+    On a broken host every job fails, so a job goes on after its first failure, elsewhere if it can.
+    It goes on up to `MOST_KILLED` times after its process was killed or ended before its last step.
+    After `MOST_FAILED_STARTS` restores in a row that failed it begins again from nothing.
     """
     job = present(cluster, host, message.job, message.attempt)
     if job is not None and job.phase is Phase.CANCELLING:  # however it ended: its user does not want it
@@ -91,13 +89,6 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
         _of_no_use(cluster, job, job.restore, host)
         cause = "failed_start"
         job.failed_at.append(host.name)
-        if claimed_by := job.restore.claimed_by:
-            job.doubt(claimed_by)
-            if job.disbelieves(
-                claimed_by
-            ):  # no copy that was fetched from there is better, and no other has failed
-                job.checkpoints.pop(job.restore.stored.sequence, None)
-                job.failed_at = []
         if len(job.failed_at) > MOST_FAILED_STARTS:
             _begin_anew(cluster, job)
     elif outcome == "failed":
@@ -121,22 +112,18 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
 
 
 def _of_no_use(cluster: Cluster, job: JobState, checkpoint: Checkpoint, host: HostState) -> None:
-    """Strike a copy off from which its host could not start the job: next is another holder's, or an older one.
+    """Drop the copy from which its host could not start the job: next is another holder's, or an older one.
 
-    One that no other host holds is tried twice, for what was the matter may be its host, or have passed.
-
-    The host is to forget its own, or it would answer the sender of another that it has it already. It forgets by number, so
-    with what is older there; but not for one that may be none, since what is older there may be all that there is.
+    The only copy gets a second try on its host, since the failure may have passed.
+    The host deletes its copy, else it would tell a sender that it has it already, and all older ones with it.
     """
-    if checkpoint.holders == {host.name} and not (checkpoint.claimed_by or checkpoint.has_failed):
-        checkpoint.has_failed = True
+    if checkpoint.holders == {host.name} and host.name not in job.failed_at:
         return
     checkpoint.holders.discard(host.name)
-    if not checkpoint.claimed_by:
-        for sequence, known in job.checkpoints.items():
-            if sequence < checkpoint.stored.sequence:
-                known.holders.discard(host.name)
-        cluster.tell(host.name, m.Forget(job.name, checkpoint.stored.sequence + 1))
+    for sequence, known in job.checkpoints.items():
+        if sequence < checkpoint.stored.sequence:
+            known.holders.discard(host.name)
+    cluster.tell(host.name, m.Forget(job.name, checkpoint.stored.sequence + 1))
     job.checkpoints = {number: known for number, known in job.checkpoints.items() if known.holders}
 
 
@@ -147,7 +134,7 @@ def _begin_anew(cluster: Cluster, job: JobState) -> None:
     """
     job.attempts_above, job.failed_at = job.attempt, []
     job.checkpoints, job.taken = {}, {}
-    for name in sorted(job.traces | job.keepers):
+    for name in sorted(job.traces):
         cluster.tell(name, m.Forget(job.name, (job.attempt + 1) * m.SEQUENCES_PER_ATTEMPT))
 
 
@@ -167,7 +154,7 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
     job = present(cluster, host, message.job, message.attempt)
     if job is None or message.sequence // m.SEQUENCES_PER_ATTEMPT != job.attempt:
         return
-    if message.step > job.spec.steps:  # a lie: it is no state of the job
+    if message.step > job.spec.steps:  # no state of the job
         return
     # a final one is sent again on each new connection; an agent may also call one final that it has reported before
     is_final_now = message.final and job.final_sequence != message.sequence
@@ -176,13 +163,6 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
     job.taken[message.sequence] = message.step, message.digest
     if len(job.taken) > MOST_TAKEN:
         del job.taken[min(job.taken)]
-    known = job.checkpoints.get(message.sequence)
-    if known is not None and known.claimed_by:  # its holder's word was quicker
-        if (known.stored.step, known.stored.digest) == (message.step, message.digest or known.stored.digest):
-            known.claimed_by = ""
-        else:
-            del job.checkpoints[message.sequence]
-            job.doubt(known.claimed_by, MOST_DOUBTS)
     if message.speed is not None and _is_news(host.speed, message.speed):
         host.speed, cluster.plan_stale = message.speed, True
     cost = message.cost

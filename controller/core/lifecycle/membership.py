@@ -81,8 +81,6 @@ def not_yet(cluster: Cluster, host: HostState, hello: Hello, now_s: float) -> st
         return (
             f"the journal was cut, and leases that it told of may run for {left_s:.3f} s yet: try again then"
         )
-    if now_s < host.shunned_until_s:
-        return f"it did not answer, and its lease runs for {host.shunned_until_s - now_s:.3f} s yet: try again then"
     if host.incarnation in (-1, hello.incarnation):
         return ""
     if host.connected:
@@ -228,10 +226,9 @@ def _interrupt_all(cluster: Cluster, host: HostState, cause: str) -> None:
 
 
 def silent(cluster: Cluster, host: HostState, why: str = "silent for a whole lease") -> None:
-    """Connected, but not heard, or not to what matters: as good as gone, and not back before its lease has lapsed."""
+    """Disconnect an agent that does not answer."""
     cluster.outbox.append(do.Disconnect(host.name))
     leave(cluster, host, why)
-    host.shunned_until_s = host.fence_at_s
 
 
 def hear_longer(cluster: Cluster, host: HostState) -> None:

@@ -38,7 +38,7 @@ def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
     if refusal:
         cluster.outbox.append(do.Answer(event.operator, Rejected(spec.name, refusal)))
         return False
-    job = JobState(spec, cluster.now_s, attempts_above=cluster.attempts_above)
+    job = JobState(spec, attempts_above=cluster.attempts_above)
     cluster.jobs[job.name] = job
     cluster.record(facts.JobSubmitted(job.name, spec.steps, spec.step_s, spec.payload_bytes))
     cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name)))
@@ -59,7 +59,7 @@ def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
 
 def unfit(cluster: Cluster, spec: JobSpec) -> str:
     """Why no host of some role can ever run the job; empty if each role has one that can."""
-    probe = JobState(spec, 0.0)
+    probe = JobState(spec)
     for role in (Role.VOLUNTEER, Role.ON_DEMAND):
         hosts = [host for host in cluster.hosts.values() if host.spec.role is role]
         if hosts and not any(cluster.fits(probe, host) for host in hosts):

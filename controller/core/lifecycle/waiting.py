@@ -1,6 +1,6 @@
-"""States in which a job waits for a word, and the way out of each when none comes.
+"""Timeouts of jobs that wait for a report.
 
-Words are lost with connections, and an agent may have a fault or tell lies. A job that is being fetched waits for its receiver's
+Messages are lost with connections, and an agent may have a fault. A job that is being fetched waits for its receiver's
 word, one that was started for its agent's, one that moves for the end of the notice, one that is cancelled for the end of its
 process, one that runs and is in no heartbeat any more for word of its end. `Cluster.expect_word` says until when. After that the
 question is put again: the checkpoint is ordered once more (a receiver that has it says so), or the job is ordered to stop, which
@@ -8,8 +8,8 @@ is answered whatever has become of it. Each time is twice as long as the one bef
 `MOST_ASKED` is sought elsewhere, and from a holder that failed so a few times no more (`JobState.fetch_failed`). What takes its
 time for a good reason is so asked a few times, and not broken off.
 
-An agent that goes on with its heartbeats and leaves `MOST_UNANSWERED` orders to stop unanswered is as good as silent: it is hung
-up on, and does not come back before its lease has lapsed (`HostState.shunned_until_s`), when no process of it can run.
+An agent that goes on with its heartbeats and leaves `MOST_UNANSWERED` orders to stop unanswered is as good as silent: it is
+disconnected.
 """
 
 from __future__ import annotations

@@ -56,8 +56,6 @@ TRANSITIONS: dict[tuple[Phase, str], Phase] = {
 
 # fetches of a job's checkpoint in a row, to whatever hosts, after which the sender or its copy is to blame
 MOST_FAILED_FETCHES = 5
-# starts of a job from what one host alone told of that failed, for which other hosts may be to blame; then it is that one
-MOST_DOUBTS = 5
 LEAST_SENT = 1 / 16  # of a payload: what a checkpoint counts at least, however little changed last time
 
 
@@ -74,9 +72,6 @@ class Checkpoint:
 
     stored: StoredCheckpoint
     holders: set[str] = field(default_factory=set)
-    # the host by whose word alone it is known; empty: the job's own host had told of that snapshot
-    claimed_by: str = ""
-    has_failed: bool = False  # a start from it, when one host alone held it
 
 
 @dataclass
@@ -97,7 +92,6 @@ class JobState:
     """One job."""
 
     spec: JobSpec
-    submitted_s: float
     phase: Phase = Phase.WAITING
     attempt: int = 0  # 1 from the first dispatch on; a message of an earlier one changes nothing
     host: str | None = None  # where the attempt runs, or will run once its checkpoint is there
@@ -112,8 +106,6 @@ class JobState:
     checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
     completed: set[int] = field(default_factory=set)  # sequences of all that ever were
     traces: set[str] = field(default_factory=set)  # hosts that ran it or kept a checkpoint of it
-    # hosts that were told to run it, or that a checkpoint of it was ordered to: no other can hold one
-    keepers: set[str] = field(default_factory=set)
     # its latest snapshots, as its hosts told: sequence -> (step, digest)
     taken: dict[int, tuple[int, str]] = field(default_factory=dict)
     killed: int = 0  # times that its process was killed from outside
@@ -123,8 +115,6 @@ class JobState:
     )  # hosts, where in a row it could not go on from a copy of its checkpoints
     # host -> how often since the job last ran a checkpoint could not be fetched from it
     fetches_failed: dict[str, int] = field(default_factory=dict)
-    # host -> how often what it alone told of was no checkpoint to go on from
-    doubts: dict[str, int] = field(default_factory=dict)
     standby: str | None = None  # the host that its checkpoints go to
     vault: str | None = None  # keeps a second copy, seldom brought up to date (`second_copy`)
     # between checkpoints, as its agent was told; None: it was told nothing yet
@@ -159,27 +149,12 @@ class JobState:
         return whole if self.sent_bytes is None else max(float(self.sent_bytes), whole * LEAST_SENT)
 
     def fetch_failed(self, sender: str) -> None:
-        """Count a fetch that failed from this host, which at the `MOST_FAILED_FETCHES`th time counts as holder no more."""
+        """Count a failed fetch from this host, and drop its copies after `MOST_FAILED_FETCHES` of them."""
         self.fetches_failed[sender] = self.fetches_failed.get(sender, 0) + 1
         if self.fetches_failed[sender] >= MOST_FAILED_FETCHES:
             for checkpoint in self.checkpoints.values():
                 checkpoint.holders.discard(sender)
-            self.doubt(sender, MOST_DOUBTS)
-
-    def doubt(self, host: str, times: int = 1) -> None:
-        """Counts that a checkpoint which this host alone told of could not be gone on from. After `MOST_DOUBTS` of these no such
-        word of it counts, also none said before.
-        """
-        self.doubts[host] = self.doubts.get(host, 0) + times
-        if self.disbelieves(host):
-            for checkpoint in self.checkpoints.values():
-                if checkpoint.claimed_by == host:
-                    checkpoint.holders.discard(host)
             self.checkpoints = {number: known for number, known in self.checkpoints.items() if known.holders}
-
-    def disbelieves(self, host: str) -> bool:
-        """Whether this host's word alone completes no checkpoint any more."""
-        return self.doubts.get(host, 0) >= MOST_DOUBTS
 
     @property
     def remaining_s(self) -> float:
@@ -231,7 +206,6 @@ class HostState:
     drops: int = 0  # packets that its buckets have dropped, as last reported
     speed: SnapshotSpeed | None = None  # of its snapshots, as it measured it; None: it has not told yet
     fence_at_s: float = inf  # silent: its jobs count as stopped from then on
-    shunned_until_s: float = -inf  # it did not answer: no agent of it registers before
     address: str = field(init=False)  # as messages say it
 
     def __post_init__(self) -> None:

@@ -202,7 +202,7 @@ class CheckpointHeld(Fact, frozen=True):
 
 
 class CheckpointRefused(Fact, frozen=True):
-    """A host says that it holds a checkpoint that was not ordered to it, or another than was taken: that counts for nothing."""
+    """A host reported a checkpoint whose attempt, step or content is not the job's: it is not used."""
 
     job: str
     sequence: int
