@@ -22,12 +22,14 @@ from rich.console import Console
 from controller.core.policies.table import POLICIES
 from experiments.cli.sweep import sweep_file
 from experiments.inputs.scenario import demo_scenario, dumps
+from experiments.inputs.traces import generate
 from experiments.results.statistics import paired
 from experiments.runtime.ending import ExitStatus, status_of
 from experiments.runtime.engines import Engine
 from experiments.runtime.tasks import Play, Task
 from experiments.sweeps import SweepPlan, run_sweep, sweep
 from experiments.sweeps.plan import read_plan, seeds_of, value_of_key
+from experiments.worlds.virtual import simulate
 from topologies.errors import SpecError
 
 SMALL = replace(demo_scenario(hosts=4, buildings=2, seconds=15.0), name="small")
@@ -315,3 +317,34 @@ def test_a_wrong_sweep_file_is_named(folder: Path, text: str, wrong: str) -> Non
     (folder / "sweep.toml").write_text(text)
     with pytest.raises(SpecError, match=wrong):
         read_plan("sweep.toml")
+
+
+def test_campuses_are_twelve_variants_that_each_change_something_and_can_be_played() -> None:
+    plan = read_plan("example:campuses")
+    first = {case.values: case for case in plan.cases() if case.policy == "reclaimnet" and case.seed == 1}
+    assert len(first) == 12 and len(plan) == 12 * len(plan.policies) * 10
+    assert len({dumps(case.scenario) for case in first.values()} | {dumps(plan.scenario)}) == 13
+    for case in replace(plan, policies=("reclaimnet",), seeds=(7,)).cases():
+        part = 0.1 * 86_400.0 / case.scenario.duration_s
+        jobs, owners = case.scenario.jobs, case.scenario.owners
+        played = replace(
+            case.scenario,
+            duration_s=part * case.scenario.duration_s,
+            jobs=replace(jobs, count=2, work_s=4 * 3600.0),
+            owners=replace(owners, count=max(1, round(part * (owners.count or 0)))),
+        )
+        summary = simulate(played, generate(played)).summary()
+        assert summary.jobs.submitted == 2 and not summary.invariants_broken, case.label
+
+
+def test_variants_are_columns_and_rows_of_the_page(folder: Path, tmp_path: Path) -> None:
+    (folder / "named.toml").write_text(
+        'scenario = "small.toml"\nseeds = [1]\nwith = { "protocol.max_load" = 0.9 }\n'
+        'variants = { low = { "protocol.checkpoint_share" = 0.1 }, high = { "protocol.checkpoint_share" = 0.3 } }\n'
+    )
+    found = run_sweep(read_plan(str(folder / "named.toml")), Engine(1), None)
+    assert [case.values for case in found.cases] == [(("variant", "low"),), (("variant", "high"),)]
+    assert {case.scenario.protocol.max_load for case in found.cases} == {0.9}
+    assert found.runs["variant"].to_list() == ["low", "high"]
+    page = found.write(tmp_path).read_text()
+    assert "<th>variant</th>" in page and "<td>high</td>" in page

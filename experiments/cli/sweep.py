@@ -77,7 +77,7 @@ def sweep_file(
 
         result = run_sweep(plan, Engine(workers or os.cpu_count() or 1, dask), out, progress)
     page = result.write(out)
-    keys = list(result.plan.values)
+    keys = result.plan.keys
     table = Table(title=repr(result)[1:-1], title_style="bold")
     for name in ("figure", "policy", *keys):
         table.add_column(name)

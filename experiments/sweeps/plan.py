@@ -1,4 +1,4 @@
-"""Which runs a sweep is made of: every policy with every seed and every combination of values.
+"""Runs of a sweep: every policy with every seed, every named variant and every combination of values.
 
 A run is named by what its result depends on: the scenario in its long form with its seed and its policy, the records of owners,
 and the code of whatever is the user's own. The project's own code is `tasks`'s to tell apart.
@@ -7,7 +7,7 @@ and the code of whatever is the user's own. The project's own code is `tasks`'s 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -49,7 +49,7 @@ _NAMES = [name for name, _ in figures_of()]
 NUMERIC = frozenset(
     name for name in _NAMES if "." in name and not any(other.startswith(f"{name}.") for other in _NAMES)
 )
-Values = tuple[tuple[str, Any], ...]  # of keys, in the order of the sweep
+VARIANT = "variant"  # head of the column with the names of variants
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,15 @@ class SweepPlan:
     """All runs of a sweep. Construction checks everything, before anything is played; SpecError says what is wrong.
 
     `policies`: the first is the one that others are compared with. `values`: key of the scenario file -> what it is to be, as
-    TOML has it. `records`: as of `simulate`. `figures`: of a `Summary`, by section.name.
+    TOML has it. `variants`: name -> keys that change together. `records`: as of `simulate`. `figures`: of a `Summary`, by
+    section.name.
     """
 
     scenario: Scenario
     policies: tuple[str, ...]
     seeds: tuple[int, ...]
     values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     records: tuple[str, ...] = ()
     until_over: bool = False
     figures: tuple[str, ...] = FIGURES
@@ -96,9 +98,11 @@ class SweepPlan:
                 raise SpecError(key, list(some)[:20], "at least one, each once")
         for policy in self.policies:
             find_policy(policy, "policies")
+        for key in OTHERWISE:
+            for given in (self.values, *self.variants.values()):
+                if key in given:
+                    raise SpecError(f"set.{key}", [*given[key]][:8], f"not here: {OTHERWISE[key]} has it")
         for key, some in self.values.items():
-            if key in OTHERWISE:
-                raise SpecError(f"set.{key}", list(some)[:8], f"not here: {OTHERWISE[key]} has it")
             if not some:
                 raise SpecError(f"set.{key}", [], "at least one value")
         for figure in self.figures:
@@ -112,19 +116,29 @@ class SweepPlan:
         _ = self._varied
 
     def __len__(self) -> int:
-        count = len(self.policies) * len(self.seeds)
+        count = len(self.policies) * len(self.seeds) * max(1, len(self.variants))
         for some in self.values.values():
             count *= len(some)
         return count
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Heads of the columns that tell runs of one policy and seed apart."""
+        return ((VARIANT,) if self.variants else ()) + tuple(self.values)
 
     @cached_property
     def _varied(self) -> list[tuple[tuple[tuple[str, str], ...], Scenario]]:
         """Each combination of values, as text, and the scenario with it."""
         base = tomllib.loads(dumps(self.scenario))
         found = []
-        for chosen in product(*([(key, value) for value in some] for key, some in self.values.items())):
-            text = tuple((key, value if isinstance(value, str) else _text(value)) for key, value in chosen)
-            found.append((text, _with(base, chosen, self.folder) if chosen else self.scenario))
+        for (name, changes), *chosen in product(
+            self.variants.items() or [("", {})],
+            *([(key, value) for value in some] for key, some in self.values.items()),
+        ):
+            text = [(VARIANT, name)] if name else []
+            text += [(key, value if isinstance(value, str) else _text(value)) for key, value in chosen]
+            every = (*changes.items(), *chosen)
+            found.append((tuple(text), _with(base, every, self.folder) if every else self.scenario))
         if len({text for text, _ in found}) < len(found):
             raise SpecError("set", "a value twice", "each value of a key once")
         return found
@@ -190,10 +204,10 @@ def fingerprint_of(records: Sequence[str]) -> str:
 
 
 def read_plan(what: str, overrides: Sequence[str] = (), **given: Any) -> SweepPlan:
-    """The plan of a scenario (a file or `example:NAME`), or of a sweep file, which names one and may name what `SweepPlan` has.
+    """Read the plan of a scenario (a file or `example:NAME`), or of a sweep file, which names one and sets fields of `SweepPlan`.
 
-    `given` (policies, seeds, values, records, until_over, figures) comes before what the file says; None: nothing is given.
-    `overrides` (FIELD=VALUE) are of each policy.
+    `given` (policies, seeds, values, records, until_over, figures) overrides the file; None: nothing is given.
+    `overrides` (FIELD=VALUE) apply to each policy.
     """
     path = files.find(what, EXAMPLES)
     chosen: dict[str, Any] = {}
@@ -204,8 +218,9 @@ def read_plan(what: str, overrides: Sequence[str] = (), **given: Any) -> SweepPl
     except SpecError as error:
         raise error if error.source else error.within(str(path)) from None
     given = {key: value for key, value in given.items() if value}
-    scenario = load(what)
-    folder = files.find(what, EXAMPLES).parent
+    scenario, folder = load(what), files.find(what, EXAMPLES).parent
+    if every := chosen.pop("with", None):
+        scenario = _with(tomllib.loads(dumps(scenario)), every.items(), folder)
     usual = {"policies": (scenario.protocol.policy,), "seeds": tuple(FEWEST_SEEDS)}
     plan = usual | chosen | given
     if overrides:
@@ -249,6 +264,15 @@ def _of_file(table: Table, folder: Path) -> tuple[str, dict[str, Any]]:
             'a table such as { "protocol.checkpoint_share" = [0.1, 0.2] }: quoted keys, lists of values',
         )
     chosen["values"] = {key: tuple(some) for key, some in values.items()}
+    for key, about in (("with", "a table of quoted keys and values"), ("variants", "a table of tables")):
+        chosen[key] = table.take(key, about, {})
+        parts = [chosen[key]]
+        if key == "variants" and isinstance(chosen[key], dict):
+            parts += chosen[key].values()
+        if not all(isinstance(part, dict) for part in parts):
+            raise table.wrong(
+                key, 'such as { "slow" = { "protocol.max_load" = 0.5 } } or { duration = "1 d" }'
+            )
     table.done()
     return scenario, chosen
 
@@ -284,7 +308,7 @@ def _toml_or_text(word: str) -> Any:
         return word
 
 
-def _with(base: Mapping[str, Any], chosen: Values, folder: Path) -> Scenario:
+def _with(base: Mapping[str, Any], chosen: Iterable[tuple[str, Any]], folder: Path) -> Scenario:
     """The scenario of a table whose keys have these values. SpecError names the key."""
     table = dict(base)
     for key, value in chosen:

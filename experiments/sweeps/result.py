@@ -90,9 +90,10 @@ class SweepResult:
             "policy": [case.policy for case in self.cases],
             "seed": [case.seed for case in self.cases],
         }
-        for place, (key, some) in enumerate(self.plan.values.items()):
+        for place, key in enumerate(self.plan.keys):
             texts = [case.values[place][1] for case in self.cases]
-            columns[key] = list(map(float, texts)) if all(map(_is_number, some)) else texts
+            numeric = all(map(_is_number, self.plan.values.get(key, [""])))
+            columns[key] = list(map(float, texts)) if numeric else texts
         # each figure that some run has, in the summary's order
         known = {name for result in self.results for name in result["figures"]}
         for figure in (name for name in (*MEANINGS, *sorted(known - MEANINGS.keys())) if name in known):
@@ -175,8 +176,9 @@ class SweepResult:
         numbers."""
         from matplotlib.lines import Line2D
 
-        keys = list(self.plan.values)
-        along = keys[0] if len(keys) == 1 and all(map(_is_number, self.plan.values[keys[0]])) else None
+        keys = self.plan.keys
+        numeric = len(keys) == 1 and all(map(_is_number, self.plan.values.get(keys[0], [""])))
+        along = keys[0] if numeric else None
         lines = len(self.plan.policies) if along else len(self.cases) // len(self.plan.seeds)
         columns = 2 if len(self.shown) > 1 else 1
         rows = -(-len(self.shown) // columns)
@@ -232,7 +234,7 @@ class SweepResult:
                 )
                 for figure in self.shown
             ],
-            keys=list(self.plan.values),
+            keys=self.plan.keys,
             broken=broken[:MOST_LISTED],
             count=len(broken),
             runs=len(self.cases),

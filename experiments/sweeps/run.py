@@ -78,10 +78,10 @@ def sweep(
             key: (some,) if isinstance(some, str | int | float) else tuple(some)
             for key, some in (settings or {}).items()
         },
-        tuple(map(str, records_of(trace))),
-        until_over,
-        (figures,) if isinstance(figures, str) else tuple(figures),
-        folder,
+        records=tuple(map(str, records_of(trace))),
+        until_over=until_over,
+        figures=(figures,) if isinstance(figures, str) else tuple(figures),
+        folder=folder,
     )
     engine = Engine(workers or cpu_count() or 1, dask, prefer_native=True)
     if out is None:

@@ -25,8 +25,9 @@ from experiments.inputs.scenario.owners import HOUR_S
 from experiments.inputs.traces.generated import generate
 from experiments.inputs.traces.trace import Trace
 from topologies.errors import SpecError
-from topologies.presets import campus54
-from topologies.spec import Campus, Role
+from topologies.presets import campus54, three_tier
+from topologies.spec import Campus, ResearchReserve, Role
+from topologies.units import MBIT_PER_S
 
 DAY_S = 24 * HOUR_S
 DAYS = 61.0
@@ -35,6 +36,7 @@ JOBS = 312  # section IX-A
 RECLAIMS = 847
 EMERGENCIES = 358  # Appendix C; 42 % of 847
 GPU_HOURS = 4890.0  # section IX-A
+RESERVE = ResearchReserve(beta=0.3)  # beta_p3 of the paper's campus
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,27 @@ class PaperCampus:
     snapshots: str = "copy"
     copy_gb_per_s: float = Protocol().copy_gb_per_s
     restart_s: float = 10.0  # T_r: with C/B = 48.3 s (Appendix C), a downtime of 58 s; Table III has 61
+
+
+def two_buildings() -> Campus:
+    """54 hosts in two buildings instead of four."""
+    return three_tier(54, 2, hosts_per_access=9, reserve=RESERVE)
+
+
+def eight_buildings() -> Campus:
+    """200 hosts in eight buildings."""
+    return three_tier(200, 8, reserve=RESERVE)
+
+
+def slow_uplinks() -> Campus:
+    """54 hosts behind old switches, below the background's law of either level, so nobody else is on them."""
+    return three_tier(
+        54,
+        access_bytes_per_s=100 * MBIT_PER_S,
+        uplink_bytes_per_s=200 * MBIT_PER_S,
+        core_bytes_per_s=200 * MBIT_PER_S,
+        reserve=RESERVE,
+    )
 
 
 def paper_campus(
