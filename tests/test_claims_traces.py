@@ -98,18 +98,15 @@ def test_hosts_are_the_most_machines_that_the_record_had_and_jobs_ask_for_half_o
 
 
 def test_a_record_in_any_form_is_as_large_and_as_long_as_it_says(tmp_path: Path) -> None:
-    """Counts that were written down at their changes, Bamboo's machines, and more instances than are played."""
+    """Counts that were written down at their changes, and more instances than are played."""
     hours = [0, 4, 3, 5, 0, 2]
-    (tmp_path / "counts.csv").write_text("".join(f"{n * 3600},{count}\n" for n, count in enumerate(hours)))
-    events = [(0, "add", "a"), (0, "add", "b"), (0, "add", "stays"), (60, "remove", "a"), (90, "add", "c")]
-    ends = [(400, "remove", "b"), (720, "remove", "c")]  # c has a's place
-    text = "".join(f"{minute * 60_000},{event},{node}\n" for minute, event, node in (*events, *ends))
-    (tmp_path / "machines.csv").write_text(text)
+    (tmp_path / "counts.csv").write_text(
+        "time,n\n" + "".join(f"{n * 3600},{count}\n" for n, count in enumerate(hours))
+    )
     many = {"metadata": {"gap_seconds": 3600}, "data": [200, 100] * 6}
     (tmp_path / "many.json").write_text(json.dumps(many))
     expected = {
         "counts": (5, 5 / 24),
-        "machines": (2, 0.5),
         "many": (owner_records.MOST_HOSTS, 11 / 24),
         f"{tmp_path.name}, all zones": (owner_records.MOST_HOSTS, 5 / 24),
     }
@@ -121,7 +118,7 @@ def test_a_record_in_any_form_is_as_large_and_as_long_as_it_says(tmp_path: Path)
         assert len(scenario.volunteers) == hosts
         assert scenario.duration_s == pytest.approx(days * DAY_S)
         leave = {event.host for event in trace.owner_events if event.kind == "reclaim"}
-        assert len(leave) == hosts or (name not in ("counts", "machines") and len(leave) > hosts / 2)
+        assert len(leave) == hosts or (name != "counts" and len(leave) > hosts / 2)
 
 
 def test_what_the_hosts_of_another_campus_did_is_no_record(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Cables that fail by themselves: drawn by a law, kept in a trace's folder, played in the virtual campus."""
+"""Cables that fail by themselves: drawn by a law, kept in a trace's file, played in the virtual campus."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from experiments.inputs.scenario import Scenario, TrunkLaw, dumps, loads
 from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.traces import Trace, generate, load_trace
 from experiments.inputs.traces.cuts import cuts, events_of_links
-from experiments.inputs.traces.folder import write_trace
+from experiments.inputs.traces.trace_file import write_trace
 from experiments.worlds.virtual.invariants import Invariants
 from experiments.worlds.virtual.run import simulate
 from tests.test_dead_trunks import with_cuts
@@ -56,27 +56,6 @@ def test_a_trace_with_cuts_is_written_scaled_and_read_as_it_was(tmp_path: Path) 
     assert [cut.at_s for cut in played.cuts] == [0.5 * cut.at_s for cut in trace.cuts]
     write_trace(tmp_path, scenario, replace(trace, cuts=()))
     assert load_trace(tmp_path, scenario).cuts == ()
-
-
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        ("5,library,core9,down,", "a switch that has a cable to the switch library: core1-library"),
-        ("5,library,core1,up,", "down, for it works"),
-        ("5,library,core1,down,\n6,core1,library,down,", "up, for it is down"),
-        ("5,library,core1,down,\n4,library,core2,down,", "at least the time of the row before"),
-        ("5,library,core1,down,\n6,library,core1,up,1 s", "none: it comes back"),
-        ("5,library,core1,down,9", "from 0 to 5"),
-    ],
-)
-def test_a_file_of_cuts_that_cannot_be_is_refused_with_line_and_column(
-    rows: str, said: str, tmp_path: Path
-) -> None:
-    scenario = failing()
-    write_trace(tmp_path, scenario, generate(scenario))
-    (tmp_path / "cuts.csv").write_text(f"time,a,b,event,drain\n{rows}\n")
-    with pytest.raises(SpecError, match=said):
-        load_trace(tmp_path, scenario)
 
 
 def test_what_no_campus_or_trace_can_have_is_refused() -> None:

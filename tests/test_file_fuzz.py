@@ -25,8 +25,8 @@ from experiments.inputs.job_file import load_job
 from experiments.inputs.replay_file import REPLAY, ReplaySpec, read_replay, write_replay
 from experiments.inputs.scenario import dumps, load
 from experiments.inputs.traces import load_trace, trace_of
-from experiments.inputs.traces.folder import write_trace
 from experiments.inputs.traces.paper_campus import paper_scenario
+from experiments.inputs.traces.trace_file import TRACE, write_trace
 from experiments.results.runs.folders import read_summary
 from experiments.sweeps.plan import read_plan
 from topologies import files, graphml
@@ -159,21 +159,10 @@ def of_owners(text: str) -> Callable[[Path], tuple[str, Reader]]:
     return lambda folder: (text, lambda path: load_trace(path, LAB))
 
 
-def a_file_of_a_folder(name: str) -> Callable[[Path], tuple[str, Reader]]:
-    """One of the files that `reclaimnet traces` writes."""
-
-    def made(folder: Path) -> tuple[str, Reader]:
-        scenario = replace(LAB, background=paper_scenario(days=0.1).background)
-        write_trace(folder, scenario, trace_of(scenario, ()))
-        text = (folder / name).read_text()
-
-        def read(path: Path) -> Any:
-            path.replace(folder / name)
-            return load_trace(folder, LAB)
-
-        return text, read
-
-    return made
+def a_trace(folder: Path) -> tuple[str, Reader]:
+    scenario = replace(LAB, background=paper_scenario(days=0.1).background)
+    write_trace(folder, scenario, trace_of(scenario, ()))
+    return (folder / TRACE).read_text(), lambda path: load_trace(path, LAB)
 
 
 def a_storm(folder: Path) -> tuple[str, Reader]:
@@ -221,27 +210,11 @@ KINDS: dict[str, Callable[[Path], tuple[str, Reader]]] = {
         '{"metadata": {"gap_seconds": 600},\n"data": [' + ",\n".join("32131201" * 9) + "]}\n"
     ),
     "counts as CSV": of_owners(counts_csv()),
-    "Bamboo's": of_owners(
-        "".join(f"{n * 480000},{('add', 'remove')[n % 2]},node{n % 3 // 2}\n" for n in range(40))
-    ),
-    "Alibaba's": of_owners(
-        "".join(
-            f"{n * 900},{n % 5},{('add', 'softerror', 'harderror')[n % 3]},,64,0.6,1\n" for n in range(40)
-        )
-    ),
-    "samples of hosts": of_owners(
-        "time,host,available\n" + "".join(f"{n * 300},m{n % 4},{n % 3 // 2}\n" for n in range(60))
-    ),
-    "machines as columns": of_owners(
-        "time,a,b,c\n" + "".join(f"{n * 300},{n % 2},{n % 3 // 2},1\n" for n in range(40))
-    ),
     "lifetimes": of_owners(
         "started_at,lifetime_h,preempted\n"
         + "".join(f"2019-02-18T{n % 24:02}:00:00Z,{1 + n % 5},{n % 2}\n" for n in range(40))
     ),
-    "folder's owners": a_file_of_a_folder("owners.csv"),
-    "folder's jobs": a_file_of_a_folder("jobs.csv"),
-    "folder's background": a_file_of_a_folder("background.csv"),
+    "trace": a_trace,
     "storm": a_storm,
     "replay": a_replay,
     "summary": a_summary,

@@ -11,8 +11,8 @@ import pytest
 
 from controller.core.model import facts as f
 from experiments.inputs.scenario import Scenario, dumps, loads
-from experiments.inputs.traces import generate
-from experiments.inputs.traces.folder import load_folder, write_trace
+from experiments.inputs.traces import generate, load_trace
+from experiments.inputs.traces.trace_file import write_trace
 from experiments.worlds.live.run import check_own_jobs
 from experiments.worlds.virtual import simulate
 from testbed.program import Program
@@ -73,7 +73,7 @@ def test_a_list_of_jobs_stands_instead_of_the_generated_ones_and_own_ones_beside
     assert sorted(names) == sorted(["shell", "own2", *others])
     hazardous = replace(beside, owners=replace(beside.owners, hazard_per_s=0.01))
     write_trace(tmp_path, hazardous, generate(hazardous))
-    assert load_folder(tmp_path, hazardous).arrivals == generate(hazardous).arrivals
+    assert load_trace(tmp_path, hazardous).arrivals == generate(hazardous).arrivals
 
 
 def test_in_the_virtual_world_a_job_is_its_steps_its_step_and_its_payload_at_the_scenarios_scale() -> None:

@@ -1,14 +1,23 @@
 """Recorded traces: what the file says, fitted to the run, and every malformed file named."""
 
+from __future__ import annotations
+
 import json
 import os
+import random
+from collections.abc import Sequence
+from functools import cache
+from io import StringIO
 from itertools import accumulate
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
+from experiments.cli.simulate import simulate_file
+from experiments.cli.traces import make_traces
 from experiments.inputs.scenario import (
     OwnerEvent,
     Owners,
@@ -19,20 +28,44 @@ from experiments.inputs.traces import (
     Trace,
     load_trace,
 )
-from experiments.inputs.traces.availability_counts import fit_counts, parse_counts
+from experiments.inputs.traces.availability_counts import (
+    Counts,
+    fit_counts,
+    parse_counts,
+    parse_counts_csv,
+    together,
+)
 from experiments.inputs.traces.lifetimes import fit_spells, parse_spells
-from experiments.inputs.traces.owner_events_csv import parse_events
+from experiments.inputs.traces.owner_events import parse_events
 from topologies.errors import SpecError
 from topologies.presets import three_tier
 
 HOSTS = [f"h{n}" for n in range(1, 9)]
 HEADER = "vm,zone,machine_type,started_at,lifetime_h,preempted,load\n"
 ROW = "a,z,m,2019-02-18T08:57:39.791-08:00,{hours},{preempted},idle\n"
+EVENT = "time,host,event,notice\n"
+ZONES = "time,a,b\n"
 
 
 def data() -> Path:
     """The recorded data, where the machine has it."""
     return Path(os.environ.get("RECLAIMNET_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@cache
+def scenario(hosts: int = 9, seed: int = 1) -> Scenario:
+    return Scenario("x", three_tier(hosts, 1), seed=seed, duration_s=3000.0)
+
+
+def loaded(folder: Path, *texts: str, hosts: int = 9, seed: int = 1) -> Trace:
+    files = [folder / f"r{number}" for number in range(len(texts))]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text)
+    return load_trace(files[0], scenario(hosts, seed), *files[1:])
+
+
+def spot(data: Sequence[int], gap_s: float = 300.0) -> str:
+    return json.dumps({"metadata": {"gap_seconds": gap_s}, "data": list(data)})
 
 
 def lent_at(events: tuple[OwnerEvent, ...], hosts: int, at_s: float) -> int:
@@ -47,7 +80,7 @@ counts = st.lists(st.integers(0, 8), min_size=2, max_size=40).filter(any)
 @settings(max_examples=100)
 @given(counts, st.integers(0, 1000))
 def test_availability_is_that_of_the_record_at_every_sample(available: list[int], seed: int) -> None:
-    text = json.dumps({"metadata": {"gap_seconds": 60}, "data": available})
+    text = spot(available, 60)
     duration_s = 60.0 * (len(available) - 1)
     recorded = fit_counts(parse_counts(text), "x", HOSTS, duration_s, Owners(), seed)
     most = max(available) - len(recorded.away)
@@ -61,7 +94,7 @@ def test_availability_is_that_of_the_record_at_every_sample(available: list[int]
 def test_any_record_fits_any_number_of_hosts_and_any_length(
     available: list[int], hosts: int, duration_s: float, seed: int
 ) -> None:
-    text = json.dumps({"metadata": {"gap_seconds": 300}, "data": available})
+    text = spot(available, 300)
     recorded = fit_counts(parse_counts(text), "x", HOSTS[:hosts], duration_s, Owners(), seed)
     Trace("x", (), recorded.events, recorded.away)
     assert all(event.at_s < duration_s and event.host in HOSTS[:hosts] for event in recorded.events)
@@ -69,27 +102,27 @@ def test_any_record_fits_any_number_of_hosts_and_any_length(
 
 def test_the_window_is_one_with_many_reclaims() -> None:
     quiet, busy = [4] * 500, [4, 0, 4, 0, 4, 0]
-    text = json.dumps({"metadata": {"gap_seconds": 10}, "data": quiet + busy + quiet})
+    text = spot(quiet + busy + quiet, 10)
     for seed in range(10):
         events = fit_counts(parse_counts(text), "x", HOSTS, 60.0, Owners(), seed).events
         assert sum(event.kind == "reclaim" for event in events) >= 8
 
 
 def test_a_slow_record_is_played_faster_until_something_happens() -> None:
-    text = json.dumps({"metadata": {"gap_seconds": 3600}, "data": [8, 8, 8, 8, 8, 4, 4, 8, 8, 8, 3, 3] * 9})
+    text = spot([8, 8, 8, 8, 8, 4, 4, 8, 8, 8, 3, 3] * 9, 3600)
     recorded = fit_counts(parse_counts(text), "x", HOSTS, 600.0, Owners(), 1)
     assert sum(event.kind == "reclaim" for event in recorded.events) >= 4
     assert "times as fast" in recorded.origin
 
 
 def test_fewer_hosts_than_instances_keep_the_proportion() -> None:
-    text = json.dumps({"metadata": {"gap_seconds": 60}, "data": [16, 8, 8, 0]})
+    text = spot([16, 8, 8, 0], 60)
     events = fit_counts(parse_counts(text), "x", HOSTS[:4], 180.0, Owners(), 1).events
     assert [lent_at(events, 4, t) for t in (0.0, 60.0, 120.0, 180.0)] == [4, 2, 2, 0]
 
 
 def test_the_seed_chooses_hosts_and_the_same_seed_the_same() -> None:
-    text = json.dumps({"metadata": {"gap_seconds": 60}, "data": [3, 0, 3, 1, 2]})
+    text = spot([3, 0, 3, 1, 2], 60)
     traces = [fit_counts(parse_counts(text), "x", HOSTS, 240.0, Owners(), seed).events for seed in (1, 1, 2)]
     assert traces[0] == traces[1] != traces[2]
 
@@ -131,57 +164,56 @@ def test_ones_own_events_are_taken_as_they_are() -> None:
     assert recorded.origin == "mine.csv: 3 of 4 events before the end"
 
 
-def spot(document: object) -> str:
-    return json.dumps(document)
-
-
 GAP = {"gap_seconds": 300}
-EVENT = "time,host,event,notice\n"
 WRONG = {
     "empty": ("", "content", "spot trace"),
     "prose": ("hello there", "content", "spot trace"),
     "broken JSON": ('{"metadata": {,', "line 1, column 15", "JSON"),
     "deep JSON": ("[" * 100_000, "JSON", "depth"),
     "JSON list": ("[1, 2]", "JSON", "gap_seconds"),
-    "no metadata": (spot({"data": [1, 2]}), "JSON", "metadata"),
-    "no data": (spot({"metadata": GAP}), "JSON", "data"),
-    "no gap": (spot({"metadata": {}, "data": [1, 2]}), "metadata.gap_seconds", "from 0.001 to"),
+    "no metadata": (json.dumps({"data": [1, 2]}), "JSON", "metadata"),
+    "no data": (json.dumps({"metadata": GAP}), "JSON", "data"),
+    "no gap": (json.dumps({"metadata": {}, "data": [1, 2]}), "metadata.gap_seconds", "from 0.001 to"),
     "gap 0": (
-        spot({"metadata": {"gap_seconds": 0}, "data": [1, 2]}),
+        spot([1, 2], 0),
         "metadata.gap_seconds",
         "from 0.001 to",
     ),
     "gap tiny": (
-        spot({"metadata": {"gap_seconds": 1e-320}, "data": [4, 1]}),
+        json.dumps({"metadata": {"gap_seconds": 1e-320}, "data": [4, 1]}),
         "metadata.gap_seconds",
         "from 0.001 to",
     ),
-    "gap text": (spot({"metadata": {"gap_seconds": "5"}, "data": [1, 2]}), "metadata.gap_seconds", "seconds"),
+    "gap text": (
+        json.dumps({"metadata": {"gap_seconds": "5"}, "data": [1, 2]}),
+        "metadata.gap_seconds",
+        "seconds",
+    ),
     "gap NaN": (
-        spot({"metadata": {"gap_seconds": float("nan")}, "data": [1, 2]}),
+        json.dumps({"metadata": {"gap_seconds": float("nan")}, "data": [1, 2]}),
         "metadata.gap_seconds",
         "seconds",
     ),
     "gap huge": (
-        spot({"metadata": {"gap_seconds": 1e300}, "data": [1, 2]}),
+        json.dumps({"metadata": {"gap_seconds": 1e300}, "data": [1, 2]}),
         "metadata.gap_seconds",
         "to 2.592e+06",
     ),
     "gap huger": (
-        spot({"metadata": {"gap_seconds": 10**400}, "data": [1, 2]}),
+        json.dumps({"metadata": {"gap_seconds": 10**400}, "data": [1, 2]}),
         "metadata.gap_seconds",
         "to 2.592e+06",
     ),
     "digits": ('{"metadata": {"gap_seconds": ' + "9" * 5000 + '}, "data": [1, 2]}', "JSON", "length"),
-    "data text": (spot({"metadata": GAP, "data": "1"}), "data", "list"),
-    "data short": (spot({"metadata": GAP, "data": [3]}), "data", "at least two"),
-    "negative": (spot({"metadata": GAP, "data": [1, 2, -3]}), "data[2]", "0 to 100000"),
-    "fraction": (spot({"metadata": GAP, "data": [1, 2.5]}), "data[1]", "whole number"),
-    "NaN": (spot({"metadata": GAP, "data": [float("nan"), 1]}), "data[0]", "whole number"),
-    "true": (spot({"metadata": GAP, "data": [True, 1]}), "data[0]", "whole number"),
-    "null": (spot({"metadata": GAP, "data": [None, 1]}), "data[0]", "whole number"),
-    "huge": (spot({"metadata": GAP, "data": [1, 10**30]}), "data[1]", "whole number"),
-    "zeros": (spot({"metadata": GAP, "data": [0, 0]}), "data", "above 0"),
+    "data text": (json.dumps({"metadata": GAP, "data": "1"}), "data", "list"),
+    "data short": (json.dumps({"metadata": GAP, "data": [3]}), "data", "at least two"),
+    "negative": (json.dumps({"metadata": GAP, "data": [1, 2, -3]}), "data[2]", "0 to 100000"),
+    "fraction": (json.dumps({"metadata": GAP, "data": [1, 2.5]}), "data[1]", "whole number"),
+    "NaN": (json.dumps({"metadata": GAP, "data": [float("nan"), 1]}), "data[0]", "whole number"),
+    "true": (json.dumps({"metadata": GAP, "data": [True, 1]}), "data[0]", "whole number"),
+    "null": (json.dumps({"metadata": GAP, "data": [None, 1]}), "data[0]", "whole number"),
+    "huge": (json.dumps({"metadata": GAP, "data": [1, 10**30]}), "data[1]", "whole number"),
+    "zeros": (json.dumps({"metadata": GAP, "data": [0, 0]}), "data", "above 0"),
     "no column": ("vm,lifetime_h,preempted\n", "line 1", "column started_at"),
     "no rows": (HEADER, "rows", "at least one"),
     "short row": (HEADER + "a,b\n", "line 2", "7 fields"),
@@ -208,6 +240,16 @@ WRONG = {
     "notice of emergency": (EVENT + "5,h2,emergency,3\n", "line 2, notice", "none"),
     "no events": (EVENT, "rows", "at least one event"),
     "no notice column": ("time,host,event\n", "line 1", "column notice"),
+    "count": (ZONES + "0,1,1\n5,1,-1\n", "line 3, b", "0 to 100000"),
+    "count fraction": (ZONES + "0,1,1\n5,1.5,1\n", "line 3, a", "whole number"),
+    "order": (ZONES + "5,1,2\n4,1,1\n", "line 3, time", "row before"),
+    "one row": (ZONES + "0,1,1\n", "rows", "two rows"),
+    "one moment": (ZONES + "0,1,1\n0,1,2\n", "rows", "0.001 s apart"),
+    "one moment, nearly": (ZONES + "0,1,1\n1e-320,1,2\n", "rows", "0.001 s apart"),
+    "zero counts": ("time,a\n0,0\n5,0\n", "rows", "above 0"),
+    "milliseconds": (ZONES + "1693094407001,1,1\n1693094707001,1,0\n", "line 2, time", "to 1e+10"),
+    "mixed times": (ZONES + "0,1,1\n2023-08-01,1,0\n", "line 3, time", "seconds, as in the rows before"),
+    "no names": ("0,4\n300,1\n", "content", "a line of names"),
     "column twice": ("time,host,event,notice,time\n", "line 1", "each column once"),
 }
 
@@ -215,13 +257,11 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_a_malformed_file_says_where_and_what_is_allowed(case: str, tmp_path: Path) -> None:
     text, key, allowed = WRONG[case]
-    file = tmp_path / "trace"
-    file.write_text(text)
     with pytest.raises(SpecError) as caught:
-        load_trace(file, Scenario("x", three_tier(9, 1)))
+        loaded(tmp_path, text)
     assert caught.value.key == key, caught.value
     assert allowed in caught.value.allowed, caught.value
-    assert str(caught.value).startswith(f"{file}: ")
+    assert str(caught.value).startswith(f"{tmp_path / 'r0'}: ")
     assert len(str(caught.value)) < 500
 
 
@@ -236,6 +276,141 @@ def test_noise_raises_nothing_but_spec_errors(
         load_trace(file, Scenario("x", three_tier(2, 1)))
     except SpecError as error:
         assert str(error)
+
+
+def test_counts_of_zones_are_added_up_and_changes_are_sampled_at_their_closest() -> None:
+    assert parse_counts_csv("time,a,b\n0,4,2\n300,4,1\n600,1,0\n") == Counts(300.0, (6, 5, 1))
+    changes = "time,available\n0,0\n100,0\n100,4\n120,4\n120,12\n200,5\n"
+    assert parse_counts_csv(changes) == Counts(20.0, (0, 0, 0, 0, 0, 4, 12, 12, 12, 12, 5))
+    for first, second in (
+        ("1598918400", "1598918700"),
+        ("2023-08-01", "2023-08-01T00:05"),
+        ("1 h", "65 min"),
+    ):
+        assert parse_counts_csv(f"time,a\n{first},1\n{second},0\n") == Counts(300.0, (1, 0))
+
+
+def test_records_of_several_zones_are_added_up_for_as_long_as_all_last() -> None:
+    short, long = Counts(100.0, (1, 0, 1)), Counts(50.0, (2, 1, 2, 0, 2, 5, 5))
+    assert together([short, long]) == Counts(50.0, (3, 2, 2, 0, 3))
+    assert together([short]) == short
+
+
+def test_one_zone_of_one_machine_leaves_most_hosts_loyal_and_says_so_and_nine_do_not(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    zones = [spot([int(rng.random() < 0.6) for _ in range(300)]) for _ in range(9)]
+    one, nine = loaded(tmp_path, zones[0]), loaded(tmp_path, *zones)
+    assert one.warnings == (
+        "only 1 of 9 hosts are ever reclaimed: most of the campus behaves like machines without owners",
+    )
+    assert len({event.host for event in nine.owner_events if event.kind == "reclaim"}) >= 5
+    assert nine.warnings == ()
+    assert nine.origin.startswith("r0 + r1 + r2")
+
+
+def test_record_without_drops_is_played_as_it_is_and_no_host_is_said_to_leave(tmp_path: Path) -> None:
+    trace = loaded(tmp_path, spot([4] * 400))
+    assert trace.origin.endswith("played 1 times as fast")
+    assert trace.warnings[0].startswith("none of 9 hosts is ever reclaimed")
+
+
+@pytest.mark.parametrize("kind", ["counts", "own"])
+def test_a_seed_chooses_hosts_and_where_the_record_begins(kind: str, tmp_path: Path) -> None:
+    rng = random.Random(5)
+    text = (
+        spot([rng.randint(0, 4) for _ in range(200)])
+        if kind == "counts"
+        else EVENT + "5,h1,reclaim,\n9,h2,emergency,\n"
+    )
+    traces = [loaded(tmp_path, text, seed=seed) for seed in (1, 1, 2)]
+    assert traces[0] == traces[1]
+    assert traces[0].arrivals != traces[2].arrivals
+    assert (traces[0].owner_events == traces[2].owner_events) == (kind == "own")  # it names the hosts itself
+
+
+def test_a_record_that_ends_early_says_when(tmp_path: Path) -> None:
+    assert (
+        loaded(tmp_path, spot([9, 4, 9, 3], gap_s=60.0))
+        .warnings[0]
+        .startswith("no owner does anything after ")
+    )
+    assert loaded(tmp_path, spot([9, 4, 9, 3] * 20, gap_s=60.0)).warnings == ()
+
+
+def test_hosts_that_are_never_lent_are_counted(tmp_path: Path) -> None:
+    trace = loaded(tmp_path, "time,host,event,notice\n" + "".join(f"0,h{n},away,\n" for n in range(1, 7)))
+    assert trace.warnings[1] == "6 of 9 hosts are never lent: most of the campus is not there"
+
+
+def test_the_warning_is_on_the_terminal_in_the_summary_and_on_the_page(tmp_path: Path) -> None:
+    record, out = tmp_path / "flat.json", tmp_path / "out"
+    record.write_text(spot([4] * 400))
+    out.mkdir()
+    screen = StringIO()
+    console = Console(file=screen, width=300)
+    assert simulate_file(console, out, "example:lab", records=[record]) == 0
+    make_traces(console, out, seed=1, days=1.0, scenario="example:lab", records=[record])
+    assert screen.getvalue().count("is ever reclaimed") == 2
+    summary = json.loads((out / "summary.json").read_text())
+    assert ["is ever reclaimed" in warning for warning in summary["warnings"]] == [True, False]
+    assert "no reclaim met a job" in summary["warnings"][1]
+    page = (out / "report.html").read_text()
+    assert "Every promise kept; but little was put to the test" in page
+
+
+@pytest.mark.parametrize("other", [HEADER + ROW.format(hours=1, preempted=1), EVENT + "5,h1,reclaim,\n"])
+def test_files_of_several_kinds_are_not_put_together(other: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="files of one kind") as caught:
+        loaded(tmp_path, spot([1, 0, 1]), other)
+    assert str(caught.value).startswith(f"{tmp_path / 'r1'}: ")
+
+
+TOKENS = [
+    "",
+    "0",
+    "-1",
+    "nan",
+    "inf",
+    "1e400",
+    "9" * 400,
+    "é",
+    "\x00",
+    '"',
+    ",",
+    "\n",
+    "2023-13-01",
+    "h1",
+    "1 h",
+    "0x10",
+]
+
+
+def garbled(text: str, rng: random.Random) -> str:
+    """A text with one place changed."""
+    begin = rng.randrange(len(text) + 1)
+    return text[:begin] + rng.choice(TOKENS) + text[begin + rng.choice((0, 0, 1, 3, 12)) :]
+
+
+def test_garbled_records_raise_nothing_but_spec_errors(tmp_path: Path) -> None:
+    whole = [
+        ZONES + "0,1,1\n60,0,3\n120,2,0\n",
+        spot([3, 1, 2, 0, 3]),
+        HEADER + ROW.format(hours=1.5, preempted=1),
+        EVENT + "0,h1,emergency,\n12 min,h2,reclaim,3 min\n20 min,h1,return,\n",
+    ]
+    rng = random.Random(14)
+    outcomes = {"read": 0, "refused": 0}
+    for _ in range(250):
+        try:
+            trace = loaded(tmp_path, garbled(rng.choice(whole), rng), hosts=rng.choice((1, 3, 9)))
+        except SpecError as error:
+            outcomes["refused"] += 1
+            assert 10 < len(str(error)) < 1200
+            assert error.source == str(tmp_path / "r0") or error.key == "file"
+        else:
+            outcomes["read"] += 1
+            assert all(isinstance(event, OwnerEvent) for event in trace.owner_events)
+    assert min(outcomes.values()) > 25, outcomes
 
 
 def recorded_files() -> list[Path]:

@@ -338,7 +338,7 @@ def traces(
     trace: Records = None,
     out: Out = Path("out/traces"),
 ) -> None:
-    """Make a trace, print what it achieved of paper A's measurements, and write it as text files to change and play."""
+    """Make a trace, print what it achieved of paper A's measurements, and write it as a file to change and play."""
     from experiments.cli.traces import make_traces as run
 
     run(console, out, seed=seed, days=days, scenario=scenario, records=trace or ())
@@ -366,7 +366,7 @@ def reproduce(
     traces: Annotated[
         Path | None,
         typer.Option(
-            help="A folder of recorded owners (counts, machines, lifetimes: see docs/traces.md), which the claim traces plays.",
+            help="A folder of recorded owners (counts or lifetimes: see docs/traces.md), which the claim traces plays.",
             exists=True,
             file_okay=False,
         ),

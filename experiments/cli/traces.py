@@ -12,11 +12,11 @@ from rich.table import Table
 from experiments.inputs.scenario import Scenario, load
 from experiments.inputs.traces.achieved import achieved
 from experiments.inputs.traces.doubts import tell
-from experiments.inputs.traces.folder import SCENARIO, write_trace
 from experiments.inputs.traces.generated import generate
 from experiments.inputs.traces.paper_campus import paper_campus
 from experiments.inputs.traces.recorded import load_trace
 from experiments.inputs.traces.trace import Trace
+from experiments.inputs.traces.trace_file import SCENARIO, write_trace
 
 
 def make_traces(

@@ -10,10 +10,9 @@ campus (payloads, lengths of steps, loss budgets, background traffic, T_r) or on
   checkpoints stay with their jobs: what ours gains by it over these is a second copy's worth. Where there is none Slurm's go to
   the first host by name.
 
-A host is a machine of one GPU. A record of counts has a host for each instance that it ever had at once, one of machines for
-each place that a machine ever leaves, so that no host is left that never does; larger records are scaled down to `MOST_HOSTS`.
-Each is played for as long as it lasts, two weeks at most. Counts of one folder are also played together, as the zones of one
-region. A record of lifetimes is played for a week, by as many hosts as the largest zone of the counts has.
+A host is a machine of one GPU. A record of counts has a host for each instance that it ever had at once; larger records are
+scaled down to `MOST_HOSTS`. Each is played for as long as it lasts, two weeks at most. Counts of one folder are also played
+together, as the zones of one region. A record of lifetimes is played for a week, by as many hosts as the largest zone has.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from experiments.inputs.traces import Trace, load_trace
 from experiments.inputs.traces.achieved import lent_share
 from experiments.inputs.traces.availability_counts import Counts, together
 from experiments.inputs.traces.generated import arrivals
-from experiments.inputs.traces.machines import Machines, places_left
 from experiments.inputs.traces.paper_campus import DAY_S, paper_scenario
 from experiments.inputs.traces.recorded import Record, read_record
 from experiments.inputs.traces.trace import in_order
@@ -193,8 +191,6 @@ def _size(files: tuple[Path, ...]) -> tuple[int, float]:
     if counts := [each for each in found if isinstance(each, Counts)]:
         total = together(counts)
         hosts, span_s = max(total.available), total.gap_s * (len(total.available) - 1)
-    elif isinstance(found[0], Machines):
-        hosts, span_s = max(1, places_left(found[0])), found[0].span_s
     else:
         hosts, span_s = HOSTS_OF_LIVES, DAYS_OF_LIVES * DAY_S
     return min(hosts, MOST_HOSTS), min(span_s / DAY_S, MOST_DAYS)
@@ -205,6 +201,6 @@ def _read(path: Path) -> Record:
     """What a file records. SpecError names the file: it is no record, or tells what the hosts of another campus did."""
     record = read_record(path)
     if record is None:
-        allowed = "a record of machines anywhere: counts, machines that come and go, or preemptions"
+        allowed = "a record of machines anywhere: counts or preemptions"
         raise SpecError("--traces", "events of the hosts of one campus", allowed, str(path))
     return record

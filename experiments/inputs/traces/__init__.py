@@ -1,9 +1,9 @@
-"""What happens to a campus from outside during one run: jobs arrive, owners reclaim. Begin with `trace.py`;
-`generated.py` draws a trace from a scenario (`exact_counts`, `background`, `cuts`, by `streams` of random numbers),
-`paper_campus` is paper A's, `recorded.py` reads one from a file: `availability_counts`, `machines`, `lifetimes`, or a
-user's own (`folder`: `jobs_csv`, `owner_events_csv`, `background_csv`), over `csv_rows` and `timestamps`.
-`reclaim_law` has the hazard that generated owners follow. `achieved` says what a trace has of the paper's
-measurements, `doubts` what it does not show. Nothing here depends on what the coordinator decides.
+"""Events from outside during one run: jobs arrive, owners reclaim. Begin with `trace.py`.
+
+`generated` draws a trace from a scenario (`exact_counts`, `background`, `cuts`, by `streams` of random numbers), `paper_campus`
+is paper A's, `recorded` reads one from files: `availability_counts`, `lifetimes`, `owner_events`, or a whole `trace_file`.
+`reclaim_law` has the hazard that generated owners follow, `achieved` a trace's figures beside the paper's measurements,
+`doubts` warnings. Nothing here depends on the coordinator's decisions.
 """
 
 from experiments.inputs.scenario.owners import OwnerEvent

@@ -2,9 +2,8 @@
 
     {"metadata": {"gap_seconds": 300}, "data": [4, 4, 1, 0, ...]}
 
-    time,available              or one column a zone, which are added up: time,us-east-1a,us-east-1b (of
-                                1 and 0 only, see `machines`)
-    0,4                         times at any distance, in order; without the line of names the columns are time and one count
+    time,available              or one column a zone, which are added up: time,us-east-1a,us-east-1b;
+    0,4                         times at any distance, in order: seconds, or with a unit, or dates
     300,1
 
 Several records (of the zones of one region, say) are added up, from the beginning of each, as long as the shortest lasts. A
@@ -26,23 +25,24 @@ import itertools
 import json
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from experiments.inputs.scenario.owners import OwnerEvent, Owners
-from experiments.inputs.traces.csv_rows import read_rows
+from experiments.inputs.traces.csv_rows import read_rows, times_s
 from experiments.inputs.traces.generated import reclaim_of
 from experiments.inputs.traces.streams import stream
-from experiments.inputs.traces.timestamps import elapsed_s
 from experiments.inputs.traces.trace import Recorded, in_order
 from topologies.errors import SpecError
-from topologies.tables import shown, shown_text
+from topologies.tables import shown
 
 MOST = 100_000  # instances
 SHORTEST_GAP_S, LONGEST_GAP_S = 1e-3, 30 * 86_400.0
 FASTEST = 4096
 # Of a record whose changes are written at any time: enough for a second's grain in a day.
 MOST_SAMPLES = 100_000
+LATEST_S = 1e10  # seconds since 1970, say; larger numbers are in a finer unit
 BUSY = 0.8  # of the reclaims of the busiest window
 
 
@@ -52,44 +52,51 @@ class Counts:
 
     gap_s: float
     available: tuple[int, ...]
-    unit: str = field(default="", compare=False)  # what the numbers of its times were taken for
 
     def fitted(self, hosts: int) -> Counts:
-        """The record scaled down to at most `hosts` instances."""
+        """Return the record scaled down to at most `hosts` instances."""
         most = max(self.available)
         if most <= hosts:
             return self
         return replace(self, available=tuple((n * hosts + most // 2) // most for n in self.available))
 
     def drops(self) -> list[int]:
-        """Reclaims in each gap."""
+        """Return the number of reclaims in each gap."""
         return [max(0, before - after) for before, after in itertools.pairwise(self.available)]
 
     def at(self, gap_s: float, samples: int) -> list[int]:
-        """The first `samples` of the record, sampled every `gap_s` seconds."""
+        """Return the first `samples` of the record, sampled every `gap_s` seconds."""
         last = len(self.available) - 1
         return [self.available[min(last, int(step * gap_s / self.gap_s + 1e-6))] for step in range(samples)]
 
 
 def parse_counts(text: str) -> Counts:
-    """The record in a JSON text."""
+    """Return the record in a JSON text."""
+    return counts_of(read_json(text))
+
+
+def read_json(text: str) -> dict[str, Any]:
+    """Return the object in a JSON text that is a record or a trace."""
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
         raise SpecError(f"line {error.lineno}, column {error.colno}", error.msg, "JSON") from None
     except (RecursionError, ValueError):
         raise SpecError("JSON", text[:40], "values of a reasonable depth and length") from None
-    metadata = document.get("metadata") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or not {"metadata", "owner_events"} & document.keys():
+        allowed = '{"metadata": {"gap_seconds": ...}, "data": [...]}, or a trace with "owner_events"'
+        raise SpecError("JSON", shown(document), f"an object {allowed}")
+    return document
+
+
+def counts_of(document: dict[str, Any]) -> Counts:
+    """Return the record in a JSON document with `metadata` and `data`."""
+    metadata, data = document.get("metadata"), document.get("data")
     if not isinstance(metadata, dict) or "data" not in document:
-        raise SpecError(
-            "JSON", shown(document), 'an object {"metadata": {"gap_seconds": ...}, "data": [...]}'
-        )
-    gap_s, data = metadata.get("gap_seconds"), document["data"]
-    if (
-        isinstance(gap_s, bool)
-        or not isinstance(gap_s, int | float)
-        or not SHORTEST_GAP_S <= gap_s <= LONGEST_GAP_S
-    ):
+        raise SpecError("JSON", "an object", '{"metadata": {"gap_seconds": ...}, "data": [...]}')
+    gap_s = metadata.get("gap_seconds")
+    is_number = isinstance(gap_s, int | float) and not isinstance(gap_s, bool)
+    if gap_s is None or not is_number or not SHORTEST_GAP_S <= gap_s <= LONGEST_GAP_S:
         allowed = f"seconds, from {SHORTEST_GAP_S:g} to {LONGEST_GAP_S:g}"
         raise SpecError("metadata.gap_seconds", shown(gap_s), allowed)
     if not isinstance(data, list) or len(data) < 2:
@@ -102,47 +109,47 @@ def parse_counts(text: str) -> Counts:
     return Counts(float(gap_s), tuple(data))
 
 
-def parse_counts_csv(text: str, header: Sequence[str] | None = None) -> Counts:
-    """The record in a CSV text whose first column is the time and all others are counts; `header`: as of `read_rows`."""
-    rows = list(read_rows(text, (), header))
+def parse_counts_csv(text: str) -> Counts:
+    """Return the record in a CSV text whose first column is the time and all others are counts."""
+    rows = read_rows(text, ())
     if len(rows) < 2:
         raise SpecError("rows", len(rows), "at least two rows, at different times")
     time, *zones = rows[0].fields
     if not zones:
-        raise SpecError("line 1", shown_text(time), "a column for the time, and at least one of counts")
-    times_s, unit = elapsed_s(rows, time)
-    for row, before_s, at_s in zip(rows[1:], times_s, times_s[1:], strict=False):
+        raise SpecError("line 1", shown(time), "a column for the time, and at least one of counts")
+    found_s = times_s(rows, time, latest_s=LATEST_S)
+    for row, (before_s, at_s) in zip(rows[1:], itertools.pairwise(found_s), strict=True):
         if at_s < before_s:
             raise row.wrong(time, "at least the time of the row before")
+    since_s = [at_s - found_s[0] for at_s in found_s]
     totals = [sum(row.whole(zone, 0, MOST) for zone in zones) for row in rows]
-    gaps_s = [after - before for before, after in itertools.pairwise(times_s) if after > before]
-    if not gaps_s or times_s[-1] < SHORTEST_GAP_S:
+    gaps_s = [after - before for before, after in itertools.pairwise(since_s) if after > before]
+    if not gaps_s or since_s[-1] < SHORTEST_GAP_S:
         allowed = f"at least two rows, at times that are {SHORTEST_GAP_S:g} s apart or more"
         raise SpecError("rows", len(rows), allowed)
-    gap_s = max(min(gaps_s), times_s[-1] / MOST_SAMPLES, SHORTEST_GAP_S)
-    samples = round(times_s[-1] / gap_s) + 1
-    available = [totals[bisect_right(times_s, step * gap_s * (1.0 + 1e-9)) - 1] for step in range(samples)]
+    gap_s = max(min(gaps_s), since_s[-1] / MOST_SAMPLES, SHORTEST_GAP_S)
+    samples = round(since_s[-1] / gap_s) + 1
+    available = [totals[bisect_right(since_s, step * gap_s * (1.0 + 1e-9)) - 1] for step in range(samples)]
     if not any(available):
         raise SpecError("rows", "only zeros", "at least one count above 0")
-    return Counts(gap_s, tuple(available), unit)
+    return Counts(gap_s, tuple(available))
 
 
 def together(records: Sequence[Counts]) -> Counts:
-    """The sum of several records, as long as the shortest of them."""
+    """Return the sum of several records, as long as the shortest of them."""
     if len(records) == 1:
         return records[0]
     gap_s = min(record.gap_s for record in records)
     length_s = min(record.gap_s * (len(record.available) - 1) for record in records)
     gap_s = max(gap_s, length_s / MOST_SAMPLES)
     columns = [record.at(gap_s, int(length_s / gap_s + 1e-6) + 1) for record in records]
-    units = " and ".join(sorted({record.unit for record in records} - {""}))
-    return Counts(gap_s, tuple(map(sum, zip(*columns, strict=True))), units)
+    return Counts(gap_s, tuple(map(sum, zip(*columns, strict=True))))
 
 
 def fit_counts(
     counts: Counts, name: str, hosts: Sequence[str], duration_s: float, owners: Owners, seed: int
 ) -> Recorded:
-    """The record, fitted to the run as this file's head says."""
+    """Return the record, fitted to the run as this file's head says."""
     rng = stream(seed, "spot trace")
     fitted = counts.fitted(len(hosts))
     chosen = rng.sample(list(hosts), max(fitted.available))
@@ -161,8 +168,8 @@ def fit_counts(
     window = replace(
         fitted, gap_s=fitted.gap_s / speed, available=fitted.available[start : start + steps + 1]
     )
-    times = f" every {counts.gap_s:g} s" + (f" (times in {counts.unit})" if counts.unit else "")
-    origin = f"{name}: samples {start} to {start + steps} of {len(counts.available)}{times}, played {speed:g} times as fast"
+    samples = f"samples {start} to {start + steps} of {len(counts.available)} every {counts.gap_s:g} s"
+    origin = f"{name}: {samples}, played {speed:g} times as fast"
     lent, away = list(chosen), list[str]()
     away += [_take(lent, rng) for _ in range(len(chosen) - window.available[0])]
     from_the_start = tuple(sorted(away))
@@ -185,7 +192,7 @@ def fit_counts(
 
 
 def shortened(reclaim: OwnerEvent, return_s: float) -> OwnerEvent:
-    """The reclaim, its notice at most half of the time until the host's return."""
+    """Return the reclaim, its notice at most half of the time until the host's return."""
     return replace(reclaim, notice_s=min(reclaim.notice_s, (return_s - reclaim.at_s) / 2.0))
 
 

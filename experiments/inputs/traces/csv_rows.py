@@ -8,17 +8,14 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.tables import allowed_text, shown_text
 
-_IN_BASE_UNITS = {
-    Dimension.NUMBER: "a number",
-    Dimension.DURATION: "a number of seconds",
-    Dimension.SIZE: "a number of bytes",
-    Dimension.RATE: "a number of bytes per second",
-}
+LATEST_S = 1e9
+DATE = "a date such as 2026-03-02T11:30"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,99 +26,142 @@ class CsvRow:
     fields: dict[str, str]
 
     def wrong(self, column: str, allowed: str) -> SpecError:
-        """The error about one field of this line."""
+        """Return the error about one field of this line."""
         return SpecError(f"line {self.line}, {column}", shown_text(self.fields.get(column, "")), allowed)
 
     def text(self, column: str) -> str:
-        """A field, without surrounding blanks; empty if there is no such column."""
+        """Return a field without surrounding blanks; empty if there is no such column."""
         return self.fields.get(column, "").strip()
 
-    def quantity(
-        self,
-        column: str,
-        dimension: Dimension,
-        low: float,
-        high: float,
-        *,
-        default: float | None = None,
-        what: str = "",
-    ) -> float:
-        """A number from low to high: in seconds, bytes or bytes per second (or `what` says), or a text with its unit.
-
-        An empty field, or a column that is left out, has the default, if there is one.
-        """
-        if default is not None and not self.text(column):
-            return default
-        value = quantity_of(self.text(column), dimension)
+    def number(self, column: str, low: float, high: float, what: str = "a number") -> float:
+        """Return a number from low to high."""
+        value = number_of(self.text(column))
         if value is None or not low <= value <= high:
-            allowed = f"{what or _IN_BASE_UNITS[dimension]} from {low:g} to {high:g}"
-            with_unit = "" if dimension is Dimension.NUMBER else f", or {allowed_text(dimension)}"
-            raise self.wrong(column, allowed + with_unit)
+            raise self.wrong(column, f"{what} from {low:g} to {high:g}")
+        return value
+
+    def duration_s(self, column: str, high: float) -> float:
+        """Return seconds, written as a number or with a unit; 0 for an empty field."""
+        text = self.text(column)
+        value = seconds_of(text) if text else 0.0
+        if value is None or not 0.0 <= value <= high:
+            allowed = f"a number of seconds from 0 to {high:g}, or {allowed_text(Dimension.DURATION)}"
+            raise self.wrong(column, allowed)
         return value
 
     def whole(self, column: str, low: int, high: int) -> int:
-        """A whole number from low to high, in digits."""
+        """Return a whole number from low to high, in digits."""
         text = self.text(column)
         if not (text.isascii() and text.isdigit() and len(text) <= 10 and low <= int(text) <= high):
             raise self.wrong(column, f"a whole number from {low} to {high}")
         return int(text)
 
 
-def read_rows(
-    text: str,
-    needed: Sequence[str],
-    header: Sequence[str] | None = None,
-    *,
-    optional: Sequence[str] | None = None,
-) -> Iterator[CsvRow]:
-    """The rows of a CSV text with a header line; SpecError for a missing column or a row of another length.
+def read_rows(text: str, needed: Sequence[str], *, optional: Sequence[str] | None = None) -> list[CsvRow]:
+    """Return the rows of a CSV text with a header line; SpecError for a missing column or a row of another length.
 
-    `header` names the columns of a text that has no such line. `optional`: the only columns that there may be beside the
-    needed ones; by default any may be.
+    `optional`: the only columns that there may be beside the needed ones; by default any may be.
     """
     reader = csv.reader(io.StringIO(text), strict=True)
     try:
-        if header is None:
-            header = [name.strip() for name in next(filter(None, reader), [])]
-            for name in needed:
-                if name not in header:
-                    near = difflib.get_close_matches(name, header, n=1)
-                    hint = f" (nearest: {near[0]})" if near else ""
-                    allowed = f"a header line with the column {name}{hint}"
-                    raise SpecError("line 1", shown_text(",".join(header)), allowed)
-            known = [*needed, *(header if optional is None else optional)]
-            for name in header:
-                if name not in known:
-                    near = difflib.get_close_matches(name, known, n=1)
-                    hint = f"; nearest: {near[0]}" if near else ""
-                    raise SpecError("line 1", shown_text(name), f"one of the columns {','.join(known)}{hint}")
-            if len(set(header)) != len(header):
-                allowed = "a header line that names each column once"
-                raise SpecError("line 1", shown_text(",".join(header)), allowed)
-        for fields in reader:
-            if not fields:
-                continue  # an empty line
-            if len(fields) != len(header):
-                allowed = f"{len(header)} fields: {','.join(header)}"
-                raise SpecError(f"line {reader.line_num}", shown_text(",".join(fields)), allowed)
-            yield CsvRow(reader.line_num, dict(zip(header, fields, strict=True)))
+        header = [name.strip() for name in next(filter(None, reader), [])]
+        _check_header(header, needed, optional)
+        return list(_rows(reader, header))
     except csv.Error as error:
         raise SpecError(f"line {reader.line_num}", str(error), "comma-separated values") from None
 
 
-def quantity_of(text: str, dimension: Dimension) -> float | None:
-    """The quantity that a number or a text with a unit means; None if it is neither."""
+def _check_header(header: Sequence[str], needed: Sequence[str], optional: Sequence[str] | None) -> None:
+    shown = shown_text(",".join(header))
+    for name in needed:
+        if name not in header:
+            allowed = f"a header line with the column {name}{_nearest(name, header, ' (nearest: {})')}"
+            raise SpecError("line 1", shown, allowed)
+    known = [*needed, *(header if optional is None else optional)]
+    for name in header:
+        if name not in known:
+            allowed = f"one of the columns {','.join(known)}{_nearest(name, known, '; nearest: {}')}"
+            raise SpecError("line 1", shown_text(name), allowed)
+    if len(set(header)) != len(header):
+        raise SpecError("line 1", shown, "a header line that names each column once")
+
+
+def _rows(reader: Iterator[list[str]], header: Sequence[str]) -> Iterator[CsvRow]:
+    for fields in filter(None, reader):
+        line: int = reader.line_num  # type: ignore[attr-defined]
+        if len(fields) != len(header):
+            allowed = f"{len(header)} fields: {','.join(header)}"
+            raise SpecError(f"line {line}", shown_text(",".join(fields)), allowed)
+        yield CsvRow(line, dict(zip(header, fields, strict=True)))
+
+
+def _nearest(name: str, known: Sequence[str], hint: str) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return hint.format(near[0]) if near else ""
+
+
+def times_s(
+    rows: Sequence[CsvRow], column: str, *, latest_s: float = LATEST_S, day_start_s: float | None = None
+) -> list[float]:
+    """Return the time of each row in seconds: all are numbers of seconds or durations, or all are dates.
+
+    Dates count from the earliest one. With `day_start_s` they count from the latest moment of that time of day
+    that is not after the first row: so a record's hazards keep their time of day.
+    """
+    found = [_moment(row, column, latest_s) for row in rows]
+    is_date = bool(found) and isinstance(found[0], datetime)
+    numbers = [value for value in found if isinstance(value, float)]
+    dates = [value for value in found if isinstance(value, datetime)]
+    for row, value in zip(rows, found, strict=True):
+        if isinstance(value, datetime) is not is_date:
+            raise row.wrong(column, f"{'a date' if is_date else 'seconds'}, as in the rows before")
+        if isinstance(value, datetime) and (value.tzinfo is None) is not (dates[0].tzinfo is None):
+            raise row.wrong(column, "an offset from UTC in every date, or in none")
+    if not dates:
+        return numbers
+    try:
+        begin = min(dates)
+        if day_start_s is not None:
+            midnight = dates[0].replace(hour=0, minute=0, second=0, microsecond=0)
+            begin = midnight + timedelta(seconds=day_start_s)
+            begin = begin if begin <= dates[0] else begin - timedelta(days=1)
+    except OverflowError:
+        raise rows[0].wrong(column, DATE) from None
+    since_s = [(date - begin).total_seconds() for date in dates]
+    for row, at_s in zip(rows, since_s, strict=True):
+        if not 0.0 <= at_s <= LATEST_S:
+            raise row.wrong(column, f"a date from {begin} on, when the run begins")
+    return since_s
+
+
+def _moment(row: CsvRow, column: str, latest_s: float) -> float | datetime:
+    text = row.text(column)
+    value = seconds_of(text)
+    try:
+        if value is None:
+            return datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    if value is None or not 0.0 <= value <= latest_s:
+        raise row.wrong(
+            column, f'a number of seconds from 0 to {latest_s:g} (or with a unit: "3 min"), or {DATE}'
+        )
+    return value
+
+
+def seconds_of(text: str) -> float | None:
+    """Return the seconds that a number or a text with a unit means; None if it is neither."""
     number = number_of(text)
-    if number is not None or dimension is Dimension.NUMBER:
+    if number is not None:
         return number
     try:
-        return dimension.parse(text)
+        return Dimension.DURATION.parse(text)
     except ValueError:
         return None
 
 
 def number_of(text: str) -> float | None:
-    """A finite number; None if it is none."""
+    """Return a finite number; None if the text is none."""
     try:
         number = float(text)
     except ValueError:

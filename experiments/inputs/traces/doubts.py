@@ -1,4 +1,4 @@
-"""What a run of a recorded trace cannot show, because too little happens in it."""
+"""Warnings about a run of a trace in which too little happens to show anything."""
 
 from __future__ import annotations
 
@@ -15,47 +15,38 @@ ENOUGH = 0.5
 
 
 def doubts(scenario: Scenario, trace: Trace) -> tuple[str, ...]:
-    """Sentences for the reader of the results; hosts that the scenario declares loyal do not count."""
+    """Return sentences for the reader of the results; hosts that the scenario declares loyal do not count."""
     hosts = {host.name for host in scenario.volunteers} - set(scenario.owners.loyal)
     leave = hosts & {event.host for event in trace.owner_events if event.kind == "reclaim"}
     never_lent = hosts & set(trace.away) - {event.host for event in trace.owner_events}
     found = []
     if not leave:
-        found.append(
-            f"none of {len(hosts)} hosts is ever reclaimed: what owners do to jobs is not put to the test"
-        )
+        said = "what owners do to jobs is not put to the test"
+        found.append(f"none of {len(hosts)} hosts is ever reclaimed: {said}")
     elif len(leave) < ENOUGH * len(hosts):
-        found.append(
-            f"only {len(leave)} of {len(hosts)} hosts are ever reclaimed: most of the campus behaves like machines without owners"
-        )
+        said = "most of the campus behaves like machines without owners"
+        found.append(f"only {len(leave)} of {len(hosts)} hosts are ever reclaimed: {said}")
     if len(hosts) - len(never_lent) < ENOUGH * len(hosts):
-        found.append(
-            f"{len(never_lent)} of {len(hosts)} hosts are never lent: most of the campus is not there"
-        )
+        said = "most of the campus is not there"
+        found.append(f"{len(never_lent)} of {len(hosts)} hosts are never lent: {said}")
     last_s = max((event.at_s for event in trace.owner_events), default=0.0)
     if leave and last_s < ENOUGH * scenario.duration_s:
-        last, whole = format_duration(last_s), format_duration(scenario.duration_s)
-        found.append(
-            f"no owner does anything after {last} of {whole}: the record may be shorter than the run"
-        )
+        span = f"{format_duration(last_s)} of {format_duration(scenario.duration_s)}"
+        found.append(f"no owner does anything after {span}: the record may be shorter than the run")
     if not trace.arrivals:
         found.append("no job arrives")
     return (*found, *without_effect(scenario))
 
 
 def without_effect(scenario: Scenario) -> tuple[str, ...]:
-    """Sentences on what a scenario says and no run of it has: parts of a count that is not given, events behind the end."""
+    """Return sentences on settings that no run has any use for: parts of a count that is not given, events after the end."""
     owners, jobs, end_s = scenario.owners, scenario.jobs, scenario.duration_s
-    counted = {
+    idle = {
         "owners.lent_at_start": owners.lent_at_start != 1.0 and owners.count is None,
         "owners.burst_share": owners.burst_share > 0.0 and owners.count is None,
         "jobs.work": jobs.work_s > 0.0 and jobs.count is None,
     }
-    found = [
-        f"{key} has no effect without {key.partition('.')[0]}.count"
-        for key, is_idle in counted.items()
-        if is_idle
-    ]
+    found = [f"{key} has no effect without {key.partition('.')[0]}.count" for key in idle if idle[key]]
     reclaims = [event for event in owners.script if event.kind == "reclaim"]
     for key, events in (("events", scenario.events), ("owners.script", reclaims)):
         if late := sum(event.at_s >= end_s for event in events):

@@ -25,7 +25,6 @@ from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent, Owners
 from experiments.inputs.traces.csv_rows import read_rows
 from experiments.inputs.traces.streams import stream
 from experiments.inputs.traces.trace import Recorded, in_order
-from topologies.dimension import Dimension
 from topologies.errors import SpecError
 
 COLUMNS = ("started_at", "lifetime_h", "preempted")
@@ -43,12 +42,10 @@ class LentSpell:
 
 
 def parse_spells(text: str) -> list[LentSpell]:
-    """The lives in a CSV text, in order of their beginning."""
+    """Return the lives in a CSV text, in order of their beginning."""
     spells = []
     for row in read_rows(text, COLUMNS):
-        lifetime_s = (
-            row.quantity("lifetime_h", Dimension.NUMBER, 0.0, LONGEST_H, what="a number of hours") * HOUR_S
-        )
+        lifetime_s = row.number("lifetime_h", 0.0, LONGEST_H, "a number of hours") * HOUR_S
         preempted = row.text("preempted")
         if preempted not in ("0", "1"):
             raise row.wrong("preempted", "0 or 1")
@@ -66,7 +63,7 @@ def parse_spells(text: str) -> list[LentSpell]:
 def fit_spells(
     spells: Sequence[LentSpell], name: str, hosts: Sequence[str], duration_s: float, owners: Owners, seed: int
 ) -> Recorded:
-    """The record, fitted to the run as this file's head says."""
+    """Return the record, fitted to the run as this file's head says."""
     speed = 1.0
     while True:
         rng = stream(seed, "preemptions")

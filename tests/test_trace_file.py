@@ -1,0 +1,240 @@
+"""A trace as a file: what is written is read back, and errors say where. Owners' events as CSV, with dates."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from experiments.cli.traces import make_traces
+from experiments.inputs.scenario import OwnerEvent, Scenario, load
+from experiments.inputs.scenario.owners import HOUR_S
+from experiments.inputs.scenario.parts import LinkEvent
+from experiments.inputs.traces import BackgroundTraffic, JobArrival, JobDraw, Trace, load_trace, paper_campus
+from experiments.inputs.traces.owner_events import parse_events
+from experiments.inputs.traces.trace_file import TRACE, parse_trace, trace_text
+from experiments.worlds.virtual import simulate
+from topologies.errors import SpecError
+from topologies.presets import three_tier
+
+CAMPUS = three_tier(4, 2)
+SCENARIO = Scenario("x", CAMPUS, duration_s=1e9)
+HOSTS = ["h1", "h2", "h3", "h4"]
+EVENTS = "time,host,event,notice\n"
+
+times = st.floats(0.0, 4e7)  # a dozen of them with their notices stay below the longest time, 1e9 s
+positive = st.floats(1e-3, 1e8)
+
+
+def seconds(rows: str, day_start_s: float = 0.0) -> list[float]:
+    return [e.at_s for e in parse_events(EVENTS + rows, HOSTS, "x", 1e12, day_start_s).events]
+
+
+def owner_events_of(steps: list[tuple[str, float, bool]], away: set[str]) -> tuple[OwnerEvent, ...]:
+    here, events, at_s = set(HOSTS) - away, [], 0.0
+    for host, gap_s, short in steps:
+        at_s += gap_s
+        notice_s = gap_s if short else 0.0
+        if host in here:
+            events.append(OwnerEvent(at_s, host, "reclaim", notice_s, grace=short and notice_s < 60.0))
+            at_s += notice_s
+        else:
+            events.append(OwnerEvent(at_s, host, "return"))
+        here ^= {host}
+    return tuple(sorted(events, key=lambda event: (event.at_s, event.host)))
+
+
+drawn_jobs = st.builds(
+    JobDraw,
+    name=st.from_regex(r"[a-z]{1,6}", fullmatch=True),
+    payload_bytes=st.integers(1, 10**12),
+    steps=st.integers(1, 10**9),
+    step_s=positive,
+    dirty_fraction=st.floats(0.0, 1.0),
+    memory_bytes=st.floats(0.0, 1e12),
+    min_capability=st.floats(0.0, 12.0),
+    loss_budget_s=positive,
+)
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.tuples(times, drawn_jobs), unique_by=lambda pair: pair[1].name, max_size=6),
+    st.lists(st.tuples(st.sampled_from(HOSTS), times, st.booleans()), max_size=12),
+    st.sets(st.sampled_from(HOSTS)),
+    st.none() | st.lists(st.tuples(st.floats(0.0, 1e12), st.floats(0.0, 1e12)), min_size=1, max_size=6),
+)
+def test_a_trace_is_read_as_it_was_written(
+    jobs: list[tuple[float, JobDraw]],
+    steps: list[tuple[str, float, bool]],
+    away: set[str],
+    rates: list[tuple[float, float]] | None,
+) -> None:
+    arrivals = tuple(JobArrival(*pair) for pair in sorted(jobs, key=lambda pair: pair[0]))
+    traffic = (
+        BackgroundTraffic(60.0, (("h1", "h2"), ("d1", "core")), tuple(rates), (1, 41)) if rates else None
+    )
+    cuts = (LinkEvent(3.0, ("d1", "core"), up=False, drain_s=1.0), LinkEvent(5.0, ("d1", "core"), up=True))
+    trace = Trace("x", arrivals, owner_events_of(steps, away), tuple(sorted(away)), traffic, cuts=cuts)
+    assert parse_trace(json.loads(trace_text(trace)), SCENARIO) == trace
+
+
+def test_a_whole_trace_survives_its_file_and_plays_alike(tmp_path: Path) -> None:
+    make_traces(Console(quiet=True), tmp_path, seed=4, days=1.0, scenario=None)
+    scenario, trace = paper_campus(4, days=1.0)
+    read = load_trace(tmp_path, load(tmp_path / "scenario.toml"))
+    assert replace(read, warnings=()) == trace
+    assert simulate(scenario, read).facts == simulate(scenario, trace).facts
+
+
+def test_a_trace_without_jobs_has_the_scenarios_and_only_what_lies_in_the_run() -> None:
+    scenario = Scenario("x", CAMPUS, duration_s=20 * HOUR_S)
+    events = [{"at_s": 60, "host": "h1"}, {"at_s": 30 * HOUR_S, "host": "h2"}]
+    trace = parse_trace({"owner_events": events}, scenario)
+    assert [event.host for event in trace.owner_events] == ["h1"]
+    assert len(trace.arrivals) > 10
+    assert trace.background is None
+
+
+EVENT: dict[str, Any] = {"at_s": 5, "host": "h1"}
+JOB: dict[str, Any] = {
+    "name": "a", "payload_bytes": 9, "steps": 5, "step_s": 1, "dirty_fraction": 0, "memory_bytes": 0,
+    "min_capability": 0, "loss_budget_s": 9,
+}  # fmt: skip
+
+
+def with_job(**changes: Any) -> dict[str, Any]:
+    return {"owner_events": [], "arrivals": [{"at_s": 0, "job": JOB | changes}]}
+
+
+def with_background(*flow: str, **changes: Any) -> dict[str, Any]:
+    traffic = {"epoch_s": 5, "flows": [flow or ("h1", "h2")], "rates_bytes_per_s": [[1]], "parallel": [1]}
+    return {"owner_events": [], "background": traffic | changes}
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "host": ({"owner_events": [EVENT | {"host": "h9"}]}, "it has a host h9; nearest: h4"),
+    "time": ({"owner_events": [EVENT | {"at_s": "soon"}]}, "owner_events[0].at_s"),
+    "negative": ({"owner_events": [EVENT | {"at_s": -1}]}, "event of h1.at"),
+    "key": ({"owner_events": [EVENT | {"notice": 5}]}, "owner_events[0].notice = 'a value': no key of this name; nearest: "),
+    "twice": ({"owner_events": [EVENT, EVENT | {"at_s": 6}]}, "hosts begin lent"),
+    "section": ({"owner_events": [], "job": []}, "unknown field `job`"),
+    "kind": ({"owner_events": [EVENT | {"kind": "steal"}]}, "one of reclaim, return"),
+    "payload": (with_job(payload_bytes="big"), "arrivals[0].job.payload_bytes"),
+    "no payload": (with_job(payload_bytes=0), "job a.payload"),
+    "steps": (with_job(steps=2.5), "arrivals[0].job.steps"),
+    "step": (with_job(step_s=0), "job a.step"),
+    "name": (with_job(name=""), "1 to 64"),
+    "strange name": (with_job(name="a b"), "letters, digits"),
+    "job's key": (with_job(memory=1), "arrivals[0].job.memory"),
+    "no node": (with_background("h1", "h99"), "nodes of the campus"),
+    "to itself": (with_background("h1", "h1"), "different"),
+    "parallel": (with_background(parallel=[0]), "background.parallel"),
+    "rate": (with_background(rates_bytes_per_s=[["fast"]]), "background.rates_bytes_per_s[0][0]"),
+    "rates": (with_background(rates_bytes_per_s=[[1, 2]]), "one rate a flow"),
+    "epoch": (with_background(epoch_s=0), "background.epoch"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_trace_is_refused_with_its_place(case: str, tmp_path: Path) -> None:
+    document, said = WRONG[case]
+    (tmp_path / TRACE).write_text(json.dumps(document))
+    with pytest.raises(SpecError) as caught:
+        load_trace(tmp_path, SCENARIO)
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(str(tmp_path / TRACE))
+
+
+# ---------------------------------------------------------------- owners' events
+
+
+def test_dates_count_from_the_scenarios_time_of_day() -> None:
+    rows = (
+        "2026-03-02T11:30,h1,emergency,\n2026-03-02 12:00:30,h2,reclaim,2 min\n2026-03-03T09:00,h1,return,\n"
+    )
+    assert seconds(rows, 9 * HOUR_S) == [2.5 * HOUR_S, 3 * HOUR_S + 30.0, 24 * HOUR_S]
+    assert seconds(rows, 12 * HOUR_S)[0] == 23.5 * HOUR_S  # noon of the day before
+
+
+def test_offsets_from_utc_are_taken_into_account() -> None:
+    rows = "2026-03-02T11:30+01:00,h1,emergency,\n2026-03-02T11:30+00:00,h2,emergency,\n"
+    assert seconds(rows) == [11.5 * HOUR_S, 12.5 * HOUR_S]
+
+
+def test_a_host_may_be_away_from_the_start() -> None:
+    recorded = parse_events(EVENTS + "0,h2,away,\n5 min,h2,return,\n400,h2,emergency,\n", HOSTS, "x", 1e4)
+    assert recorded.away == ("h2",)
+    assert [event.kind for event in recorded.events] == ["return", "reclaim"]
+
+
+WRONG_EVENTS = {
+    "date after seconds": ("5,h1,emergency,\n2026-03-02,h2,emergency,\n", "line 3, time", "seconds, as"),
+    "seconds after date": ("2026-03-02,h1,emergency,\n5,h2,emergency,\n", "line 3, time", "a date, as"),
+    "offset missing": (
+        "2026-03-02T01:00Z,h1,emergency,\n2026-03-02T02:00,h2,emergency,\n",
+        "line 3, time",
+        "offset",
+    ),
+    "no date": ("2026-02-30,h1,emergency,\n", "line 2, time", "a date such as"),
+    "earlier date": (
+        "2026-03-02T05:00,h1,emergency,\n2026-03-01,h2,emergency,\n",
+        "line 3, time",
+        "a date from",
+    ),
+    "away later": ("5,h1,away,\n", "line 2, time", "from the start"),
+    "away twice": ("0,h1,away,\n0,h1,away,\n", "line 3, event", "has a row already"),
+    "away, then taken": ("0,h1,away,\n9,h1,emergency,\n", "line 3, event", "a return"),
+    "away with notice": ("0,h1,away,5\n", "line 2, notice", "none"),
+    "notice text": ("0,h1,reclaim,soon\n", "line 2, notice", "number of seconds"),
+    "notice negative": ("0,h1,reclaim,-3\n", "line 2, notice", "from 0"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_EVENTS)
+def test_a_wrong_event_is_refused_with_its_place(case: str) -> None:
+    rows, key, allowed = WRONG_EVENTS[case]
+    with pytest.raises(SpecError) as caught:
+        seconds(rows)
+    assert caught.value.key == key
+    assert allowed in caught.value.allowed
+
+
+def test_a_column_that_a_record_of_events_does_not_have_is_refused_with_the_nearest() -> None:
+    with pytest.raises(SpecError, match="nearest: grace"):
+        parse_events("time,host,event,notice,graze\n", HOSTS, "x", 1e9)
+
+
+fields = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
+    [
+        "0",
+        "1e999",
+        "-1",
+        "nan",
+        "2026-03-02",
+        "9999-12-31T23:59",
+        "0001-01-01",
+        "5 min",
+        "h1",
+        "away",
+        "return",
+        '"',
+        "",
+        "²",
+    ]
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.lists(fields, min_size=1, max_size=6), max_size=4))
+def test_rows_of_noise_raise_nothing_but_spec_errors(rows: list[list[str]]) -> None:
+    try:
+        parse_events(EVENTS + "\n".join(",".join(row) for row in rows), HOSTS, "x", 1e9, 9 * HOUR_S)
+    except SpecError as error:
+        assert str(error)
