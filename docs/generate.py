@@ -14,7 +14,6 @@ from typing import Any
 from controller.core.model import facts
 from experiments.inputs.job_file import JOB, PROGRAM
 from experiments.inputs.scenario.background import BackgroundLaw
-from experiments.inputs.scenario.fields import Perhaps, Random
 from experiments.inputs.scenario.own_jobs import AT
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
 from experiments.inputs.scenario.parts import Jobs, LinkEvent, Protocol, Queue, ResearchFlow
@@ -22,7 +21,7 @@ from experiments.inputs.scenario.trunks import TrunkLaw
 from experiments.results import pages
 from experiments.results.summary import MEANINGS
 from topologies import files
-from topologies.keys import Choice, Flag, Kind, Numbers, Quantity, Section, Text, Texts, Whole
+from topologies.keys import Kind, Section
 from topologies.tables import NOTHING
 
 HERE = Path(__file__).parent
@@ -166,39 +165,7 @@ def row(key: str, kind: Kind, default: object, meaning: str) -> str:
         if default is not NOTHING
         else "required"
     )
-    return f"| `{key}` | {takes(kind)} | {shown} | {meaning} |"
-
-
-def takes(kind: Kind) -> str:
-    """What a key takes."""
-    match kind:
-        case Perhaps(of):
-            return takes(of)
-        case Quantity(dimension, low, high, above, infinite, about):
-            if about:
-                return about
-            unlimited = f', or `"{infinite}"`' if infinite else ""
-            high_text = f" to {high:g}" if high < float("inf") else ""
-            limits = f", {'above' if above else 'from'} {low:g}{high_text}" if low or high_text else ""
-            return f"{dimension.name.lower().replace('_', ' ')}{limits}{unlimited}"
-        case Whole(low, high):
-            return f"whole number, {low} to {high}"
-        case Choice(options):
-            return " or ".join(f'`"{option}"`' for option in options)
-        case Random(dimension):
-            return f"law of a {dimension.name.lower()}"
-        case Text():
-            return "text"
-        case Flag():
-            return "`true` or `false`"
-        case Texts(about, _, True):
-            return f"list of texts: {about}"
-        case Texts(about, single):
-            one_or = "text or " if single else ""
-            return one_or + ("list of hosts" if "hosts" in about else "list of texts")
-        case Numbers():
-            return "list of numbers"
-    return "list of tables"
+    return f"| `{key}` | {kind.takes} | {shown} | {meaning} |"
 
 
 def scenario_page() -> str:

@@ -119,7 +119,7 @@ def with_background(*flow: str, **changes: Any) -> dict[str, Any]:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "host": ({"owner_events": [EVENT | {"host": "h9"}]}, "it has a host h9; nearest: h4"),
+    "host": ({"owner_events": [EVENT | {"host": "h44"}]}, "it has a host h44; nearest: h4"),
     "time": ({"owner_events": [EVENT | {"at_s": "soon"}]}, "owner_events[0].at_s"),
     "negative": ({"owner_events": [EVENT | {"at_s": -1}]}, "event of h1.at"),
     "key": ({"owner_events": [EVENT | {"notice": 5}]}, "owner_events[0].notice = 'a value': no key of this name; nearest: "),
@@ -145,6 +145,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_trace_is_refused_with_its_place(case: str, tmp_path: Path) -> None:
     document, said = WRONG[case]
+    document = {"arrivals": []} | document
     (tmp_path / TRACE).write_text(json.dumps(document))
     with pytest.raises(SpecError) as caught:
         load_trace(tmp_path, SCENARIO)

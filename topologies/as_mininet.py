@@ -24,9 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 from mininet.topo import Topo
 
-# `mn --custom` executes this file with its own interpreter
+# `mn --custom` executes this file with its own interpreter: the packages of the checkout's environment serve it, too
 if importlib.util.find_spec("topologies") is None:
-    sys.path.append(str(Path(sys._getframe().f_code.co_filename).resolve().parents[1]))
+    root = Path(sys._getframe().f_code.co_filename).resolve().parents[1]
+    sys.path.append(str(root))
+    sys.path += map(str, root.glob(f".venv/lib/python3.{sys.version_info.minor}/site-packages"))
 
 from topologies import files, presets
 from topologies.errors import SpecError
@@ -35,7 +37,7 @@ from topologies.spec import SUBNET, Campus
 from topologies.units import MBIT_PER_S
 
 if TYPE_CHECKING:
-    from topologies.openflow import Topology  # msgspec, which the interpreter of `mn` may not have
+    from topologies.openflow import Topology
 
 
 class CampusTopo(Topo):  # type: ignore[misc]

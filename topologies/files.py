@@ -14,11 +14,11 @@ import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
 
-from topologies import plugins, toml
+from topologies import keys, plugins, toml
 from topologies.addresses import MOST_BUILDINGS, building_addresses
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.keys import Choice, Flag, Key, Quantity, Section, Text, Texts, Whole
+from topologies.keys import Key, Section
 from topologies.spec import (
     NAME_RULE,
     Building,
@@ -38,14 +38,14 @@ EXAMPLES = Path(__file__).parent / "examples"
 EXAMPLE = "example:"
 MAX_GROUP = 10_000
 
-SHARE = Quantity(Dimension.NUMBER, about="a share from 0 to 1")
-PROBABILITY = Quantity(Dimension.NUMBER, about="a probability, at least 0 and less than 1")
-RATE, DURATION = Quantity(Dimension.RATE), Quantity(Dimension.DURATION)
+SHARE = keys.number(Dimension.NUMBER, about="a share from 0 to 1")
+PROBABILITY = keys.number(Dimension.NUMBER, about="a probability, at least 0 and less than 1")
+RATE, DURATION = keys.number(Dimension.RATE), keys.number(Dimension.DURATION)
 RESERVE = ResearchReserve()
 CAMPUS = Section(
-    name=Key(Text("the name of the campus"), "the campus's name"),
-    buildings=Key(Texts('the names of the buildings, such as ["a", "b"]'), "names of buildings"),
-    fabric=Key(Choice(tuple(Fabric)), "what switches are made of", Fabric.BRIDGE),
+    name=Key(keys.text("the name of the campus"), "the campus's name"),
+    buildings=Key(keys.texts('the names of the buildings, such as ["a", "b"]'), "names of buildings"),
+    fabric=Key(keys.choice(tuple(map(str, Fabric))), "what switches are made of", Fabric.BRIDGE),
 )
 RESEARCH_RESERVE = Section(
     beta=Key(SHARE, "share of each link that migrations leave to research", RESERVE.beta),
@@ -55,9 +55,9 @@ RESEARCH_RESERVE = Section(
     ),
 )
 GPU_MODEL = Section(
-    memory=Key(Quantity(Dimension.SIZE), "of one GPU"),
+    memory=Key(keys.number(Dimension.SIZE), "of one GPU"),
     compute_capability=Key(
-        Quantity(Dimension.NUMBER, about="a number such as 8.6"), "jobs may ask for at least this"
+        keys.number(Dimension.NUMBER, about="a number such as 8.6"), "jobs may ask for at least this"
     ),
 )
 CABLE = Section(
@@ -65,48 +65,50 @@ CABLE = Section(
     delay=Key(DURATION, "of the cable, one way", 0.0),
     loss=Key(PROBABILITY, "of a packet on the cable", 0.0),
     jitter=Key(DURATION, "a packet takes the delay, more or less by at most this", 0.0),
-    reorders=Key(Flag(), "whether packets may overtake each other by their jitter", False),
+    reorders=Key(keys.flag(), "whether packets may overtake each other by their jitter", False),
 )
 LINK = Section(
-    between=Key(Texts('two names, such as ["h1", "a1"]'), "the two nodes that the cable joins"), **CABLE
+    between=Key(keys.texts('two names, such as ["h1", "a1"]'), "the two nodes that the cable joins"), **CABLE
 )
 LINKED = Section(
     link_to=Key(
-        Text("the name of a switch"), "the switch that its cable goes to; `rate` is then required", None
+        keys.text("the name of a switch"), "the switch that its cable goes to; `rate` is then required", None
     ),
     rate=Key(RATE, CABLE["rate"].meaning, None),
     **{key: CABLE[key] for key in ("delay", "loss", "jitter", "reorders")},
 )
 SWITCH = Section(
-    name=Key(Text("the name of the switch"), NAME_RULE),
-    tier=Key(Choice(tuple(Tier)), "its level in the tree"),
-    building=Key(Text("the name of a building"), "left out: it belongs to all, as the core does", None),
+    name=Key(keys.text("the name of the switch"), NAME_RULE),
+    tier=Key(keys.choice(tuple(map(str, Tier))), "its level in the tree"),
+    building=Key(keys.text("the name of a building"), "left out: it belongs to all, as the core does", None),
     **LINKED,
 )
 SWITCH["link_to"] = Key(
-    Texts('the name of a switch, or a list of names such as ["core1", "core2"]', single=True),
+    keys.texts('the name of a switch, or a list of names such as ["core1", "core2"]', single=True),
     "the switch that its cable goes to, or (Open vSwitch) a list of them; `rate` is then required",
     None,
 )
 GPUS = Section(
-    building=Key(Text("the name of a building"), "where it stands"),
-    role=Key(Choice(tuple(Role)), "every campus has exactly one coordinator", Role.VOLUNTEER),
-    gpu_model=Key(Text("the name of one of the gpu_models"), "required, except for a coordinator"),
-    gpus=Key(Whole(0, 1024), "how many jobs it runs at once; a coordinator has none", 1),
+    building=Key(keys.text("the name of a building"), "where it stands"),
+    role=Key(keys.choice(tuple(map(str, Role))), "every campus has exactly one coordinator", Role.VOLUNTEER),
+    gpu_model=Key(keys.text("the name of one of the gpu_models"), "required, except for a coordinator"),
+    gpus=Key(keys.whole(0, 1024), "how many jobs it runs at once; a coordinator has none", 1),
 )
 HOST = Section(
-    name=Key(Text("the name of the host"), NAME_RULE),
+    name=Key(keys.text("the name of the host"), NAME_RULE),
     address=Key(
-        Text("an IPv4 address"), "inside 10.0.0.0/8; left out: the next free one of its building", None
+        keys.text("an IPv4 address"), "inside 10.0.0.0/8; left out: the next free one of its building", None
     ),
     **GPUS,
     **LINKED,
 )
 GROUP = Section(
-    prefix=Key(Text("the beginning of the hosts' names"), "hosts are called PREFIX1, PREFIX2, ..."),
-    count=Key(Whole(1, MAX_GROUP), "how many hosts"),
-    first=Key(Whole(0, 10**6), "number of the first", 1),
-    link_to=Key(Text("the switch that the hosts of the group hang on"), "the switch that their cables go to"),
+    prefix=Key(keys.text("the beginning of the hosts' names"), "hosts are called PREFIX1, PREFIX2, ..."),
+    count=Key(keys.whole(1, MAX_GROUP), "how many hosts"),
+    first=Key(keys.whole(0, 10**6), "number of the first", 1),
+    link_to=Key(
+        keys.text("the switch that the hosts of the group hang on"), "the switch that their cables go to"
+    ),
     **GPUS,
     **CABLE,
 )
@@ -250,12 +252,12 @@ class _Nodes:
         for each in table.tables("links"):
             ends = LINK.read(each, "between")
             if len(ends) != 2:
-                raise SpecError(each.path("between"), list(ends), LINK["between"].kind.allowed())
+                raise SpecError(each.path("between"), list(ends), LINK["between"].kind.allowed)
             self.links.append(_link(ends[0], ends[1], each))
             each.done()
 
     def _host(self, name: str, table: Table, written: ipaddress.IPv4Address | None = None) -> None:
-        building = Choice(self._buildings).read(table, "building")
+        building = keys.choice(self._buildings).read(table, "building")
         address = written or self._next_address(building, table)
         role = Role(HOST.read(table, "role"))
         if role is Role.COORDINATOR:

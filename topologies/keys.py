@@ -1,13 +1,16 @@
-"""What the value of a key in a file may be: how it is read from a table, checked, and written as TOML."""
+"""Values of keys in files: how they are read from a table, checked (by msgspec), and written as TOML."""
 
 from __future__ import annotations
 
 import difflib
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec import Meta
 
 from topologies import toml
 from topologies.dimension import Dimension
@@ -15,211 +18,172 @@ from topologies.tables import NOTHING, Table, allowed_text
 from topologies.units import plain
 
 
+class Form(NamedTuple):
+    """Form in a file of values that are no plain ones: laws, parts of a scenario."""
+
+    is_one: Callable[[Any], bool]
+    read: Callable[[Table, str], Any]
+    text: Callable[[Any], str]
+
+
 @dataclass(frozen=True, slots=True)
-class Kind(ABC):
-    """A value that is in a file as it is in the program; other kinds override `read`."""
+class Kind:
+    """Values that a key may have. `of` is their type for msgspec, `allowed` the same in words."""
+
+    of: Any
+    allowed: str
+    limits: str = ""  # of a number, beside what is allowed
+    dimension: Dimension | None = None  # of a number: in a file a text with its unit
+    infinite: str | None = None  # the word in a file for a number without limit
+    options: tuple[str, ...] | None = None  # the only texts
+    single: bool = False  # of a list of texts: one may stand alone
+    optional: bool = False  # None, or a key that is left out, is a value too
+    form: Form | None = None
+    takes: str = ""  # the kind of value, for the reference pages
 
     def key(self, name: str) -> str:
-        """The key in a file of the field `name`."""
-        return name
+        """Return the key in a file of the field `name`."""
+        return name.removesuffix(self.dimension.suffix) if self.dimension else name
 
-    @abstractmethod
-    def allowed(self) -> str:
-        """What is allowed, in words."""
-
-    @abstractmethod
     def wrong(self, value: object) -> str | None:
-        """What would be allowed, if this value is not."""
+        """Return what would be allowed, if this value is not."""
+        if (value is None and self.optional) or (self.infinite and value == math.inf):
+            return None
+        if self.form:
+            return None if self.form.is_one(value) else self.allowed
+        if self.options is not None:
+            return None if isinstance(value, str) and value in self.options else self._nearest(value)
+        try:
+            msgspec.convert(value, self.of)
+        except msgspec.ValidationError:
+            return f"{self.allowed}{self.limits}"
+        is_twice = isinstance(value, tuple) and self.of is _NAMES and len(set(value)) < len(value)
+        return "names, each only once" if is_twice else None
 
     def read(self, table: Table, key: str, default: object = NOTHING) -> Any:
-        """The value in a table, or the default where there is none; SpecError for any other value."""
-        value = table.take(key, self.allowed(), default)
-        if value is not default and (allowed := self.wrong(value)):
-            raise table.wrong(key, allowed)
-        return value
-
-    def text(self, value: Any) -> str:
-        """The value as TOML."""
-        return toml.quote(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Text(Kind):
-    """A text that is not empty; `about` says what it names."""
-
-    about: str = "a text, not empty"
-
-    def allowed(self) -> str:
-        return self.about
-
-    def wrong(self, value: object) -> str | None:
-        return None if isinstance(value, str) and value else self.about
-
-
-@dataclass(frozen=True, slots=True)
-class Choice(Kind):
-    """One of some texts."""
-
-    options: tuple[str, ...]
-
-    def allowed(self) -> str:
-        return f"one of {', '.join(self.options)}"
-
-    def wrong(self, value: object) -> str | None:
-        if isinstance(value, str) and value in self.options:
-            return None
-        near = difflib.get_close_matches(value, self.options, n=1) if isinstance(value, str) else []
-        return f"{self.allowed()}; nearest: {near[0]}" if near else self.allowed()
-
-
-@dataclass(frozen=True, slots=True)
-class Whole(Kind):
-    """An integer from low to high; None too if it may be left out."""
-
-    low: int
-    high: int
-    optional: bool = False
-
-    def allowed(self) -> str:
-        return f"a whole number from {self.low} to {self.high}"
-
-    def wrong(self, value: object) -> str | None:
-        if value is None and self.optional:
-            return None
-        good = isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
-        return None if good else self.allowed()
-
-    def text(self, value: int) -> str:
-        return str(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Flag(Kind):
-    """True or false."""
-
-    def allowed(self) -> str:
-        return "true or false"
-
-    def wrong(self, value: object) -> str | None:
-        return None if isinstance(value, bool) else self.allowed()
-
-    def text(self, value: bool) -> str:
-        return "true" if value else "false"
-
-
-@dataclass(frozen=True, slots=True)
-class Quantity(Kind):
-    """A number, in a file a text with its unit if it has a dimension; from low to high (low itself excluded if `above`).
-
-    `infinite` is the word that stands for infinity, if that makes sense; `about` says what a plain number means. What is
-    described checks the range.
-    """
-
-    dimension: Dimension
-    low: float = 0.0
-    high: float = math.inf
-    above: bool = False
-    infinite: str | None = None
-    about: str = ""
-
-    def key(self, name: str) -> str:
-        return name.removesuffix(self.dimension.suffix)
-
-    def allowed(self) -> str:
-        return self.about or allowed_text(self.dimension, self.infinite)
-
-    def wrong(self, value: object) -> str | None:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            if value == math.inf and self.infinite:
-                return None
-            if (
-                value < math.inf
-                and (self.low < value if self.above else self.low <= value)
-                and value <= self.high
-            ):
-                return None
-        limits = f"{'greater than' if self.above else 'at least'} {self.low:g}"
-        if self.high < math.inf:
-            limits += f" and at most {self.high:g}"
-        return f"{self.allowed()}, {limits}"
-
-    def read(self, table: Table, key: str, default: object = NOTHING) -> Any:
-        if not table.has(key) and default is not NOTHING:
+        """Return the value in a table, or the default where there is none; SpecError for any other value."""
+        if default is not NOTHING and not table.has(key):
             return default
-        value = table.take(key, self.allowed())
+        value = table.take(key, self.allowed)
+        if self.form:
+            return self.form.read(table, key)
         if self.infinite and value == self.infinite:
             return math.inf
-        if self.dimension is Dimension.NUMBER:
-            if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
-                raise table.wrong(key, self.allowed())
+        if (
+            self.dimension is Dimension.NUMBER and self.of is not _NUMBERS
+        ):  # the owner of the number checks its limits
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not (is_number and abs(value) < 1e300):
+                raise table.wrong(key, self.allowed)
             return float(value)
-        if not isinstance(value, str):
-            raise table.wrong(key, f"{self.allowed()}, in quotes and with its unit")
+        if self.dimension and self.of is not _NUMBERS:
+            if not isinstance(value, str):
+                raise table.wrong(key, f"{self.allowed}, in quotes and with its unit")
+            try:
+                return self.dimension.parse(value)
+            except ValueError:
+                raise table.wrong(key, self.allowed) from None
+        if self.options is not None and (allowed := self.wrong(value)):
+            raise table.wrong(key, allowed)
         try:
-            return self.dimension.parse(value)
-        except ValueError:
-            raise table.wrong(key, self.allowed()) from None
+            return msgspec.convert(
+                (value,) if self.single and isinstance(value, str) and value else value, self.of
+            )
+        except msgspec.ValidationError:
+            raise table.wrong(key, self.allowed) from None
 
-    def text(self, value: float) -> str:
+    def text(self, value: Any) -> str:
+        """Return the value as TOML."""
+        if self.form:
+            return self.form.text(value)
         if value == math.inf:
             return toml.quote(str(self.infinite))
-        text = self.dimension.text(value)
-        return text if self.dimension is Dimension.NUMBER else toml.quote(text)
+        if isinstance(value, tuple):
+            return (
+                f"[{', '.join(toml.quote(each) if isinstance(each, str) else plain(each) for each in value)}]"
+            )
+        if self.dimension not in (None, Dimension.NUMBER):
+            return toml.quote(self.dimension.text(value))
+        if isinstance(value, str):
+            return toml.quote(value)
+        return str(value).lower() if isinstance(value, bool) else plain(value)
+
+    def _nearest(self, value: object) -> str:
+        near = difflib.get_close_matches(str(value), self.options or (), n=1)
+        return f"{self.allowed}; nearest: {near[0]}" if near else self.allowed
 
 
-@dataclass(frozen=True, slots=True)
-class Texts(Kind):
-    """A tuple of texts, in a file a list; or the text alone, if `single`; each only once, unless it `repeats`."""
-
-    about: str = "a list of texts"
-    single: bool = False
-    repeats: bool = False
-
-    def allowed(self) -> str:
-        return self.about
-
-    def wrong(self, value: object) -> str | None:
-        if self.repeats:
-            return None if isinstance(value, tuple) and value else self.about
-        return None if isinstance(value, tuple) and len(set(value)) == len(value) else "names, each only once"
-
-    def read(self, table: Table, key: str, default: object = NOTHING) -> Any:
-        value = table.take(key, self.about, default)
-        if self.single and isinstance(value, str) and value:
-            return (value,)
-        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-            raise table.wrong(key, self.about)
-        return tuple(value)
-
-    def text(self, value: Sequence[str]) -> str:
-        return f"[{', '.join(map(toml.quote, value))}]"
+_NAMES: Any = tuple[str, ...]
+_WORDS: Any = Annotated[tuple[str, ...], Meta(min_length=1)]
+_NUMBERS: Any = Annotated[
+    tuple[Annotated[float, Meta(ge=0.0, le=sys.float_info.max)], ...], Meta(min_length=1)
+]
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers(Kind):
-    """A tuple of numbers of at least 0, in a file a list."""
+def text(about: str = "a text, not empty") -> Kind:
+    """Return the kind of texts that are not empty; `about` says what they name."""
+    return Kind(Annotated[str, Meta(min_length=1)], about, takes="text")
 
-    def allowed(self) -> str:
-        return "a list of at least one number, each finite and at least 0"
 
-    def wrong(self, value: object) -> str | None:
-        one = Quantity(Dimension.NUMBER)
-        good = isinstance(value, tuple) and value and not any(map(one.wrong, value))
-        return None if good else self.allowed()
+def choice(options: tuple[str, ...]) -> Kind:
+    """Return the kind of some texts."""
+    takes = " or ".join(f'`"{option}"`' for option in options)
+    return Kind(str, f"one of {', '.join(options)}", options=options, takes=takes)
 
-    def read(self, table: Table, key: str, default: object = NOTHING) -> Any:
-        value = table.take(key, self.allowed(), default)
-        if not isinstance(value, list | tuple) or self.wrong(tuple(value)):
-            raise table.wrong(key, self.allowed())
-        return tuple(map(float, value))
 
-    def text(self, value: Sequence[float]) -> str:
-        return f"[{', '.join(map(plain, value))}]"
+def whole(low: int, high: int) -> Kind:
+    """Return the kind of integers from low to high."""
+    allowed = f"a whole number from {low} to {high}"
+    return Kind(Annotated[int, Meta(ge=low, le=high)], allowed, takes=f"whole number, {low} to {high}")
+
+
+def flag() -> Kind:
+    """Return the kind of true and false."""
+    return Kind(bool, "true or false", takes="`true` or `false`")
+
+
+def number(
+    dimension: Dimension,
+    low: float = 0.0,
+    high: float = math.inf,
+    *,
+    above: bool = False,
+    infinite: str | None = None,
+    about: str = "",
+) -> Kind:
+    """Return the kind of numbers from low to high (low itself excluded if `above`), with a unit in a file.
+
+    `infinite` is the word that stands for infinity, if that makes sense; `about` says what a plain number means.
+    """
+    most = min(high, sys.float_info.max)
+    of = Annotated[float, Meta(gt=low, le=most) if above else Meta(ge=low, le=most)]
+    limits = f", {'greater than' if above else 'at least'} {low:g}"
+    limits += f" and at most {high:g}" if high < math.inf else ""
+    shown = f" to {high:g}" if high < math.inf else ""
+    shown = f", {'above' if above else 'from'} {low:g}{shown}" if low or shown else ""
+    takes = f"{dimension.name.lower().replace('_', ' ')}{shown}" + (
+        f', or `"{infinite}"`' if infinite else ""
+    )
+    allowed = about or allowed_text(dimension, infinite)
+    return Kind(of, allowed, limits, dimension, infinite, takes=about or takes)
+
+
+def texts(about: str = "a list of texts", *, single: bool = False, repeats: bool = False) -> Kind:
+    """Return the kind of lists of texts; or of a text alone, if `single`; each only once, unless it `repeats`."""
+    listed = "list of hosts" if "hosts" in about else "list of texts"
+    takes = f"list of texts: {about}" if repeats else f"text or {listed}" if single else listed
+    return Kind(_WORDS if repeats else _NAMES, about, single=single, takes=takes)
+
+
+def numbers() -> Kind:
+    """Return the kind of lists of numbers of at least 0, without dimension."""
+    allowed = "a list of at least one number, each finite and at least 0"
+    return Kind(_NUMBERS, allowed, dimension=Dimension.NUMBER, takes="list of numbers")
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of a section: what it may be, what it means, and its default (NOTHING: it is required; None: it may be absent)."""
+    """A key of a section: its values, its meaning, and its default (NOTHING: it is required; None: it may be absent)."""
 
     kind: Kind
     meaning: str
@@ -230,10 +194,10 @@ class Section(dict[str, Key]):
     """The keys of a section, by name."""
 
     def read(self, table: Table, name: str) -> Any:
-        """The value of a key; SpecError."""
+        """Return the value of a key; SpecError."""
         key = self[name]
         return key.kind.read(table, name, key.default)
 
     def inline(self, **values: Any) -> str:
-        """The section as an inline table, without the keys whose value is None."""
+        """Return the section as an inline table, without the keys whose value is None."""
         return toml.inline((n, self[n].kind.text(v)) for n, v in values.items() if v is not None)

@@ -17,7 +17,7 @@ from itertools import chain, islice
 
 from topologies.addresses import building_addresses
 from topologies.errors import SpecError
-from topologies.keys import Whole
+from topologies.keys import whole
 from topologies.spec import (
     MAX_PORTS,
     Building,
@@ -297,5 +297,5 @@ def _deal(mix: Sequence[GpuShare], hosts: int) -> list[tuple[GpuModel, int]]:
 
 
 def _whole(key: str, value: object, low: int, high: int) -> None:
-    if allowed := Whole(low, high).wrong(value):
+    if allowed := whole(low, high).wrong(value):
         raise SpecError(key, value, allowed)

@@ -16,10 +16,10 @@ from testbed.messages import JobSpec
 from testbed.program import CHECKPOINT_EXIT_CODE, GRACE_S, NO_SIGNAL, SIGNALS, Program, Variable, wrong
 from testbed.workloads.base import load_workload
 from testbed.workloads.submission import EXECUTABLE, LARGEST_BYTES, cannot_run, params_of
-from topologies import toml
+from topologies import keys, toml
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.keys import Choice, Key, Quantity, Section, Text, Texts, Whole
+from topologies.keys import Key, Section
 from topologies.tables import Table
 
 _LONGEST_S: Final = 1e6
@@ -27,62 +27,64 @@ _BIGGEST: Final = float(LARGEST_PAYLOAD_BYTES)
 _PARAM: Final = "a text, a number, true or false"
 
 JOB: Final = Section(
-    name=Key(Text("a name"), "of the job; if left out, the file's", None),
+    name=Key(keys.text("a name"), "of the job; if left out, the file's", None),
     workload=Key(
-        Text("a built-in workload, or module:Class"),
+        keys.text("a built-in workload, or module:Class"),
         "`synthetic`, or `module:Class`, found in the folder in which the campus was started; of a `command` `executable`",
         "synthetic",
     ),
-    steps=Key(Whole(1, LARGEST_STEP), "that make the job"),
+    steps=Key(keys.whole(1, LARGEST_STEP), "that make the job"),
     step=Key(
-        Quantity(Dimension.DURATION, above=True, high=_LONGEST_S),
+        keys.number(Dimension.DURATION, above=True, high=_LONGEST_S),
         "GPU time of one step: what a lost step costs",
     ),
     payload=Key(
-        Quantity(Dimension.SIZE, 1.0, _BIGGEST),
+        keys.number(Dimension.SIZE, 1.0, _BIGGEST),
         f"size of a checkpoint; of a live one at most {LARGEST_BYTES / 1e9:.0f} GB",
     ),
-    memory=Key(Quantity(Dimension.SIZE, high=_BIGGEST), "that its GPU must have", 0.0),
+    memory=Key(keys.number(Dimension.SIZE, high=_BIGGEST), "that its GPU must have", 0.0),
     min_capability=Key(
-        Quantity(Dimension.NUMBER, high=1000.0), "CUDA compute capability that its GPU must have", 0.0
+        keys.number(Dimension.NUMBER, high=1000.0), "CUDA compute capability that its GPU must have", 0.0
     ),
     loss_budget=Key(
-        Quantity(Dimension.DURATION, above=True, high=1e9),
+        keys.number(Dimension.DURATION, above=True, high=1e9),
         "L_max: intervals of at most twice as much (eq. 9); the checkpoint on its way comes on top of what a reclaim costs",
         900.0,
     ),
     grace=Key(
-        Quantity(Dimension.DURATION, high=1e6),
+        keys.number(Dimension.DURATION, high=1e6),
         f"for its process to end when it is cancelled, and for a program ({GRACE_S:g} s) to checkpoint; real time",
         2.0,
     ),
 )
 PROGRAM: Final = Section(
     command=Key(
-        Texts("a program and its arguments", repeats=True),
+        keys.texts("a program and its arguments", repeats=True),
         "the program, found by `PATH` or, with a slash, from the folder of this file, and its arguments",
         None,
     ),
     working_directory=Key(
-        Text("a folder"),
+        keys.text("a folder"),
         "where it runs; if left out, in a new folder of each attempt, which is gone with it",
         "",
     ),
     checkpoint_by=Key(
-        Choice(("itself", "criu")),
+        keys.choice(("itself", "criu")),
         "`itself`, by the convention below; `criu`: from outside, and the other `checkpoint_` keys are not used",
         "itself",
     ),
     checkpoint_directory=Key(
-        Text("a relative path without `..`"),
+        keys.text("a relative path without `..`"),
         "in that new folder, where its state is; the program is told in `RECLAIMNET_CHECKPOINT_DIRECTORY`",
         "checkpoint",
     ),
     checkpoint_signal=Key(
-        Choice((*SIGNALS, NO_SIGNAL)), "asks it for a checkpoint; `none`: it takes them of itself", "SIGTERM"
+        keys.choice((*SIGNALS, NO_SIGNAL)),
+        "asks it for a checkpoint; `none`: it takes them of itself",
+        "SIGTERM",
     ),
     checkpoint_exit_code=Key(
-        Whole(1, 255),
+        keys.whole(1, 255),
         "with which it exits when it has checkpointed, to be started again",
         CHECKPOINT_EXIT_CODE,
     ),

@@ -24,7 +24,7 @@ from experiments.inputs.seeds import seed_range
 from experiments.results.summary import fields as figures_of
 from topologies import files, plugins, toml
 from topologies.errors import SpecError
-from topologies.keys import Flag, Texts
+from topologies.keys import flag, texts
 from topologies.tables import Table
 
 MOST_RUNS = 1_000_000
@@ -240,7 +240,7 @@ def _of_file(table: Table, folder: Path) -> tuple[str, dict[str, Any]]:
     chosen: dict[str, Any] = {}
     for key in ("policies", "figures"):
         if table.has(key):
-            chosen[key] = Texts("a list of texts").read(table, key)
+            chosen[key] = texts("a list of texts").read(table, key)
     if table.has("seeds"):
         seeds = table.take("seeds", 'a text such as "1:21", or a list')
         chosen["seeds"] = (
@@ -251,12 +251,12 @@ def _of_file(table: Table, folder: Path) -> tuple[str, dict[str, Any]]:
             else (seeds,)
         )
     if table.has("trace"):
-        records = Texts("a file, or a list of files", single=True).read(table, "trace")
+        records = texts("a file, or a list of files", single=True).read(table, "trace")
         chosen["records"] = tuple(
             str(folder / each) if (folder / each).exists() else each for each in records
         )
     if table.has("until_over"):
-        chosen["until_over"] = Flag().read(table, "until_over")
+        chosen["until_over"] = flag().read(table, "until_over")
     values = table.take("set", "a table of keys and lists of values", {})
     if not isinstance(values, dict) or not all(isinstance(some, list) for some in values.values()):
         raise table.wrong(

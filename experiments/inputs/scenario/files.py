@@ -25,16 +25,15 @@ from experiments.inputs.scenario.parts import (
 )
 from experiments.inputs.scenario.scenario import MAX_SEED, Scenario
 from experiments.inputs.scenario.trunks import TrunkLaw
-from topologies import files, toml
+from topologies import files, keys, toml
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.keys import Quantity, Text, Whole
 from topologies.scale import Scale
 from topologies.tables import Table
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-_DURATION = Quantity(Dimension.DURATION)
-_FACTOR = Quantity(Dimension.NUMBER, about="a number greater than 0")
+_DURATION = keys.number(Dimension.DURATION)
+_FACTOR = keys.number(Dimension.NUMBER, about="a number greater than 0")
 _SECTIONS: dict[str, type[Any]] = {"queue": Queue, "protocol": Protocol, "jobs": Jobs, "owners": Owners}
 
 
@@ -90,12 +89,12 @@ def examples() -> tuple[str, ...]:
 def scenario_of(tables: dict[str, Any], folder: Path) -> Scenario:
     """The scenario of what a TOML text holds. SpecError as `loads`, without a source."""
     table = Table(tables)
-    name = Text("the name of the scenario").read(table, "name")
+    name = keys.text("the name of the scenario").read(table, "name")
     campus = table.take(
         "campus", 'a table [campus], or the path of a campus file, or "example:NAME", or "module:NAME"'
     )
     campus = files.load(campus, folder) if isinstance(campus, str) else files.campus_of(table.table("campus"))
-    seed = Whole(0, MAX_SEED).read(table, "seed", Scenario.seed)
+    seed = keys.whole(0, MAX_SEED).read(table, "seed", Scenario.seed)
     duration_s = _DURATION.read(table, "duration", Scenario.duration_s)
     if isinstance(table.take("jobs", "a table [jobs], or a list of jobs [[jobs]]", {}), list):
         jobs, own_jobs = Jobs(count=0), read_own_jobs(table.tables("jobs"), folder)

@@ -26,11 +26,11 @@ from experiments.inputs.scenario.plain import make_plain
 from topologies import toml
 from topologies.dimension import HELD, NUMBER, Dimension
 from topologies.errors import SpecError
-from topologies.keys import Choice, Quantity
+from topologies.keys import choice, number
 from topologies.tables import Table
 
 _NORMAL = NormalDist()
-_SPREAD = Quantity(Dimension.NUMBER)
+_SPREAD = number(Dimension.NUMBER)
 _LEAST_MASS = 1e-6  # of the law between its limits; with less, the draws would be rounding noise
 
 
@@ -132,8 +132,8 @@ def _mass(law: InverseLaw) -> tuple[float, float]:
 
 def law_of(table: Table, dimension: Dimension) -> InverseLaw:
     """The law that a table of a scenario file describes."""
-    held = Quantity(dimension)
-    name = Choice(tuple(SHAPES)).read(table, "law")
+    held = number(dimension)
+    name = choice(tuple(SHAPES)).read(table, "law")
     shape = SHAPES[name]
     typical = held.read(table, shape.typical)
     spread = _SPREAD.read(table, shape.spread) if shape.spread else 1.0
@@ -147,7 +147,7 @@ def law_of(table: Table, dimension: Dimension) -> InverseLaw:
 
 def law_text(law: InverseLaw, dimension: Dimension) -> str:
     """The law as an inline table; `law_of` gives exactly the same one back."""
-    shape, held = SHAPES[law.shape], Quantity(dimension)
+    shape, held = SHAPES[law.shape], number(dimension)
     pairs = [("law", toml.quote(law.shape)), (shape.typical, held.text(law.typical))]
     if shape.spread:
         pairs.append((shape.spread, _SPREAD.text(law.spread)))

@@ -13,13 +13,13 @@ from typing import Final
 from experiments.inputs.job_file import JOB, PROGRAM, read_job
 from testbed.messages import JobSpec
 from testbed.workloads.submission import EXECUTABLE, cannot_be_made
-from topologies import toml
+from topologies import keys, toml
 from topologies.dimension import DURATION, NUMBER, SIZE, Dimension
 from topologies.errors import SpecError
-from topologies.keys import Key, Quantity
+from topologies.keys import Key
 from topologies.tables import Table
 
-AT: Final = Key(Quantity(Dimension.DURATION), "when it is submitted, from the run's beginning", 0.0)
+AT: Final = Key(keys.number(Dimension.DURATION), "when it is submitted, from the run's beginning", 0.0)
 
 # the field of a JobSpec for a key, where it is called otherwise
 _FIELDS: Final = {

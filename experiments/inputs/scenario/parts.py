@@ -26,7 +26,8 @@ from experiments.inputs.scenario.fields import (
 from experiments.inputs.scenario.law import InverseLaw
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.keys import Flag, Quantity
+from topologies.keys import flag as true_or_false
+from topologies.keys import number
 from topologies.spec import CheckpointClass
 
 D = Dimension
@@ -80,7 +81,7 @@ class Protocol:
     # GB/s at which a state is copied, by machines as they are (no scale changes it), until a host has measured its own
     copy_gb_per_s: float = quantity(D.NUMBER, 6.0, above=True)
     # P1, beta of eq. (9): the part of an interval that sending may take; none: 0.9 where jobs go on meanwhile, else paper A's 0.2
-    checkpoint_share: float | None = optional(Quantity(D.NUMBER, 0.0, 1.0, above=True))
+    checkpoint_share: float | None = optional(number(D.NUMBER, 0.0, 1.0, above=True))
     # of checkpoints: share: within what the reserve leaves; borrow: that, and of the reserve what research does not ask for;
     # scavenger: all that research leaves, and behind it everywhere
     checkpoint_class: str = choice(("policy", *CheckpointClass), "policy")
@@ -153,17 +154,17 @@ class LinkEvent:
     at_s: float = quantity(D.DURATION)  # from the run's beginning
     # the two nodes that the cable joins
     between: tuple[str, ...] = names(MISSING, 'two nodes, such as ["h3", "a1"]')
-    rate_bytes_per_s: float | None = optional(Quantity(D.RATE, above=True))  # on the wire
-    delay_s: float | None = optional(Quantity(D.DURATION))  # one way; live only
+    rate_bytes_per_s: float | None = optional(number(D.RATE, above=True))  # on the wire
+    delay_s: float | None = optional(number(D.DURATION))  # one way; live only
     # of a packet; live only
-    loss: float | None = optional(Quantity(D.NUMBER, about="a probability less than 1"))
+    loss: float | None = optional(number(D.NUMBER, about="a probability less than 1"))
     # a packet takes the delay, more or less by at most this; live only
-    jitter_s: float | None = optional(Quantity(D.DURATION))
+    jitter_s: float | None = optional(number(D.DURATION))
     # whether packets may overtake each other by their jitter; live only
-    reorders: bool | None = optional(Flag())
-    up: bool | None = optional(Flag())  # whether the cable carries anything
+    reorders: bool | None = optional(true_or_false())
+    up: bool | None = optional(true_or_false())  # whether the cable carries anything
     # for how long before that a trunk is drained: whatever can leaves it while it still carries
-    drain_s: float | None = optional(Quantity(D.DURATION, above=True))
+    drain_s: float | None = optional(number(D.DURATION, above=True))
 
     def __post_init__(self) -> None:
         check(self, "events")

@@ -23,7 +23,7 @@ from experiments.inputs.scenario.plain import make_plain
 from experiments.inputs.scenario.trunks import TrunkLaw
 from topologies.dimension import DURATION, Dimension
 from topologies.errors import SpecError
-from topologies.keys import Quantity, Whole
+from topologies.keys import number, whole
 from topologies.scale import Scale
 from topologies.spec import Campus, Host, Link, Role
 from topologies.units import format_duration, format_size
@@ -57,8 +57,8 @@ class Scenario:
         if not (isinstance(self.name, str) and self.name.isprintable() and 1 <= len(self.name) <= 64):
             raise SpecError("name", f"{self.name}"[:80], "1 to 64 printable characters")
         for key, kind, value in (
-            ("seed", Whole(0, MAX_SEED), self.seed),
-            ("duration", Quantity(Dimension.DURATION, above=True), self.duration_s),
+            ("seed", whole(0, MAX_SEED), self.seed),
+            ("duration", number(Dimension.DURATION, above=True), self.duration_s),
         ):
             if allowed := kind.wrong(value):
                 raise SpecError(key, value, allowed)

@@ -14,7 +14,6 @@ from testbed.bounds import LARGEST_PAYLOAD_BYTES, LARGEST_STEP, NAME_RULE, is_na
 from testbed.messages import JobSpec
 from topologies.dimension import DURATION, NUMBER, RATE, SIZE, Dimension
 from topologies.errors import SpecError
-from topologies.keys import Quantity, Whole
 
 D = Dimension
 
@@ -32,7 +31,7 @@ class JobDraw:
     """
 
     name: str
-    payload_bytes: int = field(metadata={**SIZE, "kind": Whole(1, LARGEST_PAYLOAD_BYTES)})
+    payload_bytes: int = field(metadata={**SIZE, "kind": keys.whole(1, LARGEST_PAYLOAD_BYTES)})
     steps: int = whole(1, LARGEST_STEP)
     step_s: float = quantity(D.DURATION, above=True)
     dirty_fraction: float = quantity(D.NUMBER, high=1.0)  # share of the state that a step rewrites
@@ -56,7 +55,7 @@ class JobDraw:
 class JobArrival:
     """A job is submitted. SpecError: at no time of a run."""
 
-    at_s: float = field(metadata={**DURATION, "kind": Quantity(D.DURATION)})
+    at_s: float = field(metadata={**DURATION, "kind": keys.number(D.DURATION)})
     job: JobDraw
 
     def __post_init__(self) -> None:

@@ -72,8 +72,9 @@ def parse_trace(document: dict[str, Any], scenario: Scenario) -> Trace:
         if source == target or not {source, target} <= nodes.keys():
             allowed = "two different nodes of the campus"
             raise SpecError("background.flows", f"{source}>{target}", allowed)
-    jobs = arrivals(scenario)
-    if read.arrivals is not None:
+    if read.arrivals is None:
+        jobs = arrivals(scenario)
+    else:
         jobs = with_own_jobs(tuple(each for each in read.arrivals if each.at_s < until_s), scenario)
     return Trace(
         read.origin,
