@@ -198,6 +198,15 @@ class Section(dict[str, Key]):
         key = self[name]
         return key.kind.read(table, name, key.default)
 
+    def read_all(self, table: Table) -> dict[str, Any]:
+        """Return the values of all keys, each checked; SpecError."""
+        found = {}
+        for name, key in self.items():
+            found[name] = self.read(table, name)
+            if table.has(name) and (allowed := key.kind.wrong(found[name])):
+                raise table.wrong(name, allowed)
+        return found
+
     def inline(self, **values: Any) -> str:
         """Return the section as an inline table, without the keys whose value is None."""
         return toml.inline((n, self[n].kind.text(v)) for n, v in values.items() if v is not None)

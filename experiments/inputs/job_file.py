@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -57,6 +57,14 @@ JOB: Final = Section(
         2.0,
     ),
 )
+# the field of a JobSpec for a key, where it is called otherwise
+FIELDS: Final = {
+    "step": "step_s",
+    "payload": "payload_bytes",
+    "memory": "memory_bytes",
+    "loss_budget": "loss_budget_s",
+    "grace": "grace_s",
+}
 PROGRAM: Final = Section(
     command=Key(
         keys.texts("a program and its arguments", repeats=True),
@@ -133,11 +141,7 @@ def check_runs(spec: JobSpec, folder: Path) -> None:
 
 def read_job(table: Table, name: str, folder: Path) -> JobSpec:
     """The job that a table describes; `folder` is where relative paths begin. SpecError."""
-    read: dict[str, Any] = {}
-    for key, declared in JOB.items():
-        read[key] = JOB.read(table, key)
-        if table.has(key) and (allowed := declared.kind.wrong(read[key])):
-            raise table.wrong(key, allowed)
+    read = JOB.read_all(table)
     program = _program(table, folder) if table.has("command") else None
     given = _scalars(table, "params") if program is None else {}
     if program is not None and not table.has("workload"):
@@ -145,18 +149,9 @@ def read_job(table: Table, name: str, folder: Path) -> JobSpec:
     if program is not None and not table.has("grace"):
         read["grace"] = GRACE_S
     table.done()
+    read |= {"name": read["name"] or name, "payload": round(read["payload"])}
     spec = JobSpec(
-        read["name"] or name,
-        read["steps"],
-        read["step"],
-        round(read["payload"]),
-        read["workload"],
-        given,
-        read["memory"],
-        read["min_capability"],
-        read["loss_budget"],
-        read["grace"],
-        program,
+        **{FIELDS.get(key, key): value for key, value in read.items()}, params=given, program=program
     )
     try:  # what the message itself asks of a name, above all
         return msgspec.convert(msgspec.to_builtins(spec), JobSpec)
@@ -168,10 +163,7 @@ def read_job(table: Table, name: str, folder: Path) -> JobSpec:
 
 
 def _program(table: Table, folder: Path) -> Program:
-    read = {key: PROGRAM.read(table, key) for key in PROGRAM}
-    for key, declared in PROGRAM.items():
-        if table.has(key) and (allowed := declared.kind.wrong(read[key])):
-            raise table.wrong(key, allowed)
+    read = PROGRAM.read_all(table)
     command, *arguments = read["command"] or [""]
     if "/" in command:
         command = str((folder / command).absolute())

@@ -10,25 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from experiments.inputs.job_file import JOB, PROGRAM, read_job
+from experiments.inputs.job_file import FIELDS, JOB, PROGRAM, read_job
 from testbed.messages import JobSpec
 from testbed.workloads.submission import EXECUTABLE, cannot_be_made
 from topologies import keys, toml
 from topologies.dimension import DURATION, NUMBER, SIZE, Dimension
 from topologies.errors import SpecError
-from topologies.keys import Key
+from topologies.keys import Key, Section
 from topologies.tables import Table
 
 AT: Final = Key(keys.number(Dimension.DURATION), "when it is submitted, from the run's beginning", 0.0)
-
-# the field of a JobSpec for a key, where it is called otherwise
-_FIELDS: Final = {
-    "step": "step_s",
-    "payload": "payload_bytes",
-    "memory": "memory_bytes",
-    "loss_budget": "loss_budget_s",
-    "grace": "grace_s",
-}
+_OWN: Final = Section(at=AT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +58,7 @@ def read_own_jobs(tables: Iterable[Table], folder: Path) -> tuple[OwnJob, ...]:
     """The jobs of a list of tables. SpecError says key, value and what is allowed."""
     jobs = []
     for number, table in enumerate(tables, 1):
-        at_s = AT.kind.read(table, "at", AT.default)
-        if table.has("at") and (allowed := AT.kind.wrong(at_s)):
-            raise table.wrong("at", allowed)
+        at_s = _OWN.read_all(table)["at"]
         spec = read_job(table, f"own{number}", folder)
         if why := cannot_be_made(spec):
             raise SpecError(table.path("workload"), spec.workload, why)
@@ -92,7 +82,7 @@ def toml_of(job: OwnJob) -> Iterator[str]:
     given = job.given
     yield f"at = {AT.kind.text(job.at_s)}"
     for key, declared in JOB.items():
-        value = getattr(given, _FIELDS.get(key, key))
+        value = getattr(given, FIELDS.get(key, key))
         if value is not None and not (key == "workload" and value == EXECUTABLE):
             yield f"{key} = {declared.kind.text(value)}"
     if given.params:

@@ -12,6 +12,7 @@ from experiments.inputs.scenario.owners import OwnerEvent, check_order
 from experiments.inputs.scenario.parts import LinkEvent
 from testbed.bounds import LARGEST_PAYLOAD_BYTES, LARGEST_STEP, NAME_RULE, is_name
 from testbed.messages import JobSpec
+from topologies import keys
 from topologies.dimension import DURATION, NUMBER, RATE, SIZE, Dimension
 from topologies.errors import SpecError
 
