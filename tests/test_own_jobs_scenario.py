@@ -30,7 +30,6 @@ command = ["./adding.sh", "x", "x"]
 steps = 100
 step = "1 s"
 payload = "2 GB"
-deadline = "20 min"
 environment = { LEVEL = 3 }
 
 [[jobs]]
@@ -53,7 +52,6 @@ def test_own_jobs_have_the_keys_of_a_job_file_and_the_time_of_their_submission()
     shell, counting = scenario().own_jobs
     assert shell.given.program == Program([str(EXAMPLES / "adding.sh"), "x", "x"], environment={"LEVEL": "3"})
     assert (shell.at_s, counting.at_s) == (0.0, 120.0)
-    assert (shell.deadline_s, counting.deadline_s) == (1200.0, None)
     assert (counting.name, counting.given.params) == ("own2", {"steps": 50, "fast": True, "note": "a"})
     assert (counting.memory_bytes, counting.loss_budget_s, counting.step_s) == (4e9, 300.0, 2.0)
 
