@@ -78,7 +78,7 @@ def test_in_the_virtual_world_a_job_is_its_steps_its_step_and_its_payload_at_the
     scaled = scenario(OWN + "[scale]\nbytes = 0.01\ntime = 0.1\n")
     run = simulate(scaled, generate(scaled))
     submitted = {fact.job: fact for _, fact in run.facts if isinstance(fact, f.JobSubmitted)}
-    assert submitted["shell"] == f.JobSubmitted("shell", 100, 0.1, 20_000_000, 120.0)
+    assert submitted["shell"] == f.JobSubmitted("shell", 100, 0.1, 20_000_000)
     finished = {fact.job: at_s for at_s, fact in run.facts if isinstance(fact, f.JobFinished)}
     assert finished.keys() == {"shell", "own2"}
     assert 10.0 < finished["shell"] < 20.0

@@ -187,7 +187,6 @@ JOB = JobDraw("a", 10**9, 100, 2.0, 0.5, 1e9, 0.0, 300.0)
     [
         ("name", ""),
         ("name", "a b"),
-        ("name", "a.0of2"),
         ("payload_bytes", math.nan),
         ("payload_bytes", 0),
         ("payload_bytes", 1e9),

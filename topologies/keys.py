@@ -98,7 +98,7 @@ class Kind:
             return self.form.text(value)
         if value == math.inf:
             return toml.quote(str(self.infinite))
-        if isinstance(value, tuple):
+        if isinstance(value, tuple | list):
             return (
                 f"[{', '.join(toml.quote(each) if isinstance(each, str) else plain(each) for each in value)}]"
             )

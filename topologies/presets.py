@@ -11,7 +11,8 @@ on-demand hosts, so that "same building" never holds between a volunteer and ren
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -78,14 +79,14 @@ def campus54() -> Campus:
     20 RTX 3090, 15 RTX 4090, 8 A100 nodes of 4 GPUs, 10 A6000 nodes of 2; 1 Gbit/s access, 1 to 10 Gbit/s
     distribution, 10 Gbit/s core; at least 30 % of every link for research (beta_p3 = 0.3).
     """
-    tree = _Tree("campus54", core_rate=10.0 * GBIT_PER_S)
+    plan = _Plan("campus54")
+    plan.switch("core", Tier.CORE)
     for name, uplink_gbit_per_s, groups in _CAMPUS54:
         gpus = [(model, gpus) for model, gpus, count in groups for _ in range(count)]
-        tree.add_building(name, gpus, _CAMPUS54_PER_SWITCH, GBIT_PER_S, uplink_gbit_per_s * GBIT_PER_S)
-    address = ipaddress.IPv4Address("10.0.0.1")
-    tree.hosts.append(Host("coord", "centre", Role.COORDINATOR, address))
-    tree.links.append(Link("coord", "core", 10.0 * GBIT_PER_S))
-    return tree.campus((RTX3090, RTX4090, A100, A6000), ResearchReserve(beta=0.3))
+        rates = GBIT_PER_S, uplink_gbit_per_s * GBIT_PER_S, 10.0 * GBIT_PER_S
+        plan.tree_building(name, gpus, _CAMPUS54_PER_SWITCH, *rates)
+    plan.coordinator("centre", "core", 10.0 * GBIT_PER_S)
+    return plan.campus((RTX3090, RTX4090, A100, A6000), reserve=ResearchReserve(beta=0.3))
 
 
 def three_tier(
@@ -123,13 +124,19 @@ def three_tier(
         allowed = f"one rate, or one for each of the {buildings} buildings"
         raise SpecError("uplink_bytes_per_s", list(uplinks), allowed)
     dealt = _deal(mix, hosts)
-    tree = _Tree(name, core_bytes_per_s)
+    plan = _Plan(name)
+    plan.switch("core", Tier.CORE)
     for i in range(buildings):
         share = [dealt[n] for n in range(hosts * i // buildings, hosts * (i + 1) // buildings)]
-        tree.add_building(f"b{i + 1}", share, hosts_per_access, access_bytes_per_s, uplinks[i])
-    tree.add_room(on_demand, on_demand_slots, on_demand_model)
+        rates = access_bytes_per_s, uplinks[i], core_bytes_per_s
+        plan.tree_building(f"b{i + 1}", share, hosts_per_access, *rates)
+    plan.building(ROOM, 0)
+    plan.switch(ROOM, Tier.DISTRIBUTION, ["core"], core_bytes_per_s)
+    plan.coordinator(ROOM, ROOM, core_bytes_per_s)
+    rented = [(on_demand_model, on_demand_slots)] * on_demand
+    plan.hang(ROOM, rented, core_bytes_per_s, Role.ON_DEMAND)
     models = dict.fromkeys(chain((s.model for s in mix), [on_demand_model] if on_demand else []))
-    return tree.campus(tuple(models), reserve or ResearchReserve())
+    return plan.campus(tuple(models), reserve=reserve)
 
 
 def leaf_spine(
@@ -149,14 +156,13 @@ def leaf_spine(
     _whole("leaves", leaves, 2, MAX_BUILDINGS)
     _whole("spines", spines, 2, 64)
     _whole("hosts_per_leaf", hosts_per_leaf, 1, MAX_PORTS - spines)
-    mesh = _Mesh("leafspine", mix, leaves * hosts_per_leaf)
-    mesh.switches += [Switch(f"s{n}", Tier.CORE) for n in range(1, spines + 1)]
+    plan, dealt = _Plan("leafspine"), iter(_deal(mix, leaves * hosts_per_leaf))
+    names = [plan.switch(f"s{n}", Tier.CORE) for n in range(1, spines + 1)]
     for leaf in range(1, leaves + 1):
-        building = mesh.add_building(f"b{leaf}")
-        mesh.switches.append(Switch(f"l{leaf}", Tier.ACCESS, building))
-        mesh.links += [Link(f"l{leaf}", f"s{n}", uplink_bytes_per_s) for n in range(1, spines + 1)]
-        mesh.hang(f"l{leaf}", building, hosts_per_leaf, access_bytes_per_s)
-    return mesh.campus("s1", uplink_bytes_per_s)
+        plan.building(f"b{leaf}")
+        plan.switch(f"l{leaf}", Tier.ACCESS, names, uplink_bytes_per_s)
+        plan.hang(f"l{leaf}", islice(dealt, hosts_per_leaf), access_bytes_per_s)
+    return plan.mesh(mix, "s1", uplink_bytes_per_s)
 
 
 def fat_tree(
@@ -170,111 +176,94 @@ def fat_tree(
     if isinstance(k, bool) or not isinstance(k, int) or not 4 <= k <= 16 or k % 2:
         raise SpecError("k", k, "an even number from 4 to 16")
     half = k // 2
-    mesh = _Mesh(f"fattree{k}", mix, half * half * k)
-    mesh.switches += [Switch(f"c{n}", Tier.CORE) for n in range(1, half * half + 1)]
+    plan, dealt = _Plan(f"fattree{k}"), iter(_deal(mix, half * half * k))
+    cores = [plan.switch(f"c{n}", Tier.CORE) for n in range(1, half * half + 1)]
     for pod in range(1, k + 1):
-        building = mesh.add_building(f"p{pod}")
-        for a in range(1, half + 1):
-            mesh.switches.append(Switch(f"p{pod}a{a}", Tier.DISTRIBUTION, building))
-            cores = range((a - 1) * half + 1, a * half + 1)
-            mesh.links += [Link(f"p{pod}a{a}", f"c{n}", rate_bytes_per_s) for n in cores]
+        plan.building(f"p{pod}")
+        above = []
+        for a in range(half):
+            its = cores[a * half : (a + 1) * half]
+            above.append(plan.switch(f"p{pod}a{a + 1}", Tier.DISTRIBUTION, its, rate_bytes_per_s))
         for e in range(1, half + 1):
-            edge = f"p{pod}e{e}"
-            mesh.switches.append(Switch(edge, Tier.ACCESS, building))
-            mesh.links += [Link(edge, f"p{pod}a{a}", rate_bytes_per_s) for a in range(1, half + 1)]
-            mesh.hang(edge, building, half, rate_bytes_per_s)
-    return mesh.campus("c1", rate_bytes_per_s)
+            edge = plan.switch(f"p{pod}e{e}", Tier.ACCESS, above, rate_bytes_per_s)
+            plan.hang(edge, islice(dealt, half), rate_bytes_per_s)
+    return plan.mesh(mix, "c1", rate_bytes_per_s)
 
 
-class _Mesh:
-    """A campus with several paths, under construction."""
+class _Plan:
+    """A campus under construction. Switches and hosts stand in the building that was added last."""
 
-    def __init__(self, name: str, mix: Sequence[GpuShare], hosts: int) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
         self.buildings: list[Building] = []
-        self.switches: list[Switch] = []
         self.hosts: list[Host] = []
+        self.switches: list[Switch] = []
         self.links: list[Link] = []
-        self._models = tuple(dict.fromkeys(share.model for share in mix))
-        self._dealt = iter(_deal(mix, hosts))
+        self._addresses: Iterator[ipaddress.IPv4Address] = iter(())
+        self._access = itertools.count(1)
+        self._numbers = {role: itertools.count(1) for role in Role}
 
-    def add_building(self, name: str) -> str:
-        """Add a building; its name."""
+    def building(self, name: str, number: int | None = None) -> None:
+        """Add a building; `number`: of its addresses."""
         self.buildings.append(Building(name))
-        self._addresses = building_addresses(len(self.buildings))
+        self._addresses = building_addresses(len(self.buildings) if number is None else number)
+
+    def switch(self, name: str, tier: Tier, above: Iterable[str] = (), rate: float = 0.0) -> str:
+        """Add a switch with a cable to each of those above it; return its name."""
+        building = self.buildings[-1].name if self.buildings else None
+        self.switches.append(Switch(name, tier, building))
+        self.links += [Link(name, each, rate) for each in above]
         return name
 
-    def hang(self, switch: str, building: str, count: int, rate: float) -> None:
-        """The next `count` volunteers, on a switch of the building that was added last."""
-        for model, gpus in islice(self._dealt, count):
-            name = f"h{len(self.hosts) + 1}"
-            self.hosts.append(Host(name, building, Role.VOLUNTEER, next(self._addresses), model.name, gpus))
-            self.links.append(Link(name, switch, rate))
-
-    def campus(self, coordinator_on: str, rate: float) -> Campus:
-        """What was built, with its coordinator, validated."""
-        self.add_building(ROOM)
-        self.hosts.append(Host("coord", ROOM, Role.COORDINATOR, ipaddress.IPv4Address("10.0.0.1")))
-        self.links.append(Link("coord", coordinator_on, rate))
-        parts = (tuple(self.buildings), tuple(self.hosts), tuple(self.switches), tuple(self.links))
-        return Campus(self.name, *parts, self._models, fabric=Fabric.OPENVSWITCH)
-
-
-class _Tree:
-    """A campus under construction: buildings are added to one core switch."""
-
-    def __init__(self, name: str, core_rate: float) -> None:
-        self.name, self.core_rate = name, core_rate
-        self.buildings: list[Building] = []
-        self.hosts: list[Host] = []
-        self.switches = [Switch("core", Tier.CORE)]
-        self.links: list[Link] = []
-        self._access = 0
-
-    def add_building(
+    def tree_building(
         self,
         name: str,
         gpus: Sequence[tuple[GpuModel, int]],
         per_access: int,
         access_rate: float,
         uplink_rate: float,
+        core_rate: float,
     ) -> None:
-        """A distribution switch, its access switches, and one volunteer for each (model, GPUs)."""
-        self.buildings.append(Building(name))
-        addresses = building_addresses(len(self.buildings))
-        distribution = self._switch(
-            f"d{len(self.buildings)}", Tier.DISTRIBUTION, name, "core", self.core_rate
-        )
+        """Add a building with a distribution switch, its access switches, and a volunteer for each (model, GPUs)."""
+        self.building(name)
+        above = self.switch(f"d{len(self.buildings)}", Tier.DISTRIBUTION, ["core"], core_rate)
         for first in range(0, len(gpus), per_access):
-            self._access += 1
-            access = self._switch(f"a{self._access}", Tier.ACCESS, name, distribution, uplink_rate)
-            for model, count in gpus[first : first + per_access]:
-                host = Host(
-                    f"h{len(self.hosts) + 1}", name, Role.VOLUNTEER, next(addresses), model.name, count
-                )
-                self._hang(host, access, access_rate)
+            access = self.switch(f"a{next(self._access)}", Tier.ACCESS, [above], uplink_rate)
+            self.hang(access, gpus[first : first + per_access], access_rate)
 
-    def add_room(self, on_demand: int, slots: int, model: GpuModel) -> None:
-        """The server room: coordinator and on-demand hosts, on a switch of their own at the core's rate."""
-        self.buildings.append(Building(ROOM))
-        switch = self._switch(ROOM, Tier.DISTRIBUTION, ROOM, "core", self.core_rate)
-        addresses = building_addresses(0)
-        self._hang(Host("coord", ROOM, Role.COORDINATOR, next(addresses)), switch, self.core_rate)
-        for n in range(1, on_demand + 1):
-            host = Host(f"od{n}", ROOM, Role.ON_DEMAND, next(addresses), model.name, slots)
-            self._hang(host, switch, self.core_rate)
+    def hang(
+        self, switch: str, gpus: Iterable[tuple[GpuModel, int]], rate: float, role: Role = Role.VOLUNTEER
+    ) -> None:
+        """Add a host for each (model, GPUs) to a switch."""
+        prefix, building = ("h" if role is Role.VOLUNTEER else "od"), self.buildings[-1].name
+        for model, count in gpus:
+            name = f"{prefix}{next(self._numbers[role])}"
+            self._host(Host(name, building, role, next(self._addresses), model.name, count), switch, rate)
 
-    def campus(self, models: tuple[GpuModel, ...], reserve: ResearchReserve) -> Campus:
-        """What was built, validated."""
+    def coordinator(self, building: str, switch: str, rate: float) -> None:
+        """Add the coordinator, which has the first address of all."""
+        if building == ROOM:
+            next(self._addresses)
+        address = ipaddress.IPv4Address("10.0.0.1")
+        self._host(Host("coord", building, Role.COORDINATOR, address), switch, rate)
+
+    def campus(
+        self,
+        models: tuple[GpuModel, ...],
+        fabric: Fabric = Fabric.BRIDGE,
+        reserve: ResearchReserve | None = None,
+    ) -> Campus:
+        """Return the campus, validated."""
         parts = (tuple(self.buildings), tuple(self.hosts), tuple(self.switches), tuple(self.links))
-        return Campus(self.name, *parts, models, reserve)
+        return Campus(self.name, *parts, models, reserve or ResearchReserve(), fabric)
 
-    def _switch(self, name: str, tier: Tier, building: str, above: str, rate: float) -> str:
-        self.switches.append(Switch(name, tier, building))
-        self.links.append(Link(name, above, rate))
-        return name
+    def mesh(self, mix: Sequence[GpuShare], coordinator_on: str, rate: float) -> Campus:
+        """Return a campus of several paths, its coordinator in a room of its own on that switch."""
+        self.building(ROOM)
+        self.coordinator(ROOM, coordinator_on, rate)
+        return self.campus(tuple(dict.fromkeys(share.model for share in mix)), Fabric.OPENVSWITCH)
 
-    def _hang(self, host: Host, switch: str, rate: float) -> None:
+    def _host(self, host: Host, switch: str, rate: float) -> None:
         self.hosts.append(host)
         self.links.append(Link(host.name, switch, rate))
 
