@@ -32,7 +32,6 @@ _OWN = '"module:NAME" of a controller.core.policies.table.Policy'
 PROJECT: Final = ("bpf", "controller", "experiments", "testbed", "topologies")
 _CONTROLLER: Final = (
     "level",
-    "table",
     "leave_at_age_s",
     "longest_wait_s",
     "admit_probability",

@@ -19,7 +19,7 @@ from controller.core.coordinator import Coordinator
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.placement.tree_rates import means_of_kinds
-from controller.core.queueing.controllers.hour_rules import prepare
+from controller.core.queueing.replay import prepare
 from controller.core.settings import Settings
 from controller.numerics.jit import FOLDER, SOURCES
 from testbed.messages import Hello, JobSpec, JobStarted, OwnerReclaims, StartJob

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-import numpy as np
 import pytest
 
 from controller.core.coordinator import Coordinator
@@ -15,9 +14,7 @@ from controller.core.policies.table import LEARNERS
 from controller.core.queueing.controllers.age import Age
 from controller.core.queueing.controllers.algorithm1 import Algorithm1
 from controller.core.queueing.controllers.fixed import Fixed
-from controller.core.queueing.controllers.hour_and_age import HourAndAge
 from controller.core.queueing.controllers.replay import Replay
-from controller.core.queueing.replay import LevelTable
 from experiments.inputs.scenario import loads
 from experiments.inputs.scenario.parts import LEARNERS as NAMES
 from experiments.inputs.scenario.settings import settings_of
@@ -93,7 +90,6 @@ def test_a_job_that_must_leave_is_sent_off_before_anything_is_learned() -> None:
         ("algorithm1", Algorithm1),
         ("replay", Replay),
         ("age", Age),
-        ("hour-and-age", HourAndAge),
     ],
 )
 def test_a_scenario_names_who_learns(name: str, kind: type[Fixed]) -> None:
@@ -106,33 +102,12 @@ def test_every_learner_has_the_name_that_scenarios_use() -> None:
     assert set(NAMES) == {"policy", *LEARNERS}
 
 
-def test_the_hour_is_that_of_the_run_in_its_own_time_scale() -> None:
-    settings = replace(SETTINGS, learner="hour-and-age", day_s=1200.0, day_start_s=300.0)
-    learner = Coordinator(small_campus(2, 1), settings, lambda: 0.0).cluster.queue.controller
-    assert isinstance(learner, HourAndAge)
-    assert (learner.day_s, learner.day_start_s) == (1200.0, 300.0)
-
-
-def test_jobs_whose_hour_is_over_go_to_on_demand_then() -> None:
-    core = a_core(Busy(0))
-    core.cluster.queue.controller = Fixed(
-        2.0, table=LevelTable(np.array([[2.0], [0.0]]), np.zeros(1), 20.0, 4.0)
-    )
-    for number in range(2):
-        core.handle(ev.JobSubmitted(m.JobSpec(f"j{number}", 10, 0.1, 1), 0.0, 7), 1.0 + number)
-    core.handle(ev.Woke(), 2.0)  # nothing to learn
-    assert core.next_deadline_s() == 6.0
-    effects = core.handle(ev.Woke(), 6.0)
-    left = [e.fact for e in effects if isinstance(getattr(e, "fact", None), f.JobRedirected)]  # type: ignore[union-attr]
-    assert left == [f.JobRedirected("j0", 0, 2.0, 5.0), f.JobRedirected("j1", 0, 2.0, 4.0)]
-
-
 def test_without_on_demand_hosts_everybody_waits_whoever_learns() -> None:
     core = Coordinator(small_campus(2, 0), replace(SETTINGS, learner="age"), lambda: 0.0)
     assert type(core.cluster.queue.controller) is Fixed
 
 
-@pytest.mark.parametrize("name", ["replay", "age", "hour-and-age"])
+@pytest.mark.parametrize("name", ["replay", "age"])
 @pytest.mark.parametrize("ttl_s", [0.0, 5.0, inf])
 def test_a_campus_keeps_its_promises_while_a_controller_learns(name: str, ttl_s: float) -> None:
     settings = replace(SETTINGS, learner=name, offer_ttl_s=ttl_s, level_start=1.0, level_window=5)

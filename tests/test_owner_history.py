@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.core.placement.hazard import Experience, HazardWindow
-from controller.core.placement.hazard_states import USED, StateFactors
 from controller.core.placement.joint_departures import (
     CLASSES,
     OTHER,
@@ -306,27 +305,3 @@ def test_agents_that_are_lost_together_are_no_owners_who_leave_together() -> Non
     assert history.departures.campus(200.0) == Experience(1.0, DAY_S + 600.0)
     assert history.notices.seen(200.0) == 0
     assert history.joint.together(200.0) == (0.5, 0.5, 0.5)
-
-
-def test_states_are_followed_where_they_are_asked_for() -> None:
-    prior = Experience(1.0, DAY_S)
-    history = OwnerHistory(1e9, prior, places=PLACES, states=USED)
-    states = StateFactors(1e9, prior, places=PLACES)
-    assert OwnerHistory(1e9, prior, places=PLACES).states is None
-    for turn in range(60):
-        at_s, host = 7000.0 * turn, "abcdef"[turn % 6]
-        history.lend(host, at_s)
-        states.lend(host, at_s)
-        if turn % 3 == 0:
-            history.withdraw(host, at_s + 900.0)
-            states.withdraw(host, at_s + 900.0)
-        elif turn % 3 == 1:
-            history.withdraw(host, at_s + 900.0, 60.0)
-            states.depart(host, at_s + 900.0)
-        else:
-            history.emergency(host, at_s + 900.0)
-            states.depart(host, at_s + 900.0)
-    assert history.states is not None
-    column = history.states.column(HOSTS, 5e5, 3600.0)
-    np.testing.assert_array_equal(column, states.column(HOSTS, 5e5, 3600.0))
-    assert (column != 1.0).any()

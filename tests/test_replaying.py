@@ -23,11 +23,9 @@ from controller.core.queueing.replay import (
     REFUSED,
     SPOT,
     WAITING,
-    LevelTable,
     QueueState,
     ReplayOutcome,
     Rule,
-    part_at,
     replay,
 )
 
@@ -53,21 +51,6 @@ fewer = st.sampled_from([0.0, 0.7, 1.0, 2.5, math.inf])
 rules = st.builds(
     Rule, st.sampled_from([0.0, 0.3, 1.0, 1.5, 2.0, 3.7, math.inf]), ages, ages, ages, ages, fewer
 )
-
-
-@st.composite
-def tabled(draw: st.DrawFn) -> Rule:
-    """Levels by hour and age, on a day of 3 s or less that began before the run."""
-    level = st.sampled_from([0.0, 0.3, 1.0, 1.5, 2.7, 4.0, math.inf])
-    columns = draw(
-        st.lists(st.sampled_from([0.5, 1.0, 2.5]), unique=True).map(lambda some: [0.0, *sorted(some)])
-    )
-    rows = draw(
-        st.lists(st.lists(level, min_size=len(columns), max_size=len(columns)), min_size=1, max_size=5)
-    )
-    day_s, begun_s = draw(st.sampled_from([0.7, 1.0, 3.0])), draw(st.sampled_from([0.0, 0.1, 0.5]))
-    table = LevelTable(np.array(rows), np.array(columns), day_s, begun_s)
-    return Rule(1.0, table=table)
 
 
 lives = st.sampled_from([0.0, 0.5, 1.5, 4.0, math.inf])
@@ -131,7 +114,7 @@ def random_history(seed: int, jobs: int = 3000) -> History:
 
 
 @settings(max_examples=400, deadline=None)
-@given(rules | tabled(), histories(), lives)
+@given(rules, histories(), lives)
 @example(Rule(2.0, leave_at_age_s=1.0), History([0.5, 1.0], [0.0, 1.0], [0.0, 0.0]), 0.0)
 @example(Rule(2.0, longest_wait_s=1.0), History([0.5, 1.5], [0.0, 1.5], [0.0, 0.0]), 0.0)
 @example(Rule(1.0, 1.0, 2.0, 1.0), History([0.5, 1.0, 2.0], [0.0], [0.0, 0.0, 0.0]), 0.0)
@@ -151,70 +134,8 @@ def test_the_live_queue_decides_the_same_on_long_histories(rule: Rule, ttl_s: fl
     assert same(fates(outcome), live(rule, history, ttl_s))
 
 
-BY_HOUR = Rule(
-    1.0, table=LevelTable(np.array([[2.3, 1.0, 0.2], [0.0, 1.5, 3.0]]), np.array([0.0, 0.4, 3.0]), 7.0, 0.3)
-)
-
-
-def test_the_live_queue_decides_the_same_by_the_hour_on_long_histories() -> None:
-    history = random_history(3)
-    start = QueueState(last_spot_s=min(history.jobs_s[0], history.spots_s[0]))
-    outcome = replay(BY_HOUR, *history, 0.0, start, record=True)
-    found = fates(outcome)
-    assert same(found, live(BY_HOUR, history, 0.0))
-    assert min(sum(fate.decision == each for fate in found) for each in (SPOT, REFUSED, LEFT)) > 100
-
-
-def test_a_table_of_one_level_is_that_level() -> None:
-    history, table = random_history(4), LevelTable(np.full((24, 2), 1.4), np.array([0.0, 1.0]), 24.0)
-    assert bits(replay(Rule(9.0, table=table), *history, record=True)) == bits(
-        replay(Rule(1.4), *history, record=True)
-    )
-
-
-def test_jobs_that_may_wait_no_more_at_this_hour_leave_when_it_begins_the_last_to_come_first() -> None:
-    table = LevelTable(np.array([[2.0], [1.0], [0.0]]), np.zeros(1), 3.0)
-    history = History([0.2, 0.4], [0.0, 9.0], [0.5, 0.9])
-    outcome = replay(Rule(1.0, table=table), *history, record=True)
-    assert fates(outcome) == [Fate(LEFT, 2.0 - 0.2), Fate(LEFT, 1.0 - 0.4)]
-
-
-def test_parts_of_a_day_begin_where_they_say_to_the_last_bit() -> None:
-    for part_s, start_s in ((0.1, 0.3), (1 / 3, 0.7), (3600.0, 32_400.0)):
-        for part in range(-3, 2000):
-            begins_s = part * part_s - start_s
-            assert part_at(begins_s, part_s, start_s) == part
-            assert part_at(math.nextafter(begins_s, -math.inf), part_s, start_s) == part - 1
-
-
-@pytest.mark.parametrize(
-    ("levels", "ages_s", "day_s"),
-    [
-        ([[1.0]], [0.5], 1.0),
-        ([[1.0, 1.0]], [0.0, 0.0], 1.0),
-        ([[1.0]], [0.0, 1.0], 1.0),
-        ([[-1.0]], [0.0], 1.0),
-        ([[math.nan]], [0.0], 1.0),
-        ([[1.0]], [0.0], 0.0),
-        ([[1.0]], [], 1.0),
-    ],
-)
-def test_a_table_that_makes_no_sense_is_refused(
-    levels: list[list[float]], ages_s: list[float], day_s: float
-) -> None:
-    with pytest.raises(ValueError, match=r"0 or more|rising from 0|a column an age"):
-        LevelTable(np.array(levels), np.array(ages_s), day_s)
-
-
-def test_a_table_says_itself_when_jobs_leave_and_begins_with_none_waiting() -> None:
-    with pytest.raises(ValueError, match="says itself when jobs leave"):
-        replace(BY_HOUR, longest_wait_s=1.0)
-    with pytest.raises(ValueError, match="no job waiting"):
-        replay(BY_HOUR, [2.0], [3.0], [0.0], start=QueueState((1.0,)))
-
-
 @settings(max_examples=200, deadline=None)
-@given(rules | tabled(), histories(), lives)
+@given(rules, histories(), lives)
 def test_compiled_and_plain_give_the_same_bits(rule: Rule, history: History, ttl_s: float) -> None:
     plain, compiled = (replay(rule, *history, ttl_s, record=True, compiled=c) for c in (False, True))
     assert bits(plain) == bits(compiled)
@@ -260,7 +181,7 @@ def pieces(
 
 
 @settings(deadline=None)
-@given(rules | tabled(), histories(), lives)
+@given(rules, histories(), lives)
 def test_every_job_has_one_end_and_every_spot_one_use(rule: Rule, history: History, ttl_s: float) -> None:
     outcome = replay(rule, *history, ttl_s, record=True)
     counts = {key: len(list(group)) for key, group in groupby(sorted(f.decision for f in fates(outcome)))}

@@ -172,7 +172,6 @@ class Reasons:
         queue = self.cluster.queue
         standing = [self.cluster.offers[offer.offer_id] for offer in queue.standing()]
         controller = queue.controller
-        rule = "a table of levels by hour and age of the gap" if controller.table is not None else "r = N + p"
         self._arrivals[job.name] = {
             "theory": "queue",
             "title": f"{job.name}: a volunteer's GPU, the queue, or on-demand",
@@ -181,7 +180,7 @@ class Reasons:
                 ["jobs that wait", str(ahead)],
                 ["level r", _number(controller.level)],
                 ["last offer", f"{_duration(age_s)} ago"],
-                ["rule", rule],
+                ["rule", "r = N + p"],
                 ["chance to join", f"{min(1.0, max(0.0, chance)):.3g}"],
                 ["draw", f"{draw:.4f}"],
                 ["cost of on-demand k", _number(self.cluster.settings.on_demand_cost)],
@@ -230,7 +229,7 @@ class Reasons:
                             ["longest wait", _duration(controller.longest_wait_s)],
                             ["all leave at an age of the gap of", _duration(controller.leave_at_age_s)],
                             ["level r", _number(controller.level)],
-                            ["rule", "levels by hour and age" if controller.table is not None else "ages"],
+                            ["rule", "ages"],
                         ],
                         "verdict": "no offer is expected soon enough to be worth the wait",
                     }

@@ -173,7 +173,12 @@ class HazardWindow:
     def upper_by_hour(self, hosts: Sequence[str], now_s: float) -> tuple[Floats, tuple[float, ...]]:
         """(upper bound at LEVEL of each host's hazard, with what it borrows from the others; 24 factors, the campus's rate in
         each hour over its mean rate, all 1 while nothing was seen)."""
-        events, exposure_s, profile = self._pooled(hosts, now_s)
+        seen = self._seen
+        until, since = seen.ends(now_s)
+        shape, days, numbers = seen.shape, seen.days(now_s), seen.numbers(hosts)
+        events, exposure_s, profile = _estimated(
+            *until, *since, *shape, days, numbers, self.prior.events, self.prior.exposure_s
+        )
         known_events, quantiles = self._known_quantiles
         is_known, upper = _over(events, exposure_s, known_events, quantiles)
         if not is_known:  # some count has changed
@@ -182,19 +187,6 @@ class HazardWindow:
             self._known_quantiles = events, quantiles
             _, upper = _over(events, exposure_s, events, quantiles)
         return upper, tuple(profile.tolist())
-
-    def _pooled(self, hosts: Sequence[str], now_s: float) -> tuple[Floats, Floats, Floats]:
-        """(events and exposure of these hosts, with what each borrows; the campus's profile)."""
-        seen = self._seen
-        until, since = seen.ends(now_s)
-        shape, days, numbers = seen.shape, seen.days(now_s), seen.numbers(hosts)
-        return _estimated(*until, *since, *shape, days, numbers, self.prior.events, self.prior.exposure_s)
-
-    def likely_by_hour(self, hosts: Sequence[str], now_s: float) -> tuple[Floats, tuple[float, ...]]:
-        """(likeliest hazard of each host, with what it borrows; the factors of `upper_by_hour`)."""
-        events, exposure_s, profile = self._pooled(hosts, now_s)
-        likely = np.divide(events, exposure_s, out=np.zeros(len(events)), where=exposure_s > 0.0)
-        return likely, tuple(profile.tolist())
 
 
 @compiled

@@ -7,7 +7,6 @@ would need (most two-minute notices end degraded), and a copy's holder that leav
     departures.upper_by_hour(hosts, now_s)       rate of departures of any kind, estimated as emergencies are
     notices.too_short_column(needed_s, now_s)    P(notice < needed_s): that rate times it is the hazard that counts for a job
     joint.q_column(h, hosts, now_s)              P(s closes together with h) by class of the pair
-    states.column(hosts, now_s, ahead_s)         factor of each host's hazard by its state, with `states=hazard_states.USED`
 
 An agent that is lost without its owner's doing (`withdraw` without a notice) ends the time lent and is no departure: a
 coordinator that restarts loses all agents at once, and must not learn that all owners leave together.
@@ -15,14 +14,13 @@ coordinator that restarts loses all agents at once, and must not learn that all 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from controller.core.placement.hazard import (
     DAY_S,
     Experience,
     HazardWindow,
 )
-from controller.core.placement.hazard_states import StateFactors
 from controller.core.placement.joint_departures import TOGETHER, JointWindow, Neighbourhood
 from controller.core.placement.notices import NoticeWindow
 
@@ -41,23 +39,16 @@ class OwnerHistory(HazardWindow):
         day_s: float = DAY_S,
         day_start_s: float = 0.0,
         places: Mapping[str, Neighbourhood] | None = None,
-        states: Sequence[int] = (),
     ) -> None:
         super().__init__(window_s, prior, day_s, day_start_s)
         self.departures = HazardWindow(window_s, prior, day_s, day_start_s)
         self.notices = NoticeWindow(window_s)
-        # None: not asked for. They look at every host every 300 s of a day, which costs a simulation of months some hundredths
-        self.states = (
-            StateFactors(window_s, prior, day_s, day_start_s, places, states) if len(states) else None
-        )
         self.joint = JointWindow(window_s, min(window_s, TOGETHER * day_s), places or {})
 
     def lend(self, host: str, now_s: float) -> None:
         """The host is lent from now on; nothing new if it already was."""
         super().lend(host, now_s)
         self.departures.lend(host, now_s)
-        if self.states is not None:
-            self.states.lend(host, now_s)
         self.joint.lend(host, now_s)
 
     def withdraw(self, host: str, now_s: float, notice_s: float | None = None) -> None:
@@ -68,8 +59,6 @@ class OwnerHistory(HazardWindow):
             self._depart(host, now_s, notice_s)
         else:
             self.departures.withdraw(host, now_s)
-            if self.states is not None:
-                self.states.withdraw(host, now_s)
             self.joint.withdraw(host, now_s)
 
     def emergency(self, host: str, now_s: float) -> None:
@@ -81,6 +70,4 @@ class OwnerHistory(HazardWindow):
         if self.joint.is_lent(host):  # else its owner has said so before
             self.departures.emergency(host, now_s)
             self.notices.departed(now_s, notice_s)
-            if self.states is not None:
-                self.states.depart(host, now_s)
         self.joint.depart(host, now_s, notice_s)

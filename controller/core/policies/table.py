@@ -27,7 +27,6 @@ from controller.core.policies.baselines import Replication
 from controller.core.policies.overrides import base_of, overridden
 from controller.core.queueing import queue
 from controller.core.queueing.controllers.age import Age
-from controller.core.queueing.controllers.hour_and_age import HourAndAge
 from controller.core.queueing.controllers.replay import Replay
 from controller.core.settings import DAY_S, Settings
 from testbed.errors import SpecError
@@ -65,13 +64,7 @@ def age(settings: Settings) -> queue.Controller:
     return _replaying(Age, settings)
 
 
-def hour_and_age(settings: Settings) -> queue.Controller:
-    """Levels by the hour and the age of the gap from the recorded arrivals."""
-    kind = partial(HourAndAge, day_s=settings.day_s, day_start_s=settings.day_start_s)
-    return _replaying(kind, settings)
-
-
-def _replaying(kind: Callable[..., Replay], settings: Settings) -> Replay:
+def _replaying(kind: type[Replay], settings: Settings) -> Replay:
     return kind(
         settings.target_delay_s,
         every=settings.level_window,
@@ -86,7 +79,6 @@ LEARNERS: dict[str, Learner] = {  # by the names that a scenario may give, whate
     "algorithm1": algorithm1,
     "replay": replay,
     "age": age,
-    "hour-and-age": hour_and_age,
 }
 
 # measured best: `reclaimnet measure planning`

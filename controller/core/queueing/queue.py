@@ -9,8 +9,6 @@ and Poisson offers this is optimal over all policies that keep the mean delay of
 Where offers are not Poisson, the age of the gap, the time since the last offer, says when the next may come. A
 controller may use it twice: to let a job join or not, and to send away the jobs that wait when the gap reaches an age
 (`renege`). The age counts every offer, also one that finds no job; before the first it counts from the first event.
-Or it has a table of levels by the hour and that age (`LevelTable`), and a job with i others before it joins, and goes on
-waiting, while its draw is below the level of now less i.
 
 Delay is from submission to first dispatch, or to leaving for on-demand. An interrupted job goes back to the
 head: it is not an arrival, its delay has been counted, and it never leaves. Jobs that were interrupted wait in
@@ -37,7 +35,6 @@ from controller.core.queueing.controllers.algorithm1 import (
     next_level,
 )
 from controller.core.queueing.controllers.fixed import Fixed, admit_probability
-from controller.core.queueing.replay import LevelTable
 
 __all__ = [
     "R_MAX",
@@ -146,10 +143,6 @@ class Controller(Protocol):
     def longest_wait_s(self) -> float:
         """Wait after which a job leaves; infinity for never."""
 
-    @property
-    def table(self) -> LevelTable | None:
-        """Levels by hour and age, which decide then in place of `admit_probability`."""
-
     def admit_probability(self, queue_length: int, age_s: float) -> float:
         """The probability of admission of a job that finds so many waiting, so long after the last offer."""
 
@@ -203,7 +196,6 @@ class _Waiting:
     job: SpotJob
     since_s: float
     first: bool
-    draw: float = 0.0
 
 
 class SpotQueue:
@@ -228,7 +220,6 @@ class SpotQueue:
         self._fresh: dict[str, _Waiting] = {}  # in order of submission
         self._offers: dict[int, Offer] = {}  # in order of offering
         self._gap_began_s: float | None = None  # the last offer; until there was one, the first event
-        self._look_s = math.inf  # when another cell of the controller's table begins for the jobs that wait
 
     def __len__(self) -> int:
         return len(self._interrupted) + len(self._fresh)
@@ -247,9 +238,6 @@ class SpotQueue:
 
     def chance(self, now_s: float) -> float:
         """A job that finds no offer joins if its draw is below this."""
-        if (table := self.controller.table) is not None:
-            began_s = now_s if self._gap_began_s is None else self._gap_began_s
-            return table.level(now_s, began_s) - len(self)
         return self.controller.admit_probability(len(self), self.gap_age_s(now_s))
 
     def submit(self, job: SpotJob, now_s: float, draw: float) -> Dispatch | Queued | OnDemand:
@@ -262,15 +250,11 @@ class SpotQueue:
             raise ValueError(f"draw {draw}: at least 0 and less than 1")
         ahead = len(self)
         self.statistics.arrivals += 1
-        waiting = _Waiting(job, now_s, first=True, draw=draw)
+        waiting = _Waiting(job, now_s, first=True)
         answer: Dispatch | Queued | OnDemand | None = self._take_standing(waiting, now_s)
         if answer is None:
             if self._gap_began_s is None:
                 self._gap_began_s = now_s
-            table = self.controller.table
-            if table is not None:
-                known_s = self._look_s if self._fresh else math.inf
-                self._look_s = min(known_s, table.next_change_s(now_s, self._gap_began_s))
             if draw < self.chance(now_s):
                 self._fresh[job.key], answer = waiting, Queued(ahead)
             else:
@@ -312,7 +296,7 @@ class SpotQueue:
         """
         if offer_id in self._offers:
             raise ValueError(f"offer {offer_id} stands already")
-        self._gap_began_s = self._look_s = now_s
+        self._gap_began_s = now_s
         self.controller.spot(now_s)
         made = Offer(offer_id, now_s + self.offer_ttl_s, memory_bytes, capability, now_s)
         for waiting in (*self._interrupted.values(), *self._fresh.values()):
@@ -351,21 +335,7 @@ class SpotQueue:
         The delay counted is the actual wait, even if this is called late. A job that joined after the gap reached the age of
         leaving waits for the next offer. Interrupted jobs never leave.
         """
-        if not self._fresh:
-            return []
         due = [w for w in self._impatient() if self._leaves_s(w) <= now_s]
-        table = self.controller.table
-        if table is not None and now_s >= self._look_s:
-            gap_began_s = self._gap_began_s or 0.0
-            level, ahead = table.level(now_s, gap_began_s), len(self._interrupted)
-            self._look_s = table.next_change_s(now_s, gap_began_s)
-            for waiting in self._fresh.values():
-                if waiting in due:
-                    continue
-                if waiting.draw < level - ahead:
-                    ahead += 1
-                else:
-                    due.append(waiting)
         return [self._leave(waiting, now_s) for waiting in due]
 
     def _leave(self, waiting: _Waiting, now_s: float) -> Reneged:
@@ -378,11 +348,7 @@ class SpotQueue:
 
     def next_deadline_s(self) -> float:
         """When the next offer lapses, or the next job leaves (`expire`, `renege`); infinity for never."""
-        if not self._fresh:
-            return self._next_lapse_s()
-        leaves_s = min(map(self._leaves_s, self._impatient()), default=math.inf)
-        look_s = math.inf if self.controller.table is None else self._look_s
-        return min(self._next_lapse_s(), leaves_s, look_s)
+        return min(self._next_lapse_s(), min(map(self._leaves_s, self._impatient()), default=math.inf))
 
     def _next_lapse_s(self) -> float:
         """All offers stand equally long, so the oldest lapses first."""

@@ -11,10 +11,6 @@ Otherwise, with n jobs waiting, it joins if draw < level - n (1 below N, p at N,
 is neither below `admit_until_age_s` nor at least `admit_from_age_s` it joins if draw < level - `fewer` - n, never for the
 default. Else it goes to on-demand at once.
 
-**By the hour.** A rule may have a table of levels instead (`LevelTable`): a level for each part of the day and each age of the
-gap. Then the job that has i others before it joins if draw < level - i, and waits as long as that holds: when another cell
-of the table begins, and after each spot, the jobs for which it holds no more leave, each by its own draw.
-
 **Leaving.** The oldest waiting job takes a spot that comes. A spot that finds no job waiting stands for
 `offer_ttl_s`; 0 is the paper's model, used at once or gone. A job that has waited `longest_wait_s` (the X of
 Theorem 2) leaves for on-demand; so do all that wait when the gap reaches `leave_at_age_s`. Jobs admitted at
@@ -39,7 +35,6 @@ from functools import cache
 from typing import Any, Final
 
 import numpy as np
-from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from controller.numerics import jit as machine
@@ -54,68 +49,11 @@ REFUSED: Final = 2  # on-demand at once
 LEFT: Final = 3  # on-demand after waiting
 
 
-def part_at(now_s: float, part_s: float, day_start_s: float) -> int:
-    """The part of the day that has begun, counted from the first day's on: the last k with k part_s - day_start_s <= now_s,
-    to the last bit."""
-    part = math.floor((now_s + day_start_s) / part_s)
-    while (part + 1) * part_s - day_start_s <= now_s:
-        part += 1
-    while part * part_s - day_start_s > now_s:
-        part -= 1
-    return part
-
-
-register_jitable(part_at)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LevelTable:
-    """Levels by the part of the day (rows, equally long) and by the age of the gap (columns, from each of `ages_s` on).
-
-    `day_start_s` is the time of day at time 0. ValueError: no rows, ages that do not rise from 0, a level below 0, no day.
-    """
-
-    levels: Floats
-    ages_s: Floats
-    day_s: float
-    day_start_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not (len(self.ages_s) and self.ages_s[0] == 0.0 and (np.diff(self.ages_s) > 0.0).all()):
-            raise ValueError(f"ages {self.ages_s}: rising from 0")
-        if self.levels.ndim != 2 or self.levels.shape[1] != len(self.ages_s) or not len(self.levels):
-            raise ValueError(f"levels of shape {self.levels.shape}: a row a part of the day, a column an age")
-        if not (self.levels >= 0.0).all() or not 0.0 < self.day_s < math.inf:
-            raise ValueError(f"levels from {self.levels.min()}, day of {self.day_s} s: 0 or more, above 0")
-
-    @property
-    def part_s(self) -> float:
-        """Length of a part of the day."""
-        return self.day_s / len(self.levels)
-
-    def level(self, now_s: float, gap_began_s: float) -> float:
-        """The level that holds now."""
-        part = part_at(now_s, self.part_s, self.day_start_s)
-        return float(self.levels[part % len(self.levels), self._age(now_s, gap_began_s)])
-
-    def next_change_s(self, now_s: float, gap_began_s: float) -> float:
-        """When the next cell begins, if no spot comes."""
-        part, age = part_at(now_s, self.part_s, self.day_start_s), self._age(now_s, gap_began_s)
-        next_s = (part + 1) * self.part_s - self.day_start_s
-        return (
-            min(next_s, gap_began_s + float(self.ages_s[age + 1])) if age + 1 < len(self.ages_s) else next_s
-        )
-
-    def _age(self, now_s: float, gap_began_s: float) -> int:
-        return max(0, int(np.searchsorted(gap_began_s + self.ages_s, now_s, "right")) - 1)
-
-
 @dataclass(frozen=True, slots=True)
 class Rule:
     """Admission by queue length and by the age of the gap since the last spot; waits that end.
 
-    `level` is r = N + p of Theorem 4. The defaults of the others are paper B's policy; a table takes the place of all of
-    them. ValueError: negative or not a number, a table and waits that end otherwise.
+    `level` is r = N + p of Theorem 4. The defaults of the others are paper B's policy. ValueError: negative or not a number.
     """
 
     level: float
@@ -124,16 +62,11 @@ class Rule:
     leave_at_age_s: float = math.inf
     longest_wait_s: float = math.inf
     fewer: float = math.inf  # jobs by which the level is lower between the two ages
-    table: LevelTable | None = None  # levels by hour and age
 
     def __post_init__(self) -> None:
         for name in NUMBERS:
             if not getattr(self, name) >= 0.0:
                 raise ValueError(f"{name} = {getattr(self, name)}: 0 or more")
-        if self.table is not None and min(self.leave_at_age_s, self.longest_wait_s) < math.inf:
-            raise ValueError(
-                "a table of levels says itself when jobs leave: no age of leaving and no longest wait"
-            )
 
 
 NUMBERS: Final = (
@@ -144,7 +77,6 @@ NUMBERS: Final = (
     "longest_wait_s",
     "fewer",
 )
-NO_TABLE: Final = LevelTable(np.zeros((1, 1)), np.zeros(1), 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,16 +142,12 @@ def replay(
     draws: one a job, in [0, 1); the same draws admit the more the higher the level. `record`: keep what became
     of each job. `compiled=False`: the plain function. Waits that end after the last
     arrival are left to the next piece. Takes time in proportion to the jobs and spots.
-    ValueError: not one draw a job; an `offer_ttl_s` below 0; times that go backwards; a table, where jobs wait already.
+    ValueError: not one draw a job; an `offer_ttl_s` below 0; times that go backwards.
     """
     if len(draws) != len(job_times_s):
         raise ValueError(f"{len(draws)} draws for {len(job_times_s)} jobs: one each")
     if not offer_ttl_s >= 0.0:
         raise ValueError(f"offer_ttl_s {offer_ttl_s}: 0 or more")
-    if rule.table is not None and start.waiting_since_s:
-        raise ValueError(
-            "a table of levels begins with no job waiting: the draw of one that waits is not kept"
-        )
     kernel: Callable[..., Any] = _machine_code() if compiled else run
     times_s = _joined("job", start.waiting_since_s, job_times_s)
     spots_s = _joined("spot", start.standing_since_s, spot_times_s)
@@ -227,17 +155,12 @@ def replay(
     delays_s = np.full(len(decisions), math.nan)
     history: tuple[Any, ...] = (times_s, spots_s, np.ascontiguousarray(draws, np.float64))
     numbers = (*(getattr(rule, name) for name in NUMBERS), offer_ttl_s)
-    table = rule.table or NO_TABLE
-    cells = np.ascontiguousarray(table.levels if rule.table else np.zeros((0, 0)), np.float64).ravel()
     carried = (len(start.waiting_since_s), len(start.standing_since_s), float(start.last_spot_s))
     waiting: Any = np.empty(len(times_s), np.int64)
-    by_hour: tuple[Any, ...] = (cells, np.ascontiguousarray(table.ages_s, np.float64))
     if not compiled:  # lists are several times quicker than arrays to plain Python
         waiting = waiting.tolist()
         history = tuple(values.tolist() for values in history)
-        by_hour = tuple(values.tolist() for values in by_hour)
-    day = (float(table.part_s), float(table.day_start_s))
-    answer = kernel(*history, *map(float, numbers), *carried, *by_hour, *day, waiting, decisions, delays_s)
+    answer = kernel(*history, *map(float, numbers), *carried, waiting, decisions, delays_s)
     spot, on_demand, total_s, idle, last_s, head, tail, oldest = answer
     since_s = times_s[np.asarray(waiting[head:tail], np.int64)]
     # spots that no job took, and that have not lapsed at the last arrival
@@ -268,10 +191,6 @@ def run(
     carried: int,
     standing: int,
     last_s: float,
-    cells: Any,
-    ages_s: Any,
-    part_s: float,
-    day_start_s: float,
     waiting: Any,
     decisions: Any,
     delays_s: Any,
@@ -280,9 +199,7 @@ def run(
 
     waiting[head:tail] are the indices of the waiting jobs. A job that waits saw no offer, so the standing ones are
     always a run spots_s[oldest:coming] of the spots that came. `decisions` and `delays_s` are filled if they
-    are not empty. `cells`: the table's levels row by row, empty without one; waiting jobs were last looked at in its cell
-    (part, age), and age -1 is a spot after which they were not yet. Returns (spot, on_demand, total_delay_s, idle_spots,
-    last_s, head, tail, oldest).
+    are not empty. Returns (spot, on_demand, total_delay_s, idle_spots, last_s, head, tail, oldest).
 
     It is one function since every branch changes the same few numbers: with only the waits that end taken out into
     another, inlined or not, it ran 20 instead of 48 million jobs/s compiled, and a fifth slower as plain Python.
@@ -290,7 +207,6 @@ def run(
     jobs, spots, is_recording = len(times_s), len(spots_s), len(decisions) > 0
     job, coming, oldest, head, tail = carried, standing, 0, 0, carried
     spot, on_demand, idle, total_s = 0, 0, 0, 0.0
-    has_table, ages, part, age = len(cells) > 0, len(ages_s), 0, -1
     for index in range(carried):
         waiting[index] = index
     while job < jobs or coming < spots:
@@ -308,28 +224,6 @@ def run(
             if is_recording:
                 decisions[waiting[head]], delays_s[waiting[head]] = LEFT, until_s - since_s
             head += 1
-        if has_table:
-            while head < tail:  # cells that begin
-                part_ends_s = (part + 1) * part_s - day_start_s
-                age_ends_s = last_s + ages_s[age + 1] if age + 1 < ages else math.inf
-                at_s = min(part_ends_s, age_ends_s)
-                if at_s > now_s or (is_spot and at_s == now_s):
-                    break
-                part += part_ends_s <= at_s
-                age += age_ends_s <= at_s
-                cell = cells[part % (len(cells) // ages) * ages + max(0, age)]
-                kept = head
-                for index in range(head, tail):
-                    which = waiting[index]
-                    if draws[which] < cell - (kept - head):
-                        waiting[kept] = which
-                        kept += 1
-                        continue
-                    on_demand += 1
-                    total_s += at_s - times_s[which]
-                    if is_recording:
-                        decisions[which], delays_s[which] = LEFT, at_s - times_s[which]
-                tail = kept
         if is_spot:
             if head < tail:
                 delay_s = now_s - times_s[waiting[head]]
@@ -343,19 +237,11 @@ def run(
                 idle += 1
             last_s = now_s
             coming += 1
-            age = -1
             continue
         while oldest < coming and spots_s[oldest] + ttl_s <= now_s:  # offers that lapse
             oldest += 1
-        if has_table:
-            if head == tail:
-                part = part_at(now_s, part_s, day_start_s)
-                while age + 1 < ages and last_s + ages_s[age + 1] <= now_s:
-                    age += 1
-            here = cells[part % (len(cells) // ages) * ages + max(0, age)]
-        else:
-            age_s = now_s - last_s
-            here = level if age_s < admit_until_s or age_s >= admit_from_s else level - fewer
+        age_s = now_s - last_s
+        here = level if age_s < admit_until_s or age_s >= admit_from_s else level - fewer
         decision = REFUSED
         if oldest < coming:
             decision = SPOT

@@ -22,8 +22,6 @@ from controller.core.queueing.controllers import (
     arrivals,
     delay_budget,
     fixed,
-    hour_and_age,
-    hour_rules,
     replay,
 )
 from controller.core.queueing.queue import Controller
@@ -86,9 +84,8 @@ def grid(jobs: int) -> Floats:
 def deciding_code() -> tuple[ModuleType, ...]:
     """The modules that decide on a result."""
     controllers = (queue, replaying, fixed, algorithm1, delay_budget, arrivals, replay, age_rules, age)
-    by_hour = (hour_rules, hour_and_age)  # not of what is run here, but `learners` imports them
     courses = (algorithm1_printed, controller_runs, learners, drawn, laws, targets)
-    return (*controllers, *by_hour, *courses, sys.modules[__name__])
+    return (*controllers, *courses, sys.modules[__name__])
 
 
 def one_run(target: Target, system: str, start: float, seed: int, jobs: int, horizon: int) -> Result:

@@ -38,7 +38,7 @@ ENFORCEMENTS = ("pace", "drop", "none")
 CONGESTION_CONTROLS = ("bbr", "cubic", "reno")
 SNAPSHOTS = ("stop", "copy")
 # policy: the one of the policy's row
-LEARNERS = ("policy", "fixed", "algorithm1", "replay", "age", "hour-and-age")
+LEARNERS = ("policy", "fixed", "algorithm1", "replay", "age")
 
 
 @dataclass(frozen=True, slots=True)

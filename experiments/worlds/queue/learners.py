@@ -1,4 +1,4 @@
-"""The learners as experiments start them, in hours: paper B's parameters, and a day of 24 h that begins with the run."""
+"""The learners as experiments start them, in hours: paper B's parameters."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Callable
 
 from controller.core.queueing.controllers.age import Age
 from controller.core.queueing.controllers.algorithm1 import Algorithm1
-from controller.core.queueing.controllers.hour_and_age import HourAndAge
 from controller.core.queueing.controllers.replay import Replay
 from controller.core.queueing.queue import Controller
 
-DAY_H = 24.0
 # alpha of Algorithm 1, an hour, where jobs come every 12 h: the larger of those that settle in all cases of paper B
 STEP_PER_H, STEP_FOR_H = 0.01, 12.0
 
@@ -19,5 +17,4 @@ LEARNERS: dict[str, Callable[[float, float, float], Controller]] = {
     "algorithm1": lambda delta_h, job_h, r0: Algorithm1(delta_h, STEP_PER_H * STEP_FOR_H / job_h, r0=r0),
     "replay": lambda delta_h, _, r0: Replay(delta_h, r0=r0),
     "age": lambda delta_h, _, r0: Age(delta_h, r0=r0),
-    "hour-and-age": lambda delta_h, _, r0: HourAndAge(delta_h, r0=r0, day_s=DAY_H),
 }

@@ -2,7 +2,6 @@
 
 `fixed` follows one rule for ever. `algorithm1` moves r by the gradient step of paper B, corrected. `replay` asks the
 recorded arrivals (`arrivals`) which r would have met the target delay, `age` which rule on the age of the gap between two
-spot offers would have been cheapest besides (`age_rules`), and `hour_and_age` which on the hour as well (`hour_rules`); all
-three keep the books of the measured delay (`delay_budget`). May import `controller.core.queueing.replay`, and nothing else of
-the core. Begin with `fixed`.
+spot offers would have been cheapest besides (`age_rules`); both keep the books of the measured delay (`delay_budget`). May import
+`controller.core.queueing.replay`, and nothing else of the core. Begin with `fixed`.
 """

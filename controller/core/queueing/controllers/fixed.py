@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from math import inf
 
-from controller.core.queueing.replay import LevelTable
-
 
 def admit_probability(level: float, queue_length: int) -> float:
     """1 below N, p at N, 0 above, where level r = N + p (paper B, Theorem 4, Algorithm 1 line 4)."""
@@ -19,8 +17,7 @@ def admit_probability(level: float, queue_length: int) -> float:
 
 
 class Fixed:
-    """r that stays, and ages in seconds; or a table of levels, which then decides. 0: all jobs go to on-demand; infinity: all
-    wait.
+    """Constant r and ages in seconds. r = 0: all jobs go to on-demand; infinity: all wait.
 
     ValueError: a number below 0, or not a number.
     """
@@ -34,7 +31,6 @@ class Fixed:
         leave_at_age_s: float = inf,
         longest_wait_s: float = inf,
         fewer: float = inf,
-        table: LevelTable | None = None,
     ) -> None:
         if not level >= 0.0:
             raise ValueError(f"r = {level}: 0 or more")
@@ -47,7 +43,6 @@ class Fixed:
         self.admit_until_age_s, self.admit_from_age_s = admit_until_age_s, admit_from_age_s
         self.leave_at_age_s, self.longest_wait_s = leave_at_age_s, longest_wait_s
         self.fewer = fewer
-        self.table = table
 
     def admit_probability(self, queue_length: int, age_s: float = 0.0) -> float:
         """The probability by r, or by less between the two ages."""
