@@ -48,7 +48,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf, isfinite, nan
+from math import inf, isfinite
 from typing import get_args
 
 import msgspec
@@ -56,12 +56,7 @@ import msgspec
 from controller.core.model.entities import OVER
 from experiments.inputs.scenario import ResearchFlow
 from experiments.storms.clock import Clock
-from experiments.storms.fault_windows import (
-    ANY_HOST,
-    OPERATIONS,
-    FaultWindow,
-    Trigger,
-)
+from experiments.storms.fault_windows import ANY_HOST, OPERATIONS, FaultWindow, Trigger
 from experiments.storms.script import Line, Script
 from experiments.storms.world import StormWorld
 from testbed import messages as m
@@ -70,32 +65,47 @@ from topologies.errors import SpecError
 from topologies.spec import DirectedLink
 
 IT = "it"
-FOR_ANY_HOST = ("return", "late", "fail")
+ABOUT_JOBS = "@>^"
 NOT_REPEATED = (m.Hello, m.Welcome, m.Heartbeat, m.HeartbeatAck)  # these begin and keep connections
 REPEATABLE = tuple(
     kind.__name__ for side in (m.ToAgent, m.FromAgent) for kind in get_args(side) if kind not in NOT_REPEATED
 )
-Act = Callable[[StormWorld, Line, str], bool]
+ALLOWED = {"message": REPEATABLE, "operation": OPERATIONS, "direction": ("to", "from")}
+NUMBERS = ("seconds", "number", "count", "rate")
+# act(world, line, ...) is given the words as they are meant, and returns whether it did anything
+Act = Callable[..., bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """`act(world, line, host)` says whether it did anything; `host` is that of the first word, if `names_host`."""
+    """The kinds of its words, and what it does. A kind with `?` may be left out, one with `*` may be repeated."""
 
     act: Act
-    least: int  # positional words
-    most: int
-    names_host: bool = True
+    kinds: tuple[str, ...]
+
+    @property
+    def least(self) -> int:
+        """Return the number of words that must be there."""
+        return sum(kind[-1] not in "?*" for kind in self.kinds)
+
+    def kind(self, number: int) -> str:
+        """Return the kind of a word, by its place."""
+        return self.kinds[min(number, len(self.kinds) - 1)].rstrip("?*")
+
+    def takes(self, count: int) -> bool:
+        """Return whether it can have so many words."""
+        most = inf if self.kinds and self.kinds[-1].endswith("*") else len(self.kinds)
+        return self.least <= count <= most
 
 
 VERBS: dict[str, Verb] = {}
 
 
-def _verb(least: int, most: int, *, names_host: bool = True) -> Callable[[Act], Act]:
+def _verb(kinds: str = "") -> Callable[[Act], Act]:
     """Enter a function into `VERBS` under its own name."""
 
     def add(act: Act) -> Act:
-        VERBS[act.__name__.strip("_")] = Verb(act, least, most, names_host)
+        VERBS[act.__name__.strip("_")] = Verb(act, tuple(kinds.split()))
         return act
 
     return add
@@ -103,14 +113,15 @@ def _verb(least: int, most: int, *, names_host: bool = True) -> Callable[[Act], 
 
 def perform(world: StormWorld, line: Line, it: str = "") -> None:
     """Do what a line says, now; `it` is the host of the occurrence that it waited for. SpecError: it cannot be read."""
-    verb, host = VERBS[line.verb], ""
-    if verb.names_host:
-        found = _host(world, line.positional[0], it)
-        if found is None:
+    verb, words = VERBS[line.verb], []
+    for number, word in enumerate(line.positional):
+        kind = verb.kind(number)
+        meant = _host(world, word, it) if kind in ("host", "any") else _meant(line, kind, word)
+        if meant is None:
             return
-        host = found
-    if verb.act(world, line, host):
-        world.noticed(line.verb, host)
+        words.append(meant)
+    if verb.act(world, line, *words):
+        world.noticed(line.verb, str(words[0]) if words else "")
 
 
 def check(script: Script, hosts: Sequence[str]) -> None:
@@ -120,14 +131,9 @@ def check(script: Script, hosts: Sequence[str]) -> None:
 
 
 def action_of(line: Line) -> Line:
-    """What an `upon` line does when its time has come."""
+    """Return what an `upon` line does when its time has come."""
     _, _, *rest = [word for word in line.words if not word.startswith("after=")]
     return Line(line.at_s, rest[0], tuple(rest[1:]))
-
-
-def hosts_named(line: Line) -> set[str]:
-    """Hosts that a line names, or may name: its words."""
-    return set(line.positional)
 
 
 def _check(line: Line, hosts: set[str]) -> None:
@@ -135,79 +141,55 @@ def _check(line: Line, hosts: set[str]) -> None:
     if verb is None:
         raise SpecError("verb", line.verb, f"one of {', '.join(VERBS)}")
     words = line.positional
-    if not verb.least <= len(words) <= verb.most:
-        raise SpecError(str(line), len(words), f"{verb.least} to {verb.most} arguments after {line.verb}")
-    allowed = hosts | {IT} | ({ANY_HOST} if line.verb in FOR_ANY_HOST else set())
-    if verb.names_host and words[0][0] not in "@>^" and words[0] not in allowed:
-        raise SpecError(str(line), words[0], "a host of the campus, or @job, >job, ^job")
-    if (why := _WORDS[line.verb](line, hosts) if line.verb in _WORDS else None) is not None:
-        raise SpecError(str(line), why[0], why[1])
+    if not verb.takes(len(words)):
+        raise SpecError(
+            str(line), len(words), f"arguments: {' '.join(verb.kinds) or 'none'} after {line.verb}"
+        )
+    for number, word in enumerate(words):
+        kind = verb.kind(number)
+        if kind in ("host", "any"):
+            named = hosts | {IT} | ({ANY_HOST} if kind == "any" else set())
+            if word[0] not in ABOUT_JOBS and word not in named:
+                raise SpecError(str(line), word, "a host of the campus, or @job, >job, ^job")
+        else:
+            _meant(line, kind, word)
+    for key in ("after", "clock"):
+        value = _number(line, line.options.get(key, "0"), f"{key}=SECONDS")
+        if not isfinite(value) or (key == "after" and value < 0.0):
+            raise SpecError(str(line), line.options[key], f"{key}=SECONDS")
+    if line.verb == "submit":
+        _job_of(line)
     if line.verb == "upon":
         _check(action_of(line), hosts)
 
 
-# ---------------------------------------------------------------- words
+def _meant(line: Line, kind: str, word: str) -> str | float:
+    """Return the value of a word that is no host's. SpecError: it has none."""
+    if word not in ALLOWED.get(kind, (word,)):
+        raise SpecError(str(line), word, f"one of {', '.join(ALLOWED[kind])}")
+    if kind not in NUMBERS:
+        return word
+    value = _number(line, word, "a number")
+    if kind == "count" and not (word.isascii() and word.isdecimal() and len(word) < 10):
+        raise SpecError(str(line), word, "a whole number of events")
+    if kind == "rate" and not 0.0 < value < inf:
+        raise SpecError(str(line), word, "a rate above 0")
+    if kind == "number" and not isfinite(value):
+        raise SpecError(str(line), word, "a number")
+    return max(0.0, value) if kind == "seconds" else value
 
-Wrong = tuple[str, str] | None  # (what it is, what is allowed)
 
-
-def _hosts_of_start(line: Line, hosts: set[str]) -> Wrong:
-    strange = [name for name in line.positional if name not in hosts]
-    return (strange[0], "hosts of the campus") if strange else None
-
-
-def _words_of_submit(line: Line, hosts: set[str]) -> Wrong:
+def _number(line: Line, word: str, allowed: str) -> float:
     try:
-        _job_of(line)
-        draw = float(line.options.get("draw", 0.0))
-    except (ValueError, OverflowError, msgspec.ValidationError) as error:
-        return " ".join(line.words), f"a job ({error})"
-    return None if 0.0 <= draw < 1.0 else (f"draw={draw:g}", "draw from 0 to 1")
-
-
-def _words_of_forget(line: Line, hosts: set[str]) -> Wrong:
-    count = line.positional[0]
-    return (
-        None
-        if count.isascii() and count.isdecimal() and len(count) < 10
-        else (count, "a whole number of events")
-    )
-
-
-def _words_of_clock(line: Line, hosts: set[str]) -> Wrong:
-    try:
-        offset_s, rate = (float(word) for word in line.positional[1:3])
+        return float(word)
     except ValueError:
-        offset_s = rate = nan
-    good = isfinite(offset_s) and 0.0 < rate < inf
-    return None if good else (" ".join(line.positional[1:3]), "seconds, and a rate above 0")
-
-
-def _words_of_upon(line: Line, hosts: set[str]) -> Wrong:
-    name, after = line.positional[1], line.options.get("after", "0")
-    if name[0] not in "@>^" and name not in (*hosts, ANY_HOST):
-        return name, "a host of the campus, *, @job, >job, or ^job"
-    try:
-        return None if 0.0 <= float(after) < inf else (after, "after=SECONDS")
-    except ValueError:
-        return after, "after=SECONDS"
-
-
-_WORDS: dict[str, Callable[[Line, set[str]], Wrong]] = {
-    "start": _hosts_of_start,
-    "submit": _words_of_submit,
-    "forget": _words_of_forget,
-    "clock": _words_of_clock,
-    "upon": _words_of_upon,
-}
+        raise SpecError(str(line), word, allowed) from None
 
 
 def _host(world: StormWorld, name: str, it: str) -> str | None:
-    if name == ANY_HOST:
-        return name
     if name == IT:
         return it if it in world.machines else None
-    if name[0] not in "@>^":
+    if name[0] not in ABOUT_JOBS:
         return name
     job = world.jobs.get(name[1:])
     if job is None:
@@ -215,64 +197,58 @@ def _host(world: StormWorld, name: str, it: str) -> str | None:
     return {"@": job.host, ">": job.move.destination if job.move else None, "^": job.standby}[name[0]]
 
 
-def _seconds(line: Line, n: int, default: float = 0.0) -> float:
-    words = line.positional
-    if n >= len(words):
-        return default
-    try:
-        return max(0.0, float(words[n]))
-    except ValueError:
-        raise SpecError(str(line), words[n], "a number") from None
-
-
 # ---------------------------------------------------------------- jobs and owners
 
 
-@_verb(0, 10_000, names_host=False)
-def _start(world: StormWorld, line: Line, host: str) -> bool:
-    names = line.positional or tuple(world.machines)
-    dead = [name for name in names if world.machines[name].core is None]
+@_verb("host*")
+def _start(world: StormWorld, line: Line, *names: str) -> bool:
+    dead = [name for name in names or world.machines if world.machines[name].core is None]
     world.start(*dead)
     return bool(dead)
 
 
-@_verb(1, 1, names_host=False)
-def _submit(world: StormWorld, line: Line, host: str) -> bool:
+@_verb("job")
+def _submit(world: StormWorld, line: Line, name: str) -> bool:
     world.submit(_job_of(line), float(line.options.get("draw", 0.0)))
     return True
 
 
 def _job_of(line: Line) -> JobSpec:
-    """The job that a line submits. ValueError, or msgspec's, where a word is none."""
+    """Return the job that a line submits. SpecError: a word of it is none of a job's."""
     given = line.options
-    spec = JobSpec(
-        line.positional[0],
-        int(given.get("steps", 100)),
-        float(given.get("step", 0.1)),
-        int(given.get("payload", 2_000_000)),
-        params={"dirty_fraction": float(given.get("dirty", 0.1))},
-        loss_budget_s=float(given.get("budget", 900.0)),
-        memory_bytes=float(given.get("memory", 0.0)),
-    )
-    return msgspec.convert(msgspec.to_builtins(spec), JobSpec)
+    try:
+        if not 0.0 <= float(given.get("draw", 0.0)) < 1.0:
+            raise SpecError(str(line), f"draw={given['draw']}", "draw from 0 to 1")
+        spec = JobSpec(
+            line.positional[0],
+            int(given.get("steps", 100)),
+            float(given.get("step", 0.1)),
+            int(given.get("payload", 2_000_000)),
+            params={"dirty_fraction": float(given.get("dirty", 0.1))},
+            loss_budget_s=float(given.get("budget", 900.0)),
+            memory_bytes=float(given.get("memory", 0.0)),
+        )
+        return msgspec.convert(msgspec.to_builtins(spec), JobSpec)
+    except (ValueError, OverflowError, msgspec.ValidationError) as error:
+        raise SpecError(str(line), " ".join(line.words), f"a job ({error})") from None
 
 
-@_verb(1, 1, names_host=False)
-def _cancel(world: StormWorld, line: Line, host: str) -> bool:
-    job = world.jobs.get(line.positional[0])
-    world.cancel(line.positional[0])
+@_verb("job")
+def _cancel(world: StormWorld, line: Line, name: str) -> bool:
+    job = world.jobs.get(name)
+    world.cancel(name)
     return job is not None and job.phase not in OVER
 
 
-@_verb(1, 2)
-def _reclaim(world: StormWorld, line: Line, host: str) -> bool:
+@_verb("host seconds?")
+def _reclaim(world: StormWorld, line: Line, host: str, notice_s: float = 0.0) -> bool:
     if host not in world.owned:
         return False
-    world.reclaim(host, _seconds(line, 1), grace="grace" in line.options)
+    world.reclaim(host, notice_s, grace="grace" in line.options)
     return True
 
 
-@_verb(1, 1)
+@_verb("any")
 def _return(world: StormWorld, line: Line, host: str) -> bool:
     away = [name for name in (world.owned if host == ANY_HOST else (host,)) if world.is_away(name)]
     for name in away:
@@ -283,73 +259,72 @@ def _return(world: StormWorld, line: Line, host: str) -> bool:
 # ---------------------------------------------------------------- processes and connections
 
 
-@_verb(1, 2)
-def _kill(world: StormWorld, line: Line, host: str) -> bool:
+@_verb("host seconds?")
+def _kill(world: StormWorld, line: Line, host: str, notices_s: float = 0.004) -> bool:
     alive = world.machines[host].core is not None
-    world.kill(host, _seconds(line, 1, 0.004))
+    world.kill(host, notices_s)
     return alive
 
 
-@_verb(1, 1)
+@_verb("host")
 def _crash(world: StormWorld, line: Line, host: str) -> bool:
     return world.crash(host)
 
 
-@_verb(2, 2)
-def _pause(world: StormWorld, line: Line, host: str) -> bool:
+@_verb("host seconds")
+def _pause(world: StormWorld, line: Line, host: str, for_s: float) -> bool:
     machine = world.machines[host]
     if machine.core is None or machine.paused:
         return False
-    world.pause(host, _seconds(line, 1))
-    world.disturb("an agent stood still", _seconds(line, 1), host=host)
+    world.pause(host, for_s)
+    world.disturb("an agent stood still", for_s, host=host)
     return True
 
 
-@_verb(1, 3)
-def _cut(world: StormWorld, line: Line, host: str) -> bool:
+@_verb("host seconds? seconds?")
+def _cut(world: StormWorld, line: Line, host: str, agent_s: float = 0.0, coordinator_s: float = 0.0) -> bool:
     link = world.machines[host].link
     open_ = link is not None and link.agent_open and not link.cut
-    world.cut(host, _seconds(line, 1), _seconds(line, 2))
+    world.cut(host, agent_s, coordinator_s)
     return open_
 
 
-@_verb(0, 1, names_host=False)
-def _restart(world: StormWorld, line: Line, host: str) -> bool:
-    try:
-        clock_s = float(line.options.get("clock", 0.0))
-    except ValueError:
-        raise SpecError(str(line), line.options["clock"], "clock=SECONDS") from None
-    return world.restart(_seconds(line, 0, 0.1), clock_s)
+@_verb("seconds?")
+def _restart(world: StormWorld, line: Line, down_s: float = 0.1) -> bool:
+    return world.restart(down_s, float(line.options.get("clock", 0.0)))
 
 
-@_verb(1, 2, names_host=False)
-def _forget(world: StormWorld, line: Line, host: str) -> bool:
-    return world.restart(_seconds(line, 1, 0.1), given_up=int(_seconds(line, 0)))
+@_verb("count seconds?")
+def _forget(world: StormWorld, line: Line, events: float, down_s: float = 0.1) -> bool:
+    return world.restart(down_s, given_up=int(events))
 
 
-@_verb(0, 1, names_host=False)
-def _tear(world: StormWorld, line: Line, host: str) -> bool:
-    world.torn_for_s = _seconds(line, 0, 0.1)
+@_verb("seconds?")
+def _tear(world: StormWorld, line: Line, down_s: float = 0.1) -> bool:
+    world.torn_for_s = down_s
     return False  # counted when it happens
 
 
-@_verb(1, 1, names_host=False)
-def _usurp(world: StormWorld, line: Line, host: str) -> bool:
-    world.usurped_for_s = _seconds(line, 0)
+@_verb("seconds")
+def _usurp(world: StormWorld, line: Line, for_s: float) -> bool:
+    world.usurped_for_s = for_s
     return False  # counted when it happens
 
 
-# ---------------------------------------------------------------- links, disks, clocks
+@_verb("seconds")
+def _freeze(world: StormWorld, line: Line, for_s: float) -> bool:
+    return not world.quiet and world.freeze(for_s)
 
 
-@_verb(3, 4, names_host=False)
-def _link(world: StormWorld, line: Line, host: str) -> bool:
-    a, b = line.positional[:2]
-    factor, for_s = _seconds(line, 2), _seconds(line, 3, inf)
+# ---------------------------------------------------------------- links and messages
+
+
+@_verb("end end seconds seconds?")
+def _link(world: StormWorld, line: Line, a: str, b: str, factor: float, for_s: float = inf) -> bool:
     if not world.slow(a, b, factor):
         return False
-    if world.links.is_told(a, b):  # of a trunk that is down the coordinator knows
-        world.noticed("trunk died", "*")
+    if world.links.is_told(a, b):  # the coordinator knows of a trunk that is down
+        world.noticed("trunk died", ANY_HOST)
         for name in world.cut_off():
             world.disturb("every trunk of a host was down", for_s, host=name)
     else:
@@ -360,57 +335,55 @@ def _link(world: StormWorld, line: Line, host: str) -> bool:
     return True
 
 
-@_verb(2, 2, names_host=False)
-def _drain(world: StormWorld, line: Line, host: str) -> bool:
-    a, b = line.positional[:2]
+@_verb("end end seconds seconds")
+def _loss(world: StormWorld, line: Line, a: str, b: str, share: float, for_s: float) -> bool:
+    """Leave TCP less of a cable: a half at 1 % of loss, an eighth at 5 % (no more than a plausible curve)."""
+    return _link(world, line, a, b, max(0.05, 1.0 / (1.0 + (share / 0.01) ** 1.2)), for_s)
+
+
+@_verb("end end")
+def _drain(world: StormWorld, line: Line, a: str, b: str) -> bool:
     if DirectedLink(a, b) not in world.env.campus.capacity_bytes_per_s or world.links.is_told(a, b):
         return False
     world.drain_link(a, b)
     return True
 
 
-@_verb(2, 3, names_host=False)
-def _research(world: StormWorld, line: Line, host: str) -> bool:
-    source, target = line.positional[:2]
-    world.research.add(ResearchFlow(source, target, _seconds(line, 2, inf)))
+@_verb("end end seconds?")
+def _research(world: StormWorld, line: Line, source: str, target: str, rate: float = inf) -> bool:
+    world.research.add(ResearchFlow(source, target, rate))
     return True
 
 
-@_verb(3, 3, names_host=False)
-def _background(world: StormWorld, line: Line, host: str) -> bool:
-    source, target = line.positional[:2]
-    world.set_background(source, target, _seconds(line, 2))
+@_verb("end end seconds")
+def _background(world: StormWorld, line: Line, source: str, target: str, rate: float) -> bool:
+    world.set_background(source, target, rate)
     return True
 
 
-@_verb(3, 3)
-def _late(world: StormWorld, line: Line, host: str) -> bool:
-    by_s, for_s = _seconds(line, 1), _seconds(line, 2)
+@_verb("any seconds seconds")
+def _late(world: StormWorld, line: Line, host: str, by_s: float, for_s: float) -> bool:
     world.weather.add(FaultWindow("message", host, world.now_s + for_s, by_s))
     world.disturb("messages were late", for_s + by_s, host=host)
     return True
 
 
-@_verb(2, 2)
-def _repeat(world: StormWorld, line: Line, host: str) -> bool:
-    if line.positional[1] not in REPEATABLE:
-        raise SpecError(str(line), line.positional[1], f"one of {', '.join(REPEATABLE)}")
-    world.repeat(line.positional[1], host)
+@_verb("host message")
+def _repeat(world: StormWorld, line: Line, host: str, message: str) -> bool:
+    world.repeat(message, host)
     return False  # counted when it happens
 
 
-@_verb(3, 3)
-def _overtake(world: StormWorld, line: Line, host: str) -> bool:
-    if line.positional[1] not in REPEATABLE:
-        raise SpecError(str(line), line.positional[1], f"one of {', '.join(REPEATABLE)}")
-    world.overtake(line.positional[1], host, _seconds(line, 2))
+@_verb("host message seconds")
+def _overtake(world: StormWorld, line: Line, host: str, message: str, by_s: float) -> bool:
+    world.overtake(message, host, by_s)
     world.disturb("a message was overtaken", inf, host=host)
     return False  # counted when it happens
 
 
-@_verb(3, 3)
-def _mute(world: StormWorld, line: Line, host: str) -> bool:
-    to_host, for_s = line.positional[1] == "to", _seconds(line, 2)
+@_verb("host direction seconds")
+def _mute(world: StormWorld, line: Line, host: str, direction: str, for_s: float) -> bool:
+    to_host = direction == "to"
     if not world.connections.mute(host, to_host=to_host):
         return False
     if (link := world.machines[host].link) is not None:
@@ -420,35 +393,43 @@ def _mute(world: StormWorld, line: Line, host: str) -> bool:
     return True
 
 
-@_verb(2, 2)
-def _evade(world: StormWorld, line: Line, host: str) -> bool:
-    for_s = _seconds(line, 1)
+@_verb("host seconds")
+def _evade(world: StormWorld, line: Line, host: str, for_s: float) -> bool:
     world.disturb("an agent did not answer", for_s, host=host)
     return world.evade(host, for_s)
 
 
-@_verb(1, 1, names_host=False)
-def _freeze(world: StormWorld, line: Line, host: str) -> bool:
-    return not world.quiet and world.freeze(_seconds(line, 0))
+# ---------------------------------------------------------------- operations, disks, clocks
 
 
-@_verb(2, 2)
-def _step(world: StormWorld, line: Line, host: str) -> bool:
-    world.disturb("a clock jumped", world.settings.lease_s, host=host)
-    return world.step_clock(host, _seconds(line, 1))
+@_verb("any operation seconds")
+def _fail(world: StormWorld, line: Line, host: str, what: str, for_s: float) -> bool:
+    world.weather.add(FaultWindow(what, host, world.now_s + for_s, retryable="retry" in line.options))
+    world.disturb(f"a {what} failed", for_s, host=host)
+    return False
 
 
-@_verb(4, 4, names_host=False)
-def _loss(world: StormWorld, line: Line, host: str) -> bool:
-    """A cable of which TCP gets less: a half at 1 % of loss, an eighth at 5 % (no more than a plausible curve)."""
-    factor = max(0.05, 1.0 / (1.0 + (_seconds(line, 2) / 0.01) ** 1.2))
-    slowed = replace(line, words=(*line.words[:2], str(factor), *line.words[3:]))
-    return _link(world, slowed, host)
+@_verb("host job")
+def _oom(world: StormWorld, line: Line, host: str, job: str) -> bool:
+    killed = world.workloads.kill_from_outside(world.machines[host], job)
+    if killed:
+        world.disturb("a process was killed", 2.0 * world.settings.restart_s, job=job)
+    return killed
 
 
-@_verb(3, 3)
-def _drag(world: StormWorld, line: Line, host: str) -> bool:
-    by_s, for_s, disk = _seconds(line, 1), _seconds(line, 2), world.machines[host].disk
+@_verb("host")
+def _fill(world: StormWorld, line: Line, host: str) -> bool:
+    return world.fill(host, full=True)
+
+
+@_verb("host")
+def _empty(world: StormWorld, line: Line, host: str) -> bool:
+    return world.fill(host, full=False)
+
+
+@_verb("host seconds seconds")
+def _drag(world: StormWorld, line: Line, host: str, by_s: float, for_s: float) -> bool:
+    disk = world.machines[host].disk
     disk.slow_s = by_s
     world.disturb("a disk was slow", for_s + by_s, host=host)
 
@@ -459,83 +440,52 @@ def _drag(world: StormWorld, line: Line, host: str) -> bool:
     return True
 
 
-@_verb(2, 2)
-def _rot(world: StormWorld, line: Line, host: str) -> bool:
-    had = world.rot(host, line.positional[1])
+@_verb("host job")
+def _rot(world: StormWorld, line: Line, host: str, job: str) -> bool:
+    had = world.rot(host, job)
     if had:
-        world.disturb("a checkpoint was rotten", inf, host=host, job=line.positional[1])
+        world.disturb("a checkpoint was rotten", inf, host=host, job=job)
     return had
 
 
-@_verb(2, 2)
-def _stale(world: StormWorld, line: Line, host: str) -> bool:
+@_verb("host job")
+def _spoil(world: StormWorld, line: Line, host: str, job: str) -> bool:
+    had = any(name == job for name, _ in world.machines[host].store)
+    world.spoil(host, job)
+    if had:
+        world.disturb("a checkpoint was gone", inf, host=host, job=job)
+    return had
+
+
+@_verb("host seconds")
+def _stale(world: StormWorld, line: Line, host: str, after_s: float) -> bool:
     world.disturb("a disk was stale", inf, host=host)
-    return world.roll_back(host, _seconds(line, 1))
+    return world.roll_back(host, after_s)
 
 
-@_verb(3, 3)
-def _fail(world: StormWorld, line: Line, host: str) -> bool:
-    what, for_s = line.positional[1], _seconds(line, 2)
-    if what not in OPERATIONS:
-        raise SpecError(str(line), what, f"one of {', '.join(OPERATIONS)}")
-    world.weather.add(FaultWindow(what, host, world.now_s + for_s, retryable="retry" in line.options))
-    world.disturb(f"a {what} failed", for_s, host=host)
-    return False
+@_verb("host seconds")
+def _step(world: StormWorld, line: Line, host: str, by_s: float) -> bool:
+    world.disturb("a clock jumped", world.settings.lease_s, host=host)
+    return world.step_clock(host, by_s)
 
 
-@_verb(2, 2)
-def _oom(world: StormWorld, line: Line, host: str) -> bool:
-    job = line.positional[1]
-    killed = world.workloads.kill_from_outside(world.machines[host], job)
-    if killed:
-        world.disturb("a process was killed", 2.0 * world.settings.restart_s, job=job)
-    return killed
-
-
-@_verb(1, 1)
-def _fill(world: StormWorld, line: Line, host: str) -> bool:
-    return world.fill(host, full=True)
-
-
-@_verb(1, 1)
-def _empty(world: StormWorld, line: Line, host: str) -> bool:
-    return world.fill(host, full=False)
-
-
-@_verb(2, 2)
-def _spoil(world: StormWorld, line: Line, host: str) -> bool:
-    store = world.machines[host].store
-    had = any(job == line.positional[1] for job, _ in store)
-    world.spoil(host, line.positional[1])
-    if had:
-        world.disturb("a checkpoint was gone", inf, host=host, job=line.positional[1])
-    return had
-
-
-@_verb(3, 3)
-def _clock(world: StormWorld, line: Line, host: str) -> bool:
-    offset_s, rate = (float(word) for word in line.positional[1:3])
+@_verb("host number rate")
+def _clock(world: StormWorld, line: Line, host: str, offset_s: float, rate: float) -> bool:
     world.clocks[host] = Clock(offset_s, rate)
     return not world.quiet
 
 
-# ---------------------------------------------------------------- triggers
-
-
-@_verb(3, 10, names_host=False)
-def _upon(world: StormWorld, line: Line, host: str) -> bool:
+@_verb("step any word word*")
+def _upon(world: StormWorld, line: Line, step: str, host: str, *_: str) -> bool:
     action, after_s = action_of(line), float(line.options.get("after", 0.0))
 
     def act(it: str) -> None:
-        world.noticed(f"upon {line.positional[0]}", it)
+        world.noticed(f"upon {step}", it)
         world.after(after_s, partial(later, replace(action, at_s=world.now_s), it))
 
     def later(fault: Line, it: str) -> None:
         if not world.is_calm:
             perform(world, fault, it)
 
-    named = line.positional[1]
-    found = _host(world, named, "")
-    if found is not None:
-        world.weather.await_(Trigger(line.positional[0], found, act))
+    world.weather.await_(Trigger(step, host, act))
     return False

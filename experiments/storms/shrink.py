@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from experiments.storms.commands import VERBS, hosts_named
+from experiments.storms.commands import VERBS
 from experiments.storms.play import StormFailure, play
 from experiments.storms.script import Line, Script
 from experiments.storms.world import StormWorld
@@ -111,7 +111,7 @@ def _smaller_campuses(script: Script) -> Iterator[Script]:
                 kept = [
                     line
                     for line in script.lines
-                    if key not in ("hosts", "on_demand") or not gone & hosts_named(line)
+                    if key not in ("hosts", "on_demand") or not gone.intersection(line.positional)
                 ]
                 yield replace(script, campus=campus, lines=tuple(kept))
 
