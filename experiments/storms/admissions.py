@@ -1,4 +1,4 @@
-"""Which admitted migrations of a storm had to be in time, and whether they were.
+"""Judge which admitted migrations of a storm had to be in time, and whether they were.
 
 One is judged unless, between its notice and its end (or its deadline, if that is sooner), a fault acted on it that no admission
 could foresee: on its two hosts, on a link of its way, on its job, or on the
@@ -23,7 +23,7 @@ NAME = re.compile(r" [a-z]+[0-9]+\b")  # of a host: causes are counted without i
 
 
 def check_admissions(world: StormWorld) -> None:
-    """Count all of them in `world.counts`, as judged or by what excuses them. InvariantBroken: one that is judged was late."""
+    """Count each admission in `world.counts`, as judged or by its excuse. InvariantBroken: one that is judged was late."""
     late: list[Notice] = []
     for notice, cause in excused_admissions(world):
         world.counts[f"admission: {NAME.sub('', cause) or JUDGED}"] += 1
@@ -38,7 +38,7 @@ def check_admissions(world: StormWorld) -> None:
 
 
 def excused_admissions(world: StormWorld) -> Iterator[tuple[Notice, str]]:
-    """Each admitted migration, and why it is not judged ("" if it is). The run is over, so every deadline has passed."""
+    """Yield each admitted migration, and its excuse ("" if it is judged). The run is over, so every deadline has passed."""
     row = not_promised(world.policy).get(IN_TIME)
     told = list(only(world.facts, KINDS))
     for notice in notices(world.facts):
@@ -55,7 +55,7 @@ def excused_admissions(world: StormWorld) -> Iterator[tuple[Notice, str]]:
 
 
 def _fault(world: StormWorld, notice: Notice) -> str:
-    """The first fault that acted on a migration, of which no fact tells; "" if none did."""
+    """Return the first fault that acted on a migration and that no fact records; "" if none did."""
     assert notice.destination is not None
     ends = frozenset((notice.source, notice.destination))
     way = world.ways.links_of(notice.source, notice.destination, notice.at_s, notice.deadline_s)

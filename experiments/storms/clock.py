@@ -24,17 +24,17 @@ from topologies.spec import Campus
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Reads `offset_s` + `rate` times the true seconds, as CLOCK_MONOTONIC of a host that booted at some time would."""
+    """A clock that reads `offset_s` + `rate` times the true seconds, like CLOCK_MONOTONIC of a host that booted at some time."""
 
     offset_s: float = 0.0
     rate: float = 1.0
 
     def reads(self, true_s: float) -> float:
-        """What it shows at a true moment."""
+        """Return its reading at a true moment."""
         return self.offset_s + self.rate * true_s
 
     def true_s(self, reading_s: float) -> float:
-        """The true moment at which it shows this; an infinite one stays."""
+        """Return the true moment of a reading; an infinite one stays."""
         return reading_s if abs(reading_s) == inf else (reading_s - self.offset_s) / self.rate
 
 
@@ -46,7 +46,7 @@ class SkewedAgent(AgentCore):
     latest_s: float = -inf  # what its clock showed last: a clock of this kind never goes back
 
     def handle(self, event: ev.Event, now_s: float) -> list[do.Effect]:
-        """As the parent's, at the time that its clock shows; woken for a deadline, it sees that the deadline is there.
+        """Handle an event at the time that its clock shows; woken for a deadline, it sees that the deadline is there.
 
         What a notice leaves is read from a switch whose deadline is a moment of the same clock.
         """
@@ -65,7 +65,7 @@ class SkewedAgent(AgentCore):
         ]
 
     def next_deadline_s(self) -> float:
-        """In true time."""
+        """Return the next deadline in true time."""
         return self.clock.true_s(super().next_deadline_s())
 
 
@@ -85,11 +85,11 @@ class SkewedCoordinator(Coordinator):
 
     @property
     def ahead_s(self) -> float:
-        """How far its clock is ahead of true time."""
+        """Return how far its clock is ahead of true time."""
         return sum(by_s for after, by_s in self.leaps if self.handled >= after)
 
     def handle(self, event: cev.Event, now_s: float) -> list[cdo.Effect]:
-        """As the parent's, at the time that its clock shows; woken for a deadline, it sees that the deadline is there."""
+        """Handle an event at the time that its clock shows; woken for a deadline, it sees that the deadline is there."""
         ahead_s, due_s = self.ahead_s, super().next_deadline_s()
         self.latest_s = max(self.latest_s, now_s + ahead_s)
         if isinstance(event, cev.Woke) and due_s - ahead_s <= now_s:
@@ -99,5 +99,5 @@ class SkewedCoordinator(Coordinator):
         return effects
 
     def next_deadline_s(self) -> float:
-        """In true time."""
+        """Return the next deadline in true time."""
         return super().next_deadline_s() - self.ahead_s

@@ -1,4 +1,4 @@
-"""What is wrong for a while: messages late, operations that fail; and what is to happen upon something.
+"""Faults that last a while, such as late messages and operations that fail; and actions that wait for an occurrence.
 
 An *occurrence* is (name, host): a message, a fact, or an event of an agent, by the name of its class. A trigger that waits for
 one acts once, at that very moment but after the decision that is being made: what was just said is on its way, and a kill, a cut
@@ -20,7 +20,7 @@ OPERATIONS = ("sending", "snapshot", "workload")
 
 @dataclass(frozen=True, slots=True)
 class FaultWindow:
-    """Until a time, on one host (or all): `what` is an operation that fails, or "message", which is `by_s` late."""
+    """A fault until a time, on one host or all: `what` is an operation that fails, or "message", which is `by_s` late."""
 
     what: str
     host: str
@@ -31,7 +31,7 @@ class FaultWindow:
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """When something of this name happens to this host (or any), do it."""
+    """An action that waits for something of this name to happen to this host, or to any."""
 
     name: str
     host: str
@@ -40,7 +40,7 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """A fault that no fact tells of and that may make a migration late: its name, when it acts, and on which migrations.
+    """A fault that no fact records and that may make a migration late: its name, its time, and the migrations that it acts on.
 
     It acts on those with an end in `hosts` or a link of their way in `links`, on all of them if both are empty; with `job`
     only on that job's.
@@ -56,7 +56,7 @@ class Disturbance:
     def acts_on(
         self, job: str, ends: Set[str], way: Set[DirectedLink], from_s: float, until_s: float
     ) -> bool:
-        """Whether it may make a migration of `job` between those hosts late that is to happen within these times."""
+        """Return whether it may make a migration of `job` between those hosts late that is to happen within these times."""
         if self.from_s >= until_s or self.until_s <= from_s or self.job not in ("", job):
             return False
         everywhere = not self.hosts and not self.links
@@ -64,7 +64,7 @@ class Disturbance:
 
 
 class Weather:
-    """All fault windows and triggers. `now_s` tells the time; `noticed` is called with everything that occurs."""
+    """All fault windows and triggers. `now_s` returns the time; `noticed` is called with each fault that takes effect."""
 
     def __init__(self, now_s: Callable[[], float], noticed: Callable[[str, str], None]) -> None:
         self._now_s, self._noticed = now_s, noticed
@@ -80,7 +80,7 @@ class Weather:
         self._triggers.append(trigger)
 
     def clear(self) -> None:
-        """The storm is over."""
+        """End all windows and triggers."""
         self._windows, self._triggers = [], []
 
     def occurs(self, name: str, host: str) -> None:
@@ -92,7 +92,7 @@ class Weather:
     # ------------------------------------------------------------ what the world asks
 
     def faults(self, *, messages: bool) -> Faults:
-        """The faults as functions for a world; with `messages` each message is asked about (and so really sent)."""
+        """Return the faults as functions for a world; with `messages` each message is asked about, and so really sent."""
         faults = Faults(
             sending=lambda host, order: self._failure("sending", host),
             snapshot=lambda host, order: self._failure("snapshot", host),

@@ -1,4 +1,4 @@
-"""What a storm must keep beyond what every virtual world keeps: promises that take the truth and the beliefs side by side.
+"""Judges of storms, beyond those of every virtual world: they compare the truth and the beliefs side by side.
 
 After each event:
 - no job is on its way to a host that is known to be closed or gone, be it moved or restored there;
@@ -39,7 +39,7 @@ LOOK_EVERY = 4  # events: what is compared while nothing is under way outlives a
 
 
 class StormJudges:
-    """All of them; handed to a world as `after_each`, and told of orders and words by it. InvariantBroken: one is not kept."""
+    """All judges of a storm; a world calls them after each event and with each order and report. InvariantBroken: a breach."""
 
     def __init__(self, world: VirtualWorld) -> None:
         self._world = world
@@ -54,14 +54,14 @@ class StormJudges:
         self._admitted: set[tuple[str, int, str]] = set()  # (job, attempt, destination)
 
     def begin_again(self) -> None:
-        """The coordinator's journal was cut: what it has forgotten binds it no more."""
+        """Forget what a coordinator whose journal was cut has forgotten: that binds it no more."""
         self.invariants.begin_again()
         self._ended.clear()
         self._cancelled.clear()
         self._heard.clear()
 
     def __call__(self, world: VirtualWorld) -> None:
-        """Look at everything, now."""
+        """Judge everything, now."""
         self.invariants(world)
         world = self._world
         if self._cancelled:
@@ -93,13 +93,13 @@ class StormJudges:
     # ------------------------------------------------------------ orders and words
 
     def agent_hears(self, machine: Machine, event: aev.Event) -> None:
-        """A checkpoint is on its disk from here on."""
+        """Note that a checkpoint is on its disk from here on."""
         match event:
             case aev.CheckpointReceived(checkpoint) | aev.SnapshotDone(checkpoint=checkpoint):
                 self._had.add((machine.name, checkpoint.job, checkpoint.sequence))
 
     def agent_does(self, world: VirtualWorld, machine: Machine, effect: ado.Effect) -> None:
-        """A process is to start, or a word to be said."""
+        """Judge a process that is to start, or a message that is to be sent."""
         match effect:
             case ado.StartWorkload(spec=spec, restore=restore):
                 if world.now_s >= machine.lease_until_s:
@@ -120,7 +120,7 @@ class StormJudges:
                     raise broken(world, job, words)
 
     def coordinator_hears(self, world: VirtualWorld, event: cev.Event) -> None:
-        """The end of a present attempt is heard, or its host, or all with a second restart, go before it was judged."""
+        """Note ends of present attempts that the coordinator receives, and forget them with their host or another restart."""
         match event:
             case cev.AgentSaid(host, m.Heartbeat(jobs=claims)):
                 for claim in claims:
@@ -153,7 +153,7 @@ class StormJudges:
                 self._ended[end.job] = host
 
     def coordinator_tells(self, world: VirtualWorld, host: str, message: m.ToAgent) -> None:
-        """An order is sent."""
+        """Judge an order that is sent."""
         match message:
             case m.Migrate(job=name):
                 moved = world.jobs[name]
@@ -182,7 +182,7 @@ class StormJudges:
                     )
 
     def recorded(self, world: VirtualWorld, fact: f.Fact) -> None:
-        """A job is dispatched; a checkpoint turned out to be of no use; and each is one that a journal takes."""
+        """Judge a fact: a journal takes it, and a dispatch resumes from the freshest checkpoint of use."""
         encoded(fact)
         match fact:
             case (
@@ -231,7 +231,7 @@ class StormJudges:
                     raise broken(world, job.name, words)
 
     def _check_intervals(self, world: VirtualWorld, machine: Machine) -> None:
-        """Where P1 has told a running job's agent an interval, the agent goes by it."""
+        """Check that an agent goes by the interval that P1 planned for a running job."""
         assert machine.core is not None
         for name, running in machine.core.running.items():
             job = world.jobs.get(name)
@@ -257,7 +257,7 @@ class StormJudges:
                     raise broken(world, name, words)
 
     def _useful(self, machine: Machine, job: JobState) -> list[m.StoredCheckpoint]:
-        """What an agent has said to hold of a job, unless a checkpoint of it there was of no use."""
+        """Return what an agent has reported to hold of a job, unless a checkpoint of it there was of no use."""
         assert machine.core is not None
         if (job.name, machine.name) in self._doubted:
             return []
@@ -270,22 +270,22 @@ class StormJudges:
 
 
 def _known_from(job: JobState) -> int:
-    """The least number of its checkpoints. Earlier ones are of a job of that name that was cut off the coordinator's journal, or
+    """Return the least number of its checkpoints. Earlier ones are of a job of that name that was cut off the coordinator's
     could not be read."""
     return (job.attempts_above + 1) * SEQUENCES_PER_ATTEMPT
 
 
 def _is_open(host: HostState) -> bool:
-    """Whether something may be planned there: it is connected, lent, and no notice runs."""
+    """Return whether something may be planned there: it is connected, lent, and no notice runs."""
     return host.connected and host.lent and host.reclaim_at_s is None
 
 
 def _is_reachable(host: HostState) -> bool:
-    """Whether it can send what it holds: it is connected, and not closed."""
+    """Return whether it can send what it holds: it is connected, and not closed."""
     return host.connected and (host.lent or host.reclaim_at_s is not None)
 
 
 def in_touch(world: VirtualWorld, machine: Machine) -> bool:
-    """Whether a host and the coordinator have heard all that the other has said, in order."""
+    """Return whether a host and the coordinator have received all that the other has sent, in order."""
     has_read = world.connections.unread is None and not world.connections.catches_up
     return has_read and has_heard_everything(world, machine)

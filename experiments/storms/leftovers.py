@@ -1,4 +1,4 @@
-"""Nothing remains of jobs that are over: not in the coordinator's books, not on the hosts, not on the links.
+"""Judge that nothing remains of jobs that are over: not in the coordinator's books, not on the hosts, not on the links.
 
 What leaks a little in each storm fills a campus in a month.
 """
@@ -10,7 +10,7 @@ from experiments.worlds.virtual.invariants import broken
 
 
 def check_nothing_is_left(world: StormWorld) -> None:
-    """All jobs are over and every agent is connected. InvariantBroken: something is left of one."""
+    """Check a world in which all jobs are over and every agent is connected. InvariantBroken: something is left of one."""
     known = world.coordinator.cluster
     for key, flow in known.flows.items():
         raise broken(world, flow.job, f"all is over, and the book has a flow {key}")

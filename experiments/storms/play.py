@@ -1,4 +1,4 @@
-"""A script, played: the storm, then calm weather in which everything must come to its end, and what was broken if anything was.
+"""Play a script: the storm, then calm weather in which everything must come to its end; report what was broken, if anything.
 
 In the calm faults and others' traffic are over, owners return, agents run. Then every job finishes within `CALM_S`, nothing
 of any job is left on a host or in the books, and the promises hold over the whole journal; `admissions` says which
@@ -61,7 +61,7 @@ CRASHES = (  # what a core may raise that is a bug of it
 
 @dataclass(frozen=True, slots=True)
 class StormFailure:
-    """What was broken: of whom, which rule, and what led to it."""
+    """A breach: its subject, the rule, and what led to it."""
 
     subject: str
     rule: str
@@ -69,14 +69,14 @@ class StormFailure:
 
     @property
     def kind(self) -> str:
-        """The rule without names and numbers: two failures of one kind are probably one bug."""
+        """Return the rule without names and numbers: two failures of one kind are probably one bug."""
         words = re.sub(r"\b(?:h|od|j|b|a|d)\d+\b|\d+(?:\.\d+)?(?:e[-+]?\d+)?", "N", self.rule)
         return words.partition("\n")[0].partition("[")[0].partition("{")[0][:160]
 
 
 @dataclass(frozen=True, slots=True)
 class StormOutcome:
-    """How it ended, how much happened, and what was reached."""
+    """The end of a storm: its failure, if any, the number of events, counts of faults, and all facts."""
 
     failure: StormFailure | None
     events: int
@@ -87,7 +87,7 @@ class StormOutcome:
 def play(
     script: Script, *, tells_story: bool = False, world_of: type[StormWorld] = StormWorld
 ) -> StormOutcome:
-    """The whole storm. SpecError: the script cannot be played at all."""
+    """Play the whole storm. SpecError: the script cannot be played at all."""
     ground = ground_of(script)
     try:
         world = world_of(ground, tells_story=tells_story)
@@ -113,7 +113,7 @@ def play(
 
 
 def run(world: StormWorld, script: Script) -> None:
-    """All lines, then the calm. InvariantBroken: at the first thing that is wrong."""
+    """Play all lines, then the calm. InvariantBroken: at the first breach."""
     for line in script.lines:
         world.run(line.at_s)
         perform(world, line)
@@ -122,7 +122,7 @@ def run(world: StormWorld, script: Script) -> None:
 
 
 def calm(world: StormWorld) -> None:
-    """No more faults, owners return, agents run: every job finishes, within bounds, and all promises were kept."""
+    """End all faults, and judge that every job finishes within bounds and that all rules were kept."""
     world.is_calm = True
     world.weather.clear()
     world.torn_for_s = world.usurped_for_s = None
@@ -145,7 +145,7 @@ def calm(world: StormWorld) -> None:
 
 
 def run_until_over(world: VirtualWorld, within_s: float) -> dict[str, tuple[str, str | None]]:
-    """Runs on until every job is over, for `within_s` at most; phase and host of each that is not."""
+    """Run on until every job is over, for `within_s` at most; return phase and host of each that is not."""
     limit_s = world.now_s + within_s
     while not world.over() and world.now_s < limit_s:
         if (
@@ -164,7 +164,7 @@ def run_until_over(world: VirtualWorld, within_s: float) -> dict[str, tuple[str,
 
 
 def promises(world: StormWorld) -> list[Broken]:
-    """What `experiments.results.rules` says of the journal; whether admissions were in time is judged by `admissions`."""
+    """Judge the journal by the rules of a run, but for admissions, which `admissions` judges."""
     waived = not_promised(world.policy)
     waived[IN_TIME] = "a journal tells only of some faults"
     if world.ground.enforcement is Enforcement.NONE:
@@ -182,7 +182,7 @@ def promises(world: StormWorld) -> list[Broken]:
 
 
 def _of_one_clock(world: StormWorld) -> list[Timed]:
-    """All facts but those of jobs that lived when the coordinator's clock leapt."""
+    """Return all facts but those of jobs that lived when the coordinator's clock leapt."""
     lives: dict[str, tuple[float, float]] = {}
     for at_s, fact in world.facts:
         if job := getattr(fact, "job", ""):
@@ -196,7 +196,7 @@ def _of_one_clock(world: StormWorld) -> list[Timed]:
 
 
 def _undisturbed(world: StormWorld) -> list[ResearchSample]:
-    """What research got in windows in which no cable of its way was slow, and what senders took of that before they heard less.
+    """Return what research got in windows with no slow cable, with what senders took that had not yet read a lower grant.
 
     A sender whose agent stands still, or whose orders are late, sends as it was told before, and another has its share already.
     """
@@ -225,7 +225,7 @@ def _undisturbed(world: StormWorld) -> list[ResearchSample]:
 
 
 def context_of(world: VirtualWorld, waived: Mapping[str, str]) -> RunContext:
-    """Of a world that plays no scenario, in its own time; `waived`: what is not promised there, and why."""
+    """Return the context of a world that plays no scenario, in its own time; `waived`: rules not judged there, and why."""
     return RunContext(
         0,
         Scale(),
@@ -259,7 +259,7 @@ def _crashed(world: StormWorld, error: Exception) -> StormFailure:
 
 
 def story_of(world: StormWorld, subject: str) -> tuple[str, ...]:
-    """The lines of the world's story that are about a job (or host), and the last ones of all."""
+    """Return the lines of the world's story that are about a job or host, and the last ones of all."""
     lines = [line for line in world.env.story if "EgressMeasured" not in line]
     word = re.compile(rf"\b{re.escape(subject)}\b")
     about = (

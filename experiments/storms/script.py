@@ -23,7 +23,7 @@ FOLLOWS = "----\n"  # in a kept scenario the facts that followed stand below it
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Something that happens at a time, seconds."""
+    """An action at a time, seconds."""
 
     at_s: float
     verb: str
@@ -34,18 +34,18 @@ class Line:
 
     @property
     def positional(self) -> tuple[str, ...]:
-        """The words that are no options."""
+        """Return the words that are no options."""
         return tuple(word for word in self.words if "=" not in word)
 
     @property
     def options(self) -> dict[str, str]:
-        """The words of the form `key=value`."""
+        """Return the words of the form `key=value`."""
         return options_of(self.words)
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Where it happens, and what."""
+    """The ground of a storm, and its lines."""
 
     lines: tuple[Line, ...] = ()
     campus: Mapping[str, str] = field(default_factory=dict)
@@ -67,16 +67,16 @@ class Script:
 
     @property
     def end_s(self) -> float:
-        """When the last line happens."""
+        """Return the time of the last line."""
         return max((line.at_s for line in self.lines), default=0.0)
 
     def with_lines(self, lines: Iterable[Line]) -> Script:
-        """The same ground, other lines, in order of time as `parse` has them."""
+        """Return the same ground with other lines, in order of time as `parse` has them."""
         return replace(self, lines=tuple(sorted(lines, key=lambda line: line.at_s)))
 
 
 def parse(text: str, source: str = "script") -> Script:
-    """The script of a text. SpecError: source and line, what it is and what is allowed."""
+    """Read the script of a text. SpecError: source and line, what it is and what is allowed."""
     heads: dict[str, dict[str, str]] = {name: {} for name in HEADS}
     remarks: list[str] = []
     lines: list[Line] = []
@@ -95,7 +95,7 @@ def parse(text: str, source: str = "script") -> Script:
 
 
 def options_of(words: Iterable[str]) -> dict[str, str]:
-    """The options of the form `key=value`."""
+    """Return the options of the form `key=value`."""
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 

@@ -1,4 +1,4 @@
-"""Where a storm happens: a campus, settings and costs, from the options of a script's first lines.
+"""The ground of a storm: a campus, settings and costs, from the options of a script's first lines.
 
     campus   hosts=5 on_demand=1 buildings=2 slots=2 mix=small|paper|one access_mb=10 uplink_mb=20 core_mb=40 beta=0.3
              spines=2 (instead of one core: every building has an uplink to each, and there is nothing on demand)
@@ -88,7 +88,7 @@ POSITIVE = dict.fromkeys(
 
 @dataclass(frozen=True, slots=True)
 class StormSetup:
-    """What a world is made of."""
+    """The parts that a world is made of."""
 
     campus: Campus
     settings: Settings
@@ -178,7 +178,7 @@ def _number(key: str, given: Mapping[str, str], kind: type[int] | type[float] = 
 
 
 def _changed(defaults: T, given: Mapping[str, str], where: str) -> T:
-    """The defaults with these fields read from text, each as its default is."""
+    """Return the defaults with these fields read from text, each as its default is."""
     known = {field.name: getattr(defaults, field.name) for field in fields(defaults)}
     if unknown := sorted(given.keys() - known.keys()):
         raise SpecError(where, ", ".join(unknown), f"fields of {type(defaults).__name__}")
@@ -205,7 +205,7 @@ def _value(where: str, key: str, text: str, default: object) -> Any:
 
 
 def _not_below(least: float, value: float) -> float:
-    """The value; ValueError if it is less, or no number."""
+    """Return the value; ValueError if it is less, or no number."""
     if not value >= least:
         raise ValueError
     return value

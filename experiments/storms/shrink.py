@@ -1,4 +1,4 @@
-"""A storm that breaks a promise, made as short as it gets and still breaks the same one.
+"""Make a storm that breaks a rule as short as it gets while it still breaks the same one.
 
 Delta debugging (Zeller and Hildebrandt, 2002, ddmin) over the lines; then hosts, options and numbers are made fewer and simpler,
 and the lines are tried again. A candidate counts if it fails in the same way (`StormFailure.kind`); a slip to a bug of
@@ -23,13 +23,13 @@ Judge = Callable[[Script], bool]
 
 @dataclass
 class _Budget:
-    """Plays that are left; `fails` counts them."""
+    """The plays that are left; `fails` counts them."""
 
     judge: Judge
     left: int
 
     def fails(self, script: Script) -> bool:
-        """Whether it still fails in the same way; when nothing is left, no."""
+        """Return whether it still fails in the same way; when nothing is left, no."""
         if self.left <= 0:
             return False
         self.left -= 1
@@ -43,7 +43,7 @@ def shrink(
     tries: int | None = None,
     world_of: type[StormWorld] = StormWorld,
 ) -> Script:
-    """The shortest script that was found within so many plays; the same one, if it does not fail when it is played again."""
+    """Return the shortest script found within so many plays; the same one, if it does not fail when it is played again."""
 
     def judge(candidate: Script) -> bool:
         try:
@@ -60,7 +60,7 @@ def shrink(
 
 
 def _fewer_lines(script: Script, budget: _Budget) -> Script:
-    """ddmin: leave out a half, a quarter, an eighth, ..., each line."""
+    """Leave out a half, a quarter, an eighth, ..., each line (ddmin)."""
     lines, parts = list(script.lines), 2
     while len(lines) >= 1:
         step = max(1, -(-len(lines) // parts))
@@ -101,7 +101,7 @@ def _simplifications(script: Script) -> Iterator[Script]:
 
 
 def _smaller_campuses(script: Script) -> Iterator[Script]:
-    """Fewer hosts; lines about those that are gone go with them."""
+    """Yield campuses of fewer hosts; lines about those that are gone go with them."""
     for key, least in (("hosts", 1), ("on_demand", 0), ("buildings", 1), ("slots", 1)):
         have = int(script.campus.get(key, least))
         for fewer in sorted({least, have // 2, have - 1}):
@@ -117,7 +117,7 @@ def _smaller_campuses(script: Script) -> Iterator[Script]:
 
 
 def _simpler_lines(line: Line) -> Iterator[Line]:
-    """Fewer options, whole seconds."""
+    """Yield lines of fewer options and rounder times."""
     for word in line.words:
         if "=" in word:
             yield replace(line, words=tuple(w for w in line.words if w != word))

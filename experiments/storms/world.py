@@ -1,4 +1,4 @@
-"""The virtual world as storms want it: made from a script, with clocks that disagree, a coordinator that can die, and counts."""
+"""Storms' virtual world: made from a script, with clocks that disagree, a coordinator that can die, and counts of faults."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FULL_DISK = "a disk was full"
 
 
 class StormWorld(VirtualWorld):
-    """See the module. `counts` has the number of times that each fault took effect and each kind of fact was recorded."""
+    """A virtual world that faults are done to. `counts`: how often each fault took effect and each kind of fact was recorded."""
 
     def __init__(self, ground: StormSetup, *, tells_story: bool = False, checks: bool = True) -> None:
         self.ground = ground
@@ -90,13 +90,13 @@ class StormWorld(VirtualWorld):
     # ------------------------------------------------------------ what is noticed
 
     def noticed(self, what: str, host: str) -> None:
-        """A fault took effect."""
+        """Count a fault that took effect."""
         self.counts[f"fault: {what}"] += 1
 
     def disturb(
         self, cause: str, for_s: float, *, host: str = ALL, links: Iterable[DirectedLink] = (), job: str = ""
     ) -> None:
-        """From now on, for a while, something that no fact tells of may make migrations late: see `Disturbance`."""
+        """Note a fault that no fact records and that may make migrations late for a while: see `Disturbance`."""
         hosts = frozenset[str]() if host == ALL else frozenset([host])
         until_s = self.now_s + for_s
         self.disturbances.append(Disturbance(cause, self.now_s, until_s, hosts, frozenset(links), job))
@@ -104,7 +104,7 @@ class StormWorld(VirtualWorld):
     # ------------------------------------------------------------ the cores
 
     def new_coordinator(self) -> Coordinator:
-        """As the parent's; with `leave` its controller is a fixed one by which waiting jobs leave."""
+        """Return a coordinator with a clock that may leap; with `leave`, its controller is a fixed one."""
         core = super().new_coordinator()
         if not self.quiet:
             draw = random.Random(f"{self.ground.seed} placement").random
@@ -116,7 +116,7 @@ class StormWorld(VirtualWorld):
         return core
 
     def new_agent(self, machine: Machine) -> AgentCore:
-        """With the clock of its host."""
+        """Return an agent with the clock of its host."""
         if self.quiet:
             return super().new_agent(machine)
         clock = self.clocks.get(machine.name, Clock())
@@ -125,14 +125,14 @@ class StormWorld(VirtualWorld):
         )
 
     def agent(self, machine: Machine, event: aev.Event) -> None:
-        """Judge it, and fire the triggers that wait for it."""
+        """Judge an event, hand it to the agent, and fire the triggers that wait for it."""
         if self.judges is not None:
             self.judges.agent_hears(machine, event)
         super().agent(machine, event)
         self.weather.occurs(type(event).__name__, machine.name)
 
     def decide(self, event: cev.Event) -> None:
-        """Judge it; a coordinator that stands still sees it later."""
+        """Judge an event and hand it to the coordinator, later if that stands still."""
         if self.connections.refused:
             return  # its process died of what it read before
         if (unread := self.connections.unread) is not None:
@@ -197,7 +197,7 @@ class StormWorld(VirtualWorld):
     # ------------------------------------------------------------ more faults
 
     def restart(self, down_s: float, clock_s: float = 0.0, given_up: int = 0) -> bool:
-        """The coordinator's process is killed, and begins again from its journal after a while.
+        """Kill the coordinator's process; it begins again from its journal after a while.
 
         Of the journal, the last `given_up` events are cut off before.
         With `clock_s` its machine was booted meanwhile, and its clock leaps by so much, or stands: it never goes back.
@@ -216,11 +216,11 @@ class StormWorld(VirtualWorld):
         return True
 
     def over(self) -> bool:
-        """As the parent's, and no job is forgotten, or about to be."""
+        """Return whether all jobs are over, and none is forgotten or about to be."""
         return not self._forgets and self._accepted <= self.jobs.keys() and super().over()
 
     def _gave_up(self, events: list[tuple[float, cev.Event]]) -> None:
-        """The journal was cut. Users submit again what is forgotten of theirs."""
+        """Begin again from a journal that was cut; users submit again those of their jobs that are forgotten."""
         self._forgets = False
         settings, core = self.settings, self.coordinator
         until_s = self.now_s + settings.lease_s + settings.fence_margin_s + PATIENCE * settings.heartbeat_s
@@ -238,7 +238,7 @@ class StormWorld(VirtualWorld):
                 self.links.tell([DirectedLink(source, to) for source, to, _ in event.rates])
 
     def _usurp(self, event: cev.Event, for_s: float) -> None:
-        """The coordinator writes an event and is stopped before it tells what follows; another goes on with its journal.
+        """Stop the coordinator between writing an event and sending what follows; another goes on with its journal.
 
         Its connections stay without an answer. When it wakes it tells what it had written; its next write finds
         the other's epoch in the journal, and it ends (`controller.persistence.journal`).
@@ -269,7 +269,7 @@ class StormWorld(VirtualWorld):
             self.at(link.down_s + EXIT_S, partial(self.connections.agent_notices, link))
 
     def freeze(self, for_s: float) -> bool:
-        """SIGSTOP of the coordinator's process; what comes meanwhile it reads, in order, when it goes on.
+        """Stop the coordinator's process (SIGSTOP); it reads what comes meanwhile, in order, when it goes on.
 
         Until it has read the Hello of an agent that connected anew, what it says to that host goes to the connection before.
         """
@@ -291,7 +291,7 @@ class StormWorld(VirtualWorld):
         return True
 
     def step_clock(self, name: str, by_s: float) -> bool:
-        """The clock of a host jumps ahead, as after a suspension."""
+        """Let the clock of a host jump ahead, as after a suspension."""
         core = self.machines[name].core
         if not isinstance(core, SkewedAgent):
             return False
@@ -301,7 +301,7 @@ class StormWorld(VirtualWorld):
         return True
 
     def roll_back(self, name: str, for_s: float) -> bool:
-        """The disk is as it is now when the host, which dies then, is there again: what was written meanwhile is gone."""
+        """Let a host die later with its disk as it is now: what is written meanwhile is gone."""
         disk = self.machines[name].disk
         before = dict(disk.stored)
 
@@ -314,14 +314,14 @@ class StormWorld(VirtualWorld):
         return True
 
     def rot(self, name: str, job: str) -> bool:
-        """The bytes of the job's checkpoints on a disk are wrong, which only a reader of them notices."""
+        """Spoil the bytes of the job's checkpoints on a disk, which only a reader of them notices."""
         disk = self.machines[name].disk
         keys = [(job, sequence) for sequence in disk.stored.of(job)]
         disk.rotten.update(keys)
         return bool(keys)
 
     def crash(self, name: str) -> bool:
-        """The whole host dies without a word, and its clock begins at zero when it is there again."""
+        """Let a host die without a message; its clock begins at zero when it is there again."""
         machine = self.machines[name]
         if machine.core is None:
             return False
@@ -340,16 +340,16 @@ class StormWorld(VirtualWorld):
 
     @property
     def owned(self) -> list[str]:
-        """Hosts that an owner may take back."""
+        """Return the hosts that an owner may take back."""
         return [host.name for host in self.env.campus.hosts if host.role is Role.VOLUNTEER]
 
     def is_away(self, name: str) -> bool:
-        """Whether its owner has it, or has said so."""
+        """Return whether its owner has it, or has announced it."""
         machine = self.machines[name]
         return machine.closed or machine.isolate_at_s is not None
 
     def fill(self, name: str, *, full: bool) -> bool:
-        """A disk has no room any more, or has some again."""
+        """Fill a disk, or give it room again."""
         disk = self.machines[name].disk
         if disk.full is full:
             return False
@@ -366,19 +366,19 @@ class StormWorld(VirtualWorld):
         return True
 
     def slow(self, a: str, b: str, factor: float) -> bool:
-        """A cable works at a part of its rate; 0: it is down."""
+        """Let a cable work at a part of its rate; 0: it is down."""
         if DirectedLink(a, b) not in self.env.campus.capacity_bytes_per_s:
             return False
         self.set_link(a, b, factor)
         return True
 
     def cut_off(self) -> list[str]:
-        """Hosts that have no way to the coordinator."""
+        """Return the hosts that have no way to the coordinator."""
         root = self.env.campus.coordinator.name
         return [name for name in self.machines if not self.env.routes.is_live(name, root)]
 
     def set_background(self, source: str, target: str, wire_bytes_per_s: float) -> None:
-        """What others send from one node to another, from now on. A coordinator that is dead is not told, now or later."""
+        """Set what others send from one node to another. A coordinator that is dead does not learn of it, now or later."""
         others = self._others.get((source, target))
         if others is None:
             others = Aggregate(self.env, f"background {source}>{target}", source, target)
@@ -405,7 +405,7 @@ class StormWorld(VirtualWorld):
             self._tell_background([*before, *now])
 
     def _tell_background(self, links: Iterable[DirectedLink]) -> None:
-        """What others take of these links now, as switches count it."""
+        """Report what others take of these links now, as switches count it."""
         taken: dict[DirectedLink, float] = dict.fromkeys(links, 0.0)
         for ends, rate in self._background.items():
             for link, part in self._others[ends].parts():
@@ -415,23 +415,23 @@ class StormWorld(VirtualWorld):
             self.decide(cev.LinksMeasured([(link.source, link.target, rate) for link, rate in taken.items()]))
 
     def end_background(self) -> None:
-        """Others' traffic is over; transfers that it left no rate go on."""
+        """End others' traffic; transfers that it left no rate go on."""
         for source, target in self._background:
             self.set_background(source, target, 0.0)
 
     def evade(self, host: str, for_s: float) -> bool:
-        """An agent goes on with its heartbeats, and says neither that a job has started nor that it has stopped one."""
+        """Let an agent go on with its heartbeats, and report neither that a job has started nor that it has stopped one."""
         if self.quiet:
             return False
         self._evasive[host] = self.now_s + for_s
         return True
 
     def repeat(self, kind: str, host: str) -> None:
-        """The agent's next message of that kind is said twice, as one that may have been lost with its connection is."""
+        """Send the agent's next message of that kind twice, as one that may have been lost with its connection is."""
         self._repeats.add((kind, host))
 
     def overtake(self, kind: str, host: str, by_s: float) -> None:
-        """The next message of that kind, to or from the host, comes so much later; others pass it."""
+        """Delay the next message of that kind, to or from the host; others pass it."""
         self._overtaken[kind, host] = by_s
 
     def _act(self, machine: Machine, effect: ado.Effect) -> None:

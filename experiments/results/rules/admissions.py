@@ -63,7 +63,7 @@ class Overdue:
 
 
 def overdue(facts: Sequence[Timed], ended_s: float, routes: RouteHistory | None = None) -> list[Overdue]:
-    """All of a run that ended at `ended_s`, from facts in the journal's order; those still under notice then are not due.
+    """Return the overdue migrations of a run that ended at `ended_s`; those still under notice then are not due.
     `routes`: of the run; without them no changed link excuses anything."""
     causes = list(only(facts, KINDS))
     return [
@@ -76,7 +76,7 @@ def overdue(facts: Sequence[Timed], ended_s: float, routes: RouteHistory | None 
 
 
 def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None = None) -> str | None:
-    """The first cause among these facts, in words; None if none of them excuses the migration."""
+    """Return the first cause among these facts, in words; None if none of them excuses the migration."""
     cut_s: float | None = None  # when some trunk last died, or was announced to
     rates: dict[tuple[str, str], float] = {}  # of links that were changed before the admission
     ends = {notice.source: "source", notice.destination: "destination"}
@@ -127,7 +127,7 @@ def excuse(notice: Notice, facts: Sequence[Timed], routes: RouteHistory | None =
 
 
 def _way(notice: Notice, routes: RouteHistory, until_s: float) -> Set[DirectedLink]:
-    """The links that a migration has gone over since its admission; none between hosts that the campus does not have."""
+    """Return the links that a migration has used since its admission; none between hosts that the campus does not have."""
     if notice.destination is None or notice.admitted_s is None:
         return frozenset()
     try:

@@ -65,7 +65,7 @@ class _GrantAccount:
         self._on: dict[DirectedLink, dict[Flow, float]] = {}
 
     def note(self, at_s: float, fact: f.AnyFact) -> set[DirectedLink]:
-        """Take in a fact; returns the links on which grants rose. SpecError: the campus has no such hosts."""
+        """Take in a fact; return the links on which grants rose. SpecError: the campus has no such hosts."""
         match fact:
             case f.LinkChanged(source, target, rate):
                 link, keeps = DirectedLink(source, target), self._context.keeps_reserve

@@ -117,7 +117,7 @@ class _Life:
     replica_since_s: float | None = None
 
     def note(self, at_s: float, fact: f.AnyFact) -> None:
-        """The next fact about it."""
+        """Take in the next fact about it."""
         match fact:
             case f.JobDispatched(restore_step=step):
                 self.began_s = at_s if self.began_s is None else self.began_s
@@ -148,7 +148,7 @@ class _Life:
         self.replica_since_s = None
 
     def lost_s(self, ended_s: float) -> float:
-        """What it had and did not use, seconds of a GPU; all that it did is useful, what it did again is not done further."""
+        """Return what it had and did not use, seconds of a GPU; what it did again is not done further."""
         self._release(ended_s)
         until_s = next((s for s in (self.over_s, self.accounted_s) if s is not None), ended_s)
         life_s = until_s - (until_s if self.began_s is None else self.began_s)

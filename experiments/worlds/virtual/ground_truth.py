@@ -1,4 +1,4 @@
-"""What is truly so in a virtual world, whatever the cores believe: processes, disks, switches, bytes on the links.
+"""The truth of a virtual world, whatever the cores believe: processes, disks, switches, bytes on the links.
 
 Two of the promises are about what cannot be judged while a word is on its way: what senders send on a link, and that they send
 only what the coordinator knows of. Those are held to at the moments when nothing is under way to or from any sender concerned;
@@ -35,7 +35,7 @@ class Excess:
 
 
 def broken(world: VirtualWorld, subject: str, rule: str) -> InvariantBroken:
-    """The error, with what happened before."""
+    """Return the error, with what happened before."""
     return InvariantBroken(f"{world.now_s:.3f} s: {subject}", rule, list(world.env.story))
 
 
@@ -82,7 +82,7 @@ class GroundTruth:
         self.excesses: list[Excess] = []
 
     def check(self, world: VirtualWorld) -> None:
-        """All machines, all links. InvariantBroken: at the first that is not as promised."""
+        """Check all machines and links. InvariantBroken: at the first breach."""
         for machine in world.machines.values():
             for (job, sequence), stored in machine.store.items():  # the same bytes wherever it is
                 before = self._states.setdefault((job, sequence), stored)
@@ -104,7 +104,7 @@ class GroundTruth:
         self._over, self._looked_s = _check_links(world, self.share(world)), world.now_s
 
     def share(self, world: VirtualWorld) -> dict[DirectedLink, float]:
-        """What migrations may use of each link, computed by the judge itself."""
+        """Return what migrations may use of each link, computed by the judge itself."""
         if self._capacity != world.env.capacity:
             campus, keeps = world.env.campus, world.policy.enforced
             self._capacity = dict(world.env.capacity)
@@ -137,7 +137,7 @@ class GroundTruth:
             raise broken(world, name, f"it computes from step {step}, of which no checkpoint was completed")
 
     def _check_switch(self, world: VirtualWorld, machine: Machine) -> None:
-        """A closed host's processes die as soon as its agent has read the switch (a switch written again is read later)."""
+        """Check that a closed host's processes die once its agent has read the switch (a switch written again is read later)."""
         written = (machine.name, machine.switch_version)
         since_s = self._closed_s.setdefault(written, world.now_s)
         least_s = world.env.costs.switch_s[1] + ROUNDING
@@ -154,7 +154,7 @@ class GroundTruth:
 
 
 def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> dict[DirectedLink, float]:
-    """No migration goes to a closed host, nor, where rates are enforced, do migrations take more of a link than its share.
+    """Check that no migration goes to a closed host, and that migrations take no more of a link than its share, if enforced.
 
     Checkpoints that may exceed the share are not held to it; those of the scavenger class take nothing that research could have
     used.
@@ -193,7 +193,7 @@ def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> dict[
 
 
 def _check_yields(world: VirtualWorld) -> None:
-    """Each research flow has all that it asks for, or crosses a link that is full without any checkpoint."""
+    """Check that each research flow has all that it asks for, or crosses a link that is full without any checkpoint."""
     network = world.env.network.fluid
     loads, behind = defaultdict[DirectedLink, float](float), set[DirectedLink]()
     for flow in network.flows():
@@ -216,7 +216,7 @@ def _check_yields(world: VirtualWorld) -> None:
 
 
 def has_heard_everything(world: VirtualWorld, machine: Machine) -> bool:
-    """Whether an agent is connected and works, no word is on its way to or from it, and none was overtaken on its connection."""
+    """Return whether an agent is connected and works, and no message is on its way to or from it or was overtaken."""
     link = machine.link
     return (
         link is not None

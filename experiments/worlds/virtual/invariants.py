@@ -1,4 +1,4 @@
-"""What must hold after every event of a virtual world: the cores' beliefs and promises against the truth that no core knows.
+"""Invariants after every event of a virtual world: the beliefs of the cores against the truth that no core knows.
 
 `Invariants` is handed to a world as `after_each`. What a journal shows is judged by `results.rules`; what needs no core, in
 `ground_truth`.
@@ -24,7 +24,7 @@ NOTHING: frozenset[int] = frozenset()
 
 
 class Invariants:
-    """Raises InvariantBroken, with the world's story, at the first difference. `events` were checked."""
+    """All invariants; raises InvariantBroken, with the world's story, at the first breach. `events` were checked."""
 
     def __init__(self) -> None:
         self.events = 0
@@ -33,11 +33,11 @@ class Invariants:
 
     @property
     def excesses(self) -> list[Excess]:
-        """When migrations took more than their share because an order had not reached its sender."""
+        """Return when migrations took more than their share because an order had not reached its sender."""
         return self._ground_truth.excesses
 
     def begin_again(self) -> None:
-        """The coordinator's journal was cut: its beliefs begin anew, and what was seen of disks stays seen."""
+        """Forget the beliefs of a coordinator whose journal was cut; what was seen of disks stays seen."""
         self._completions.begin_again()
 
     def __call__(self, world: VirtualWorld) -> None:
@@ -99,7 +99,7 @@ def _check_hosts(world: VirtualWorld, known: Cluster) -> None:
 
 
 def _check_columns(world: VirtualWorld, known: Cluster) -> None:
-    """What is kept in columns, so that no decision looks at every host, is what the hosts are."""
+    """Check that what is kept in columns, so that no decision looks at every host, is what the hosts are."""
     for host, usable, taken in zip(
         known.volunteers, known.usable_column.tolist(), known.taken_column.tolist(), strict=True
     ):
@@ -153,7 +153,7 @@ def _check_offers(world: VirtualWorld, known: Cluster) -> None:
 
 
 def _check_routes(world: VirtualWorld, known: Cluster) -> None:
-    """A coordinator that was told of every trunk plans on the routes that packets take, and moves no job over a dead trunk."""
+    """Check that a coordinator that knows of every trunk plans on the routes that packets take, and moves no job over a dead"""
     if known.bandwidth.capacity != world.env.capacity:
         return  # it was dead meanwhile, and is about to be told
     there = world.connections
