@@ -20,7 +20,7 @@ from testbed.messages import Expect, ExpectNoMore, Welcome
 
 
 def announce(cluster: Cluster) -> None:
-    """Tell receivers what has changed, before all else in the outbox but the Welcome of a host that has just registered."""
+    """Tell receivers which transfers to expect, ahead of all else in the outbox but the Welcome of a new registration."""
     if not cluster.changed_flows:
         return
     effects = cluster.take_outbox()
@@ -52,7 +52,7 @@ def announce(cluster: Cluster) -> None:
 
 
 def announce_again(cluster: Cluster, host: str) -> None:
-    """A host has registered: with its Welcome, what was announced to it is void."""
+    """Announce everything again to a host that has just registered."""
     for key in [key for key, (to, _) in cluster.announced.items() if to == host]:
         del cluster.announced[key]
     for key, flow in cluster.flows.items():
@@ -61,6 +61,6 @@ def announce_again(cluster: Cluster, host: str) -> None:
 
 
 def ticket(secret: bytes, count: int) -> int:
-    """The one-time number of the flow that was opened as that many."""
+    """Return the one-time number of the n-th flow that was opened."""
     digest = hashlib.blake2b(count.to_bytes(8, "big"), key=secret, digest_size=8).digest()
     return int.from_bytes(digest, "big") & LARGEST_INTEGER or 1

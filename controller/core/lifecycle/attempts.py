@@ -40,7 +40,7 @@ def dispatch_from(
     checkpoint: Checkpoint | None,
     first: tuple[float, float] | None = None,
 ) -> None:
-    """Give a waiting job to a host, with this checkpoint, which is fetched if the host does not hold it; None: from step 0."""
+    """Give a waiting job to a host, with this checkpoint (None: from step 0), fetched if the host does not hold it."""
     begin_attempt(cluster, job, host, checkpoint, first)
     if checkpoint is None or host.name in checkpoint.holders:
         cluster.advance(job, "offered")
@@ -51,8 +51,7 @@ def dispatch_from(
 
 
 def fetch(cluster: Cluster, job: JobState, host: HostState, checkpoint: Checkpoint) -> None:
-    """Have a checkpoint sent to the host that will resume the job, by the holder from which it is there first: beside what
-    others that wait are being sent over these links."""
+    """Order the checkpoint from the holder that can have it there first, beside the other recoveries on these links."""
     takes_s = fetches_s(cluster, job, host.name)
     sender = min(cluster.holders(checkpoint), key=lambda holder: (takes_s(holder), holder))
     sequence = checkpoint.stored.sequence
@@ -62,7 +61,7 @@ def fetch(cluster: Cluster, job: JobState, host: HostState, checkpoint: Checkpoi
 
 
 def fetches_s(cluster: Cluster, job: JobState, to: str) -> Callable[[str], float]:
-    """How long it takes from each holder to fetch the job's state, beside what others that wait are being sent."""
+    """Return the seconds in which each holder can send the job's state, beside the other recoveries on these links."""
     free = residual(cluster, cluster.now_s, reserved_rate).column
     carried = job.spec.payload_bytes + recovery_bytes(cluster)
 
@@ -105,13 +104,13 @@ def begin_attempt(
 
 
 def reserve(cluster: Cluster, job: JobState, host: HostState) -> None:
-    """Hold a GPU for the job; an offer that it backed is withdrawn."""
+    """Hold a GPU for the job, and withdraw an offer that it backed."""
     cluster.hold_gpu(job, host)
     withdraw_offers(cluster, host, keep=max(0, host.free_gpus))
 
 
 def withdraw_offers(cluster: Cluster, host: HostState, keep: int = 0) -> None:
-    """The host has only `keep` GPUs left to offer."""
+    """Withdraw offers of the host until `keep` are left."""
     for number in sorted(host.offered)[keep:]:
         cluster.queue.withdraw_offer(number)
         host.offered.discard(number)
@@ -119,19 +118,19 @@ def withdraw_offers(cluster: Cluster, host: HostState, keep: int = 0) -> None:
 
 
 def start_s(cluster: Cluster, job: JobState) -> float:
-    """What it takes to start a job, its state read as slowly as it is written."""
+    """Seconds to start a job whose state is read as slowly as it is written."""
     return cluster.settings.restart_s + cluster.settings.writes_s(job.spec.payload_bytes)
 
 
 def start(cluster: Cluster, job: JobState, host: HostState) -> None:
-    """Tell the host to run the attempt, and expect its word."""
+    """Order the host to run the attempt, and arm the timeout of its answer."""
     cluster.expect_word(job, PATIENCE * start_s(cluster, job))
     restore = job.restore.stored if job.restore else None
     cluster.tell(host.name, StartJob(job.spec, job.attempt, restore, host.closures))
 
 
 def release(cluster: Cluster, job: JobState) -> None:
-    """The job is on no host and has nothing reserved on any."""
+    """Take the job off its host, and give up all that is reserved for it."""
     names = {job.host, job.move.destination if job.move else None, replica_of(cluster, job)}
     for name in sorted(name for name in names if name is not None):
         cluster.free_gpu(job, cluster.hosts[name])
@@ -148,7 +147,7 @@ def drop_move(cluster: Cluster, job: JobState) -> None:
 
 
 def replica_of(cluster: Cluster, job: JobState) -> str | None:
-    """The standby, if a GPU is held for the job there: it computes too."""
+    """Return the standby if it holds a GPU for the job and computes too."""
     held = job.standby is not None and job.name in cluster.hosts[job.standby].jobs
     return job.standby if held and job.standby != job.host else None
 
@@ -160,7 +159,7 @@ def cancelled(cluster: Cluster, job: JobState, trigger: str) -> None:
 
 
 def over(cluster: Cluster, job: JobState, trigger: str) -> None:
-    """The job is finished, has failed or is cancelled: nothing of it remains anywhere."""
+    """End a job that is finished, has failed or is cancelled, and have its checkpoints deleted everywhere."""
     cluster.advance(job, trigger)
     job.ended_s, job.last_host = cluster.now_s, job.host or ""
     close_flows(cluster, job=job.name, tell=True)

@@ -20,7 +20,7 @@ from testbed.messages import Cancelled, Rejected, StopJob
 
 
 def cancel(cluster: Cluster, event: ev.CancelAsked) -> None:
-    """End the job, and answer; a job that is unknown, or over by itself, is refused with the reason."""
+    """End the job and answer; refuse with the reason if the job is unknown or over."""
     job, answer = cluster.jobs.get(event.job), do.Answer
     if job is None:
         refusal = Rejected(event.job, "no job of this name was submitted")
@@ -56,6 +56,6 @@ def _end(cluster: Cluster, job: JobState) -> None:
 
 
 def tell_to_end(cluster: Cluster, job: JobState) -> None:
-    """Tell its host to end the process of a job that is cancelling; it answers when that is gone."""
+    """Order the host to end the process of a job that is cancelling."""
     assert job.host is not None
     cluster.tell(job.host, StopJob(job.name, job.attempt, job.spec.grace_s))

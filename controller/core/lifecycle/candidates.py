@@ -32,7 +32,7 @@ def residual(
     taken: Callable[[CheckpointFlow], float],
     bandwidth: LinkBandwidth | None = None,
 ) -> Residual:
-    """What each link could still reserve, when each flow for which something is reserved takes `taken(flow)` of it.
+    """Return the room that each link has for reservations when each reserved flow takes `taken(flow)` of it.
 
     `bandwidth`: another account than that of reservations.
     """
@@ -51,27 +51,26 @@ def residual(
 
 
 def reserved_rate(flow: CheckpointFlow) -> float:
-    """A migration's floor, or what its reservation takes on average; checkpoints yield to migrations."""
+    """The floor of a migration, or the mean rate of its reservation; checkpoints yield to migrations."""
     return flow.floor_bytes_per_s if flow.reservation is None else flow.reservation.reserved_bytes_per_s
 
 
 def left_for_checkpoints(cluster: Cluster, now_s: float) -> Residual:
-    """What P1 may give out of each link, bytes/s: of what checkpoints may use (`Cluster.checkpoint_column`), what is not
-    reserved."""
+    """Return the bytes/s of each link that P1 may give out: `Cluster.checkpoint_column` less what is reserved."""
     free = residual(cluster, now_s, reserved_rate, cluster.checkpoint_bandwidth)
     return Residual(cluster.network, np.maximum(0.0, free.column - cluster.withheld_column))
 
 
 def fair_share(cluster: Cluster, job: JobState, now_s: float) -> Residual:
-    """What one more stream of the job's checkpoints would get of each link (`FairShares`)."""
+    """Return the rate that one more stream of the job's checkpoints would get on each link (`FairShares`)."""
     return FairShares(cluster, now_s).of(job)
 
 
 class FairShares:
-    """What one more stream of checkpoints would get of each link at this moment, bytes/s: an equal part of what is not reserved.
+    """Rates that one more stream of checkpoints would get on each link now: an equal part of what is not reserved.
 
-    Checkpoint streams fill whatever is left of a link, so what is left beside them says nothing: only their number does.
-    A job's own do not count, nor do copies on their way to a vault, which come and go.
+    Checkpoint streams fill whatever is left of a link, so only their number counts, not the room beside them.
+    A job's own streams do not count, nor do copies on their way to a vault, which come and go.
     """
 
     def __init__(self, cluster: Cluster, now_s: float) -> None:
@@ -80,7 +79,7 @@ class FairShares:
         self._among = 1.0 + cluster.crossing()  # how many streams would share each link
 
     def _own(self, job: JobState) -> dict[int, float]:
-        """How many of the job's streams cross each link."""
+        """Count the job's streams on each link."""
         own: dict[int, float] = {}
         for flow in self._cluster.streams_of(job.name):
             for link in self._cluster.path(flow.source, flow.destination):
@@ -101,7 +100,7 @@ class FairShares:
 
 
 def safe_store(cluster: Cluster, job: JobState, source: str, free: Residual) -> str | None:
-    """The best connected host without an owner."""
+    """Return the best connected host without an owner."""
     fit = cluster.fit_hosts(job)
     kept = [host.name for host in cluster.ownerless if host.usable and host.name in fit]
     return max(
@@ -112,7 +111,7 @@ def safe_store(cluster: Cluster, job: JobState, source: str, free: Residual) -> 
 def request(
     cluster: Cluster, job: JobState, source: str | None, payload_bytes: float, notice_s: float | None
 ) -> PlacementRequest:
-    """What the job looks for."""
+    """Return the job's requirements on a host."""
     spec, settings = job.spec, cluster.settings
     return PlacementRequest(
         source,
@@ -139,7 +138,7 @@ def candidates(
     among: Collection[str] | None = None,
     all_ways: bool = False,
 ) -> Candidates:
-    """Volunteers that could take the job, reached from whichever of `sources` is best; no source: nothing to carry.
+    """Return volunteers that could take the job, reached from the best of `sources`; no source: nothing to carry.
 
     `all_ways`: by whichever way is widest, not only by the tree's.
     """
@@ -188,8 +187,10 @@ def candidates(
 
 
 def added_loss_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floats:
-    """Work, seconds, that the job would add to the loss of a departure of each volunteer (`congestion.added_loss_s`). A departure
-    hurts the job, or a neighbour, if its notice is too short for what that one needs."""
+    """Return the seconds of work that the job would add to the loss of a departure of each volunteer.
+
+    A departure hurts the job, or a neighbour, if its notice is too short for that one (`congestion.added_loss_s`).
+    """
     payload, there = float(job.spec.payload_bytes), cluster.occupants
     uplinks = cluster.uplinks_bytes_per_s
     hurt = cluster.too_short(payload, uplinks, cluster.now_s)
@@ -214,13 +215,13 @@ def added_loss_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floa
 
 
 def aim_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floats:
-    """The checkpoint intervals that P1 would choose for the job under these hazards if bandwidth were no matter."""
+    """Return the checkpoint intervals that P1 would choose under these hazards if bandwidth did not matter."""
     spec = job.spec
     return aims_of(cluster, float(spec.payload_bytes), float(spec.loss_budget_s), hazards_per_s)
 
 
 def aims_of(cluster: Cluster, payload_bytes: Amount, loss_budget_s: Amount, hazards_per_s: Floats) -> Floats:
-    """`aim_s` of one job, or of each by its own."""
+    """Return `aim_s` of one job, or of many, each under its own hazard."""
     plan = cluster.policy.plan
     if isinstance(plan, StaticPlanner):
         return filled(plan.interval_s, len(hazards_per_s))

@@ -17,7 +17,7 @@ def rates_moved(
     least_rise: float,
     least_stream_rise: float,
 ) -> Numbers:
-    """Whose rate fell, then whose rose, by more than such a part of it; a stream's rises by another."""
+    """Rows whose rate changed enough to announce: falls first. Streams use a higher threshold for rises."""
     fell = np.flatnonzero(old > new * (1.0 + least_fall))
     return np.append(
         fell, np.flatnonzero(new > old * (1.0 + np.where(is_stream, least_stream_rise, least_rise)))
@@ -26,5 +26,5 @@ def rates_moved(
 
 @compiled
 def intervals_moved(old_s: Floats, new_s: Floats, least: float) -> Numbers:
-    """Whose interval did by more than such a part of it, from anything that is known (else NaN) to anything finite."""
+    """Rows whose interval changed enough to announce, from a known one (else NaN) to a finite one."""
     return np.flatnonzero(np.isfinite(new_s) & ~(np.abs(new_s - old_s) <= least * old_s))

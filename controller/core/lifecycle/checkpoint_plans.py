@@ -34,7 +34,7 @@ _SPEED = attrgetter("speed")
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Of each job in order: bytes/s, seconds (infinite: never), whether its loss budget cannot be kept, its hazard."""
+    """Plan of each job in order: bytes/s, seconds (infinite: never), whether its loss budget cannot be kept, its hazard."""
 
     rates_bytes_per_s: Floats
     intervals_s: Floats
@@ -44,7 +44,7 @@ class Planned:
 
 
 def plan_all(cluster: Cluster, jobs: Sequence[JobState], now_s: float) -> Planned:
-    """Rates and intervals of all these jobs, every one of which has a host (a volunteer) and a standby."""
+    """Return rates and intervals of these jobs, each of which has a volunteer as host, and a standby."""
     hazards = cluster.hazards_now_per_s(jobs, now_s)
     payloads = np.array(list(map(_PAYLOAD, jobs)), dtype=float)
     counted = checkpoint_bytes(payloads, np.array(list(map(_SENT_BYTES, jobs)), dtype=float))
@@ -83,7 +83,7 @@ def _in_columns(
 
 
 def _stand_still_s(cluster: Cluster, jobs: Sequence[JobState], payloads: Floats) -> Floats:
-    """Seconds that a snapshot of the whole payload, however little of it is sent, stops each job at its host."""
+    """Seconds for which a snapshot of the whole payload stops each job on its host."""
     hosts, settings = cluster.hosts, cluster.settings
     speeds = list(map(_SPEED, map(hosts.__getitem__, map(_HOST, jobs))))
     still_s = settings.pauses_s(payloads)
@@ -120,7 +120,7 @@ def _in_objects(
 
 
 def _routes(cluster: Cluster, jobs: Sequence[JobState]) -> Numbers:
-    """Links from each job's host to its standby; only pairs of hosts that were not asked for before are looked up."""
+    """Links from each job's host to its standby, looked up once for each pair."""
     known = cluster.known.routes
     ends: list[tuple[str, str]] = list(map(_HOST_STANDBY, jobs))
     rows = list(map(known.row.get, ends))

@@ -31,8 +31,10 @@ MAX_MISSES = 2  # checkpoints in a row that may fail before another standby is s
 
 
 def all_stored_by(cluster: Cluster, host: HostState, hello: m.Hello) -> None:
-    """A host lists what it holds, and nothing else: its disk may be an older one. It may have fetched an older number after a
-    newer one, so it may hold both."""
+    """Take the list of a registering host as all that it holds: its disk may be an older one.
+
+    It may have fetched an older number after a newer one, so it may hold both.
+    """
     listed = defaultdict[str, set[int]](set)
     for stored in hello.stored:
         listed[stored.job].add(stored.sequence)
@@ -47,9 +49,9 @@ def all_stored_by(cluster: Cluster, host: HostState, hello: m.Hello) -> None:
 def stored_by(
     cluster: Cluster, host: HostState, stored: m.StoredCheckpoint, beside: Set[int] = frozenset()
 ) -> None:
-    """A host says that it holds a checkpoint, verified and fsynced. The first to say so completes it.
+    """Record that a host holds a checkpoint, verified and fsynced; the first holder completes it.
 
-    `beside`: sequences of the same job that it says to hold as well.
+    `beside`: sequences of the same job that the host lists as well.
     """
     job = cluster.jobs.get(stored.job)
     if job is None or job.phase in OVER:
@@ -93,7 +95,7 @@ def _mismatch(cluster: Cluster, job: JobState, host: HostState, stored: m.Stored
 def _complete(
     cluster: Cluster, job: JobState, host: HostState, stored: m.StoredCheckpoint, beside: Set[int]
 ) -> None:
-    """Note the holder; the first one completes the checkpoint, and hosts that are of no use to the job forget theirs."""
+    """Record the holder; the first one completes the checkpoint, and hosts of no more use delete older copies."""
     for sequence, older in list(job.checkpoints.items()):
         if sequence < stored.sequence and sequence not in beside and host.name in older.holders:
             older.holders.discard(host.name)
@@ -137,7 +139,7 @@ def land_if_there(cluster: Cluster, job: JobState) -> None:
 
 
 def transfer_ended(cluster: Cluster, host: HostState, message: m.TransferEnded) -> None:
-    """The sender's account. A good end means nothing until the receiver has spoken; a bad one is final."""
+    """Record the sender's account of a transfer; only a failure has consequences, since the receiver reports success."""
     job = cluster.jobs.get(message.job)
     cluster.record(
         facts.TransferFinished(
@@ -172,8 +174,10 @@ def transfer_ended(cluster: Cluster, host: HostState, message: m.TransferEnded) 
 
 
 def _failed(cluster: Cluster, job: JobState, host: HostState, message: m.TransferEnded) -> None:
-    """For good: the agent has tried what could be tried again. The destination is to blame, unless the sender says that its own
-    copy is, or did not get it to others either (`JobState.fetch_failed`)."""
+    """React to a transfer that failed for good.
+
+    The destination is avoided, unless the sender found its own copy damaged or failed with others too (`fetch_failed`).
+    """
     to = message.destination
     if job.phase is Phase.FETCHING and job.host == to:
         if message.own_fault:
@@ -196,5 +200,5 @@ def _failed(cluster: Cluster, job: JobState, host: HostState, message: m.Transfe
 
 
 def _again_s(cluster: Cluster) -> float:
-    """When a host that would not take a checkpoint is tried again."""
+    """Return the time until which a host is avoided that would not take a checkpoint."""
     return cluster.now_s + UNFIT_PERIODS * cluster.settings.control_period_s

@@ -30,10 +30,9 @@ TOGETHER_S = 0.05
 
 
 def conclude(cluster: Cluster, *, in_a_hurry: bool) -> None:
-    """Do what the event has left to be done.
+    """Do once what the event has left to be done.
 
-    `in_a_hurry`: owners that leave together are each answered at once, and the checkpoints of all other jobs are planned once
-    for all, a moment later.
+    `in_a_hurry`: each of several owners that leave together is answered at once, and checkpoints are planned a moment later.
     """
     offer_freed(cluster)
     plan = None
@@ -52,7 +51,7 @@ def conclude(cluster: Cluster, *, in_a_hurry: bool) -> None:
 
 
 def send_orders(cluster: Cluster) -> None:
-    """Tell senders what to send, and how fast: those of flows that are still open."""
+    """Order senders what to send, and how fast, for flows that are still open."""
     flows = [flow for key in cluster.orders if (flow := cluster.flows.get(key)) is not None]
     cluster.orders.clear()
     for flow in flows:
@@ -73,7 +72,7 @@ def send_orders(cluster: Cluster) -> None:
 
 
 def _fetch_s(cluster: Cluster, flow: CheckpointFlow) -> float:
-    """What a fetch should take at its rate, or, where that is none yet, behind the others on its way."""
+    """Seconds that a fetch should take at its rate, or behind the others on its way where it has no rate yet."""
     payload_bytes = float(cluster.jobs[flow.job].spec.payload_bytes)
     if flow.rate_bytes_per_s > TRICKLE_BYTES_PER_S:
         return payload_bytes / flow.rate_bytes_per_s

@@ -49,7 +49,7 @@ FEW, MOST_SHARED = 16, 200  # flows up to which how they were shared is kept, an
 
 
 def open_flow(cluster: Cluster, flow: CheckpointFlow) -> None:
-    """Add a flow, or replace it: then rate and number stay. `settle` gives it its rate, its receiver is told to expect it."""
+    """Add a flow, or replace it, keeping its rate and number. `settle` gives it its rate; its receiver will expect it."""
     key = flow.key
     before = cluster.flows.get(key)
     if before is not None:
@@ -63,7 +63,7 @@ def open_flow(cluster: Cluster, flow: CheckpointFlow) -> None:
 
 
 def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) -> None:
-    """Remove a flow; `tell` its sender to stop, where it has not stopped of itself."""
+    """Remove a flow; `tell`: stop its sender, which has not stopped by itself."""
     if not cluster.take_flow(flow.key):
         return
     cluster.orders.pop(flow.key, None)  # one that waited for its way
@@ -78,7 +78,7 @@ def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) ->
 
 
 def goes_between(cluster: Cluster, source: str, destination: str) -> bool:
-    """Whether a migration or a recovery is on its way from one host to another: their way is not to be chosen again."""
+    """Return whether a migration or recovery is under way between two hosts, so that their way must stay."""
     return any(
         flow.traffic_class is TrafficClass.PLANNED
         and (flow.source, flow.destination) == (source, destination)
@@ -105,9 +105,9 @@ def close_flows(
 
 
 def committed(cluster: Cluster, *, movable: bool = False) -> list[Commitment]:
-    """What is reserved for admitted migrations (they stay admitted), and what cannot be taken back.
+    """Return what is reserved for admitted migrations and cannot be taken back.
 
-    `movable`: sources that have not stopped their job yet may be told another moment to do so.
+    `movable`: sources that have not stopped their job yet may be given another moment to do so.
     """
     commitments: list[Commitment] = []
     for flow in cluster.flows.values() if cluster.apart else cluster.firm_flows():
@@ -125,7 +125,7 @@ def committed(cluster: Cluster, *, movable: bool = False) -> list[Commitment]:
 
 
 def reservations(cluster: Cluster) -> list[tuple[CheckpointFlow, Reservation]]:
-    """Flows that follow the timetable. A sender that is not connected cannot: it keeps the rate that it has."""
+    """Flows that follow the timetable, without those whose sender is disconnected and keeps its rate."""
     firm, apart = cluster.firm_flows(), cluster.apart
     return [(f, f.reservation) for f in firm if f.reservation is not None and f.source not in apart]
 
@@ -139,8 +139,10 @@ def count_sent(cluster: Cluster) -> None:
 
 
 def planned(cluster: Cluster, commitments: Sequence[Commitment]) -> Timetable:
-    """When what is reserved travels: on what others leave of links, as it was admitted; where a migration would be late by that
-    (the others came after the reservation), on all that may be reserved."""
+    """Return the timetable of reservations, on what others leave of links.
+
+    Where a migration would be late by that, it is planned on all that may be reserved.
+    """
     if cluster.bandwidth.told:
         plan = cluster.policy.admit([], cluster.now_s, cluster.spendable, commitments).timetable
         if not plan.late:
@@ -204,7 +206,7 @@ def _give_recoveries(
 
 
 def settle(cluster: Cluster) -> None:
-    """Share all links anew (max-min of totals with floors and caps) and tell whose rate changed, falls first."""
+    """Share all links again (max-min of totals with floors and caps), and announce changed rates, falls first."""
     cluster.rates_stale = False
     _follow_timetable(cluster)
     flows = cluster.flows_in_order()
@@ -229,9 +231,9 @@ def settle(cluster: Cluster) -> None:
 
 
 def _moved(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> list[tuple[int, float, int]]:
-    """Rows of the flows whose rate is to be told, their rates, and the links that hold them: first those whose rate fell.
+    """Return rows of flows whose rate is to be announced, falls first, with their rates and binding links.
 
-    A copy to a vault comes and goes with a checkpoint, and leaves the flows that were before: of few, what was found is kept.
+    A copy to a vault comes and goes with a checkpoint and leaves the flows that were before, so results are kept.
     """
     old = [flow.rate_bytes_per_s for flow in flows]
     caps = [flow.cap_bytes_per_s for flow in flows]
@@ -275,7 +277,7 @@ def _moved(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> list[tuple[int,
 def _lend(
     cluster: Cluster, wants: Wants, rates: Floats, held_by: Numbers, below: Mask
 ) -> tuple[Floats, Numbers]:
-    """Rates where streams of checkpoints (`below`) share what is lent of the reserve on top of what they have of the share."""
+    """Return rates where streams of checkpoints (`below`) share what is lent of the reserve on top of the share."""
     # a sender that is not connected may have more than is left
     capacity = np.maximum(wants.paths.load(rates, len(cluster.network)), cluster.lent_column)
     more = replace(wants, floor=rates, cap=np.where(below, np.maximum(rates, wants.cap), rates))
@@ -286,10 +288,9 @@ def _lend(
 def _share_in_turn(
     cluster: Cluster, wants: Wants, flows: Sequence[CheckpointFlow], below: Mask
 ) -> tuple[Floats, Numbers]:
-    """Rates where checkpoints are below research: `Policy.share` for all but them; each stream gets all that is left of its way.
+    """Return rates where checkpoints are below research: each stream gets all that is left of its way.
 
-    What streams are granted of a link together is more than it has: seldom do all of them send, and those that do share it by
-    TCP, in a queue that costs no other.
+    `Policy.share` serves all others. Streams are granted more than a link has together, since few send at a time.
     """
     links, paths = len(cluster.network), wants.paths
     rows, rates, held_by = np.flatnonzero(~below), wants.cap.copy(), np.full(len(flows), NO_LINK, np.intp)
@@ -307,19 +308,19 @@ def _share_in_turn(
 
 
 def tell_grants(cluster: Cluster, source: str) -> None:
-    """The present rates of all that a host sends: it may have missed a change."""
+    """Send a host the present rates of all its flows, since it may have missed a change."""
     for _, flow in sorted(cluster.flows.items()):
         if flow.source == source:
             cluster.tell(source, Grant(flow.job, flow.destination, flow.rate_bytes_per_s))
 
 
 def _bounds(flow: CheckpointFlow, connected: bool) -> tuple[float, float]:
-    """Floor and cap. A sender that is not connected cannot be told: it keeps the rate that it has."""
+    """Return floor and cap; a disconnected sender keeps the rate that it has."""
     if not connected:
         return flow.rate_bytes_per_s, flow.rate_bytes_per_s
     return min(flow.floor_bytes_per_s, flow.cap_bytes_per_s), flow.cap_bytes_per_s
 
 
 def presync_flow(job: str, source: str, standby: str, cap_bytes_per_s: float) -> CheckpointFlow:
-    """P1's stream of checkpoints from a job's host to its standby."""
+    """Return P1's stream of checkpoints from a job's host to its standby."""
     return CheckpointFlow(job, source, standby, TrafficClass.PRESYNC, cap_bytes_per_s=cap_bytes_per_s)

@@ -33,7 +33,7 @@ SPEED_CHANGE = 1.2
 
 
 def job_started(cluster: Cluster, host: HostState, message: m.JobStarted) -> None:
-    """The attempt runs, its state is proved: P1 protects it, and a notice that came meanwhile moves it on."""
+    """Protect a job that runs and whose state is proved; move it on if a notice came meanwhile."""
     job = present(cluster, host, message.job, message.attempt)
     if job is None or job.phase is not Phase.STARTING:
         return
@@ -128,10 +128,7 @@ def _of_no_use(cluster: Cluster, job: JobState, checkpoint: Checkpoint, host: Ho
 
 
 def _begin_anew(cluster: Cluster, job: JobState) -> None:
-    """Have its checkpoints forgotten wherever they lie: they are of no use.
-
-    What is said of them later is of attempts that do not count any more.
-    """
+    """Have all checkpoints of the job deleted: it could not be restored from any, and later reports of them do not count."""
     job.attempts_above, job.failed_at = job.attempt, []
     job.checkpoints, job.taken = {}, {}
     for name in sorted(job.traces):
@@ -139,7 +136,7 @@ def _begin_anew(cluster: Cluster, job: JobState) -> None:
 
 
 def _is_news(known: m.SnapshotSpeed | None, told: m.SnapshotSpeed) -> bool:
-    """Whether P1 would be told otherwise by what a host has measured of its snapshots since it told it last."""
+    """Return whether the host's measured snapshot speed changed enough to affect P1's plan."""
     if known is None:
         return True
     pairs = (
@@ -150,7 +147,7 @@ def _is_news(known: m.SnapshotSpeed | None, told: m.SnapshotSpeed) -> bool:
 
 
 def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) -> None:
-    """A snapshot exists, on its own host only. The final one has stopped the job, and its move waits for it."""
+    """Record a snapshot on its own host. A final one has stopped the job, and its move waits for it."""
     job = present(cluster, host, message.job, message.attempt)
     if job is None or message.sequence // m.SEQUENCES_PER_ATTEMPT != job.attempt:
         return

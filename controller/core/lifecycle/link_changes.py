@@ -34,10 +34,10 @@ from topologies.spec import DirectedLink, TrafficClass
 
 
 def links_changed(cluster: Cluster, wire_bytes_per_s: Mapping[DirectedLink, float]) -> None:
-    """Plan with other rates of cables, and on other routes if some trunk died or is back.
+    """Plan with other rates of cables, and on other routes if a trunk died or is back.
 
-    Where routes stay, floors that a link can no longer carry are cut, all of them by the same factor: those migrations will be
-    late. What follows a timetable is planned anew by `settle`, and is late if it must be.
+    Where routes stay, floors that a link can no longer carry are cut by one factor: those migrations will be late.
+    `settle` plans again what follows a timetable.
     """
     late = late_by(cluster, {}) if cluster.routes.has_choice else frozenset()
     rerouted = cluster.links_changed(wire_bytes_per_s)
@@ -58,7 +58,7 @@ def links_changed(cluster: Cluster, wire_bytes_per_s: Mapping[DirectedLink, floa
 
 
 def drain_trunks(cluster: Cluster, trunks: DeadTrunks) -> None:
-    """Plan nothing over the trunks that are announced to go down, and no others; what is there leaves."""
+    """Plan nothing over the trunks that are announced to go down, and move off them what is there."""
     late = late_by(cluster, {}) if cluster.routes.has_choice else frozenset()
     cluster.network_answers = True
     if cluster.drain(trunks):
@@ -66,12 +66,12 @@ def drain_trunks(cluster: Cluster, trunks: DeadTrunks) -> None:
 
 
 def take_live_ways(cluster: Cluster) -> None:
-    """A sender that was silent while trunks died hears again: its moves leave ways that are dead or full, or are planned anew."""
+    """Move flows of a sender that is connected again off ways that are dead or full."""
     _replan_moves(cluster, late_by(cluster, {}))
 
 
 def network_silent(cluster: Cluster) -> None:
-    """The network has not said in time that it has the ways that it was told: they are given up."""
+    """Give up the ways that the network has not confirmed in time."""
     late = late_by(cluster, {})
     cluster.network_answers, cluster.network_due_s = False, inf
     for ends, held in list(cluster.held.items()):
@@ -86,9 +86,9 @@ def network_silent(cluster: Cluster) -> None:
 
 
 def leave_hot_trunks(cluster: Cluster) -> None:
-    """Migrations on a hot trunk take the first way on which all that is reserved fits in what others leave, and is in time.
+    """Move migrations off a hot trunk to the first way that keeps all reservations in time.
 
-    Where there is none a migration stays, and its reservation stands on the whole migration share, as before.
+    Where there is none a migration stays, and its reservation stands on the whole migration share.
     """
     if not cluster.chooses_ways:
         return
@@ -113,7 +113,7 @@ def leave_hot_trunks(cluster: Cluster) -> None:
 
 
 def _replan_moves(cluster: Cluster, late_before: Set[str]) -> None:
-    """Moves that cannot go on as they go now take another way; those that have none are planned anew."""
+    """Give moves whose way has failed another way, or plan them again."""
     failing, ways = _failing(cluster, late_before, {}), dict[Ends, Way]()
     for flow in failing:
         ends = (flow.source, flow.destination)
@@ -130,13 +130,15 @@ def _replan_moves(cluster: Cluster, late_before: Set[str]) -> None:
 
 
 def _tell_starts(cluster: Cluster) -> None:
-    """Links of reservations are others: so are the moments at which jobs are to stop."""
+    """Announce the moments at which jobs are to stop, since links of reservations have changed."""
     tell_starts(cluster, planned(cluster, committed(cluster, movable=True)))
 
 
 def _failing(cluster: Cluster, late_before: Set[str], ways: Mapping[Ends, Way]) -> list[CheckpointFlow]:
-    """Flows of moves that have no way, or whose reservation their way cannot keep, if these pairs took these ways; not those that
-    were late without it."""
+    """Return flows of moves that these ways leave without a way, or too late.
+
+    Flows that were late without them are left out.
+    """
     late = late_by(cluster, ways) - late_before
     reserved: dict[DirectedLink, float] = {}  # what floors take
     failing = []
@@ -162,7 +164,7 @@ def _failing(cluster: Cluster, late_before: Set[str], ways: Mapping[Ends, Way]) 
 
 
 def _planned_flows(cluster: Cluster) -> list[CheckpointFlow]:
-    """Flows of migrations whose senders hear, in the order in which they were admitted."""
+    """Flows of migrations with a connected sender, in the order of their admission."""
     flows = cluster.flows.values()
     return [f for f in flows if f.traffic_class is TrafficClass.PLANNED and cluster.hosts[f.source].connected]
 
@@ -172,7 +174,7 @@ def _is_hot(cluster: Cluster, way: Way, taken: Mapping[DirectedLink, float]) -> 
 
 
 def _reserved_on(cluster: Cluster, ways: Mapping[Ends, Way]) -> dict[DirectedLink, float]:
-    """What is reserved on each link, payload bytes/s until it is due, if these pairs took these ways."""
+    """Bytes/s that reservations need on each link until they are due, on these ways."""
     taken: dict[DirectedLink, float] = {}
     for flow in _planned_flows(cluster):
         ends = (flow.source, flow.destination)

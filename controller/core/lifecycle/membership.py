@@ -42,7 +42,7 @@ from testbed.messages import (
 
 
 def register(cluster: Cluster, host: HostState, hello: Hello) -> None:
-    """An agent says Hello: both sides agree on what runs there; then its free GPUs are offered."""
+    """Reconcile a registering agent with what was ordered there; then offer its free GPUs."""
     told = told_to_run(cluster, host)  # what is decided below, it cannot claim yet
     join(cluster, host, hello)
     for ended in hello.ended:
@@ -55,7 +55,7 @@ def register(cluster: Cluster, host: HostState, hello: Hello) -> None:
 
 
 def join(cluster: Cluster, host: HostState, hello: Hello) -> None:
-    """The agent may run jobs from here on."""
+    """Accept the agent: it may run jobs from here on."""
     now_s, settings = cluster.now_s, cluster.settings
     cluster.connect(host)
     host.incarnation, host.data_port, host.closures = hello.incarnation, hello.data_port, hello.closures
@@ -93,15 +93,15 @@ def not_yet(cluster: Cluster, host: HostState, hello: Hello, now_s: float) -> st
 
 
 def told_to_run(cluster: Cluster, host: HostState) -> list[tuple[str, int]]:
-    """(job, attempt) of what the host was told to run, by name: what its Hello should claim."""
+    """Return (job, attempt) of what the host was ordered to run, by name: what its Hello should claim."""
     here = [job for job in cluster.jobs_on(host) if job.host == host.name and job.phase is not Phase.FETCHING]
     return [(job.name, job.attempt) for job in here]
 
 
 def agree(cluster: Cluster, host: HostState, hello: Hello, told: list[tuple[str, int]]) -> None:
-    """What it was told to run and does not claim is interrupted; what it runs or sends unasked is stopped.
+    """Interrupt what was ordered and is not claimed; stop what runs or is sent without an order.
 
-    `told` is what it had been told to run before its Hello; what it was told since, it cannot claim yet.
+    `told`: orders from before its Hello; it cannot claim later ones yet.
     """
     claimed = {(claim.job, claim.attempt): claim for claim in hello.jobs}
     for name, attempt in told:
@@ -122,7 +122,7 @@ def agree(cluster: Cluster, host: HostState, hello: Hello, told: list[tuple[str,
 
 
 def remind(cluster: Cluster, host: HostState) -> None:
-    """Say again what the host may have missed: rates, and what was decided for its jobs, or what its owner did, meanwhile."""
+    """Send again what the host may have missed: rates, and what was decided for its jobs meanwhile."""
     tell_grants(cluster, host.name)
     here = [job for job in cluster.jobs_on(host) if job.host == host.name]
     running = [job for job in here if job.phase is Phase.RUNNING]
@@ -145,12 +145,12 @@ def remind(cluster: Cluster, host: HostState) -> None:
 
 
 def heard(cluster: Cluster, host: HostState) -> None:
-    """A heartbeat is about to be acknowledged: the lease runs from here, as far as this side may believe."""
+    """Renew the lease: a heartbeat is about to be acknowledged."""
     cluster.lease(host, cluster.now_s + cluster.settings.lease_s)
 
 
 def heartbeat(cluster: Cluster, host: HostState, beat: Heartbeat) -> None:
-    """Renew the lease, and take over what the agent counted: steps, transfers, the egress of its samples."""
+    """Renew the lease, and record what the agent counted: steps, transfers, the egress of its samples."""
     heard(cluster, host)
     for claim in beat.jobs:
         if job := present(cluster, host, claim.job, claim.attempt):
@@ -181,7 +181,7 @@ def heartbeat(cluster: Cluster, host: HostState, beat: Heartbeat) -> None:
 
 
 def expect_ends(cluster: Cluster, host: HostState, claimed: set[tuple[str, int]]) -> None:
-    """A job that runs there, and of which a heartbeat says nothing, has ended: its agent is to say how."""
+    """Await the end of each job that should run there and that a heartbeat does not list."""
     for job in cluster.jobs_on(host):
         if job.host != host.name or job.phase is not Phase.RUNNING:
             continue
@@ -194,27 +194,27 @@ def expect_ends(cluster: Cluster, host: HostState, claimed: set[tuple[str, int]]
 
 
 def leave(cluster: Cluster, host: HostState, reason: str) -> None:
-    """The connection is gone: nothing is sent there, nothing new starts there, its jobs are fenced."""
+    """Give up a lost connection: nothing is sent there, nothing new starts there, its jobs are fenced."""
     if host.connected:
         disconnect(cluster, host)
         lose(cluster, host, reason)
 
 
 def disconnect(cluster: Cluster, host: HostState) -> None:
-    """Note that nothing can be said to it any more; what runs there is fenced when its lease has lapsed."""
+    """Record that nothing can be sent there; its jobs are fenced once its lease has lapsed."""
     cluster.disconnect(host)
     cluster.hazards.withdraw(host.name, cluster.now_s)
     withdraw_offers(cluster, host)
 
 
 def lose(cluster: Cluster, host: HostState, reason: str) -> None:
-    """Find others for whatever counted on a host that is not expected back soon."""
+    """Replace all that counted on a host that is not expected back soon."""
     cluster.record(facts.HostLost(host.name, reason, sorted(host.jobs)))
     let_go(cluster, host)
 
 
 def fence(cluster: Cluster, host: HostState) -> None:
-    """The lease has lapsed: no copy runs there any more."""
+    """Interrupt the jobs of a host whose lease has lapsed: no copy runs there any more."""
     cluster.fence(host, inf)
     _interrupt_all(cluster, host, "agent_lost")
 
@@ -232,7 +232,7 @@ def silent(cluster: Cluster, host: HostState, why: str = "silent for a whole lea
 
 
 def hear_longer(cluster: Cluster, host: HostState) -> None:
-    """Judge its silence a heartbeat later. To believe in a lease for longer than it runs is always safe."""
+    """Put off the verdict on a silent host by a heartbeat: a longer lease is always safe to assume."""
     until_s = cluster.now_s + cluster.settings.heartbeat_s
     if host.connected:
         cluster.lease(host, until_s - cluster.settings.fence_margin_s)
@@ -241,7 +241,7 @@ def hear_longer(cluster: Cluster, host: HostState) -> None:
 
 
 def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) -> None:
-    """Move what runs there, with notice. Without, or when the notice is over, it is dead already."""
+    """Move what runs there, with notice; without, or when the notice is over, it is dead already."""
     now_s, announced = cluster.now_s, host.reclaim_at_s is not None
     for claim in message.stopped:
         if job := present(cluster, host, claim.job, claim.attempt):
@@ -273,7 +273,7 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
 
 
 def owner_returns(cluster: Cluster, host: HostState) -> None:
-    """A spot offer for every free GPU; moves that have not stopped their job yet are called off."""
+    """Offer every free GPU, and call off moves that have not stopped their job yet."""
     lent_again(cluster, host)
     for job in cluster.jobs_on(host):
         if job.host == host.name and job.phase is Phase.MOVING and job.final_sequence is None:
@@ -283,7 +283,7 @@ def owner_returns(cluster: Cluster, host: HostState) -> None:
 
 
 def lent_again(cluster: Cluster, host: HostState) -> None:
-    """The owner has returned it: jobs there need not leave, and what it stores is at hand."""
+    """Record that the owner has returned the host: jobs there need not leave, and its copies are in reach."""
     cluster.lend(host, True, None)
     cluster.plan_stale = True
     cluster.hazards.lend(host.name, cluster.now_s)
@@ -294,7 +294,7 @@ def lent_again(cluster: Cluster, host: HostState) -> None:
 
 
 def let_go(cluster: Cluster, host: HostState) -> None:
-    """Find another for whatever counted on this host for later: standbys, fetches, destinations of moves, senders."""
+    """Replace all that counted on this host: standbys, fetches, destinations of moves, senders."""
     name = host.name
     counting = [
         job

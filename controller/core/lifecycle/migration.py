@@ -61,15 +61,14 @@ TOO_SMALL = (Missing.MEMORY, Missing.CAPABILITY)
 
 
 def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
-    """Move these running jobs off their hosts, all of which have a notice running; jobs that cannot be moved are degraded.
+    """Move these running jobs off their hosts, all of which have a notice running; degrade jobs that cannot be moved.
 
-    Two rounds: a job that was refused because others of the same round took the bandwidth looks once more at what is left.
-    Sources are told when the event has been decided and all rates are settled.
+    There are two rounds: a job that was refused for others of its round looks once more at what is left.
+    Sources are told once the event has been decided and all rates are settled.
     """
     if not cluster.policy.migrates:
         for job in jobs:
-            notice_s, reason = _notice_s(cluster, job), "this system does not migrate"
-            cluster.record(facts.MigrationDegraded(job.name, job.attempt, job.host or "", notice_s, reason))
+            _record_degraded(cluster, job, "this system does not migrate")
         return
     jobs = [job for job in jobs if _can_be_told(cluster, job)]
     reasons: dict[str, str] = {}
@@ -79,40 +78,34 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
         _move_some(cluster, [job for job in jobs if job.move is None], rescue=Rescue.TO_GPU)
     if cluster.policy.rescues_to_disk:
         _move_some(cluster, [job for job in jobs if job.move is None], rescue=Rescue.TO_DISK)
-    moving = [job for job in jobs if job.move is not None]
+    moves = [(job, job.move) for job in jobs if job.move is not None]
     for job in jobs:
-        if job.move is None and not job.degraded:  # said at once, and once; and P1, which plans next, has
+        if job.move is None and not job.degraded:  # recorded at once, and once; and P1, which plans next, has
             job.degraded = True  # one more checkpoint taken at once
             job.interval_s, job.last_checkpoint_s, job.protected_since_s = None, None, -inf
-            notice_s, reason = _notice_s(cluster, job), reasons[job.name]
-            cluster.record(facts.MigrationDegraded(job.name, job.attempt, job.host or "", notice_s, reason))
-    for job in moving:
-        _set_out(cluster, job)
-        if job.move is not None and job.move.rescue:
-            notice_s, reason, to = _notice_s(cluster, job), reasons[job.name], job.move.destination
-            cluster.record(
-                facts.MigrationDegraded(job.name, job.attempt, job.host or "", notice_s, reason, to)
-            )
+            _record_degraded(cluster, job, reasons[job.name])
+    for job, move in moves:
+        job.degraded = False
+        cluster.advance(job, "migrate")
+        cluster.expect_word(job, move.deadline_s - cluster.now_s + LEAST_LEASES * cluster.settings.lease_s)
+        if move.rescue:
+            _record_degraded(cluster, job, reasons[job.name], move.destination)
 
 
-def _set_out(cluster: Cluster, job: JobState) -> None:
-    """The job's move begins: its end is awaited."""
-    job.degraded = False
-    cluster.advance(job, "migrate")
-    if job.move is not None:
-        within_s = job.move.deadline_s - cluster.now_s + LEAST_LEASES * cluster.settings.lease_s
-        cluster.expect_word(job, within_s)
+def _record_degraded(cluster: Cluster, job: JobState, reason: str, rescued_to: str = "") -> None:
+    notice_s, host = _notice_s(cluster, job), job.host or ""
+    cluster.record(facts.MigrationDegraded(job.name, job.attempt, host, notice_s, reason, rescued_to))
 
 
 def retry_degraded(cluster: Cluster) -> None:
-    """A GPU or some bandwidth may have become free while the notice still runs."""
+    """Plan degraded jobs again: a GPU or bandwidth may have become free while the notice runs."""
     jobs = [job for job in cluster.unfinished() if job.degraded and _can_be_told(cluster, job)]
     if jobs:
         plan_moves(cluster, jobs)
 
 
 def replan(cluster: Cluster, *jobs: JobState) -> None:
-    """Find other destinations for these moving jobs, or give the moves up: theirs are gone, or the ways to them."""
+    """Find other destinations for moving jobs that have lost theirs, or the ways there; else give the moves up."""
     for job in jobs:
         abandon(cluster, job)
     if left := [job for job in jobs if _has_notice(cluster, job)]:
@@ -124,12 +117,12 @@ def replan(cluster: Cluster, *jobs: JobState) -> None:
 
 
 def _can_be_told(cluster: Cluster, job: JobState) -> bool:
-    """Whether it runs on a host that hears: one that is not connected is planned for when it comes back."""
+    """Return whether the job runs on a connected host; others are planned for when they come back."""
     return job.phase is Phase.RUNNING and job.host is not None and cluster.hosts[job.host].connected
 
 
 def abandon(cluster: Cluster, job: JobState) -> None:
-    """The job stays where it is: its destination is gone, or the owner changed his mind before it was stopped."""
+    """Give up the move: the destination is gone, or the owner withdrew the notice before the job was stopped."""
     destination = job.move.destination if job.move else None
     close_flows(cluster, job=job.name, destination=destination, tell=True)
     drop_move(cluster, job)
@@ -137,7 +130,7 @@ def abandon(cluster: Cluster, job: JobState) -> None:
 
 
 def land(cluster: Cluster, job: JobState) -> None:
-    """The final checkpoint is stored at the destination: the job goes on there."""
+    """Go on at the destination, which has stored the final checkpoint."""
     if job.move is not None and job.move.rescue is Rescue.TO_DISK:
         _land_on_disk(cluster, job)
         return
@@ -157,7 +150,7 @@ def land(cluster: Cluster, job: JobState) -> None:
 
 
 def _land_on_disk(cluster: Cluster, job: JobState) -> None:
-    """Have it wait for a GPU like any other that was interrupted: its state is where its next attempt is fetched from."""
+    """Have the job wait for a GPU like an interrupted one: it is fetched from where its state is."""
     assert job.final_sequence is not None
     assert job.host is not None
     close_flows(cluster, job=job.name, source=job.host)
@@ -170,7 +163,7 @@ def _land_on_disk(cluster: Cluster, job: JobState) -> None:
 
 
 def land_unheard(cluster: Cluster, job: JobState) -> bool:
-    """Whether the job goes on at its destination: its source has it no more, and only the news of its last state was lost."""
+    """Go on at the destination if it has the last state and only the report of it was lost; return whether."""
     newest = cluster.freshest(job)
     if job.move is None or newest is None or job.move.destination not in cluster.holders(newest):
         return False
@@ -186,9 +179,9 @@ def land_unheard(cluster: Cluster, job: JobState) -> bool:
 
 
 def send_on(cluster: Cluster, job: JobState) -> bool:
-    """Whether the last state of a moving job that its source has stopped, and keeps, is on its way to the destination.
+    """Send the last state, which the stopped source keeps, to the destination; return whether.
 
-    It was handed over to a destination that was lost since: the order to move it elsewhere came too late for the source.
+    Its earlier destination was lost after the hand-over, and the order to move elsewhere came too late for the source.
     """
     if job.move is None or job.final_sequence is None:
         return False
@@ -202,7 +195,7 @@ def send_on(cluster: Cluster, job: JobState) -> bool:
 
 
 def landed(cluster: Cluster, job: JobState) -> None:
-    """The attempt that a migration led to is running: say how the migration went."""
+    """Record how the migration went: the attempt that it led to is running."""
     if job.landing is None:
         return
     now_s, (source, move) = cluster.now_s, job.landing
@@ -215,7 +208,7 @@ def landed(cluster: Cluster, job: JobState) -> None:
 
 
 def start_reservation(cluster: Cluster, job: JobState) -> None:
-    """The final snapshot of a moving job exists: what its flow sends from now on is what was reserved."""
+    """Count what a job's flow sends from now on as reserved: its final snapshot exists."""
     for flow, reservation in reservations(cluster):
         if flow.job == job.name:
             reservation.begin(cluster.now_s)
@@ -223,7 +216,7 @@ def start_reservation(cluster: Cluster, job: JobState) -> None:
 
 
 def tell_starts(cluster: Cluster, plan: Timetable) -> None:
-    """Have sources told whose reservation has not begun and starts at another time in this plan."""
+    """Tell sources whose reservation has not begun that it starts at another time."""
     for flow, reservation in reservations(cluster):
         begins_s = plan.begins_s(flow.key)
         if reservation.since_s is None and begins_s < inf:
@@ -238,9 +231,9 @@ def tell_starts(cluster: Cluster, plan: Timetable) -> None:
 
 
 def _move_some(cluster: Cluster, jobs: list[JobState], *, rescue: Rescue | None = None) -> dict[str, str]:
-    """One round: P2 chooses for each, P3 admits all at once. Why those that have no move still have none.
+    """Plan one round: P2 chooses for each job, P3 admits all at once. Return the reasons of those without a move.
 
-    A job for which the GPUs that others of the round have left are too small takes one of theirs, if they find others.
+    A job that is too large for the GPUs left over takes that of another, if that one finds a place elsewhere.
     """
     reasons: dict[str, str] = {}
     chosen: dict[str, tuple[JobState, DestinationChoice]] = {}
@@ -285,10 +278,10 @@ def _make_room(
     *,
     rescue: Rescue | None,
 ) -> bool:
-    """Whether the job gets a GPU that another of the round has chosen, which finds one elsewhere, in the same way if need be.
+    """Give the job a GPU that another of the round has chosen and can replace; return whether.
 
-    That is an augmenting path (Kuhn 1955): as many jobs of a round have GPUs as can have any, whatever their order. `asked`: the
-    jobs that were tried.
+    This is an augmenting path (Kuhn 1955): as many jobs of a round get GPUs as can, whatever their order.
+    `asked`: the jobs that were tried.
     """
     if not cluster.policy.places_jointly or rescue is Rescue.TO_DISK:
         return False
@@ -339,7 +332,7 @@ def _admit(
 def _choose_destination(
     cluster: Cluster, job: JobState, *, rescue: Rescue | None, among: Set[str] | None = None
 ) -> DestinationChoice | NoDestination:
-    """P2's choice. Of the time of its notice, flows with a reservation of an earlier end take their part; later ones give way.
+    """Return P2's choice. Flows with an earlier reservation take their part of the notice; later ones give way.
 
     `among`: these hosts only.
     """
@@ -372,7 +365,7 @@ def _choose_destination(
 def _request(
     cluster: Cluster, job: JobState, choice: DestinationChoice, *, rescue: Rescue | None
 ) -> MigrationRequest:
-    """What to ask P3 for: to copy first and stop half-way, if that can be, else to stop when the timetable says."""
+    """Return the request to P3: copy first and stop half-way, if possible, else stop when the timetable says."""
     assert job.host is not None
     now_s = cluster.now_s
     size = move_times.granted_bytes(cluster, job)
@@ -399,7 +392,7 @@ def _begin_move(
     *,
     rescue: Rescue | None,
 ) -> None:
-    """The job was admitted: from here on it has a move, with its floor, or with its reservation in the timetable."""
+    """Open the move of an admitted job, with its floor or its reservation in the timetable."""
     assert job.host is not None
     now_s, notice_s = cluster.now_s, _notice_s(cluster, job)
     constant = floor = answer.admitted[job.name]
@@ -454,13 +447,13 @@ def _begin_move(
 
 
 def order(cluster: Cluster, job: JobState) -> None:
-    """Have the source of this move told what it is to do (again, after a connection was lost)."""
+    """Order the source of this move (again, after a connection was lost)."""
     assert job.move is not None
     cluster.orders[f"{job.name}:{job.host}>{job.move.destination}"] = None
 
 
 def final_within_s(cluster: Cluster, job: JobState, flow: CheckpointFlow) -> float:
-    """Seconds until its reservation starts, or tau - T_r - C/b from now with the rate that it is sure of, or hopes for."""
+    """Seconds until its reservation starts, or tau - T_r - C/b from now with its guaranteed or hoped rate."""
     if flow.reservation is not None:
         return max(0.0, flow.reservation.final_at_s - cluster.now_s)
     assert job.move is not None
@@ -474,7 +467,7 @@ def final_within_s(cluster: Cluster, job: JobState, flow: CheckpointFlow) -> flo
 
 
 def _has_notice(cluster: Cluster, job: JobState) -> bool:
-    """Whether the owner of the job's host has said when he takes it, and has not yet."""
+    """Return whether a notice runs on the job's host."""
     reclaim_at_s = cluster.hosts[job.host or ""].reclaim_at_s
     return reclaim_at_s is not None and reclaim_at_s > cluster.now_s
 

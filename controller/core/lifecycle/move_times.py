@@ -11,12 +11,12 @@ PROGRAMMED_S = 0.05
 
 
 def granted_bytes(cluster: Cluster, job: JobState) -> float:
-    """What has to be granted to carry the payload: a flow gets a little less than its grant, which a reservation counts in."""
+    """Bytes to grant for the payload: a flow gets a little less than its grant, for which a reservation allows."""
     return job.spec.payload_bytes / (GOODPUT if cluster.policy.reserves_rates else 1.0)
 
 
 def lead_s(cluster: Cluster, job: JobState, source: str) -> float:
-    """Seconds from the order to take the final snapshot there to its first byte: one may be being taken when it is due."""
+    """Seconds from the order of the final snapshot to its first byte; another snapshot may be under way then."""
     lag_s = LAG_S if cluster.policy.rates_vary else 0.0
     if cluster.chooses_ways:  # the order waits for the network
         lag_s += PROGRAMMED_S

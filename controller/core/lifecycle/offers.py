@@ -28,7 +28,7 @@ from topologies.spec import Role
 
 
 def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
-    """Whether this is a new job that can be run. Then paper B chooses: an offer that stands, the queue, or on-demand."""
+    """Accept a new job that can be run, and place it as paper B says: an offer, the queue, or on-demand. Return whether."""
     spec = event.job
     known = cluster.jobs.get(spec.name)
     if known is not None and known.spec == spec:  # said again: the first answer was not heard
@@ -58,7 +58,7 @@ def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
 
 
 def unfit(cluster: Cluster, spec: JobSpec) -> str:
-    """Why no host of some role can ever run the job; empty if each role has one that can."""
+    """Return the reason why no host of some role can ever run the job; "" if each role has one that can."""
     probe = JobState(spec)
     for role in (Role.VOLUNTEER, Role.ON_DEMAND):
         hosts = [host for host in cluster.hosts.values() if host.spec.role is role]
@@ -80,7 +80,7 @@ def redirect(cluster: Cluster, job: JobState, ahead: int, waited_s: float = 0.0)
 
 
 def gpu_freed(cluster: Cluster, host: HostState) -> None:
-    """A GPU has become idle: a spot offer, unless it has to be kept as a spare; or a slot for the backlog."""
+    """Offer a GPU that has become idle, unless it has to stay as a spare; or give it to the backlog."""
     if not host.usable or host.free_gpus <= len(host.offered):
         return
     for name, home in cluster.homes.items():  # the first interrupted first
@@ -124,7 +124,7 @@ def offer_freed(cluster: Cluster) -> None:
 
 
 def serve_waiting(cluster: Cluster) -> None:
-    """Use offers that stand because no job could be brought to them when they were made: all bandwidth was reserved."""
+    """Use offers that stand because all bandwidth was reserved when they were made."""
     while (taken := cluster.queue.serve(cluster.now_s)) is not None:
         _take_offer(cluster, taken)
 
@@ -136,13 +136,13 @@ def expire_offers(cluster: Cluster) -> None:
 
 
 def send_off_waiting(cluster: Cluster) -> None:
-    """Jobs that the queue lets wait no longer: to on-demand, at cost k, their wait counted (the gap's age, or theirs)."""
+    """Send jobs to on-demand, at cost k, that the queue lets wait no longer."""
     for left in cluster.queue.renege(cluster.now_s):
         redirect(cluster, cluster.jobs[left.job], len(cluster.queue), left.delay_s)
 
 
 def choose_offer(cluster: Cluster, job: SpotJob, offers: Sequence[Offer]) -> int | None:
-    """P2 among the hosts that stand ready: where the job, or its checkpoint, is best off."""
+    """Return P2's choice among the offers that stand."""
     state = cluster.jobs[job.key]
     hosts = {offer.offer_id: cluster.offers[offer.offer_id] for offer in offers}
     standing = set(hosts.values())
@@ -178,10 +178,9 @@ def to_on_demand(cluster: Cluster, job: JobState) -> None:
 
 
 def interrupt(cluster: Cluster, job: JobState, cause: str) -> None:
-    """The attempt is dead for certain: resume from the freshest checkpoint, elsewhere or at the head of the queue.
+    """End an attempt that is dead for certain, and resume the job elsewhere or at the head of the queue.
 
-    GPUs that become free by it are offered to others only after all jobs that the event interrupts. A job that its user cancelled
-    is not resumed.
+    GPUs that become free are offered only after all jobs that the event interrupts. A cancelled job is not resumed.
     """
     if job.phase is Phase.CANCELLING:
         cancelled(cluster, job, "gone")
@@ -192,7 +191,7 @@ def interrupt(cluster: Cluster, job: JobState, cause: str) -> None:
 
 
 def _stop(cluster: Cluster, job: JobState, cause: str) -> None:
-    """Drop whatever there is of the attempt."""
+    """Drop all that there is of the attempt."""
     cluster.record(facts.JobStopped(job.name, job.attempt, job.host or "", cause, job.step))
     close_flows(cluster, job=job.name, tell=True)
     if job.stopped_at_s is None:
@@ -204,7 +203,7 @@ def _stop(cluster: Cluster, job: JobState, cause: str) -> None:
 
 
 def _come_back(cluster: Cluster, job: JobState, home: str, replica: str | None) -> None:
-    """Go on with its replica; or have it wait, for its host or until it may start again; or resume it at once."""
+    """Resume the job: on its replica, on its host once that returns, after a wait, or at once."""
     checkpoint = cluster.freshest(job)
     wait_s = 0.0 if job.on_demand else cluster.policy.requeue_wait_s
     # after a second start that failed, and then twice as long each time: what is the matter with its host, its file system, its
@@ -233,7 +232,7 @@ def resume_requeued(cluster: Cluster) -> None:
 
 
 def resume(cluster: Cluster, job: JobState) -> None:
-    """Where P2 likes best, of hosts where it has not just failed to start if it can be; nowhere: to the head of the queue."""
+    """Place the job where P2 likes best, preferably not where it failed to start; else at the head of the queue."""
     if job.on_demand:
         to_on_demand(cluster, job)
     else:
@@ -248,7 +247,7 @@ def resume(cluster: Cluster, job: JobState) -> None:
 
 
 def _choose_host(cluster: Cluster, job: JobState, among: Set[str]) -> str | None:
-    """P2's host for the job and its freshest checkpoint, if it has one."""
+    """Return P2's host for the job and its freshest checkpoint."""
     checkpoint = cluster.freshest(job)
     sources = cluster.holders(checkpoint) if checkpoint else []
     wanted = request(cluster, job, None, job.spec.payload_bytes if checkpoint else 0.0, None)

@@ -51,14 +51,14 @@ MAX_FIRST_S = 1e9  # the longest duration that a message can carry
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPlan:
-    """What P1 has decided for the jobs that it protects, and what agents are not told yet."""
+    """P1's decisions for the jobs that it protects, before agents are told."""
 
     jobs: list[JobState]
     planned: Planned
 
 
 def plan_checkpoints(cluster: Cluster) -> CheckpointPlan | None:
-    """Standbys and rates of all running jobs anew; `tell_intervals` follows when rates are settled."""
+    """Plan standbys and rates of all running jobs; `tell_intervals` follows when rates are settled."""
     cluster.plan_stale, cluster.planned_s, cluster.plan_at_s = False, cluster.now_s, inf
     jobs = _needing_protection(cluster)
     if isinstance(plan := cluster.policy.plan, StaticPlanner) and cluster.policy.stays:
@@ -101,7 +101,7 @@ def tell_intervals(cluster: Cluster, plan: CheckpointPlan) -> None:
 
 
 def _protect_at_home(cluster: Cluster, job: JobState, interval_s: float) -> None:
-    """Snapshots that stay where they are taken: told once an attempt."""
+    """Order snapshots that stay where they are taken, once an attempt."""
     assert job.host is not None
     job.interval_s = interval_s
     cluster.tell(
@@ -116,7 +116,7 @@ def _protect_at_home(cluster: Cluster, job: JobState, interval_s: float) -> None
 
 
 def forget_standby(cluster: Cluster, job: JobState) -> None:
-    """The job's checkpoints go nowhere from now on."""
+    """Stop sending the job's checkpoints anywhere."""
     if job.standby is None or job.host is None:
         return
     flow = cluster.flows.get(presync_flow(job.name, job.host, job.standby, 0.0).key)
@@ -134,9 +134,9 @@ def forget_standby(cluster: Cluster, job: JobState) -> None:
 
 
 def improve_standby(cluster: Cluster) -> None:
-    """One job, the one that loses most, whose loss budget cannot be kept with its standby goes to a clearly better one.
+    """Give the job that loses most over its loss budget a clearly better standby.
 
-    One at a time, because each that goes changes what the others would get; and only for CLEARLY_BETTER, because the new
+    One at a time, since each that goes changes what others would get; and only for CLEARLY_BETTER, since the new
     standby has nothing of the payload yet.
     """
     if isinstance(cluster.policy.plan, StaticPlanner):
@@ -200,7 +200,7 @@ def _keep_standby(cluster: Cluster, job: JobState) -> None:
 
 
 def _choose_standby(cluster: Cluster, job: JobState, free: Residual) -> str | None:
-    """P2 without a deadline: where a GPU is free, so that the job could go on there; else any volunteer; else on-demand."""
+    """Return a volunteer with a free GPU, so that the job could go on there; else any volunteer; else on-demand."""
     assert job.host is not None
     if cluster.policy.central_store and (store := safe_store(cluster, job, job.host, free)) is not None:
         return store
@@ -245,10 +245,9 @@ def choose_volunteer(
 def _without_s(
     cluster: Cluster, job: JobState, free: Residual, wanted: PlacementRequest, found: Candidates
 ) -> float:
-    """Work, seconds, lost where the standby is gone together with the job's host; `wanted` has it without further copies.
+    """Seconds of work lost if the standby is gone together with the job's host; `wanted` counts no further copies.
 
-    That is what was done since the copy that is sent on, one interval and the way there. A volunteer that keeps it may be gone
-    as well.
+    That is the work since the copy that is sent on: one interval and the way there. A volunteer that keeps it may be gone too.
     """
     assert job.host is not None
     begun_s, aimed_s = wanted.without_s, wanted.aim_s
@@ -264,7 +263,7 @@ def _without_s(
 
 
 def _tell_interval(cluster: Cluster, job: JobState, interval: Interval, hazard_per_s: float) -> None:
-    """The job's interval has moved, or it has a standby for the first time: its agent is told."""
+    """Send the agent a changed interval, or its first standby."""
     assert job.host is not None
     assert job.standby is not None
     first_s = _first_s(cluster, job, interval.interval_s)
@@ -292,8 +291,11 @@ def _tell_interval(cluster: Cluster, job: JobState, interval: Interval, hazard_p
 
 
 def _first_s(cluster: Cluster, job: JobState, interval_s: float) -> float:
-    """Seconds until the next checkpoint: the timer's own offset for the first, one interval after the last from then on; and to a
-    new standby before more than an interval's work is on no other host that can be reached."""
+    """Seconds until the next checkpoint.
+
+    The first follows the timer's offset, later ones follow one interval after the last. A new standby gets its first
+    checkpoint before unprotected work exceeds one interval.
+    """
     if job.last_checkpoint_s is None:
         since_s, step = job.protected_since_s, job.restore.stored.step if job.restore else 0
         due_s = since_s + stagger(job.timer, interval_s)

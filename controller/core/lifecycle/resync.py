@@ -52,7 +52,7 @@ PATIENCE = 2  # heartbeats: two attempts of an agent to connect at its slowest, 
 
 @dataclass
 class Reunion:
-    """Whom the coordinator waits for after a restart, until when, and what it was told meanwhile."""
+    """Agents awaited after a restart, until when, and what was received meanwhile."""
 
     awaited: set[str]
     until_s: float
@@ -69,17 +69,17 @@ class Reunion:
     is_cut: bool = False  # the end of the journal is gone: what hosts hold is what they say now
 
     def over(self, now_s: float) -> bool:
-        """Whether all are there, or the patience is at its end. After a cut it is not known which all are."""
+        """Return whether all are there, or the patience is over. After a cut it is not known which all are."""
         return now_s >= self.until_s or not (self.awaited or self.is_cut)
 
     def came(self, cluster: Cluster, hello: Hello) -> None:
-        """An agent registers: it may go on with its jobs; the rest is judged later."""
+        """Accept a registering agent: it may go on with its jobs, and is reconciled later."""
         self.awaited.discard(hello.host)
         self.hellos[hello.host] = hello
         join(cluster, cluster.hosts[hello.host], hello)
 
     def take_returns(self) -> list[str]:
-        """Hosts whose owners have returned them since their Hellos, in order; what they said of it is not kept any more."""
+        """Return hosts whose owners have returned them since their Hellos, in order, and drop these messages."""
         first: dict[str, ev.AgentSaid] = {}
         for event in self.kept:
             if isinstance(event, ev.AgentSaid) and isinstance(event.message, OwnerReturns | OwnerReclaims):
@@ -89,7 +89,7 @@ class Reunion:
         return [event.host for event in found]
 
     def went(self, cluster: Cluster, host: HostState) -> None:
-        """Forget what a host said that has lost its connection again: it will say it again."""
+        """Forget the messages of a host that has lost its connection again: it will send them again."""
         if self.hellos.pop(host.name, None) is None:
             return
         disconnect(cluster, host)
@@ -98,10 +98,9 @@ class Reunion:
 
 
 def begin(cluster: Cluster, before: Reunion | None, cuts: int) -> Reunion:
-    """All connections are gone. What is told once is kept from an earlier reunion, which ended like this: of jobs that were
-    submitted or cancelled, and of cables.
+    """Await all agents: no connection survived. What was told once is kept from an earlier resync that ended so.
 
-    `cuts` is how often the journal was cut so far.
+    `cuts`: times that the journal was cut so far.
     """
     now_s, settings = cluster.now_s, cluster.settings
     fence_at_s = now_s + settings.lease_s + settings.fence_margin_s
@@ -134,7 +133,7 @@ def begin(cluster: Cluster, before: Reunion | None, cuts: int) -> Reunion:
 
 
 def judge(cluster: Cluster, reunion: Reunion) -> None:
-    """All agents that came back have spoken: from here on the picture is the truth, as far as it can be known."""
+    """Reconcile all agents that came back: from here on the state is the truth, as far as it can be known."""
     came = [(cluster.hosts[name], hello) for name, hello in sorted(reunion.hellos.items())]
     for name in reunion.take_returns():
         lent_again(cluster, cluster.hosts[name])

@@ -28,14 +28,14 @@ WORTH = 2.0  # times what it takes to fetch a checkpoint and to start from it: w
 
 
 def take_up(cluster: Cluster, host: HostState) -> None:
-    """Stop the running jobs that a checkpoint on this host, which can be reached again, takes further."""
+    """Stop running jobs that have a better checkpoint on this host, which is in reach again."""
     for job in cluster.unfinished():
         if host.name in job.traces:
             take_up_better(cluster, job)
 
 
 def take_up_better(cluster: Cluster, job: JobState) -> None:
-    """Stop this running job if what it would go on from takes it further, by clearly more than it takes to fetch that."""
+    """Stop this running job if resuming saves clearly more than fetching the better checkpoint takes."""
     if not cluster.policy.takes_up or job.phase is not Phase.RUNNING or job.host is None:
         return
     better = further(cluster, job)
@@ -56,9 +56,9 @@ def _fetch_s(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> float:
 
 
 def further(cluster: Cluster, job: JobState) -> Checkpoint | None:
-    """The freshest checkpoint in reach, if it has more work in it than the present attempt is known to have done.
+    """Return the freshest checkpoint in reach if it has more work than the present attempt is known to have done.
 
-    One of the present attempt has no more than that attempt, whatever its holder says of it.
+    A checkpoint of the present attempt never has more.
     """
     if all(known.stored.step <= job.step for known in job.checkpoints.values()):
         return None

@@ -44,7 +44,7 @@ FEW_COPIES = 16
 
 
 def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
-    """The standby has stored this one: on to the vault with it, if that is due."""
+    """Send the checkpoint that the standby has stored on to the vault, if a copy is due."""
     if not cluster.policy.vault or job.phase is not Phase.RUNNING or job.interval_s is None:
         return
     if job.standby is None or job.standby not in checkpoint.holders:
@@ -78,7 +78,7 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
 
 
 def _is_full(cluster: Cluster, vault: str) -> bool:
-    """Whether copies on their way to a vault fill its port: one more would have all of them arrive later, and be told so."""
+    """Return whether copies on their way to a vault fill its port: one more would delay all of them."""
     coming = cluster.flows_to(vault)
     if len(coming) < FEW_COPIES:
         return False
@@ -103,10 +103,10 @@ def _due_after_s(cluster: Cluster, job: JobState, standby: str, vault: str) -> f
 
 
 def price_of(cluster: Cluster, links: Sequence[int]) -> float:
-    """What each byte of a copy over these links costs the checkpoint streams that fill them, seconds of work.
+    """Return the work, in seconds, that each byte of a copy over these links costs the checkpoint streams there.
 
-    A copy has an equal share of a link while it is sent, and what a stream loses goes with one over its rate: n streams that give
-    up 1/(n + 1) of their rates lose (n + 1)/n as much as bytes are worth at the margin.
+    A copy has an equal share of a link while it is sent, and a stream loses in proportion to one over its rate: n streams
+    that give up 1/(n + 1) of their rates lose (n + 1)/n as much as bytes are worth at the margin.
     """
     return sum(worth * (1.0 + 1.0 / streams) for worth, streams in worth_of(cluster, links))
 
@@ -160,7 +160,7 @@ def _saved_per_byte(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> Floats
 
 
 def copies_to_vaults(cluster: Cluster, source: str) -> list[CheckpointFlow]:
-    """What a host sends on of jobs that run elsewhere."""
+    """Flows from a host of checkpoints of jobs that run elsewhere."""
     return [
         flow
         for flow in cluster.flows_from(source)
@@ -169,14 +169,14 @@ def copies_to_vaults(cluster: Cluster, source: str) -> list[CheckpointFlow]:
 
 
 def stop_copying(cluster: Cluster, source: str, job: str | None = None) -> None:
-    """Copies that this host was sending (of that job only) are over, one way or the other."""
+    """Close the copies that this host was sending (of that job only)."""
     for flow in copies_to_vaults(cluster, source):
         if job in (None, flow.job):
             close_flow(cluster, flow)
 
 
 def _choose(cluster: Cluster, job: JobState) -> str | None:
-    """The best connected host that no owner can take, or P2's volunteer, in a building of its own if there is one."""
+    """Return the best connected host without an owner, or P2's volunteer, in a building of its own if there is one."""
     assert job.host is not None
     assert job.standby is not None
     free = fair_share(cluster, job, cluster.now_s)

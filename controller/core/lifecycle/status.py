@@ -13,7 +13,7 @@ LISTED, REASON_LENGTH = 200, 400
 
 
 def status(cluster: Cluster, now_s: float) -> Status:
-    """Everything that is not over, and the figures so far."""
+    """Return all that is not over, and the figures so far."""
     hosts = [
         HostStatus(
             host.name,
@@ -77,7 +77,7 @@ def status(cluster: Cluster, now_s: float) -> Status:
 
 
 def _state(host: HostState) -> str:
-    """The host in one word."""
+    """Return the state of the host in one word."""
     if host.incarnation < 0:
         return "absent"
     if not host.connected:
@@ -90,7 +90,7 @@ def _state(host: HostState) -> str:
 
 
 def _transfers(cluster: Cluster, host: HostState) -> list[TransferStatus]:
-    """What the host sends, as its agent last counted it."""
+    """Return the transfers that the host sends, as its agent last counted them."""
     shown = []
     for count in host.flows.values():
         name, _, destination = count.transfer.partition(">")

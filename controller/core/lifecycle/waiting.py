@@ -27,7 +27,7 @@ MOST_UNANSWERED = 2
 
 
 def ask_again(cluster: Cluster) -> None:
-    """Ask again about each job whose word is overdue, or take the way out."""
+    """Retry the order of each job whose timeout has passed, or give it up."""
     for name, wait in list(cluster.waits.items()):
         if cluster.now_s < wait.until_s:
             continue

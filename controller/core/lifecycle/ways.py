@@ -25,7 +25,7 @@ ANSWER_S = 1.0  # programming takes some milliseconds; a controller that dies is
 
 
 def ask_network(cluster: Cluster) -> None:
-    """Tell the network's controller which ways it is to have, if they are others than it was last told."""
+    """Tell the network's controller which ways to have, if they have changed."""
     if not cluster.ways_stale:
         return
     cluster.ways_stale = False
@@ -41,7 +41,7 @@ def ask_network(cluster: Cluster) -> None:
 
 
 def tell_loads(cluster: Cluster) -> None:
-    """Tell the network's controller what grants take of each trunk, if that is much else than it was last told."""
+    """Tell the network's controller what grants take of each trunk, if that has changed much."""
     if not cluster.routes.has_choice:
         return
     loads: dict[DirectedLink, float] = {}
@@ -58,7 +58,7 @@ def tell_loads(cluster: Cluster) -> None:
 
 
 def ways_set(cluster: Cluster, number: int) -> None:
-    """The network has what it was told under that number: old ways are free, and what waited for the new ones may be sent."""
+    """Free old ways and send what waited for new ones: the network has confirmed that number."""
     cluster.network_answers, cluster.ways_done = True, number
     for ends in [ends for ends, held in cluster.held.items() if held.asked <= number]:
         del cluster.held[ends]
@@ -71,7 +71,7 @@ def ways_set(cluster: Cluster, number: int) -> None:
 def late_by(
     cluster: Cluster, ways: Mapping[Ends, Way], share: Mapping[DirectedLink, float] | None = None
 ) -> Set[str]:
-    """Keys of the flows that miss what is reserved for them, by the timetable, if these pairs took these ways.
+    """Return keys of flows that would miss their reservation on these ways.
 
     `share`: payload bytes/s of each link; None: what may be reserved.
     """
