@@ -12,8 +12,6 @@ from experiments.worlds.oracle.availability import Future, Stay
 from experiments.worlds.oracle.choices import Choices
 from experiments.worlds.oracle.link_budgets import ClassBudgets, LinkBudgets
 from experiments.worlds.oracle.problem import (
-    Choice,
-    Entry,
     Handover,
     RunningJob,
     WindowProblem,
@@ -27,9 +25,7 @@ from topologies.units import PAYLOAD_SHARE
 HORIZON_S = 10_000.0
 
 
-def window(
-    seed: int, *, hosts: int = 4, jobs: int = 3, newcomers: int = 0, targets_apart_s: float = 400.0
-) -> WindowProblem:
+def window(seed: int, *, hosts: int = 4, jobs: int = 3, targets_apart_s: float = 400.0) -> WindowProblem:
     """Hosts of one GPU whose stays end near each other (some with notice), others that stay; jobs on those that end.
 
     With an odd seed checkpoints may have twice as much of links as migrations.
@@ -49,7 +45,6 @@ def window(
     slots = [name for name in names for _ in range(gpus[name])]
     seats = rng.sample(slots, min(jobs, len(slots)))
     runners = [_runner(rng, f"j{n}", stays[seat][0]) for n, seat in enumerate(seats)]
-    runners += [_runner(rng, f"n{n}", None) for n in range(newcomers)]
     return choices.problem(runners)
 
 
@@ -60,23 +55,22 @@ def _stay(rng: random.Random, host: str, *, ends: bool, apart_s: float) -> Stay:
     return Stay(host, 0.0, until_s - rng.choice((0.0, 0.0, 20.0, 90.0)), until_s)
 
 
-def _runner(rng: random.Random, name: str, stay: Stay | None) -> RunningJob:
-    payload, since_s = rng.uniform(0.5e9, 9e9), 0.0 if stay is not None else rng.uniform(0.0, 1900.0)
-    dirty = rng.choice((0.3, 0.01))
-    return RunningJob(name, payload, 1e9, 0.0, 10.0, dirty, since_s, since_s + 8000.0, stay)
+def _runner(rng: random.Random, name: str, stay: Stay) -> RunningJob:
+    payload, dirty = rng.uniform(0.5e9, 9e9), rng.choice((0.3, 0.01))
+    return RunningJob(name, payload, 1e9, 0.0, 10.0, dirty, 0.0, 8000.0, stay)
 
 
-def ways(problem: WindowProblem) -> Iterator[tuple[Choice, ...]]:
+def ways(problem: WindowProblem) -> Iterator[tuple[Handover, ...]]:
     """Every combination of complete ways of all jobs, whether or not it is feasible."""
     return (tuple(itertools.chain(*some)) for some in itertools.product(*_ways_of_each(problem)))
 
 
-def _ways_of_each(problem: WindowProblem) -> list[list[tuple[Choice, ...]]]:
+def _ways_of_each(problem: WindowProblem) -> list[list[tuple[Handover, ...]]]:
     out: dict[tuple[str, Stay], list[Handover]] = {}
     for handover in problem.handovers:
         out.setdefault((handover.job, handover.stay), []).append(handover)
 
-    def on(job: str, stay: Stay | None) -> Iterator[tuple[Choice, ...]]:
+    def on(job: str, stay: Stay | None) -> Iterator[tuple[Handover, ...]]:
         if stay is None or (job, stay) not in problem.nodes:
             yield ()
             return
@@ -84,16 +78,7 @@ def _ways_of_each(problem: WindowProblem) -> list[list[tuple[Choice, ...]]]:
             for rest in on(job, handover.to):
                 yield (handover, *rest)
 
-    def of(runner: RunningJob) -> Iterator[tuple[Choice, ...]]:
-        if runner.stay is not None:
-            yield from on(runner.name, runner.stay)
-            return
-        for entry in problem.entries:
-            if entry.job == runner.name:
-                for rest in on(runner.name, entry.to):
-                    yield (entry, *rest)
-
-    return [list(of(runner)) for runner in problem.runners]
+    return [list(on(runner.name, runner.stay)) for runner in problem.runners]
 
 
 def brute_force(problem: WindowProblem) -> float:
@@ -102,7 +87,7 @@ def brute_force(problem: WindowProblem) -> float:
     least_after = [sum(_cost(some[0]) for some in each[n:]) for n in range(len(each) + 1)]
     best = inf
 
-    def go(number: int, chosen: tuple[Choice, ...], cost: float) -> None:
+    def go(number: int, chosen: tuple[Handover, ...], cost: float) -> None:
         nonlocal best
         if cost + least_after[number] >= best or faults(problem, chosen, complete=False):
             return
@@ -116,18 +101,18 @@ def brute_force(problem: WindowProblem) -> float:
     return best
 
 
-def _cost(way: Sequence[Choice]) -> float:
+def _cost(way: Sequence[Handover]) -> float:
     return sum(choice.cost_s for choice in way)
 
 
-def faults(problem: WindowProblem, chosen: Sequence[Choice], *, complete: bool = True) -> list[str]:
+def faults(problem: WindowProblem, chosen: Sequence[Handover], *, complete: bool = True) -> list[str]:
     """What is wrong with a plan: links or GPUs beyond what they have at any moment, jobs that get lost on their way."""
     found = [*_links_over(problem, chosen), *_gpus_over(problem, chosen)]
     return [*found, *_lost_ways(problem, chosen)] if complete else found
 
 
-def _links_over(problem: WindowProblem, chosen: Sequence[Choice]) -> Iterator[str]:
-    taken = [r for c in chosen if isinstance(c, Handover) for r in c.bookings]
+def _links_over(problem: WindowProblem, chosen: Sequence[Handover]) -> Iterator[str]:
+    taken = [r for c in chosen for r in c.bookings]
     taken += problem.bookings
     moments = sorted({t for r in taken for t in (r.from_s, r.until_s)})
     for early, late in itertools.pairwise(moments):
@@ -143,14 +128,13 @@ def _links_over(problem: WindowProblem, chosen: Sequence[Choice]) -> Iterator[st
                     yield f"{what} take {rate:g} of {link} at {at_s:g} s"
 
 
-def _gpus_over(problem: WindowProblem, chosen: Sequence[Choice]) -> Iterator[str]:
+def _gpus_over(problem: WindowProblem, chosen: Sequence[Handover]) -> Iterator[str]:
     taken = [
         (c.tenancy.stay.host, c.tenancy.from_s, c.tenancy.until_s) for c in chosen if c.tenancy is not None
     ]
     taken += [(t.stay.host, t.from_s, t.until_s) for t in problem.tenancies]
     for runner in problem.runners:
-        if runner.stay is not None:
-            taken.append((runner.stay.host, runner.since_s, min(runner.finish_s, runner.stay.until_s)))
+        taken.append((runner.stay.host, runner.since_s, min(runner.finish_s, runner.stay.until_s)))
     for _, at_s, _ in taken:
         for host, gpus in problem.gpus.items():
             there = sum(where == host and begin <= at_s < end for where, begin, end in taken)
@@ -158,17 +142,10 @@ def _gpus_over(problem: WindowProblem, chosen: Sequence[Choice]) -> Iterator[str
                 yield f"{host} has {there} jobs on {gpus} GPUs at {at_s:g} s"
 
 
-def _lost_ways(problem: WindowProblem, chosen: Sequence[Choice]) -> Iterator[str]:
-    entries = {c.job: c for c in chosen if isinstance(c, Entry)}
-    out = {(c.job, c.stay): c for c in chosen if isinstance(c, Handover)}
-    used = len(entries)
+def _lost_ways(problem: WindowProblem, chosen: Sequence[Handover]) -> Iterator[str]:
+    out, used = {(c.job, c.stay): c for c in chosen}, 0
     for runner in problem.runners:
-        stay = runner.stay
-        if stay is None:
-            if runner.name not in entries:
-                yield f"{runner.name} never begins"
-                continue
-            stay = entries[runner.name].to
+        stay: Stay | None = runner.stay
         while stay is not None and (runner.name, stay) in problem.nodes:
             way = out.get((runner.name, stay))
             if way is None:

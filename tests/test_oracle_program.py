@@ -14,7 +14,6 @@ from experiments.inputs.scenario import OwnerEvent
 from experiments.inputs.traces import Trace
 from experiments.worlds.oracle import program
 from experiments.worlds.oracle.availability import Stay, future_of
-from experiments.worlds.oracle.greedy import greedy
 from experiments.worlds.oracle.link_budgets import ClassBudgets, LinkBudgets
 from experiments.worlds.oracle.problem import Booking, Handover, WindowProblem
 from experiments.worlds.oracle.program import solve
@@ -38,31 +37,15 @@ def test_the_plan_costs_what_the_best_of_all_combinations_costs(seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_best_hosts_for_new_jobs_are_found_too(seed: int) -> None:
-    problem = window(100 + seed, hosts=3, jobs=1, newcomers=1)
-    answer = solve(problem, LONG_S)
-    assert answer.objective_s == pytest.approx(brute_force(problem), rel=1e-6, abs=1e-6)
-    assert not faults(problem, answer.chosen)
-
-
-@pytest.mark.parametrize("seed", range(6))
 def test_crowded_plans_keep_within_links_and_gpus(seed: int) -> None:
-    problem = window(200 + seed, hosts=10, jobs=6, newcomers=3)
-    for chosen in (solve(problem, LONG_S).chosen, greedy(problem)):
-        assert not faults(problem, chosen)
+    problem = window(200 + seed, hosts=10, jobs=8)
+    assert not faults(problem, solve(problem, LONG_S).chosen)
 
 
 def test_the_judge_sees_a_link_that_carries_too_much() -> None:
     problem = window(3)
     handover = next(h for h in problem.handovers if h.bookings)
     assert faults(problem, [handover, replace(handover, job="another")], complete=False)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_a_plan_without_search_is_never_better(seed: int) -> None:
-    problem = window(seed)
-    simple = sum(choice.cost_s for choice in greedy(problem))
-    assert simple >= solve(problem, LONG_S).objective_s - 1e-6
 
 
 def test_bound_and_gap_are_the_solvers() -> None:
@@ -77,7 +60,7 @@ def test_bound_and_gap_are_the_solvers() -> None:
 def test_what_a_time_limit_leaves_is_reported_with_the_solvers_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = contended()
     exact = solve(problem, LONG_S)
-    chosen = np.array([float(any(choice is each for each in exact.chosen)) for choice in problem.choices])
+    chosen = np.array([float(any(choice is each for each in exact.chosen)) for choice in problem.handovers])
     monkeypatch.setattr(program, "milp", lambda *_, **__: cut_off(chosen, 0.75 * exact.objective_s))
     answer = solve(problem, LONG_S)
     assert (answer.status, answer.gap) == ("time limit", pytest.approx(0.25))
@@ -89,7 +72,7 @@ def test_a_limit_that_strikes_before_anything_is_found_leaves_a_feasible_plan(
     problem = contended()
     monkeypatch.setattr(program, "milp", lambda *_, **__: cut_off(None, None))
     answer = solve(problem, LONG_S)
-    assert answer.status == "greedy"
+    assert answer.status == "nothing"
     assert answer.gap == 1.0
     assert not faults(problem, answer.chosen)
 

@@ -121,7 +121,7 @@ def play(wanted: Wanted) -> dict[str, Any]:
         least = least_losses(run, scenario, trace, wanted.system)
         return {**campus_result.compact(run, trace), "least_s": sum(one.work_s for one in least)}
     # the offline one, choosing what the paper's program chooses; the bound, and the mean gap and time of its windows
-    found = run_oracle(scenario, trace, wanted.seed, at_first=False)
+    found = run_oracle(scenario, trace, wanted.seed)
     windows = found.windows
     gaps = [window.gap for window in windows]
     solved = {

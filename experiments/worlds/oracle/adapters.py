@@ -56,12 +56,11 @@ NEVER = Interval(inf, RateBound.YOUNG, False, False, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Destinations:
-    """P2. `at_first`: new jobs go where `plan` says; else where the paper's P2 sends them."""
+    """P2 of jobs that the plan moves; a new job begins on the host that P2 chooses on line."""
 
     plan: Plan
     transfer_times: TransferTimes
     now_s: Callable[[], float]
-    at_first: bool
 
     def __call__(
         self, request: PlacementRequest, candidates: Candidates, *, draw: float = 0.0
@@ -81,7 +80,7 @@ class Destinations:
             found = select.select(request, planned)
             if isinstance(found, DestinationChoice):
                 return found
-        elif not self.at_first and request.job not in self.plan.where:
+        elif request.job not in self.plan.where:
             return select.select(request, candidates, draw=draw)
         stays = [self.plan.future.at(str(host), now_s) for host in candidates.hosts]
         ends = np.array([-inf if stay is None else stay.until_s for stay in stays], dtype=float)
@@ -193,9 +192,7 @@ class OraclePolicy(Policy):
         return True
 
 
-def seated(
-    cluster: Cluster, plan: Plan, transfer_times: TransferTimes, now_s: Callable[[], float], at_first: bool
-) -> Policy:
+def seated(cluster: Cluster, plan: Plan, transfer_times: TransferTimes, now_s: Callable[[], float]) -> Policy:
     """The row that a cluster has, with the oracle's columns in place of its own."""
 
     def reserved() -> list[bool]:
@@ -206,6 +203,6 @@ def seated(
     columns = {each.name: getattr(row, each.name) for each in fields(Policy)}
     columns["plan"] = PlannedCheckpoints(plan)
     columns["admit"] = PlannedMigrations(plan, transfer_times.budgets)
-    columns["select"] = Destinations(plan, transfer_times, now_s, at_first)
+    columns["select"] = Destinations(plan, transfer_times, now_s)
     columns["share"] = SharesThatFit(row.share, reserved)
     return OraclePolicy(**columns)

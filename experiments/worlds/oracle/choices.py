@@ -20,7 +20,6 @@ from controller.core.admission.reservation import GOODPUT, LAG_S, MARGIN_S
 from experiments.worlds.oracle.availability import Future, Stay
 from experiments.worlds.oracle.problem import (
     Booking,
-    Entry,
     Handover,
     RunningJob,
     Tenancy,
@@ -75,13 +74,6 @@ class Choices:
         begun: Sequence[Handover] = (),
     ) -> WindowProblem:
         """All choices. `begun`: handovers whose first checkpoint has begun; they are the only ones of their nodes."""
-        entries: list[Entry] = []
-        for runner in runners:
-            if runner.stay is None:
-                entries.append(Entry(runner.name, None, WAIT_S))
-                for stay in self._first_hosts(runner):
-                    tenancy = Tenancy(stay, runner.since_s, min(runner.finish_s, stay.until_s))
-                    entries.append(Entry(runner.name, stay, self._after(runner, stay), tenancy))
         nodes = [node for runner in runners for node in self._nodes(runner)]
         kept = {(each.job, each.stay): each for each in begun}
         under_way = [kept.pop((node.runner.name, node.stay), None) for node in nodes]
@@ -95,7 +87,6 @@ class Choices:
             handovers.append(Handover(name, node.stay, None, None, False, (), lost_s, lost_s + WAIT_S))
         return WindowProblem(
             tuple(runners),
-            tuple(entries),
             tuple(handovers),
             {host.name: host.gpus for host in self.campus.hosts},
             self.transfer_times.budgets,
@@ -107,16 +98,9 @@ class Choices:
 
     # ------------------------------------------------------------ where to
 
-    def _first_hosts(self, runner: RunningJob) -> list[Stay]:
-        able = [stay for stay in self.future.open_at(runner.since_s) if self._fits(runner, stay.host)]
-        able.sort(key=lambda stay: (self._outlook_s(runner, stay), stay.host))
-        return self._best(able)
-
     def _nodes(self, runner: RunningJob) -> Iterator[ChoiceNode]:
         """Breadth first: each stay once, since when it can be reached first."""
-        starts = [runner.stay] if runner.stay is not None else self._first_hosts(runner)
-        since = dict.fromkeys(starts, runner.since_s)
-        todo = list(since)
+        since, todo = {runner.stay: runner.since_s}, [runner.stay]
         for stay in todo:  # grows while it is walked
             end_s = stay.until_s
             if end_s >= min(self.horizon_s, runner.finish_s):

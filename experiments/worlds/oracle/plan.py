@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from experiments.worlds.oracle.availability import Future, Stay
 from experiments.worlds.oracle.problem import (
     Booking,
-    Choice,
     Handover,
     RunningJob,
     Tenancy,
@@ -20,7 +19,6 @@ class Plan:
     """The plan in force, by job."""
 
     future: Future
-    first: dict[str, Stay] = field(default_factory=dict)  # where new jobs go
     ways: dict[tuple[str, Stay], Handover] = field(default_factory=dict)  # how a job leaves a stay
     on_way: set[tuple[str, Stay]] = field(default_factory=set)  # stays that the plan knows a job to come to
     tenancies: dict[str, list[Tenancy]] = field(default_factory=dict)  # GPUs that the plan takes
@@ -29,27 +27,22 @@ class Plan:
 
     def forget(self, job: str) -> None:
         """Drop its plan, which is no longer in force."""
-        self.first.pop(job, None)
         self.tenancies.pop(job, None)
         self.ways = {key: way for key, way in self.ways.items() if key[0] != job}
         self.on_way = {key for key in self.on_way if key[0] != job}
 
     def clear(self) -> None:
         """No plan is in force."""
-        self.first, self.ways, self.on_way, self.tenancies = {}, {}, set(), {}
+        self.ways, self.on_way, self.tenancies = {}, set(), {}
 
-    def enter(self, runners: Iterable[RunningJob], chosen: Iterable[Choice]) -> None:
+    def enter(self, runners: Iterable[RunningJob], chosen: Iterable[Handover]) -> None:
         """Make this what they do from now on."""
         for runner in runners:
             kept = self.tenancies[runner.name] = []
-            if runner.stay is not None:
-                self.on_way.add((runner.name, runner.stay))
-                kept.append(Tenancy(runner.stay, runner.since_s, min(runner.finish_s, runner.stay.until_s)))
+            self.on_way.add((runner.name, runner.stay))
+            kept.append(Tenancy(runner.stay, runner.since_s, min(runner.finish_s, runner.stay.until_s)))
         for choice in chosen:
-            if isinstance(choice, Handover):
-                self.ways[choice.job, choice.stay] = choice
-            elif choice.to is not None:
-                self.first[choice.job] = choice.to
+            self.ways[choice.job, choice.stay] = choice
             if choice.to is not None:
                 self.on_way.add((choice.job, choice.to))
             if choice.tenancy is not None:
@@ -62,8 +55,6 @@ class Plan:
 
     def wanted(self, job: str) -> str | None:
         """The host that the plan has for a job that needs one now."""
-        if job not in self.where:
-            return self.first[job].host if job in self.first else None
         way = self.way_of(job)
         return way.to.host if way is not None and way.to is not None else None
 

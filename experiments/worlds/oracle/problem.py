@@ -1,10 +1,9 @@
-"""A window as data: where jobs run, and everything that can be chosen. `choices` writes it, `program` and `greedy` choose."""
+"""A window as data: where jobs run, and everything that can be chosen. `choices` writes it, `program` chooses."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import inf
 
 from experiments.worlds.oracle.availability import Stay
@@ -14,8 +13,7 @@ from topologies.spec import DirectedLink
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A job as the oracle sees it: on `stay` since `since_s`, or (None) arriving at `since_s`; over at `finish_s` if all goes
-    well."""
+    """A job on `stay` since `since_s`, over at `finish_s` if nothing interrupts it."""
 
     name: str
     payload_bytes: float
@@ -25,7 +23,7 @@ class RunningJob:
     dirty_fraction: float
     since_s: float
     finish_s: float
-    stay: Stay | None = None
+    stay: Stay
     done_s: float = 0.0  # work in it when the window begins, all of which an end without a checkpoint loses
 
 
@@ -50,21 +48,6 @@ class Tenancy:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A new job's first host: `to`; None: it waits in the queue, and the window plans nothing more for it."""
-
-    job: str
-    to: Stay | None
-    cost_s: float
-    tenancy: Tenancy | None = None
-
-    @property
-    def bookings(self) -> tuple[Booking, ...]:
-        """Bookings of links: none, for nothing has to be brought there."""
-        return ()
-
-
-@dataclass(frozen=True, slots=True)
 class Handover:
     """One way for a job to leave a stay that ends under it."""
 
@@ -80,9 +63,6 @@ class Handover:
     tenancy: Tenancy | None = None
 
 
-Choice = Entry | Handover
-
-
 @dataclass(frozen=True)
 class WindowProblem:
     """All choices of a window. `nodes`: the stays of each job that end in the window before it does: each needs a handover
@@ -90,7 +70,6 @@ class WindowProblem:
     """
 
     runners: tuple[RunningJob, ...]
-    entries: tuple[Entry, ...]
     handovers: tuple[Handover, ...]
     gpus: Mapping[str, int]
     budgets: ClassBudgets
@@ -98,8 +77,3 @@ class WindowProblem:
     bookings: tuple[Booking, ...] = ()
     horizon_s: float = inf
     nodes: frozenset[tuple[str, Stay]] = field(default_factory=frozenset)
-
-    @cached_property
-    def choices(self) -> tuple[Choice, ...]:
-        """One variable each, in this order."""
-        return (*self.entries, *self.handovers)

@@ -8,14 +8,12 @@ hit a job that was moved, where there is a GPU for it, and what the rates r_j ar
 sets         jobs j; stays i (a host from when it is lent until its owner has it); the ways h out of a stay that ends under a job
              (`choices`): destination, rate, times of the checkpoints, or a migration within the notice. T_mig <= tau holds for
              every migration on the list, and no other is on it.
-variables    y_{j,i} in {0,1}: a new job begins on stay i (or waits); x_{j,h} in {0,1}: job j takes the way h, which
-             fixes t, d and r of the paper's x.
-objective    min sum cost_h x_{j,h} + sum cost_i y_{j,i}. cost_h is the rollback, from the last snapshot that is complete until
+variables    x_{j,h} in {0,1}: job j takes the way h, which fixes t, d and r of the paper's x.
+objective    min sum cost_h x_{j,h}. cost_h is the rollback, from the last snapshot that is complete until
              the end of the stay (0 of a migration), plus what the next stay costs if it ends beyond the window, plus a
              thousandth of the downtime, which only decides between equals.
-constraints  one begin a new job:             sum_i y_{j,i} = 1
-             one way out of each end (sum_d x <= 1, and the reclaims that hit a job are those of the hosts where it is):
-                                              sum_{h from i} x_{j,h} = y_{j,i} + sum_{h to i} x_{j,h} + [j is on i at first]
+constraints  one way out of each end (sum_d x <= 1, and the reclaims that hit a job are those of the hosts where it is):
+                                              sum_{h from i} x_{j,h} = sum_{h to i} x_{j,h} + [j is on i at first]
              a GPU for every job, at each moment t at which one may come to stay i:
                                               sum of jobs that come to i by t and are not over  <=  GPUs of i
              links, at each moment t at which a transfer on link l may begin, or w changes; where checkpoints may borrow, once
@@ -40,11 +38,9 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from experiments.worlds.oracle.availability import Stay
-from experiments.worlds.oracle.greedy import greedy
 from experiments.worlds.oracle.link_budgets import LinkBudgets
 from experiments.worlds.oracle.problem import (
     Booking,
-    Handover,
     WindowProblem,
 )
 from experiments.worlds.oracle.windows import WindowAnswer
@@ -55,9 +51,11 @@ Row = tuple[dict[int, float], float, float]  # coefficients by variable, lower a
 
 
 def solve(problem: WindowProblem, time_limit_s: float, gap: float = 1e-6) -> WindowAnswer:
-    """The best plan found within `time_limit_s`, proved to within a relative `gap` if there is time; where HiGHS was cut off and
-    the simple plan is better, that: see `WindowAnswer.status`."""
-    choices = problem.choices
+    """Find the best plan within `time_limit_s`, proved to within a relative `gap` if there is time.
+
+    Where HiGHS has found nothing by then, every job keeps to its stay and loses its work: see `WindowAnswer.status`.
+    """
+    choices = problem.handovers
     if not choices:
         return WindowAnswer((), 0.0, 0.0, "optimal", 0, 0)
     rows = [*_ways(problem), *_gpus(problem)]
@@ -77,16 +75,13 @@ def solve(problem: WindowProblem, time_limit_s: float, gap: float = 1e-6) -> Win
         options={"time_limit": time_limit_s, "mip_rel_gap": gap},
     )
     lasted_s = process_time() - began_s
-    found, objective_s, status = None, inf, "optimal" if result.status == 0 else "time limit"
+    status = "optimal" if result.status == 0 else "time limit"
     if result.x is not None:
         found = tuple(choice for choice, x in zip(choices, result.x, strict=True) if x > 0.5)
-        objective_s = sum(choice.cost_s for choice in found)
-    if found is None or status != "optimal":
-        simple = greedy(problem)
-        simple_s = sum(choice.cost_s for choice in simple)
-        if simple_s < objective_s:
-            found, objective_s, status = simple, simple_s, "greedy"
-    assert found is not None
+    else:
+        status, there = "nothing", {(runner.name, runner.stay) for runner in problem.runners}
+        found = tuple(way for way in choices if way.holder is None and (way.job, way.stay) in there)
+    objective_s = sum(way.cost_s for way in found)
     # no cost is negative, so neither is a bound
     proved = result.mip_dual_bound is not None and np.isfinite(result.mip_dual_bound)
     bound_s = min(max(0.0, result.mip_dual_bound) if proved else 0.0, objective_s)
@@ -97,16 +92,10 @@ def solve(problem: WindowProblem, time_limit_s: float, gap: float = 1e-6) -> Win
 
 
 def _ways(problem: WindowProblem) -> Iterator[Row]:
-    """One begin a new job; and a job that comes to a stay that ends under it leaves it, in one way."""
-    begins: dict[str, dict[int, float]] = defaultdict(dict)
-    for number, entry in enumerate(problem.entries):
-        begins[entry.job][number] = 1.0
-    for _, coefficients in sorted(begins.items()):
-        yield coefficients, 1.0, 1.0
+    """A job that comes to a stay that ends under it leaves it, in one way."""
     balance: dict[tuple[str, Stay], dict[int, float]] = {node: {} for node in problem.nodes}
-    for number, choice in enumerate(problem.choices):
-        if isinstance(choice, Handover):
-            balance[choice.job, choice.stay][number] = 1.0
+    for number, choice in enumerate(problem.handovers):
+        balance[choice.job, choice.stay][number] = 1.0
         if choice.to is not None and (choice.job, choice.to) in balance:
             balance[choice.job, choice.to][number] = -1.0
     at_first = {(runner.name, runner.stay) for runner in problem.runners}
@@ -118,7 +107,7 @@ def _ways(problem: WindowProblem) -> Iterator[Row]:
 def _gpus(problem: WindowProblem) -> Iterator[Row]:
     """A GPU for every job, at each moment at which one may come to a stay."""
     coming: dict[Stay, list[tuple[int, float, float]]] = defaultdict(list)
-    for number, choice in enumerate(problem.choices):
+    for number, choice in enumerate(problem.handovers):
         if choice.tenancy is not None:
             coming[choice.tenancy.stay].append((number, choice.tenancy.from_s, choice.tenancy.until_s))
     for stay in sorted(coming, key=lambda stay: (stay.host, stay.from_s)):
@@ -136,7 +125,7 @@ def _gpus(problem: WindowProblem) -> Iterator[Row]:
 def _links(problem: WindowProblem, budgets: LinkBudgets, *, of_migrations: bool) -> Iterator[Row]:
     """No link beyond its budget, in parts of it, at each moment at which a load may rise or a budget fall."""
     users: dict[DirectedLink, list[tuple[int, Booking]]] = defaultdict(list)
-    for number, choice in enumerate(problem.choices):
+    for number, choice in enumerate(problem.handovers):
         for taken in choice.bookings:
             for link in taken.links if taken.migrates or not of_migrations else ():
                 users[link].append((number, taken))
@@ -155,7 +144,7 @@ def _links(problem: WindowProblem, budgets: LinkBudgets, *, of_migrations: bool)
             # the most that these can be together: a job takes one way out of a place at a time
             most: dict[str, float] = defaultdict(float)
             for number, part in on.items():
-                most[problem.choices[number].job] = max(most[problem.choices[number].job], part)
+                most[problem.handovers[number].job] = max(most[problem.handovers[number].job], part)
             together = tuple(on.items())
             spare = used <= 0.0 and (together in seen or sum(most.values()) <= 1.0 + NEARLY)
             if on and not spare:

@@ -63,10 +63,8 @@ class Horizon:
 class Replanner:
     """One run's oracle. `watch` is called after each event of the world."""
 
-    def __init__(
-        self, trace: Trace, research: Sequence[ResearchFlow], horizon: Horizon, *, at_first: bool
-    ) -> None:
-        self._trace, self._research, self._horizon, self._at_first = trace, research, horizon, at_first
+    def __init__(self, trace: Trace, research: Sequence[ResearchFlow], horizon: Horizon) -> None:
+        self._trace, self._research, self._horizon = trace, research, horizon
         self._read = 0  # facts
         self._arrived_s: dict[str, float] = {}  # when the latest checkpoint of a flow was complete
         self._until_s = 0.0  # up to when ends of stays are planned for
@@ -91,9 +89,7 @@ class Replanner:
                 cluster.settings.writes_s,
                 costs.snapshot_bytes_per_s,
             )
-            cluster.policy = seated(
-                cluster, self._plan, self._transfer_times, lambda: world.now_s, self._at_first
-            )
+            cluster.policy = seated(cluster, self._plan, self._transfer_times, lambda: world.now_s)
             world.at(BEGIN_S, self._begin_window)
         while self._read < len(world.facts):
             _, fact = world.facts[self._read]
@@ -151,24 +147,9 @@ class Replanner:
 
     def _plan_all(self, until_s: float, *, amends: bool) -> None:
         """Everything is planned anew but for what has begun."""
-        now_s, jobs, restart_s = self._world.now_s, self._cluster.jobs, self._transfer_times.restart_s
+        now_s, jobs = self._world.now_s, self._cluster.jobs
         self._world.heartbeats.freshen()
         runners = [runner for _, job in sorted(jobs.items()) if (runner := self._runner(job)) is not None]
-        for arrival in self._trace.arrivals if self._at_first else ():
-            job, at_s = arrival.job, BEGIN_S + arrival.at_s
-            if now_s <= at_s < self._until_s and job.name not in jobs:
-                finish_s = at_s + job.run_s * (1.0 + LATE) + 3.0 * restart_s
-                runner = RunningJob(
-                    job.name,
-                    float(job.payload_bytes),
-                    job.memory_bytes,
-                    job.min_capability,
-                    job.step_s,
-                    job.dirty_fraction,
-                    at_s,
-                    finish_s,
-                )
-                runners.append(runner)
         begun = [
             replace(way, bookings=()) if way.migrates else way  # P3 says when it travels
             for way in self._plan.begun(now_s)
@@ -213,8 +194,7 @@ class Replanner:
         """Solve it; from now on the answer is the plan, and its checkpoints are on the world's heap."""
         answer = solve(problem, self._horizon.time_limit_s)
         self._plan.enter(problem.runners, answer.chosen)
-        ways = [choice for choice in answer.chosen if isinstance(choice, Handover)]
-        for way in ways:
+        for way in answer.chosen:
             if way in begun:
                 continue
             for begin_s in way.begins_s:
@@ -228,8 +208,8 @@ class Replanner:
             until_s,
             amends,
             len(problem.runners),
-            len(ways),
-            sum(way.loss_s for way in ways),
+            len(answer.chosen),
+            sum(way.loss_s for way in answer.chosen),
             answer.objective_s,
             answer.bound_s,
             answer.gap,

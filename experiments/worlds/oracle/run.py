@@ -76,26 +76,24 @@ def run_oracle(
     window_s: float = DAY_S,
     time_limit_s: float = TIME_LIMIT_S,
     overlap_s: float = OVERLAP_S,
-    at_first: bool = False,
     costs: Overheads | None = None,
     until_over: bool = False,
     against: Sequence[str] = VALID,
 ) -> OracleRun:
     """Plan and play a scenario and a trace (both in real units) with all of the trace known.
 
-    `window_s` and `overlap_s` are in real units too; `time_limit_s` is the solver's, a window. The oracle's is what the
-    paper's program names: checkpoints, their destinations and rates, migrations. The host that a new job begins on is that
-    of P2 on line, unless `at_first`: a plan that knows when hosts will go, and may choose, is hardly ever hit. Grants are
-    enforced by pacing, whatever the scenario says: a plan of rates is worth nothing without. `costs`, `until_over`: as of
-    `simulate`. `against`: rows of which the best is taken where the plan breaks a promise or loses more. SpecError: a duration
-    that is none, or no such row.
+    `window_s` and `overlap_s` are in real units too; `time_limit_s` is the solver's, a window. The oracle decides what the
+    paper's program names: checkpoints, their destinations and rates, and migrations. A new job begins on the host that P2
+    chooses on line. Grants are enforced by pacing, whatever the scenario says: a plan of rates is worth nothing without.
+    `costs`, `until_over`: as of `simulate`. `against`: rows, the best of which is taken where the plan breaks a promise or loses
+    more. SpecError: a duration that is none, or no such row.
     """
     for name, value in (("window", window_s), ("time limit", time_limit_s)):
         if not 0.0 < value < float("inf"):
             raise SpecError(name, value, "a duration above 0")
     scale = scenario.scale
     horizon = Horizon(window_s * scale.time, overlap_s * scale.time, time_limit_s)
-    replanner = Replanner(scale.apply(trace), scenario.played().research, horizon, at_first=at_first)
+    replanner = Replanner(scale.apply(trace), scenario.played().research, horizon)
     scenario = replace(scenario, protocol=replace(scenario.protocol, enforcement="pace"))
     planned = simulate(
         scenario, trace, seed, system=CARRIER, costs=costs, until_over=until_over, after_each=replanner.watch

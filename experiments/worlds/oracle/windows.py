@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from experiments.worlds.oracle.problem import Choice
+from experiments.worlds.oracle.problem import Handover
 
 NOTHING = 1e-9  # an objective below this is none
 
@@ -13,10 +13,10 @@ NOTHING = 1e-9  # an objective below this is none
 class WindowAnswer:
     """What was chosen, its objective and the best bound known (seconds of work), how it came about, how big the program was.
 
-    `status`: "optimal"; "time limit" (the best that was found by then); "greedy" (nothing better was found by then).
+    `status`: "optimal"; "time limit" (the best that was found by then); "nothing" (no plan was found by then).
     """
 
-    chosen: tuple[Choice, ...]
+    chosen: tuple[Handover, ...]
     objective_s: float
     bound_s: float
     status: str
