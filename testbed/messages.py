@@ -40,6 +40,7 @@ from testbed.bounds import (
     Ticket,
 )
 from testbed.program import Program
+from topologies.spec import MAX_GPUS
 
 __all__ = ["SEQUENCES_PER_ATTEMPT"]
 
@@ -67,6 +68,7 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     loss_budget_s: Annotated[float, Meta(ge=SHORTEST_PERIOD_S, le=1e9)] = 900.0  # L_max of paper A, eq. (9)
     grace_s: Seconds = 2.0  # what its process gets to end by itself when it is asked to, before it is killed
     program: Program | None = None  # of workload "executable"
+    gpus: Annotated[int, Meta(ge=1, le=MAX_GPUS)] = 1  # of one host: it computes on all of them
 
 
 # ---------------------------------------------------------------- agent -> coordinator

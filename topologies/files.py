@@ -20,6 +20,7 @@ from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.keys import Key, Section
 from topologies.spec import (
+    MAX_GPUS,
     NAME_RULE,
     Building,
     Campus,
@@ -92,7 +93,7 @@ GPUS = Section(
     building=Key(keys.text("the name of a building"), "where it stands"),
     role=Key(keys.choice(tuple(map(str, Role))), "every campus has exactly one coordinator", Role.VOLUNTEER),
     gpu_model=Key(keys.text("the name of one of the gpu_models"), "required, except for a coordinator"),
-    gpus=Key(keys.whole(0, 1024), "how many jobs it runs at once; a coordinator has none", 1),
+    gpus=Key(keys.whole(0, MAX_GPUS), "how many jobs it runs at once; a coordinator has none", 1),
 )
 HOST = Section(
     name=Key(keys.text("the name of the host"), NAME_RULE),

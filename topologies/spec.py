@@ -98,6 +98,9 @@ class Building:
         _name("buildings", self.name)
 
 
+MAX_GPUS = 1024  # of one host
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """A machine. `gpus` is how many jobs it can run at once (an on-demand host: its slots)."""
@@ -117,8 +120,8 @@ class Host:
         if self.role is Role.COORDINATOR:
             if self.gpus or self.gpu_model:
                 raise SpecError(f"{key}.gpus", self.gpus, "a coordinator has no GPUs")
-        elif not 1 <= self.gpus <= 1024:
-            raise SpecError(f"{key}.gpus", self.gpus, "a whole number from 1 to 1024")
+        elif not 1 <= self.gpus <= MAX_GPUS:
+            raise SpecError(f"{key}.gpus", self.gpus, f"a whole number from 1 to {MAX_GPUS}")
         elif self.gpu_model is None:
             raise SpecError(f"{key}.gpu_model", None, "the name of one of the campus's gpu_models")
 

@@ -29,6 +29,7 @@ from controller.core.lifecycle.migration import retry_degraded
 from controller.core.lifecycle.offers import (
     choose_offer,
     expire_offers,
+    gpus_behind,
     resume_requeued,
     send_off_waiting,
     serve_waiting,
@@ -80,7 +81,7 @@ class Coordinator:
             row,
             Routes(campus),
             migration_share(campus.capacity_bytes_per_s, reserve, PAYLOAD_SHARE),
-            SpotQueue(learner, settings.offer_ttl_s, self._choose),
+            SpotQueue(learner, settings.offer_ttl_s, self._choose, self._gpus_behind),
             OwnerHistory(
                 settings.hazard_window_s,
                 prior,
@@ -254,6 +255,10 @@ class Coordinator:
     def _begin_ticking(self) -> None:
         if self._tick_s == inf:
             self._tick_s = self.cluster.now_s + self.cluster.settings.control_period_s
+
+    def _gpus_behind(self, offer: int) -> int:
+        """The queue asks how many GPUs a job that takes an offer can have."""
+        return gpus_behind(self.cluster, offer)
 
     def _choose(self, job: SpotJob, offers: Sequence[Offer]) -> int | None:
         """The queue asks which of several offers a job should take."""

@@ -20,6 +20,7 @@ from topologies import keys, toml
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.keys import Key, Section
+from topologies.spec import MAX_GPUS
 from topologies.tables import Table
 
 _LONGEST_S: Final = 1e6
@@ -46,6 +47,7 @@ JOB: Final = Section(
     min_capability=Key(
         keys.number(Dimension.NUMBER, high=1000.0), "CUDA compute capability that its GPU must have", 0.0
     ),
+    gpus=Key(keys.whole(1, MAX_GPUS), "of one host: it computes on all of them", 1),
     loss_budget=Key(
         keys.number(Dimension.DURATION, above=True, high=1e9),
         "L_max: intervals of at most twice as much (eq. 9); the checkpoint on its way comes on top of what a reclaim costs",

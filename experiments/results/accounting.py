@@ -228,6 +228,7 @@ def _jobs(journal: _Journal, context: RunContext, ended_s: float) -> JobFigures:
     again = Counter(fact.job for fact in dispatched)
     again.subtract(set(again))
     again = +again
+    gpus = {fact.job: fact.gpus for fact in journal.of(f.JobSubmitted)}
     return JobFigures(
         submitted=len(submitted),
         finished=finished,
@@ -241,7 +242,8 @@ def _jobs(journal: _Journal, context: RunContext, ended_s: float) -> JobFigures:
         cancelled=cancelled,
         restarts_of=dict(sorted(again.items())),
         on_demand_gpu_s=sum(
-            (ended_s if attempt.ended_s is None else attempt.ended_s) - attempt.dispatched_s
+            ((ended_s if attempt.ended_s is None else attempt.ended_s) - attempt.dispatched_s)
+            * gpus.get(attempt.job, 1)
             for attempt in attempts(journal.telling)
             if (host := context.campus.host_by_name.get(attempt.host)) and host.role is Role.ON_DEMAND
         ),

@@ -77,6 +77,7 @@ class _Job:
     """A job as of `since_s`, when so much hazard and moment had been collected. `host` None: it does not compute."""
 
     step_s: float
+    gpus: int
     host: str | None = None
     attempt: int = 0
     work_s: float = 0.0
@@ -115,8 +116,8 @@ class _Account:
     def read(self, fact: f.AnyFact) -> None:
         """What a fact changes."""
         match fact:
-            case f.JobSubmitted(job=name, step_s=step_s):
-                self._jobs.setdefault(name, _Job(step_s))
+            case f.JobSubmitted(job=name, step_s=step_s, gpus=gpus):
+                self._jobs.setdefault(name, _Job(step_s, gpus))
             case f.HostJoined(host=host, lent=lent):
                 self._lend(host, lent=lent)
             case f.HostReclaimed(host=host):
@@ -164,7 +165,8 @@ class _Account:
                 # the step under way is no work yet: half of one in the mean
                 at_risk_s = job.work_s - job.kept_s - job.step_s / 2.0
                 collected, moment = hazard.collected - job.collected, hazard.moment - job.moment
-                self.lost_s += hazard.factor(job.host) * (moment + (at_risk_s - job.since_s) * collected)
+                lost_s = hazard.factor(job.host) * (moment + (at_risk_s - job.since_s) * collected)
+                self.lost_s += lost_s * job.gpus
             job.work_s += hazard.at_s - job.since_s
         job.since_s, job.collected, job.moment = hazard.at_s, hazard.collected, hazard.moment
 

@@ -26,7 +26,7 @@ A job that runs when the journal ends is accounted for up to its latest snapshot
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import accumulate
 from math import inf, isfinite
@@ -87,6 +87,13 @@ class GpuTimeBalance:
     first_start_s: float = 0.0
     lost: list[LostSpell] = field(default_factory=list)
 
+    def on(self, gpus: int) -> GpuTimeBalance:
+        """Return the same of a job on so many GPUs."""
+        lost = [replace(spell, gpu_s=spell.gpu_s * gpus) for spell in self.lost]
+        return GpuTimeBalance(
+            self.payload_bytes, self.begun_s * gpus, self.useful_s * gpus, self.first_start_s * gpus, lost
+        )
+
     def lost_s(self, *parts: LostPart) -> float:
         """What it lost in these parts."""
         return sum(spell.gpu_s for spell in self.lost if spell.part in parts)
@@ -100,7 +107,7 @@ def balances(facts: Sequence[Timed], context: RunContext) -> dict[str, GpuTimeBa
         tries.setdefault(attempt.job, []).append(attempt)
     lost = {(each.job, each.attempt): each for each in work_lost(story.of_attempts)}
     return {
-        job: _Account(story.submitted[job], some, story, lost, ended_s).balance
+        job: _Account(story.submitted[job], some, story, lost, ended_s).balance.on(story.submitted[job].gpus)
         for job, some in tries.items()
         if job in story.submitted
     }
@@ -187,7 +194,7 @@ class _Story:
 
 
 class _Account:
-    """One job's balance, attempt by attempt."""
+    """One job's balance as if it had one GPU, attempt by attempt."""
 
     def __init__(
         self,

@@ -52,6 +52,7 @@ class _Stay:
     price: CheckpointPrice
     host: str
     from_s: float
+    gpus: int
     pieces: list[tuple[float, float]] = field(default_factory=list)
     until_s: float = 0.0
 
@@ -74,6 +75,7 @@ def online_bound(facts: Sequence[Timed], context: RunContext) -> OnlineBound | N
     hazard, stays = LentHazard(law), list[_Stay]()
     open_stays: dict[str, _Stay] = {}
     newest: dict[str, int] = {}  # job -> the latest step that was complete anywhere
+    gpus: dict[str, int] = {}
 
     def until(at_s: float) -> None:
         for from_s, until_s, per_s in hazard.pieces(at_s):
@@ -83,6 +85,8 @@ def online_bound(facts: Sequence[Timed], context: RunContext) -> OnlineBound | N
     for at_s, fact in only(facts, _TOLD):
         until(at_s)
         match fact:
+            case f.JobSubmitted(job=name):
+                gpus[name] = fact.gpus
             case f.HostJoined(host=host, lent=lent):
                 hazard.lend(host, lent=lent)
             case f.HostReturned(host=host):
@@ -95,7 +99,8 @@ def online_bound(facts: Sequence[Timed], context: RunContext) -> OnlineBound | N
             case f.JobRunning(job=name, host=host, step=step) if name in prices and host in law.factors:
                 price = prices[name]
                 left_out = max(0, newest.get(name, 0) - step) + _fresh_steps(price)
-                open_stays[name] = _Stay(price, host, at_s + left_out * (price.step_s + price.pause_s))
+                from_s = at_s + left_out * (price.step_s + price.pause_s)
+                open_stays[name] = _Stay(price, host, from_s, gpus.get(name, 1))
                 stays.append(open_stays[name])
             case (
                 f.JobStopped(job=name)
@@ -131,4 +136,4 @@ def _least_s(context: RunContext, rates: LinkRates, stay: _Stay) -> tuple[float,
     within_s = least_cost_s(
         stay.pieces, price.pause_s, transfer_s, step_s=price.step_s, longest_interval_s=longest_interval_s
     )
-    return any_s, within_s
+    return any_s * stay.gpus, within_s * stay.gpus

@@ -227,6 +227,7 @@ def _job_of(line: Line) -> JobSpec:
             params={"dirty_fraction": float(given.get("dirty", 0.1))},
             loss_budget_s=float(given.get("budget", 900.0)),
             memory_bytes=float(given.get("memory", 0.0)),
+            gpus=int(given.get("gpus", 1)),
         )
         return msgspec.convert(msgspec.to_builtins(spec), JobSpec)
     except (ValueError, OverflowError, msgspec.ValidationError) as error:

@@ -25,6 +25,7 @@ def main() -> None:
     parser.add_argument("--coordinator", type=_endpoint, required=True, metavar="ADDRESS:PORT")
     parser.add_argument("--directory", type=Path, required=True, help="for checkpoints and logs")
     parser.add_argument("--data-port", type=int, default=DATA_PORT)
+    parser.add_argument("--gpus", type=int, default=1, help="of this host")
     parser.add_argument("--pins", type=Path, help="directory of the host's pinned BPF maps")
     parser.add_argument("--owner-socket", type=Path, help="where the owner's datagrams arrive")
     parser.add_argument(
@@ -38,6 +39,7 @@ def main() -> None:
         given.coordinator,
         given.directory,
         data_port=given.data_port,
+        gpus=given.gpus,
         pin_dir=given.pins,
         owner_socket=given.owner_socket,
         enforcement=given.enforcement,

@@ -21,6 +21,7 @@ class AgentConfig:
     coordinator: tuple[str, int]
     directory: Path
     data_port: int = DATA_PORT
+    gpus: int = 1  # of this host: the slots in which jobs run
     pin_dir: Path | None = None
     owner_socket: Path | None = None
     owners_gid: int | None = None  # the group that may use that socket beside root

@@ -82,7 +82,9 @@ class AgentHost(Driver[ev.Event, do.Effect]):
         )
         self.link = CoordinatorLink(config.coordinator, self.kernel, self.handle, network=self._network)
         stored = self.transfers.stored()
-        self.core = AgentCore(config.host, time.monotonic_ns(), config.data_port, StoredCheckpoints(stored))
+        self.core = AgentCore(
+            config.host, time.monotonic_ns(), config.data_port, StoredCheckpoints(stored), gpus=config.gpus
+        )
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled; workloads die with it."""
@@ -123,9 +125,9 @@ class AgentHost(Driver[ev.Event, do.Effect]):
                 self.link.say(message)
             case do.ExtendLease(until_s):
                 self.lease.extend(until_s)
-            case do.StartWorkload(spec, attempt, restore):
+            case do.StartWorkload(spec, attempt, restore, slots):
                 self.jobs.expect((spec.name, attempt))
-                self._nursery.start_soon(self.jobs.run, spec, attempt, restore)
+                self._nursery.start_soon(self.jobs.run, spec, attempt, restore, slots)
             case do.KillWorkload(job, attempt):
                 self.jobs.kill((job, attempt))
             case do.EndWorkload(job, attempt, grace_s):

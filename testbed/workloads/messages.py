@@ -22,6 +22,7 @@ class WorkloadSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     params: dict[str, Any]
     progress_per_s: Annotated[float, msgspec.Meta(gt=0.0, le=1000.0)] = 5.0
     program: ProgramRun | None = None
+    slots: tuple[int, ...] = (0,)  # the GPUs of its host that it has, by number
 
 
 class Start(msgspec.Struct, tag="start", frozen=True):

@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -38,6 +38,8 @@ from testbed.workloads.messages import (
     Stop,
 )
 
+# the environment of a job: numbers of its GPUs on its host, with commas; and the same as CUDA reads it
+GPUS, CUDA_DEVICES = "RECLAIMNET_GPUS", "CUDA_VISIBLE_DEVICES"
 EXIT_FAILED: Final = 1
 EXIT_LEASE_LAPSED: Final = 72
 LONGEST_SLEEP_S: Final = 3600.0
@@ -57,6 +59,7 @@ class Runner:
         start = self._link.receive(None)
         if not isinstance(start, Start):
             raise RemoteProtocolError(f"the first order is Start, not {start!r}")
+        take_gpus(start.spec.slots)
         if start.spec.program is not None:
             from testbed.workloads.executable import run_program  # other jobs start without it
 
@@ -148,6 +151,17 @@ class Runner:
         took_s = time.monotonic() - began_s
         step = workload.step_number
         self._link.send(SnapshotTaken(order.number, step, took_s, took_s, size_bytes, obstacle))
+
+
+def take_gpus(slots: Sequence[int]) -> None:
+    """Set the environment to these GPUs. CUDA sees no others, if the machine has a device of each of these numbers.
+
+    Emulated hosts may have more GPUs than their machine: there a job sees all devices, as any other process does.
+    """
+    numbers = ",".join(map(str, slots))
+    os.environ[GPUS] = numbers
+    if all(Path(f"/dev/nvidia{slot}").exists() for slot in slots):
+        os.environ[CUDA_DEVICES] = numbers
 
 
 def _digest(workload: Workload) -> bytes:

@@ -81,7 +81,7 @@ def begin_attempt(
 ) -> None:
     """Reserve the GPU, number the attempt, and account for the work that will be done again."""
     restore_step = checkpoint.stored.step if checkpoint else 0
-    again_s = (job.step - restore_step) * job.spec.step_s
+    again_s = (job.step - restore_step) * job.spec.step_s * job.spec.gpus
     job.attempt = max(job.attempt, cluster.attempts_above) + 1
     if job.stopped_cause and again_s > 0.0:
         cause = job.stopped_cause
@@ -104,7 +104,7 @@ def begin_attempt(
 
 
 def reserve(cluster: Cluster, job: JobState, host: HostState) -> None:
-    """Hold a GPU for the job, and withdraw an offer that it backed."""
+    """Hold the job's GPUs for it, and withdraw offers that they backed."""
     cluster.hold_gpu(job, host)
     withdraw_offers(cluster, host, keep=max(0, host.free_gpus))
 

@@ -124,6 +124,7 @@ def request(
         cluster.hosts[source].spec.building if source else None,
         job.name,
         settings.max_load,
+        gpus=spec.gpus,
         checkpoint_share=cluster.checkpoint_share,
     )
 
@@ -149,7 +150,7 @@ def candidates(
         named[[places.number[name] for name in among if name in places.number]] = True
         able &= named
     if wanted.needs_gpu:
-        able &= taken < places.gpus
+        able &= taken + wanted.gpus <= places.gpus
     reaches = cluster.known.reaches_of(places, free.column)
     mean_slowness = cluster.known.mean_slowness(reaches, able)
     (rows,) = able.nonzero()

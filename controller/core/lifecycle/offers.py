@@ -40,7 +40,7 @@ def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
         return False
     job = JobState(spec, attempts_above=cluster.attempts_above)
     cluster.jobs[job.name] = job
-    cluster.record(facts.JobSubmitted(job.name, spec.steps, spec.step_s, spec.payload_bytes))
+    cluster.record(facts.JobSubmitted(job.name, spec.steps, spec.step_s, spec.payload_bytes, gpus=spec.gpus))
     cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name)))
     queue = cluster.queue
     if cluster.witness is not None:
@@ -64,8 +64,9 @@ def unfit(cluster: Cluster, spec: JobSpec) -> str:
         hosts = [host for host in cluster.hosts.values() if host.spec.role is role]
         if hosts and not any(cluster.fits(probe, host) for host in hosts):
             why = ", and the queue may send a job there" if role is Role.ON_DEMAND else ""
+            needed = "a GPU" if spec.gpus == 1 else f"{spec.gpus} GPUs, each"
             return (
-                f"no {role.value} host has a GPU with {spec.memory_bytes:.4g} bytes of memory "
+                f"no {role.value} host has {needed} with {spec.memory_bytes:.4g} bytes of memory "
                 f"and compute capability {spec.min_capability:g}{why}"
             )
     return ""
@@ -84,7 +85,7 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
     if not host.usable or host.free_gpus <= len(host.offered):
         return
     for name, home in cluster.homes.items():  # the first interrupted first
-        if home == host.name:
+        if home == host.name and cluster.jobs[name].spec.gpus <= host.free_gpus:
             del cluster.homes[name]
             dispatch(cluster, cluster.jobs[name], host)
             return
@@ -93,10 +94,7 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
         for name in waiting:
             to_on_demand(cluster, cluster.jobs[name])
         return
-    idle = int((cluster.places.gpus - cluster.taken_column)[cluster.usable_column].sum()) - len(
-        cluster.offers
-    )
-    if idle <= cluster.settings.spare_gpus:  # all of them are kept
+    if _idle_gpus(cluster) - len(cluster.offers) <= cluster.settings.spare_gpus:  # all of them are kept
         return
     cluster.offers_made += 1
     number = cluster.offers_made
@@ -110,6 +108,19 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
     else:
         assert isinstance(answer, Lapsed)
         _lapsed(cluster, number)
+
+
+def _idle_gpus(cluster: Cluster) -> int:
+    """Return how many GPUs of volunteers are free, offered or not."""
+    return int((cluster.places.gpus - cluster.taken_column)[cluster.usable_column].sum())
+
+
+def gpus_behind(cluster: Cluster, offer: int) -> int:
+    """Return how many GPUs a job that takes this offer can have: those free on its host, less those kept as spares."""
+    name = cluster.offers[offer]
+    offered_elsewhere = sum(other != name for other in cluster.offers.values())
+    spendable = _idle_gpus(cluster) - offered_elsewhere - cluster.settings.spare_gpus
+    return min(cluster.hosts[name].free_gpus, spendable)
 
 
 def offer_all(cluster: Cluster, host: HostState) -> None:
@@ -153,7 +164,8 @@ def choose_offer(cluster: Cluster, job: SpotJob, offers: Sequence[Offer]) -> int
 def _take_offer(cluster: Cluster, taken: Dispatch) -> None:
     host = cluster.hosts[cluster.offers.pop(taken.offer_id)]
     host.offered.discard(taken.offer_id)
-    dispatch(cluster, cluster.jobs[taken.job], host, (1.0, taken.delay_s) if taken.first else None)
+    job = cluster.jobs[taken.job]
+    dispatch(cluster, job, host, (1.0 * job.spec.gpus, taken.delay_s) if taken.first else None)
 
 
 def _lapsed(cluster: Cluster, number: int) -> None:
@@ -163,7 +175,7 @@ def _lapsed(cluster: Cluster, number: int) -> None:
 
 
 def _spot_job(job: JobState) -> SpotJob:
-    return SpotJob(job.name, job.spec.memory_bytes, job.spec.min_capability)
+    return SpotJob(job.name, job.spec.memory_bytes, job.spec.min_capability, job.spec.gpus)
 
 
 def to_on_demand(cluster: Cluster, job: JobState) -> None:
@@ -173,7 +185,8 @@ def to_on_demand(cluster: Cluster, job: JobState) -> None:
         cluster.backlog.append(job.name)
         cluster.record(facts.JobWaits(job.name, "no on-demand host is ready for it"))
         return
-    first = (cluster.settings.on_demand_cost, job.waited_s) if job.attempt == 0 else None
+    cost = cluster.settings.on_demand_cost * job.spec.gpus
+    first = (cost, job.waited_s) if job.attempt == 0 else None
     dispatch(cluster, job, fitting[0], first)
 
 

@@ -8,10 +8,13 @@ from topologies.spec import Role
 
 
 def slots(cluster: Cluster, job: JobState) -> list[HostState]:
-    """Return the connected on-demand hosts that have a free GPU for the job, the emptiest first."""
+    """Return the connected on-demand hosts that have the job's GPUs free, the emptiest first."""
     hosts = [
         host
         for host in cluster.ownerless
-        if host.spec.role is Role.ON_DEMAND and host.usable and host.free_gpus > 0 and cluster.fits(job, host)
+        if host.spec.role is Role.ON_DEMAND
+        and host.usable
+        and host.free_gpus >= job.spec.gpus
+        and cluster.fits(job, host)
     ]
-    return sorted(hosts, key=lambda h: (len(h.jobs) / h.spec.gpus, h.name))
+    return sorted(hosts, key=lambda h: (h.taken_gpus / h.spec.gpus, h.name))

@@ -192,7 +192,7 @@ def _keep_standby(cluster: Cluster, job: JobState) -> None:
     if job.standby is None:
         return
     standby = cluster.hosts[job.standby]
-    if lacks_replica and standby.is_volunteer and standby.free_gpus > 0:
+    if lacks_replica and standby.is_volunteer and standby.free_gpus >= job.spec.gpus:
         reserve(cluster, job, standby)
         cluster.record(facts.ReplicaHeld(job.name, job.attempt, standby.name))
     # counts for the next one that looks

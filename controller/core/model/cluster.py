@@ -199,7 +199,7 @@ class Cluster:
         by_name = sorted(self.hosts.items())
         self.ownerless = [host for _, host in by_name if not host.is_volunteer]
         self.usable_column = np.array([host.usable for host in self.volunteers], dtype=bool)
-        self.taken_column = np.array([len(host.jobs) for host in self.volunteers], dtype=float)
+        self.taken_column = np.array([host.taken_gpus for host in self.volunteers], dtype=float)
         self._in_order = list(self.hosts.values())
         self._number = {host.name: number for number, host in enumerate(self._in_order)}
         self.usable_hosts = {host.name for host in self._in_order if host.usable}
@@ -256,15 +256,15 @@ class Cluster:
         self._some_over |= job.phase in OVER
 
     def hold_gpu(self, job: JobState, host: HostState) -> None:
-        """Give the job a GPU of the host."""
-        host.jobs.add(job.name)
+        """Give the job the GPUs of the host that it asks for."""
+        host.jobs[job.name] = job.spec.gpus
         self._note(host)
         if (number := self.places.number.get(host.name)) is not None:
             self.occupants.add(number, job)
 
     def let_gpu_go(self, job: JobState, host: HostState) -> None:
-        """Take the job's GPU on that host back, as if it had never had one."""
-        host.jobs.discard(job.name)
+        """Take the job's GPUs on that host back, as if it had never had any."""
+        host.jobs.pop(job.name, None)
         self._note(host)
         if (number := self.places.number.get(host.name)) is not None:
             self.occupants.remove(number, job)
@@ -272,7 +272,7 @@ class Cluster:
     def free_gpu(self, job: JobState, host: HostState) -> None:
         """Take the job's GPU on that host back, and offer it when the event has been decided."""
         self.let_gpu_go(job, host)
-        self.freed.append(host.name)
+        self.freed += [host.name] * job.spec.gpus
 
     def lend(self, host: HostState, lent: bool, reclaim_at_s: float | None) -> None:
         """Note that its owner lends it, or not, and has given notice for that time, or none."""
@@ -286,7 +286,7 @@ class Cluster:
         (self.apart.discard if host.connected else self.apart.add)(name)
         number = self.places.number.get(name)
         if number is not None:
-            self.usable_column[number], self.taken_column[number] = usable, len(host.jobs)
+            self.usable_column[number], self.taken_column[number] = usable, host.taken_gpus
 
     # ------------------------------------------------------------ links
 
@@ -731,10 +731,11 @@ class Cluster:
         return Endpoint(host.name, host.address, host.data_port, flow.ticket)
 
     def fits(self, job: JobState, host: HostState) -> bool:
-        """Whether a GPU of the host can run the job at all."""
+        """Whether GPUs of the host can run the job at all."""
         gpu = self.campus.gpu_by_name[host.spec.gpu_model] if host.spec.gpu_model else None
         return (
             gpu is not None
+            and host.spec.gpus >= job.spec.gpus
             and gpu.memory_bytes >= job.spec.memory_bytes
             and gpu.compute_capability >= job.spec.min_capability
         )

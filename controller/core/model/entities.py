@@ -200,7 +200,7 @@ class HostState:
     reclaim_at_s: float | None = None  # when a notice that runs there ends
     closures: int = 0  # how often its owner has taken it, as last told: goes with each StartJob
     lease_until_s: float = -inf  # no copy started here runs beyond this, unless it is renewed
-    jobs: set[str] = field(default_factory=set)  # running here, or a GPU is reserved for them
+    jobs: dict[str, int] = field(default_factory=dict)  # running here, or reserved for -> their GPUs
     offered: set[int] = field(default_factory=set)  # spot offers that stand, by number
     flows: dict[str, FlowCount] = field(default_factory=dict)  # transfers that it sends, as last reported
     drops: int = 0  # packets that its buckets have dropped, as last reported
@@ -222,9 +222,14 @@ class HostState:
         return self.connected and self.lent and self.reclaim_at_s is None
 
     @property
+    def taken_gpus(self) -> int:
+        """GPUs that are used or reserved."""
+        return sum(self.jobs.values())
+
+    @property
     def free_gpus(self) -> int:
         """GPUs that are neither used nor reserved."""
-        return self.spec.gpus - len(self.jobs)
+        return self.spec.gpus - self.taken_gpus
 
     @property
     def is_volunteer(self) -> bool:

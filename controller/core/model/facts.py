@@ -19,6 +19,7 @@ class JobSubmitted(Fact, frozen=True):
     steps: int
     step_s: float
     payload_bytes: int
+    gpus: int = 1  # of one host
 
 
 class JobQueued(Fact, frozen=True):
@@ -117,7 +118,7 @@ class WorkLost(Fact, frozen=True):
     cause: str
     from_step: int
     to_step: int
-    work_lost_s: float
+    work_lost_s: float  # of a GPU: on n GPUs, n times
 
 
 class WorkTakenUp(Fact, frozen=True):

@@ -56,6 +56,7 @@ class PlacementRequest:
     source_building: str | None = None  # where it is now; None: nowhere
     job: str = ""  # whose request it is, for policies that have decided about each job before
     max_load: float = THETA  # theta of Algorithm 2: what a host's load may be
+    gpus: int = 1  # that the job computes on
     needs_gpu: bool = True  # else it only keeps checkpoints there
     aim_s: float = math.inf  # the checkpoint interval that P1 would have if bandwidth were no matter
     checkpoint_share: float = 1.0  # beta of eq. (9)
@@ -266,7 +267,7 @@ def standby_costs_s(
     sending_s = there_s[rows] - request.restart_s
     lost_s = loss_at_reclaim_s(sending_s, request.aim_s, request.checkpoint_share)
     on_s = np.where(
-        candidates.free_gpus[rows] >= 1.0, 0.0, candidates.mean_migration_s[rows] - request.restart_s
+        candidates.free_gpus[rows] >= request.gpus, 0.0, candidates.mean_migration_s[rows] - request.restart_s
     )
     left_per_s = candidates.expected_reclaims[rows] / max(request.remaining_s, 1.0)
     missing = np.minimum(1.0, candidates.gone_together[rows] + left_per_s * sending_s)
@@ -345,7 +346,7 @@ def first_missing(request: PlacementRequest, columns: Candidates, there_s: Float
         columns.capability,
         columns.load,
         there_s,
-        float(request.needs_gpu),
+        float(request.gpus if request.needs_gpu else 0),
         float(request.memory_bytes),
         float(request.min_capability),
         float(request.max_load),
@@ -385,7 +386,7 @@ def _first_missing(
 
 Lacks = Callable[[PlacementRequest, Candidates, Floats], Floats]
 REQUIREMENTS: tuple[tuple[Missing, Lacks], ...] = (
-    (Missing.GPU, lambda request, columns, there_s: 1.0 - columns.free_gpus),
+    (Missing.GPU, lambda request, columns, there_s: request.gpus - columns.free_gpus),
     (Missing.MEMORY, lambda request, columns, there_s: request.memory_bytes - columns.memory_bytes),
     (
         Missing.CAPABILITY,

@@ -18,6 +18,9 @@ Offers live for `offer_ttl_s`. 0 is the paper's model: used at once or gone. Inf
 offer stands until its owner withdraws it, and a job that arrives and fits takes it without waiting, whatever
 r says.
 
+A job of n GPUs takes an offer if n GPUs are free behind it: that one and others of its host. An offer with fewer is skipped
+for it and goes to the next job that fits, so a job of many GPUs may wait longer than those behind it.
+
 Randomness and time are arguments: `draw` in [0, 1) decides the admission with probability p.
 """
 
@@ -64,6 +67,7 @@ class SpotJob:
     key: str
     memory_bytes: float = 0.0
     min_capability: float = 0.0
+    gpus: int = 1  # of one host
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +190,11 @@ class Statistics:
 Choose = Callable[[SpotJob, Sequence[Offer]], int | None]
 
 
+def one_gpu(offer_id: int) -> int:
+    """Count the GPUs behind an offer: its own alone."""
+    return 1
+
+
 def oldest_offer(job: SpotJob, offers: Sequence[Offer]) -> int | None:
     """The first of the standing offers that suit the job; they are given oldest first."""
     return offers[0].offer_id
@@ -202,8 +211,8 @@ class SpotQueue:
     """Jobs that wait and offers that stand. Times must not go backwards.
 
     `choose` picks among the standing offers that suit an arriving job (P2, say); None: none of them, the job
-    is treated as if there were none. The caller calls `expire` when `next_deadline_s` is due; until then a
-    lapsed offer is listed but not used.
+    is treated as if there were none. `gpus_behind` counts the GPUs that a job which takes an offer can have now.
+    The caller calls `expire` when `next_deadline_s` is due; until then a lapsed offer is listed but not used.
     """
 
     def __init__(
@@ -211,10 +220,12 @@ class SpotQueue:
         controller: Controller,
         offer_ttl_s: float = math.inf,
         choose: Choose = oldest_offer,
+        gpus_behind: Callable[[int], int] = one_gpu,
     ) -> None:
         if not offer_ttl_s >= 0.0:
             raise ValueError(f"offer_ttl_s {offer_ttl_s}: 0 or more")
         self.controller, self.offer_ttl_s, self.choose = controller, offer_ttl_s, choose
+        self._gpus_behind = gpus_behind
         self.statistics = Statistics()
         self._interrupted: dict[str, _Waiting] = {}  # in order of interruption
         self._fresh: dict[str, _Waiting] = {}  # in order of submission
@@ -300,7 +311,7 @@ class SpotQueue:
         self.controller.spot(now_s)
         made = Offer(offer_id, now_s + self.offer_ttl_s, memory_bytes, capability, now_s)
         for waiting in (*self._interrupted.values(), *self._fresh.values()):
-            if made.suits(waiting.job):
+            if self._fits(waiting.job, made):
                 self.cancel(waiting.job.key)
                 return self._dispatch(waiting, made, now_s)
         if self.offer_ttl_s == 0.0:
@@ -371,8 +382,11 @@ class SpotQueue:
             outgrown_s if waiting.since_s < outgrown_s else math.inf,
         )
 
+    def _fits(self, job: SpotJob, offer: Offer) -> bool:
+        return offer.suits(job) and (job.gpus == 1 or self._gpus_behind(offer.offer_id) >= job.gpus)
+
     def _take_standing(self, waiting: _Waiting, now_s: float) -> Dispatch | None:
-        suitable = [o for o in self._offers.values() if o.expires_s > now_s and o.suits(waiting.job)]
+        suitable = [o for o in self._offers.values() if o.expires_s > now_s and self._fits(waiting.job, o)]
         chosen = self.choose(waiting.job, suitable) if suitable else None
         if chosen is None:
             return None

@@ -117,19 +117,33 @@ class Scenario:
         """The hungriest job must fit somewhere, in spot capacity and (if there is any) in on-demand capacity; and all that
         happens into one run."""
         check_names(self.own_jobs, beside_generated=self.generates_jobs)
-        needs = [(f"jobs.{job.name}", job.memory_bytes, job.min_capability) for job in self.own_jobs]
         for role in (Role.VOLUNTEER, Role.ON_DEMAND):
-            models = [self.campus.gpu_by_name[h.gpu_model] for h in self.campus.hosts_of(role) if h.gpu_model]
-            for key, memory, capability in needs if models else ():
-                if not any(m.compute_capability >= capability and m.memory_bytes >= memory for m in models):
+            hosts = [
+                (h.gpus, self.campus.gpu_by_name[h.gpu_model])
+                for h in self.campus.hosts_of(role)
+                if h.gpu_model
+            ]
+            for job in self.own_jobs if hosts else ():
+                memory, capability = job.memory_bytes, job.min_capability
+                fitting = [
+                    gpus
+                    for gpus, m in hosts
+                    if m.compute_capability >= capability and m.memory_bytes >= memory
+                ]
+                if not fitting:
                     has = [
                         f"{m.name} {format_size(m.memory_bytes)}, {m.compute_capability:g}"
-                        for m in sorted(set(models), key=lambda model: model.name)
+                        for m in sorted({m for _, m in hosts}, key=lambda model: model.name)
                     ]
                     allowed = f"what some {role} GPU has: {'; '.join(has[:12])}"
                     raise SpecError(
-                        key, f"{format_size(memory)} of memory, capability {capability:g}", allowed
+                        f"jobs.{job.name}",
+                        f"{format_size(memory)} of memory, capability {capability:g}",
+                        allowed,
                     )
+                if job.given.gpus > max(fitting):
+                    allowed = f"at most {max(fitting)}: no {role} host has more such GPUs"
+                    raise SpecError(f"jobs.{job.name}.gpus", job.given.gpus, allowed)
         for job in self.own_jobs:
             if not job.at_s < self.duration_s:
                 allowed = f"before the run's end, duration = {format_duration(self.duration_s)}"

@@ -18,6 +18,7 @@ from experiments.results.rules.admissions import admitted_migrations_are_in_time
 from experiments.results.rules.breach import Breach, Check
 from experiments.results.rules.jobs import (
     checkpoints_complete_once_and_restore,
+    hosts_have_the_gpus,
     jobs_end_once,
     no_job_is_lost,
     one_copy_runs,
@@ -52,6 +53,7 @@ class Rule(Struct, frozen=True):
 
 KEPT = "a job that was accepted is never lost"
 ONE_COPY = "at most one copy of a job runs"
+GPUS = "no host has more GPUs in use than it has"
 ENDS_ONCE = "a job ends once, and computes no more"
 CHECKPOINTS = "a checkpoint completes once, and restores to its state"
 LOSSES = "reported loss is what was executed less what was kept"
@@ -68,6 +70,7 @@ RULES = {
     for rule in (
         Rule(KEPT, no_job_is_lost),
         Rule(ONE_COPY, one_copy_runs),
+        Rule(GPUS, hosts_have_the_gpus),
         Rule(ENDS_ONCE, jobs_end_once),
         Rule(CHECKPOINTS, checkpoints_complete_once_and_restore, needs_all=True),
         Rule(LOSSES, losses_are_what_was_executed_less_what_was_kept),

@@ -45,6 +45,24 @@ def one_copy_runs(facts: Sequence[Timed], context: RunContext) -> Iterator[Breac
             alive.get(ending[0], {}).pop(ending[1], None)
 
 
+def hosts_have_the_gpus(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """Check that the attempts on a host never have more GPUs together than the host has."""
+    asked: dict[str, int] = {}
+    here: dict[str, tuple[str, int]] = {}  # job -> the host and the number of the attempt that has GPUs
+    for at_s, fact in facts:
+        match fact:
+            case f.JobSubmitted(job=job, gpus=gpus):
+                asked[job] = gpus
+            case f.JobDispatched(job=job, attempt=attempt, host=host):
+                here[job] = (host, attempt)
+                jobs = sorted(name for name, (at, _) in here.items() if at == host)
+                taken, known = sum(asked.get(name, 1) for name in jobs), context.campus.host_by_name.get(host)
+                if known is not None and taken > known.gpus:
+                    yield Breach(job, at_s, f"{jobs} have {taken} GPUs of {host}, which has {known.gpus}")
+        if (ending := end_of_attempt(fact)) and ending[0] in here and here[ending[0]][1] == ending[1]:
+            del here[ending[0]]
+
+
 def jobs_end_once(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """Check that a job ends once, finishes at its last step, and neither begins nor ends again after that or its cancellation."""
     steps: dict[str, int] = {}

@@ -35,7 +35,7 @@ def losses_are_what_was_executed_less_what_was_kept(
     """Check lost steps: those of a job's attempts but the latest, less the step where that one began.
 
     They are reported when it happens: a dispatch from an earlier step than the last known one comes with a `WorkLost` of the
-    steps between, at the job's seconds a step.
+    steps between, at the job's seconds of a GPU a step.
     """
     step_s: dict[str, float] = {}
     reached: dict[str, int] = {}
@@ -43,7 +43,7 @@ def losses_are_what_was_executed_less_what_was_kept(
     for at_s, fact in facts:
         match fact:
             case f.JobSubmitted(job=job):
-                step_s.setdefault(job, fact.step_s)
+                step_s.setdefault(job, fact.step_s * fact.gpus)
             case f.JobStopped(job=job, last_step=step) | f.CheckpointTaken(job=job, step=step, final=True):
                 reached[job] = max(step, reached.get(job, 0))
             case f.WorkLost(job=job, attempt=attempt):
@@ -85,12 +85,12 @@ def lost_time_is_what_was_not_used(facts: Sequence[Timed], context: RunContext) 
     lives: dict[str, _Life] = {}
     for at_s, fact in only(facts, OF_LIVES):
         if isinstance(fact, f.JobSubmitted):
-            lives.setdefault(fact.job, _Life(fact.step_s))
+            lives.setdefault(fact.job, _Life(fact.step_s, fact.gpus))
         elif life := lives.get(getattr(fact, "job", "")):
             life.note(at_s, fact)
     for job, balance in balances(facts, context).items():
         life, lost_s = lives[job], sum(spell.gpu_s for spell in balance.lost)
-        truly_s = life.lost_s(ended_s)
+        truly_s = life.lost_s(ended_s) * life.gpus
         if not abs(lost_s - truly_s) <= ROUNDING_S + RATE_TOLERANCE * abs(truly_s):
             words = (
                 f"the parts of its lost GPU time are {lost_s:g} s, it had {truly_s:g} s that it did not use"
@@ -106,6 +106,7 @@ class _Life:
     """A job's time on GPUs and its work, fact by fact."""
 
     step_s: float
+    gpus: int
     began_s: float | None = None
     dispatched_s: float = 0.0
     # of the latest attempt, while the job is there; None while it waits
@@ -166,10 +167,11 @@ def reports_are_true(facts: Sequence[Timed], context: RunContext) -> Iterator[Br
 def _times_and_costs(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """Check costs and delays of first dispatches, and downtimes.
 
-    Paper B counts a job at its first dispatch, and at no other: cost 1 and its time in the queue where an owner lends the host,
-    cost k and what it had waited before it was sent there on demand.
+    Paper B counts a job at its first dispatch, and at no other. Where an owner lends the host, that is cost 1 a GPU and the time in
+    the queue; on demand, cost k a GPU and what it had waited before it was sent there.
     """
     submitted: dict[str, float] = {}
+    gpus: dict[str, int] = {}
     waited: dict[str, float] = {}
     stopped: dict[str, float] = {}  # jobs that do not run -> since when
     down: dict[str, tuple[float, float]] = {}  # jobs -> when they last ran again, and after how long
@@ -178,15 +180,16 @@ def _times_and_costs(facts: Sequence[Timed], context: RunContext) -> Iterator[Br
         match fact:
             case f.JobSubmitted(job=job):
                 submitted.setdefault(job, at_s)
+                gpus.setdefault(job, fact.gpus)
             case f.JobRedirected(job=job, waited_s=waited_s):
                 waited[job] = waited_s
             case f.JobDispatched(job=job, host=name) if job in submitted:
                 host = context.campus.host_by_name.get(name)
                 truly: tuple[float | None, float | None] = (None, None)
                 if job not in counted and (host is None or host.role is Role.VOLUNTEER):
-                    truly = (1.0, at_s - submitted[job])
+                    truly = (1.0 * gpus[job], at_s - submitted[job])
                 elif job not in counted:
-                    truly = (context.on_demand_cost, waited.get(job, 0.0))
+                    truly = (context.on_demand_cost * gpus[job], waited.get(job, 0.0))
                 counted.add(job)
                 reported = (fact.cost, fact.delay_s)
                 if not all(map(_same, reported, truly, (ROUNDING_S * max(1.0, at_s),) * 2)):

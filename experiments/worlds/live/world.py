@@ -195,6 +195,7 @@ class LiveWorld:
             host.address,
             (str(spec.coordinator.address), AGENT_PORT),
             self.data / host.name,
+            gpus=host.gpus,
             pin_dir=self.campus.pin_dir / host.name,
             owner_socket=self.owner_socket(host.name),
             owners_gid=self.owners_gid,

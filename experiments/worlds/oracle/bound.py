@@ -119,7 +119,8 @@ def least_losses(
         rate = migration_share(run.context.campus, fastest, keeps_reserve=keeps) * (1.0 + RATE_SLACK)
         ran_s = ended_s - running_s - HEARD_S
         steps = least_steps(float(spec.payload_bytes), spec.dirty_fraction, spec.step_s, pause_s, ran_s, rate)
-        found.append(LeastLoss(attempt.job, attempt.attempt, steps, steps * spec.step_s))
+        gpus = 1 if spec.given is None else spec.given.gpus
+        found.append(LeastLoss(attempt.job, attempt.attempt, steps, steps * spec.step_s * gpus))
     return found
 
 

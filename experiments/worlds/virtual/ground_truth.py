@@ -117,10 +117,9 @@ class GroundTruth:
     def _check_processes(self, world: VirtualWorld, machine: Machine) -> None:
         alive = [process for process in machine.processes.values() if process.alive]
         gpus = world.coordinator.cluster.hosts[machine.name].spec.gpus
-        if len(alive) > gpus:
-            raise broken(
-                world, alive[0].spec.name, f"{len(alive)} processes compute on {gpus} GPUs of {machine.name}"
-            )
+        if (taken := sum(process.spec.gpus for process in alive)) > gpus:
+            rule = f"{len(alive)} processes compute on {taken} GPUs of {machine.name}, which has {gpus}"
+            raise broken(world, alive[0].spec.name, rule)
         model = world.env.campus.gpu_by_name.get(world.env.campus.host_by_name[machine.name].gpu_model or "")
         for process in alive:
             if model is not None and process.spec.memory_bytes > model.memory_bytes:

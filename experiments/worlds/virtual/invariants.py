@@ -87,10 +87,12 @@ def _check_job(world: VirtualWorld, known: Cluster, job: JobState, queued: set[s
 
 def _check_hosts(world: VirtualWorld, known: Cluster) -> None:
     for host in known.hosts.values():
-        if len(host.jobs) > host.spec.gpus:
-            raise broken(world, host.name, f"{len(host.jobs)} jobs on {host.spec.gpus} GPUs")
-        for name in host.jobs:
+        if host.free_gpus < 0:
+            raise broken(world, host.name, f"{host.jobs} on {host.spec.gpus} GPUs")
+        for name, gpus in host.jobs.items():
             job = known.jobs[name]
+            if gpus != job.spec.gpus:
+                raise broken(world, name, f"it has {gpus} GPUs on {host.name}, and asked for {job.spec.gpus}")
             going = job.move is not None and job.move.destination == host.name
             is_replica = known.policy.replication is not None and job.standby == host.name
             if job.host != host.name and not going and not is_replica:
@@ -103,7 +105,7 @@ def _check_columns(world: VirtualWorld, known: Cluster) -> None:
     for host, usable, taken in zip(
         known.volunteers, known.usable_column.tolist(), known.taken_column.tolist(), strict=True
     ):
-        if (usable, taken) != (host.usable, len(host.jobs)):
+        if (usable, taken) != (host.usable, host.taken_gpus):
             raise broken(world, host.name, f"columns say usable {usable}, {taken:g} GPUs taken")
     there = known.occupants
     held = [

@@ -135,7 +135,10 @@ class VirtualWorld:
 
     def new_agent(self, machine: Machine) -> AgentCore:
         """An agent's core as it is when it boots: it knows what is on its disk."""
-        return AgentCore(machine.name, machine.incarnation, DATA_PORT, StoredCheckpoints(machine.store))
+        gpus = self.env.campus.host_by_name[machine.name].gpus
+        return AgentCore(
+            machine.name, machine.incarnation, DATA_PORT, StoredCheckpoints(machine.store), gpus=gpus
+        )
 
     # ------------------------------------------------------------ time
 

@@ -30,7 +30,7 @@ from testbed.agent.core.outbound import RETRY_S, Outbound, Sending
 from testbed.agent.core.running import AttemptPhase, Protection, Running
 from testbed.agent.core.speed import SnapshotSpeeds
 from testbed.agent.core.stored import StoredCheckpoints
-from topologies.spec import TrafficClass
+from topologies.spec import MAX_GPUS, TrafficClass
 
 ASKED_TO_END = "asked to end"
 MOST_CALLED_OFF = 64  # that are remembered: an order is not overtaken by many
@@ -48,6 +48,7 @@ class AgentCore:
     lent: bool = True
     reclaim_at_s: float | None = None
     closures: int = 0  # how often the owner has taken the host since this agent began
+    gpus: int = MAX_GPUS  # of this host
     lease: Lease = field(default_factory=Lease)
     running: dict[str, Running] = field(default_factory=dict)
     outbound: Outbound = field(default_factory=Outbound)
@@ -296,13 +297,27 @@ class AgentCore:
             refusal = f"attempt {present.attempt} is here"
         elif order.attempt <= self.called_off.get(name, 0):
             refusal = "it was called off before"
+        free = self._free_slots(but=name)
+        if not refusal and len(free) < order.job.gpus:
+            refusal = f"{len(free)} of {self.gpus} GPUs are free, and it needs {order.job.gpus}"
         if refusal:
             return [do.Send(m.JobEnded(name, order.attempt, "stopped", 0, reason=refusal))]
+        slots = tuple(free[: order.job.gpus])
         before = [] if present is None else self._end(present)  # an older attempt is simply replaced
         self.ended.pop(name, None)
-        self.running[name] = Running.ordered(order)
+        self.running[name] = Running.ordered(order, slots)
         self.lease.busy(now_s)
-        return [*before, do.StartWorkload(order.job, order.attempt, order.restore)]
+        return [*before, do.StartWorkload(order.job, order.attempt, order.restore, slots)]
+
+    def _free_slots(self, but: str) -> list[int]:
+        """Return the numbers of GPUs on which no process is, but for that of the job `but`: an older attempt is replaced."""
+        taken = {
+            slot
+            for name, job in self.running.items()
+            if name != but and job.phase is not AttemptPhase.MOVED
+            for slot in job.slots
+        }
+        return [slot for slot in range(self.gpus) if slot not in taken]
 
     def _snapshot_done(self, event: ev.SnapshotDone, now_s: float) -> list[do.Effect]:
         """Report the snapshot, and send it to where it goes."""

@@ -26,6 +26,7 @@ class StartWorkload(Struct, frozen=True):
     spec: JobSpec
     attempt: int
     restore: StoredCheckpoint | None
+    slots: tuple[int, ...] = (0,)  # the host's GPUs that it has, by number
 
 
 class KillWorkload(Struct, frozen=True):

@@ -76,6 +76,7 @@ class Running:
     step: int  # the last that its process proved or told of
     last_sequence: int  # number of its last snapshot
     restored_sequence: int | None  # of the checkpoint that it began from; None: from nothing
+    slots: tuple[int, ...]  # the GPUs that it has, by number
     phase: AttemptPhase = AttemptPhase.STARTING
     protection: Protection | None = None  # P1's plan; None: none was told
     migration: Migration | None = None  # where it is to go; None: nowhere
@@ -84,11 +85,11 @@ class Running:
     latest: StoredCheckpoint | None = None  # its last snapshot, in the local store
 
     @classmethod
-    def ordered(cls, order: StartJob) -> Running:
+    def ordered(cls, order: StartJob, slots: tuple[int, ...]) -> Running:
         """A job that is to be started."""
         restore = order.restore
         step, sequence = (restore.step, restore.sequence) if restore else (0, None)
-        return cls(order.job, order.attempt, step, order.attempt * SEQUENCES_PER_ATTEMPT, sequence)
+        return cls(order.job, order.attempt, step, order.attempt * SEQUENCES_PER_ATTEMPT, sequence, slots)
 
     @property
     def claim(self) -> JobClaim:

@@ -88,8 +88,10 @@ class JobProcesses:
                 if output.stat().st_size > LONGEST_BYTES and shorten(output):
                     LOG.warning("%s had grown too long: its middle is gone", output.name)
 
-    async def run(self, spec: m.JobSpec, attempt: int, restore: m.StoredCheckpoint | None) -> None:
-        """Follow one attempt through its whole life. Cancelled, it has ended."""
+    async def run(
+        self, spec: m.JobSpec, attempt: int, restore: m.StoredCheckpoint | None, slots: tuple[int, ...] = (0,)
+    ) -> None:
+        """Follow one attempt through its whole life, on GPUs of these numbers. Cancelled, it has ended."""
         key = (spec.name, attempt)
         output = output_file(self._logs, *key)
         program = None if spec.program is None else self._program_run(spec, spec.program, attempt)
@@ -100,7 +102,7 @@ class JobProcesses:
             if restore is not None:
                 path = self._store.payload(self._store.get(restore.job, restore.sequence))
             process = await WorkloadProcess.start(
-                WorkloadSpec(spec.workload, params_of(spec), program=program),
+                WorkloadSpec(spec.workload, params_of(spec), program=program, slots=slots),
                 restore=path,
                 lease=self._lease,
                 log=output,
