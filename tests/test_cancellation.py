@@ -86,7 +86,7 @@ def test_a_job_whose_checkpoint_is_on_its_way_is_cancelled_at_once() -> None:
     sender, to = silent.fetch()
     effects = silent.core.handle(ev.CancelAsked("a"), silent.now_s)
     assert silent.job.phase is Phase.CANCELLED
-    assert silent.core.cluster.hosts[to].jobs == set()
+    assert not silent.core.cluster.hosts[to].jobs
     assert do.Tell(sender, m.CancelTransfers("a", to)) in effects
     assert {host for host, _ in orders(effects, m.Forget)} == silent.job.traces
     late = silent.say(to, m.CheckpointStored(m.StoredCheckpoint("a", 1_000_001, 5, 100_000, "digest")))

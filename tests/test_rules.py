@@ -158,6 +158,11 @@ CASES = [
     ),
     case(rules.ONE_COPY, life(STOPPED, again(attempt=2)), life(STOPPED, again(attempt=1))),
     case(
+        rules.GPUS,
+        life(STOPPED, (2.0, f.JobSubmitted("b", 9, 0.25, 10, gpus=1)), (3.0, f.JobDispatched("b", 1, "h1"))),
+        life((2.0, f.JobSubmitted("b", 9, 0.25, 10, gpus=1)), (3.0, f.JobDispatched("b", 1, "h1"))),
+    ),
+    case(
         rules.ONE_COPY,
         life(STOPPED, again(), running(0, None)),
         life(STOPPED, again(), running(0, None, attempt=1)),

@@ -167,7 +167,7 @@ def reports_are_true(facts: Sequence[Timed], context: RunContext) -> Iterator[Br
 def _times_and_costs(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """Check costs and delays of first dispatches, and downtimes.
 
-    Paper B counts a job at its first dispatch, and at no other. Where an owner lends the host, that is cost 1 a GPU and the time in
+    Paper B counts a job once, at its first dispatch. Where an owner lends the host, that is cost 1 a GPU and the time in
     the queue; on demand, cost k a GPU and what it had waited before it was sent there.
     """
     submitted: dict[str, float] = {}
