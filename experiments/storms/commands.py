@@ -2,7 +2,7 @@
 at that moment; in the action of `upon`, `it` is the host that it happened to.
 
     start [HOST ...]                       agents start (all)
-    submit JOB steps=100 payload=2000000 budget=900 draw=0 memory=0 step=0.1
+    submit JOB steps=100 payload=2000000 budget=900 draw=0 memory=0 step=0.1 gpus=1
     cancel JOB                             its user wants it no more
     reclaim HOST [NOTICE_S] [grace=1]      the owner; without notice at once
     return HOST                            the owner lends it (again); *: all of them do
