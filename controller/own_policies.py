@@ -164,7 +164,7 @@ def guarded(name: str, row: Policy) -> Policy:
 
 
 def _is_own(function: Any) -> bool:
-    """Whether a function is a user's. The project's planners are not, also where a user's module made one."""
+    """Return whether a function is a user's; the project's planners are not, even where a user's module made one."""
     module = plugins.module_of(function)
     return module.partition(".")[0] not in PROJECT and not isinstance(function, StaticPlanner | OwnRule)
 

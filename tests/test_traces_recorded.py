@@ -30,8 +30,8 @@ from experiments.inputs.traces import (
 )
 from experiments.inputs.traces.availability_counts import (
     Counts,
+    counts_of,
     fit_counts,
-    parse_counts,
     parse_counts_csv,
     together,
 )
@@ -82,7 +82,7 @@ counts = st.lists(st.integers(0, 8), min_size=2, max_size=40).filter(any)
 def test_availability_is_that_of_the_record_at_every_sample(available: list[int], seed: int) -> None:
     text = spot(available, 60)
     duration_s = 60.0 * (len(available) - 1)
-    recorded = fit_counts(parse_counts(text), "x", HOSTS, duration_s, Owners(), seed)
+    recorded = fit_counts(counts_of(json.loads(text)), "x", HOSTS, duration_s, Owners(), seed)
     most = max(available) - len(recorded.away)
     for step, count in enumerate(available[:-1]):
         assert lent_at(recorded.events, most, 60.0 * step) == count
@@ -95,7 +95,7 @@ def test_any_record_fits_any_number_of_hosts_and_any_length(
     available: list[int], hosts: int, duration_s: float, seed: int
 ) -> None:
     text = spot(available, 300)
-    recorded = fit_counts(parse_counts(text), "x", HOSTS[:hosts], duration_s, Owners(), seed)
+    recorded = fit_counts(counts_of(json.loads(text)), "x", HOSTS[:hosts], duration_s, Owners(), seed)
     Trace("x", (), recorded.events, recorded.away)
     assert all(event.at_s < duration_s and event.host in HOSTS[:hosts] for event in recorded.events)
 
@@ -104,26 +104,29 @@ def test_the_window_is_one_with_many_reclaims() -> None:
     quiet, busy = [4] * 500, [4, 0, 4, 0, 4, 0]
     text = spot(quiet + busy + quiet, 10)
     for seed in range(10):
-        events = fit_counts(parse_counts(text), "x", HOSTS, 60.0, Owners(), seed).events
+        events = fit_counts(counts_of(json.loads(text)), "x", HOSTS, 60.0, Owners(), seed).events
         assert sum(event.kind == "reclaim" for event in events) >= 8
 
 
 def test_a_slow_record_is_played_faster_until_something_happens() -> None:
     text = spot([8, 8, 8, 8, 8, 4, 4, 8, 8, 8, 3, 3] * 9, 3600)
-    recorded = fit_counts(parse_counts(text), "x", HOSTS, 600.0, Owners(), 1)
+    recorded = fit_counts(counts_of(json.loads(text)), "x", HOSTS, 600.0, Owners(), 1)
     assert sum(event.kind == "reclaim" for event in recorded.events) >= 4
     assert "times as fast" in recorded.origin
 
 
 def test_fewer_hosts_than_instances_keep_the_proportion() -> None:
     text = spot([16, 8, 8, 0], 60)
-    events = fit_counts(parse_counts(text), "x", HOSTS[:4], 180.0, Owners(), 1).events
+    events = fit_counts(counts_of(json.loads(text)), "x", HOSTS[:4], 180.0, Owners(), 1).events
     assert [lent_at(events, 4, t) for t in (0.0, 60.0, 120.0, 180.0)] == [4, 2, 2, 0]
 
 
 def test_the_seed_chooses_hosts_and_the_same_seed_the_same() -> None:
     text = spot([3, 0, 3, 1, 2], 60)
-    traces = [fit_counts(parse_counts(text), "x", HOSTS, 240.0, Owners(), seed).events for seed in (1, 1, 2)]
+    traces = [
+        fit_counts(counts_of(json.loads(text)), "x", HOSTS, 240.0, Owners(), seed).events
+        for seed in (1, 1, 2)
+    ]
     assert traces[0] == traces[1] != traces[2]
 
 

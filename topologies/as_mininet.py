@@ -63,7 +63,7 @@ class CampusTopo(Topo):  # type: ignore[misc]
             self.addLink(link.a, link.b, **options)
 
     def openflow(self) -> Topology:
-        """What an OpenFlow controller is told of the switches that Mininet makes of it: each host is behind a port of its own."""
+        """Return the controller's view of the switches that Mininet makes of it: each host is behind a port of its own."""
         from topologies.openflow import Station, Topology, Trunk
 
         trunks, stations = [], []

@@ -1,4 +1,4 @@
-"""What kind of quantity a number is: bytes to some power times seconds to some power.
+"""Dimensions of numbers: bytes to some power times seconds to some power.
 
 Every number of a description that has units carries its dimension in the metadata of its dataclass field
 (`rate_bytes_per_s: float = field(metadata=RATE)`). `scale` multiplies by it and the scenario files write units from it;
@@ -27,15 +27,15 @@ class Dimension(Enum):
 
     @property
     def suffix(self) -> str:
-        """How names of fields of this dimension end; files leave it out and write the unit with the value."""
+        """The end of names of fields of this dimension; files leave it out and write the unit with the value."""
         return _SUFFIXES[self]
 
     def parse(self, text: str) -> float:
-        """The number that a text with its unit means; ValueError says what is allowed."""
+        """Return the number that a text with its unit means; ValueError says what is allowed."""
         return _PARSERS[self](text)
 
     def text(self, value: float) -> str:
-        """The number with its unit; `parse` gives exactly the same number back."""
+        """Return the number with its unit; `parse` gives exactly the same number back."""
         return _WRITERS[self](value)
 
 

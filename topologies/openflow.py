@@ -1,4 +1,4 @@
-"""What an OpenFlow controller is told: about a campus, as one JSON file that the campus writes; and while it runs, in lines of
+"""Messages to an OpenFlow controller: the campus, as one JSON file that the campus writes; and while it runs, lines of
 JSON on a UNIX socket. The campus's coordinator wants ways; a client that is about to cut a trunk has it drained."""
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Topology(msgspec.Struct, frozen=True, dict=True):
 
 
 class WayPin(msgspec.Struct, frozen=True):
-    """What the testbed sends from the first of these nodes, a host, to the last goes by all of them. A way has its own number."""
+    """A way, with a number of its own: the testbed's traffic from the first of these nodes, a host, to the last goes by all."""
 
     number: int
     nodes: tuple[str, ...]
@@ -136,7 +136,7 @@ class ReadCounters(msgspec.Struct, frozen=True, tag="count"):
 
 
 class TrunkCount(msgspec.Struct, frozen=True):
-    """What a switch has sent to another since its port stands: in all, and of research (as far as its caches are counted)."""
+    """The bytes that a switch has sent to another since its port stands: in all, and of research (as its caches are counted)."""
 
     switch: str
     neighbour: str

@@ -197,18 +197,18 @@ class Routes:
         return [route, *(tuple(map(DirectedLink, way, way[1:])) for way in others)]
 
     def is_carried(self, way: Way) -> bool:
-        """Whether a way crosses no dead trunk."""
+        """Return whether a way crosses no dead trunk."""
         return not self.dead or not any(frozenset(link) in self.dead for link in way)
 
     def _dead_in_tree(self, dead: Set[frozenset[str]]) -> Set[frozenset[str]]:
         return {trunk for trunk in dead if any(self._parent.get(a) in trunk - {a} for a in trunk)}
 
     def equals(self, other: Routes) -> bool:
-        """Whether all routes and ways of the same campus are the same."""
+        """Return whether all routes and ways of the same campus are the same."""
         return self._parent == other._parent and self._pins == other._pins
 
     def is_live(self, a: str, b: str) -> bool:
-        """Whether the route between two nodes crosses no dead trunk."""
+        """Return whether the route between two nodes crosses no dead trunk."""
         return self.is_carried(self.route(a, b))
 
     def route(self, a: str, b: str) -> Way:
@@ -233,8 +233,10 @@ class Routes:
         return known
 
     def shortest_links(self, a: str, b: str) -> frozenset[DirectedLink]:
-        """All links of the shortest live ways from a to b, over which a programmed network shares what is not the testbed's own;
-        those of the route where there is one path, or none that is live."""
+        """Return all links of the shortest live ways from a to b; those of the route where there is one path, or none is live.
+
+        A programmed network shares traffic over them that is not the testbed's own.
+        """
         if not self.has_choice or not self.is_live(a, b):
             return frozenset(self.route(a, b))
         from_a, to_b = self._steps(a), self._steps(b)
@@ -273,7 +275,7 @@ class Routes:
         return capacity[narrowest], narrowest
 
     def delay_s(self, a: str, b: str) -> float:
-        """One-way propagation delay from a to b."""
+        """Return the one-way propagation delay from a to b."""
         return sum(link.delay_s for link in self.links_of(a, b))
 
     def _tree(self) -> Mapping[str, Iterable[str]]:

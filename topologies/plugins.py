@@ -1,4 +1,4 @@
-"""What users bring without touching the project: an object of a module of their own (`"module:name"`), or one that an installed
+"""Objects that users bring without touching the project: of a module of their own (`"module:name"`), or one that an installed
 package offers under a name, by an entry point of a group below.
 
 A module is looked for on Python's path, and then in the folder in which the program was started; it runs with the user's own
@@ -29,7 +29,7 @@ _REFERENCE = re.compile(r"(?!example:)([^\W\d]\w*(?:\.[^\W\d]\w*)*):([\w.-]+)")
 
 
 def is_reference(name: str) -> bool:
-    """Whether a text has the form `module:name`."""
+    """Return whether a text has the form `module:name`."""
     return _REFERENCE.fullmatch(name) is not None
 
 
@@ -39,7 +39,7 @@ def offered(group: str) -> tuple[str, ...]:
 
 
 def is_plugin(name: str, group: str) -> bool:
-    """Whether `find` would look for an object: a text `module:name`, or a name that a package offers."""
+    """Return whether `find` would look for an object: a text `module:name`, or a name that a package offers."""
     return is_reference(name) or (name.isprintable() and "/" not in name and name in _entries(group))
 
 
@@ -85,7 +85,7 @@ def find(key: str, name: str, group: str, allowed: str, among: str | None = None
 
 
 def call(key: str, name: str, function: Callable[..., object], *given: object) -> object:
-    """What a user's function makes of these. SpecError for `key`: it raises; the message says in which line."""
+    """Call a user's function. SpecError for `key`: it raises; the message says in which line."""
     try:
         return function(*given)
     except SpecError:

@@ -269,7 +269,7 @@ class _Plan:
 
 
 def _deal(mix: Sequence[GpuShare], hosts: int) -> list[tuple[GpuModel, int]]:
-    """One (model, GPUs) for each host: always the share that is furthest behind its due, so any stretch is mixed."""
+    """Return (model, GPUs) for each host: always the share that is furthest behind its due, so any stretch is mixed."""
     if not mix or not all(0.0 < share.weight < float("inf") for share in mix):
         raise SpecError(
             "mix", [s.weight for s in mix], "at least one GpuShare, every weight finite and above 0"

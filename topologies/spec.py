@@ -1,4 +1,4 @@
-"""What a campus is: buildings, hosts with GPUs, switches, links, the research reserve. Frozen and validated.
+"""The description of a campus: buildings, hosts with GPUs, switches, links, the research reserve. Frozen and validated.
 
 Hosts hang on access switches, access switches on distribution switches, those on the core (paper A, section IV-A). A campus of
 kernel bridges is a tree: exactly one path between any two nodes, and no spanning-tree protocol. With `fabric = "openvswitch"`
@@ -139,7 +139,7 @@ class Switch:
 
 
 class DirectedLink(NamedTuple):
-    """One direction of a link: what leaves `source` towards `target`. A tuple: it is looked up all the time."""
+    """A direction of a link: traffic that leaves `source` towards `target`. A tuple: it is looked up all the time."""
 
     source: str
     target: str
@@ -215,7 +215,7 @@ class ResearchReserve:
 
 
 class CheckpointClass(StrEnum):
-    """What checkpoints may use of a link, and where ports serve them."""
+    """The share of a link that checkpoints may use, and the queue in which ports serve them."""
 
     SHARE = "share"  # within the migration share, in the queue of migrations
     # that share, and what research does not ask for of its reserve: after migrations, and beyond the share after research

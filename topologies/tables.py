@@ -33,7 +33,7 @@ class Table:
         return f"{self.key}.{name}" if self.key else name
 
     def has(self, name: str) -> bool:
-        """Whether the key is there; it is then known to `done`."""
+        """Return whether the key is there; it is then known to `done`."""
         self._asked.add(name)
         return name in self._data
 

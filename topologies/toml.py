@@ -77,7 +77,7 @@ def key(name: str) -> str:
 
 
 def inline(pairs: Iterable[tuple[str, str]]) -> str:
-    """One inline table of already written values."""
+    """Return an inline table of values that are TOML already."""
     return "{ " + ", ".join(f"{key(name)} = {value}" for name, value in pairs) + " }"
 
 

@@ -25,7 +25,7 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Where to write, beside the file's place, which it gets when the block has ended well; what is no regular file (a pipe, a
+    """Yield a path beside the file's place, which it gets when the block has ended well; what is no regular file (a pipe, a
     link) is written as it is. OSError names the file, and leaves what was there before."""
     is_written_as_it_is = path.is_symlink() or (path.exists() and not path.is_file())
     scratch = path if is_written_as_it_is else path.with_name(f".{path.name}.{os.getpid()}")

@@ -47,7 +47,7 @@ def write_replay(folder: Path, replay: ReplaySpec) -> None:
 
 
 def read_replay(folder: Path) -> ReplaySpec:
-    """What was written there; a file of policies is run, once a process. SpecError: it is none of these, or that file fails."""
+    """Return the replay written there; run its file of policies, once a process. SpecError: no replay, or that file fails."""
     path = folder / REPLAY
     try:
         told = msgspec.json.decode(path.read_bytes(), type=_File)

@@ -54,7 +54,7 @@ VARIANT = "variant"  # head of the column with the names of variants
 
 @dataclass(frozen=True, slots=True)
 class SweepCase:
-    """One run. `scenario` has its policy, seed and values; `text` is each value as it was given."""
+    """A run of a sweep. `scenario` has its policy, seed and values; `text` is each value as it was given."""
 
     policy: str
     seed: int
@@ -69,7 +69,7 @@ class SweepCase:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """All runs of a sweep. Construction checks everything, before anything is played; SpecError says what is wrong.
+    """The runs of a sweep. Construction checks everything, before anything is played; SpecError says what is wrong.
 
     `policies`: the first is the one that others are compared with. `values`: key of the scenario file -> what it is to be, as
     TOML has it. `variants`: name -> keys that change together. `records`: as of `simulate`. `figures`: of a `Summary`, by

@@ -1,4 +1,4 @@
-"""One run of a sweep, and what is kept of it: every figure of its summary that is a number, at real scale."""
+"""A run of a sweep, and the part of it that is kept: every figure of its summary that is a number, at real scale."""
 
 from __future__ import annotations
 

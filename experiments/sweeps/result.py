@@ -1,4 +1,4 @@
-"""What came of a sweep: a row a run, intervals over the seeds with paired differences, a picture and a page.
+"""Results of a sweep: a row a run, intervals over the seeds with paired differences, a picture and a page.
 
 All of it follows from the plan and the runs' results, in the order of the plan: neither the order in which runs ended nor where
 they were played can be told from it.
@@ -277,7 +277,7 @@ def _draw_lines(axes: Any, rows: Sequence[SweepInterval], policies: Sequence[str
 
 
 def _reach(row: SweepInterval, mean: float) -> tuple[float, float]:
-    """How far the interval reaches below and above the mean; NaN, which is not drawn, where there is none."""
+    """Return the interval's reach below and above the mean; NaN, which is not drawn, where there is none."""
     if row.low is None or row.high is None:
         return nan, nan
     return mean - row.low, row.high - mean

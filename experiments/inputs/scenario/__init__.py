@@ -1,7 +1,9 @@
-"""What one run is: a frozen `Scenario` in real units, its `files`, and the `demo`'s. Begin with `scenario.py`; the parameters
-are declared in `parts`, `owners`, `background`, `trunks` (random ones by `law`) and `own_jobs`, `fields` says how each is
-checked, written and scaled, `settings` what the coordinator is told of them. Imports `topologies`, and `testbed` for what a job
-is."""
+"""The description of one run: a frozen `Scenario` in real units, its `files`, and the `demo`'s. Begin with `scenario.py`.
+
+The parameters are declared in `parts`, `owners`, `background`, `trunks` (random ones by `law`) and `own_jobs`; `fields` has their
+checks, their texts in files and their scaling, `settings` the coordinator's view of them. Imports `topologies`, and `testbed` for
+jobs.
+"""
 
 from experiments.inputs.scenario.background import BackgroundLaw
 from experiments.inputs.scenario.demo import demo_scenario

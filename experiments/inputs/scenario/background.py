@@ -1,4 +1,4 @@
-"""What others leave of the links: F3 and F4 of paper A, as a law of the traffic that is not the testbed's.
+"""The law of traffic that is not the testbed's: F3 and F4 of paper A.
 
 Two levels, as the paper has them: what is left of access links, on which paths inside a building are decided, and of the
 links between buildings and core. The traffic in between is constant over an epoch. What is left falls when owners are busy

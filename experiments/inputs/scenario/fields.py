@@ -1,4 +1,4 @@
-"""One declaration a parameter, from which follow its check, its key and unit in a file, and how it is scaled.
+"""Declarations of parameters: a field's check, its key and unit in a file, and its scaling follow from one line.
 
 A part of a scenario is a frozen dataclass whose fields are declared here:
 

@@ -25,7 +25,7 @@ _OWN: Final = Section(at=AT)
 
 @dataclass(frozen=True, slots=True)
 class OwnJob:
-    """One of them: `given` as it was read; the other figures follow the scenario's scale."""
+    """A job of a user's own: `given` as it was read; the other figures follow the scenario's scale."""
 
     at_s: float = field(metadata=DURATION)
     payload_bytes: int = field(metadata=SIZE)
@@ -55,7 +55,7 @@ class OwnJob:
 
 
 def read_own_jobs(tables: Iterable[Table], folder: Path) -> tuple[OwnJob, ...]:
-    """The jobs of a list of tables. SpecError says key, value and what is allowed."""
+    """Return the jobs of a list of tables. SpecError says key, value and what is allowed."""
     jobs = []
     for number, table in enumerate(tables, 1):
         at_s = _OWN.read_all(table)["at"]
@@ -78,7 +78,7 @@ def check_names(jobs: Iterable[OwnJob], *, beside_generated: bool) -> None:
 
 
 def toml_of(job: OwnJob) -> Iterator[str]:
-    """The lines of its table, without the head."""
+    """Yield the lines of its table, without the head."""
     given = job.given
     yield f"at = {AT.kind.text(job.at_s)}"
     for key, declared in JOB.items():

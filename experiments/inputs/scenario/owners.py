@@ -1,4 +1,4 @@
-"""When owners take their hosts back: F1 of paper A.
+"""The law by which owners take their hosts back: F1 of paper A.
 
 A lent host is reclaimed with a hazard that depends on the time of day: off-peak, times a factor inside the peaks (11:30
 to 13:00 and 17:30 to 20:00, six times as much). 42 % of reclaims are emergencies; the others give a notice of at least 10

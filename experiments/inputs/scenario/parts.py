@@ -181,7 +181,7 @@ class LinkEvent:
 
     @property
     def changes(self) -> dict[str, float | bool]:
-        """What is named, by field."""
+        """The values that are named, by field."""
         names = ("rate_bytes_per_s", "delay_s", "loss", "jitter_s", "reorders", "up")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
@@ -202,5 +202,5 @@ class ResearchFlow:
 
     @property
     def greedy(self) -> bool:
-        """Whether it takes what it can get."""
+        """True for a flow that goes as fast as it can."""
         return math.isinf(self.rate_bytes_per_s)

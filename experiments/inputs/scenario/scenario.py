@@ -1,4 +1,4 @@
-"""One run, described: everything that decides what happens, and nothing about how it is played.
+"""The description of one run: everything that decides its events, and nothing about the world in which it is played.
 
 A scenario is written in real units. `played()` is the same one at its `scale`: what the testbed builds and runs.
 """
@@ -68,7 +68,7 @@ class Scenario:
 
     @property
     def generates_jobs(self) -> bool:
-        """Whether jobs are drawn."""
+        """True if jobs are drawn."""
         return self.jobs.count != 0
 
     @property

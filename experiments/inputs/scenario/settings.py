@@ -1,4 +1,4 @@
-"""From a scenario, as it is played, to what the coordinator is told."""
+"""The coordinator's settings, from a scenario as it is played."""
 
 from __future__ import annotations
 
@@ -89,6 +89,6 @@ def live_row(played: Scenario) -> Policy:
 
 
 def enforcement_of(played: Scenario) -> Enforcement:
-    """How the kernel enforces grants: not at all for a system that does not ask for it, whatever the scenario says."""
+    """Return the kernel's enforcement of grants: none for a system that does not ask for it, whatever the scenario has."""
     row = live_row(played)
     return Enforcement(played.protocol.enforcement) if row.enforced else Enforcement.NONE

@@ -1,4 +1,4 @@
-"""How cables between switches fail: each by itself, for a while, some of them with a word before."""
+"""The law of failures of cables between switches: each by itself, for a while, some of them announced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace achieved of paper A's measurements (section IV), statistic by statistic, beside the law that it was drawn from.
+"""Statistics of a trace beside paper A's measurements (section IV) and the law that it was drawn from.
 
 Hazard and bandwidth are looked at in windows of ten minutes, as in F3 and F4. The hazard is the scenario's profile (a record has
 none of its own, only events); the bandwidth is what the background leaves of links, B_local the mean of access links and B_core
@@ -30,7 +30,7 @@ GB = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """One figure of paper A beside what a trace has; None: nothing is said of it."""
+    """A figure of paper A beside the trace's; None: there is none."""
 
     finding: str  # where the paper has it
     name: str
@@ -41,7 +41,7 @@ class Statistic:
 
 
 def achieved(scenario: Scenario, trace: Trace) -> list[Statistic]:
-    """All of them, in the paper's order; the paper's counts are scaled to the run's length. Both in real units."""
+    """Return all statistics in the paper's order, its counts scaled to the run's length. Both arguments are in real units."""
     part = scenario.duration_s / (61.0 * DAY_S)
     jobs, owners = scenario.jobs, scenario.owners
     reclaims = [event for event in trace.owner_events if event.kind == "reclaim"]

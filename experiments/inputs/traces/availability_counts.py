@@ -70,11 +70,6 @@ class Counts:
         return [self.available[min(last, int(step * gap_s / self.gap_s + 1e-6))] for step in range(samples)]
 
 
-def parse_counts(text: str) -> Counts:
-    """Return the record in a JSON text."""
-    return counts_of(read_json(text))
-
-
 def read_json(text: str) -> dict[str, Any]:
     """Return the object in a JSON text that is a record or a trace."""
     try:

@@ -63,7 +63,7 @@ def background_traffic(scenario: Scenario) -> BackgroundTraffic | None:
 
 
 def connections(capacity: float, left: float) -> int:
-    """How many make up the traffic on a link: each as fast as what is left of it, the paper's bandwidth of one flow."""
+    """Return the number of connections on a link: each is as fast as what is left of it, the paper's bandwidth of one flow."""
     return max(1, round((capacity - left) / left))
 
 

@@ -26,7 +26,7 @@ class ReclaimLaw:
 
     @property
     def is_shared(self) -> bool:
-        """Whether hosts have their parts of a hazard of the campus, rather than one each."""
+        """True if hosts share a hazard of the campus; otherwise each has its own."""
         return self.owners.count is not None
 
     def segments(self, from_s: float) -> Iterator[tuple[float, float, float]]:

@@ -19,7 +19,7 @@ def unit_exponential(rng: random.Random) -> float:
 
 
 def host_factor(owners: Owners, host: str, seed: int) -> float:
-    """What the hazard of this host is times that of `owners`; its mean over hosts is 1."""
+    """Return the factor between this host's hazard and that of `owners`; its mean over hosts is 1."""
     if not (sigma := owners.host_sigma):
         return 1.0
     law = InverseLaw("lognormal", exp(-sigma * sigma / 2.0), sigma)

@@ -1,4 +1,4 @@
-"""What happens from outside during one run, in the units of the scenario that it was made for."""
+"""Events from outside during one run, in the units of the scenario that they were made for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ D = Dimension
 
 
 def wrong_name(name: object) -> str:
-    """What a job may be called, if not so; empty if it may."""
+    """Return what a job's name may be, if this is none; empty if it is."""
     return "" if isinstance(name, str) and is_name(name) else f"a name of {NAME_RULE}"
 
 
