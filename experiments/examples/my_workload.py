@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from experiments import OwnerEvent, generate, run_live
-from experiments.inputs.scenario import loads
 from testbed.workloads.base import StateMismatch, Workload, number
 
 SCENARIO = """
@@ -66,6 +64,10 @@ class Fibonacci(Workload):
 
 def main() -> None:
     """Run the job on the only host that is lent, and close that one after another was lent."""
+    # here, since the process of each attempt imports this file, too
+    from experiments import OwnerEvent, generate, run_live
+    from experiments.inputs.scenario import loads
+
     scenario = loads(SCENARIO)
     first, second, *others = [host.name for host in scenario.volunteers]
     events = (OwnerEvent(2.0, second, "return"), OwnerEvent(7.0, first))  # without notice: an emergency
