@@ -9,14 +9,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from controller.core.policies.table import POLICIES
-from experiments.cli import measure, options, status
-from experiments.cli.measure import command as benchmark
+from experiments.cli import status
 from experiments.runtime.handover import caller, hand_over
 from testbed import logs
 from testbed import messages as m
@@ -131,37 +129,6 @@ def test_every_key_of_json_is_documented() -> None:
     keys = {field.name for each in structs for field in msgspec.structs.fields(each)}
     keys |= set(Capability.__dataclass_fields__)
     assert {key for key in keys if f"`{key}`" not in text} == set()
-
-
-def test_json_of_a_benchmark_is_what_it_wrote_now(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def measured(out: Path) -> None:
-        options.console.print("a table")
-        (out / "mine.json").write_text('{"figure_s": 1.5}')
-
-    monkeypatch.setattr(measure.app, "registered_commands", [])
-    monkeypatch.setattr(options.console, "quiet", False)
-    (tmp_path / "older.json").write_text("{}")
-    os.utime(tmp_path / "older.json", (1.0, 1.0))
-    assert benchmark("mine")(measured) is measured
-    [registered] = measure.app.registered_commands
-    assert registered.callback is not None
-    registered.callback(out=tmp_path, as_json=True)
-    assert json.loads(capsys.readouterr().out) == {
-        "command": "measure mine",
-        "out": str(tmp_path),
-        "results": {"mine": {"figure_s": 1.5}},
-    }
-
-
-def test_every_benchmark_has_json() -> None:
-    from typer.main import get_command
-
-    commands: dict[str, Any] = get_command(measure.app).commands  # type: ignore[attr-defined]
-    assert len(commands) > 10
-    for name, each in commands.items():
-        assert any("--json" in parameter.opts for parameter in each.params), name
 
 
 def test_a_shell_completes_commands_and_policies() -> None:

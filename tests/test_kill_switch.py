@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.benchmarks import kill_evaluation
-from experiments.benchmarks.kill_evaluation import (
+from experiments.benchmarks import killswitch
+from experiments.benchmarks.closing_paths import BLIND_S, LISTENER, MAP, SYSCALL, figures
+from experiments.benchmarks.frame import Run
+from experiments.benchmarks.killswitch import (
     AGENT,
     ALONE,
     COMMAND,
@@ -17,12 +19,10 @@ from experiments.benchmarks.kill_evaluation import (
     OF_CAMPUS,
     OWNER,
     WORDS,
-    killswitch_notes,
-    killswitch_table,
 )
-from experiments.benchmarks.kill_switch import BLIND_S, LISTENER, MAP, SYSCALL, figures
 from experiments.benchmarks.syn_storm import Trial
 from testbed.emulation.safety.ledger import PIN_ROOT
+from tests.shown import shown
 
 
 def trial(**changes: float | None) -> Trial:
@@ -72,9 +72,12 @@ def test_what_the_interpreter_takes_is_told_apart() -> None:
 @pytest.mark.kernel
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and BPF need root")
 @pytest.mark.timeout(120)
-def test_every_path_closes_the_host_under_the_storm_and_raw_samples_say_so(tmp_path: Path) -> None:
-    result = kill_evaluation.measure_killswitch(tmp_path, 2)
-    samples = [json.loads(line) for line in (tmp_path / kill_evaluation.SAMPLES).read_text().splitlines()]
+def test_every_path_closes_the_host_under_the_storm_and_raw_samples_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(killswitch, "QUICK_TRIALS", 2)
+    result = killswitch.measure(Run(tmp_path, quick=True))
+    samples = [json.loads(line) for line in (tmp_path / killswitch.SAMPLES).read_text().splitlines()]
     measured = set(result["paths"])
     assert measured | set(result["unavailable"]) == set(WORDS)
     assert {MAP, SYSCALL, LISTENER, *OF_CAMPUS} <= measured
@@ -108,10 +111,11 @@ def test_every_path_closes_the_host_under_the_storm_and_raw_samples_say_so(tmp_p
         assert drained["new_connection_refused"]
         assert isolated["new_connection_refused"]
     assert [told["where"] for told in result["transfers"][::2]] == [ALONE, LIVING, DEAD]
-    assert killswitch_table(result).row_count == len(WORDS)
-    assert "observer" in list(killswitch_notes(result))[-1]
+    text = shown(killswitch.tables(result))
+    assert all(words in text for words in WORDS.values())
+    goals = list(killswitch.goals(result))
+    assert len(goals) == 6 and "observer" in goals[-1].what
     for transfer in result["transfers"]:
         count = transfer["connections_observed"]  # on a campus the agent has connections of its own
         assert count is None if result["no_observer"] else count == 1 or transfer["where"] != ALONE
-    assert (tmp_path / kill_evaluation.PICTURE).read_bytes().startswith(b"<?xml")
     assert not list(PIN_ROOT.glob("killswitch-*"))

@@ -18,13 +18,13 @@ from experiments.benchmarks import decisions
 from experiments.benchmarks.decisions import (
     AtWork,
     Spread,
-    draw,
     growth_exponent,
     measure_size,
 )
 from experiments.benchmarks.decisions_world import HISTORY_S, SETTINGS, coordinator_at_work
-from experiments.benchmarks.tables import decisions_table
+from experiments.benchmarks.frame import Run, goals_of, run_benchmark
 from testbed import messages as m
+from tests.shown import shown
 from topologies.presets import campus54, three_tier
 from topologies.spec import Campus
 
@@ -131,7 +131,7 @@ def test_the_growth_exponent_of_a_power_is_the_power() -> None:
     assert growth_exponent(decisions.PAPER_S) == pytest.approx(0.805, abs=1e-3)
 
 
-def test_json_picture_and_table_are_written_and_a_missed_goal_is_named(
+def test_goals_name_the_sizes_that_miss_them_and_the_table_has_every_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spread = {"median_s": 9e-3, "p99_s": 30e-3, "samples": 9}
@@ -139,19 +139,21 @@ def test_json_picture_and_table_are_written_and_a_missed_goal_is_named(
     monkeypatch.setattr(
         decisions, "measure_size", lambda hosts: {"jobs": hosts // 2, **dict.fromkeys(names, spread)}
     )
-    result = decisions.measure_decisions(tmp_path, quick=True)
-    kept = json.loads((tmp_path / "decisions.json").read_text())
-    assert kept["verdict"] == {
-        "tick at 54": False,
-        "p99 at 54": False,
-        "tick at 500": False,
-        "p99 at 500": False,
-        "tick at 5000": True,
-        "p99 at 5000": False,
-        "P2 at 500": False,
-        "P2 for ten is not ten times one": True,
-        "ten reclaims are not ten times one": True,
+    months = {"cpu_s": 9.0, "run_s": 8.0, "events": 16, "events_per_s": 2.0}
+    monkeypatch.setattr(decisions, "two_months", lambda: months)
+    result = run_benchmark("decisions", Run(tmp_path, quick=True))
+    assert json.loads((tmp_path / "decisions.json").read_text()) == result
+    assert {goal.what: goal.met for goal in goals_of(result)} == {
+        "a tick at 54 hosts, median": False,
+        "the same, p99 over median at 54": False,
+        "a tick at 500 hosts, median": False,
+        "the same, p99 over median at 500": False,
+        "a tick at 5000 hosts, median": True,
+        "the same, p99 over median at 5000": False,
+        "P2 at 500 hosts, median": False,
+        "P2 for ten over P2 for one, 500 hosts": True,
+        "ten reclaims over one, 500 hosts": True,
+        "61 days of reclaimnet": True,
     }
-    assert (tmp_path / "decisions.svg").stat().st_size > 5000
-    assert "tick at 54" in str(decisions_table(result).caption)
-    draw(result, tmp_path / "again.svg")
+    text = shown(decisions.tables(result))
+    assert "5000 2500 9 (30)" in text and "61 days of reclaimnet on 54 hosts: 9.0 s" in text

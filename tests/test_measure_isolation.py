@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import re
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Dot1Q, Ether
 
 from experiments.benchmarks import isolation
 from experiments.benchmarks.attacks import AF41, ATTACKS, CS1, ETH_IPV6, Frames, SendingHost
-from experiments.benchmarks.goals import KEPT, NOT_JUDGED, NOT_KEPT, NOTHING_PROMISED
+from experiments.benchmarks.frame import KEPT, NOT_JUDGED, NOT_KEPT, NOTHING_PROMISED, Run
 from testbed.emulation.description.plan import plan
 from testbed.emulation.description.shaping import RTM_NEWTFILTER, requests
 from testbed.enforcement import Enforcement, payload_rate, wire_rate
 from tests.live_campus import live
+from tests.shown import shown
 from topologies.units import MBIT_PER_S
 
 STATION = SendingHost(
@@ -55,6 +52,15 @@ def samples(research_bytes: list[int], through_bytes: int = 0, *, valid: bool = 
     }
 
 
+def told(*rows: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "trunk_bytes_per_s": isolation.TRUNK,
+        "reserve_bytes_per_s": isolation.reserve_bytes_per_s(),
+        "u_bytes_per_s": isolation.UNCONTROLLED,
+        "rows": list(rows),
+    }
+
+
 def test_participants_fill_the_share_and_the_others_send_their_part_of_u() -> None:
     for each in isolation.rows():
         if each.phi:
@@ -81,7 +87,7 @@ def test_the_theorem_leaves_research_the_reserve_less_what_is_not_controlled(phi
 def test_a_bound_is_kept_by_the_worst_second_within_the_tolerance() -> None:
     assert isolation.verdict(95.0, 100.0, valid=True) == KEPT
     assert isolation.verdict(94.9, 100.0, valid=True) == NOT_KEPT
-    assert isolation.verdict(0.0, 0.0, valid=True) == NOTHING_PROMISED
+    assert isolation.verdict(0.0, 0.0, valid=True) == NOTHING_PROMISED, Run
     assert isolation.verdict(1e9, 100.0, valid=False) == NOT_JUDGED
 
 
@@ -90,20 +96,21 @@ def test_research_is_judged_by_its_worst_second_and_attackers_by_what_they_got_b
     enough, little = (int(payload_rate(share * reserve)) + 1 for share in (1.2, 0.5))
     allowed = wire_rate(row("frames-af41").grant_bytes_per_s) * 2
     found = isolation.judged(
-        row("frames-af41"), "ours", samples([enough, little], int(allowed + reserve / 4))
+        row("frames-af41"), "reclaimnet", samples([enough, little], int(allowed + reserve / 4))
     )
     assert (found["reserve"], found["theorem"]) == (NOT_KEPT, NOT_KEPT)
-    where = "the same, AF41, ours"
-    assert isolation.isolation_notes({"rows": [found]}) == [f"{where}: in the worst second a queue was full"]
+    assert "the same, AF41, reclaimnet: in the worst second a queue was full" in shown(
+        isolation.tables(told(found))
+    )
     assert found["predicted_bytes_per_s"] == pytest.approx(0.75 * reserve, rel=1e-6)
-    within = isolation.judged(row("frames-af41"), "ours", samples([enough], int(0.9 * allowed)))
+    within = isolation.judged(row("frames-af41"), "reclaimnet", samples([enough], int(0.9 * allowed)))
     assert (within["uncontrolled_bytes_per_s"], within["reserve"]) == (0.0, KEPT)
 
 
 def test_a_trial_on_a_machine_that_was_too_slow_is_not_judged_and_says_so() -> None:
-    found = isolation.judged(row("phi-0.5-AF41"), "ours", samples([1], valid=False))
+    found = isolation.judged(row("phi-0.5-AF41"), "reclaimnet", samples([1], valid=False))
     assert (found["reserve"], found["theorem"]) == (NOT_JUDGED, NOT_JUDGED)
-    assert isolation.isolation_notes({"rows": [found]}) == ["1 of 1 trials are not judged: slow"]
+    assert "1 of 1 trials are not judged: slow" in shown(isolation.tables(told(found)))
 
 
 def test_frames_carry_the_class_the_addresses_and_the_tags_that_they_are_to() -> None:
@@ -138,20 +145,33 @@ def test_the_table_and_the_picture_show_every_row(tmp_path: Path) -> None:
         for each in isolation.rows()
         for system in isolation.SYSTEMS
     ]
-    result = {
-        "cpus": 2,
-        "kernel": "6",
-        "trunk_bytes_per_s": isolation.TRUNK,
-        "reserve_bytes_per_s": isolation.reserve_bytes_per_s(),
-        "u_bytes_per_s": isolation.UNCONTROLLED,
-        "rows": found,
-    }
-    console = Console(width=200, record=True, file=StringIO())
-    console.print(isolation.isolation_table(result))
-    text = re.sub(r"[│\s]+", " ", console.export_text())
+    result = told(*found)
+    text = shown(isolation.tables(result))
     assert all(each.words in text for each in isolation.rows())
     isolation.draw(result, tmp_path / "isolation.svg")
     assert "frames-af41" in (tmp_path / "isolation.svg").read_text()
+
+
+def test_goals_count_what_was_judged_and_leave_unmarked_traffic_to_theorem_4() -> None:
+    def result(of: dict[str, str], theorem: str) -> dict[str, Any]:
+        return {
+            "rows": [
+                {
+                    "row": each.key,
+                    "system": system.name,
+                    "reserve": of.get(each.key, KEPT),
+                    "theorem": theorem,
+                }
+                for each in isolation.rows()
+                for system in isolation.SYSTEMS
+            ]
+        }
+
+    reserve, theorem = isolation.goals(result({"frames-unmarked": NOT_KEPT}, NOTHING_PROMISED))
+    assert (reserve.met, theorem.met) == (True, None)
+    reserve, _ = isolation.goals(result({"frames-af41": NOT_KEPT, "ipv6": NOT_JUDGED}, KEPT))
+    assert reserve.met is False
+    assert reserve.measured.endswith(", 1 not judged")
 
 
 @pytest.mark.kernel
@@ -160,10 +180,9 @@ class TestLive:
     pytestmark = live
 
     def test_a_flood_in_a_migration_class_stays_in_it_where_switches_hold(self, tmp_path: Path) -> None:
-        result = isolation.measure_isolation(
-            tmp_path, quick=True, only=("frames-af41",), systems=isolation.SYSTEMS[:2]
+        result = isolation.measure(
+            Run(tmp_path, quick=True), only=("frames-af41",), systems=isolation.SYSTEMS[:2]
         )
-        assert json.loads((tmp_path / isolation.RESULT).read_text()) == result
         ours, printed = result["rows"]
         for each in (ours, printed):
             assert sum(map(sum, each["samples"]["research_bytes"].values())) > 0

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import re
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from controller.core.model import facts as f
 from controller.core.policies.table import policy
 from experiments.benchmarks import migrations
-from experiments.benchmarks.goals import KEPT, NOT_JUDGED, NOT_KEPT
+from experiments.benchmarks.frame import KEPT, NOT_JUDGED, NOT_KEPT, Run
 from experiments.benchmarks.migrations import (
     BOTTLENECK,
     DESTINATIONS,
@@ -32,6 +28,7 @@ from experiments.worlds.played import Played
 from experiments.worlds.virtual.run import simulate
 from testbed.enforcement import Enforcement
 from tests.live_campus import live
+from tests.shown import shown
 from topologies.units import MBIT_PER_S
 
 OURS, NOTHING = BOTTLENECK[0], BOTTLENECK[-1]
@@ -108,7 +105,9 @@ def test_a_job_that_is_done_before_it_is_moved_was_in_time() -> None:
     assert (move.finished_first, move.in_time, move.took_s) == (True, True, None)
 
 
-def a_run(system: str = "ours", *, research: float = 60.0, took_s: float = 3.0, valid: bool = True) -> Any:
+def a_run(
+    system: str = "reclaimnet", *, research: float = 60.0, took_s: float = 3.0, valid: bool = True
+) -> Any:
     begin_s = 1.0 + NOTICE_AT_S
     move = {
         "wave": 0,
@@ -173,24 +172,15 @@ def test_a_peak_is_the_greatest_mean_over_a_second() -> None:
 
 def test_tables_and_picture_show_every_run_beside_the_papers_figures(tmp_path: Path) -> None:
     runs = [a_run(s.name, took_s=5.0, valid=s is OURS) for s in (*BOTTLENECK, *DESTINATIONS)]
-    result = {
-        "cpus": 2,
-        "kernel": "6",
-        "payload_bytes": migrations.PAYLOAD_BYTES,
-        "notice_s": NOTICE_S,
-        "runs": runs,
-    }
-    console = Console(width=200, record=True, file=StringIO())
-    console.print(migrations.migrations_table(result))
-    console.print(migrations.paper_table(result))
-    text = re.sub(r"\s+", " ", console.export_text())
+    result = {"payload_bytes": migrations.PAYLOAD_BYTES, "notice_s": NOTICE_S, "runs": runs}
+    text = shown(migrations.tables(result))
     assert all(system.name in text for system in (*BOTTLENECK, *DESTINATIONS))
     assert "71 % (P2)" in text
     assert "(not judged)" in text
-    notes = migrations.migrations_notes(result)
-    assert "no enforcement: not judged: slow" in notes
-    assert "ours, K' = 1: 1 admitted were late (5.0 to 5.0 s): full queues dropped 3 packets" in notes
-    migrations.draw(result, tmp_path / "migrations.svg")
+    assert "no enforcement: not judged: slow" in text
+    assert "reclaimnet, K' = 1: 1 admitted were late (5.0 to 5.0 s): full queues dropped 3 packets" in text
+    assert [goal.met for goal in migrations.goals(result)][:2] == [False, True]
+    migrations.draw(runs, tmp_path / "migrations.svg")
     assert "random destinations" in (tmp_path / "migrations.svg").read_text()
 
 
@@ -203,8 +193,7 @@ class TestLive:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(migrations, "LAST_SHORTER_S", 5.0)  # it ends with the notice
-        result = migrations.measure_migrations(tmp_path, systems=(NOTHING,), ks=(2,))
-        assert json.loads((tmp_path / migrations.RESULT).read_text()) == result
+        result = migrations.measure(Run(tmp_path), systems=(NOTHING,), ks=(2,))
         (run,) = result["runs"]
         assert [move["source"][:2] for move in run["moves"]] == ["b1", "b1"]
         assert {second["building"] for second in run["research"]} == {"b1", "b2"}

@@ -7,14 +7,13 @@ import os
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from controller.load import Durations, Load
 from experiments.benchmarks import scale
-from experiments.inputs.scenario.owners import Owners
-from experiments.inputs.scenario.parts import Protocol
+from experiments.benchmarks.frame import in_fresh_process
 from experiments.inputs.scenario.settings import heartbeat_s
 from experiments.inputs.traces.generated import generate
+from tests.shown import shown
 
 
 @pytest.mark.parametrize("hosts", [54, 500, 1000])
@@ -22,7 +21,6 @@ def test_half_of_the_hosts_have_a_job_and_above_five_hundred_a_quarter(hosts: in
     work = scale.scale_scenario(hosts, 60.0, idle=False)
     share = 0.5 if hosts <= 500 else 0.25
     assert work.jobs.initial == round(share * hosts)
-    assert scale.scale_scenario(hosts, 60.0, idle=False, busy_share=0.125).jobs.initial == round(hosts / 8)
     trace = generate(work.played())
     assert len(trace.arrivals) >= work.jobs.initial
     burst = [event for event in work.owners.script if event.kind == "reclaim"]
@@ -30,19 +28,6 @@ def test_half_of_the_hosts_have_a_job_and_above_five_hundred_a_quarter(hosts: in
     assert len(burst) == pytest.approx(0.05 * hosts, abs=2)
     idle = generate(scale.scale_scenario(hosts, 20.0, idle=True).played())
     assert (idle.arrivals, idle.owner_events) == ((), ())
-
-
-def test_pace_divides_payloads_notices_periods_and_the_lease() -> None:
-    papers, tenfold = (scale.scale_scenario(60, 90.0, idle=False, pace=pace) for pace in (1.0, 10.0))
-    assert papers.protocol.control_period_s == Protocol().control_period_s
-    assert papers.protocol.restart_s == Protocol().restart_s
-    assert papers.protocol.lease_s == Protocol().lease_s
-    assert papers.owners.notice == Owners().notice
-    assert tenfold.protocol.control_period_s == papers.protocol.control_period_s / 10
-    assert tenfold.jobs.payload.mean() < papers.jobs.payload.mean() / 5
-    assert tenfold.owners.notice.mean() < papers.owners.notice.mean() / 5
-    notices = [event.notice_s for event in papers.owners.script if event.kind == "reclaim" and event.notice_s]
-    assert notices and set(notices) == {30.0}
 
 
 @pytest.mark.parametrize(
@@ -85,26 +70,25 @@ def run(hosts: int) -> dict[str, object]:
     return {"hosts": hosts, "idle": idle, "work": work}
 
 
-def test_exponents_are_the_slopes_and_the_table_and_picture_show_every_size(tmp_path: Path) -> None:
+def test_exponents_are_the_slopes_and_the_table_shows_every_size() -> None:
     runs = [run(hosts) for hosts in (50, 100, 400)]
     found = scale.exponents(runs)
     assert found["up_s"] == pytest.approx(1.0)
     assert found["decisions_p99_s"] == pytest.approx(0.5)
     assert found["down_s"] == pytest.approx(0.0)
-    result = {"cpus": 2, "seconds": 60.0, "pace": 1.0, "busy_share": None, "runs": runs, "exponents": found}
-    with Console(width=200, record=True, file=(tmp_path / "table").open("w")) as console:
-        console.print(scale.scale_table(result))
-    shown = console.export_text()
-    assert all(f"│ {hosts}" in shown or f" {hosts} │" in shown for hosts in (50, 100, 400))
-    scale.draw(result, tmp_path / "scale.svg")
-    assert "<svg" in (tmp_path / "scale.svg").read_text()
+    result = {"machine": {"cpus": 2}, "seconds": 60.0, "runs": runs, "exponents": found}
+    text = shown(scale.tables(result))
+    assert all(f" {hosts} {hosts / 100:.2f} s" in text for hosts in (50, 100, 400))
+    goals = {goal.what: goal.met for goal in scale.goals(result)}
+    assert goals["400 hosts (goal for 500): busy share"] is True
+    assert goals["400 hosts (goal for 500): agents registered"] is True
 
 
 @pytest.mark.kernel
 @pytest.mark.campus
 @pytest.mark.skipif(os.geteuid() != 0, reason="a campus needs root")
 def test_small_run_says_what_each_part_took(tmp_path: Path) -> None:
-    figures = scale.in_fresh_process(tmp_path, 8, 3.0, "idle")
+    figures = in_fresh_process(scale.__name__, 8, 3.0, "idle", tmp_path)
     assert 0.0 <= figures["cpu_agents"] <= figures["cpu_machine"]
     assert figures["memory_agents_bytes"] > 1e6
     assert figures["broken"] == []

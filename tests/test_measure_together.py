@@ -1,61 +1,44 @@
-"""`reclaimnet measure all`: parts run one after the other, say why they do not, and their goals stand on one page."""
+"""`reclaimnet measure`: every benchmark has the common frame; `all` runs them one after the other onto one page."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from experiments.benchmarks import links, together
-from experiments.benchmarks.goals import KEPT, NOT_JUDGED, NOT_KEPT, NOTHING_PROMISED, JudgedFigure
-from experiments.benchmarks.isolation import SYSTEMS, rows
-from experiments.benchmarks.together import (
-    MOST_S,
-    PARTS,
-    Part,
-    measure_all,
-    run_part,
-    together_table,
-)
+from experiments.benchmarks import BENCHMARKS, links, together
+from experiments.benchmarks.frame import Goal, Run, all_kept, at_least, at_most, goals_table
+from experiments.benchmarks.together import MOST_S, Part, measure_all, run_part, together_table
+from experiments.cli.main import app
 from testbed.emulation.fidelity import CpuTimes
+from tests.shown import shown
 
 
-def part(name: str) -> Part:
-    return next(each for each in PARTS if each.name == name)
-
-
-def no_goals(_: Mapping[str, Any]) -> Iterator[JudgedFigure]:
-    yield from ()
-
-
-def test_parts_are_commands_that_exist_and_together_they_take_less_than_half_an_hour() -> None:
-    from experiments.cli.measure import app
-
-    commands = {command.name for command in app.registered_commands}
-    assert {each.name for each in PARTS} <= commands
+def test_every_benchmark_has_the_functions_of_the_frame_and_all_take_less_than_half_an_hour() -> None:
+    for name in BENCHMARKS:
+        module = import_module(f"experiments.benchmarks.{name}")
+        assert all(callable(getattr(module, function)) for function in ("measure", "tables", "goals"))
     assert MOST_S < 30 * 60
 
 
-def test_a_part_that_cannot_run_says_why_and_the_next_one_runs(
+def test_parts_that_cannot_run_have_reasons_and_the_next_one_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(together, "wait_until_quiet", lambda most_s: 0.5)
-    wrong = Part("links", ("--sideways",), 60.0, no_goals)
-    late = Part("decisions", ("--quick",), 0.1, no_goals)
-    first, second = measure_all(tmp_path, (wrong, late))
-    assert "--sideways" in first.why
+    monkeypatch.setattr(together, "BENCHMARKS", {"nothing": (60.0, ""), "decisions": (0.1, "")})
+    first, second = measure_all(tmp_path)
+    assert "experiments.benchmarks.nothing" in first.why
     assert second.why.startswith("not over after")
-    assert [each["name"] for each in json.loads((tmp_path / "measure.json").read_text())] == [
-        "links",
-        "decisions",
-    ]
+    parts = json.loads((tmp_path / "measure.json").read_text())
+    assert [each["name"] for each in parts] == ["nothing", "decisions"]
     page = (tmp_path / "measure.html").read_text()
     assert page.count("did not run") >= 2
     assert (first.busy, second.busy) == (0.5, 0.5)
-    assert "--sideways" in page
+    assert "experiments.benchmarks.nothing" in page
+    assert "machine 50% busy before" in shown([together_table([first, second])])
 
 
 def test_a_machine_that_never_is_quiet_is_waited_for_no_longer_than_was_said(
@@ -80,25 +63,8 @@ def test_a_machine_that_never_is_quiet_is_waited_for_no_longer_than_was_said(
 
 
 def test_a_part_for_which_no_time_is_left_is_not_begun(tmp_path: Path) -> None:
-    done = run_part(part("killswitch"), tmp_path, 0.0)
-    assert (done.why, done.took_s) == ("no time was left for it", 0.0)
-
-
-def test_goals_of_isolation_count_what_was_judged_and_leave_unmarked_traffic_to_theorem_4() -> None:
-    def result(of: Mapping[str, str], theorem: str) -> Mapping[str, Any]:
-        return {
-            "rows": [
-                {"row": row.key, "system": system.name, "reserve": of.get(row.key, KEPT), "theorem": theorem}
-                for row in rows()
-                for system in SYSTEMS
-            ]
-        }
-
-    reserve, theorem = part("isolation").goals(result({"frames-unmarked": NOT_KEPT}, NOTHING_PROMISED))
-    assert (reserve.met, theorem.met) == (True, None)
-    reserve, _ = part("isolation").goals(result({"frames-af41": NOT_KEPT, "ipv6": NOT_JUDGED}, KEPT))
-    assert reserve.met is False
-    assert reserve.measured.endswith(", 1 not judged")
+    part = run_part("killswitch", tmp_path, 0.0)
+    assert (part.why, part.took_s) == ("no time was left for it", 0.0)
 
 
 def test_goals_of_links_stand_beside_their_figures() -> None:
@@ -106,34 +72,54 @@ def test_goals_of_links_stand_beside_their_figures() -> None:
     result = {
         "delayed": {"rtt_s": {"p50": 0.0102, "p99": 0.0128}, "bytes_per_s": 2e8, **late},
         "delayed_and_slow": {"over_declared": 0.99, "without_delay": 0.99},
-        "met": dict.fromkeys(links.GOALS, True) | {"rtt_p99_s": False},
     }
-    found = {goal.what: goal for goal in part("links").goals(result)}
+    found = {goal.what: goal for goal in links.goals(result)}
+    assert found["round trip of 2 x 5 ms, p50"].met is True
     assert found["round trip of 2 x 5 ms, p99"].met is False
     assert found["frames wrong by a tenth of the delay"].measured == "2.00%"
 
 
-@pytest.mark.parametrize(("met", "words"), [(True, "met"), (False, "not met")])
-def test_the_table_has_a_line_for_each_goal(met: bool, words: str) -> None:
-    from experiments.benchmarks.together import Done
+def test_goals_have_a_verdict_and_a_line_in_the_table() -> None:
+    goals = [
+        at_most("a", 2.0, 1.0, "{:g} s".format),
+        at_least("b", 2.0, 1.0, "{:g}".format),
+        all_kept("c", ["not judged"]),
+        all_kept("d", ["kept", "promises 0", "NOT KEPT", "not judged"]),
+    ]
+    assert [goal.met for goal in goals] == [False, True, None, False]
+    text = shown([goals_table([("x", goals)])])
+    assert "x a <= 1 s 2 s not met b >= 1 2 met c always 0 of 0 kept, 1 not judged d" in text
+    assert "1 of 2 kept, 1 not judged not met" in text
 
-    done = Done("x", "reclaimnet measure x", 1.0, "", "", (JudgedFigure("a", "b", "c", met),))
-    cells = [list(column.cells) for column in together_table([done]).columns]
-    assert [column[1] for column in cells] == ["  a", "b", "c", words]
+
+def test_a_benchmark_is_a_command_with_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(run: Run) -> dict[str, float]:
+        return {"figure_s": 1.5}
+
+    monkeypatch.setattr(links, "measure", measure)
+    monkeypatch.setattr(links, "goals", lambda result: [Goal("a", "b", "c", True)])
+    monkeypatch.setattr(links, "tables", lambda result: ["a [note]"])
+    out = ["--out", str(tmp_path)]
+    printed = CliRunner().invoke(app, ["measure", "links", *out])
+    assert printed.exit_code == 0
+    assert "a [note]" in printed.stdout and "met" in printed.stdout
+    done = CliRunner().invoke(app, ["measure", "links", "--json", *out])
+    told = json.loads(done.stdout)
+    assert (told["command"], told["result"]["figure_s"]) == ("measure links", 1.5)
+    assert json.loads((tmp_path / "links/links.json").read_text()) == told["result"]
 
 
-def test_results_are_told_as_json_even_if_a_part_did_not_run(
+@pytest.mark.parametrize(
+    "words", [("nothing",), ("links", "--hosts", "54"), ("scale", "--hosts", "3"), ("scale", "--hosts", "x")]
+)
+def test_what_is_no_benchmark_and_no_size_is_refused(words: tuple[str, ...], tmp_path: Path) -> None:
+    assert CliRunner().invoke(app, ["measure", *words, "--out", str(tmp_path)]).exit_code == 2
+
+
+def test_parts_that_did_not_run_are_in_the_json_and_in_the_exit_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from typer.testing import CliRunner
-
-    from experiments.cli import measure
-
-    monkeypatch.setattr(together, "WAIT_S", 0.0)
-    monkeypatch.setattr(
-        "experiments.benchmarks.together.PARTS", (Part("links", ("--sideways",), 60.0, no_goals),)
-    )
-    done = CliRunner().invoke(measure.app, ["all", "--json", "--out", str(tmp_path)])
+    monkeypatch.setattr(together, "measure_all", lambda out, progress: [Part("x", 1.0, "no root", "", ())])
+    done = CliRunner().invoke(app, ["measure", "all", "--json", "--out", str(tmp_path)])
     assert done.exit_code == 3
-    (told,) = json.loads(done.stdout)["results"]["measure"]
-    assert "--sideways" in told["why"]
+    assert json.loads(done.stdout)["result"][0]["why"] == "no root"

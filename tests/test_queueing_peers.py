@@ -1,6 +1,5 @@
-"""SimPy's and Ciw's models of the queue decide as the kernel does, job by job; the benchmark says what it should."""
+"""SimPy's model of the queue decides as the kernel does, job by job; the benchmark has every row."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,13 +7,14 @@ import pytest
 
 from controller.core.queueing.replay import Rule, replay
 from experiments.benchmarks import queue
-from experiments.benchmarks.queue import Sizes, measure_queue
-from experiments.benchmarks.tables import queue_table, queue_verdicts
+from experiments.benchmarks.frame import Run
+from experiments.benchmarks.queue import Sizes
 from experiments.theory.laws import Exponential, Gamma
 from experiments.worlds.queue.cases import AGE_RULE, SPOTS
 from experiments.worlds.queue.estimate import Fates
 from experiments.worlds.queue.history import DrawnHistory, Piece
 from experiments.worlds.queue.model import Model
+from tests.shown import shown
 
 pytestmark = pytest.mark.extra
 POISSON, BATH_TUB = Exponential(12.0), SPOTS["bath-tub"]
@@ -50,34 +50,18 @@ def test_simpy_decides_the_same_job_by_job(name: str) -> None:
     assert differences(simpy_peer.simulate, (AT_ONCE | STANDING)[name]) == 0
 
 
-@pytest.mark.parametrize("name", AT_ONCE)
-def test_ciw_decides_the_same_job_by_job(name: str) -> None:
-    ciw_peer = pytest.importorskip("experiments.benchmarks.ciw_peer", reason="ciw is not installed")
-    assert differences(ciw_peer.simulate, AT_ONCE[name], 2_000) == 0
-
-
-def test_ciw_refuses_offers_that_stand() -> None:
-    ciw_peer = pytest.importorskip("experiments.benchmarks.ciw_peer", reason="ciw is not installed")
-    with pytest.raises(ValueError, match=r"offer_ttl_h 6\.0: only 0"):
-        differences(ciw_peer.simulate, STANDING["offers that lapse"], 10)
-
-
 def test_a_job_that_fares_otherwise_is_counted() -> None:
     model = AT_ONCE["M/M"]
     assert differences(lambda _, history: kernel(Model(POISSON, POISSON, Rule(1.24)), history), model) > 0
 
 
-def test_the_benchmark_has_a_row_for_every_simulator_and_a_picture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_benchmark_has_a_row_for_every_simulator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(queue, "QUICK", Sizes(2_000, 2_000, 500, 500, 2_000))
     monkeypatch.setattr(queue, "ROUNDS", 1)
-    result = measure_queue(tmp_path, quick=True)
-    assert json.loads((tmp_path / "queue.json").read_text())["met"].keys() == {"speed", "agreement"}
-    assert (tmp_path / "queue.svg").stat().st_size > 10_000
+    result = queue.measure(Run(tmp_path, quick=True))
     for rows in result["speed"].values():
-        assert rows.keys() >= {queue.OURS, queue.KERNEL, queue.PLAIN}
+        assert rows.keys() >= {queue.WITH_DRAWS, queue.KERNEL, queue.PLAIN}
         assert all(row["jobs_per_cpu_s"] > 0.0 for row in rows.values())
         assert all(row.get("differing_jobs", 0) == 0 for row in rows.values())
-    assert queue_table(result).row_count == sum(len(rows) for rows in result["speed"].values())
-    assert sum("goal" in line for line in queue_verdicts(result)) == 2
+    assert len(list(queue.goals(result))) == 2
+    assert queue.PLAIN in shown(queue.tables(result))

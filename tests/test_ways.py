@@ -18,7 +18,6 @@ from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
 from controller.openflow.routes import tables
-from experiments.benchmarks.fabric import burst
 from experiments.dashboard.picture import Picture
 from experiments.inputs.scenario import files as scenario_files
 from experiments.inputs.scenario.parts import LinkEvent
@@ -451,12 +450,6 @@ def test_drain_of_what_is_not_cut_is_refused() -> None:
     ):
         with pytest.raises(SpecError, match=r"events.drain .*an event with up = false, at most its time"):
             LinkEvent(5.0, ("a", "b"), **wrong)
-
-
-def test_burst_of_the_benchmark_admits_1_7_times_as_much_over_two_trunks() -> None:
-    one, ways = burst(1), burst(4)
-    assert ways["admitted"] >= 1.7 * one["admitted"] > 0
-    assert all(each["in_time"] == each["admitted"] for each in (one, ways))
 
 
 def test_example_of_the_docs_leaves_by_both_cores_and_before_the_cut() -> None:

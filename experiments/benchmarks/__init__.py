@@ -1,6 +1,26 @@
-"""Measurements of the testbed itself: one file a benchmark, each writes JSON and a picture. `reclaimnet measure` lists them,
-and `cli/measure.py` says which file is which command's.
+"""Benchmarks: figures side by side with a peer or a goal, in one run on one machine. Begin with `frame`.
 
-Shared: `results` (writing), `goals`, `timing`, `tables`, `one_trunk` and `rates_network` (small networks to measure on),
-`attacks` and `syn_storm` (what is sent), `together` (`measure all`); `*_peer` is another's simulator of the same. May import
-`worlds` and below. Begin with `tables`."""
+A benchmark is a module named as in `reclaimnet measure NAME`. `together` runs all of them; `attacks`, `closing_paths`,
+`syn_storm`, `one_trunk`, `rates_network`, `decisions_world`, `programs` and `simpy_peer` are their parts.
+"""
+
+from __future__ import annotations
+
+# name -> (seconds that `measure all` allows, subject)
+BENCHMARKS = {
+    "killswitch": (
+        300.0,
+        "time from an owner's act to the last connection let in, by each way to close a host",
+    ),
+    "links": (180.0, "links that delay, lose and change: round trips, throughput, lateness"),
+    "isolation": (240.0, "research's share beside granted migrations and attacks (paper A, Theorem 4)"),
+    "migrations": (300.0, "simultaneous notices over one trunk, by enforcement (paper A, E2 and E3)"),
+    "scale": (300.0, "live campuses of growing size, idle and at work"),
+    "rates": (240.0, "goodput over grant: pacing, paper A's drop bucket, HTB classes, nothing"),
+    "fabric": (180.0, "kernel bridges beside Open vSwitch; gaps when trunks are cut"),
+    "transfer": (120.0, "checkpoints over a veth pair beside bare sendfile"),
+    "snapshots": (120.0, "pause of a job for a snapshot: stop, copy, fork"),
+    "decisions": (180.0, "the coordinator's tick at 54 to 50 000 hosts; two months in virtual time"),
+    "bringup": (120.0, "bring-up and teardown of a campus beside stock Mininet"),
+    "queue": (120.0, "paper B's queue: jobs a second beside SimPy, distance from theory"),
+}

@@ -1,6 +1,6 @@
-"""What hosts send that ignore their grants: senders that run as processes inside a host, for ever, until they are killed.
+"""Senders that ignore their grants: processes inside a host that send until they are killed.
 
-Two sorts. A user of a host has sockets: the host's shaper and egress program see what they send. A root user has frames
+Two sorts. A user of a host has sockets: the host's shaper and egress program see their packets. A root user has frames
 (AF_PACKET, PACKET_QDISC_BYPASS), which pass neither; only the switch's side of the cable is left to hold them. All are paced at a
 multiple of the host's own link, so that a trial costs a bounded part of the machine.
 """
@@ -48,7 +48,7 @@ EF, AF41, CS1, BEST_EFFORT = (
 
 @dataclass(frozen=True, slots=True)
 class SendingHost:
-    """A sending host, where it sends, and the grant that it holds (payload bytes/s)."""
+    """Sending host, its target, and its grant (payload bytes/s)."""
 
     interface: str
     mac: bytes
@@ -62,7 +62,7 @@ class SendingHost:
     pins: Path
     enforcement: Enforcement
     congestion: str | None
-    neighbour: str  # another host's address, to speak for
+    neighbour: str  # another host's address, to forge
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Frames:
     links: float = 1.0  # times the link's rate
 
     def made_at(self, station: SendingHost) -> bytes:
-        """One of them, checksum and all."""
+        """Return one frame with its checksum."""
         ports = (PORT + 1, PORT + 1)
         source = station.neighbour if self.forges_address else station.address
         tags = b"".join(struct.pack(">HH", ETH_TAG, 7) for _ in range(self.tags))
@@ -91,7 +91,7 @@ class Frames:
         return link + body
 
     def send(self, station: SendingHost) -> None:
-        """Send them until the process is killed."""
+        """Send frames until the process is killed."""
         frame = self.made_at(station)
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
             sock.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
@@ -100,12 +100,12 @@ class Frames:
 
 
 def udp_header(ports: tuple[int, int], size_bytes: int) -> bytes:
-    """The header of a datagram of `size_bytes` with it, without a checksum."""
+    """Return the header of a datagram of `size_bytes` with it, without a checksum."""
     return struct.pack(">HHHH", *ports, size_bytes, 0)
 
 
 def ipv4(source: str, target: str, header: bytes, dscp: int, size_bytes: int, protocol: int = UDP) -> bytes:
-    """A packet of `size_bytes`: IPv4, the header of what it carries, zeros."""
+    """Return a packet of `size_bytes`: IPv4, the header of its payload, zeros."""
     addresses = socket.inet_aton(source) + socket.inet_aton(target)
     head = struct.pack(">BBHHHBBH", 0x45, dscp << 2, size_bytes, 0, 0x4000, 64, protocol, 0) + addresses
     total = sum(struct.unpack(">10H", head))
@@ -115,7 +115,7 @@ def ipv4(source: str, target: str, header: bytes, dscp: int, size_bytes: int, pr
 
 
 def ipv6(source: str, target: str, ports: tuple[int, int], dscp: int, size_bytes: int) -> bytes:
-    """A datagram over IPv6, between mapped addresses."""
+    """Return a datagram over IPv6, between mapped addresses."""
     addresses = b"".join(ipaddress.IPv6Address(f"::ffff:{each}").packed for each in (source, target))
     carried = size_bytes - IPV6_BYTES
     first = struct.pack(">IHBB", 6 << 28 | dscp << 22, carried, UDP, 64)
@@ -123,7 +123,7 @@ def ipv6(source: str, target: str, ports: tuple[int, int], dscp: int, size_bytes
 
 
 def paced(rate_bytes_per_s: float, size_bytes: int, send: Callable[[], object]) -> None:
-    """Call `send` so often that `size_bytes` each make the rate, for ever; what a full queue refuses is not sent again."""
+    """Call `send` for ever so that `size_bytes` each make the rate; frames refused by a full queue are not sent again."""
     begun_s, sent = time.monotonic(), 0
     while True:
         now_s = time.monotonic()
@@ -154,7 +154,7 @@ def greedy_tcp(target: str, *, sockets: int = 1, dscp: int = BEST_EFFORT) -> Non
 
 
 def granted(station: SendingHost) -> socket.socket:
-    """A connection with a grant, as an agent makes it."""
+    """Return a connection with a grant, as an agent makes it."""
     maps = HostMaps.open_pinned(station.pins)
     if station.enforcement is Enforcement.PACE:
         set_aggregate(maps, station.share_bytes_per_s)
@@ -165,7 +165,7 @@ def granted(station: SendingHost) -> socket.socket:
 
 
 def granted_tcp(station: SendingHost, *, keeps_pace: bool = True) -> None:
-    """A flow that keeps its grant; or one that takes its pacing off."""
+    """Send by a grant; or, with `keeps_pace` false, with its pacing off."""
     sock = granted(station)
     if not keeps_pace:
         sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, struct.pack("@Q", UNPACED))
@@ -175,7 +175,7 @@ def granted_tcp(station: SendingHost, *, keeps_pace: bool = True) -> None:
 
 
 def forged_ports(station: SendingHost) -> None:
-    """Segments with the addresses and ports of the host's own granted flow, from a raw socket, at the link's rate."""
+    """Send segments with the addresses and ports of the host's own granted flow, from a raw socket, at the link's rate."""
     sock = granted(station)
     ports = sock.getsockname()[1], sock.getpeername()[1]
     header = struct.pack(">HHIIHHHH", *ports, 0, 0, TCP_OFFSET_ACK, 0, 0, 0)
@@ -188,7 +188,7 @@ def forged_ports(station: SendingHost) -> None:
 
 
 def udp(station: SendingHost, *, dscp: int) -> None:
-    """Datagrams from a socket at the link's rate, which ask for a class."""
+    """Send datagrams from a socket at the link's rate, which ask for a class."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)
         sock.connect((station.target, PORT + 1))
@@ -197,7 +197,7 @@ def udp(station: SendingHost, *, dscp: int) -> None:
 
 
 def connected(target: str) -> socket.socket:
-    """A connection to a receiver, which may listen a moment later; OSError if it does not."""
+    """Return a connection to a receiver, which may listen a moment later; OSError if it does not."""
     limit_s = time.monotonic() + ARRIVE_S
     while True:
         try:
@@ -213,12 +213,12 @@ def connected(target: str) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One way to ignore a grant."""
+    """Way to ignore a grant."""
 
     words: str
-    # None: nobody does
+    # None: all keep their grants
     send: Callable[[SendingHost], None] | None
-    links: float = 0.0  # what it sends, in multiples of the link's rate; 0: as TCP goes
+    links: float = 0.0  # its rate, in multiples of the link's; 0: of TCP
     as_root: bool = False  # it needs frames, and so root
     in_quick: bool = False
 
@@ -257,5 +257,5 @@ ATTACKS: dict[str, Attack] = {
 
 
 def at_rate(frames: Frames, rate_bytes_per_s: float) -> Callable[[SendingHost], None]:
-    """A sender of these frames at a rate of its own."""
+    """Return a sender of these frames at a rate of its own."""
     return lambda station: replace(frames, links=rate_bytes_per_s / station.rate_bytes_per_s).send(station)

@@ -1,9 +1,9 @@
-"""How long a campus takes to stand and to go, against stock Mininet on the same tree, in one run.
+"""Bring-up and teardown of a campus, beside stock Mininet on the same tree, in one run.
 
-Ours is the whole of it: links shaped on both ends, addresses, BPF programs loaded and attached, every setting read back.
-Stock is Mininet with LinuxBridge and plain links, unshaped (shaping would make it slower still). Each is measured in a fresh
-process; stock runs inside a network namespace of its own, so that its bridges cannot clash with anything and go with it. The
-floor is what the kernel needs on this machine today: processes with namespaces, bare veth pairs, and removing them.
+`live` is the whole campus: links shaped on both ends, addresses, BPF programs loaded and attached, every setting read back.
+`stock` is Mininet with LinuxBridge and plain links, unshaped; shaping would make it slower still. Each run has a process of its
+own, and stock has a network namespace of its own, which removes its bridges. `floor` is the kernel's part on this machine today:
+processes with namespaces, bare veth pairs, and removing them.
 """
 
 from __future__ import annotations
@@ -12,97 +12,80 @@ import contextlib
 import json
 import os
 import resource
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.benchmarks.goals import JudgedFigure
-from experiments.benchmarks.results import machine, write_result
-from experiments.benchmarks.timing import seconds_of
-from experiments.results.pictures import GOOD, canvas
-from testbed.errors import CommandFailed
+from rich.table import Table
+
+from experiments.benchmarks.frame import Goal, Result, Run, at_least, in_fresh_process, seconds_of, table_of
 from testbed.workloads.memory import of_machine, pss_bytes
 from topologies.presets import campus54, three_tier
 from topologies.spec import Campus as Description
 
 STOCK_DESCRIPTORS = 16384  # what Mininet's own fixLimits asks for
 SETTLE_S = 2.0  # before each run: the kernel removes the last one's empty namespaces in the background
-DOWN_S = 20.0  # a process that is told to end takes its campus down
 DOWN_PHASES = ("end_agents", "end_programs", "cables_gone", "kill", "remove_files")
 TARGETS = {"up": 4.0, "down": 8.0}
 
 
-def measure_bringup(
-    out: Path, hosts: int = 500, *, repeats: int | None = None, with_stock: bool = True
-) -> dict[str, Any]:
-    """Measure `hosts` hosts (54: the campus of paper A), write bringup.json and bringup.svg to `out`, return the figures.
+def measure(run: Run) -> dict[str, Any]:
+    """Build `hosts` hosts as a live campus, with stock Mininet, and bare (54 hosts: paper A's campus).
 
-    `repeats` runs of each (default: 3 up to 100 hosts, else 2), of which the fastest is kept: others disturb, nothing speeds
-    up. Takes about a minute at 500 hosts with stock. CommandFailed, with the child's words, if a run fails (no root).
+    Of 3 runs of each (2 above 100 hosts) the fastest is kept: others disturb, nothing speeds up. A minute at 500 hosts.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    repeats = repeats or (3 if hosts <= 100 else 2)
-    kinds = ("ours", "floor", *(("stock",) if with_stock else ()))
-    result: dict[str, Any] = {
-        "hosts": hosts,
-        "repeats": repeats,
-        **machine(),
-    }
-    for kind in kinds:
-        result[kind] = min(
-            (_in_fresh_process(kind, hosts) for _ in range(repeats)), key=lambda run: run["up_s"]
+    return {"runs": [_compared(hosts) for hosts in run.hosts or (100 if run.quick else 500,)]}
+
+
+def _compared(hosts: int) -> dict[str, Any]:
+    kinds: dict[str, Any] = {}
+    for kind in RUNS:
+        tries = []
+        for _ in range(3 if hosts <= 100 else 2):
+            time.sleep(SETTLE_S)
+            tries.append(in_fresh_process(__name__, kind, hosts))
+        kinds[kind] = min(tries, key=lambda each: float(each["up_s"]))
+    faster = {way: kinds["stock"][f"{way}_s"] / kinds["live"][f"{way}_s"] for way in TARGETS}
+    return {"hosts": hosts, **kinds, "times_faster": faster}
+
+
+def goals(result: Result) -> Iterator[Goal]:
+    """Yield the speed-up over stock Mininet."""
+    for each in result["runs"]:
+        for way, target in TARGETS.items():
+            what = f"{each['hosts']} hosts {way}, against stock Mininet"
+            yield at_least(what, each["times_faster"][way], target, "{:.3g}x".format)
+
+
+def tables(result: Result) -> Iterator[Table]:
+    """Yield up and down of each kind, then the phases of the live campus."""
+    for each in result["runs"]:
+        rows = [
+            (
+                name,
+                f"{of['up_s']:.2f} s",
+                f"{of['down_s']:.2f} s",
+                f"{of['process_memory_bytes'] / 1e6:.0f} MB",
+            )
+            for name, of in ((name, each[name]) for name in RUNS)
+        ]
+        phases = sorted(each["live"]["up_phases_s"].items(), key=lambda item: -item[1])
+        heads = ("", "up", "down", "memory of processes")
+        yield table_of(
+            f"{each['hosts']} hosts", heads, [*rows, (), *((f"  {k}", f"{v:.3f} s") for k, v in phases)]
         )
-    if with_stock:
-        result["times_faster"] = {
-            way: result["stock"][f"{way}_s"] / result["ours"][f"{way}_s"] for way in TARGETS
-        }
-        result["targets"] = TARGETS
-    write_result(out / "bringup.json", result)
-    draw(result, out / "bringup.svg")
-    return result
-
-
-def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
-    """The figures of `result`, as it stands in the JSON, that have a goal."""
-    for way, target in TARGETS.items():
-        times = result["times_faster"][way]
-        what = f"{result['hosts']} hosts {way}, against stock Mininet"
-        yield JudgedFigure(what, f">= {target:g}x", f"{times:.1f}x", times >= target)
 
 
 def description_of(hosts: int) -> Description:
-    """The campus that is built."""
+    """Return the campus that is built."""
     return campus54() if hosts == 54 else three_tier(hosts=hosts, buildings=4)
 
 
-def _in_fresh_process(kind: str, hosts: int) -> dict[str, Any]:
-    time.sleep(SETTLE_S)
-    argv = [sys.executable, "-m", "experiments.benchmarks.bringup", kind, str(hosts)]
-    root = Path(__file__).parents[2]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root)
-    try:
-        printed, complaint = process.communicate()
-    finally:
-        if (
-            process.poll() is None
-        ):  # this measurement was interrupted: the other process takes its campus down first
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.communicate(timeout=DOWN_S)
-            process.kill()
-            process.communicate()
-    if process.returncode:
-        raise CommandFailed(argv, process.returncode, complaint)
-    figures: dict[str, Any] = json.loads(printed.splitlines()[-1])
-    return figures
-
-
-def ours(hosts: int) -> dict[str, Any]:
-    """The testbed's campus, complete."""
+def live(hosts: int) -> dict[str, Any]:
+    """Build the testbed's campus, complete."""
     from testbed.emulation.campus import LiveCampus
 
     net, figures = _up_and_down(partial(LiveCampus, description_of(hosts)))
@@ -115,7 +98,7 @@ def ours(hosts: int) -> dict[str, Any]:
 
 
 def _up_and_down(make: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
-    """(what was made, started and stopped, the times and the memory that it took)."""
+    """Start and stop the network that `make` returns; return it with its times and memory."""
     before, begin_s = of_machine(), time.perf_counter()
     net = make()
     try:
@@ -131,7 +114,7 @@ def _up_and_down(make: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
 
 
 def stock(hosts: int) -> dict[str, Any]:
-    """Mininet's own classes on the same tree: LinuxBridge, plain links."""
+    """Build the same tree with Mininet's own classes: LinuxBridge, plain links."""
     from mininet.net import Mininet
     from mininet.nodelib import LinuxBridge
 
@@ -152,7 +135,7 @@ def stock(hosts: int) -> dict[str, Any]:
 
 
 def floor(hosts: int) -> dict[str, Any]:
-    """Only namespaces and bare veth pairs: what no implementation over this kernel can avoid."""
+    """Build namespaces and bare veth pairs alone, which no implementation over this kernel can avoid."""
     from testbed.emulation.kernel.build import in_thread
 
     return in_thread(lambda: _floor(hosts))
@@ -191,11 +174,16 @@ def _floor(hosts: int) -> dict[str, Any]:
     finally:
         holders.close()
     phases = {"namespaces": namespaces_s, "veths": veths_s}
-    return {"up_s": namespaces_s + veths_s, "down_s": down_s, "up_phases_s": phases}
+    return {
+        "up_s": namespaces_s + veths_s,
+        "down_s": down_s,
+        "process_memory_bytes": 0,
+        "up_phases_s": phases,
+    }
 
 
 def memory_of_family_bytes() -> int:
-    """Proportional memory of this process's descendants (a page shared by n processes counts 1/n in each)."""
+    """Return the proportional memory of this process's descendants: a page shared by n processes counts 1/n in each."""
     return sum(pss_bytes(pid) for pid in _descendants(os.getpid()))
 
 
@@ -207,7 +195,7 @@ def _descendants(pid: int) -> list[int]:
 
 
 def links_here() -> set[str]:
-    """Names of the interfaces of this thread's namespace."""
+    """Return the names of the interfaces of this thread's namespace."""
     from testbed.emulation.kernel import readback
     from testbed.emulation.netlink import NetlinkSocket
 
@@ -215,27 +203,7 @@ def links_here() -> set[str]:
         return {state.name for state in readback.link_states(socket).values()}
 
 
-def draw(result: dict[str, Any], path: Path) -> None:
-    """Bars of up and down, ours broken down by phase, on a logarithmic scale beside stock and floor."""
-    with canvas(path, 1, 2, (11, 4.2)) as (_, [[totals, parts]]):
-        kinds = [kind for kind in ("floor", "ours", "stock") if kind in result]
-        for offset, way in ((-0.2, "up"), (0.2, "down")):
-            values = [result[kind][f"{way}_s"] for kind in kinds]
-            bars = totals.bar([i + offset for i in range(len(kinds))], values, 0.38, label=way)
-            totals.bar_label(bars, [f"{v:.2f} s" for v in values])
-        totals.set(yscale="log", ylabel="seconds", title=f"{result['hosts']} hosts, up and down")
-        totals.set_xticks(range(len(kinds)), kinds)
-        totals.margins(y=0.15)
-        totals.legend()
-        phases = {**result["ours"]["up_phases_s"], **result["ours"]["down_phases_s"]}
-        names = list(reversed(phases))
-        bars = parts.barh(names, [phases[name] for name in names], color=GOOD)
-        parts.bar_label(bars, [f"{phases[name]:.2f}" for name in names], padding=2)
-        parts.set(xlabel="seconds", title="ours, by phase (of BPF loading, only the wait)")
-        parts.margins(x=0.12)
-
-
-RUNS: dict[str, Callable[[int], dict[str, Any]]] = {"ours": ours, "stock": stock, "floor": floor}
+RUNS: dict[str, Callable[[int], dict[str, Any]]] = {"live": live, "stock": stock, "floor": floor}
 
 if __name__ == "__main__":
     from experiments.runtime import ending

@@ -1,6 +1,6 @@
-"""A coordinator in the middle of its work: every host registered, a job running and protected on every second one.
+"""Coordinator in the middle of its work: every host registered, a job running and protected on every second one.
 
-It is the real core with its real state. What is left out is the way there: registering 50 000 agents and starting as many
+It is the real core with its real state. Only the way there is left out: registering 50 000 agents and starting as many
 jobs by events plans everything anew each time, which takes hours and ends in the same state. A test holds this one
 to a core that was brought there by its agents' messages. Standbys are drawn among the idle hosts of the whole campus, so
 that some take checkpoints of several jobs and trunks are shared: P1 has to divide links, which is its hard case.
@@ -36,12 +36,12 @@ SETTINGS = Settings(control_period_s=10.0, lease_s=1e9)
 
 
 def campus_of(hosts: int) -> Campus:
-    """Paper A's campus for 54; else a three-tier one."""
+    """Return paper A's campus for 54; else a three-tier one."""
     return campus54() if hosts == 54 else three_tier(hosts, max(4, hosts // HOSTS_A_BUILDING), 2)
 
 
 def coordinator_at_work(campus: Campus, seed: int = 1, settings: Settings = SETTINGS) -> Coordinator:
-    """A coordinator of this campus at time HISTORY_S, its next tick due at once."""
+    """Return a coordinator of this campus at time HISTORY_S, its next tick due at once."""
     rng = Random(seed)
     core = Coordinator(campus, settings, rng.random)
     world = core.cluster

@@ -1,16 +1,16 @@
-"""Theorem 4, live: what research keeps of a trunk that granted migrations cross, beside hosts that ignore their grants.
+"""Theorem 4, live: research's share of a trunk that granted migrations cross, beside hosts that ignore their grants.
 
-    r1..r3, p1..p4 -- s1 ==== trunk ==== s2 -- q (research), d (granted flows), x (what ignores grants)
+    r1..r3, p1..p4 -- s1 ==== trunk ==== s2 -- q (research), d (granted flows), x (the others)
 
-Three campuses stand side by side and take turns, row by row: ours; paper A's bucket at the senders and nothing on the switches'
-side ("as printed"); and no enforcement. Three strangers send research as fast as TCP goes (CUBIC, unpaced). In one set of rows a
-share phi of the four providers takes part: their grants fill the migration share, and each of the others sends a fourth of u,
-once in a migration class, once unmarked. In the other set p1 and p2 keep their grants, and p3 and p4 attack (`attacks`).
+Three campuses stand side by side and take turns, row by row: `reclaimnet`; paper A's bucket at the senders and nothing on the
+switches' side ("as printed"); and no enforcement. Three strangers send research as fast as TCP goes (CUBIC, unpaced). In one set
+of rows a share phi of the four providers takes part: their grants fill the migration share, and each of the others sends a fourth
+of u, once in a migration class, once unmarked. In the other set p1 and p2 keep their grants, and p3 and p4 attack (`attacks`).
 
-Research is counted by its receiver in seconds that all processes share; what was granted likewise; what came through of the
-attackers, by class, are the counters of the classes of the port towards x, which counts whatever it is. Bounds: the reserve
-max(beta B, B_min), and Theorem 4's B_min - (1 - phi) u, with the reserve as B_min. In attacks (1 - phi) u is what p3 and p4 got
-through beyond their grants. A second may fall short of a bound by 5 %: windows cut bursts.
+Research is counted by its receiver in seconds that all processes share, and granted flows likewise. The attackers' traffic is
+counted by class at the port towards x. Bounds: the reserve
+max(beta B, B_min), and Theorem 4's B_min - (1 - phi) u, with the reserve as B_min. In attacks (1 - phi) u is the traffic of
+p3 and p4 beyond their grants. A second may fall short of a bound by 5 %: windows cut bursts.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ from pathlib import Path
 from typing import Any
 
 from mininet.log import setLogLevel
-from rich import box
 from rich.table import Table
 
 from experiments.benchmarks import attacks
 from experiments.benchmarks.attacks import ATTACKS, Frames, SendingHost
-from experiments.benchmarks.goals import (
+from experiments.benchmarks.frame import (
     KEPT,
     NOT_JUDGED,
     NOT_KEPT,
     NOTHING_PROMISED,
-    JudgedFigure,
+    Goal,
+    Result,
+    Run,
     all_kept,
+    in_mbit,
+    table_of,
 )
 from experiments.benchmarks.one_trunk import WINDOW_S, one_trunk, play
-from experiments.benchmarks.results import machine, write_result
 from experiments.results.pictures import INK, MUTED, canvas, dress
 from experiments.theory.paper_a.theorems import residual_for_research
 from testbed.emulation.campus import LiveCampus
@@ -68,17 +70,17 @@ WARM_S, QUICK_WARM_S = 2.0, 1.0
 WINDOWS, QUICK_WINDOWS = 5, 2
 ALL = "phi-1"  # the row in which all take part
 START_S = 0.15  # until all processes of a trial run
-RESULT, PICTURE = "isolation.json", "isolation.svg"
-# what ignores its grant in these rows competes as research: no switch can tell
+PICTURE = "isolation.svg"
+# in these rows unauthorised traffic competes as research: no switch can tell them apart
 AS_RESEARCH = ("sockets", "udp", "frames-unmarked", "ethertype")
 SHORT = 0.05  # as `RunContext.research_tolerance`
-# a sender of frames that got less out than so much of what it meant to did not attack
+# a sender of frames that sent a smaller share of its intended rate did not attack
 LEAST_SENT = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What holds migrations: at their senders, and whether on the switches' side too."""
+    """Enforcement of migrations: at their senders, and on the switches' side or not."""
 
     name: str
     enforcement: Enforcement
@@ -87,7 +89,7 @@ class Control:
 
 
 SYSTEMS = (
-    Control("ours", Enforcement.PACE, switches_hold=True),
+    Control("reclaimnet", Enforcement.PACE, switches_hold=True),
     Control("as printed", Enforcement.DROP, switches_hold=False, congestion="cubic"),
     Control("no enforcement", Enforcement.NONE, switches_hold=False, congestion="cubic"),
 )
@@ -95,7 +97,7 @@ SYSTEMS = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One situation: the senders and what each sends. Grants are payload bytes/s."""
+    """Situation: the senders and their traffic. Grants are payload bytes/s."""
 
     key: str
     words: str
@@ -103,13 +105,13 @@ class Row:
     grant_bytes_per_s: float
     ignoring: tuple[str, ...]
     send: Callable[[SendingHost], None] | None
-    offered_bytes_per_s: float = 0.0  # what each that ignores means to send; 0: as it goes
+    offered_bytes_per_s: float = 0.0  # the intended rate of each that ignores; 0: unlimited
     phi: float | None = None  # of rows in which a share of the providers takes part
     u_bytes_per_s: float = 0.0
 
 
 def rows(*, quick: bool = False) -> list[Row]:
-    """Participation first, then attacks."""
+    """Return rows of participation first, then of attacks."""
     found: list[Row] = []
     share = payload_rate(TRUNK - reserve_bytes_per_s())
     each = UNCONTROLLED / len(PROVIDERS)
@@ -134,39 +136,29 @@ def rows(*, quick: bool = False) -> list[Row]:
 
 
 def reserve_bytes_per_s() -> float:
-    """What research is to keep of the trunk, on the wire."""
+    """Return research's reserve of the trunk, on the wire."""
     return RESERVE.reserve_bytes_per_s(TRUNK)
 
 
 def trunk_campus() -> Campus:
-    """Every sender's cable is as fast as the trunk, which is so the narrowest link of every flow."""
+    """Return a campus whose cables are as fast as the trunk, which is so the narrowest link of every flow."""
     return one_trunk(
         dict.fromkeys((*STRANGERS, *PROVIDERS), TRUNK), (RESEARCH, GRANTED, ATTACKED), TRUNK, RESERVE
     )
 
 
 def predicted_bytes_per_s(phi: float, u_bytes_per_s: float) -> float:
-    """What Theorem 4 leaves research, on the wire; at phi = 0 its formula, which the paper gives for phi > 0."""
+    """Return research's rate by Theorem 4, on the wire; at phi = 0 by its formula, which the paper gives for phi > 0."""
     least = reserve_bytes_per_s()
     if phi == 0.0:
         return max(0.0, least - u_bytes_per_s)
     return residual_for_research(least, phi, u_bytes_per_s)
 
 
-def measure_isolation(
-    out: Path,
-    *,
-    quick: bool = False,
-    only: Sequence[str] = (),
-    systems: Sequence[Control] = SYSTEMS,
-    progress: Callable[[str], None] = lambda _: None,
-) -> dict[str, Any]:
-    """Every row under every system; writes isolation.json, with each window, and isolation.svg to `out`.
-
-    `only`: keys of rows. 9 minutes, `quick` 2. SetupError: the machine cannot.
-    """
+def measure(run: Run, *, only: Sequence[str] = (), systems: Sequence[Control] = SYSTEMS) -> dict[str, Any]:
+    """Try every row, or those of the keys `only`, under every system: 9 minutes, `quick` 2. Also draws isolation.svg."""
     setLogLevel("error")
-    warm_s, windows = (QUICK_WARM_S, QUICK_WINDOWS) if quick else (WARM_S, WINDOWS)
+    warm_s, windows = (QUICK_WARM_S, QUICK_WINDOWS) if run.quick else (WARM_S, WINDOWS)
     found = []
     with ExitStack() as stack:
         campuses = {
@@ -179,15 +171,14 @@ def measure_isolation(
             )
             for system in systems
         }
-        for row in rows(quick=quick):
+        for row in rows(quick=run.quick):
             if only and row.key not in only:
                 continue
             for system, campus in campuses.items():
-                progress(f"{row.words}: {system.name}")
+                run.progress(f"{row.words}: {system.name}")
                 samples = IsolationTrial(campus, system, row, warm_s, windows).run()
                 found.append(judged(row, system.name, samples))
     result = {
-        **machine(),
         "trunk_bytes_per_s": TRUNK,
         "reserve_bytes_per_s": reserve_bytes_per_s(),
         "u_bytes_per_s": UNCONTROLLED,
@@ -196,32 +187,31 @@ def measure_isolation(
         "tolerance": SHORT,
         "rows": found,
     }
-    write_result(out / RESULT, result)
-    draw(result, out / PICTURE)
+    draw(result, run.folder / PICTURE)
     return result
 
 
-def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
-    """The figures of `result`, as it stands in the JSON, that have a goal."""
-    ours = [row for row in result["rows"] if row["system"] == "ours"]
-    marked = [row for row in ours if row["row"] not in AS_RESEARCH and not row["row"].endswith("-unmarked")]
+def goals(result: Result) -> Iterator[Goal]:
+    """Yield the reserve beside migrations in their classes, and Theorem 4, both under `reclaimnet`."""
+    own = [row for row in result["rows"] if row["system"] == "reclaimnet"]
+    marked = [row for row in own if row["row"] not in AS_RESEARCH and not row["row"].endswith("-unmarked")]
     yield all_kept(
         "research keeps its reserve, of migrations in their classes", [r["reserve"] for r in marked]
     )
-    yield all_kept("research keeps what Theorem 4 leaves", [row["theorem"] for row in ours])
+    yield all_kept("research keeps what Theorem 4 leaves", [row["theorem"] for row in own])
 
 
 # ---------------------------------------------------------------- one trial
 
 
 class IsolationTrial:
-    """One row under one system: processes are forked, and killed when the last second is counted."""
+    """Trial of one row under one system: processes are forked, and killed when the last second is counted."""
 
     def __init__(self, campus: LiveCampus, system: Control, row: Row, warm_s: float, windows: int) -> None:
         self.campus, self.system, self.row, self.warm_s, self.windows = campus, system, row, warm_s, windows
 
     def run(self) -> dict[str, Any]:
-        """Raw samples: bytes a window of each flow, of each class towards x and on the trunk, packets refused at ports."""
+        """Return raw samples: bytes a window of each flow, of each class towards x and on the trunk, packets refused at ports."""
         net, row = self.campus, self.row
         net.get(ATTACKED).cmd(f"ping -c 1 -W 1 {net.get(PROVIDERS[0]).IP()}")  # switches learn where x is
         with FidelityMonitor(net) as monitor:
@@ -264,7 +254,7 @@ class IsolationTrial:
         return samples
 
     def _too_weak(self, ports: Mapping[str, Mapping[str, int]]) -> str:
-        """Why this was no attack, if it was none: a busy machine did not let its senders send."""
+        """Return the reason why this was no attack, if it was none: on a busy machine its senders sent too little."""
         offered = self.row.offered_bytes_per_s * self.windows * WINDOW_S
         for host, counted in ports.items():
             sent = sum(counted[name] for name in ("migration_bytes", "research_bytes", "refused_bytes"))
@@ -302,7 +292,7 @@ class IsolationTrial:
 
 
 def _classes(after: Mapping[int, Any], before: Mapping[int, Any]) -> dict[str, int]:
-    """What research's queue and those of the testbed's own classes sent, and had no room for."""
+    """Return bytes sent and packets dropped of research's queue and of those of the testbed's own classes."""
     since = {number: after[number].since(before[number]) for number in after}
     own = [since[number] for number in (MIGRATION_CLASS, CHECKPOINT_CLASS) if number in since]
     return {
@@ -314,7 +304,7 @@ def _classes(after: Mapping[int, Any], before: Mapping[int, Any]) -> dict[str, i
 
 
 def _between(after: Any, before: Any) -> dict[str, int]:
-    """What a port took and refused of a host: in the class that it holds to the migration share, otherwise, and as forged."""
+    """Return a port's counts of a host: in the class held to the migration share, otherwise, and as forged."""
     own, link = after.own, after.link
     return {
         "migration_bytes": own.bytes - before.own.bytes,
@@ -332,7 +322,7 @@ def _between(after: Any, before: Any) -> dict[str, int]:
 
 
 def judged(row: Row, system: str, samples: dict[str, Any]) -> dict[str, Any]:
-    """A row's figures and verdicts beside its samples; rates are wire bytes/s. Pure: the JSON's samples give the same again."""
+    """Return a row's figures and verdicts beside its samples; rates are wire bytes/s. A pure function of the JSON's samples."""
     windows = [sum(taken) for taken in zip(*samples["research_bytes"].values(), strict=True)]
     research = [wire_rate(taken / WINDOW_S) for taken in windows]
     granted = [
@@ -370,7 +360,7 @@ def judged(row: Row, system: str, samples: dict[str, Any]) -> dict[str, Any]:
 
 
 def verdict(worst_bytes_per_s: float, bound_bytes_per_s: float, *, valid: bool) -> str:
-    """Whether research kept a bound in its worst second."""
+    """Return the verdict on a bound of research in its worst second."""
     if not valid:
         return NOT_JUDGED
     if bound_bytes_per_s <= 0.0:
@@ -378,50 +368,43 @@ def verdict(worst_bytes_per_s: float, bound_bytes_per_s: float, *, valid: bool) 
     return KEPT if worst_bytes_per_s >= (1.0 - SHORT) * bound_bytes_per_s else NOT_KEPT
 
 
-def isolation_table(result: Mapping[str, Any]) -> Table:
-    """Rows and systems down; rates in Mbit/s on the wire."""
-    reserve = result["reserve_bytes_per_s"] / MBIT_PER_S
-    trunk = result["trunk_bytes_per_s"] / MBIT_PER_S
-    table = Table(
-        title=f"{result['cpus']} processors, kernel {result['kernel']}; a trunk of {trunk:g} Mbit/s, {reserve:g} for research",
-        box=box.SIMPLE,
-    )
-    table.add_column("", no_wrap=True)
-    for head in ("research", "reserve", "Theorem 4", "grants", "through"):
-        table.add_column(head)
+def tables(result: Result) -> Iterator[Table | str]:
+    """Yield rows and systems down, rates in Mbit/s on the wire; then reasons of trials without verdicts, and drops of ports."""
+    reserve, trunk = (result[f"{name}_bytes_per_s"] / MBIT_PER_S for name in ("reserve", "trunk"))
+    rows: list[tuple[str, ...]] = []
     last = ""
     for row in result["rows"]:
         if row["row"] != last:
-            table.add_section()
-            table.add_row(row["words"], style="bold")
+            rows += [(), (row["words"],)]
         granted, through = row["granted_over_grant"], row["through_bytes_per_s"]
-        table.add_row(
-            f"  {row['system']}",
-            f"{_mbit(row['research_worst_bytes_per_s'])}, {_mbit(row['research_median_bytes_per_s'])}",
-            row["reserve"],
-            f"{row['theorem']}: {_mbit(row['predicted_bytes_per_s'])}",
-            f"{min(granted):.2f}-{max(granted):.2f}" if granted else "",
-            f"{_mbit(through['migration'])} + {_mbit(through['research'])}" if any(through.values()) else "",
+        rows.append(
+            (
+                f"  {row['system']}",
+                f"{in_mbit(row['research_worst_bytes_per_s'])}, {in_mbit(row['research_median_bytes_per_s'])}",
+                row["reserve"],
+                f"{row['theorem']}: {in_mbit(row['predicted_bytes_per_s'])}",
+                f"{min(granted):.2f}-{max(granted):.2f}" if granted else "",
+                f"{in_mbit(through['migration'])} + {in_mbit(through['research'])}"
+                if any(through.values())
+                else "",
+            )
         )
         last = row["row"]
-    table.caption = (
+    yield table_of(
+        f"A trunk of {trunk:g} Mbit/s, {reserve:g} for research",
+        ("", "research", "reserve", "Theorem 4", "grants", "through"),
+        rows,
         "Mbit/s on the wire. research: worst and median second; reserve: kept if the worst has max(beta B, B_min); Theorem 4: "
-        "if it has B_min - (1 - phi) u, the figure; grants: goodput over grant of the flows that keep theirs; through: what came "
-        "to x of the others, in the migration classes + else (a trunk without classes: all is else)"
+        "if it has B_min - (1 - phi) u, the figure; grants: goodput over grant of the flows that keep theirs; through: traffic "
+        "of the others to x, in the migration classes + else (a trunk without classes: all is else)",
     )
-    return table
-
-
-def isolation_notes(result: Mapping[str, Any]) -> list[str]:
-    """What a table has no column for: why trials are not judged, and what the ports refused."""
     trials, reasons = len(result["rows"]), Counter[str]()
     for row in result["rows"]:
         reasons.update(
             re.sub(r"[0-9.]+%?, allowed.*|only.*", "", each).strip(" :") for each in row["samples"]["reasons"]
         )
-    lines = [
-        f"{count} of {trials} trials are not judged: {reason}" for reason, count in reasons.most_common()
-    ]
+    for reason, count in reasons.most_common():
+        yield f"{count} of {trials} trials are not judged: {reason}"
     for row in result["rows"]:
         ports = row["samples"]["ports"].values()
         forged, refused = (
@@ -431,21 +414,16 @@ def isolation_notes(result: Mapping[str, Any]) -> list[str]:
         if NOT_KEPT in (row["reserve"], row["theorem"]):
             seconds = list(zip(*row["samples"]["research_bytes"].values(), strict=True))
             worst = min(range(len(seconds)), key=lambda n: sum(seconds[n]))
-            lines.append(f"{where}: in the worst second {row['samples']['causes'][worst]}")
+            yield f"{where}: in the worst second {row['samples']['causes'][worst]}"
         if forged or refused:
-            lines.append(f"{where}: ports dropped {forged} forged packets and {refused} over a limit")
-    return lines
-
-
-def _mbit(bytes_per_s: float) -> str:
-    return f"{bytes_per_s / MBIT_PER_S:.1f}"
+            yield f"{where}: ports dropped {forged} forged packets and {refused} over a limit"
 
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
-    """Research over participation beside the prediction; then the worst second of each attack."""
+    """Draw research over participation beside the prediction; then the worst second of each attack."""
     reserve = result["reserve_bytes_per_s"] / MBIT_PER_S
     systems = list(dict.fromkeys(row["system"] for row in result["rows"]))
-    with canvas(path, 1, 3, (15, 5.2), "What research keeps of the trunk in its worst second") as (_, panels):
+    with canvas(path, 1, 3, (15, 5.2), "Research on the trunk in its worst second") as (_, panels):
         for axes, kind in zip(panels[0], ("unmarked", "AF41"), strict=False):
             phis = sorted({row["phi"] for row in result["rows"] if row["phi"] is not None})
             for system in systems:

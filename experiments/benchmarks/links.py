@@ -1,24 +1,31 @@
-"""What links are that delay, lose and change: round trips, throughput, loss, and what changing one costs.
+"""Links that delay, lose and change: round trips, throughput, loss, and the time of a change.
 
 Two hosts on one switch, the first host's cable through the delay line: a round trip crosses the delay once each way. Round trips
 are ping's, a hundred a second; throughput is one greedy TCP flow's at its receiver, after slow start. Goals are for a quiet
-machine. All delays and changes happen on one campus that stands, which is itself a part of what is tried.
+machine. All delays and changes happen on one standing campus, which is itself a part of the trial.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from mininet.log import setLogLevel
 from rich.table import Table
 
-from experiments.benchmarks.goals import JudgedFigure, in_ms
-from experiments.benchmarks.results import machine, write_result
-from experiments.benchmarks.timing import quantiles, seconds_of
+from experiments.benchmarks.frame import (
+    Goal,
+    Result,
+    Run,
+    at_least,
+    at_most,
+    in_ms,
+    quantiles,
+    seconds_of,
+    table_of,
+)
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.fidelity import Bounds, probe_link_rates
 from testbed.emulation.kernel.delay_line.process import LineStatistics, lateness_quantile_s
@@ -44,13 +51,12 @@ GOALS = {
 }
 
 
-def measure_links(out: Path, *, quick: bool = False) -> dict[str, Any]:
-    """Measure on a campus of its own, and write links.json into `out`. SetupError: the machine cannot."""
+def measure(run: Run) -> dict[str, Any]:
+    """Measure on a campus of its own."""
     setLogLevel("error")
-    pings, flow_s = (QUICK_PINGS, QUICK_FLOW_S) if quick else (PINGS, FLOW_S)
+    pings, flow_s = (QUICK_PINGS, QUICK_FLOW_S) if run.quick else (PINGS, FLOW_S)
     with LiveCampus(two_hosts(FAST)) as net:
         result: dict[str, Any] = {
-            **machine(),
             "plain": {"rtt_s": _round_trips(net, pings), "bytes_per_s": _throughput(net, flow_s)},
             "cut_s": seconds_of(lambda: net.set_link("h1", "s1", delay=0)),
         }
@@ -85,92 +91,61 @@ def measure_links(out: Path, *, quick: bool = False) -> dict[str, Any]:
         rates = [SLOW, FAST] * (CHANGES // 2)
         spent = [seconds_of(lambda rate=rate: net.set_link("h1", "s1", rate=rate)) for rate in rates]  # type: ignore[misc]
         result["change_s"] = quantiles(spent)
-    delayed, slow = result["delayed"], result["delayed_and_slow"]
-    result["met"] = {
-        "rtt_p50_s": bool(2 * DELAY_S <= delayed["rtt_s"]["p50"] <= GOALS["rtt_p50_s"]),
-        "rtt_p99_s": bool(delayed["rtt_s"]["p99"] < GOALS["rtt_p99_s"]),
-        "throughput_bytes_per_s": bool(delayed["bytes_per_s"] >= GOALS["throughput_bytes_per_s"]),
-        "rate_off": bool(abs(slow["over_declared"] / slow["without_delay"] - 1.0) <= GOALS["rate_off"]),
-        "wrong": all(delayed[when]["wrong"] <= GOALS["wrong"] for when in ("idle", "busy")),
-    }
-    write_result(out / "links.json", result)
     return result
 
 
-def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
-    """The figures of `result`, as it stands in the JSON, that have a goal."""
-    delayed, slow, met, goals = result["delayed"], result["delayed_and_slow"], result["met"], GOALS
-    for quantile in ("p50", "p99"):
-        key = f"rtt_{quantile}_s"
-        what = f"round trip of 2 x 5 ms, {quantile}"
-        yield JudgedFigure(what, f"<= {in_ms(goals[key])}", in_ms(delayed["rtt_s"][quantile]), met[key])
-    key, found = "throughput_bytes_per_s", delayed["bytes_per_s"]
-    yield JudgedFigure("one TCP flow at 5 ms", f">= {format_rate(goals[key])}", format_rate(found), met[key])
-    off = slow["over_declared"] / slow["without_delay"] - 1.0
-    yield JudgedFigure("rate with delay", f"within {goals['rate_off']:.0%}", f"{off:+.1%}", met["rate_off"])
+def goals(result: Result) -> Iterator[Goal]:
+    """Yield round trips, throughput, rate and frames of the delayed link."""
+    delayed, slow = result["delayed"], result["delayed_and_slow"]
+    p50_s, p99_s = delayed["rtt_s"]["p50"], delayed["rtt_s"]["p99"]
+    met = 2 * DELAY_S <= p50_s <= GOALS["rtt_p50_s"]
+    both = f"{in_ms(2 * DELAY_S)} to {in_ms(GOALS['rtt_p50_s'])}"
+    yield Goal("round trip of 2 x 5 ms, p50", both, in_ms(p50_s), met)
+    yield at_most("round trip of 2 x 5 ms, p99", p99_s, GOALS["rtt_p99_s"], in_ms)
+    rate = GOALS["throughput_bytes_per_s"]
+    yield at_least("one TCP flow at 5 ms", delayed["bytes_per_s"], rate, format_rate)
+    off = abs(slow["over_declared"] / slow["without_delay"] - 1.0)
+    yield at_most("difference of the rate with delay", off, GOALS["rate_off"], "{:.1%}".format)
     wrong = max(delayed[when]["wrong"] for when in ("idle", "busy"))
-    yield JudgedFigure(
-        "frames wrong by a tenth of the delay", f"<= {goals['wrong']:.0%}", f"{wrong:.2%}", met["wrong"]
-    )
+    yield at_most("frames wrong by a tenth of the delay", wrong, GOALS["wrong"], "{:.2%}".format)
 
 
-def links_table(result: dict[str, Any]) -> Table:
-    """What was measured beside the goals."""
-    title = f"{result['cpus']} processors, kernel {result['kernel']}"
-    table = Table("", "measured", "goal", "", title=title)
-
-    def row(what: str, measured: str, goal: str = "", key: str = "") -> None:
-        met = result["met"].get(key)
-        table.add_row(what, measured, goal, "" if met is None else "met" if met else "not met")
+def tables(result: Result) -> Iterator[Table]:
+    """Yield the figures of the plain cable, the delay line, and the links that lose and change."""
 
     def trips(of: dict[str, float]) -> str:
         return ", ".join(f"{q} {of[q] * 1e3:.2f} ms" for q in ("p50", "p99", "max"))
 
-    for key, words in (("plain", "a plain cable"), ("through_the_line", "the delay line, at 0 ms")):
-        row(f"{words}: round trip", trips(result[key]["rtt_s"]))
-        row(f"{words}: one TCP flow", format_rate(result[key]["bytes_per_s"]))
-    delayed = result["delayed"]
-    row(
-        "5 ms each way: round trip, p50",
-        f"{delayed['rtt_s']['p50'] * 1e3:.2f} ms",
-        "10 to 10.5 ms",
-        "rtt_p50_s",
-    )
-    row("5 ms each way: round trip, p99", f"{delayed['rtt_s']['p99'] * 1e3:.2f} ms", "< 12 ms", "rtt_p99_s")
-    row(
-        "5 ms each way: one TCP flow",
-        format_rate(delayed["bytes_per_s"]),
-        "1 Gbit/s",
-        "throughput_bytes_per_s",
-    )
+    delayed, slow, lossy = result["delayed"], result["delayed_and_slow"], result["lossy"]
+    rows = []
+    for key, words in (
+        ("plain", "a plain cable"),
+        ("through_the_line", "the delay line, at 0 ms"),
+        ("delayed", "5 ms each way"),
+    ):
+        rows.append((f"{words}: round trip", trips(result[key]["rtt_s"])))
+        rows.append((f"{words}: one TCP flow", format_rate(result[key]["bytes_per_s"])))
     gigabit = f"{delayed['gigabit_over_declared']:.3f} of it"
-    row("5 ms each way, 1 Gbit/s: payload rate over declared", gigabit)
-    for when, words, key in (
-        ("idle", "pings", "wrong"),
-        ("busy", "a flow at 1 Gbit/s", "wrong"),
-        ("flooded", "as fast as it goes", ""),
+    rows.append(("5 ms each way, 1 Gbit/s: payload rate over declared", gigabit))
+    for when, words in (
+        ("idle", "pings"),
+        ("busy", "a flow at 1 Gbit/s"),
+        ("flooded", "as fast as it goes (then a run is invalid)"),
     ):
         late = delayed[when]
-        measured = (
-            f"p50 {late['p50_s'] * 1e6:.0f} us, p99 {late['p99_s'] * 1e6:.0f} us, wrong {late['wrong']:.2%}"
-        )
-        goal = f"wrong <= {GOALS['wrong']:.0%}" if key else "(then a run is invalid)"
-        row(f"lateness of the line, {words}", measured, goal, key)
-    slow = result["delayed_and_slow"]
-    measured = f"{slow['over_declared']:.3f} of it ({slow['without_delay']:.3f} without the delay)"
-    row("200 Mbit/s and 5 ms: payload rate over declared", measured, "within 2 % of without", "rate_off")
-    lossy = result["lossy"]
-    row(
-        "1 % loss and 5 ms: one TCP flow",
-        f"{format_rate(lossy['bytes_per_s'])}, {lossy['lost_segments']} segments lost",
-    )
-    row("a plain cable is cut for the line in", f"{result['cut_s'] * 1e3:.0f} ms")
-    row("a rate is changed and read back in", trips(result["change_s"]))
-    return table
+        spread = f"p50 {late['p50_s'] * 1e6:.0f} us, p99 {late['p99_s'] * 1e6:.0f} us"
+        rows.append((f"lateness of the line, {words}", f"{spread}, wrong {late['wrong']:.2%}"))
+    without = f"{slow['over_declared']:.3f} of it ({slow['without_delay']:.3f} without the delay)"
+    rows.append(("200 Mbit/s and 5 ms: payload rate over declared", without))
+    lost = f"{format_rate(lossy['bytes_per_s'])}, {lossy['lost_segments']} segments lost"
+    rows.append(("1 % loss and 5 ms: one TCP flow", lost))
+    rows.append(("a plain cable is replaced by the line in", f"{result['cut_s'] * 1e3:.0f} ms"))
+    rows.append(("a rate is changed and read back in", trips(result["change_s"])))
+    yield table_of("Two hosts on one switch", ("", "measured"), rows)
 
 
 def two_hosts(rate_bytes_per_s: float) -> Campus:
-    """h1 and h2 on one switch."""
+    """Return a campus of h1 and h2 on one switch."""
     hosts = tuple(
         Host(f"h{n}", "b1", Role.VOLUNTEER, ipaddress.IPv4Address("10.0.1.0") + n, "gpu", 1) for n in (1, 2)
     )
@@ -190,7 +165,7 @@ def _round_trips(net: LiveCampus, count: int) -> dict[str, float]:
 
 
 def _throughput(net: LiveCampus, seconds: float) -> float:
-    """Payload bytes/s of a greedy flow from h1 to h2."""
+    """Return payload bytes/s of a greedy flow from h1 to h2."""
     (rate,) = probe_link_rates(net, [("h1", "h2")], duration_s=seconds, warm_up_s=1.0)
     return rate.measured_bytes_per_s
 

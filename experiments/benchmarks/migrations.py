@@ -2,15 +2,14 @@
 
 Two buildings of eight hosts, a trunk between them that is narrower than an access link and carries two greedy research flows each
 way (CUBIC, unpaced, from hosts that run no jobs). A run is a row of waves. In each, K' jobs start on one side while the other
-side's owners are there; those come to lend, and then all owners of the jobs' side give the same notice. So a trace knows which
-moves there will be, whatever places jobs where. Each wave goes the other way, and its jobs are done before the next begins.
+side's owners are there; those come to lend, and then all owners of the jobs' side give the same notice. So a trace
+fixes the moves, whatever places the jobs. Each wave goes the other way, and its jobs are done before the next begins.
 
 *The bottleneck* (E3): the sides are the buildings, so that each move crosses the trunk. *Destinations* (E2): half of either
 building is one side, so that a move may stay in its building; P2 against random choice.
 
-What is measured: moves from the journal; research by its receivers in seconds; every quarter of a second what crosses the trunk,
-by the counters of its classes, and what the testbed's own classes bring from each building, by those of its hosts' ports (where
-the trunk has one queue, it cannot tell).
+Moves are read from the journal, and research from its receivers, in seconds. Every quarter of a second the counters of the
+trunk's classes are read, and those of the hosts' ports for the testbed's own classes: a trunk with one queue has no such count.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -30,14 +29,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from controller.core.model import facts as f
-from experiments.benchmarks.goals import KEPT, NOT_JUDGED, NOT_KEPT, JudgedFigure, all_kept
+from experiments.benchmarks.frame import (
+    KEPT,
+    NOT_JUDGED,
+    NOT_KEPT,
+    Goal,
+    Result,
+    Run,
+    all_kept,
+    in_mbit,
+    table_of,
+)
 from experiments.benchmarks.isolation import SHORT
-from experiments.benchmarks.results import machine, write_result
 from experiments.inputs.scenario import OwnerEvent, Scenario
 from experiments.inputs.scenario.law import InverseLaw
 from experiments.inputs.scenario.owners import Owners
@@ -85,16 +92,16 @@ SAMPLE_S, SPAN_S = 0.25, 1.0  # between samples; over which a peak is a mean
 CAPABILITY, NO_JOBS = 8.0, 1.0  # what jobs ask of a GPU, and what research's hosts have
 # paper A's words for its own system and its baseline
 FIG_4 = {
-    "ours": "all admitted in time",
+    "reclaimnet": "all admitted in time",
     "as printed": "all admitted in time",
     "no enforcement": "later in proportion to K'",
 }
-RESULT, PICTURE = "migrations.json", "migrations.svg"
+PICTURE = "migrations.svg"
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """What decides, and what holds migrations where."""
+    """Policy of decisions, and enforcement of migrations at senders and on the switches' side."""
 
     name: str
     policy: str
@@ -104,10 +111,10 @@ class System:
 
 
 BOTTLENECK = (
-    System("ours", "reclaimnet", "pace", switches_hold=True, congestion="bbr"),
+    System("reclaimnet", "reclaimnet", "pace", switches_hold=True, congestion="bbr"),
     System("as printed", "reclaimnet-as-printed", "drop", switches_hold=False),
-    System("ours, paper's drop bucket", "reclaimnet", "drop", switches_hold=False),
-    System("ours, HTB classes only", "reclaimnet", "none", switches_hold=True),
+    System("reclaimnet, paper's drop bucket", "reclaimnet", "drop", switches_hold=False),
+    System("reclaimnet, HTB classes only", "reclaimnet", "none", switches_hold=True),
     System("no enforcement", "no-tc-bpf", "none", switches_hold=False),
 )
 P2, RANDOM = "P2's destinations", "random destinations"
@@ -119,7 +126,7 @@ DESTINATIONS = (
 
 @dataclass(frozen=True, slots=True)
 class MovedJob:
-    """What became of one job at its owner's notice; seconds since the run's beginning, or of the notice on."""
+    """Outcome of one job at its owner's notice; seconds since the run's beginning, or of the notice on."""
 
     wave: int
     k: int
@@ -136,14 +143,14 @@ class MovedJob:
     downtime_s: float | None
     in_time: bool
     finished_first: bool  # the job was done before it was moved: no move, and in time
-    cause: str  # what kept it, as the kernel saw it, if it was admitted and late
+    cause: str  # of the delay, as the kernel saw it, if it was admitted and late
 
 
 # ---------------------------------------------------------------- what is played
 
 
 def two_buildings(trunk_bytes_per_s: float) -> Campus:
-    """Volunteers b1h1.. and b2h1.., research's hosts b1r1.. and b2r1.., a switch each, the trunk, the coordinator."""
+    """Return volunteers b1h1.. and b2h1.., research's hosts b1r1.. and b2r1.., a switch each, the trunk, the coordinator."""
     hosts, links = [], []
     for number, building in enumerate(("b1", "b2"), start=1):
         names = [f"{building}h{n}" for n in range(1, HOSTS + 1)]
@@ -162,7 +169,7 @@ def two_buildings(trunk_bytes_per_s: float) -> Campus:
 
 
 def sides(*, across: bool) -> tuple[list[str], list[str]]:
-    """The hosts between which jobs move: the two buildings, or half of both and the other half."""
+    """Return the hosts between which jobs move: the two buildings, or half of both and the other half."""
     first, second = ([f"b{b}h{n}" for n in range(1, HOSTS + 1)] for b in (1, 2))
     if across:
         return first, second
@@ -171,7 +178,7 @@ def sides(*, across: bool) -> tuple[list[str], list[str]]:
 
 
 def waves(ks: Sequence[int], *, across: bool) -> Trace:
-    """The trace of a run: one wave for each of `ks`."""
+    """Return the trace of a run: one wave for each of `ks`."""
     here, there = sides(across=across)
     away, arrivals, events = tuple(there), [], []
     for number, k in enumerate(ks):
@@ -188,12 +195,12 @@ def waves(ks: Sequence[int], *, across: bool) -> Trace:
 
 
 def trunk_of(*, across: bool) -> float:
-    """The trunk's rate: the narrowest link for all together; or so much narrower than an access link as the paper's core."""
+    """Return the trunk's rate: the narrowest link for all together; or as much below an access link as the paper's core."""
     return TRUNK if across else ACCESS / LOCALITY
 
 
 def scenario_of(system: System, ks: Sequence[int]) -> Scenario:
-    """The scenario that a system plays, as it is: nothing is scaled."""
+    """Return the scenario of a system; it is not scaled."""
     research = [
         ResearchFlow(f"b{a}r{n}", f"b{b}r{n}")
         for a, b in ((1, 2), (2, 1))
@@ -223,49 +230,34 @@ def scenario_of(system: System, ks: Sequence[int]) -> Scenario:
 # ---------------------------------------------------------------- playing
 
 
-def measure_migrations(
-    out: Path,
-    *,
-    quick: bool = False,
-    systems: Sequence[System] = (*BOTTLENECK, *DESTINATIONS),
-    ks: Sequence[int] = (),
-    progress: Callable[[str], None] = lambda _: None,
+def measure(
+    run: Run, *, systems: Sequence[System] = (*BOTTLENECK, *DESTINATIONS), ks: Sequence[int] = ()
 ) -> dict[str, Any]:
-    """Play every system; writes migrations.json, with each move, second and sample, and migrations.svg to `out`.
-
-    `ks`: waves of every system. 10 minutes, `quick` 2. SetupError: the machine cannot.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    result: dict[str, Any] = {
-        **machine(),
-        "payload_bytes": PAYLOAD_BYTES,
-        "notice_s": NOTICE_S,
-        "tolerance": SHORT,
-        "runs": [],
-    }
+    """Play every system: 10 minutes, `quick` 2. Also draws migrations.svg. `ks`: waves of every system."""
+    runs = []
     for system in systems:
         across = system not in DESTINATIONS
         usual = (KS, QUICK_KS) if across else (DESTINATION_KS, QUICK_DESTINATION_KS)
-        progress(f"{system.name}: waves of {', '.join(map(str, ks or usual[quick]))} moves")
-        result["runs"].append(play(system, ks or usual[quick], out, across=across))
-        write_result(out / RESULT, result)
-    draw(result, out / PICTURE)
-    return result
+        chosen = ks or usual[run.quick]
+        run.progress(f"{system.name}: waves of {', '.join(map(str, chosen))} moves")
+        runs.append(play(system, chosen, run.folder, across=across))
+    draw(runs, run.folder / PICTURE)
+    return {"payload_bytes": PAYLOAD_BYTES, "notice_s": NOTICE_S, "runs": runs}
 
 
-def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
-    """The figures of `result`, as it stands in the JSON, that have a goal."""
+def goals(result: Result) -> Iterator[Goal]:
+    """Yield Theorem 3 and the reserve under `reclaimnet`, then the paper's figures beside these."""
     for run in result["runs"]:
-        if run["system"] == "ours":
+        if run["system"] == "reclaimnet":
             waves = run["waves"]
             yield all_kept("admitted migrations are in time (Theorem 3)", [wave["promise"] for wave in waves])
             yield all_kept("research keeps its reserve beside them", [wave["reserve"] for wave in waves])
     for words, printed, here, _ in paper_rows(result):
-        yield JudgedFigure(words, f"paper A: {printed}" if printed else "", here, None)
+        yield Goal(words, f"paper A: {printed}" if printed else "", here, None)
 
 
 def play(system: System, ks: Sequence[int], out: Path, *, across: bool) -> dict[str, Any]:
-    """One run: its moves, seconds of research, samples of the trunk, and what each wave came to."""
+    """Play one run; return its moves, seconds of research, samples of the trunk, and the outcome of each wave."""
     scenario, trunk = scenario_of(system, ks), TrunkSamples()
     with Path(os.devnull).open("w") as nowhere:
         played = run_live(
@@ -300,14 +292,14 @@ def play(system: System, ks: Sequence[int], out: Path, *, across: bool) -> dict[
 
 
 class TrunkSamples:
-    """Samples of what crosses the trunk, each way, and of what migrations bring to the hosts' ports."""
+    """Samples of the trunk's traffic, each way, and of migrations at the hosts' ports."""
 
     def __init__(self) -> None:
         self.samples: list[dict[str, float]] = []
 
     @contextmanager
     def watched(self, world: LiveWorld) -> Iterator[None]:
-        """Sampled in a thread while the block runs; times are the run's."""
+        """Sample in a thread while the block runs; times are the run's."""
         ending = threading.Event()
         thread = threading.Thread(target=self._sample, args=(world, ending), name="trunk")
         thread.start()
@@ -343,7 +335,7 @@ class TrunkSamples:
 
 
 def moves(played: Played) -> list[MovedJob]:
-    """Every (job, notice) of the waves, in order."""
+    """Return every (job, notice) of the waves, in order."""
     # of each job: when it began to run, where, and how long it had stood still
     running: dict[str, list[tuple[float, str, float | None]]] = {}
     for at_s, fact in played.facts:
@@ -393,7 +385,7 @@ def _wave(notice: Notice) -> int:
 
 
 def research(played: Played) -> list[dict[str, Any]]:
-    """Every second of each research flow: when it ended, from which building, and what all research got of the trunk then."""
+    """Return every second of each research flow: its end, its building, and the rate of all research on the trunk."""
     return [
         {
             "at_s": each.sample.at_s,
@@ -407,7 +399,7 @@ def research(played: Played) -> list[dict[str, Any]]:
 
 
 def judged(run: dict[str, Any]) -> dict[str, Any]:
-    """A run with what each of its waves came to; pure: the JSON's samples give the same again."""
+    """Return a run with the outcome of each wave: a pure function of the JSON's samples."""
     found, least = [], (1.0 - SHORT) * run["reserve_bytes_per_s"]
     for wave in sorted({move["wave"] for move in run["moves"]}):
         members = [move for move in run["moves"] if move["wave"] == wave]
@@ -443,14 +435,14 @@ def judged(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _verdict(holds: Sequence[bool], *, valid: bool) -> str:
-    """Whether all hold; nothing is said of none, nor of a run that is not valid."""
+    """Return the verdict that all hold; none of an empty list, nor of an invalid run."""
     if not valid or not holds:
         return NOT_JUDGED
     return KEPT if all(holds) else NOT_KEPT
 
 
 def peak_bytes_per_s(samples: Sequence[Mapping[str, float]], key: str) -> float:
-    """The greatest mean rate of a counter over SPAN_S; 0 if the samples do not span it."""
+    """Return the greatest mean rate of a counter over SPAN_S; 0 if the samples do not span it."""
     rates = []
     for number, first in enumerate(samples):
         last = next((each for each in samples[number:] if each["at_s"] - first["at_s"] >= SPAN_S), None)
@@ -467,70 +459,61 @@ def _mean(samples: Sequence[Mapping[str, float]], key: str) -> float:
 
 
 def downtimes_s(run: Mapping[str, Any]) -> list[float]:
-    """The downtimes of all moves that ran on, ascending."""
+    """Return the downtimes of all moves that ran on, ascending."""
     return sorted(move["downtime_s"] for move in run["moves"] if move["downtime_s"] is not None)
 
 
 # ---------------------------------------------------------------- showing
 
 
-def migrations_table(result: Mapping[str, Any]) -> Table:
-    """The bottleneck, system by system and K' by K'."""
+def tables(result: Result) -> Iterator[Table | str]:
+    """Yield the bottleneck by system and K', the paper's figures, invalid runs, and reasons of late moves."""
     trunk, reserve = TRUNK / MBIT_PER_S, RESERVE.reserve_bytes_per_s(TRUNK) / MBIT_PER_S
-    table = Table(
-        box=box.SIMPLE,
-        title=f"E3, {result['cpus']} processors, kernel {result['kernel']}: K' notices of {result['notice_s']:g} s, "
-        f"{result['payload_bytes'] / 1e6:g} MB each, over a trunk of {trunk:g} Mbit/s, {reserve:g} for research",
-    )
-    table.add_column("K'", no_wrap=True)
-    for head in (
-        "admitted",
-        "in time",
-        "last after",
-        "promise",
-        "research",
-        "reserve",
-        "peak",
-        "trunk used",
-    ):
-        table.add_column(head, no_wrap=True)
+    rows: list[tuple[str, ...]] = []
     for run in result["runs"]:
-        if not run["across"]:
-            continue
-        table.add_section()
-        table.add_row(run["system"], style="bold")
-        for wave in run["waves"]:
-            table.add_row(
-                f"  {wave['k']}",
-                f"{wave['admitted']}",
-                f"{wave['in_time']}",
-                "" if wave["last_took_s"] is None else f"{wave['last_took_s']:.2f} s",
-                wave["promise"],
-                ", ".join(_mbit(wave[f"research_{name}_bytes_per_s"]) for name in ("worst", "median")),
-                wave["reserve"],
-                f"{wave['migration_peak_bytes_per_s'] / run['trunk_bytes_per_s']:.2f}",
-                f"{wave['trunk_use']:.0%}",
-            )
-    table.caption = (
+        if run["across"]:
+            rows += [(), (run["system"],)]
+            rows += [
+                (
+                    f"  {wave['k']}",
+                    f"{wave['admitted']}",
+                    f"{wave['in_time']}",
+                    "" if wave["last_took_s"] is None else f"{wave['last_took_s']:.2f} s",
+                    wave["promise"],
+                    ", ".join(in_mbit(wave[f"research_{name}_bytes_per_s"]) for name in ("worst", "median")),
+                    wave["reserve"],
+                    f"{wave['migration_peak_bytes_per_s'] / run['trunk_bytes_per_s']:.2f}",
+                    f"{wave['trunk_use']:.0%}",
+                )
+                for wave in run["waves"]
+            ]
+    yield table_of(
+        f"E3: K' notices of {result['notice_s']:g} s, {result['payload_bytes'] / 1e6:g} MB each, over a trunk of {trunk:g} "
+        f"Mbit/s, {reserve:g} for research",
+        ("K'", "admitted", "in time", "last after", "promise", "research", "reserve", "peak", "trunk used"),
+        rows,
         "Mbit/s on the wire. in time: ran on elsewhere before the notice ended; promise: all that were admitted did; research: "
         "its worst and median second; reserve: kept if the worst has it; peak: the testbed's own classes at the ports of the "
-        "jobs' building, greatest second"
+        "jobs' building, greatest second",
     )
-    return table
-
-
-def paper_table(result: Mapping[str, Any]) -> Table:
-    """Paper A's figures beside ours, and why they differ."""
-    table = Table(title="Paper A's figures beside these", box=box.SIMPLE)
-    for head in ("", "printed", "here", "why they differ"):
-        table.add_column(head)
-    for words, printed, here, why in paper_rows(result):
-        table.add_row(words, printed, here, why)
-    return table
+    heads = ("", "printed", "here", "why they differ")
+    yield table_of("Paper A's figures beside these", heads, paper_rows(result))
+    for run in result["runs"]:
+        if not run["valid"]:
+            yield f"{run['system']}: not judged: {'; '.join(run['reasons'])}"
+        late: dict[int, list[Mapping[str, Any]]] = {}
+        for move in run["moves"]:
+            if move["cause"]:
+                late.setdefault(move["k"], []).append(move)
+        for k, group in late.items():
+            took_s = [move["took_s"] or math.inf for move in group]
+            (cause, _), *_ = Counter(move["cause"] for move in group).most_common(1)
+            span = f"{min(took_s):.1f} to {max(took_s):.1f} s"
+            yield f"{run['system']}, K' = {k}: {len(group)} admitted were late ({span}): {cause}"
 
 
 def paper_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
-    """(what, as printed, as measured, why they differ)."""
+    """Yield (figure, printed value, measured value, reason of the difference)."""
     runs = {run["system"]: run for run in result["runs"]}
     for name, run in runs.items():
         if run["across"]:
@@ -539,23 +522,31 @@ def paper_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]
             printed = FIG_4.get(name, "")
             here = f"{len(admitted) - late} of {len(admitted)} in time{_invalid(run)}"
             yield f"Fig. 4, {name}", printed, here, "what kept each is listed below" if late else ""
-    for name, printed in (("ours", "2.8 % degradation"), ("no enforcement", "31 %; near zero (Fig. 5)")):
+    for name, printed in (
+        ("reclaimnet", "2.8 % degradation"),
+        ("no enforcement", "31 %; near zero (Fig. 5)"),
+    ):
         if name in runs and (seconds := _wave_seconds(run := runs[name])):
             short = statistics.fmean(max(0.0, 1.0 - each / run["reserve_bytes_per_s"]) for each in seconds)
-            here = f"{short:.1%} below the reserve, worst second {_mbit(min(seconds))} Mbit/s{_invalid(run)}"
+            here = (
+                f"{short:.1%} below the reserve, worst second {in_mbit(min(seconds))} Mbit/s{_invalid(run)}"
+            )
             why = f"greedy flows have no load to degrade from, so below the reserve; TCP shares by flow, {RESEARCH_FLOWS} here"
             yield f"E3, research, {name}", printed, here, why
-    for name, printed in (("ours", "4.2 of 6 Gbit/s: .70"), ("no enforcement", "6.8 of 6 Gbit/s: 1.13")):
+    for name, printed in (
+        ("reclaimnet", "4.2 of 6 Gbit/s: .70"),
+        ("no enforcement", "6.8 of 6 Gbit/s: 1.13"),
+    ):
         if name in runs:
             run = runs[name]
             peaks = (wave["migration_peak_bytes_per_s"] for wave in run["waves"])
             peak = max(peaks, default=0.0) / run["trunk_bytes_per_s"]
             why = "the paper does not print its bottleneck: 6 Gbit/s follows from 30 % headroom"
             yield f"E3, burst of migrations, {name}", printed, f"{peak:.2f} of the trunk{_invalid(run)}", why
-    if (ours := runs.get(P2)) and (other := runs.get(RANDOM)):
-        here = ", ".join(
-            f"{_share_in_building(run):.0%} {run['system']}" for run in (ours, other)
-        ) + _invalid(ours, other)
+    if (own := runs.get(P2)) and (other := runs.get(RANDOM)):
+        here = ", ".join(f"{_share_in_building(run):.0%} {run['system']}" for run in (own, other)) + _invalid(
+            own, other
+        )
         yield (
             "E2, moves within the building",
             "71 % (P2)",
@@ -563,16 +554,16 @@ def paper_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]
             "half of the free hosts are in the same building",
         )
         for share, printed in ((0.5, "38 % less"), (0.99, "52 % less")):
-            mine, its = (downtimes_s(run) for run in (ours, other))
+            mine, its = (downtimes_s(run) for run in (own, other))
             if mine and its:
                 a, b = (float(np.quantile(values, share)) for values in (mine, its))
-                here = f"{a:.2f} against {b:.2f} s: {1 - a / b:.0%} less{_invalid(ours, other)}"
+                here = f"{a:.2f} against {b:.2f} s: {1 - a / b:.0%} less{_invalid(own, other)}"
                 why = f"{len(mine)} and {len(its)} moves; restarts and machinery weigh more beside 8 MB"
                 yield f"E2, downtime, p{share * 100:g}", printed, here, why
 
 
 def _wave_seconds(run: Mapping[str, Any]) -> list[float]:
-    """What research had in each second of the waves' notices, their way."""
+    """Return research's rate in each second of the waves' notices, their way."""
     found = []
     for move in {(move["wave"], move["notice_at_s"], move["source"][:2]) for move in run["moves"]}:
         _, begin_s, building = move
@@ -593,33 +584,10 @@ def _invalid(*runs: Mapping[str, Any]) -> str:
     return "" if all(run["valid"] for run in runs) else " (not judged)"
 
 
-def migrations_notes(result: Mapping[str, Any]) -> list[str]:
-    """Runs that are not judged and why, and why admitted moves were late."""
-    lines = []
-    for run in result["runs"]:
-        if not run["valid"]:
-            lines.append(f"{run['system']}: not judged: {'; '.join(run['reasons'])}")
-        late: dict[int, list[Mapping[str, Any]]] = {}
-        for move in run["moves"]:
-            if move["cause"]:
-                late.setdefault(move["k"], []).append(move)
-        for k, group in late.items():
-            took_s = [move["took_s"] or math.inf for move in group]
-            (cause, _), *_ = Counter(move["cause"] for move in group).most_common(1)
-            lines.append(
-                f"{run['system']}, K' = {k}: {len(group)} admitted were late ({min(took_s):.1f} to {max(took_s):.1f} s): {cause}"
-            )
-    return lines
-
-
-def _mbit(bytes_per_s: float | None) -> str:
-    return "-" if bytes_per_s is None else f"{bytes_per_s / MBIT_PER_S:.1f}"
-
-
-def draw(result: Mapping[str, Any], path: Path) -> None:
-    """Completion and research over K', downtimes of the bottleneck, and of P2's and random destinations."""
-    across = [run for run in result["runs"] if run["across"]]
-    others = [run for run in result["runs"] if not run["across"]]
+def draw(runs: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Draw completion and research over K', downtimes of the bottleneck, and of P2's and random destinations."""
+    across = [run for run in runs if run["across"]]
+    others = [run for run in runs if not run["across"]]
     with canvas(path, 2, 2, (12, 8), "Simultaneous notices over one trunk") as (_, panels):
         (completion, kept), (down, destinations) = panels
         for run in across:
@@ -629,7 +597,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
             )
             worst = [(wave["research_worst_bytes_per_s"] or 0.0) / MBIT_PER_S for wave in run["waves"]]
             kept.plot(ks, worst, marker="o", label=run["system"])
-        completion.axhline(result["notice_s"], linestyle=":", color=MUTED)
+        completion.axhline(NOTICE_S, linestyle=":", color=MUTED)
         kept.axhline(RESERVE.reserve_bytes_per_s(TRUNK) / MBIT_PER_S, linestyle=":", color=MUTED)
         for axes in (completion, kept):
             axes.set_xticks(range(1, MOST + 1))
@@ -637,11 +605,11 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
             axes.set_ylim(bottom=0)
         dress(completion, "K'", "s", "from the notice until the last job ran on; dotted: the notice")
         dress(kept, "K'", "Mbit/s", "research in the wave's worst second; dotted: its reserve")
-        for axes, runs, title in (
+        for axes, shown, title in (
             (down, across, "downtime of a move over the trunk"),
             (destinations, others, "downtime by choice of destination"),
         ):
-            for run in runs:
+            for run in shown:
                 values = downtimes_s(run)
                 shares = np.arange(len(values) + 1) / max(1, len(values))
                 if values:

@@ -1,4 +1,4 @@
-"""Two buildings and one trunk between them: a campus on which the parts of one link can be counted, second by second."""
+"""Campus of two buildings and one trunk, on which the parts of one link can be counted, second by second."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WINDOW_S = 1.0  # in which received bytes are counted together
 def one_trunk(
     senders: Mapping[str, float], receivers: Sequence[str], trunk_bytes_per_s: float, reserve: ResearchReserve
 ) -> Campus:
-    """Senders, each with the rate of its cable, at switch s1; receivers and the coordinator c0 at s2, by faster cables."""
+    """Return senders, each with the rate of its cable, at switch s1; receivers and coordinator c0 at s2, by faster cables."""
     hosts = [
         Host(name, f"b{building}", Role.VOLUNTEER, ipaddress.IPv4Address(f"10.{building}.0.{n}"), "gpu", 1)
         for building, names in ((1, senders), (2, receivers))
@@ -53,7 +53,7 @@ def one_trunk(
 
 
 def receive_windows(write_fd: int, address: str, begin_s: float, windows: int) -> None:
-    """Take in whatever is sent over TCP; payload bytes by sender in each window, as JSON; then go on taking in."""
+    """Receive over TCP; write payload bytes by sender in each window as JSON to `write_fd`; then go on receiving."""
     counted: dict[str, list[int]] = {}
     room = bytearray(1 << 20)
     with (
@@ -99,10 +99,10 @@ def play(
     begin_s: float,
     windows: int,
 ) -> tuple[list[Any], list[dict[str, list[int]]]]:
-    """One trial: a process at each of `receivers` counts while the `others` send; all are killed after the last window.
+    """Play one trial: a process at each of `receivers` counts while the `others` send; all are killed after the last window.
 
-    Returns what `look` saw at each border of a window, and what each receiver counted (`receive_windows`). Hosts that were
-    `granted` something have no flow and no grant after it. SetupError: a process of `what` ended by itself.
+    Return the values of `look` at each border of a window, and the counts of each receiver (`receive_windows`). The hosts
+    `granted` have no flow and no grant after it. SetupError: a process of `what` ended by itself.
     """
     pipes = [os.pipe() for _ in receivers]
     requests = [

@@ -1,4 +1,4 @@
-"""Small programs on hosts of a live campus, for benchmarks: started, heard, ended; and what processes took of the processors."""
+"""Small programs on hosts of a live campus, and the processor time of processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ while time.perf_counter() < end:
 
 @contextlib.contextmanager
 def program(net: LiveCampus, host: str, text: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """A Python program on a host; ended with the block."""
+    """Run a Python program on a host while the block runs."""
     process = net.get(host).popen([sys.executable, "-c", text, *map(str, arguments)], text=True)
     try:
         yield process
@@ -53,7 +53,7 @@ def program(net: LiveCampus, host: str, text: str, *arguments: object) -> Iterat
 
 
 def said(process: subprocess.Popen[str]) -> str:
-    """The next line of a program; CommandFailed if it ended without one."""
+    """Return the next line of a program; CommandFailed if it ended without one."""
     assert process.stdout and process.stderr
     line = process.stdout.readline()
     if not line:
@@ -62,7 +62,7 @@ def said(process: subprocess.Popen[str]) -> str:
 
 
 def cpu_s(pid: int | None) -> float:
-    """Processor time of a process so far; 0 of none."""
+    """Return processor time of a process so far; 0 of none."""
     if pid is None:
         return 0.0
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()

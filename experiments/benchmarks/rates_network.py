@@ -1,11 +1,11 @@
-"""The small network that rates are measured on: senders, a switch whose trunk is shaped, and a sink.
+"""Small network for measurements of rates: senders, a switch with a shaped trunk, and a sink.
 
         s0 --\\
         s1 ---- switch (bridge) ==== trunk, HTB ==== sink
         ..  --/
 
-Every node is a forked process in a network namespace of its own; all that was made goes when these processes end. A node is told
-what to do by one line of JSON and answers with one. Senders run the egress program on their interface and a `FlowGuard` on their
+Every node is a forked process in a network namespace of its own; with these processes the network ends. A node receives orders
+as lines of JSON and answers each with one. Senders run the egress program on their interface and a `FlowGuard` on their
 socket, like an agent; the sink counts what arrives.
 """
 
@@ -56,12 +56,11 @@ ARRIVE_S: Final = 10.0  # a sender that is not there by then has failed, and say
 CHUNK: Final = bytes(256 << 10)
 BEFORE_S: Final = 0.5  # of the grant before and after it is nothing
 GIVEN_UP_S: Final = 3.0
-NOTHING_BYTES_PER_S: Final = 8192.0
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What one sender is to do: `grant_bytes_per_s` is payload; None sends as fast as it can (research)."""
+    """Order to one sender. `grant_bytes_per_s` is payload; None sends as fast as it can (research)."""
 
     grant_bytes_per_s: float | None
     enforcement: Enforcement
@@ -70,8 +69,8 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class TrunkShaping:
-    """How the trunk is shaped: one queue at a wire rate for all; or marked classes in a queue of their own that is served
-    first; or sender n in a class of its own that gets the n-th of `class_payload_bytes_per_s` and no more."""
+    """Shaping of the trunk: one queue at a wire rate; or marked classes in a queue of their own, served first; or sender n in a
+    class of its own that gets the n-th of `class_payload_bytes_per_s` and no more."""
 
     rate_bytes_per_s: float
     serves_marked_first: bool = False
@@ -79,7 +78,7 @@ class TrunkShaping:
 
 
 class RatesNode:
-    """A forked process in its own namespace that answers orders."""
+    """Forked process in its own namespace that answers orders."""
 
     def __init__(self, serve: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         self._ours, theirs = socket.socketpair()
@@ -111,12 +110,12 @@ class RatesNode:
         self.answer()
 
     def ask(self, **order: Any) -> None:
-        """Sends an order; `answer` waits for what comes of it."""
+        """Send an order; `answer` waits for its outcome."""
         self._lines.write(json.dumps(order) + "\n")
         self._lines.flush()
 
     def answer(self) -> dict[str, Any]:
-        """The reply; SetupError with the node's words if it failed."""
+        """Return the reply; SetupError with the node's text if it failed."""
         line = self._lines.readline()
         reply: dict[str, Any] = json.loads(line) if line else {"error": "a measuring process died"}
         if "error" in reply:
@@ -124,14 +123,14 @@ class RatesNode:
         return reply
 
     def run(self, *argv: str, text: str | None = None) -> None:
-        """A command inside the node's namespace; CommandFailed if it fails."""
+        """Run a command inside the node's namespace; CommandFailed if it fails."""
         inside = ["nsenter", f"--net=/proc/{self.pid}/ns/net", *argv]
         done = subprocess.run(inside, input=text, capture_output=True, text=True, check=False)
         if done.returncode:
             raise CommandFailed(inside, done.returncode, f"{done.stderr}{text or ''}")
 
     def close(self) -> None:
-        """Ends the process; its namespace and interfaces go with it."""
+        """End the process; its namespace and interfaces go with it."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
@@ -140,13 +139,13 @@ class RatesNode:
 
 
 class RatesNetwork:
-    """The standing network; one `measure` at a time."""
+    """Standing network; one `measure` at a time."""
 
     def __init__(self, switch: RatesNode, sink: RatesNode, senders: Sequence[RatesNode]) -> None:
         self._switch, self._sink, self._senders = switch, sink, senders
 
     def shape(self, trunk: TrunkShaping) -> None:
-        """Shapes the trunk anew."""
+        """Shape the trunk anew."""
         with suppress(CommandFailed):  # there is none the first time
             self._switch.run("tc", "qdisc", "del", "dev", "trunk", "root")
         rate = trunk.rate_bytes_per_s
@@ -166,11 +165,8 @@ class RatesNetwork:
         lines += _class(99, rest, rate, priority=1)
         self._switch.run("tc", "-batch", "-", text="\n".join(lines))
 
-    def rise(self, order: Order, nothing_s: float, *, paced_to_nothing: bool) -> float:
-        """One flow that has its grant, nothing for a while, and its grant again: how many seconds it is behind that soon after.
-
-        Nothing is being parked, as agents do it; or `paced_to_nothing`: a sender that goes on at NOTHING_BYTES_PER_S.
-        """
+    def rise(self, order: Order, nothing_s: float) -> float:
+        """Run one flow that has its grant, is parked as agents do it, and has its grant again; return its delay in s."""
         self._sink.ask(flows=1, warm_s=0.0, measured_s=2 * BEFORE_S + nothing_s + GIVEN_UP_S)
         sender = self._senders[0]
         sender.ask(
@@ -178,14 +174,13 @@ class RatesNetwork:
             enforcement=order.enforcement,
             congestion=order.congestion,
             nothing_s=nothing_s,
-            paced_to_nothing=paced_to_nothing,
         )
         behind_s = float(sender.answer()["behind_s"])
         self._sink.answer()
         return behind_s
 
     def measure(self, orders: Sequence[Order], warm_s: float, measured_s: float) -> list[dict[str, Any]]:
-        """Runs one flow an order, from sender n; their reports: goodput_bytes_per_s, retransmits, bucket_drops."""
+        """Run one flow an order, from sender n; return reports of goodput_bytes_per_s, retransmits, bucket_drops."""
         self._sink.ask(flows=len(orders), warm_s=warm_s, measured_s=measured_s)
         senders = self._senders[: len(orders)]
         for sender, order in zip(senders, orders, strict=True):
@@ -205,7 +200,7 @@ class RatesNetwork:
 
 @contextmanager
 def rates_network(senders: int) -> Iterator[RatesNetwork]:
-    """Builds the network, and takes it away again. SetupError without root."""
+    """Build the network, and remove it after. SetupError without root."""
     if os.geteuid() != 0:
         raise SetupError("measuring rates needs root: it makes network namespaces and loads BPF programs")
     with ExitStack() as stack:
@@ -226,7 +221,7 @@ def rates_network(senders: int) -> Iterator[RatesNetwork]:
 
 
 def address(number: int) -> str:
-    """The address of sender `number`."""
+    """Return the address of sender `number`."""
     return f"10.255.0.{number + 1}"
 
 
@@ -254,13 +249,13 @@ def _rate(rate_bytes_per_s: float, ceil_bytes_per_s: float) -> str:
 
 
 class Sink:
-    """Counts what arrives from each address; made in the parent, opened in its own namespace."""
+    """Counter of arrivals by address; made in the parent, opened in its own namespace."""
 
     def __init__(self) -> None:
         self._server: socket.socket | None = None
 
     def serve(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Accepts that many flows, lets them warm up, and returns payload bytes/s by address over the measured time."""
+        """Accept that many flows, let them warm up, and return payload bytes/s by address over the measured time."""
         self._server = self._server or socket.create_server((SINK, PORT), backlog=64)
         self._server.settimeout(ARRIVE_S)
         flows = [self._server.accept() for _ in range(order["flows"])]
@@ -280,7 +275,7 @@ class Sink:
 
 
 def _drain(selector: selectors.BaseSelector, received: dict[socket.socket, int], until_s: float) -> None:
-    """Counts arriving bytes; MSG_TRUNC throws them away inside the kernel, so that the sink is not what is measured."""
+    """Count arriving bytes; MSG_TRUNC discards them inside the kernel, so that the sink is not the bottleneck."""
     room = bytearray(1 << 20)
     while selector.get_map() and (left_s := until_s - time.monotonic()) > 0:
         for key, _ in selector.select(left_s):
@@ -294,14 +289,14 @@ def _drain(selector: selectors.BaseSelector, received: dict[socket.socket, int],
 
 
 class Sender:
-    """One host: its programs are loaded once, each order is one flow."""
+    """Sending host: its programs are loaded once, each order is one flow."""
 
     def __init__(self) -> None:
         self._programs: HostPrograms | None = None
         self._tso_rtt_log = TSO_RTT_LOG.read_text()  # as the kernel has it: what is not ours runs with it
 
     def serve(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Sends until the sink hangs up."""
+        """Send until the sink closes."""
         if self._programs is None:
             self._programs = load_host_programs()
             egress_fd, ingress_fd = self._programs.egress_fd, self._programs.ingress_fd
@@ -335,7 +330,7 @@ class Sender:
 
 
 def _rise(maps: HostMaps, sock: socket.socket, order: dict[str, Any]) -> float:
-    """A flow's grant, nothing, its grant again; by how many seconds it is behind the second grant after BEFORE_S of it."""
+    """Send by a grant, not at all, by the grant again; return the delay in s after BEFORE_S of the second grant."""
     grant = order["grant"]
     guard = FlowGuard(maps, sock, TrafficClass.PLANNED, grant, congestion=order["congestion"])
     sock.setsockopt(
@@ -344,7 +339,7 @@ def _rise(maps: HostMaps, sock: socket.socket, order: dict[str, Any]) -> float:
     sock.setblocking(False)
 
     def send(lasts_s: float, most: float) -> float:
-        """Send as much as the socket takes for a time, until `most` bytes are acknowledged; how long that took, s."""
+        """Send as much as the socket takes for a time, until `most` bytes are acknowledged; return the seconds that took."""
         began_s, sent = time.monotonic(), -unacknowledged_bytes(sock)
         while (took_s := time.monotonic() - began_s) < lasts_s and sent - unacknowledged_bytes(sock) < most:
             select.select([], [sock], [], 0.002)
@@ -353,12 +348,8 @@ def _rise(maps: HostMaps, sock: socket.socket, order: dict[str, Any]) -> float:
         return took_s
 
     send(BEFORE_S, inf)
-    if order["paced_to_nothing"]:
-        guard.regrant(NOTHING_BYTES_PER_S)
-        send(order["nothing_s"], inf)
-    else:
-        time.sleep(order["nothing_s"])
-        guard.park()
+    time.sleep(order["nothing_s"])
+    guard.park()
     guard.regrant(grant)
     behind_s = send(GIVEN_UP_S, grant * BEFORE_S) - BEFORE_S
     guard.close()

@@ -1,4 +1,4 @@
-"""A host that a storm of SYNs comes to, from a network namespace beside it: which of them it still lets in.
+"""Host under a storm of SYNs from a network namespace beside it, and the SYNs that it still lets in.
 
 The storm's cable is a veth pair of its own, so neither a switch nor a shaper stands between. On the host's end hang the host's
 own programs; the listener is a process in the host's network. Answers are stateless (SYN cookies), so a SYN that gets past the
@@ -49,7 +49,7 @@ _AT = {name: number for number, name in enumerate(_NAMES)}
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One act of the owner under the storm."""
+    """Act of the owner under the storm."""
 
     # from the act to the answer of the last SYN that got in; 0: none got in after the act
     last_let_in_s: float
@@ -69,25 +69,24 @@ class Trial:
 
     @property
     def counts_agree(self) -> bool:
-        """Whether the program has dropped the SYNs without an answer, as the storm saw it from outside, and no more besides than
-        came by other cables."""
+        """True if the program dropped the SYNs without an answer, and at most the packets by other cables besides."""
         return self.dropped is None or self._explains(self.dropped)
 
     @property
     def observer_agrees(self) -> bool:
-        """The same of the drops that the second observer saw."""
+        """True if the same holds of the drops that the second observer saw."""
         return self.observed is None or self._explains(self.observed)
 
     def _explains(self, drops: int) -> bool:
         return 0 <= drops - (self.sent - self.answered) <= self.others
 
     def record(self) -> dict[str, float | int | None]:
-        """The sample as a line of the file of raw samples."""
+        """Return the sample as a line of the file of raw samples."""
         return asdict(self)
 
 
 class SynStorm:
-    """The storm's process: between rounds it sleeps."""
+    """Process of the storm, which sleeps between rounds."""
 
     def __init__(self, process: subprocess.Popen[str], memory: mmap.mmap) -> None:
         self._process, self._memory, self._round = process, memory, 0
@@ -101,10 +100,9 @@ class SynStorm:
         pause_s: float = 0.0,
         beside: Callable[[], float] | None = None,
     ) -> Trial:
-        """The storm, the act in its midst, and what became of its SYNs, which are `pause_s` apart or more. `beside` tells how
-        long something else takes there, just before.
+        """Run the storm, with SYNs at least `pause_s` apart, and the act in its midst. `beside` times something else just before.
 
-        SetupError: the storm died, or the trial says nothing.
+        SetupError: the storm died, or the trial has no refused SYN.
         """
         words = self._words
         self._round += 1
@@ -129,7 +127,7 @@ class SynStorm:
             self._await("done")
         found = {name: int(words[at]) for name, at in _AT.items()}
         if not found["answered"] or found["is_full"] or not found["refused_ns"]:
-            raise SetupError(f"a trial that says nothing: {found}")
+            raise SetupError(f"a trial without a refused SYN: {found}")
         return Trial(
             last_let_in_s=max(0, found["last_answer_ns"] - act_ns) * 1e-9,
             first_refused_s=(found["refused_ns"] - act_ns) * 1e-9,
@@ -145,7 +143,7 @@ class SynStorm:
         )
 
     def _await(self, word: str, least: int | None = None) -> None:
-        """Wait until a word says the round, or `least`."""
+        """Wait until a word is the round, or `least`."""
         limit_s = time.monotonic() + ANSWER_S
         while self._words[_AT[word]] < (self._round if least is None else least):
             if self._process.poll() is not None or time.monotonic() > limit_s:
@@ -165,7 +163,7 @@ class SynStorm:
 
 
 class ListeningProcess:
-    """A process in the host's network that listens, and closes its listener when it is told to."""
+    """Process in the host's network that listens, and closes its listener on request."""
 
     def __init__(self, host: NetworkNamespace) -> None:
         self._ours, theirs = socket.socketpair()
@@ -186,11 +184,11 @@ class ListeningProcess:
         theirs.close()
 
     def listen(self) -> None:
-        """Have it listen; returns when it does."""
+        """Make it listen; return when it does."""
         self._tell(b"o")
 
     def close_listener(self) -> None:
-        """Returns when it has closed it."""
+        """Close its listener; return when that is done."""
         self._tell(b"c")
 
     def _tell(self, word: bytes) -> None:
@@ -207,7 +205,7 @@ class ListeningProcess:
 
 @contextmanager
 def new_namespace() -> Iterator[NetworkNamespace]:
-    """A network namespace that lasts as long as this."""
+    """Yield a network namespace that lasts as long as the block."""
     made: list[int | OSError] = []
 
     def make() -> None:
@@ -232,7 +230,7 @@ def new_namespace() -> Iterator[NetworkNamespace]:
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """A host under the storm."""
+    """Host under the storm."""
 
     host: NetworkNamespace
     outside: NetworkNamespace  # the storm's
@@ -241,12 +239,12 @@ class Arena:
 
     @property
     def inode(self) -> int:
-        """The inode of the host's network namespace: what observers know it by."""
+        """Inode of the host's network namespace, its key for observers."""
         assert self.host.fd is not None
         return os.fstat(self.host.fd).st_ino
 
     def received_by_others(self) -> int:
-        """Packets that have come to the host by its other cables."""
+        """Return the count of packets that came to the host by its other cables."""
         with self.host.entered():
             lines = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
         counts = (line.partition(":") for line in lines)
@@ -255,7 +253,7 @@ class Arena:
 
 @contextmanager
 def arena(host: NetworkNamespace, egress_fd: int, ingress_fd: int) -> Iterator[Arena]:
-    """`host` with a storm's cable, its programs on it, a listener and the storm; all of it is gone after."""
+    """Yield `host` with a storm's cable, its programs on it, a listener and the storm; all of it is removed after."""
     program = compiled(SOURCE)
     with contextlib.ExitStack() as last:
         outside = last.enter_context(new_namespace())
@@ -306,7 +304,7 @@ def arena(host: NetworkNamespace, egress_fd: int, ingress_fd: int) -> Iterator[A
 
 
 def ip(line: str, *values: object) -> None:
-    """Runs `ip`; SetupError with what it said."""
+    """Run `ip`; SetupError with its complaint."""
     command = ["ip", *line.format(*values).split()]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

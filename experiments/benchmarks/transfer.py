@@ -1,12 +1,12 @@
-"""How fast a verified checkpoint moves, next to the least that any transfer costs.
+"""Rate of a verified checkpoint, beside the least cost of any transfer.
 
 Two processes, each in a network namespace of its own, joined by a veth pair. Every time runs from before the connection is made
-to the receiver's last word. The kinds alternate in every round, and each has a bare transfer of its own just before it: a ratio
-is the median over the rounds of a transfer's rate over its own bare one's, since a machine's speed changes from second to second.
+to the receiver's last message. The kinds alternate in every round, and each has a bare transfer of its own just before it: a
+ratio is the median over the rounds of a transfer's rate over its own bare one's, since a machine's speed changes all the time.
 
     bare            sendfile(2) into a socket whose receiver throws the bytes away
     hashed          the same, and the receiver hashes what it throws away
-    written tmpfs   the same as bare, and the receiver writes a new file: what keeping bytes costs by itself
+    written tmpfs   the same as bare, and the receiver writes a new file: the cost of keeping bytes by itself
     written disk    likewise on a disk, not synced
     cold ...        `send_checkpoint` to `serve_checkpoints` into a store just opened: every chunk verified, the file synced and
                     renamed before "stored". All of its pages are new.
@@ -15,7 +15,7 @@ is the median over the rounds of a transfer's rate over its own bare one's, sinc
                     receiver has: all bytes move.
 
 Of the transfers into a disk's store a second figure leaves out the commit (fsync, renames): the disk's own time. On tmpfs that
-time is nothing, so `goal_met` compares `steady tmpfs` with `bare`; the disk's figure without its commit is judged apart.
+time is 0, so the goal compares `steady tmpfs` with `bare`; the disk's figure without its commit is judged apart.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ from typing import Any, Final
 
 import trio
 from blake3 import blake3
+from rich.table import Table
 
-from experiments.benchmarks.results import write_result
-from experiments.results.pictures import BAD, INK, MUTED, OURS, SERIES, canvas
+from experiments.benchmarks.frame import Goal, Result, Run, at_least, table_of
 from testbed.checkpoints import CHUNK_BYTES, CheckpointStore
 from testbed.emulation.kernel.linux import die_with_parent, unshare_network
 from testbed.errors import SetupError
-from testbed.transfer import ReceiveCompleted, ReceiveEvent, send_checkpoint, serve_checkpoints
+from testbed.transfer import ReceiveCompleted, ReceiveEvent, serve_checkpoints
+from testbed.transfer import send_checkpoint as send
 
 GOAL: Final = 0.85
 SENDER: Final = "10.255.255.1"
@@ -52,7 +53,7 @@ PORT: Final = 9000
 # memory is touched, and the first file to write over lies ready after two checkpoints
 WARM_UP_ROUNDS: Final = 3
 CONTENTS: Final = 3  # other bytes than in the checkpoint kept, and than in the file that is written over
-_KINDS: Final = {
+KINDS: Final = {
     "bare": "bare: sendfile, discarded",
     "hashed": "bare, hashed, discarded",
     "written_tmpfs": "bare, written to a new file (tmpfs)",
@@ -66,19 +67,14 @@ _KINDS: Final = {
 }
 
 
-def measure_transfer(
-    out: Path, size_bytes: int = 512 << 20, rounds: int = 7, disk: Path | None = None
-) -> dict[str, Any]:
-    """Runs the comparison; writes `transfer.json` and `transfer.svg` into `out` and returns what the JSON holds.
-
-    `disk` is a directory on the disk to report beside tmpfs (default: the temporary directory). Needs root for the two
-    namespaces: SetupError says so.
-    """
+def measure(run: Run) -> dict[str, Any]:
+    """Run the comparison on tmpfs and on the disk of the temporary directory. SetupError: no root, or no room."""
+    size_bytes, rounds = (128 << 20, 3) if run.quick else (512 << 20, 7)
     if os.geteuid() != 0:
         raise SetupError("measuring over a veth pair needs root: it makes two network namespaces")
     rows: list[dict[str, Any]] = []
     with ExitStack() as stack:
-        places = {"tmpfs": _directory(stack, Path("/dev/shm")), "disk": _directory(stack, disk)}
+        places = {"tmpfs": _directory(stack, Path("/dev/shm")), "disk": _directory(stack, None)}
         for place, path in places.items():
             # the sender's contents and two stores of two files lie on tmpfs; spare files may hold a quarter of what is free
             needed = (CONTENTS + 8 if place == "tmpfs" else 8) * size_bytes
@@ -103,52 +99,40 @@ def measure_transfer(
                     rates[f"{name}_unsynced"] = unsynced
                 ratios |= {key: rates[key] / bare for key in (name, f"{name}_unsynced") if key in rates}
             rows.append({"round": number, "bytes_per_s": rates, "ratio_to_bare": {"bare": 1.0, **ratios}})
-        recycled = receiver.ask("close_stores")
+        receiver.ask("close_stores")
     kept = rows[WARM_UP_ROUNDS:]
     medians, ratios = (
-        {kind: float(statistics.median(row[what][kind] for row in kept)) for kind in _KINDS}
+        {kind: float(statistics.median(row[what][kind] for row in kept)) for kind in KINDS}
         for what in ("bytes_per_s", "ratio_to_bare")
     )
-    result: dict[str, Any] = {
-        "size_bytes": size_bytes,
-        "kinds": {kind: label.strip() for kind, label in _KINDS.items()},
-        "median_bytes_per_s": medians,
-        "ratio_to_bare": ratios,
-        "goal": GOAL,
-        "goal_met": ratios["steady_tmpfs"] >= GOAL,
-        "goal_met_by": {kind: ratio >= GOAL for kind, ratio in ratios.items()},
-        "files_recycled": recycled,
-        "rounds": kept,
-    }
-    write_result(out / "transfer.json", result)
-    with canvas(out / "transfer.svg", 1, 1, (7.5, 4.0)) as (figure, [[axes]]):
-        for line, kind in enumerate(_KINDS):
-            values = [row["bytes_per_s"][kind] / 1e9 for row in result["rounds"]]
-            color = {"steady": OURS, "cold": SERIES[6]}.get(kind.partition("_")[0], MUTED)
-            axes.barh(line, statistics.median(values), color=color, height=0.6)
-            axes.plot(values, [line] * len(values), ".", color=INK, markersize=4)
-        goal = GOAL * result["median_bytes_per_s"]["bare"] / 1e9
-        axes.axvline(goal, color=BAD, linestyle="--", linewidth=1, label=f"goal: {GOAL} of bare")
-        axes.set_yticks(range(len(_KINDS)), list(_KINDS.values()))
-        axes.invert_yaxis()
-        axes.set_xlabel("GB/s over a veth pair")
-        figure.legend(loc="outside upper right")
+    return {"size_bytes": size_bytes, "median_bytes_per_s": medians, "ratio_to_bare": ratios, "rounds": kept}
+
+
+def goals(result: Result) -> Iterator[Goal]:
+    """Yield the rate of checkpoint n + 1 on tmpfs over the bare one."""
+    ratio = result["ratio_to_bare"]["steady_tmpfs"]
+    yield at_least("checkpoint n+1, verified and stored, over bare sendfile", ratio, GOAL, "{:.2f}".format)
+
+
+def tables(result: Result) -> Iterator[Table]:
+    """Yield medians of the kinds, and their ratios to the bare transfer."""
     count = len(result["rounds"])
-    print(f"{size_bytes >> 20} MiB over a veth pair, medians of {count} rounds (bare: the best of each)")
-    for kind, label in _KINDS.items():
-        rate, ratio = result["median_bytes_per_s"][kind], result["ratio_to_bare"][kind]
-        print(f"  {label:<48}{rate / 1e9:6.2f} GB/s {ratio:6.2f} of bare")
-    verdict = "met" if result["goal_met"] else "not met"
-    print(f"  goal, {GOAL} of bare for checkpoint n+1: {verdict}")
-    return result
+    yield table_of(
+        f"{result['size_bytes'] >> 20} MiB over a veth pair, medians of {count} rounds (bare: the best of each)",
+        ("", "GB/s", "of bare"),
+        (
+            (label, f"{result['median_bytes_per_s'][kind] / 1e9:.2f}", f"{result['ratio_to_bare'][kind]:.2f}")
+            for kind, label in KINDS.items()
+        ),
+    )
 
 
 def _transfer(
     sender: _Child, receiver: _Child, kind: str, place: Path | None, content: int
 ) -> tuple[float, float]:
-    """Bytes per second with and without the commit: the receiver listens, the sender sends, the receiver is told so."""
+    """Return bytes per second with and without the commit."""
     receiver.ask(f"receive_{kind}", None if place is None else str(place))
-    how = "send_ours" if kind in ("cold", "steady") else "send_bare"
+    how = "send_checkpoint" if kind in ("cold", "steady") else "send_bare"
     sent_bytes, duration_s = sender.ask(how, content + 1)
     commit_s = receiver.ask("") or 0.0
     return sent_bytes / duration_s, sent_bytes / (duration_s - commit_s)
@@ -159,7 +143,7 @@ def _directory(stack: ExitStack, parent: Path | None) -> Path:
 
 
 class _Child:
-    """A process in its own namespace that obeys one JSON line at a time."""
+    """Process in its own namespace that obeys one JSON line at a time."""
 
     def __init__(self, role: str) -> None:
         argv = [sys.executable, "-m", "experiments.benchmarks.transfer", role, str(os.getpid())]
@@ -167,13 +151,13 @@ class _Child:
         self.answer()
 
     def tell(self, *words: object) -> None:
-        """Sends an order."""
+        """Send an order."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(words) + "\n")
         self.process.stdin.flush()
 
     def answer(self) -> Any:
-        """Waits for the answer to an order."""
+        """Wait for the answer to an order."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -181,14 +165,14 @@ class _Child:
         return json.loads(line)
 
     def ask(self, *words: object) -> Any:
-        """Sends an order and waits for its answer."""
+        """Send an order and wait for its answer."""
         self.tell(*words)
         return self.answer()
 
 
 @contextmanager
 def _joined_processes() -> Iterator[tuple[_Child, _Child]]:
-    """Sender and receiver with a veth pair between their namespaces; all of it goes away with them."""
+    """Yield sender and receiver with a veth pair between their namespaces; the pair ends with them."""
     children: list[_Child] = []
     try:
         children += [_Child("send")]
@@ -211,13 +195,13 @@ def _ip(arguments: str) -> None:
 
 
 class _Sender:
-    """What the sending process does on request."""
+    """Actions of the sending process."""
 
     def __init__(self) -> None:
         self._stores: list[CheckpointStore] = []
 
     def prepare(self, place: str, size_bytes: int) -> None:
-        """Makes the checkpoints to send: other bytes in each."""
+        """Make the checkpoints to send: other bytes in each."""
         store = CheckpointStore(Path(place) / "origin")
         for sequence in range(1, CONTENTS + 1):
             path = store.scratch("payload")
@@ -228,7 +212,7 @@ class _Sender:
         self._stores.append(store)
 
     def send_bare(self, sequence: int) -> tuple[int, float]:
-        """Bytes and seconds of sendfile, however the receiver takes it."""
+        """Return bytes and seconds of sendfile."""
         store = self._stores[0]
         with store.payload(store.get("measured", sequence)).open("rb") as file:
             size_bytes = os.fstat(file.fileno()).st_size
@@ -241,35 +225,33 @@ class _Sender:
                 sock.recv(1)
             return sent, time.perf_counter() - began_s
 
-    def send_ours(self, sequence: int) -> tuple[int, float]:
-        """Bytes and seconds of one real transfer, in which every byte had to move."""
+    def send_checkpoint(self, sequence: int) -> tuple[int, float]:
+        """Return bytes and seconds of one real transfer, in which every byte had to move."""
         store = self._stores[0]
         manifest = store.get("measured", sequence)
 
-        async def send() -> tuple[int, float]:
+        async def moved() -> tuple[int, float]:
             address = (RECEIVER, PORT)
-            result = await send_checkpoint(
-                store, manifest, address, transfer="m", on_connected=lambda _: None
-            )
+            result = await send(store, manifest, address, transfer="m", on_connected=lambda _: None)
             assert result.bytes_sent == manifest.payload_bytes
             return result.bytes_sent, result.duration_s
 
-        return trio.run(send)
+        return trio.run(moved)
 
 
 class _Receiver:
-    """What the receiving process does on request; each listens, says so, and ends when told the next line."""
+    """Actions of the receiving process; each reports that it listens, and ends with the next line."""
 
     def __init__(self) -> None:
         self._stores: dict[str, CheckpointStore] = {}
 
     def receive_bare(self, place: str | None) -> None:
-        """Takes one connection's bytes, and throws them away or writes them to a new file."""
+        """Receive one connection's bytes, and discard them or write them to a new file."""
         with tempfile.TemporaryFile(dir=place) as file:
             self._take(lambda data: None if place is None else os.write(file.fileno(), data))
 
     def receive_hashed(self, _: None) -> None:
-        """Takes one connection's bytes and hashes them, chunk by chunk."""
+        """Receive one connection's bytes and hash them, chunk by chunk."""
         self._take(lambda data: blake3(data).digest())
 
     @staticmethod
@@ -285,24 +267,22 @@ class _Receiver:
         sys.stdin.readline()
 
     def receive_cold(self, place: str) -> float:
-        """Receives into a store just opened, which is emptied after. Returns the commit's seconds."""
+        """Receive into a store just opened, which is emptied after. Return the commit's seconds."""
         with CheckpointStore(Path(place) / "cold") as store:
             commit_s = trio.run(_serve_until_told, store)
             store.forget("measured")
         return commit_s
 
     def receive_steady(self, place: str) -> float:
-        """Receives into the store that has the last checkpoint. Returns the commit's seconds."""
+        """Receive into the store that has the last checkpoint. Return the commit's seconds."""
         if place not in self._stores:
             self._stores[place] = CheckpointStore(Path(place) / "steady")
         return trio.run(_serve_until_told, self._stores[place])
 
-    def close_stores(self) -> bool:
-        """Did every store have a file to write over?"""
-        recycled = all(store.spare_bytes for store in self._stores.values())
+    def close_stores(self) -> None:
+        """Close every store."""
         for store in self._stores.values():
             store.close()
-        return recycled
 
 
 async def _serve_until_told(store: CheckpointStore) -> float:
@@ -330,7 +310,7 @@ def _reply(value: object) -> None:
 
 
 def _obey(role: str, parent: int) -> None:
-    """The life of a measuring process: a namespace, an address, then order after order."""
+    """Live as a measuring process: a namespace, an address, then order after order."""
     die_with_parent(parent)
     unshare_network()
     _reply("in its namespace")

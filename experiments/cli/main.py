@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli.measure import app as measure_app
+from experiments.cli.measure import ABOUT as ABOUT_MEASURE
+from experiments.cli.measure import measure
 from experiments.cli.options import (
     AgentsPerProcess,
     CampusId,
@@ -43,7 +44,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(measure_app, name="measure")
+app.command("measure", help=ABOUT_MEASURE)(measure)
 
 Seed = Annotated[
     int | None,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.benchmarks.kill_switch import (
+from experiments.benchmarks.closing_paths import (
     IPTABLES,
     MAP,
     NFT,

@@ -3,7 +3,7 @@
 Trunks are those of a programmed network: its controller says when a port goes down, whatever took it down (`openflow.jsonl`),
 and the coordinator plans on the routes that the controller's tables have from then on. What a dead controller does not say is not
 told: its tables do not change either. Counters are the kernel's, of the research class of each trunk's end, for bridges and for
-Open vSwitch alike: OpenFlow's are later, or do not tell research from migrations (`benchmarks.fabric_counters`).
+Open vSwitch alike: OpenFlow's are later, or do not tell research from migrations.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`measure killswitch`: every way to close a host beside the others, with the samples, a table and a picture.
+"""Time from an owner's act to the last new connection that gets in, by every way to close a host.
 
-The kernel's own ways are tried on a host alone; the agent's socket and the shell command on a host of a live campus, whose
-switch is its own. There the agent is killed at last, and transfers under way are drained and cut on a host alone.
+The kernel's own ways are tried on a host alone; the agent's socket and the shell command on a host of a live campus. There the
+agent is killed at last. Transfers under way are drained and cut on a host alone, and on the campus.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.table import Table
 
 from bpf.errors import BpfError
@@ -29,8 +28,7 @@ from bpf.layout import Mode
 from bpf.library import check, libbpf
 from bpf.maps import KillSwitch
 from bpf.second_observer import SecondObserver
-from experiments.benchmarks.goals import JudgedFigure, in_ms
-from experiments.benchmarks.kill_switch import (
+from experiments.benchmarks.closing_paths import (
     IPTABLES,
     LIBRARY,
     LISTENER,
@@ -46,10 +44,10 @@ from experiments.benchmarks.kill_switch import (
     one_trial,
     run_quietly,
 )
+from experiments.benchmarks.frame import Goal, Result, Run, at_most, in_ms, table_of
 from experiments.benchmarks.syn_storm import HOST_ADDRESS, PORT, Arena, Trial, arena
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.settings import settings_of
-from experiments.results.pictures import canvas, dress
 from experiments.worlds.live.world import LiveWorld, live_world
 from testbed import owner
 from testbed.emulation.kernel.attachment import EGRESS, INGRESS, attached
@@ -58,7 +56,7 @@ from testbed.errors import SetupError
 from testbed.namespaces import NetworkNamespace
 from topologies import presets
 
-SAMPLES, RESULT, PICTURE = "killswitch.jsonl", "killswitch.json", "killswitch.svg"
+SAMPLES = "killswitch.jsonl"
 AGENT, COMMAND, OWNER, BESIDE, KILLED = (
     "agent",
     "command",
@@ -83,7 +81,7 @@ WORDS = {
 }
 OF_CAMPUS = (BESIDE, AGENT, COMMAND, OWNER, KILLED)
 # s, of a quiet machine, of the last SYN let in
-GOALS = {
+LIMITS_S = {
     MAP: {"p50": 20e-6, "p99": 150e-6},
     AGENT: {"p50": 1e-3},
     COMMAND: {"p50": 40e-3},
@@ -96,7 +94,7 @@ ALONE, LIVING, DEAD = "a host alone", "a host of the campus", "one whose agent i
 NO_COORDINATOR = (
     "there is no such way: an owner's act never goes through the coordinator; the host's agent tells it after"
 )
-HOSTS = 4
+HOSTS, QUICK_TRIALS = 4, 40
 REGISTER_S = 60.0
 # a storm without pauses keeps a processor from the many that a campus and a starting interpreter need
 COMMAND_PAUSE_S = 100e-6
@@ -105,72 +103,52 @@ OWNERS_UID, OWNERS_GID = 65534, 61777
 TRANSFER_BYTES, CHUNK_BYTES, SILENCE_S, REFUSED_S = 32 << 20, 1 << 16, 1.0, 0.3
 
 
-def measure_killswitch(out: Path, trials: int = TRIALS, hosts: int = HOSTS) -> dict[str, Any]:
-    """Every path, its raw samples in a file of JSON lines, a table's figures and a picture in `out`; `hosts` on the campus.
-
-    CannotMeasureError as `measure_kill_switch`.
-    """
-    out.mkdir(parents=True, exist_ok=True)
+def measure(run: Run) -> dict[str, Any]:
+    """Try every path; write the raw samples as JSON lines. CannotMeasureError as `measure_kill_switch`."""
+    trials, hosts = QUICK_TRIALS if run.quick else TRIALS, run.hosts[0] if run.hosts else HOSTS
     with second_observer() as second:
         observer = None if isinstance(second, str) else second
         found = measure_kill_switch(trials, trials, observer=observer)
         with host_under_storm() as (stage, pin), closing(KillSwitch.open_pinned(pin)) as switch:
             transfers = _transfers(ALONE, stage, switch, observer)
-        on_campus, obeyed, on_host = _on_campus(out, trials, hosts, observer)
-    transfers += on_host
+        on_campus, obeyed, on_host = _on_campus(run.folder, trials, hosts, observer)
     found |= on_campus | {COORDINATOR: NO_COORDINATOR}
-    with (out / SAMPLES).open("w") as file:
+    with (run.folder / SAMPLES).open("w") as file:
         for name, samples in found.items():
             if not isinstance(samples, str):
                 file.writelines(json.dumps({"path": name} | trial.record()) + "\n" for trial in samples)
-    result = {
-        "cpus": os.cpu_count(),
-        "kernel": os.uname().release,
+    return {
         "campus_hosts": hosts,
         "paths": {name: figures(s) for name, s in found.items() if not isinstance(s, str)},
         "unavailable": {name: why for name, why in found.items() if isinstance(why, str)},
         "agent_obeyed": obeyed,
-        "transfers": transfers,
+        "transfers": transfers + on_host,
         "no_observer": second if isinstance(second, str) else "",
     }
-    (out / RESULT).write_text(json.dumps(result, indent=1) + "\n")
-    title = "From the owner's act to the first SYN that is refused"
-    with canvas(out / PICTURE, 1, 1, (8.6, 4.8), title) as (_, [[axes]]):
-        for name, samples in found.items():
-            if not isinstance(samples, str):
-                values = sorted(max(1e-3, trial.first_refused_s * 1e6) for trial in samples)
-                axes.plot(
-                    values, np.arange(1, len(values) + 1) / len(values), label=WORDS[name], linewidth=1.6
-                )
-        axes.set_xscale("log")
-        dress(axes, "us after the act (log)", "share of trials")
-        axes.legend()
-    return result
 
 
-def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
-    """The figures of `result`, as it stands in the JSON, that have a goal."""
-    for name, wanted in GOALS.items():
-        for quantile, goal_s in wanted.items():
+def goals(result: Result) -> Iterator[Goal]:
+    """Yield the last connection let in by each path with a goal, then the agreement of the second observer."""
+    for name, wanted in LIMITS_S.items():
+        for quantile, limit_s in wanted.items():
             what = f"{WORDS[name]}, {quantile}"
-            if name in result["paths"]:
-                found_s = result["paths"][name]["last_let_in_s"][quantile]
-                yield JudgedFigure(what, f"<= {in_ms(goal_s)}", in_ms(found_s), found_s <= goal_s)
+            if path := result["paths"].get(name):
+                yield at_most(what, path["last_let_in_s"][quantile], limit_s, in_ms)
             else:
-                yield JudgedFigure(what, f"<= {in_ms(goal_s)}", result["unavailable"][name], None)
+                yield Goal(what, f"<= {in_ms(limit_s)}", result["unavailable"][name], None)
     what, goal = "a second observer (bcc) counts what the storm from outside counts", "in each trial"
     observed = sum(path["observed"] for path in result["paths"].values())
-    if not observed:
-        yield JudgedFigure(what, goal, result["no_observer"], None)
+    otherwise = sum(path["observer_disagrees"] for path in result["paths"].values())
+    if observed:
+        yield Goal(what, goal, f"in {observed - otherwise} of {observed}", not otherwise)
     else:
-        otherwise = sum(path["observer_disagrees"] for path in result["paths"].values())
-        yield JudgedFigure(what, goal, f"in {observed - otherwise} of {observed}", not otherwise)
+        yield Goal(what, goal, result["no_observer"], None)
 
 
 def _on_campus(
     out: Path, trials: int, hosts: int, observer: SecondObserver | None
 ) -> tuple[dict[str, list[Trial] | str], dict[str, int], list[dict[str, Any]]]:
-    """The paths that need a campus; how many of the owner's calls the agent obeyed, and what became of transfers to its host, the
+    """Try the paths that need a campus. Return their samples, the calls that the agent obeyed, and transfers to its host, the
     agent alive and killed."""
     spec = presets.three_tier(hosts, min(3, hosts), 1)
     scenario = Scenario(spec.name, spec).played()
@@ -239,7 +217,7 @@ def _on_campus(
 
 
 def _start_s(interpreter: list[str]) -> float:
-    """How long this interpreter takes from the start of its process to the first line of a program."""
+    """Return the seconds from the start of this interpreter's process to the first line of a program."""
     program = "import time; print(time.monotonic_ns())"
     began_ns = time.monotonic_ns()
     done = subprocess.run([*interpreter, "-c", program], capture_output=True, check=True)
@@ -248,7 +226,7 @@ def _start_s(interpreter: list[str]) -> float:
 
 @contextmanager
 def _campus_host(world: LiveWorld, name: str) -> Iterator[Arena]:
-    """A host of the campus under the storm: its own programs on the storm's cable too."""
+    """Yield a host of the campus under the storm, with its own programs on the storm's cable too."""
     interface = world.campus.get(name).defaultIntf().name
     host = NetworkNamespace.of_process(world.campus.kernel.holder_pids[name])
     assert host.fd is not None
@@ -268,7 +246,7 @@ def _campus_host(world: LiveWorld, name: str) -> Iterator[Arena]:
 def _transfers(
     where: str, stage: Arena, switch: KillSwitch, observer: SecondObserver | None
 ) -> list[dict[str, Any]]:
-    """One transfer to the host that is drained, and one that is isolated, in its midst."""
+    """Return the outcome of one transfer to a host that is drained in its midst, and of one to a host that is isolated."""
     modes = Mode.DRAIN, Mode.ISOLATE
     return [{"where": where} | _transfer(stage, switch, mode, observer) for mode in modes]
 
@@ -276,7 +254,7 @@ def _transfers(
 def _transfer(
     stage: Arena, switch: KillSwitch, mode: Mode, observer: SecondObserver | None
 ) -> dict[str, Any]:
-    """A transfer to the host, in whose midst the owner acts; and whether a new connection gets in after."""
+    """Send to the host; the owner acts in the midst of it. Return its outcome, and that of a new connection after."""
     earlier = observer.read(stage.inode) if observer else None
     content = os.urandom(TRANSFER_BYTES)
     received, here = 0, (HOST_ADDRESS, PORT + 1)
@@ -335,7 +313,7 @@ def _connects(stage: Arena, address: tuple[str, int]) -> bool:
 
 @contextmanager
 def second_observer() -> Iterator[SecondObserver | str]:
-    """bcc's observer, which counts apart from the programs and from the storm; or why there is none."""
+    """Yield bcc's observer, which counts apart from the programs and from the storm; or the reason why there is none."""
     with ExitStack() as last:
         found: SecondObserver | str
         try:
@@ -345,81 +323,62 @@ def second_observer() -> Iterator[SecondObserver | str]:
         yield found
 
 
-def killswitch_table(result: dict[str, Any]) -> Table:
-    """What was measured beside goals and what the paper prints."""
-    title = (
-        f"{result['cpus']} processors, kernel {result['kernel']}, a campus of {result['campus_hosts']} hosts"
-    )
-    heads = ("path", "last let in: p50, p99, max", "first refused: p50", "the call: p50", "goal", "paper A")
-    table = Table(*heads, title=title)
+def tables(result: Result) -> Iterator[Table | str]:
+    """Yield every path beside the paper's words; then counts of trials, observers and transfers."""
+    rows = []
     for name, words in WORDS.items():
-        if name not in result["paths"]:
-            table.add_row(words, result["unavailable"][name], "", "", "", PRINTED.get(name, ""))
-            continue
-        path = result["paths"][name]
-        last = path["last_let_in_s"]
-        goals = [
-            f"{quantile} {_brief(goal_s)}: {'met' if last[quantile] <= goal_s else 'not met'}"
-            for quantile, goal_s in GOALS.get(name, {}).items()
-        ]
-        table.add_row(
-            words,
-            ", ".join(_brief(last[quantile]) for quantile in ("p50", "p99", "max")),
-            _brief(path["first_refused_s"]["p50"]),
-            _brief(path["call_s"]["p50"]),
-            ", ".join(goals),
-            PRINTED.get(name, ""),
-        )
-    return table
-
-
-def killswitch_notes(result: dict[str, Any]) -> Iterator[str]:
-    """What a table has no column for."""
+        if path := result["paths"].get(name):
+            last = ", ".join(in_ms(path["last_let_in_s"][q]) for q in ("p50", "p99", "max"))
+            others = (in_ms(path[key]["p50"]) for key in ("first_refused_s", "call_s"))
+            rows.append((words, last, *others, PRINTED.get(name, "")))
+        else:
+            rows.append((words, result["unavailable"][name], "", "", PRINTED.get(name, "")))
+    heads = ("path", "last let in: p50, p99, max", "first refused: p50", "the call: p50", "paper A")
+    yield table_of(f"Ways to close a host; a campus of {result['campus_hosts']} hosts", heads, rows)
+    counts = []
     for name, path in result["paths"].items():
-        last_p50_s = path["last_let_in_s"]["p50"]
-        yield (
-            f"{WORDS[name]}: {path['trials']} trials ({path['blind']} blind), {path['syns']} SYNs, "
-            f"{path['let_in_after_return']} let in that were sent after the call was over, {path['lost_on_the_way']} lost "
-            "on the way"
-        )
-        if path["others"]:
-            yield (
-                f"{WORDS[name]}: {path['others']} packets came to the host by the campus's own cables in these trials; while the "
-                "host was closed the program counted those it dropped, too"
-            )
-        if path["counts_disagree"]:
-            yield (
-                f"{WORDS[name]}: in {path['counts_disagree']} trials the program's count of drops is neither the storm's nor "
-                "explained by these"
-            )
+        own = ""
         if path["beside_s"]:
-            yield (
-                f"{WORDS[name]}: of its {_brief(last_p50_s)} p50 until the last SYN got in, its interpreter takes "
-                f"{_brief(path['beside_s']['p50'])} to begin with any program (in the same trials), the command "
-                f"{_brief(path['without_beside_s']['p50'])}"
-            )
-        if path["observed"]:
-            agree = path["observed"] - path["observer_disagrees"]
-            yield (
-                f"{WORDS[name]}: bcc's observer saw the kernel drop the SYNs without an answer, and no more than that, in "
-                f"{agree} of {path['observed']} trials"
-            )
+            own = ", ".join(in_ms(path[key]["p50"]) for key in ("beside_s", "without_beside_s"))
+        seen = (
+            f"{path['observed'] - path['observer_disagrees']} of {path['observed']}"
+            if path["observed"]
+            else ""
+        )
+        numbers = (
+            "trials",
+            "blind",
+            "syns",
+            "let_in_after_return",
+            "lost_on_the_way",
+            "others",
+            "counts_disagree",
+        )
+        counts.append((WORDS[name], *(str(path[key]) for key in numbers), seen, own))
+    yield table_of(
+        "Trials",
+        (
+            *("path", "trials", "blind", "SYNs", "in after the call", "lost", "others", "counts differ"),
+            *("bcc agrees", "interpreter, command"),
+        ),
+        counts,
+        "blind: the storm had no processor as the host closed; in after the call: SYNs sent then that got in; others: packets by "
+        "the campus's own cables; counts differ: the program's drops are not the storm's; interpreter, command: p50 of its start "
+        "and of the rest",
+    )
+    moved = [
+        (
+            f"{each['mode']}, {each['where']}",
+            f"{each['bytes_received']} of {each['bytes']}",
+            "right" if each["hash_right"] else "not right",
+            "refused" if each["new_connection_refused"] else "GETS IN",
+            "" if each["connections_observed"] is None else str(each["connections_observed"]),
+        )
+        for each in result["transfers"]
+    ]
+    heads = ("in the midst of a transfer", "bytes arrived", "hash", "a new connection", "established, by bcc")
+    yield table_of("Transfers under way", heads, moved)
     for name, count in result["agent_obeyed"].items():
         yield f"{WORDS[name]}: the agent obeyed {count} times"
-    for told in result["transfers"]:
-        yield (
-            f"{told['mode']} in the midst of a transfer to {told['where']}: {told['bytes_received']} of {told['bytes']} bytes "
-            f"arrived, hash {'right' if told['hash_right'] else 'not right'}; a new connection "
-            f"{'is refused' if told['new_connection_refused'] else 'GETS IN'}"
-            + (
-                f"; bcc's observer saw {count} established"
-                if (count := told["connections_observed"]) is not None
-                else ""
-            )
-        )
     if result["no_observer"]:
         yield result["no_observer"]
-
-
-def _brief(seconds: float) -> str:
-    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"

@@ -1,6 +1,6 @@
-"""How soon an owner's act closes a host: from the act to the last new connection that gets in, under a storm of SYNs.
+"""Ways to close a host under a storm of SYNs, and the time from the act to the last new connection that gets in.
 
-Each path is another way to close the host, tried again and again. The storm (`syn_storm`) comes over a cable of its own from
+Each path is tried again and again. The storm (`syn_storm`) comes over a cable of its own from
 another network namespace and another processor; an answered SYN is a new connection that got in. "Last let in" is the kernel's
 stamp on the last answer, 0 if it was before the act; "first refused" is when the next SYN was sent. The host closed in between.
 """
@@ -18,14 +18,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bpf.errors import BpfError
 from bpf.layout import KillSwitchStruct, Mode
 from bpf.library import check, libbpf
 from bpf.maps import KillSwitch
 from bpf.objects import ensure_bpffs, load_host_programs
 from bpf.second_observer import SecondObserver
+from experiments.benchmarks.frame import quantiles
 from experiments.benchmarks.syn_storm import PORT, Arena, Trial, arena, new_namespace
 from testbed.emulation.netlink import NetlinkRefused
 from testbed.emulation.safety.ledger import PIN_ROOT
@@ -44,19 +43,19 @@ IPTABLES_RULE = f"INPUT -p tcp --dport {PORT} -j DROP"
 
 
 class CannotMeasureError(TestbedError):
-    """This machine does not let us: the text says why."""
+    """Reason why this machine cannot measure."""
 
 
 class UnavailableError(TestbedError):
-    """A path that this machine does not have: the text says why."""
+    """Reason why this machine does not have a path."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClosingPath:
-    """One way to close the host under the storm, and to open it again. `uses_switch`: the programs' own counts apply.
+    """Way to close the host under the storm, and to open it again. `uses_switch`: the programs' own counts apply.
 
     `reason` is the kernel's for dropping what the path refuses; `pause_s` is from one SYN to the next, at least: longer where
-    the path takes longer. `beside` tells how long the part of the path takes that is not ours.
+    the path takes longer. `beside` times the part of the path that is not this program's.
     """
 
     name: str
@@ -74,7 +73,7 @@ def measure_kill_switch(
     names: Iterable[str] = OF_ANY_HOST,
     observer: SecondObserver | None = None,
 ) -> dict[str, list[Trial] | str]:
-    """Trials of each path on a host of its own, by the path's name; or why this machine does not have the path.
+    """Return trials of each path on a host of its own, by the path's name; or the reason why this machine lacks the path.
 
     CannotMeasureError: not root, no BPF, no namespaces, or one processor.
     """
@@ -96,7 +95,7 @@ def measure_kill_switch(
 
 @contextmanager
 def host_under_storm() -> Iterator[tuple[Arena, Path]]:
-    """A host under the storm, with programs of its own, and where its switch is pinned."""
+    """Yield a host under the storm, with programs of its own, and the pin of its switch."""
     if os.geteuid() != 0:
         raise CannotMeasureError("it needs root: CAP_BPF, CAP_NET_ADMIN and a network namespace")
     try:
@@ -116,7 +115,7 @@ def host_under_storm() -> Iterator[tuple[Arena, Path]]:
 def one_trial(
     stage: Arena, switch: KillSwitch, path: ClosingPath, observer: SecondObserver | None = None
 ) -> Trial:
-    """The storm, the path's act in its midst and what became of its SYNs; then the host is open again."""
+    """Take one trial: the storm, and the path's act in its midst; then open the host again."""
 
     def dropped() -> int:
         return switch.status().dropped_packets
@@ -234,16 +233,12 @@ def run_quietly(command: list[str]) -> None:
 
 
 def figures(trials: list[Trial]) -> dict[str, Any]:
-    """Quantiles in s, and sums of what must be 0.
+    """Return quantiles in s, and sums that must be 0.
 
     Trials in which the storm stood still as the host closed (another process had its processor) are counted as `blind`, and
     their times are left out, unless all are.
     """
     seen = [trial for trial in trials if trial.gap_s <= BLIND_S] or trials
-
-    def quantiles(values: list[float]) -> dict[str, float]:
-        p50, p99 = np.quantile(values, [0.5, 0.99])
-        return {"p50": float(p50), "p99": float(p99), "max": max(values)}
 
     beside = [(trial.last_let_in_s, trial.beside_s) for trial in seen if trial.beside_s is not None]
     return {
