@@ -27,6 +27,7 @@ from experiments.inputs.traces.background import background_traffic
 from experiments.inputs.traces.exact_counts import APART_S, BURST_S
 from experiments.inputs.traces.paper_campus import DAY_S, PaperCampus, paper_scenario
 from experiments.inputs.traces.streams import host_factor
+from experiments.results.statistics import ConfidenceInterval, interval
 from topologies.errors import SpecError
 from topologies.presets import three_tier
 from topologies.scale import Scale
@@ -49,26 +50,58 @@ def mean_of(name: str) -> float:
     return statistics.fmean(value for value in values if value is not None)
 
 
-PUBLISHED = [
-    each.name
+def interval_of(name: str) -> ConfidenceInterval:
+    found = (statistics_of(seed)[name] for seed in SEEDS)
+    return interval([value for value in found if value is not None])
+
+
+# An interval that lies within this part of the paper's figure agrees with it.
+TOLERANCE = 0.15
+
+# Statistics in which the generator differs from the paper; a test below states by how much and why.
+DIFFERENT = ("smallest payload", "correlation of hazard and 1 / B_eff", "adaptivity gap predicted from both")
+
+PUBLISHED = {
+    each.name: each
     for each in achieved(*full(1))
-    if each.paper is not None and each.achieved is not None and each.finding != "Thm. 2"  # see A-gap
-]
-
-
-# the least of 312 draws; an independent law of links meets the mean correlation only about
-LOOSER = {"smallest payload": 0.6, "correlation of hazard and 1 / B_eff": 0.2}
+    if each.paper is not None and each.achieved is not None and each.name not in DIFFERENT
+}
 
 
 def test_the_paper_publishes_statistics_of_all_four_findings() -> None:
-    findings = {each.finding for each in achieved(*full(1)) if each.name in PUBLISHED}
-    assert len(PUBLISHED) >= 14 and {"F1", "F2", "F3", "F4"} <= {name[:2] for name in findings}
+    findings = {each.finding for each in PUBLISHED.values()}
+    assert len(PUBLISHED) == 16
+    assert {"F1", "F2", "F3", "F4"} <= findings
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_trace_has_the_statistic_that_figure_2_publishes(name: str) -> None:
-    [paper] = [each.paper for each in achieved(*full(1)) if each.name == name]
-    assert mean_of(name) == pytest.approx(paper, rel=LOOSER.get(name, 0.15))
+def test_traces_have_the_statistic_that_figure_2_publishes(name: str) -> None:
+    paper, found = PUBLISHED[name].paper, interval_of(name)
+    assert paper is not None
+    assert [found.low, found.high] == pytest.approx([paper, paper], rel=TOLERANCE)
+
+
+def test_the_smallest_payload_exceeds_the_papers_as_the_law_says() -> None:
+    """A run draws one payload from each of 312 equal parts of the law, which begins at the paper's 0.12 GB."""
+    payload = full(1)[0].jobs.payload
+    assert payload.minimum == 0.12e9
+    for seed in SEEDS:
+        least = statistics_of(seed)["smallest payload"]
+        assert least is not None
+        assert payload.minimum <= least * 1e9 <= payload.quantile(1 / 312)
+
+
+def test_inverse_bandwidth_follows_the_hazard_more_than_in_the_paper() -> None:
+    """One weight of the hazard meets -0.43 for B; 1 / B then has 0.44, since both it and the hazard have long right tails."""
+    found = interval_of("correlation of hazard and 1 / B_eff")
+    assert found.low > 0.39
+    assert found.mean == pytest.approx(0.44, rel=0.05)
+    assert found.mean > -interval_of("correlation of hazard and B_eff").mean
+
+
+def test_the_adaptivity_gap_of_both_laws_is_three_percent() -> None:
+    """The paper predicts 5.2 %; claim A-gap compares the two."""
+    assert interval_of("adaptivity gap predicted from both").mean == pytest.approx(3.1, rel=0.05)
 
 
 # ---------------------------------------------------------------- what is exact
@@ -173,14 +206,12 @@ def test_half_of_the_hosts_are_lent_and_only_lent_hosts_are_reclaimed(seed: int)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_payloads_have_the_papers_median_and_ends(seed: int) -> None:
-    found = statistics_of(seed)
+def test_payloads_have_the_papers_median_and_largest(seed: int) -> None:
+    found, payload = statistics_of(seed), full(seed)[0].jobs.payload
     assert found["median payload"] == pytest.approx(3.2, rel=0.03)
-    least, most = found["smallest payload"], found["largest payload"]
-    assert least is not None
+    most = found["largest payload"]
     assert most is not None
-    assert 0.12 <= least <= 0.2
-    assert 30.0 <= most <= 48.0
+    assert payload.quantile(311 / 312) <= most * 1e9 <= payload.maximum == 48e9
 
 
 def test_weekends_have_no_peaks() -> None:
@@ -229,7 +260,6 @@ def test_the_background_leaves_what_the_paper_measured(seed: int) -> None:
 
 def test_bandwidth_varies_with_the_hazard_as_the_paper_says() -> None:
     assert mean_of("correlation of hazard and B_eff") == pytest.approx(-0.43, abs=0.04)
-    assert mean_of("correlation of hazard and 1 / B_eff") == pytest.approx(0.39, abs=0.1)
     assert mean_of("variation of 1 / B_eff, CV") == pytest.approx(0.31, abs=0.02)
     for seed in SEEDS:  # the paper's own interval is [-.51, -.34]
         correlation = statistics_of(seed)["correlation of hazard and B_eff"]
