@@ -1,4 +1,4 @@
-"""Checkpoints that may borrow (`checkpoint_class = "borrow"`): what is granted beside what, who has what of the reserve."""
+"""Checkpoints that may borrow (`Policy.borrows`): what is granted beside what, who has what of the reserve."""
 
 from __future__ import annotations
 
@@ -8,21 +8,28 @@ import msgspec
 import pytest
 
 from controller.core.model import facts as f
-from controller.core.policies.table import POLICIES, policy_of
+from controller.core.policies.table import POLICIES
 from experiments.inputs.scenario import ResearchFlow
-from experiments.inputs.scenario.settings import live_row, settings_of
+from experiments.inputs.scenario.settings import live_row
 from experiments.inputs.traces import paper_campus
 from experiments.worlds.virtual import simulate
+from testbed.messages import JobSpec
 from tests.cores_world import SETTINGS, CoresWorld, a_running_job
-from tests.test_scavenger import LINK, LONG, SHARE, grants
-from topologies.spec import CheckpointClass, DirectedLink, TrafficClass
+from topologies.spec import DirectedLink, TrafficClass
+from topologies.units import PAYLOAD_SHARE
 
-BORROWING = replace(SETTINGS, checkpoint_class="borrow")
+LINK = 10e6 * PAYLOAD_SHARE  # of a host of `small_campus`, payload bytes/s
+SHARE = 0.7 * LINK
+LONG = JobSpec("long", steps=3000, step_s=0.1, payload_bytes=2_000_000, loss_budget_s=5.0)
+
+
+def grants(world: CoresWorld, traffic: TrafficClass) -> list[float]:
+    return [g.rate_bytes_per_s for g in world.of(f.Granted) if g.traffic_class == traffic]
 
 
 @pytest.fixture
 def world() -> CoresWorld:
-    made = CoresWorld(settings=BORROWING)
+    made = CoresWorld(settings=SETTINGS)
     made.start()
     made.run(0.5)
     return made
@@ -78,21 +85,26 @@ def test_a_greedy_stranger_that_nobody_counts_has_the_reserve_and_checkpoints_go
     assert world.promises() == []
 
 
-def test_checkpoints_borrow_unless_the_key_or_the_row_says_otherwise_or_nothing_is_enforced() -> None:
+def test_a_stream_within_the_share_is_granted_no_more() -> None:
+    world = CoresWorld(settings=replace(SETTINGS, policy="share"))
+    world.start()
+    world.run(0.5)
+    a_running_job(world, LONG, 20.0)
+    assert max(grants(world, TrafficClass.PRESYNC)) <= SHARE
+    assert world.promises() == []
+
+
+def test_checkpoints_borrow_unless_the_row_says_otherwise_or_nothing_is_enforced() -> None:
     scenario, trace = paper_campus(3, days=0.3)
-    keyed = replace(scenario, protocol=replace(scenario.protocol, checkpoint_class="share"))
-    of_key, of_row, ours = (
-        simulate(keyed, trace),
-        simulate(scenario, trace, system="share"),
-        simulate(scenario, trace),
+    share, override, borrowing = (
+        simulate(scenario, trace, system=name) for name in ("share", "reclaimnet+borrows=false", "reclaimnet")
     )
-    assert of_key.facts == of_row.facts != ours.facts
-    assert (of_key.context.checkpoints, ours.context.checkpoints) == (
-        CheckpointClass.SHARE,
-        CheckpointClass.BORROW,
-    )
-    assert live_row(scenario).borrows and not live_row(keyed).exceeds_share
-    bare = policy_of(replace(settings_of(scenario), policy="no-tc-bpf", checkpoint_class="borrow"))
-    assert bare.checkpoint_class is CheckpointClass.SHARE
-    otherwise = {name for name, row in POLICIES.items() if row.enforced and not row.borrows}
-    assert otherwise == {"reclaimnet-as-printed", "scavenger", "share"}
+    assert share.facts == override.facts != borrowing.facts
+    assert borrowing.context.borrows and not share.context.borrows
+    assert live_row(scenario).borrows
+    otherwise = {name for name, row in POLICIES.items() if not row.borrows}
+    assert otherwise == {
+        "reclaimnet-as-printed",
+        "share",
+        *(n for n, row in POLICIES.items() if not row.enforced),
+    }

@@ -12,7 +12,7 @@ from testbed.emulation.description import shaping
 from testbed.emulation.description.plan import plan
 from testbed.enforcement import PACING_SHARE
 from tests.emulation_campuses import small_campus
-from topologies.spec import CheckpointClass, ResearchReserve
+from topologies.spec import ResearchReserve
 from topologies.units import GBIT_PER_S, MBIT_PER_S
 
 PAPER_RESERVE = ResearchReserve()
@@ -45,15 +45,15 @@ def test_burst_is_a_millisecond_of_the_rate_but_never_tiny() -> None:
     assert shaping.LinkShape(round(MBIT_PER_S)).burst_bytes == shaping.MIN_BURST_BYTES
 
 
-@given(rate=st.integers(100, 1 << 40), reserved=st.floats(0, 1), checkpoints=st.sampled_from(CheckpointClass))
+@given(rate=st.integers(100, 1 << 40), reserved=st.floats(0, 1), borrows=st.booleans())
 def test_rates_in_the_class_requests_are_the_rates_that_are_read(
-    rate: int, reserved: float, checkpoints: CheckpointClass
+    rate: int, reserved: float, borrows: bool
 ) -> None:
-    shape = shaping.LinkShape(rate, reserve_bytes_per_s=round(reserved * rate), checkpoints=checkpoints)
+    shape = shaping.LinkShape(rate, reserve_bytes_per_s=round(reserved * rate), borrows=borrows)
     requests = shaping.requests(100, shape, "x")[1 : 1 + len(shaping.expected(shape).classes)]
     classes = [memoryview(r.data)[netlink.HEADER.size :] for r in requests]
     queues = {shaping.RESEARCH_CLASS: ("bfifo", struct.pack("=I", shape.queue_bytes))}
-    if shape.checkpoints_apart:
+    if shape.borrows:
         queues[shaping.CHECKPOINT_CLASS] = ("bfifo", struct.pack("=I", shape.checkpoint_queue_bytes))
     assert shaping.read(classes, queues) == shaping.expected(shape)
 
@@ -61,22 +61,20 @@ def test_rates_in_the_class_requests_are_the_rates_that_are_read(
 @given(
     rate=st.integers(1000, 1 << 40),
     reserved=st.integers(0, 1 << 41),
-    checkpoints=st.sampled_from(CheckpointClass),
+    borrows=st.booleans(),
 )
 def test_all_parts_of_a_link_are_guaranteed_something_and_together_the_link(
-    rate: int, reserved: int, checkpoints: CheckpointClass
+    rate: int, reserved: int, borrows: bool
 ) -> None:
-    shape = shaping.LinkShape(rate, reserve_bytes_per_s=reserved, checkpoints=checkpoints)
+    shape = shaping.LinkShape(rate, reserve_bytes_per_s=reserved, borrows=borrows)
     assert min(shape.research_bytes_per_s, shape.migration_bytes_per_s) > 0
-    assert (shape.checkpoint_bytes_per_s > 0) is (checkpoints is not CheckpointClass.SHARE)
+    assert (shape.checkpoint_bytes_per_s > 0) is borrows
     assert shape.research_bytes_per_s + shape.migration_bytes_per_s + shape.checkpoint_bytes_per_s == rate
 
 
-def test_what_scavengers_are_guaranteed_does_not_reach_into_paced_migrations() -> None:
+def test_what_checkpoints_are_guaranteed_does_not_reach_into_paced_migrations() -> None:
     share = 1.0 - PAPER_RESERVE.beta
-    shape = shaping.LinkShape(
-        1_000_000_000, reserve_bytes_per_s=300_000_000, checkpoints=CheckpointClass.SCAVENGER
-    )
+    shape = shaping.LinkShape(1_000_000_000, reserve_bytes_per_s=300_000_000, borrows=True)
     assert shape.migration_bytes_per_s >= PACING_SHARE * share * shape.rate_bytes_per_s
 
 

@@ -21,7 +21,6 @@ from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.kernel.programs import OWN_SLACK, PORT_BURST_BYTES
 from testbed.errors import KernelMismatch, SetupError
 from tests.emulation_campuses import kernel, small_campus
-from topologies.spec import CheckpointClass
 from topologies.units import MBIT_PER_S
 
 pytestmark = kernel
@@ -167,7 +166,7 @@ def test_ipv6_of_a_campus_that_has_it_passes_the_ports() -> None:
 
 
 def class_packets(net: LiveCampus, node: str, interface: str) -> dict[str, int]:
-    """Packets that took the research (1:2), the testbed's own (1:3) and the scavengers' (1:4) queue of an interface."""
+    """Packets that took the research (1:2), the testbed's own (1:3) and the checkpoints' (1:4) queue of an interface."""
     shown = net[node].cmd(f"tc -s class show dev {interface}")
     found = re.findall(r"class htb 1:([234]) .*?Sent \d+ bytes (\d+) pkt", shown, re.DOTALL)
     return {{"2": "research", "3": "own", "4": "checkpoints"}[number]: int(count) for number, count in found}
@@ -201,16 +200,16 @@ QUEUES = {
 
 
 @pytest.mark.stock_kernel
-@pytest.mark.parametrize("checkpoints", CheckpointClass)
-def test_only_the_testbeds_own_code_points_leave_the_research_queue(checkpoints: CheckpointClass) -> None:
+@pytest.mark.parametrize("borrows", [False, True])
+def test_only_the_testbeds_own_code_points_leave_the_research_queue(borrows: bool) -> None:
     """At the host's end and at the switch's: what was not IPv4 with code point 0 was served as migration."""
     with (
-        LiveCampus(small_campus(2), enforcement=False, ipv6=True, checkpoints=checkpoints) as net,
+        LiveCampus(small_campus(2), enforcement=False, ipv6=True, borrows=borrows) as net,
         raw_socket(net, "h1", bypass=False) as sender,
     ):
         victim_port = net.plan.host_cables["h2"].a
         for kind, frames in QUEUES.items():
-            queue = "own" if kind == "checkpoints" and checkpoints is CheckpointClass.SHARE else kind
+            queue = "own" if kind == "checkpoints" and not borrows else kind
             for frame in frames:
                 for node, interface in (("h1", "h1-eth0"), (victim_port.node, victim_port.name)):
                     before = class_packets(net, node, interface)

@@ -116,19 +116,6 @@ def test_classes_are_served_in_order() -> None:
     assert rates(net) == {"research": 0.0, "presync": 10.0, "planned": 90.0}
 
 
-def test_checkpoints_below_research_get_what_it_leaves_and_nothing_beside_a_greedy_flow() -> None:
-    net = network(sharing=Sharing.SCAVENGER)
-    net.start("presync", [AB], PRESYNC, inf, 100.0, 0.0)
-    net.start("planned", [AB], PLANNED, inf, 50.0, 0.0)
-    net.start("research", [AB], RESEARCH, inf, 30.0, 1.0)
-    assert rates(net) == {"planned": 50.0, "research": 30.0, "presync": 20.0}
-    net.regrant("research", inf, 2.0)
-    assert rates(net) == {"planned": 50.0, "research": 50.0, "presync": 0.0}
-    net.stop("planned", 3.0)
-    net.stop("research", 4.0)
-    assert rates(net) == {"presync": 100.0}
-
-
 def test_checkpoints_that_borrow_leave_research_what_it_asks_for_of_its_reserve() -> None:
     net = FluidNetwork({AB: 100.0, BC: 100.0}, reserve=RESERVE)
     net.start("presync", [AB, BC], PRESYNC, inf, 100.0, 0.0)
@@ -262,7 +249,6 @@ def expected(
     groups = {
         Sharing.FAIR: [[PLANNED, PRESYNC, RESEARCH]],
         Sharing.PRIORITY: [[PLANNED], [PRESYNC], [RESEARCH]],
-        Sharing.SCAVENGER: [[PLANNED], [RESEARCH], [PRESYNC]],
     }[sharing]
     for group in groups:
         flows = [flow for flow in net.flows() if flow.traffic_class in group]

@@ -25,7 +25,6 @@ from experiments.results.run_context import (
 )
 from testbed.bounds import LARGEST_NUMBER, LARGEST_PAYLOAD_BYTES
 from tests import run_story
-from topologies.spec import CheckpointClass
 
 CONTEXT = run_story.context()
 SHARE = 14e6 / WIRE_PER_PAYLOAD  # payload bytes/s of a 160 Mbit/s link of which 30 % are kept
@@ -89,24 +88,8 @@ def granted(rate: float, to: str = "h2", job: str = "a", source: str = "h1", at_
     return at_s, f.Granted(job, source, to, "presync", rate, 0.0, "")
 
 
-def test_checkpoints_below_research_may_have_the_reserve_and_migrations_may_not() -> None:
-    below, whole = replace(CONTEXT, checkpoints=CheckpointClass.SCAVENGER), 20e6 / WIRE_PER_PAYLOAD
-    planned = f.Granted("b", "h1", "h3", "planned", SHARE, 0.0, "")
-    kept = [granted(whole), (1.0, planned)]
-    assert rules.GRANTED not in rules_broken(*kept, context=below)
-    assert rules.GRANTED in rules_broken(*kept)
-    more = msgspec.structs.replace(planned, rate_bytes_per_s=SHARE * 1.01)
-    assert rules.GRANTED in rules_broken((1.0, more), context=below)
-    assert rules.GRANTED in rules_broken(granted(whole * 1.01), context=below)
-    assert rules.IN_SHARE not in rules_broken(egress(20e6, held=0.5), context=below)
-    assert rules.IN_SHARE in rules_broken(egress(20e6, held=0.9), context=below)
-    assert rules.IN_SHARE in rules_broken(egress(25e6, held=0.0), context=below)
-    assert rules.IN_SHARE not in rules_broken(egress(0.0, 20e6, held=0.0), context=below)
-    assert rules.IN_SHARE in rules_broken(egress(0.0, 60e6, held=0.0), context=below)
-
-
 def test_checkpoints_that_borrow_may_have_the_reserve_together_and_no_more_than_the_link() -> None:
-    borrow, whole = replace(CONTEXT, checkpoints=CheckpointClass.BORROW), 20e6 / WIRE_PER_PAYLOAD
+    borrow, whole = replace(CONTEXT, borrows=True), 20e6 / WIRE_PER_PAYLOAD
     planned = f.Granted("b", "h1", "h3", "planned", SHARE, 0.0, "")
     rest = [(1.0, planned), granted(whole - SHARE)]
     assert rules.GRANTED not in rules_broken(*rest, context=borrow)
@@ -114,10 +97,15 @@ def test_checkpoints_that_borrow_may_have_the_reserve_together_and_no_more_than_
     assert rules.GRANTED in rules_broken((1.0, planned), granted(1.01 * (whole - SHARE)), context=borrow)
     more = msgspec.structs.replace(planned, rate_bytes_per_s=SHARE * 1.01)
     assert rules.GRANTED in rules_broken((1.0, more), context=borrow)
+    assert rules.IN_SHARE not in rules_broken(egress(20e6, held=0.5), context=borrow)
+    assert rules.IN_SHARE in rules_broken(egress(20e6, held=0.9), context=borrow)
+    assert rules.IN_SHARE in rules_broken(egress(25e6, held=0.0), context=borrow)
+    assert rules.IN_SHARE not in rules_broken(egress(0.0, 20e6, held=0.0), context=borrow)
+    assert rules.IN_SHARE in rules_broken(egress(0.0, 60e6, held=0.0), context=borrow)
 
 
 def test_what_a_lost_host_sends_may_stand_beside_a_migration_and_nothing_else_beside_the_two() -> None:
-    borrow, whole = replace(CONTEXT, checkpoints=CheckpointClass.BORROW), 20e6 / WIRE_PER_PAYLOAD
+    borrow, whole = replace(CONTEXT, borrows=True), 20e6 / WIRE_PER_PAYLOAD
     streams = [granted(0.9 * whole)]
     lost, back = (1.5, f.HostLost("h1", "silent", ["a"])), (3.0, f.HostJoined("h1", 1, True))
     migration = 2.0, f.Granted("b", "h3", "h2", "planned", 0.5 * SHARE, 0.0, "")

@@ -10,7 +10,7 @@ from experiments.storms import StormWorld, parse, play
 from experiments.storms.commands import perform
 from experiments.storms.play import calm, promises, run
 from experiments.storms.setup import ground_of
-from topologies.spec import CheckpointClass, DirectedLink
+from topologies.spec import DirectedLink
 
 STORY = """
 campus hosts=4 on_demand=0 buildings=1 mix=one
@@ -35,14 +35,14 @@ def test_the_judge_keeps_beta_or_the_minimum_of_each_link_for_research() -> None
     assert migration_shares(campus, keeps_reserve=False)[up] == pytest.approx(10e6 * 1448 / 1514)
 
 
-@pytest.mark.parametrize("checkpoint_class", CheckpointClass)
+@pytest.mark.parametrize("borrows", ["false", "true"])
 def test_a_coordinator_that_counts_the_reserve_as_its_own_is_found_out(
-    checkpoint_class: str, monkeypatch: pytest.MonkeyPatch
+    borrows: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def all_of_it(capacity: dict[DirectedLink, float], *_: object) -> dict[DirectedLink, float]:
         return capacity
 
-    story = STORY.replace("0 start", f"settings checkpoint_class={checkpoint_class}\n0 start")
+    story = STORY.replace("0 start", f"settings policy=reclaimnet+borrows={borrows}\n0 start")
     assert play(parse(story)).failure is None
     monkeypatch.setattr(coordinator, "migration_share", all_of_it)
     failure = play(parse(story)).failure

@@ -107,7 +107,7 @@ OTHERWISE = {
         "rescues",
         "rescues_to_disk",
         "short_notices",
-        "wanted_class",
+        "borrows",
     },
     "reclaimnet": set(),
 }

@@ -152,11 +152,11 @@ def test_research_gets_what_migrations_leave_and_never_less_than_its_reserve() -
     assert summary.research.reserve_share - 1e-9 <= summary.research.lowest_share <= 1.0 + 1e-9
 
 
-@pytest.mark.parametrize(("checkpoint_class", "least"), [("share", 0.96), ("borrow", 0.66)])
-def test_a_paced_flow_gets_what_pacing_leaves_of_its_grant(checkpoint_class: str, least: float) -> None:
+@pytest.mark.parametrize(("policy", "least"), [("share", 0.96), ("reclaimnet", 0.66)])
+def test_a_paced_flow_gets_what_pacing_leaves_of_its_grant(policy: str, least: float) -> None:
     """But for a checkpoint that borrowed what research then asks for of its reserve, on a cable where nothing is counted."""
     scenario = demo_scenario()
-    played = replace(scenario, protocol=replace(scenario.protocol, checkpoint_class=checkpoint_class))
+    played = replace(scenario, protocol=replace(scenario.protocol, policy=policy))
     run = simulate(played, generate(played))
     rates, granted, of_migrations = run.summary().rates, dict[tuple[str, str, str], str](), list[float]()
     for _, fact in run.facts:

@@ -35,7 +35,7 @@ def job(name: str = "a", steps: int = 1000, payload_bytes: int = 2_000_000, **mo
 
 
 def a_world(hosts: int = 4, on_demand: int = 0, *, quiet: bool = True, **options: Any) -> VirtualWorld:
-    settings = replace(SETTINGS, level_start=3.0, checkpoint_class=options.pop("checkpoint_class", ""))
+    settings = replace(SETTINGS, level_start=3.0, policy=options.pop("policy", "reclaimnet"))
     options = {"costs": COSTS, "tells_story": True, "after_each": Invariants(), **options}
     world = VirtualWorld(small_campus(hosts, on_demand), settings, 1, quiet=quiet, **options)
     world.start()
@@ -53,9 +53,9 @@ def at_s(world: VirtualWorld, kind: type) -> list[float]:
 
 def promises(world: VirtualWorld) -> list[Any]:
     share = world.coordinator.cluster.share
-    checkpoints = world.policy.checkpoint_class
+    borrows = world.policy.borrows
     context = RunContext(
-        0, Scale(), world.env.campus, share, 10.0, 20.0, ended_at_s=world.now_s, checkpoints=checkpoints
+        0, Scale(), world.env.campus, share, 10.0, 20.0, ended_at_s=world.now_s, borrows=borrows
     )
     return broken(world.facts, context)
 
@@ -310,7 +310,7 @@ def test_the_aggregate_bucket_holds_migrations_to_their_share_even_if_grants_are
     """Without it (`none`) a greedy grant fills the link."""
     rates = {}
     for enforcement in (Enforcement.PACE, Enforcement.NONE):
-        world = a_world(enforcement=enforcement, after_each=None, checkpoint_class="share")
+        world = a_world(enforcement=enforcement, after_each=None, policy="share")
         host = a_running_job(world, job(payload_bytes=30_000_000, loss_budget_s=3.0), 1.5)
         while not world.machines[host].transfers:
             world.run(world.now_s + 0.05)

@@ -214,15 +214,6 @@ class ResearchReserve:
         return capacity_bytes_per_s - self.reserve_bytes_per_s(capacity_bytes_per_s)
 
 
-class CheckpointClass(StrEnum):
-    """The share of a link that checkpoints may use, and the queue in which ports serve them."""
-
-    SHARE = "share"  # within the migration share, in the queue of migrations
-    # that share, and what research does not ask for of its reserve: after migrations, and beyond the share after research
-    BORROW = "borrow"
-    SCAVENGER = "scavenger"  # all that migrations and research leave, after both
-
-
 @dataclass(frozen=True)
 class Campus:
     """The whole description. Construction validates it: a `Campus` that exists can be built."""

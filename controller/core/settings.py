@@ -29,7 +29,6 @@ class Settings:
     # free GPUs that are not offered to the queue, so that a migration finds a destination
     spare_gpus: int = 0
     checkpoint_share: float | None = None  # beta of eq. (9); None: the policy's
-    checkpoint_class: str = ""  # a CheckpointClass; empty: the policy's
     stability_penalty: float = 1.0  # alpha of eq. (11)
     max_load: float = 1.0  # theta of Algorithm 2
     k_min: int | None = None  # Algorithm 2's locality filter; None: score every candidate

@@ -16,7 +16,7 @@ from testbed.emulation.safety.observation import DisturbedWindow
 from testbed.enforcement import GUARD_BURST_BYTES, GUARD_BURST_S, GUARD_SLACK
 from topologies.paths import Routes
 from topologies.scale import Scale
-from topologies.spec import Campus, CheckpointClass, DirectedLink
+from topologies.spec import Campus, DirectedLink
 from topologies.units import WIRE_PER_PAYLOAD
 
 __all__ = [
@@ -166,8 +166,8 @@ class RunContext:
     not_promised: Mapping[str, str] = field(default_factory=dict)
     # whether the system that ran leaves research its reserve
     keeps_reserve: bool = True
-    # what its checkpoints may use of a link
-    checkpoints: CheckpointClass = CheckpointClass.SHARE
+    # whether its checkpoints may use what research does not ask for of its reserve
+    borrows: bool = False
     # what the trace does not put to the test
     warnings: Sequence[str] = ()
     # by how much of itself a step takes longer on hosts with an owner, because a replica computes it too

@@ -17,11 +17,12 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from controller.core.policies.overrides import with_overrides
 from controller.core.policies.table import LEARNERS, POLICIES, row_of
 from experiments.storms.script import Line, Script
 from experiments.storms.setup import ground_of
 from topologies.paths import junctions
-from topologies.spec import Campus, CheckpointClass, Role
+from topologies.spec import Campus, Role
 
 STORM_S = 30.0
 SUBMIT_S = 20.0
@@ -42,7 +43,7 @@ ABLATIONS = (
     "admit=no-tc-bpf",
 )
 ROWS = (
-    *(name for name in POLICIES if name not in tuple(CheckpointClass)),
+    *(name for name in POLICIES if name != "share"),  # any other row may be drawn without borrowing
     *(f"reclaimnet+{each}" for each in ABLATIONS),
 )
 RESERVING = tuple(name for name in ROWS if row_of(name).reserves_rates)
@@ -181,8 +182,8 @@ def options_of(seed: int, *, campus_file: str | None = None, policy: str | None 
         settings["learner"] = rng.choice(sorted(LEARNERS))
     if rng.random() < 0.3:
         settings["k_min"] = "1"
-    if policy is None and rng.random() < 0.7:
-        settings["checkpoint_class"] = rng.choice([each.value for each in CheckpointClass])
+    if policy is None and rng.random() < 0.35:
+        settings["policy"] = with_overrides(settings["policy"], {"borrows": False})
     kinds = [kind for kind in FAULTS if rng.random() < 0.5 and not (quiet and kind in LOUD)]
     return Options(
         seed,

@@ -108,7 +108,6 @@ def play(
         failure = _crashed(world, error)
     world.counts["fault: message lost"] += world.connections.lost
     world.counts[f"policy: {ground.settings.policy}"] += 1
-    world.counts[f"checkpoints: {world.coordinator.cluster.policy.checkpoint_class}"] += 1
     return StormOutcome(failure, world.events, +world.counts, world.facts)
 
 
@@ -236,7 +235,7 @@ def context_of(world: VirtualWorld, waived: Mapping[str, str]) -> RunContext:
         world="storm",
         ended_at_s=world.now_s,
         keeps_reserve=world.policy.enforced,
-        checkpoints=world.policy.checkpoint_class,
+        borrows=world.policy.borrows,
         not_promised=waived,
     )
 

@@ -25,7 +25,7 @@ from experiments.worlds.virtual.overheads import Overheads
 from testbed.enforcement import Enforcement
 from topologies import files, presets
 from topologies.errors import SpecError
-from topologies.spec import Campus, CheckpointClass, ResearchReserve
+from topologies.spec import Campus, ResearchReserve
 
 T = TypeVar("T", Settings, Overheads)
 MEGABYTE = 1e6
@@ -109,9 +109,6 @@ def ground_of(script: Script) -> StormSetup:
     if "spare" in given:
         settings = replace(settings, spare_gpus=_whole("spare", given))
     find_policy(settings.policy)
-    if settings.checkpoint_class and settings.checkpoint_class not in {*CheckpointClass}:
-        allowed = f"one of {', '.join(CheckpointClass)}"
-        raise SpecError("settings checkpoint_class", settings.checkpoint_class, allowed)
     if settings.learner and settings.learner not in LEARNERS:
         raise SpecError("settings learner", settings.learner, f"one of {', '.join(LEARNERS)}")
     try:

@@ -40,7 +40,7 @@ def context_of(scenario: Scenario, trace: Trace, row: Policy) -> RunContext:
         policy=scenario.protocol.policy,
         not_promised=not_promised(row),
         keeps_reserve=row.enforced,
-        checkpoints=row.checkpoint_class,
+        borrows=row.borrows,
         on_demand_cost=played.queue.on_demand_cost,
         level_max=played.queue.level_max,
         target_delay_s=played.queue.target_delay_s,

@@ -74,7 +74,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     `enforcement` attaches the BPF programs to every host and every host's port; `hold_migrations` False lets the testbed's
     own classes take more than the migration share of a host's port (a baseline); `ipv6` gives hosts an address in
     plan.IPV6_PREFIX (default: IPv6 is off inside the campus, and ports drop it); with `one_queue` interfaces do not tell
-    the testbed's own classes from research (a baseline, too); `checkpoints`: where they serve those;
+    the testbed's own classes from research (a baseline, too); `borrows`: whether checkpoints have a queue of their own;
     `controller` programs an Open vSwitch fabric instead of the campus's own ("unix:PATH", or "tcp:ADDRESS:PORT" inside the
     fabric's namespace); `cut` names links (their two nodes) that will get delay or loss: they go through the delay line from the
     start; `root` is where ledgers and run directories are (default /run/reclaimnet). With enforcement a host can send by its
@@ -91,14 +91,14 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         hold_migrations: bool = True,
         ipv6: bool = False,
         one_queue: bool = False,
-        checkpoints: description.CheckpointClass = description.CheckpointClass.BORROW,
+        borrows: bool = True,
         controller: str | None = None,
         cut: Collection[tuple[str, ...]] = (),
         root: Path | None = None,
     ) -> None:
         self.spec = spec
         self.id = f"{os.getpid():x}{secrets.token_hex(4)}"
-        planned = self._described = plan(spec, ipv6=ipv6, one_queue=one_queue, checkpoints=checkpoints)
+        planned = self._described = plan(spec, ipv6=ipv6, one_queue=one_queue, borrows=borrows)
         if ipv6 and planned.openflow:
             raise SetupError('an Open vSwitch fabric forwards IPv4 only: ipv6 needs fabric = "bridge"')
         if controller and not re.fullmatch(r"(tcp|ssl):[0-9.]+:\d+|unix:.+", controller):

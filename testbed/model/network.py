@@ -7,10 +7,9 @@ in between bytes grow linearly. What a flow has moved is computed when it is ask
 The rates are max-min fair under caps (Bertsekas and Gallager, Data Networks, section 6.5.2): a grant that is enforced by pacing
 is a cap, a greedy flow has none. `Sharing.PRIORITY` serves classes strictly in the order EF, AF41, CS1, BE: paced flows were
 measured to hold 97 to 100 % of their grants beside greedy traffic in one queue, and that is what strict order says. What keeps
-research from starving is not the network but the grants, whose sums leave the reserve. `Sharing.SCAVENGER` serves CS1 after BE:
-research gets what migrations leave, and checkpoints what research leaves. With a `reserve` checkpoints leave research that much
-of each link, as far as it asks for it, and come before what else it asks for. `Sharing.FAIR` is one queue in which all classes
-are alike: what TCP does when nothing is enforced.
+research from starving is not the network but the grants, whose sums leave the reserve. With a `reserve`
+checkpoints leave research that much of each link, as far as it asks for it, and come before what else it asks for.
+`Sharing.FAIR` is one queue in which all classes are alike: what TCP does when nothing is enforced.
 
 **What makes it quick.** A link on which the caps of a class add up to no more than what higher classes leave binds no flow: it
 can be left out of the problem. So a change matters to those flows only that are joined to it by a chain of links that do bind
@@ -38,15 +37,12 @@ class Sharing(StrEnum):
     """How classes of service divide a link."""
 
     PRIORITY = "priority"
-    SCAVENGER = "scavenger"  # in priority, with checkpoints behind research
     FAIR = "fair"
 
 
 _ORDER = (TrafficClass.EMERGENCY, TrafficClass.PLANNED, TrafficClass.PRESYNC, TrafficClass.RESEARCH)
-_BEHIND = (TrafficClass.EMERGENCY, TrafficClass.PLANNED, TrafficClass.RESEARCH, TrafficClass.PRESYNC)
 _LEVELS = {
     Sharing.PRIORITY: {traffic: level for level, traffic in enumerate(_ORDER)},
-    Sharing.SCAVENGER: {traffic: level for level, traffic in enumerate(_BEHIND)},
     Sharing.FAIR: dict.fromkeys(_ORDER, 0),
 }
 

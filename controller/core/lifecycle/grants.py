@@ -6,10 +6,8 @@ changes the set of flows ends with `settle` (`conclusion`), which shares the lin
 Where P3 lets rates vary, the floors of admitted migrations are those of a timetable at this moment. `settle` plans it anew
 from what is left of each (`reservation`), and `Cluster.regrant_at_s` is when the next rate in it changes.
 
-Where checkpoints have the scavenger class, migrations and recoveries are alone on the migration share: reservations rest on that.
-A stream of checkpoints is granted all that research and they leave on its way: P1's b_i says how often it sends, and no longer
-how fast. Where they may borrow, streams have their share beside migrations as ever, and on top what is lent of the reserve,
-max-min again; ports serve them after migrations.
+Where checkpoints may borrow, streams share with migrations as ever, and have on top what is lent of the reserve, max-min again;
+ports serve them after migrations.
 
 A job that waits for its state computes nothing, and those whose checkpoints it would share a link with go on meanwhile. So
 recoveries come after what is reserved and before all checkpoints, and of several the shortest first, by which fewest jobs wait
@@ -114,7 +112,7 @@ def committed(cluster: Cluster, *, movable: bool = False) -> list[Commitment]:
         connected = flow.source not in cluster.apart
         if flow.reservation is None and flow.floor_bytes_per_s <= 0.0 and connected:
             continue
-        if cluster.policy.exceeds_share and flow.traffic_class is TrafficClass.PRESYNC:
+        if cluster.policy.borrows and flow.traffic_class is TrafficClass.PRESYNC:
             continue  # it yields on the wire, told or not
         links, cap = cluster.routes.way(flow.source, flow.destination), flow.cap_bytes_per_s
         if flow.reservation is not None and connected:
@@ -250,7 +248,7 @@ def _moved(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> list[tuple[int,
         if rows:
             floors = _give_recoveries(cluster, flows, rows, floors)
     capacity, key = cluster.given_column, None
-    if len(flows) <= FEW and not cluster.policy.scavenger:
+    if len(flows) <= FEW:
         if cluster.shared.capacity is not capacity or len(cluster.shared.moved) >= MOST_SHARED:
             cluster.shared = Shared(capacity)
         key = (*cluster.flow_ways(), *floors, *caps, *below, *old)
@@ -260,12 +258,9 @@ def _moved(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> list[tuple[int,
     floor, cap = np.array(floors, dtype=float), np.array(caps, dtype=float)
     is_stream = np.array(below, dtype=bool)
     wants = Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap)
-    if cluster.policy.scavenger:
-        rates, held_by = _share_in_turn(cluster, wants, flows, is_stream)
-    else:
-        rates, held_by = cluster.policy.share(wants, capacity)
-        if cluster.policy.borrows and is_stream.any():
-            rates, held_by = _lend(cluster, wants, rates, held_by, is_stream)
+    rates, held_by = cluster.policy.share(wants, capacity)
+    if cluster.policy.borrows and is_stream.any():
+        rates, held_by = _lend(cluster, wants, rates, held_by, is_stream)
     before = np.array(old, dtype=float)
     changed = rates_moved(before, rates, is_stream, LEAST_FALL, LEAST_RISE, LEAST_STREAM_RISE)
     moved = [(row, float(rates[row]), int(held_by[row])) for row in changed.tolist()]
@@ -283,28 +278,6 @@ def _lend(
     more = replace(wants, floor=rates, cap=np.where(below, np.maximum(rates, wants.cap), rates))
     raised, bound = cluster.policy.share(more, capacity)
     return np.where(below, raised, rates), np.where(below, bound, held_by)
-
-
-def _share_in_turn(
-    cluster: Cluster, wants: Wants, flows: Sequence[CheckpointFlow], below: Mask
-) -> tuple[Floats, Numbers]:
-    """Return rates where checkpoints are below research: each stream gets all that is left of its way.
-
-    `Policy.share` serves all others. Streams are granted more than a link has together, since few send at a time.
-    """
-    links, paths = len(cluster.network), wants.paths
-    rows, rates, held_by = np.flatnonzero(~below), wants.cap.copy(), np.full(len(flows), NO_LINK, np.intp)
-    of_rows = paths.some(~below)
-    first = Wants(cluster.network, of_rows, wants.weight[rows], wants.floor[rows], wants.cap[rows])
-    rates[rows], held_by[rows] = cluster.policy.share(first, cluster.given_column)
-    left = np.maximum(0.0, cluster.checkpoint_given_column - of_rows.load(rates[rows], links))
-    for row in np.flatnonzero(below).tolist():
-        way = paths.link[paths.start[row] : paths.start[row + 1]]
-        # one without a plan sends nothing yet, and one that cannot be told keeps the rate that it has
-        if wants.cap[row] > 0.0 and flows[row].source not in cluster.apart and len(way):
-            held_by[row] = way[np.argmin(left[way])]
-            rates[row] = left[held_by[row]]
-    return rates, held_by
 
 
 def tell_grants(cluster: Cluster, source: str) -> None:

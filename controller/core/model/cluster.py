@@ -39,7 +39,7 @@ from controller.numerics.arrays import Floats, Mask, Numbers
 from testbed.bounds import ATTEMPTS_PER_CUT
 from testbed.messages import Endpoint, Expect, ToAgent
 from topologies.paths import MOST_KNOWN, DeadTrunks, Routes, Way, dead_trunks
-from topologies.spec import Campus, DirectedLink, ResearchReserve, TrafficClass
+from topologies.spec import Campus, DirectedLink, TrafficClass
 
 # what is on its way when a connection ends is known to be lost after one, and said again on the next
 LEAST_LEASES = 3.0
@@ -185,11 +185,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.checkpoint_bandwidth = self.bandwidth
-        if self.policy.scavenger:
-            self.checkpoint_bandwidth = LinkBandwidth(
-                self.bandwidth.capacity, ResearchReserve(beta=0.0, most_lost=0.0)
-            )
-        elif self.policy.borrows:
+        if self.policy.borrows:
             self.checkpoint_bandwidth = LinkBandwidth(
                 self.bandwidth.capacity, self.bandwidth.reserve, lends=True
             )
@@ -221,7 +217,7 @@ class Cluster:
             self.reservable = {**given, **left}
             self._reservable_column = self.network.column(self.reservable)
         usable = self.share
-        if self.policy.exceeds_share:
+        if self.policy.borrows:
             usable = {link: self.checkpoint_bandwidth.share(link) for link in self.share}
         self.withheld_column = LEAST_FALL * self.network.column(usable)
         self._forget_columns()
@@ -340,7 +336,7 @@ class Cluster:
     @property
     def checkpoint_column(self) -> Floats:
         """What streams of checkpoints may be planned with, by number of the link: `spendable_column`, or what research leaves."""
-        if not self.policy.exceeds_share:
+        if not self.policy.borrows:
             return self.spendable_column
         if self._checkpoint_column is None:
             self._checkpoint_column = self.checkpoint_given_column
@@ -352,7 +348,7 @@ class Cluster:
 
     @property
     def checkpoint_given_column(self) -> Floats:
-        """What research leaves of each link to streams of checkpoints that may exceed the share, by its number."""
+        """What research leaves of each link to streams of checkpoints that may borrow, by its number."""
         if self._checkpoint_given is None:
             self._checkpoint_given = self.checkpoint_bandwidth.left_column * (1.0 - LEAST_FALL)
         return self._checkpoint_given
@@ -365,20 +361,12 @@ class Cluster:
         return self._lent_column
 
     def delivered(self, flow: CheckpointFlow, goodput_over_grant: float) -> None:
-        """A transfer of a flow that a link holds down got this share of its grant.
-
-        A stream of the scavenger class is granted more than P1 counts with: what counts is how much it got of that.
-        """
+        """Record the share of its grant that a transfer of a flow got, which a link holds down."""
         source, _, target = flow.bottleneck.partition(">")
-        account, got = self.bandwidth, goodput_over_grant
-        if self.policy.scavenger and flow.traffic_class is TrafficClass.PRESYNC:
-            if flow.cap_bytes_per_s <= 0.0:
-                return  # planned to send nothing by now
-            got = min(1.0, got * flow.rate_bytes_per_s / flow.cap_bytes_per_s)
-            account = self.checkpoint_bandwidth
-        elif self.policy.borrows:
-            self.checkpoint_bandwidth.delivered(DirectedLink(source, target), got, self.now_s)
-        account.delivered(DirectedLink(source, target), got, self.now_s)
+        link = DirectedLink(source, target)
+        if self.policy.borrows:
+            self.checkpoint_bandwidth.delivered(link, goodput_over_grant, self.now_s)
+        self.bandwidth.delivered(link, goodput_over_grant, self.now_s)
 
     def links_measured(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
         """Take note of what others ask of some links, wire bytes/s, as switches count it; the rest is as it was.
@@ -388,7 +376,7 @@ class Cluster:
         off because of another's download), and the account that every grant is held against.
         """
         self.bandwidth.tell(research_bytes_per_s)
-        if self.policy.exceeds_share:
+        if self.policy.borrows:
             self.checkpoint_bandwidth.tell(research_bytes_per_s)
         self._forget_columns()
         self.plan_stale = True
@@ -399,7 +387,7 @@ class Cluster:
         Whether routes are others now: some trunk of a campus with several paths died, or is back.
         """
         self.bandwidth.change(wire_bytes_per_s)
-        if self.policy.exceeds_share:
+        if self.policy.borrows:
             self.checkpoint_bandwidth.change(wire_bytes_per_s)
         self.share.update({link: self.bandwidth.share(link) for link in wire_bytes_per_s})
         dead = dead_trunks(self.bandwidth.capacity)
@@ -815,7 +803,7 @@ class Cluster:
     @property
     def checkpoint_uplinks_bytes_per_s(self) -> Floats:
         """What checkpoints may be planned with of each volunteer's own uplink; infinite on a campus that is one host."""
-        if not self.policy.exceeds_share:
+        if not self.policy.borrows:
             return self.uplinks_bytes_per_s
         return np.append(self.checkpoint_column, np.inf)[self.places.uplink]
 

@@ -30,7 +30,7 @@ from controller.core.queueing.controllers.age import Age
 from controller.core.queueing.controllers.replay import Replay
 from controller.core.settings import DAY_S, Settings
 from testbed.errors import SpecError
-from topologies.spec import CheckpointClass, ResearchReserve
+from topologies.spec import ResearchReserve
 
 NO_RESERVE = ResearchReserve(beta=0.0, most_lost=0.0)
 
@@ -141,10 +141,12 @@ class Policy:
     recoveries_first: bool = True
     # of jobs that must go at once as many find GPUs as can, whatever their order (`migration`)
     places_jointly: bool = True
-    # what checkpoints may use of a link, where anything is enforced (see `checkpoint_class`)
-    wanted_class: CheckpointClass = CheckpointClass.BORROW
+    # checkpoints use, beside the migration share, what research does not ask for of its reserve; never where nothing is enforced
+    borrows: bool = True
 
     def __post_init__(self) -> None:
+        if not self.enforced:  # then nothing tells classes apart
+            object.__setattr__(self, "borrows", False)
         if self.migrates and (self.replication is not None or self.stays):
             raise ValueError("replication, stays: only where nothing migrates")
         if self.stays and (self.replication or not isinstance(self.plan, intervals.StaticPlanner)):
@@ -181,31 +183,6 @@ class Policy:
         if not self.enforced:
             return NO_RESERVE
         return wanted if self.takes_allowance else replace(wanted, most_lost=0.0)
-
-    @property
-    def checkpoint_class(self) -> CheckpointClass:
-        """What checkpoints may use of a link. Where nothing is enforced nothing tells classes apart."""
-        return self.wanted_class if self.enforced else CheckpointClass.SHARE
-
-    @property
-    def scavenger(self) -> bool:
-        """Whether checkpoints have a class below research's: all that it leaves of a link, its reserve too, and no share."""
-        return self.checkpoint_class is CheckpointClass.SCAVENGER
-
-    @property
-    def borrows(self) -> bool:
-        """Whether checkpoints may use, beside the migration share, what research does not ask for of its reserve."""
-        return self.checkpoint_class is CheckpointClass.BORROW
-
-    @property
-    def exceeds_share(self) -> bool:
-        """Whether checkpoints may have more of a link than the migration share."""
-        return self.checkpoint_class is not CheckpointClass.SHARE
-
-    def with_checkpoint_class(self, name: str) -> Policy:
-        """The same with that class of checkpoints (a `CheckpointClass`; empty: its own)."""
-        wanted = CheckpointClass(name or self.wanted_class)
-        return self if wanted is self.wanted_class else replace(self, wanted_class=wanted)
 
     def scaled(self, time_scale: float) -> Policy:
         """The same for a scenario whose durations are `time_scale` times the real ones."""
@@ -297,7 +274,7 @@ POLICIES: dict[str, Policy] = {
         "paper A to the letter: budgets clip after allocation, same building first, a misfit stops admission",
         label="ReclaimNet, as printed",
         plan=intervals.plan_as_printed,
-        wanted_class=CheckpointClass.SHARE,
+        borrows=False,
         takes_allowance=False,
         takes_up=False,
         places_jointly=False,
@@ -357,7 +334,7 @@ POLICIES: dict[str, Policy] = {
     ),
     "share": Policy(
         "checkpoints have the migration share with migrations, and no more when research does not ask for its reserve",
-        wanted_class=CheckpointClass.SHARE,
+        borrows=False,
     ),
     "research-whole": Policy(
         "migrations take nothing that research asks for, where ours take the 3 % that it may lose",
@@ -385,8 +362,7 @@ ABLATION: dict[
 def policy_of(settings: Settings) -> Policy:
     """The row of a run, in its time scale and with its parameters of P2: the one that a world and its coordinator hold."""
     scale, alpha = settings.day_s / DAY_S, settings.stability_penalty
-    row = policy(settings.policy, scale, alpha=alpha, k_min=settings.k_min)
-    return row.with_checkpoint_class(settings.checkpoint_class)
+    return policy(settings.policy, scale, alpha=alpha, k_min=settings.k_min)
 
 
 def row_of(name: str) -> Policy:

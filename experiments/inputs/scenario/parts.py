@@ -28,7 +28,6 @@ from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.keys import flag as true_or_false
 from topologies.keys import number
-from topologies.spec import CheckpointClass
 
 D = Dimension
 LEAST_LEASE_S = (
@@ -82,9 +81,6 @@ class Protocol:
     copy_gb_per_s: float = quantity(D.NUMBER, 6.0, above=True)
     # P1, beta of eq. (9): the part of an interval that sending may take; none: 0.9 where jobs go on meanwhile, else paper A's 0.2
     checkpoint_share: float | None = optional(number(D.NUMBER, 0.0, 1.0, above=True))
-    # of checkpoints: share: within what the reserve leaves; borrow: that, and of the reserve what research does not ask for;
-    # scavenger: all that research leaves, and behind it everywhere
-    checkpoint_class: str = choice(("policy", *CheckpointClass), "policy")
     stability_penalty: float = quantity(D.NUMBER, 1.0)  # P2, alpha of eq. (11): of a likely reclaim
     # P2, theta of Algorithm 2: the highest load of a destination
     max_load: float = quantity(D.NUMBER, 1.0, high=1.0, above=True)

@@ -50,7 +50,6 @@ def settings_of(played: Scenario) -> Settings:
         offer_ttl_s=queue.offer_ttl_s,
         spare_gpus=queue.spare_gpus,
         checkpoint_share=protocol.checkpoint_share,
-        checkpoint_class=_checkpoint_class(played),
         stability_penalty=protocol.stability_penalty,
         max_load=protocol.max_load,
         k_min=protocol.k_min,
@@ -73,15 +72,9 @@ def settings_of(played: Scenario) -> Settings:
     )
 
 
-def _checkpoint_class(played: Scenario) -> str:
-    """The class as settings have it: empty where it is the policy's."""
-    given = played.protocol.checkpoint_class
-    return "" if given == "policy" else given
-
-
 def live_row(played: Scenario) -> Policy:
     """The row of the policy that a live run plays. SpecError: no such row, or one that only the virtual world can play."""
-    row = policy(played.protocol.policy).with_checkpoint_class(_checkpoint_class(played))
+    row = policy(played.protocol.policy)
     if row.replication is not None:
         allowed = "a system whose jobs run once: replicas that compute too are modelled in virtual time only (`simulate`)"
         raise SpecError("protocol.policy", played.protocol.policy, allowed)

@@ -18,7 +18,7 @@ from experiments.results.run_context import (
     research_shares,
 )
 from topologies.errors import SpecError
-from topologies.spec import CheckpointClass, DirectedLink, TrafficClass
+from topologies.spec import DirectedLink, TrafficClass
 from topologies.units import format_rate
 
 REPORTED_S = (
@@ -94,8 +94,7 @@ class _GrantAccount:
                 self._on.get(link, {}).pop(flow, None)
             return set()
         self._rates[flow] = fact.rate_bytes_per_s
-        may_exceed = self._context.checkpoints is not CheckpointClass.SHARE
-        yields = may_exceed and fact.traffic_class == TrafficClass.PRESYNC
+        yields = self._context.borrows and fact.traffic_class == TrafficClass.PRESYNC
         (self._yielding.add if yields else self._yielding.discard)(flow)
         for link in way:
             self._on.setdefault(link, {})[flow] = fact.rate_bytes_per_s
@@ -109,16 +108,12 @@ class _GrantAccount:
         held = {flow: rate for flow, rate in flows.items() if flow not in self._yielding}
         granted, share = sum(held.values()), self._share.get(link, 0.0)
         if granted <= share * (1.0 + RATE_TOLERANCE):
-            # of those below research each may be granted the whole link, where they may borrow all together
+            # streams that may borrow have, with all else, at most the whole link; the stream of a lost sender keeps its rate, and
+            # yields on the wire to migrations admitted meanwhile
             streams = {flow: rate for flow, rate in flows.items() if flow in self._yielding}
-            share = self._whole.get(link, 0.0)
-            if self._context.checkpoints is CheckpointClass.BORROW:
-                # one whose sender cannot be told keeps its rate, and yields on the wire to migrations admitted meanwhile
-                kept = sum(rate for flow, rate in streams.items() if flow[1] in self._lost)
-                share = max(share, granted + kept)
-                granted += sum(streams.values())
-            else:
-                granted = max(streams.values(), default=0.0)
+            kept = sum(rate for flow, rate in streams.items() if flow[1] in self._lost)
+            share = max(self._whole.get(link, 0.0), granted + kept)
+            granted += sum(streams.values())
             if granted <= share * (1.0 + RATE_TOLERANCE):
                 return None
         named = ", ".join(f"{job} {a}->{b} {format_rate(rate)}" for (job, a, b), rate in flows.items())
@@ -128,7 +123,7 @@ class _GrantAccount:
 def migrations_leave_within_the_share(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """Check the wire bytes that the kernel counted leaving a host in migration classes against its access link's share.
 
-    Checkpoints that may exceed the share (`CheckpointClass`) are not counted there, and with all else within the link's rate.
+    Checkpoints that may borrow are not counted there, and with all else within the link's rate.
     Allowed in a window are the rate of the host's aggregate bucket times the window, its burst, and one super-packet of
     debt; for the peak the window is one sample.
     """

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import trio
 
+from controller.core.policies.overrides import with_overrides
 from controller.persistence.journal import export_jsonl, read_facts
 from experiments.inputs.job_file import check_runs
 from experiments.inputs.job_specs import job_spec
@@ -43,7 +44,6 @@ from testbed.errors import SetupError
 from testbed.logs import logger
 from topologies.errors import SpecError
 from topologies.scale import Scale
-from topologies.spec import CheckpointClass
 
 LOG = logger("run")
 STATUS_PERIOD_S = 0.5
@@ -299,8 +299,8 @@ def run_live(
     played, played_trace = scenario.played(), scenario.scale.apply(trace)
     row, settings = live_row(played), settings_of(played)
     if not switches_hold:  # then nothing would keep research's reserve from checkpoints that borrow it
-        share = CheckpointClass.SHARE
-        row, settings = row.with_checkpoint_class(share), replace(settings, checkpoint_class=share.value)
+        settings = replace(settings, policy=with_overrides(settings.policy, {"borrows": False}))
+        row = replace(row, borrows=False)
     if played_trace.background is not None:
         allowed = "none: only the virtual world plays the traffic of others (live has [[research]] flows)"
         raise SpecError("background", f"{len(played_trace.background.flows)} flows", allowed)

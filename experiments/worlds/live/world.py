@@ -200,7 +200,7 @@ class LiveWorld:
             owner_socket=self.owner_socket(host.name),
             owners_gid=self.owners_gid,
             migration_share_bytes_per_s=payload_rate(share),
-            checkpoints_apart=policy_of(self.settings).exceeds_share,
+            checkpoints_apart=policy_of(self.settings).borrows,
             enforcement=enforcement_of(self.scenario),
             congestion=protocol.congestion_control,
             snapshots_stop=protocol.snapshots == "stop",
@@ -276,7 +276,7 @@ def live_world(
         scenario.campus,
         hold_migrations=holds,
         one_queue=not switches_hold,
-        checkpoints=policy_of(settings).checkpoint_class,
+        borrows=policy_of(settings).borrows,
         controller=controller,
         cut=sorted(cut),
     )

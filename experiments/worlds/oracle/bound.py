@@ -24,7 +24,7 @@ snapshots wastes more than it saves, and is none of these. Write s = step_s + pa
 4. Attempts add up: what an attempt lost beyond k no later one can take up, so executed less kept is at least their sum.
 
 The r of a system whose grants are enforced and whose checkpoints stay within it is the link's migration share; where they may
-borrow or yield (`Policy.exceeds_share`), or nothing is enforced, it is the whole link; of an uplink whose rate changes, at its
+borrow (`Policy.borrows`), or nothing is enforced, it is the whole link; of an uplink whose rate changes, at its
 greatest. A system that computes jobs twice (replicas) sends no
 state at all: there is no bound for it.
 """
@@ -114,7 +114,7 @@ def least_losses(
         if spec is None or any(from_home):
             continue
         pause_s = costs.snapshot_s[1] + spec.payload_bytes / costs.snapshot_bytes_per_s
-        keeps = row.enforced and not row.exceeds_share  # what checkpoints may use
+        keeps = row.enforced and not row.borrows  # what checkpoints may use
         fastest = rates.fastest_uplink(attempt.host, running_s, ended_s)  # an event may have changed it
         rate = migration_share(run.context.campus, fastest, keeps_reserve=keeps) * (1.0 + RATE_SLACK)
         ran_s = ended_s - running_s - HEARD_S

@@ -22,7 +22,7 @@ from testbed.enforcement import Enforcement
 from testbed.messages import JobSpec
 from testbed.model.network import FluidNetwork, Sharing
 from topologies.paths import Routes, Way
-from topologies.spec import Campus, CheckpointClass, DirectedLink, TrafficClass
+from topologies.spec import Campus, DirectedLink, TrafficClass
 from topologies.units import PAYLOAD_SHARE
 
 STORY_LINES = 60
@@ -134,12 +134,12 @@ def make_environment(
     *,
     head_stores: bool,
     scheduler: Scheduler,
-    checkpoint_class: CheckpointClass,
+    borrows: bool,
 ) -> Environment:
     """Machines, and a network that carries payload; each host's aggregate bucket is a link that only migrations cross.
 
-    `head_stores`: the coordinator's machine is one of them. `checkpoint_class`: where that is not the share, ports have a third
-    queue for checkpoints, live, whatever bucket holds a flow; not where nothing is enforced.
+    `head_stores`: the coordinator's machine is one of them. `borrows`: ports have a third queue for checkpoints, live, whatever
+    bucket holds a flow; not where nothing is enforced.
     """
     carried = {link: rate * PAYLOAD_SHARE for link, rate in campus.capacity_bytes_per_s.items()}
     if enforcement is not Enforcement.NONE:
@@ -147,14 +147,14 @@ def make_environment(
             access_bytes_per_s = campus.access_link(host.name).rate_bytes_per_s
             share = campus.research_reserve.migration_share_bytes_per_s(access_bytes_per_s)
             carried[guard_of(host.name)] = share * PAYLOAD_SHARE
-    queue = checkpoint_class if enforcement is not Enforcement.NONE else CheckpointClass.SHARE
-    sharing = Sharing.SCAVENGER if queue is CheckpointClass.SCAVENGER else SHARING[enforcement]
-    if queue is CheckpointClass.BORROW:
+    borrows = borrows and enforcement is not Enforcement.NONE
+    sharing = SHARING[enforcement]
+    if borrows:
         kept = campus.research_reserve.reserve_bytes_per_s
         fluid = FluidNetwork(carried, sharing, lambda rate: PAYLOAD_SHARE * kept(rate / PAYLOAD_SHARE))
     else:
         fluid = FluidNetwork(carried, sharing)
-    held = MIGRATION if queue is CheckpointClass.SHARE else (TrafficClass.PLANNED,)
+    held = (TrafficClass.PLANNED,) if borrows else MIGRATION
     network = ScheduledNetwork(scheduler, fluid, Egress(fluid, (host.name for host in campus.hosts), held))
     machines = {host.name: Machine(host.name) for host in campus.agents(head_stores=head_stores)}
     routes, capacity = Routes(campus), dict(campus.capacity_bytes_per_s)

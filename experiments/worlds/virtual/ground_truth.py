@@ -155,8 +155,7 @@ class GroundTruth:
 def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> dict[DirectedLink, float]:
     """Check that no migration goes to a closed host, and that migrations take no more of a link than its share, if enforced.
 
-    Checkpoints that may exceed the share are not held to it; those of the scavenger class take nothing that research could have
-    used.
+    Checkpoints that may borrow are not held to it.
     Returns how much more they take of links where a sender has not heard everything.
     """
     flows = [flow for flow in world.env.network.fluid.flows() if flow.traffic_class in MIGRATION]
@@ -170,9 +169,7 @@ def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> dict[
     unsure: set[DirectedLink] = set()
     # a coordinator that was dead when a trunk died plans on other routes until it is told, and so does the network
     told = world.coordinator.cluster.routes.equals(world.env.routes)
-    if world.policy.scavenger:
-        _check_yields(world)
-    if world.policy.exceeds_share:
+    if world.policy.borrows:
         flows = [flow for flow in flows if flow.traffic_class is not TrafficClass.PRESYNC]
     for flow in flows:
         heard = told and has_heard_everything(world, world.machines[flow.links[0].source])
@@ -189,29 +186,6 @@ def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> dict[
                 )
             over[link] = rate - share[link]
     return over
-
-
-def _check_yields(world: VirtualWorld) -> None:
-    """Check that each research flow has all that it asks for, or crosses a link that is full without any checkpoint."""
-    network = world.env.network.fluid
-    loads, behind = defaultdict[DirectedLink, float](float), set[DirectedLink]()
-    for flow in network.flows():
-        for link in flow.links:
-            loads[link] += flow.rate_bytes_per_s
-            # of a cable that is down, too, a sum of rates leaves a billionth of a byte
-            least = ROUNDING * max(1.0, network.capacity_bytes_per_s(link))
-            if flow.traffic_class is TrafficClass.PRESYNC and flow.rate_bytes_per_s > least:
-                behind.add(link)
-    for flow in network.flows():
-        if flow.traffic_class is not TrafficClass.RESEARCH:
-            continue
-        has_all = flow.rate_bytes_per_s >= flow.cap_bytes_per_s * (1.0 - ROUNDING)
-        if not has_all and not any(
-            link not in behind and loads[link] >= network.capacity_bytes_per_s(link) * (1.0 - ROUNDING)
-            for link in flow.links
-        ):
-            rule = f"it has {flow.rate_bytes_per_s:.0f} bytes/s and could have more: checkpoints take it"
-            raise broken(world, flow.key, rule)
 
 
 def has_heard_everything(world: VirtualWorld, machine: Machine) -> bool:

@@ -44,10 +44,10 @@ def enforced_bytes_per_s(grant_bytes_per_s: float, enforcement: Enforcement) -> 
 class Transfers:
     """Transfers of all hosts, by machine and by (job, destination): what the agents' class of that name does for one, live."""
 
-    def __init__(self, env: Environment, enforcement: Enforcement, *, exceeds_share: bool = False) -> None:
+    def __init__(self, env: Environment, enforcement: Enforcement, *, borrows: bool = False) -> None:
         self._env, self.enforcement = env, enforcement
         # classes that the sender's aggregate bucket does not hold
-        self._free = {TrafficClass.PRESYNC} if exceeds_share else set[TrafficClass]()
+        self._free = {TrafficClass.PRESYNC} if borrows else set[TrafficClass]()
         self._flowing: dict[str, tuple[Machine, Transfer]] = {}
         self._addresses = {host.name: str(host.address) for host in env.campus.hosts}
         self._begun = 0

@@ -96,7 +96,7 @@ class VirtualWorld:
             enforcement,
             head_stores=settings.head_stores,
             scheduler=scheduler or Scheduler(),
-            checkpoint_class=row.checkpoint_class,
+            borrows=row.borrows,
         )
         self.env.tells_story = tells_story
         self.env.agent, self.env.decide = self.agent, self.decide
@@ -111,7 +111,7 @@ class VirtualWorld:
             self.env, self.connections, self._broken_off, self._rerouted, self._shared_anew
         )
         self.workloads = Workloads(self.env, self.replicas)
-        self.transfers = Transfers(self.env, enforcement, exceeds_share=row.exceeds_share)
+        self.transfers = Transfers(self.env, enforcement, borrows=row.borrows)
         self.process_faults = ProcessFaults(
             self.env, self.connections, self.workloads, self.transfers, self.replicas, self.arm
         )

@@ -14,7 +14,7 @@ from functools import cached_property
 from bpf.layout import FIRST_PORT
 from testbed.emulation.description.shaping import LinkShape
 from topologies.errors import SpecError
-from topologies.spec import MAX_PORTS, SUBNET, Campus, CheckpointClass, Fabric, Host, Link
+from topologies.spec import MAX_PORTS, SUBNET, Campus, Fabric, Host, Link
 
 HOST_IFINDEX = 100  # above the tunnel devices that some kernels put into every new namespace
 FIRST_BRIDGE_IFINDEX = 1000
@@ -184,10 +184,10 @@ def plan(
     *,
     ipv6: bool = False,
     one_queue: bool = False,
-    checkpoints: CheckpointClass = CheckpointClass.BORROW,
+    borrows: bool = True,
 ) -> CampusPlan:
     """The objects of a campus; pure, so that equal descriptions give equal plans. `ipv6`: links carry it too. `one_queue`: of
-    every interface and `checkpoints` as of `LinkShape`.
+    every interface and `borrows` as of `LinkShape`.
 
     With an Open vSwitch fabric a switch with two trunks or more is an OpenFlow switch. Its hosts, if it has any, hang on a
     kernel bridge beside it: the program of a host's port runs in tc, and the userspace datapath would take frames before tc.
@@ -208,7 +208,7 @@ def plan(
         for i, switch in enumerate(spec.switches)
         if switch.name not in programmed or switch.name in with_hosts
     }
-    wiring = _Wiring(spec, ipv6, one_queue, checkpoints)
+    wiring = _Wiring(spec, ipv6, one_queue, borrows)
     host_cables = {
         name: wiring.host_cable(link, spec.host_by_name[name]) for name, link in host_links.items()
     }
@@ -220,8 +220,8 @@ def plan(
 class _Wiring:
     """Hands out port numbers (each switch from 1) and interface numbers (the fabric's from 10000)."""
 
-    def __init__(self, spec: Campus, ipv6: bool, one_queue: bool, checkpoints: CheckpointClass) -> None:
-        self._spec, self._ipv6, self._one_queue, self._checkpoints = spec, ipv6, one_queue, checkpoints
+    def __init__(self, spec: Campus, ipv6: bool, one_queue: bool, borrows: bool) -> None:
+        self._spec, self._ipv6, self._one_queue, self._borrows = spec, ipv6, one_queue, borrows
         self._used_ports: Counter[str] = Counter()
         self._next_ifindex = FIRST_PORT_IFINDEX
 
@@ -263,5 +263,5 @@ class _Wiring:
             link.jitter_s,
             link.reorders,
             one_queue=self._one_queue,
-            checkpoints=self._checkpoints,
+            borrows=self._borrows,
         )

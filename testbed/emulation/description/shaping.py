@@ -12,12 +12,11 @@ so that tagged packets are told apart as untagged ones are; behind two tags ever
 queue: lost at the tail of a full research queue, it would cost each new transfer a second. What a host puts into
 that queue, the port's program holds to the migration share (bpf/src/port.bpf.c).
 
-Where checkpoints may have more than the share (`CheckpointClass`), a third queue serves theirs (CS1) after migrations. By itself
-it is guaranteed only what keeps its connections alive, a part of what pacing leaves of the migrations' grants. Below research (a
-lower effort as of RFC 8622) it may use what the other two leave. Where it may borrow, it and that of migrations hang below one
-class that has what both are guaranteed: so what migrations leave of the share goes to checkpoints before research has more than
-its reserve, and what research leaves of the link after that. The queue is short, since it may drain slowly while others fill the
-link: a sender that yields for long is to be 3 s behind at most, not a minute.
+Where checkpoints may borrow of the reserve, a third queue serves theirs (CS1) after migrations. By itself it is guaranteed only
+what keeps its connections alive, a part of what pacing leaves of the migrations' grants. It and the queue of migrations hang
+below one class that has what both are guaranteed: so what migrations leave of the share goes to checkpoints before research has
+more than its reserve, and what research leaves of the link after that. The queue is short, since it may drain slowly while
+others fill the link: a sender that yields for long is to be 3 s behind at most, not a minute.
 
 HTB rather than TBF because TBF's burst must exceed a GSO super-packet (64 KiB) or the flow stops, while HTB lets one packet
 run into debt. The burst is one millisecond of the rate: the timer that wakes the class is some 50 us late, so a smaller
@@ -44,7 +43,7 @@ from testbed.emulation.netlink import (
     text,
     u64,
 )
-from topologies.spec import CheckpointClass, TrafficClass
+from topologies.spec import TrafficClass
 
 RTM_NEWQDISC, RTM_GETQDISC = 36, 38
 RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
@@ -102,8 +101,8 @@ class LinkShape:
     netem_stays: bool = False
     # whether all packets take research's queue, which may use the whole link: a switch that does not look at code points
     one_queue: bool = False
-    # where that is not the share, they have a third queue
-    checkpoints: CheckpointClass = CheckpointClass.SHARE
+    # whether checkpoints may borrow of the reserve, and have a queue of their own
+    borrows: bool = False
 
     @property
     def research_bytes_per_s(self) -> int:
@@ -122,25 +121,20 @@ class LinkShape:
         return max(1, self.rate_bytes_per_s - self.research_bytes_per_s - self.checkpoint_bytes_per_s)
 
     @property
-    def checkpoints_apart(self) -> bool:
-        """Whether checkpoints have a queue of their own."""
-        return self.checkpoints is not CheckpointClass.SHARE
-
-    @property
     def checkpoint_bytes_per_s(self) -> int:
         """Guaranteed to that queue whatever others send."""
-        return max(1, int(CHECKPOINT_PART * self.rate_bytes_per_s)) if self.checkpoints_apart else 0
+        return max(1, int(CHECKPOINT_PART * self.rate_bytes_per_s)) if self.borrows else 0
 
     @property
     def checkpoint_queue_bytes(self) -> int:
         """Its depth; 0: there is none."""
         depth = max(LEAST_CHECKPOINT_QUEUE_BYTES, round(self.rate_bytes_per_s * CHECKPOINT_QUEUE_S))
-        return min(MAX_QUEUE_BYTES, depth) if self.checkpoints_apart else 0
+        return min(MAX_QUEUE_BYTES, depth) if self.borrows else 0
 
     @property
     def leaves(self) -> tuple[int, ...]:
         """The classes that packets wait in."""
-        return (RESEARCH_CLASS, MIGRATION_CLASS, *((CHECKPOINT_CLASS,) if self.checkpoints_apart else ()))
+        return (RESEARCH_CLASS, MIGRATION_CLASS, *((CHECKPOINT_CLASS,) if self.borrows else ()))
 
     @property
     def needs_netem(self) -> bool:
@@ -211,9 +205,8 @@ def expected(shape: LinkShape) -> Found:
         RESEARCH_CLASS: (research, rate),
         MIGRATION_CLASS: (shape.migration_bytes_per_s, rate),
     }
-    if shape.checkpoints_apart:
+    if shape.borrows:
         classes[CHECKPOINT_CLASS] = (shape.checkpoint_bytes_per_s, rate)
-    if shape.checkpoints is CheckpointClass.BORROW:
         classes[OWN_CLASS] = (rate - research, rate)
     if shape.needs_netem:
         count = len(shape.leaves)
@@ -247,7 +240,7 @@ def changes(ifindex: int, shape: LinkShape, name: str) -> list[NetlinkRequest]:
 
 def _own_words(shape: LinkShape) -> list[tuple[int, int, int]]:
     """(mask, value, class) of the first 32 bits behind the link header: IP version and code point, or those of ARP."""
-    apart = {TrafficClass.PRESYNC: CHECKPOINT_CLASS} if shape.checkpoints_apart else {}
+    apart = {TrafficClass.PRESYNC: CHECKPOINT_CLASS} if shape.borrows else {}
     classes = [(own.dscp, apart.get(own, MIGRATION_CLASS)) for own in OWN]
     ipv4 = [(0xF0FC0000, 4 << 28 | dscp << 18, number) for dscp, number in classes]
     ipv6 = [(0xFFC00000, 6 << 28 | dscp << 22, number) for dscp, number in classes]
@@ -261,15 +254,14 @@ def _classes(ifindex: int, shape: LinkShape, flags: int) -> list[tuple[bytes, st
         shape.research_bytes_per_s,
         shape.migration_bytes_per_s,
     )
-    borrows = shape.checkpoints is CheckpointClass.BORROW
-    above = OWN_CLASS if borrows else ROOT_CLASS
+    above = OWN_CLASS if shape.borrows else ROOT_CLASS
     classes = [
         ("HTB", ROOT_CLASS, HTB_HANDLE, rate, 0),
         ("research", RESEARCH_CLASS, ROOT_CLASS, research, RESEARCH_PRIO),
-        *([("testbed's own", OWN_CLASS, ROOT_CLASS, rate - research, 0)] if borrows else ()),
+        *([("testbed's own", OWN_CLASS, ROOT_CLASS, rate - research, 0)] if shape.borrows else ()),
         ("migration", MIGRATION_CLASS, above, migration, MIGRATION_PRIO),
     ]
-    if shape.checkpoints_apart:
+    if shape.borrows:
         classes.append(("checkpoint", CHECKPOINT_CLASS, above, shape.checkpoint_bytes_per_s, CHECKPOINT_PRIO))
     return [
         (_class(ifindex, shape, number, parent, least, prio, flags), f"{what} class at {least} bytes/s")
@@ -288,7 +280,7 @@ def _queues(ifindex: int, shape: LinkShape, flags: int) -> list[tuple[bytes, str
             for parent in shape.leaves
         ]
     depths = {RESEARCH_CLASS: shape.queue_bytes}
-    if shape.checkpoints_apart:
+    if shape.borrows:
         depths[CHECKPOINT_CLASS] = shape.checkpoint_queue_bytes
     return [
         (_qdisc(ifindex, LEAF_HANDLES[of], of, "bfifo", struct.pack("=I", depth), flags), "bfifo queue")

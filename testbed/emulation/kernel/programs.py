@@ -138,7 +138,7 @@ class PortEnforcement:
                 ipv6=ipv6_address(address) if self._ipv6 else None,
                 link=link,
                 own=own,
-                checkpoints_apart=cable.b.shape.checkpoints_apart,
+                checkpoints_apart=cable.b.shape.borrows,
             )
             self._program.table.set(number, rule)
 
