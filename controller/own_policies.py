@@ -21,7 +21,7 @@ from bpf.caches import fingerprint
 from controller.core.admission.admission import Admission
 from controller.core.checkpointing.intervals import CheckpointSchedule, Interval, StaticPlanner
 from controller.core.placement.select import DestinationChoice, Missing, NoDestination
-from controller.core.policies.baselines import Replication
+from controller.core.policies.baselines import Interruption
 from controller.core.policies.overrides import base_of
 from controller.core.policies.table import POLICIES, OwnFunction, Policy, row_of
 from testbed.errors import InvariantBroken
@@ -152,12 +152,9 @@ def guarded(name: str, row: Policy) -> Policy:
                 raise SpecError(f"{name}.{each.name}", value, "a function")
             if _is_own(value):
                 columns[each.name] = OwnRule(name, each.name, value)
-        elif each.name == "replication":
-            if not isinstance(value, Replication | None):
-                raise SpecError(f"{name}.replication", value, "a Replication, or None")
-        elif isinstance(usual, float):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < inf:
-                raise SpecError(f"{name}.{each.name}", value, "seconds, 0 or more")
+        elif each.name == "interruption":
+            if not isinstance(value, Interruption | None):
+                raise SpecError(f"{name}.interruption", value, "an Interruption, or None")
         elif type(value) is not type(usual):
             raise SpecError(f"{name}.{each.name}", value, f"a {type(usual).__name__}")
     return replace(row, **columns) if columns else row

@@ -246,7 +246,7 @@ def workload_page() -> str:
 
 def systems_page() -> str:
     """docs/reference/systems.md."""
-    from controller.core.policies.table import POLICIES
+    from controller.core.policies.table import POLICIES, SYSTEMS
 
     lines = [
         "# Systems",
@@ -257,7 +257,7 @@ def systems_page() -> str:
         "| row | label | what it does |",
         "|---|---|---|",
     ]
-    lines += [f"| `{name}` | {row.label} | {row.about} |" for name, row in POLICIES.items()]
+    lines += [f"| `{name}` | {SYSTEMS.get(name, '')} | {row.about} |" for name, row in POLICIES.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -252,8 +252,8 @@ def test_a_rescue_to_a_disk_that_is_called_off_leaves_the_job_where_it_is() -> N
     assert world.promises() == []
 
 
-def test_without_a_rescue_to_disks_such_a_job_loses_what_it_did_since_its_last_checkpoint() -> None:
-    world, host = a_full_world(policy="reclaimnet+rescues_to_disk=false")
+def test_without_a_rescue_such_a_job_loses_what_it_did_since_its_last_checkpoint() -> None:
+    world, host = a_full_world(policy="reclaimnet+short_notices=false")
     world.reclaim(host, 6.0)
     world.run(28.0)
     assert "a" in {fact.job for fact in world.of(f.MigrationDegraded)}

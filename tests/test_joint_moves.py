@@ -108,4 +108,4 @@ def test_one_by_one_some_are_left_behind() -> None:
         ]
 
     assert set(moved("reclaimnet")) == {2}
-    assert 1 in moved("reclaimnet+places_jointly=false")
+    assert 1 in moved("reclaimnet+recoveries_first=false")

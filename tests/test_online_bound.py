@@ -9,7 +9,7 @@ from math import inf
 import pytest
 
 from controller.core.model import facts as f
-from controller.core.policies.table import POLICIES
+from controller.core.policies.table import POLICIES, SYSTEMS
 from experiments.inputs.scenario import Owners
 from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import paper_campus
@@ -26,7 +26,7 @@ from topologies.presets import campus54
 from topologies.units import WIRE_PER_PAYLOAD
 
 DAYS = 1.0
-ROWS = sorted(name for name, row in POLICIES.items() if row.label)
+ROWS = sorted(SYSTEMS)
 CHOICES = {"as it is": PaperCampus(), "owners who differ": PaperCampus(host_sigma=1.0)}
 
 

@@ -357,8 +357,7 @@ def test_a_policy_of_a_user_decides_a_whole_run_and_what_it_does_wrong_is_no_fau
     [
         ("Policy('x', plan=5)", "a function"),
         ("Policy('x', vault=1)", "a bool"),
-        ("Policy('x', requeue_wait_s=-1.0)", "seconds, 0 or more"),
-        ("Policy('x', migrates=False, replication=3)", "a Replication"),
+        ("Policy('x', interruption=3)", "an Interruption"),
         ("Policy(3)", "a str"),
         ("3", "table.Policy"),
     ],

@@ -130,9 +130,9 @@ def test_a_policy_that_does_not_exist_is_refused_with_the_list() -> None:
 def test_an_override_changes_one_field_of_a_row_and_is_part_of_its_name() -> None:
     row = row_of("reclaimnet")
     assert row_of("reclaimnet+vault=false") == replace(row, vault=False)
-    both = with_overrides("reclaimnet+vault=false", {"rescues": False, "plan": "no-p1"})
-    assert both == "reclaimnet+plan=no-p1+rescues=false+vault=false"
-    assert row_of(both) == replace(row, vault=False, rescues=False, plan=row_of("no-p1").plan)
+    both = with_overrides("reclaimnet+vault=false", {"takes_up": False, "plan": "no-p1"})
+    assert both == "reclaimnet+plan=no-p1+takes_up=false+vault=false"
+    assert row_of(both) == replace(row, vault=False, takes_up=False, plan=row_of("no-p1").plan)
     assert with_overrides(both, {"vault": True}).endswith("+vault=true")
 
 
@@ -150,7 +150,7 @@ def test_an_override_changes_one_field_of_a_row_and_is_part_of_its_name() -> Non
         ),
         ("reclaimnet+vault", "override = 'vault': FIELD=VALUE, such as vault=false"),
         ("reclaimnet+about=mine", "override.about = 'mine': no field of a policy"),
-        ("bamboo+migrates=true", "override = 'bamboo.migrates=true': replication"),
+        ("no-migration+plan=reclaimnet", "override = 'no-migration.plan=reclaimnet': stays: with a Static"),
         ("best+vault=false", "policy = 'best.vault=false': one of slurm-pr, "),
     ],
 )
@@ -178,5 +178,5 @@ def test_an_override_in_a_scenario_is_a_table_of_switches_and_names(value: str) 
 
 
 def test_no_row_is_a_copy_of_another() -> None:
-    rows = [replace(p, about="", label="") for p in POLICIES.values()]
+    rows = [replace(p, about="") for p in POLICIES.values()]
     assert all(a != b for i, a in enumerate(rows) for b in rows[:i])

@@ -16,7 +16,13 @@ from controller.core.placement.select import (
     select_random,
 )
 from controller.core.policies import table
-from controller.core.policies.baselines import SLOWDOWN, SLURM_REQUEUE_WAIT_S, TAKEOVER_S
+from controller.core.policies.baselines import (
+    SLOWDOWN,
+    SLURM_REQUEUE_WAIT_S,
+    TAKEOVER_S,
+    Interruption,
+    Replication,
+)
 from controller.core.policies.table import (
     ABLATION,
     POLICIES,
@@ -43,55 +49,14 @@ from tests.system_world import Small, job
 from topologies.errors import SpecError
 from topologies.spec import TrafficClass
 
+UNENFORCED = {"admit", "borrows", "takes_up", "recoveries_first"}
 OTHERWISE = {
-    "slurm-pr": {
-        "plan",
-        "select",
-        "standby",
-        "admit",
-        "migrates",
-        "central_store",
-        "requeue_wait_s",
-        "enforced",
-        "takes_up",
-        "recoveries_first",
-        "vault",
-    },
-    "no-migration": {
-        "plan",
-        "select",
-        "standby",
-        "admit",
-        "migrates",
-        "stays",
-        "enforced",
-        "takes_up",
-        "recoveries_first",
-        "vault",
-    },
-    "static": {
-        "plan",
-        "select",
-        "standby",
-        "admit",
-        "enforced",
-        "takes_up",
-        "recoveries_first",
-        "places_jointly",
-    },
-    "bamboo": {
-        "plan",
-        "select",
-        "standby",
-        "admit",
-        "migrates",
-        "replication",
-        "enforced",
-        "takes_up",
-        "recoveries_first",
-    },
+    "slurm-pr": {"plan", "select", "standby", "interruption", "vault", *UNENFORCED},
+    "no-migration": {"plan", "select", "standby", "interruption", "vault", *UNENFORCED},
+    "static": {"plan", "select", "standby", *UNENFORCED},
+    "bamboo": {"plan", "select", "standby", "interruption", *UNENFORCED},
     "random-dst": {"select", "standby"},
-    "no-tc-bpf": {"admit", "enforced"},
+    "no-tc-bpf": {"admit", "borrows"},
     "tv-fixed-interval": {"plan"},
     "reclaimnet-as-printed": {
         "plan",
@@ -99,13 +64,10 @@ OTHERWISE = {
         "standby",
         "admit",
         "learner",
-        "places_jointly",
         "takes_up",
         "takes_allowance",
         "recoveries_first",
         "vault",
-        "rescues",
-        "rescues_to_disk",
         "short_notices",
         "borrows",
     },
@@ -118,8 +80,7 @@ OTHERWISE = {
 
 def test_the_nine_systems_are_table_three_s_in_its_order() -> None:
     assert list(SYSTEMS) == list(OTHERWISE)
-    labels = [POLICIES[name].label for name in SYSTEMS]
-    assert labels[:7] == [
+    assert list(SYSTEMS.values())[:7] == [
         "Slurm-PR (B1')",
         "No-Mig. (B2)",
         "Static (B3)",
@@ -134,7 +95,7 @@ def test_the_nine_systems_are_table_three_s_in_its_order() -> None:
 def test_a_system_differs_from_ours_in_what_it_says_and_in_nothing_else(name: str) -> None:
     ours, row = Policy(""), POLICIES[name]
     differing = {each.name for each in fields(Policy) if getattr(row, each.name) != getattr(ours, each.name)}
-    assert differing - {"about", "label"} == OTHERWISE[name]
+    assert differing - {"about"} == OTHERWISE[name]
 
 
 def test_the_ablation_switches_each_protocol_by_itself() -> None:
@@ -164,10 +125,10 @@ def test_durations_of_a_row_follow_the_scale_of_the_scenario() -> None:
     assert bamboo.replication.slowdown == SLOWDOWN
 
 
-def test_a_replica_and_a_migration_are_not_had_together() -> None:
-    with pytest.raises(ValueError, match="only where nothing migrates"):
-        replace(POLICIES["bamboo"], migrates=True)
-    with pytest.raises(ValueError, match=r"stays: .* with a StaticPlanner"):
+def test_a_job_that_waits_for_its_host_has_no_replica_and_no_link_to_plan_for() -> None:
+    with pytest.raises(ValueError, match="stays: without replication"):
+        Interruption(stays=True, replication=Replication())
+    with pytest.raises(ValueError, match="stays: with a StaticPlanner"):
         replace(POLICIES["no-migration"], plan=POLICIES["reclaimnet"].plan)
 
 
@@ -318,7 +279,7 @@ def test_a_policy_of_one_s_own_is_one_function_and_one_row(monkeypatch: pytest.M
         seen.append(len(candidates))
         return select_random(request, candidates, draw=1.0 - 1e-12)
 
-    monkeypatch.setitem(POLICIES, "mine", Policy("the last by name", select=select_last, label="Mine"))
+    monkeypatch.setitem(POLICIES, "mine", Policy("the last by name", select=select_last))
     summary = play("mine").summary()
     assert summary.invariants_broken == []
     assert summary.jobs.finished > 20

@@ -74,9 +74,8 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
     reasons: dict[str, str] = {}
     for _ in range(2):
         reasons = _move_some(cluster, [job for job in jobs if job.move is None])
-    if cluster.policy.rescues:
+    if cluster.policy.short_notices:
         _move_some(cluster, [job for job in jobs if job.move is None], rescue=Rescue.TO_GPU)
-    if cluster.policy.rescues_to_disk:
         _move_some(cluster, [job for job in jobs if job.move is None], rescue=Rescue.TO_DISK)
     moves = [(job, job.move) for job in jobs if job.move is not None]
     for job in jobs:
@@ -283,7 +282,7 @@ def _make_room(
     This is an augmenting path (Kuhn 1955): as many jobs of a round get GPUs as can, whatever their order.
     `asked`: the jobs that were tried.
     """
-    if not cluster.policy.places_jointly or rescue is Rescue.TO_DISK:
+    if not cluster.policy.recoveries_first or rescue is Rescue.TO_DISK:
         return False
     for other, choice in list(chosen.values()):
         host = cluster.hosts[choice.host]

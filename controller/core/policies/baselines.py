@@ -37,7 +37,7 @@ stages after it down until a new node has joined.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -64,6 +64,30 @@ class Replication:
 
     slowdown: float = SLOWDOWN
     takeover_s: float = TAKEOVER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """The end of an attempt in a system that moves no job at a notice: the job runs until its host closes, and then starts again.
+
+    By default at once, wherever P2 chooses. ValueError: a replica for a job that waits for its own host.
+    """
+
+    wait_s: float = 0.0  # for which it may not start again
+    stays: bool = False  # it waits for its own host, which alone keeps its checkpoints
+    central_store: bool = False  # checkpoints go to a host that no owner can take, where the campus has one
+    replication: Replication | None = None  # the standby holds a GPU and computes too, and takes over
+
+    def __post_init__(self) -> None:
+        if self.stays and self.replication is not None:
+            raise ValueError("stays: without replication")
+
+    def scaled(self, time_scale: float) -> Interruption:
+        """Return the same for a scenario whose durations are `time_scale` times the real ones."""
+        copy = self.replication
+        if copy is not None:
+            copy = replace(copy, takeover_s=copy.takeover_s * time_scale)
+        return replace(self, wait_s=self.wait_s * time_scale, replication=copy)
 
 
 def select_first(

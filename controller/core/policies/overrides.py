@@ -15,7 +15,6 @@ from topologies.errors import SpecError
 
 Row = TypeVar("Row")  # a `Policy`
 SIGN = "+"  # stands before each override in a name
-_NOT_DECISIONS = ("about", "label")
 
 
 def base_of(name: str) -> str:
@@ -39,7 +38,7 @@ def overridden(name: str, rows: Mapping[str, Row]) -> Row:
     SpecError says which override is wrong and what is allowed: a field, a value, or a row that cannot be.
     """
     row: Any = rows[base_of(name)]
-    names = [each.name for each in fields(row) if each.name not in _NOT_DECISIONS]
+    names = [each.name for each in fields(row) if each.name != "about"]
     changes: dict[str, Any] = {}
     for field, value in map(_pair, name.split(SIGN)[1:]):
         key = f"override.{field}"

@@ -5,12 +5,9 @@ An ablation needs no row: a name such as `reclaimnet+vault=false` overrides fiel
 
 To add one: write a function with the signature of its column (`checkpointing.Planner`, `placement.Selector`,
 `admission.Admit`, `admission.Share`, `Learner`), and add a row. Nothing registers itself; this file is the
-whole list. A row with a `label` is one of the systems that Table III compares (`SYSTEMS`).
+whole list. `SYSTEMS` are those that Table III compares.
 
-Where a system differs in more than a function, the row says so in words that the cores obey: whether a notice moves jobs
-(`migrates`), whether it and its checkpoints leave its host at all (`stays`), where they go (`central_store`), how long an
-interrupted job waits (`requeue_wait_s`), whether it has a replica (`replication`), and whether links keep their research
-reserve and grants are enforced (`enforced`). All defaults are ReclaimNet's.
+Defaults are those of `reclaimnet`. A baseline that moves no job at a notice says what happens instead (`Interruption`).
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from controller.core.admission import admission
 from controller.core.checkpointing import intervals, planner
 from controller.core.placement import select as placement
 from controller.core.policies import baselines
-from controller.core.policies.baselines import Replication
+from controller.core.policies.baselines import Interruption, Replication
 from controller.core.policies.overrides import base_of, overridden
 from controller.core.queueing import queue
 from controller.core.queueing.controllers.age import Age
@@ -109,50 +106,61 @@ class Policy:
     share: admission.Share = admission.share_totals
     # paper B: makes the queue's controller of r
     learner: Learner = age
-    # its name in Table III, if it is compared there
-    label: str = ""
-    # on a notice P2 and P3 move jobs; else they run until the host closes, and are interrupted
-    migrates: bool = True
-    # a job and its checkpoints stay on its host; interrupted, it waits for that host
-    stays: bool = False
+    # what becomes of a job whose owner takes its host back, in a system that moves none at a notice; None: P2 and P3 move it then
+    interruption: Interruption | None = None
     # P2: the host that keeps a job's checkpoints
     standby: placement.Selector = placement.select_standby
-    # checkpoints go to a host that no owner can take, where the campus has one
-    central_store: bool = False
-    # an interrupted job may not start again for so long
-    requeue_wait_s: float = 0.0
-    # the standby holds a GPU and computes too
-    replication: Replication | None = None
-    # research has its reserve, and senders keep to their grants; else grants are advice, and flows share links as TCP does
-    enforced: bool = True
     # where research asks for more than its reserve, migrations take as much of that as it may lose (`ResearchReserve.most_lost`)
     takes_allowance: bool = True
-    # a job that began again further back goes on from a better checkpoint when its holder returns (`rollforward`)
-    takes_up: bool = True
-    # departures with too little notice for a move count as emergencies do (`Cluster.too_short`)
-    short_notices: bool = True
-    # a job that cannot run elsewhere before its notice ends sends its state there (`migration`)
-    rescues: bool = True
-    # and where no host has a GPU for it, to a disk
-    rescues_to_disk: bool = True
-    # now and then a copy goes to a third host (`second_copy`)
-    vault: bool = True
-    # a job that waits for its state comes before the checkpoints of jobs that run (`grants`)
-    recoveries_first: bool = True
-    # of jobs that must go at once as many find GPUs as can, whatever their order (`migration`)
-    places_jointly: bool = True
     # checkpoints use, beside the migration share, what research does not ask for of its reserve; never where nothing is enforced
     borrows: bool = True
+    # a notice too short for a move counts as an emergency (`Cluster.too_short`), and the job's state is rescued (`migration`)
+    short_notices: bool = True
+    # copies of checkpoints go on to a third host (`second_copy`)
+    vault: bool = True
+    # a job that began again further back goes on from a better checkpoint when its holder returns (`rollforward`)
+    takes_up: bool = True
+    # jobs without a GPU come first: their state travels before checkpoints (`grants`), and of several that must leave at once as
+    # many find GPUs as can (`migration`)
+    recoveries_first: bool = True
 
     def __post_init__(self) -> None:
         if not self.enforced:  # then nothing tells classes apart
             object.__setattr__(self, "borrows", False)
-        if self.migrates and (self.replication is not None or self.stays):
-            raise ValueError("replication, stays: only where nothing migrates")
-        if self.stays and (self.replication or not isinstance(self.plan, intervals.StaticPlanner)):
-            raise ValueError(
-                "stays: without replication, and with a StaticPlanner: there is no link to plan for"
-            )
+        stays = isinstance(self.interruption, Interruption) and self.interruption.stays
+        if stays and not isinstance(self.plan, intervals.StaticPlanner):
+            raise ValueError("stays: with a StaticPlanner: there is no link to plan for")
+
+    @property
+    def enforced(self) -> bool:
+        """Whether links keep research's reserve and senders their grants; without admission TCP shares links, and grants are
+        advice."""
+        return _written(self.admit) is not admission.admit_all
+
+    @property
+    def migrates(self) -> bool:
+        """Whether P2 and P3 move jobs at a notice; else they run until their host closes."""
+        return self.interruption is None
+
+    @property
+    def stays(self) -> bool:
+        """Whether an interrupted job waits for its own host, which keeps its checkpoints."""
+        return self.interruption is not None and self.interruption.stays
+
+    @property
+    def central_store(self) -> bool:
+        """Whether checkpoints go to a host that no owner can take, where the campus has one."""
+        return self.interruption is not None and self.interruption.central_store
+
+    @property
+    def requeue_wait_s(self) -> float:
+        """Seconds for which an interrupted job may not start again."""
+        return 0.0 if self.interruption is None else self.interruption.wait_s
+
+    @property
+    def replication(self) -> Replication | None:
+        """The replica that takes over, where jobs have one."""
+        return None if self.interruption is None else self.interruption.replication
 
     @property
     def rates_vary(self) -> bool:
@@ -176,7 +184,7 @@ class Policy:
     @property
     def reserves_rates(self) -> bool:
         """Whether an admitted migration is sure to be in time: it has a rate that holds, and senders keep to theirs."""
-        return self.migrates and self.enforced and _written(self.admit) is not admission.admit_all
+        return self.migrates and self.enforced
 
     def reserve(self, wanted: ResearchReserve) -> ResearchReserve:
         """What is kept for research where the campus wants `wanted`."""
@@ -186,14 +194,12 @@ class Policy:
 
     def scaled(self, time_scale: float) -> Policy:
         """The same for a scenario whose durations are `time_scale` times the real ones."""
-        plan, replication = self.plan, self.replication
+        plan, interruption = self.plan, self.interruption
         if isinstance(plan, intervals.StaticPlanner):
             plan = replace(plan, interval_s=plan.interval_s * time_scale)
-        if replication is not None:
-            replication = replace(replication, takeover_s=replication.takeover_s * time_scale)
-        return replace(
-            self, plan=plan, replication=replication, requeue_wait_s=self.requeue_wait_s * time_scale
-        )
+        if interruption is not None:
+            interruption = interruption.scaled(time_scale)
+        return replace(self, plan=plan, interruption=interruption)
 
 
 NAIVE = intervals.StaticPlanner(baselines.NAIVE_CHECKPOINT_S, floor=False)
@@ -201,88 +207,67 @@ NAIVE = intervals.StaticPlanner(baselines.NAIVE_CHECKPOINT_S, floor=False)
 POLICIES: dict[str, Policy] = {
     "slurm-pr": Policy(
         "preempt and requeue: a checkpoint every 10 min, no migration, back to the queue (see `baselines`)",
-        label="Slurm-PR (B1')",
         plan=intervals.StaticPlanner(baselines.SLURM_CHECKPOINT_S, floor=False),
         select=baselines.select_first,
         standby=baselines.select_first,
         admit=admission.admit_all,
-        migrates=False,
-        central_store=True,
-        requeue_wait_s=baselines.SLURM_REQUEUE_WAIT_S,
-        enforced=False,
+        interruption=Interruption(wait_s=baselines.SLURM_REQUEUE_WAIT_S, central_store=True),
         takes_up=False,
         recoveries_first=False,
         vault=False,
     ),
     "no-migration": Policy(
         "a job never leaves its host, nor its checkpoints, one in 30 min: it waits for the owner (see `baselines`)",
-        label="No-Mig. (B2)",
         plan=NAIVE,
         select=placement.select_random,
         standby=placement.select_random,
         admit=admission.admit_all,
-        migrates=False,
-        stays=True,
-        enforced=False,
+        interruption=Interruption(stays=True),
         takes_up=False,
         recoveries_first=False,
         vault=False,
     ),
     "static": Policy(
         "a checkpoint every 10 min, and neither P2 nor P3, as its downtime and traffic in Table III say",
-        label="Static (B3)",
         plan=intervals.StaticPlanner(floor=False),
         select=placement.select_random,
         standby=placement.select_random,
         admit=admission.admit_all,
-        enforced=False,
         takes_up=False,
-        places_jointly=False,
         recoveries_first=False,
     ),
     "bamboo": Policy(
         "pipeline redundancy: a replica computes too and takes over without a restart (see `baselines`)",
-        label="Bamboo (B1)",
         plan=intervals.StaticPlanner(floor=False),
         select=placement.select_random,
         standby=baselines.select_elsewhere,
         admit=admission.admit_all,
-        migrates=False,
-        replication=Replication(),
+        interruption=Interruption(replication=Replication()),
         takes_up=False,
         recoveries_first=False,
-        enforced=False,
     ),
     "random-dst": Policy(
         "P1 and P3; any host that can run the job, at random",
-        label="Rand-Dst (B4)",
         select=placement.select_random,
         standby=placement.select_random,
     ),
     "no-tc-bpf": Policy(
         "P1 and P2; every migration may try, no reserve for research, nothing enforced: TCP shares the links",
-        label="No-BPF (B5)",
         admit=admission.admit_all,
-        enforced=False,
     ),
     "tv-fixed-interval": Policy(
         "P2 and P3; one checkpoint period for everybody, from the means of the epoch",
-        label="TV-FI (B7)",
         plan=intervals.plan_one_interval,
     ),
     "reclaimnet-as-printed": Policy(
         "paper A to the letter: budgets clip after allocation, same building first, a misfit stops admission",
-        label="ReclaimNet, as printed",
         plan=intervals.plan_as_printed,
         borrows=False,
         takes_allowance=False,
         takes_up=False,
-        places_jointly=False,
         recoveries_first=False,
         vault=False,
         short_notices=False,
-        rescues=False,
-        rescues_to_disk=False,
         select=partial(
             placement.select, k_min=1
         ),  # the paper gives k_min no value; 1 is the least that filters
@@ -290,9 +275,7 @@ POLICIES: dict[str, Policy] = {
         admit=admission.edf_stop,
         learner=algorithm1,
     ),
-    "reclaimnet": Policy(
-        "both papers, with the corrections that each file's first paragraph lists", label="ReclaimNet, ours"
-    ),
+    "reclaimnet": Policy("both papers, with the corrections that each file's first paragraph lists"),
     # ---------------------------------------------------------------- Table IV's other subsets of P1, P2, P3
     "all-off": Policy(
         "none of P1, P2, P3: a checkpoint every 30 min, any host at random, TCP (Table IV, first row)",
@@ -300,20 +283,17 @@ POLICIES: dict[str, Policy] = {
         select=placement.select_random,
         standby=placement.select_random,
         admit=admission.admit_all,
-        enforced=False,
     ),
     "only-p1": Policy(
         "P1; any host at random, TCP",
         select=placement.select_random,
         standby=placement.select_random,
         admit=admission.admit_all,
-        enforced=False,
     ),
     "only-p2": Policy(
         "P2; a checkpoint every 30 min, TCP",
         plan=NAIVE,
         admit=admission.admit_all,
-        enforced=False,
     ),
     "only-p3": Policy(
         "P3; a checkpoint every 30 min, any host at random",
@@ -342,8 +322,18 @@ POLICIES: dict[str, Policy] = {
     ),
 }
 
-# Table III, in its order
-SYSTEMS: tuple[str, ...] = tuple(name for name, row in POLICIES.items() if row.label)
+# row -> its name in Table III, in its order
+SYSTEMS: dict[str, str] = {
+    "slurm-pr": "Slurm-PR (B1')",
+    "no-migration": "No-Mig. (B2)",
+    "static": "Static (B3)",
+    "bamboo": "Bamboo (B1)",
+    "random-dst": "Rand-Dst (B4)",
+    "no-tc-bpf": "No-BPF (B5)",
+    "tv-fixed-interval": "TV-FI (B7)",
+    "reclaimnet-as-printed": "ReclaimNet, as printed",
+    "reclaimnet": "ReclaimNet, ours",
+}
 
 ABLATION: dict[
     tuple[bool, bool, bool], str

@@ -35,7 +35,7 @@ from pathlib import Path
 from types import ModuleType
 
 from controller.core.policies.overrides import base_of
-from controller.core.policies.table import POLICIES
+from controller.core.policies.table import POLICIES, SYSTEMS
 from controller.own_policies import source_of
 from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, Config
 from experiments.claims.framework.pictures import INK, PALETTE, canvas, colour, dress
@@ -80,7 +80,7 @@ FARTHEST = 3.0
 
 def systems() -> list[str]:
     """The rows of Table III, and those that stand beside them."""
-    return [*(name for name, row in POLICIES.items() if row.label), ONE_INTERVAL, *RELATIVES]
+    return [*SYSTEMS, ONE_INTERVAL, *RELATIVES]
 
 
 def played(
@@ -203,9 +203,8 @@ def breach(values: Values, case: str, system: str) -> str:
 
 def is_relative(system: str) -> bool:
     """Whether a row is ours with something more or less, and judges nothing: a system of neither paper, nor a user's."""
-    row = POLICIES.get(base_of(system))
-    is_rival = system == base_of(system) and (system == ONE_INTERVAL or (row is not None and row.label != ""))
-    return row is not None and not is_rival and not source_of(system)
+    is_known = base_of(system) in POLICIES
+    return is_known and system not in (*SYSTEMS, ONE_INTERVAL) and not source_of(system)
 
 
 def _pairs(values: Values, case: str, quantity: str) -> dict[str, Value]:

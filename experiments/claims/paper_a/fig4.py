@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from controller.core.policies.table import POLICIES
+from controller.core.policies.table import SYSTEMS as LABELS
 from experiments.claims.framework.claim import (
     Check,
     Claim,
@@ -171,7 +171,7 @@ def _lines(axes: Any, values: Values, quantity: str, *, alone: bool = False) -> 
             ours = [row.ours for row in rows]
             axes.plot(sizes, ours, color=colour(system), linestyle=":", linewidth=1.4, zorder=2)
         else:
-            line_of_rows(axes, sizes, rows, colour(system), POLICIES[system].label or system)
+            line_of_rows(axes, sizes, rows, colour(system), LABELS[system])
     if quantity == "completion":
         axes.axhline(LONG_S, color=INK, linewidth=0.8, linestyle="--")
         axes.annotate(

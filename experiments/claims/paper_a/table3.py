@@ -238,8 +238,7 @@ def checks(values: Values) -> Iterator[Check]:
 
 def label(system: str) -> str:
     """The name that Table III gives it; its own if it is none of the paper's."""
-    row = POLICIES.get(system)
-    return row.label if row is not None and row.label else "Oracle (B6)" if system == ORACLE else system
+    return SYSTEMS.get(system, "Oracle (B6)" if system == ORACLE else system)
 
 
 PANELS = (
