@@ -10,14 +10,16 @@ import signal
 from collections.abc import Generator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Several tests run at a time, so a library's own threads only wait for one another: small matrices take up to five times as long.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# An example that takes long on a busy machine is no failure.
-settings.register_profile("quick", deadline=None, max_examples=25)
-settings.register_profile("long", deadline=None, max_examples=400)
+# An example that takes long on a busy machine is no failure. Tests set max_examples only below 25, where each is dear.
+settings.register_profile(
+    "quick", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("long", settings.get_profile("quick"), max_examples=400)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 # A shell that runs the tests in the background has SIGINT ignored, and all that they start would inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

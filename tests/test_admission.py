@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.admission import admission as p3
@@ -154,7 +154,6 @@ requests_strategy = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(requests_strategy, st.floats(0.0, 100.0), st.floats(0.0, 50.0))
 @pytest.mark.parametrize("admit", [p3.edf_skip, p3.edf_stop, p3.smallest_demand_first])
 def test_admitted_flows_fit_finish_in_time_and_can_all_be_granted(

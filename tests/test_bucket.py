@@ -40,7 +40,7 @@ def credits_of(grant: BucketGrant) -> st.SearchStrategy[int]:
 
 @pytest.mark.kernel
 @pytest.mark.stock_kernel
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data(), grants(), disciplines, st.lists(wire_lengths, min_size=1, max_size=4))
 def test_kernel_bucket_and_its_twin_agree_bit_for_bit(host, data, grant, discipline, lengths):
     """The kernel reads its clock itself: its time is read back, and the twin replays with it."""
@@ -60,7 +60,7 @@ def test_kernel_bucket_and_its_twin_agree_bit_for_bit(host, data, grant, discipl
 
 @pytest.mark.kernel
 @pytest.mark.stock_kernel
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data(), grants(), grants(), disciplines, wire_lengths)
 def test_kernel_and_twin_agree_on_the_aggregate_and_on_what_is_given_back(
     host, data, grant, total, discipline, wire_length

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.checkpointing import intervals as p1
@@ -54,7 +54,6 @@ def test_the_cube_root_of_hazard_times_payload_divides_the_budget() -> None:
     )
 
 
-@settings(max_examples=200, deadline=None)
 @given(some_jobs, st.floats(1e5, 3e9))
 def test_one_filling_equals_the_printed_iteration_of_lemma_2(
     shapes: list[tuple[float, float, float]], budget: float
@@ -63,7 +62,6 @@ def test_one_filling_equals_the_printed_iteration_of_lemma_2(
     assert p1.allocate(jobs, budget) == pytest.approx(lemma_2_as_printed(jobs, budget), rel=1e-9)
 
 
-@settings(max_examples=100, deadline=None)
 @given(some_jobs, st.floats(1e5, 1e9), st.integers(0, 7), st.integers(0, 7))
 def test_no_exchange_of_bandwidth_between_two_jobs_lowers_the_cost(
     shapes: list[tuple[float, float, float]], budget: float, giver: int, taker: int

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.lifecycle import candidates
@@ -52,7 +52,6 @@ jobs = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(jobs, st.floats(1e8, 5e10), st.floats(10.0, 5e3), st.floats(1.0, 1e5), st.floats(0.01, 1.0))
 def test_it_is_what_all_lose_after_less_what_they_lost_before_while_they_are_there_together(
     there: list[tuple[int, float, float, float, float]],

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.coordinator import Coordinator
@@ -95,7 +95,6 @@ def reached(campus: Campus, a: str, dead: frozenset[frozenset[str]]) -> dict[str
 
 
 @given(campuses(), st.lists(st.integers(0, 30), max_size=5))
-@settings(max_examples=200, deadline=None)
 def test_grants_are_charged_on_the_way_that_the_tables_forward(campus: Campus, picks: list[int]) -> None:
     dead, topology = some_dead(campus, picks), topology_of(plan(campus))
     routes, made = Routes(campus, dead), tables(topology, dead)
@@ -116,7 +115,6 @@ def test_grants_are_charged_on_the_way_that_the_tables_forward(campus: Campus, p
 
 
 @given(campuses(), st.lists(st.lists(st.integers(0, 30), max_size=4), min_size=1, max_size=4))
-@settings(max_examples=100, deadline=None)
 def test_routes_that_follow_are_those_made_anew_and_shortest_from_the_root(
     campus: Campus, turns: list[list[int]]
 ) -> None:

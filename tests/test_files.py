@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from topologies.errors import SpecError
@@ -43,7 +43,6 @@ def test_a_campus_survives_a_file_exactly(campus: Campus, tmp_path: Path) -> Non
     assert load(file) == campus
 
 
-@settings(max_examples=50)
 @given(
     st.integers(1, 30),
     st.floats(1e-3, 1e12),
@@ -288,7 +287,6 @@ def test_an_unknown_example_is_named_with_the_nearest() -> None:
         load("example:campus45")
 
 
-@settings(max_examples=200)
 @given(st.text(max_size=200) | st.binary(max_size=200).map(lambda b: b.decode("latin-1")))
 def test_noise_raises_nothing_but_spec_errors(text: str) -> None:
     with pytest.raises(SpecError):
@@ -303,7 +301,6 @@ json_like = st.recursive(
 KEYS = ["name", "buildings", "hosts", "switches", "links", "groups", "gpu_models", "research_reserve"]
 
 
-@settings(max_examples=300)
 @given(st.sampled_from(KEYS), json_like)
 def test_any_value_in_any_section_raises_nothing_but_spec_errors(key: str, value: object) -> None:
     import tomllib

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -143,7 +143,6 @@ def test_rates_are_the_lexicographic_optimum_of_linear_programs() -> None:
 cases = st.integers(0, 10**6).map(random_case)
 
 
-@settings(max_examples=150, deadline=None)
 @given(cases)
 def test_more_capacity_on_all_links_takes_from_nobody_on_one_link(case: Case) -> None:
     demands, _ = case
@@ -154,7 +153,6 @@ def test_more_capacity_on_all_links_takes_from_nobody_on_one_link(case: Case) ->
     assert all(more[key] >= less[key] * (1.0 - 1e-12) for key in less)
 
 
-@settings(max_examples=150, deadline=None)
 @given(cases)
 def test_the_least_level_of_all_never_falls_when_capacity_grows(case: Case) -> None:
     """On a network somebody may lose; but not the worst off."""
@@ -169,7 +167,6 @@ def test_the_least_level_of_all_never_falls_when_capacity_grows(case: Case) -> N
     assert least(wider) >= least(capacity) * (1.0 - 1e-12)
 
 
-@settings(max_examples=150, deadline=None)
 @given(cases, st.randoms(use_true_random=False))
 def test_the_answer_is_the_same_to_the_last_bit_in_any_order(case: Case, shuffler: random.Random) -> None:
     demands, capacity = case
@@ -181,7 +178,6 @@ def test_the_answer_is_the_same_to_the_last_bit_in_any_order(case: Case, shuffle
     assert shared(rule, shuffled, dict(mixed)) == shared(rule, demands, capacity)
 
 
-@settings(max_examples=150, deadline=None)
 @given(cases)
 def test_columns_and_demands_have_one_answer(case: Case) -> None:
     demands, capacity = case

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.admission.admission import (
@@ -71,7 +71,6 @@ def most_on_one_link(parcels: Sequence[Parcel], reserved: set[str], share: float
 one_link = st.lists(st.tuples(st.integers(1, 200), st.integers(1, 80), st.booleans()), min_size=1, max_size=7)
 
 
-@settings(max_examples=300, deadline=None)
 @given(one_link, st.sampled_from([5.0, 10.0]))
 def test_on_one_link_as_many_are_admitted_as_any_subset_has_with_promises_kept(
     shapes: list[tuple[int, int, bool]], share: float
@@ -90,7 +89,6 @@ def test_on_one_link_as_many_are_admitted_as_any_subset_has_with_promises_kept(
     assert len(parcels) - len(choice.crowded) == most_on_one_link(parcels, reserved, share)
 
 
-@settings(max_examples=100, deadline=None)
 @given(one_link, st.floats(1.0, 3.0))
 def test_on_one_link_more_share_never_admits_fewer(shapes: list[tuple[int, int, bool]], more: float) -> None:
     parcels = [Parcel(f"p{n}", c, 0.0, due, (LINK,)) for n, (c, due, _) in enumerate(shapes)]
@@ -99,7 +97,6 @@ def test_on_one_link_more_share_never_admits_fewer(shapes: list[tuple[int, int, 
     )
 
 
-@settings(max_examples=100, deadline=None)
 @given(one_link)
 def test_on_one_link_without_a_refused_request_nobody_fares_worse(
     shapes: list[tuple[int, int, bool]],
@@ -139,7 +136,6 @@ def check_sound(
             assert sum(table.rate_at(k, at_s) for k, r in of.items() if link in r.links) <= most * (1 + 1e-9)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**6), st.randoms(use_true_random=False))
 def test_the_order_of_requests_does_not_matter(seed: int, shuffler: random.Random) -> None:
     requests, share = across_a_campus(8, random.Random(seed))

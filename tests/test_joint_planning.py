@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.random import Generator, default_rng
 from scipy.optimize import minimize
@@ -211,7 +211,6 @@ def test_whoever_goes_on_while_it_is_sent_checkpoints_as_often_as_its_snapshot_a
 pauses = st.one_of(st.just(math.inf), st.floats(1e-3, 1e3))
 
 
-@settings(deadline=None)  # the first example compiles
 @given(
     st.lists(st.tuples(st.floats(7, 11), st.floats(-7, -2), st.floats(2, 6)), min_size=1, max_size=6),
     st.floats(5, 9),
@@ -304,7 +303,6 @@ def as_jobs(shapes: list[tuple[float, float, float, float, int]]) -> list[p1.Che
 capacities = st.lists(st.one_of(st.just(0.0), st.floats(1e5, 1e10)), min_size=4, max_size=4)
 
 
-@settings(max_examples=300, deadline=None)
 @given(shapes_of_jobs, capacities, st.sampled_from([plan_exact, plan_behind]))
 def test_no_link_is_over_its_budget_no_job_over_its_cap_and_no_kept_budget_is_broken(
     shapes: list[tuple[float, float, float, float, int]], rooms: list[float], planner: ExactPlanner
@@ -321,7 +319,6 @@ def test_no_link_is_over_its_budget_no_job_over_its_cap_and_no_kept_budget_is_br
         assert plan.interval.loss_budget_infeasible == (plan.rate_bytes_per_s < needed * (1 - 1e-9))
 
 
-@settings(max_examples=300, deadline=None)
 @given(shapes_of_jobs, capacities)
 @example([(7.0, 1.0, math.inf, math.inf, 4), (11.0, 1.5, 4.0, math.inf, 4)], [0.0, 0.0, 311775939.0, 0.0])
 def test_every_answer_is_certified(
@@ -333,7 +330,6 @@ def test_every_answer_is_certified(
         assert allocate(problem).gap <= TOLERANCE
 
 
-@settings(max_examples=150, deadline=None)
 @given(shapes_of_jobs, capacities, st.randoms(use_true_random=False))
 def test_the_order_of_the_jobs_has_no_say(
     shapes: list[tuple[float, float, float, float, int]], rooms: list[float], rng: object
@@ -345,7 +341,6 @@ def test_the_order_of_the_jobs_has_no_say(
     assert one == other
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(8, 10), st.floats(-2, 1.5)), min_size=1, max_size=6),
     st.floats(6.5, 9),
@@ -361,7 +356,6 @@ def test_on_one_link_more_budget_takes_from_nobody(
         assert more[key].rate_bytes_per_s >= plan.rate_bytes_per_s * (1 - 1e-4)
 
 
-@settings(max_examples=100, deadline=None)
 @given(shapes_of_jobs, capacities, st.floats(1.0, 3.0))
 def test_more_budget_never_costs_more(
     shapes: list[tuple[float, float, float, float, int]], rooms: list[float], factor: float
@@ -532,7 +526,6 @@ def test_the_least_loss_is_less_than_with_as_many_budgets_kept_as_can_be() -> No
     assert broken["least"] > broken["most"]
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(1.0, 100.0), st.integers(1, 15)), min_size=1, max_size=12),
     st.lists(st.floats(1.0, 200.0), min_size=4, max_size=4),

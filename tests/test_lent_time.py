@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.placement.exposure import (
@@ -57,7 +57,6 @@ def hour_lent_s(log: Sequence[Event], hour: int, from_s: float, now_s: float) ->
     return float(sum(s >= from_s and int((s + START_S) % DAY_S // (DAY_S / HOURS)) == hour for s in seconds))
 
 
-@settings(max_examples=100, deadline=None)
 @given(events, st.sampled_from([50.0, 300.0, 1e4]), st.integers(0, 300).map(float))
 def test_sums_are_those_of_the_spells_in_the_window(
     log: list[Event], window_s: float, later_s: float
@@ -79,7 +78,6 @@ def test_sums_are_those_of_the_spells_in_the_window(
     assert sum(seen.hour_events) == expected(log, HOSTS, from_s, now_s)[0]
 
 
-@settings(max_examples=60, deadline=None)
 @given(events, st.booleans())
 def test_upper_bounds_in_a_column_are_those_of_each_host(log: list[Event], believes: bool) -> None:
     window = HazardWindow(400.0, Experience(1.0, 100.0) if believes else None)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.network.sharing import Demand, fill
@@ -212,7 +212,6 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(steps, st.sampled_from([*((each, False) for each in Sharing), (Sharing.PRIORITY, True)]))
 def test_after_any_changes_rates_are_those_of_water_filling(
     changes: list[tuple],  # type: ignore[type-arg]
@@ -264,7 +263,6 @@ def expected(
     return found
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(1.0, 500.0), caps), min_size=1, max_size=12))
 def test_bytes_are_conserved(arrivals: list[tuple[float, float, float]]) -> None:
     """Flows end exactly when their bytes are there, and a link never moved more than its capacity times the time."""

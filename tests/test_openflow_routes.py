@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise, permutations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.openflow import spread
@@ -50,8 +49,6 @@ from topologies.paths import NONE_DEAD, Routes, tree_of, ways_beside
 from topologies.presets import fat_tree, leaf_spine
 from topologies.spec import TrafficClass
 
-# random graphs a property: RANDOM_GRAPHS=2500 pytest tests/test_openflow_routes.py --hypothesis-seed=7 (docs/measured.md)
-GRAPHS = int(os.environ.get("RANDOM_GRAPHS", "100"))
 HOSTS_PORT = 1024
 EF = {"eth_type": 0x0800, "ip_dscp": 46}
 BEST_EFFORT = {"eth_type": 0x0800, "ip_dscp": 0}
@@ -188,7 +185,6 @@ def some_pins(topology: Topology, out: Dead, draws: random.Random, first: int = 
 
 
 @given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.randoms(use_true_random=False))
-@settings(max_examples=GRAPHS, deadline=None)
 def test_walk_through_tables_is_that_of_packets_that_are_sent_on_paper(
     topology: Topology, picks: list[int], draws: random.Random
 ) -> None:
@@ -218,7 +214,6 @@ def test_walk_says_of_packets_that_a_hash_shares_that_it_cannot_know() -> None:
 
 
 @given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.randoms(use_true_random=False))
-@settings(max_examples=GRAPHS, deadline=None)
 def test_pinned_packets_take_the_way_that_was_charged_and_all_others_their_own(
     topology: Topology, picks: list[int], draws: random.Random
 ) -> None:
@@ -249,7 +244,6 @@ def test_pinned_packets_take_the_way_that_was_charged_and_all_others_their_own(
 
 
 @given(topologies(), st.integers(0, 30), st.randoms(use_true_random=False))
-@settings(max_examples=GRAPHS, deadline=None)
 def test_pinned_packets_survive_a_dead_trunk_without_a_loop_before_anybody_is_told(
     topology: Topology, pick: int, draws: random.Random
 ) -> None:
@@ -268,7 +262,6 @@ def test_pinned_packets_survive_a_dead_trunk_without_a_loop_before_anybody_is_to
     st.lists(st.integers(0, 30), max_size=2),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=GRAPHS, deadline=None)
 def test_planned_change_loses_no_packet_at_any_moment(
     topology: Topology, picks: list[int], later: list[int], draws: random.Random
 ) -> None:
@@ -329,7 +322,6 @@ def test_planned_change_loses_no_packet_at_any_moment(
 
 
 @given(topologies(), st.lists(st.integers(0, 30), max_size=4), st.randoms(use_true_random=False))
-@settings(max_examples=GRAPHS, deadline=None)
 def test_every_packet_arrives_by_a_loop_free_way_wherever_a_live_path_exists(
     topology: Topology, picks: list[int], draws: random.Random
 ) -> None:
@@ -350,7 +342,6 @@ def test_every_packet_arrives_by_a_loop_free_way_wherever_a_live_path_exists(
 
 
 @given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.randoms(use_true_random=False))
-@settings(max_examples=GRAPHS, deadline=None)
 def test_loads_move_research_alone_and_away_from_where_they_are(
     topology: Topology, picks: list[int], draws: random.Random
 ) -> None:
@@ -384,7 +375,6 @@ def test_loads_move_research_alone_and_away_from_where_they_are(
 
 
 @given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.randoms(use_true_random=False))
-@settings(max_examples=GRAPHS, deadline=None)
 def test_research_of_the_virtual_campus_is_shared_as_the_groups_of_the_switches_share_it(
     topology: Topology, picks: list[int], draws: random.Random
 ) -> None:
@@ -453,7 +443,6 @@ def test_more_shortest_ways_than_can_be_counted_are_shared_by_as_many_as_there_a
 
 
 @given(topologies(), st.integers(0, 30))
-@settings(max_examples=GRAPHS, deadline=None)
 def test_no_packet_of_the_own_classes_circles_while_a_dead_trunk_is_not_yet_known(
     topology: Topology, pick: int
 ) -> None:
@@ -466,7 +455,6 @@ def test_no_packet_of_the_own_classes_circles_while_a_dead_trunk_is_not_yet_know
 
 
 @given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.lists(st.integers(0, 30), max_size=3))
-@settings(max_examples=GRAPHS, deadline=None)
 def test_difference_leads_from_any_state_to_the_wanted_one(
     topology: Topology, before: list[int], after: list[int]
 ) -> None:

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from os_ken.ofproto import ofproto_v1_3, ofproto_v1_3_parser
 from os_ken.ofproto.ofproto_protocol import ProtocolDesc
 
@@ -91,7 +91,6 @@ def their_group(command: int, number: int, group: Group) -> bytes:
 
 
 @given(topologies())
-@settings(max_examples=25, deadline=None)
 def test_rules_groups_and_meters_are_os_kens_to_the_byte(topology: Topology) -> None:
     for switch in tables(topology).values():
         for rule in switch.rules.values():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.placement.hazard import Experience, HazardWindow
@@ -67,7 +67,6 @@ def test_what_left_the_window_is_forgotten() -> None:
     assert notices.seen(1000.0) == 0
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.one_of(st.just(0.0), st.floats(1e-3, 1e6)), max_size=40),
     st.lists(st.floats(1e-3, 1e8), min_size=1, max_size=8),
@@ -159,7 +158,6 @@ events = st.lists(
 ).map(lambda some: sorted(some, key=lambda event: event[0]))
 
 
-@settings(max_examples=200, deadline=None)
 @given(events, st.sampled_from([60.0, 150.0, 1e4]), st.sampled_from([5.0, 30.0]), st.integers(0, 100))
 def test_joint_departures_are_those_of_the_whole_log(
     log: list[Event], window_s: float, together_s: float, later_s: int

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.placement import select as placement
@@ -291,7 +291,6 @@ hosts_of_any_kind = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     hosts_of_any_kind,
     st.sampled_from([None, 0, 1, 3]),

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.network.links import Network, Residual
@@ -32,7 +32,6 @@ def free_column(network: Network, seed: int) -> Floats:
     return rng.choice([0.0, 1e6, 3e7, 3e7, 1e8, 9e8], len(network), p=[0.05, 0.1, 0.2, 0.25, 0.2, 0.2])
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(CAMPUSES), st.integers(0, 10_000))
 def test_bandwidths_are_those_of_the_narrowest_link_of_each_path(campus: Campus, seed: int) -> None:
     places, network, routes = places_of(campus)
@@ -44,7 +43,6 @@ def test_bandwidths_are_those_of_the_narrowest_link_of_each_path(campus: Campus,
         assert reaches.from_host(source).tolist() == expected
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(CAMPUSES), st.integers(0, 10_000), st.floats(0.0, 1.0))
 def test_the_best_connected_other_host_is_the_best_of_all_pairs(
     campus: Campus, seed: int, share: float
@@ -59,7 +57,6 @@ def test_the_best_connected_other_host_is_the_best_of_all_pairs(
         assert found[number] == reaches.from_host(host)[others].max(initial=0.0)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(CAMPUSES), st.integers(0, 10_000), st.floats(0.0, 1.0))
 def test_means_of_all_hosts_at_once_are_those_of_one_pair_at_a_time(
     campus: Campus, seed: int, share: float

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controller.core.queueing.queue import (
@@ -113,7 +113,6 @@ def random_history(seed: int, jobs: int = 3000) -> History:
     return History(jobs_s.tolist(), spots_s[spots_s <= jobs_s[-1]].tolist(), rng.random(jobs).tolist())
 
 
-@settings(max_examples=400, deadline=None)
 @given(rules, histories(), lives)
 @example(Rule(2.0, leave_at_age_s=1.0), History([0.5, 1.0], [0.0, 1.0], [0.0, 0.0]), 0.0)
 @example(Rule(2.0, longest_wait_s=1.0), History([0.5, 1.5], [0.0, 1.5], [0.0, 0.0]), 0.0)
@@ -134,7 +133,6 @@ def test_the_live_queue_decides_the_same_on_long_histories(rule: Rule, ttl_s: fl
     assert same(fates(outcome), live(rule, history, ttl_s))
 
 
-@settings(max_examples=200, deadline=None)
 @given(rules, histories(), lives)
 def test_compiled_and_plain_give_the_same_bits(rule: Rule, history: History, ttl_s: float) -> None:
     plain, compiled = (replay(rule, *history, ttl_s, record=True, compiled=c) for c in (False, True))
@@ -150,7 +148,6 @@ def test_compiled_and_plain_give_the_same_bits_where_rounding_matters(rule: Rule
     assert bits(plain) == bits(compiled)
 
 
-@settings(deadline=None)
 @given(rules, histories(), lives, st.lists(st.integers(0, 16), max_size=3).map(sorted))
 def test_a_history_in_pieces_is_the_same_history(
     rule: Rule, history: History, ttl_s: float, cuts_s: list[int]
@@ -180,7 +177,6 @@ def pieces(
         yield history.jobs_s[first:last], spots_s, history.draws[first:last], int(first)
 
 
-@settings(deadline=None)
 @given(rules, histories(), lives)
 def test_every_job_has_one_end_and_every_spot_one_use(rule: Rule, history: History, ttl_s: float) -> None:
     outcome = replay(rule, *history, ttl_s, record=True)
@@ -195,7 +191,6 @@ def test_every_job_has_one_end_and_every_spot_one_use(rule: Rule, history: Histo
     assert all(0.0 <= wait_s <= rule.longest_wait_s for wait_s in waits)
 
 
-@settings(deadline=None)
 @given(histories(), lives)
 def test_jobs_that_wait_for_spots_mirror_spots_that_wait_for_jobs(history: History, ttl_s: float) -> None:
     """Impatient jobs and fleeting spots, against fleeting jobs and standing spots: as many meet (no ties)."""
@@ -205,7 +200,6 @@ def test_jobs_that_wait_for_spots_mirror_spots_that_wait_for_jobs(history: Histo
     assert waiting.spot == mirrored.spot
 
 
-@settings(deadline=None)
 @given(histories(), st.floats(0.0, 4.0), st.floats(0.0, 4.0))
 def test_a_higher_level_never_serves_fewer(history: History, one: float, other: float) -> None:
     """With the same draws; this is what bisection over r rests on (on average)."""

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -506,7 +506,6 @@ def _any(kind: Any) -> st.SearchStrategy[Any]:
     return OF_TYPE[kind] if kind in OF_TYPE else st.from_type(kind)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.floats(0.0, 20.0), any_fact()), max_size=30))
 def test_no_sequence_of_facts_stops_the_accounting(some: list[Timed]) -> None:
     facts = sorted(some, key=lambda timed: timed[0])

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.inputs.scenario import (
@@ -239,7 +239,6 @@ def test_parts_refuse_nonsense_built_in_python() -> None:
 HOURS = st.floats(0.0, 72.0)
 
 
-@settings(max_examples=100)
 @given(HOURS, st.floats(0.0, 40.0), st.floats(0.0, 8.0))
 def test_the_next_reclaim_comes_when_the_hazard_has_been_collected(
     lent_h: float, exposure: float, factor: float

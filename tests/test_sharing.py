@@ -4,7 +4,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.network import max_min
@@ -56,7 +56,6 @@ def saturated(
     return used(link, demands, filling) >= capacity[link] * (1.0 - TOLERANCE) - TOLERANCE
 
 
-@settings(max_examples=300, deadline=None)
 @given(networks())
 def test_no_link_carries_more_than_it_has(case: tuple[list[Demand], dict[DirectedLink, float]]) -> None:
     demands, capacity = case
@@ -65,7 +64,6 @@ def test_no_link_carries_more_than_it_has(case: tuple[list[Demand], dict[Directe
         assert used(link, demands, filling) <= capacity[link] * (1.0 + TOLERANCE) + 1e-12
 
 
-@settings(max_examples=300, deadline=None)
 @given(networks())
 def test_floors_and_caps_are_kept(case: tuple[list[Demand], dict[DirectedLink, float]]) -> None:
     demands, capacity = case
@@ -75,7 +73,6 @@ def test_floors_and_caps_are_kept(case: tuple[list[Demand], dict[DirectedLink, f
             assert demand.floor_bytes_per_s <= rate <= demand.cap_bytes_per_s * (1.0 + 1e-12)
 
 
-@settings(max_examples=300, deadline=None)
 @given(networks())
 def test_whoever_is_below_its_cap_has_a_full_link_on_which_nobody_above_its_floor_has_more(
     case: tuple[list[Demand], dict[DirectedLink, float]],
@@ -96,7 +93,6 @@ def test_whoever_is_below_its_cap_has_a_full_link_on_which_nobody_above_its_floo
                 assert theirs / other.weight <= rate / demand.weight * (1.0 + 1e-5) + TOLERANCE
 
 
-@settings(max_examples=150, deadline=None)
 @given(networks(), st.randoms(use_true_random=False))
 def test_the_answer_does_not_depend_on_the_order_of_demands(
     case: tuple[list[Demand], dict[DirectedLink, float]], shuffler: random.Random
@@ -107,7 +103,6 @@ def test_the_answer_does_not_depend_on_the_order_of_demands(
     assert fill(shuffled, capacity) == fill(demands, capacity)
 
 
-@settings(max_examples=150, deadline=None)
 @given(networks())
 def test_scaling_all_rates_scales_the_answer(case: tuple[list[Demand], dict[DirectedLink, float]]) -> None:
     demands, capacity = case

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate
 
@@ -77,7 +77,6 @@ def test_draws_follow_the_distribution_function(law: Law) -> None:
     assert np.abs(law.cdf(drawn) - expected)[smooth].max() < 1.95 / math.sqrt(len(drawn))  # 0.1 % by chance
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     share=st.floats(0.05, 1.5),
     tau1=st.floats(0.05, 30.0),

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.admission import admission
@@ -19,7 +19,6 @@ EPOCHS = st.lists(st.tuples(st.floats(0.01, 10.0), st.floats(0.01, 10.0)), min_s
 LINK = DirectedLink("source", "switch")
 
 
-@settings(max_examples=40, deadline=None)
 @given(epochs=EPOCHS)
 def test_adaptivity_gap_is_the_difference_of_two_minima(epochs: list[tuple[float, float]]) -> None:
     hazards, rates = map(np.array, zip(*epochs, strict=True))
@@ -47,7 +46,6 @@ def test_correlation_of_hazard_and_slowness_shrinks_the_gap() -> None:
     assert lognormal_gap_ratio(0.5, 0.5, 1.0) == pytest.approx(1.0)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     flows=st.lists(st.tuples(SMALL, st.integers(-2, 12).map(float)), min_size=0, max_size=7),
     share=st.integers(1, 12).map(float),

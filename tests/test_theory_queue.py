@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import optimize
@@ -58,7 +58,6 @@ def simulate(jobs: Law, spots: Law, r: float, count: int, seed: int) -> tuple[fl
 # ---------------------------------------------------------------- Poisson jobs and spots
 
 
-@settings(max_examples=80, deadline=None)
 @given(mean_job=MEANS, ratio=st.one_of(st.just(1.0), st.floats(0.1, 10.0)), r=st.floats(0.0, 12.0))
 def test_markov_levels_solve_the_chain(mean_job: float, ratio: float, r: float) -> None:
     found = markov.under_level(mean_job, mean_job * ratio, r, 10.0)
@@ -71,7 +70,6 @@ def test_markov_levels_solve_the_chain(mean_job: float, ratio: float, r: float) 
     assert found.cost == pytest.approx(10.0 - 9.0 * (1.0 - float(levels[0])) / ratio, abs=1e-7)
 
 
-@settings(max_examples=80, deadline=None)
 @given(mean_job=MEANS, ratio=st.one_of(st.just(1.0), st.floats(0.1, 10.0)), r=st.floats(0.0, 20.0))
 def test_optimum_finds_the_level_whose_delay_is_asked_for(mean_job: float, ratio: float, r: float) -> None:
     delta = markov.under_level(mean_job, mean_job * ratio, r, 10.0).delay_h
@@ -81,7 +79,6 @@ def test_optimum_finds_the_level_whose_delay_is_asked_for(mean_job: float, ratio
     assert found.r_star == pytest.approx(r, rel=1e-6, abs=1e-6)
 
 
-@settings(max_examples=25, deadline=None)
 @given(mean_job=MEANS, ratio=st.floats(0.2, 5.0), length=st.floats(0.05, 8.0))
 def test_no_policy_of_the_queue_length_beats_the_optimum(
     mean_job: float, ratio: float, length: float
@@ -233,7 +230,6 @@ def test_corollary_1_is_the_linear_programs_where_spots_are_nbue(spots: Law, del
     assert waits.share_that_waits(12.0, spots.mean, delta) == pytest.approx(-found.fun, rel=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
 @given(mean_job=MEANS, mean_spot=MEANS, part=st.floats(0.01, 0.99))
 def test_corollaries_agree_with_each_other(mean_job: float, mean_spot: float, part: float) -> None:
     delta = part * mean_job * mean_spot / (mean_job + mean_spot)

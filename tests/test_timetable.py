@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -94,7 +94,6 @@ def check_shares(parcels: Sequence[Parcel], share: Share, table: Timetable) -> N
             assert carried <= share[link] * (1 + 1e-9)
 
 
-@settings(max_examples=200, deadline=None)
 @given(networks())
 def test_a_timetable_without_late_parcels_delivers_all_and_a_solver_agrees_that_it_can_be(
     case: tuple[list[Parcel], Share],
@@ -125,7 +124,6 @@ def test_of_random_sets_that_a_solver_can_deliver_almost_none_is_missed() -> Non
     assert missed / can < 0.03
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0.1, 50.0), st.floats(0.0, 10.0), st.floats(0.1, 10.0)), max_size=7),
     st.floats(1.0, 20.0),
@@ -148,7 +146,6 @@ def test_on_one_link_it_is_exactly_the_demand_criterion(
         assert bool(timetable(parcels, 0.0, {LINK: share}).late) == (worst > 1.0)
 
 
-@settings(max_examples=60, deadline=None)
 @given(networks(), st.randoms(use_true_random=False))
 def test_the_order_of_parcels_does_not_matter(case: tuple[list[Parcel], Share], rng: random.Random) -> None:
     parcels, share = case
@@ -156,7 +153,6 @@ def test_the_order_of_parcels_does_not_matter(case: tuple[list[Parcel], Share], 
     assert timetable(shuffled, 0.0, share) == timetable(parcels, 0.0, share)
 
 
-@settings(max_examples=100, deadline=None)
 @given(networks(), st.floats(0.05, 0.95))
 def test_what_is_left_after_a_while_can_still_be_delivered(
     case: tuple[list[Parcel], Share], part: float
@@ -247,7 +243,6 @@ def test_rates_and_changes_can_be_asked_for() -> None:
     assert (table.begins_s("other"), table.ends_s("other")) == (math.inf, -math.inf)
 
 
-@settings(max_examples=150, deadline=None)
 @given(networks())
 def test_it_can_be_asked_whether_a_timetable_has_nobody_late_without_making_it(
     case: tuple[list[Parcel], Share],

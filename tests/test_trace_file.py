@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -63,7 +63,6 @@ drawn_jobs = st.builds(
 )
 
 
-@settings(max_examples=100)
 @given(
     st.lists(st.tuples(times, drawn_jobs), unique_by=lambda pair: pair[1].name, max_size=6),
     st.lists(st.tuples(st.sampled_from(HOSTS), times, st.booleans()), max_size=12),
@@ -232,7 +231,6 @@ fields = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=12)
 )
 
 
-@settings(max_examples=200)
 @given(st.lists(st.lists(fields, min_size=1, max_size=6), max_size=4))
 def test_rows_of_noise_raise_nothing_but_spec_errors(rows: list[list[str]]) -> None:
     try:

@@ -37,7 +37,6 @@ demos = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(demos)
 def test_a_trace_is_in_order_and_every_owner_alternates(scenario: Scenario) -> None:
     trace = generate(scenario)  # Trace itself refuses disorder
@@ -51,7 +50,7 @@ def test_a_trace_is_in_order_and_every_owner_alternates(scenario: Scenario) -> N
     assert all(low * 0.999 <= a.job.payload_bytes <= high * 1.001 for a in trace.arrivals)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(demos)
 def test_the_same_seed_gives_the_same_trace(scenario: Scenario) -> None:
     assert generate(scenario) == generate(scenario)
@@ -61,7 +60,6 @@ def test_another_seed_gives_another_trace() -> None:
     assert generate(demo_scenario(seed=1)).arrivals != generate(demo_scenario(seed=2)).arrivals
 
 
-@settings(max_examples=25, deadline=None)
 @given(demos, st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
 def test_generating_from_the_played_scenario_is_playing_the_generated_trace(
     scenario: Scenario, bytes_: float, time: float

@@ -9,7 +9,7 @@ from functools import cache
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.claims.paper_a.campus_result import lent_spells
@@ -116,7 +116,6 @@ def test_two_months_have_the_papers_counts_exactly(seed: int) -> None:
     assert all(event.notice_s >= 10.0 for event in reclaims if event.notice_s)
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.floats(0.1, 20.0), st.integers(0, 10**9))
 def test_a_shorter_run_has_the_same_rates(days: float, seed: int) -> None:
     scenario, trace = paper_campus(seed, days=days)

@@ -12,7 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -77,7 +77,6 @@ def lent_at(events: tuple[OwnerEvent, ...], hosts: int, at_s: float) -> int:
 counts = st.lists(st.integers(0, 8), min_size=2, max_size=40).filter(any)
 
 
-@settings(max_examples=100)
 @given(counts, st.integers(0, 1000))
 def test_availability_is_that_of_the_record_at_every_sample(available: list[int], seed: int) -> None:
     text = spot(available, 60)
@@ -89,7 +88,6 @@ def test_availability_is_that_of_the_record_at_every_sample(available: list[int]
     Trace("x", (), recorded.events, recorded.away)  # in order, alternating, returns after the notice
 
 
-@settings(max_examples=60)
 @given(counts, st.integers(1, 5), st.floats(10.0, 5000.0), st.integers(0, 1000))
 def test_any_record_fits_any_number_of_hosts_and_any_length(
     available: list[int], hosts: int, duration_s: float, seed: int
@@ -130,7 +128,6 @@ def test_the_seed_chooses_hosts_and_the_same_seed_the_same() -> None:
     assert traces[0] == traces[1] != traces[2]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0.0, 50.0), st.booleans()), min_size=1, max_size=30),
     st.integers(1, 8),
@@ -268,7 +265,6 @@ def test_a_malformed_file_says_where_and_what_is_allowed(case: str, tmp_path: Pa
     assert len(str(caught.value)) < 500
 
 
-@settings(max_examples=200)
 @given(st.text(max_size=100), st.sampled_from(["", "{", EVENT, HEADER]))
 def test_noise_raises_nothing_but_spec_errors(
     tmp_path_factory: pytest.TempPathFactory, noise: str, start: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.inputs.scenario import Scenario
@@ -161,7 +161,6 @@ def test_the_same_seed_gives_the_same_facts() -> None:
 # ---------------------------------------------------------------- the network
 
 
-@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(st.floats(0.0, 50.0), st.sets(st.integers(0, 2), min_size=1), st.integers(1, 5)),
@@ -183,7 +182,6 @@ def test_a_flow_of_many_gets_what_as_many_flows_would(
         assert rate == pytest.approx(sum(next(single) for _ in range(many)), rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.lists(st.floats(0.0, 30.0), min_size=4, max_size=4), min_size=1, max_size=4),
     st.sampled_from(Sharing),

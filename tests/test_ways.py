@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.admission.admission import MigrationRequest, edf_skip, edf_stop, fluid_edf
@@ -50,7 +50,6 @@ def nodes_of(way: Way) -> list[str]:
 
 
 @given(campuses(), st.lists(st.integers(0, 30), max_size=4), st.integers(1, 4))
-@settings(max_examples=80, deadline=None)
 def test_ways_are_simple_and_alive_and_the_first_is_the_route(
     campus: Campus, picks: list[int], most: int
 ) -> None:
@@ -84,7 +83,6 @@ def test_ways_are_simple_and_alive_and_the_first_is_the_route(
 
 
 @given(campuses(), st.lists(st.integers(0, 30), max_size=3), st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
 def test_pin_is_kept_until_its_way_dies_and_concerns_its_pair_alone(
     campus: Campus, picks: list[int], draws: random.Random
 ) -> None:
@@ -141,7 +139,6 @@ def some_requests(campus: Campus, draws: random.Random) -> tuple[dict, dict, dic
 
 
 @given(campuses(), st.randoms(use_true_random=False), st.sampled_from([fluid_edf, edf_skip, edf_stop]))
-@settings(max_examples=60, deadline=None)
 def test_several_ways_admit_no_fewer_than_one_and_all_of_them_in_time(campus, draws, admit) -> None:
     asked, pairs, ways, share = some_requests(campus, draws)
     chosen, answer = admit_best(admit, asked, pairs, ways, 0.0, share, [])
@@ -168,7 +165,6 @@ def test_several_ways_admit_no_fewer_than_one_and_all_of_them_in_time(campus, dr
 
 
 @given(campuses(), st.randoms(use_true_random=False))
-@settings(max_examples=30, deadline=None)
 def test_one_way_each_is_admission_as_ever(campus, draws) -> None:
     asked, pairs, ways, share = some_requests(campus, draws)
     chosen, answer = admit_best(
