@@ -27,7 +27,7 @@ from controller.openflow import wire
 from controller.openflow.tables import Group, GroupBucket, GroupKind, Meter
 from controller.persistence.journal import Journal, read_facts
 from experiments.benchmarks import fabric
-from experiments.benchmarks.fabric import AFTER_S, failover, planned_cuts
+from experiments.benchmarks.fabric import AFTER_S, CUTS, PROBE_INTERVAL_S, PROBED, failover, planned_cuts
 from experiments.worlds.live.network import NetworkWatch
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.description import plan
@@ -46,6 +46,7 @@ from tests.emulation_campuses import kernel, small_campus
 from tests.live_campus import command
 from tests.test_dying_trunks_live import SOONER
 from topologies.openflow import FromController, TrunkLoads, WantedWays, WayPin, WaysInForce, read
+from topologies.paths import Routes
 from topologies.presets import leaf_spine
 from topologies.spec import Fabric, ResearchReserve
 from topologies.units import GBIT_PER_S
@@ -474,10 +475,13 @@ def test_a_daemon_that_cannot_be_started_again_is_once_it_can(
 
 
 def test_the_benchmark_of_failures_sees_each_cut() -> None:
+    """A switch may turn between two probes, so no loss is certain: the cut trunk is on the way, and packets come again."""
+    way = {frozenset(step) for step in Routes(PROBED).route("h1", "h3")}
+    assert way >= {frozenset(trunk) for trunk in CUTS.values()}
     found = failover(1)
-    for cut in ("local", "remote"):
+    for cut in CUTS:
         assert 0 < found[cut]["gap_s"]["max"] < AFTER_S
-        assert found[cut]["lost"] > 0
+        assert found[cut]["lost"] * PROBE_INTERVAL_S < AFTER_S
     assert found["programmed_s"]["max"] > 0
 
 

@@ -45,6 +45,9 @@ from topologies.units import GBIT_PER_S, format_rate
 FAST = 40 * GBIT_PER_S
 PROBE_INTERVAL_S = 0.0005
 BEFORE_S, AFTER_S = 0.4, 0.8  # of a probe: before the cut, and until the gap is over
+PROBED = leaf_spine(3, 2, 2)
+# trunks on the probe's way from h1 to h3, each cut at its first end
+CUTS = {"local": ("l1", "s1"), "remote": ("l2", "s1")}
 PAIR_BYTES_PER_S, FAILOVER_S, BRING_UP = 2 * GBIT_PER_S, 0.05, 1.5  # goals; the last over bridges
 UP_AND_DOWN = {"bring-up": "up_s", "teardown": "down_s"}
 THROUGHPUT = {
@@ -223,24 +226,21 @@ def bring_up(trials: int) -> dict[str, Any]:
 def failover(trials: int) -> dict[str, Any]:
     """Return gaps in s of local and remote cuts, packets lost by a restart of the controller, and seconds to program all switches
     and to change one entry."""
-    cuts = {"local": ("l1", "s1", "l1"), "remote": ("l2", "s1", "l2")}
-    with (
-        LiveCampus(leaf_spine(3, 2, 2), enforcement=False) as net,
-    ):
+    with LiveCampus(PROBED, enforcement=False) as net:
         assert net.openflow
         result: dict[str, Any] = {}
-        for name, (a, b, at) in cuts.items():
+        for name, (a, b) in CUTS.items():
             gaps, lost = [], []
             for _ in range(trials):
                 port = net.get(a).connectionsTo(net.get(b))[0][0].name
                 with _probing(net) as seen:
                     time.sleep(BEFORE_S)
-                    net.get(at).cmd(f"ip link set {port} down")
+                    net.get(a).cmd(f"ip link set {port} down")
                 steps = np.diff([at_s for _, at_s in seen["came"]])
                 gaps.append(float(max(0.0, steps.max() - np.median(steps))))
                 lost.append(seen["sent"] - len(seen["came"]))
                 events = len(net.openflow.read_events())
-                net.get(at).cmd(f"ip link set {port} up")
+                net.get(a).cmd(f"ip link set {port} up")
                 net.openflow.wait_programmed(after=events)
             result[name] = {"gap_s": quantiles(gaps), "lost": statistics.median(lost), "trials": trials}
         with _probing(net) as seen:
@@ -263,12 +263,9 @@ def failover(trials: int) -> dict[str, Any]:
 def planned_cuts(trials: int) -> dict[str, Any]:
     """Return packets lost while trunks are drained and cut, in turn near and far from the sender, and while the pair's way
     changes; and seconds of each."""
-    spec = leaf_spine(3, 2, 2)
-    ways = [[way[0].source, *(link.target for link in way)] for way in Routes(spec).choices("h1", "h3")]
+    ways = [[way[0].source, *(link.target for link in way)] for way in Routes(PROBED).choices("h1", "h3")]
     lost, drained_s, pinned_s = [], list[float](), list[float]()
-    with (
-        LiveCampus(spec, enforcement=False) as net,
-    ):
+    with LiveCampus(PROBED, enforcement=False) as net:
         assert net.openflow
         for trial in range(trials):
             a, b = ("l1" if trial % 2 else "l2"), "s1"
