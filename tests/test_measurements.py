@@ -13,7 +13,7 @@ import pytest
 
 from experiments.results import measurements
 from experiments.results.measurements import MeasuredCurve, measured_curves
-from experiments.results.report.curves import MOST_CURVES, MOST_POINTS, curves
+from experiments.results.report.curves import MAX_CURVES, MAX_POINTS, curves
 from testbed.workloads.synthetic import Synthetic
 from tests.run_story import context
 
@@ -98,10 +98,10 @@ def test_attempts_are_marked_and_steps_computed_twice_are_told_of() -> None:
 
 def test_long_curves_are_thinned_and_many_are_cut() -> None:
     points = [(step, 1.0 / (step + 1)) for step in range(50_000)]
-    found = [MeasuredCurve("job", f"n{n}", {1: points}) for n in range(MOST_CURVES + 3)]
+    found = [MeasuredCurve("job", f"n{n}", {1: points}) for n in range(MAX_CURVES + 3)]
     pictures = drawn(*found)
-    assert len(pictures) == MOST_CURVES
-    assert pictures[0].count("L") <= MOST_POINTS + 1
+    assert len(pictures) == MAX_CURVES
+    assert pictures[0].count("L") <= MAX_POINTS + 1
 
 
 def test_a_curve_of_one_point_is_drawn() -> None:

@@ -1,9 +1,8 @@
 """Plots: SVG by matplotlib, in the dress of the pages and with what their script answers.
 
-Two tools draw, and that is decided: `svg` what a page zooms in time, matplotlib all plots. Axes with logarithms, bands and insets
-by hand would be a second matplotlib; time lines by matplotlib would be its bytes without the zoom. What a reader meets is one:
-colours, light and dark and on paper, and the font are those of `page.css` (colours written elsewhere: 86 in 18 files before,
-none now); each bar, marked point and named line tells its numbers to the pointer and the arrow keys; Enter enlarges.
+Two tools draw: `svg` what lies over the time of a run, matplotlib all plots. Axes with logarithms, bands and insets by hand
+would be a second matplotlib; a time line by matplotlib has no tips. A reader meets one style: the colours, light and dark and
+on paper, and the font are those of `page.css`. Bars, marked points and named lines show numbers to pointer and arrow keys.
 
 Drawing code gives colours for a light page, best those named here. On a dark one they are the page's dark ones; any other's
 lightness is mirrored and its hue kept: a pale band stays close to its background, and what stood out still does.
@@ -24,7 +23,7 @@ import numpy as np
 from markupsafe import Markup
 
 from experiments.results import pages
-from experiments.results.svg import attributes, heard
+from experiments.results.svg import attributes, spoken
 from topologies.writing import write_whole
 
 _PAGE: Final = Path(pages.__file__).with_name("page.css").read_text()
@@ -104,7 +103,7 @@ def placed(path: Path, label: str) -> Markup:
     own = re.sub(r"\W+", "-", label)  # plots of one page may have the same marks
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\1{own}-", svg)
     width_pt = float(re.search(r'width="([\d.]+)pt"', svg)[1])  # type: ignore[index]
-    named = {**heard(label, svg), "style": f"max-width: {1.2 * width_pt:g}pt"}
+    named = {**spoken(label, svg), "style": f"max-width: {1.2 * width_pt:g}pt"}
     return Markup(svg.replace("<svg", f"<svg{attributes(named)}", 1))
 
 

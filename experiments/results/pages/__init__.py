@@ -6,8 +6,6 @@ A template lies beside the code that fills it. What an HTML page is given is esc
 
 from __future__ import annotations
 
-import zlib
-from base64 import b64encode
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,11 +22,6 @@ def render(template: Path, **values: Any) -> str:
     `line` (a text in one line, which does not end a table's cell).
     """
     return _environment(template.parent).get_template(template.name).render(values)
-
-
-def packed(text: str) -> str:
-    """A text for a page's script to unpack when it is asked for: deflated, in base64; nothing of nothing."""
-    return b64encode(zlib.compress(text.encode(), 9)).decode() if text else ""
 
 
 @cache

@@ -24,7 +24,7 @@ from topologies.units import MBIT_PER_S, format_duration, format_rate, format_si
 
 WIDTH, PANEL, GAP = 604.0, 96.0, 40.0
 BUSIEST = 3  # links whose grants are drawn
-MOST_DOTS = 3000  # that a chart draws one by one
+MAX_DOTS = 3000  # that a chart draws one by one
 CLASSES = ("planned", "presync", "other")
 LOST_HEIGHT = 280.0
 LOST_WORDS = {
@@ -41,14 +41,14 @@ LOST_WORDS = {
 
 
 def _canvas(facts: Sequence[Timed], context: RunContext, height: float) -> TimeCanvas:
-    return TimeCanvas(WIDTH, height, clock=clock_of(facts, context), most=MOST_DOTS)
+    return TimeCanvas(WIDTH, height, clock=clock_of(facts, context), most=MAX_DOTS)
 
 
 # ---------------------------------------------------------------- queue
 
 
 def queue(facts: Sequence[Timed], context: RunContext) -> Markup:
-    """r, running mean delay and running mean cost, one above another."""
+    """Draw r, running mean delay and running mean cost, one above another."""
     canvas = _canvas(facts, context, 3 * PANEL + 2 * GAP + 50.0)
     until_s = canvas.clock.until_s
     dispatched = [(at_s, d) for at_s, d in facts if isinstance(d, f.JobDispatched)]
@@ -64,21 +64,20 @@ def queue(facts: Sequence[Timed], context: RunContext) -> Markup:
     units = {"d": DAY_S, "h": 3600.0, "min": 60.0, "s": 1.0}
     unit, unit_s = next((unit for unit in units.items() if longest_s > 2 * unit[1]), ("s", 1.0))
     delays = [(at_s, delay_s / unit_s) for at_s, delay_s in delays]
-    marks = ((target_s / unit_s, f"target {format_duration(target_s)}"), (k, f"on-demand k = {k:g}"))
     panels = (
-        ("level r = N + p", levels, ()),
-        (f"mean delay so far, {unit}", delays, marks[:1]),
-        ("mean cost so far", costs, marks[1:]),
+        ("level r = N + p", levels, None, ""),
+        (f"mean delay so far, {unit}", delays, target_s / unit_s, f"target {format_duration(target_s)}"),
+        ("mean cost so far", costs, k, f"on-demand k = {k:g}"),
     )
-    for n, (title, found, marked) in enumerate(panels):
+    for n, (title, found, bound, words) in enumerate(panels):
         top, points = 24.0 + n * (PANEL + GAP), steps(found, until_s)
-        high = _above(max([y for _, y in points] + [value for value, _ in marked], default=1.0))
-        plot = TimePlot.place(canvas, 0.0, high, top, top + PANEL)
+        high = max([y for _, y in points] + ([] if bound is None else [bound]), default=1.0)
+        plot = TimePlot.place(canvas, 0.0, _above(high), top, top + PANEL)
         plot.grid(title, ticks=3)
         if n == len(panels) - 1:
             plot.times()
-        for value, words in marked:
-            plot.level(value, words, "target")
+        if bound is not None:
+            plot.level(bound, words, "target")
         if not points:
             plot.nothing("nothing recorded")
             continue
@@ -90,7 +89,7 @@ def queue(facts: Sequence[Timed], context: RunContext) -> Markup:
 
 
 def running_mean(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """(s, mean of all values up to then)."""
+    """Return (s, mean of all values up to then)."""
     totals = accumulate(value for _, value in points)
     return [(at_s, total / n) for n, ((at_s, _), total) in enumerate(zip(points, totals, strict=True), 1)]
 
@@ -103,7 +102,7 @@ def _above(value: float) -> float:
 
 
 def lost_by_class(summary: Summary) -> Markup:
-    """Lost GPU time at real scale, a bar for all jobs and one for each class of payloads, each part a piece of it."""
+    """Draw lost GPU time at real scale, a bar for all jobs and one for each class of payloads, each part a piece of it."""
     lost, real = summary.lost_time, summary.scale["time"]
     whole = {part: float(getattr(lost, f"{part}_s")) for part in LostPart}
     bars = {"all jobs": whole} | {
@@ -128,7 +127,7 @@ def lost_by_class(summary: Summary) -> Markup:
 
 
 def lost_by_hour(summary: Summary) -> Markup:
-    """Lost GPU time at real scale in each hour of the day, over all days of the run, each part a piece of a column."""
+    """Draw lost GPU time at real scale in each hour of the day, over all days of the run, each part a piece of a column."""
     real = summary.scale["time"]
     hours_h = {
         part: [max(0.0, lost_s) / real / 3600.0 for lost_s in summary.lost_time.by_hour[part]]
@@ -157,7 +156,7 @@ def lost_by_hour(summary: Summary) -> Markup:
 
 
 def research(facts: Sequence[Timed], context: RunContext) -> Markup:
-    """Throughput of each greedy research flow over its narrowest link's capacity, with what is kept for research."""
+    """Draw each greedy research flow's part of its narrowest link, and the share that is kept for research."""
     canvas = _canvas(facts, context, 3 * PANEL + 2 * GAP + 50.0)
     plot = TimePlot.place(canvas, 0.0, 1.0, 28.0, canvas.height - 26.0)
     plot.grid("research throughput over link capacity")
@@ -168,10 +167,7 @@ def research(facts: Sequence[Timed], context: RunContext) -> Markup:
         return canvas.svg("Research throughput: nothing measured")
     kept = {s.sample.reserve_bytes_per_s / s.sample.link_capacity_bytes_per_s for s in samples}
     for share in sorted({round(part, 4) for part in kept}):
-        base = plot.y(0.0)
-        canvas.rect(
-            plot.x.start, plot.y(share), plot.x.end - plot.x.start, base - plot.y(share), class_="reserve"
-        )
+        plot.band(0.0, share, "reserve")
         plot.level(share, f"reserve {share:.0%}", "target")
     flows = sorted(samples, key=lambda s: (*_ends(s), s.sample.at_s))
     for n, ((source, target), group) in enumerate(groupby(flows, key=_ends)):
@@ -184,7 +180,7 @@ def research(facts: Sequence[Timed], context: RunContext) -> Markup:
     lowest = min(samples, key=lambda s: s.share)
     moment = canvas.clock.moment(lowest.sample.at_s)
     tip = f"the lowest: {lowest.share:.1%} of the link at {moment}"
-    plot.ring(lowest.sample.at_s, lowest.share, "lowest", id="lowest-share", data_tip=tip)
+    plot.ring(lowest.sample.at_s, lowest.share, "lowest", id_="lowest-share", tip=tip)
     anchor = "end" if lowest.sample.at_s > canvas.clock.until_s / 2 else "start"
     words = f"lowest {lowest.share:.0%} at {moment}"
     canvas.text(
@@ -201,7 +197,7 @@ def _ends(s: ResearchShare) -> tuple[str, str]:
 
 
 def goodput(facts: Sequence[Timed], context: RunContext) -> Markup:
-    """Goodput over grant of every transfer that was long enough to measure, when it ended."""
+    """Draw goodput over grant of every transfer that was long enough to measure, when it ended."""
     canvas = _canvas(facts, context, 300.0)
     kinds: dict[tuple[str, str, str], str] = {}
     dots = []
@@ -213,9 +209,7 @@ def goodput(facts: Sequence[Timed], context: RunContext) -> Markup:
     ratios = [fact.goodput_over_grant or 0.0 for _, fact, _ in dots]
     low, high = min([0.95, *ratios]), max([1.02, *ratios])
     plot = TimePlot.place(canvas, max(0.0, low - 0.01), high, 28.0, canvas.height - 26.0)
-    canvas.rect(
-        plot.x.start, plot.y(1.0), plot.x.end - plot.x.start, plot.y(0.97) - plot.y(1.0), class_="good"
-    )
+    plot.band(0.97, 1.0, "good")
     plot.grid("goodput over grant, by transfer", "band: 0.97 to 1", ticks=6)
     plot.times()
     for at_s, fact, kind in dots:
@@ -230,16 +224,14 @@ def goodput(facts: Sequence[Timed], context: RunContext) -> Markup:
         plot.nothing("no transfer was long enough to measure")
     else:
         at_s, worst, _ = min(dots, key=lambda dot: dot[1].goodput_over_grant or 0.0)
-        ends = f"{worst.job}: {worst.source} -> {worst.destination}"
-        tip = (
-            f"the lowest: {worst.goodput_over_grant or 0.0:.3f}, {ends}, ended at {canvas.clock.moment(at_s)}"
-        )
-        plot.ring(at_s, worst.goodput_over_grant or 0.0, "lowest", id="worst-transfer", data_tip=tip)
+        ratio, ends = worst.goodput_over_grant or 0.0, f"{worst.job}: {worst.source} -> {worst.destination}"
+        tip = f"the lowest: {ratio:.3f}, {ends}, ended at {canvas.clock.moment(at_s)}"
+        plot.ring(at_s, ratio, "lowest", id_="worst-transfer", tip=tip)
     return canvas.svg("Goodput over grant of every transfer")
 
 
 def grants(facts: Sequence[Timed], context: RunContext) -> Markup:
-    """What was granted over the busiest links, over time, against what migrations may use of them."""
+    """Draw what was granted over the busiest links against what migrations may use of them."""
     history = granted_on_links(facts, context)
     peaks = {link: max(rate for _, rate in line) for link, line in history.items()}
 
@@ -273,7 +265,7 @@ def grants(facts: Sequence[Timed], context: RunContext) -> Markup:
 def granted_on_links(
     facts: Sequence[Timed], context: RunContext
 ) -> dict[DirectedLink, list[tuple[float, float]]]:
-    """link -> (s, payload bytes/s granted over it from then on), for every link that ever had a grant."""
+    """Return link -> (s, payload bytes/s granted over it from then on), for every link that ever had a grant."""
     routes = RoutesThen(context.campus)
     rates: dict[tuple[str, str, str], float] = {}
     on_link: dict[DirectedLink, set[tuple[str, str, str]]] = {}

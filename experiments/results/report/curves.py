@@ -1,4 +1,4 @@
-"""What jobs measured, step by step: a picture for each job and quantity, its attempts marked."""
+"""Curves that jobs measured by step: a picture for each job and quantity, its attempts marked."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from experiments.results.run_context import RunContext
 from experiments.results.svg import Axis, Canvas, Plot
 
 WIDTH, HEIGHT = 604.0, 300.0
-MOST_CURVES: Final = 24
-MOST_POINTS: Final = 1000  # of an attempt; of more, every so-and-so-many-th
+MAX_CURVES: Final = 24
+MAX_POINTS: Final = 1000  # of an attempt; of more, every so-and-so-many-th
 LABEL_WIDTH: Final = 96.0
 
 
 def curves(facts: Sequence[Timed], context: RunContext) -> list[Markup]:
-    """The pictures, of the first MOST_CURVES."""
+    """Return pictures of the first MAX_CURVES."""
     if not context.measured:
         return []
     tries = {(attempt.job, attempt.attempt): attempt for attempt in attempts(facts)}
-    return [_picture(curve, tries) for curve in context.measured[:MOST_CURVES]]
+    return [_picture(curve, tries) for curve in context.measured[:MAX_CURVES]]
 
 
 def _picture(curve: MeasuredCurve, tries: dict[tuple[str, int], Attempt]) -> Markup:
@@ -51,7 +51,7 @@ def _picture(curve: MeasuredCurve, tries: dict[tuple[str, int], Attempt]) -> Mar
             canvas.rect(left, plot.y.end, right - left, plot.y.start - plot.y.end, class_="reserve")
     free_at = 0.0
     for n, (attempt, points) in enumerate(told):
-        stride = -(-len(points) // MOST_POINTS)
+        stride = -(-len(points) // MAX_POINTS)
         drawn = [(plot.x(step), plot.y(value)) for step, value in (*points[:-1:stride], points[-1])]
         where = tries.get((curve.job, attempt))
         host = where.host if where else "a host that the journal does not know"

@@ -1,31 +1,28 @@
-"""The page: what stands where, and `summary.json` beside it."""
+"""The page of a run, and `summary.json` beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import msgspec
-from markupsafe import Markup
 from rich.table import Table
 
 from experiments.results.history import Timed, notices
 from experiments.results.narration import Narrator, notable
-from experiments.results.pages import packed, render
+from experiments.results.pages import render
 from experiments.results.provenance import Provenance
 from experiments.results.report import charts, tables
 from experiments.results.report.campus_map import campus_map
 from experiments.results.report.curves import curves
-from experiments.results.report.goals import around, goals
+from experiments.results.report.goals import goals
 from experiments.results.report.timeline import clock_of, timeline
 from experiments.results.run_context import RunContext
 from experiments.results.summary import MEANINGS, Summary
 from topologies.writing import write_whole
 
-MOST_TOLD = 4000  # sentences of the story
-TOLD_AT_ONCE = 1000  # of them, before anything is asked for
+MAX_SENTENCES = 4000  # of the story
 
 
 def write(
@@ -35,7 +32,7 @@ def write(
     context: RunContext,
     origin: Provenance | None = None,
 ) -> Path:
-    """`directory`/report.html, one self-contained page; returns its path. The directory is made if need be."""
+    """Write `directory`/report.html, one self-contained page; return its path. The directory is made if need be."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "report.html"
     write_whole(path, page(summary, facts, context, origin))
@@ -43,7 +40,7 @@ def write(
 
 
 def write_summary(directory: Path, summary: Summary, origin: Provenance | None = None) -> Path:
-    """`directory`/summary.json, in the shape of `Summary`, and where it comes from under `provenance`; returns its path."""
+    """Write `directory`/summary.json, in the shape of `Summary`, and its origin under `provenance`; return its path."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "summary.json"
     told = msgspec.to_builtins(summary) | (
@@ -54,7 +51,7 @@ def write_summary(directory: Path, summary: Summary, origin: Provenance | None =
 
 
 def summary_table(summary: Summary) -> Table:
-    """The figures for a terminal."""
+    """Return the figures for a terminal."""
     kind, words = tables.verdict(summary)
     colour = "green" if kind == "good" else "red"
     table = Table(
@@ -79,18 +76,13 @@ def summary_table(summary: Summary) -> Table:
 def page(
     summary: Summary, facts: Sequence[Timed], context: RunContext, origin: Provenance | None = None
 ) -> str:
-    """The HTML."""
+    """Return the HTML."""
     kind, verdict = tables.verdict(summary)
     narrator, clock = Narrator(), clock_of(facts, context)
     sentences = (
         (at_s, words, notable(fact)) for at_s, fact in facts if (words := narrator.tell(fact)) is not None
     )
-    story = list(islice(sentences, MOST_TOLD))
     found = notices(facts)
-    told, rest = (
-        render(Path(__file__).with_name("story.html"), story=some, moment=clock.moment)
-        for some in (story[:TOLD_AT_ONCE], story[TOLD_AT_ONCE:])
-    )
     return render(
         Path(__file__).with_name("report.html"),
         title=f"ReclaimNet run: {summary.policy}, {summary.campus}, seed {summary.seed}",
@@ -100,8 +92,7 @@ def page(
         verdict=verdict,
         notes=tables.notes(summary),
         tiles=tables.tiles(summary),
-        goals=goals(facts, context, found, clock),
-        around=partial(around, clock),
+        goals=goals(facts, context, found),
         moment=clock.moment,
         timeline=timeline(facts, context),
         campus_map=campus_map(facts, context),
@@ -117,13 +108,11 @@ def page(
         notices=found,
         longest_s=max((notice.notice_s for notice in found), default=1.0),
         outcome_of=tables.outcome_of,
-        most=tables.MOST_ROWS,
+        most=tables.MAX_ROWS,
         switches=context.switches,
-        observed=tables.most_disturbed(summary.fidelity.observed)[: tables.MOST_ROWS],
+        observed=tables.most_disturbed(summary.fidelity.observed)[: tables.MAX_ROWS],
         figures=list(tables.figures(summary)),
-        told=Markup(told),
-        rest=packed(rest),
-        rest_count=len(story) - TOLD_AT_ONCE,
+        story=islice(sentences, MAX_SENTENCES),
         meanings=MEANINGS,
         origin=origin,
     )

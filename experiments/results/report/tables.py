@@ -12,7 +12,7 @@ from experiments.results.summary import DIMENSIONS, NetworkObservation, Summary,
 from topologies.dimension import Dimension
 from topologies.units import format_duration, format_rate, format_size
 
-MOST_ROWS = 400  # of a table; what is beyond stands in events.jsonl
+MAX_ROWS = 400  # of a table; what is beyond stands in events.jsonl
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def excused(summary: Summary) -> list[str]:
     return [
         f"excused: {each.job}, admitted from {each.source} to {each.destination} at {clock.moment(each.at_s)}, "
         f"was not in time: {each.cause}"
-        for each in summary.migrations.excuses[:MOST_ROWS]
+        for each in summary.migrations.excuses[:MAX_ROWS]
     ]
 
 
@@ -169,7 +169,7 @@ def notes(summary: Summary) -> list[str]:
         *excused(summary),
         *(
             f"late: {each.job}, from {each.source} to {each.destination}, notice at {each.at_s:.1f} s: {each.cause}"
-            for each in summary.migrations.late_causes[:MOST_ROWS]
+            for each in summary.migrations.late_causes[:MAX_ROWS]
         ),
     ]
 

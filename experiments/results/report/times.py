@@ -1,4 +1,4 @@
-"""Times as people read them: ticks of an axis, moments of a run, times of day. `page.js` has the same for a zoomed axis."""
+"""Times as people read them: ticks of an axis, moments of a run, times of day."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ TICK_STEPS_S = (
     *(h * _HOUR_S for h in (1.0, 2.0, 3.0, 6.0, 12.0)),
     *(d * DAY_S for d in _LARGE_D),
 )
-SECONDS_UNTIL_S = 600.0  # a run of at most so long is told in seconds and hundredths
+SECONDS_UNTIL_S = 600.0  # a run of at most so long is written in seconds and hundredths
 
 Tick = tuple[float, str]  # (s, label)
 
 
 @dataclass(frozen=True, slots=True)
 class RunClock:
-    """The time of one run, as played: how long it is, how long its days are, and at which time of day it began."""
+    """The time of one run as played: its length, the length of its days, and the time of day at its start."""
 
     until_s: float
     day_s: float = DAY_S
     day_start_s: float = 0.0
 
     def ticks(self, about: int) -> list[Tick]:
-        """Round times since the beginning."""
+        """Return round times since the beginning."""
         step_s = _step(self.until_s / about)
-        return [(n * step_s, told(n * step_s)) for n in range(math.floor(self.until_s / step_s + 1e-9) + 1)]
+        return [
+            (n * step_s, elapsed(n * step_s)) for n in range(math.floor(self.until_s / step_s + 1e-9) + 1)
+        ]
 
     def hours(self, about: int) -> list[Tick]:
-        """Round times of day, of days that are counted from 1; the first tells its day if the run has several."""
+        """Return round times of day; days are counted from 1, and the first label names its day if the run has several."""
         real = DAY_S / self.day_s
         from_s = self.day_start_s * real
         to_s = from_s + self.until_s * real
@@ -50,12 +52,12 @@ class RunClock:
         return found
 
     def moment(self, at_s: float) -> str:
-        """A time since the beginning, as exactly as a run of this length is told."""
-        return f"{at_s:.2f} s" if self.until_s <= SECONDS_UNTIL_S else told(float(round(at_s)))
+        """Write a time since the beginning, as exactly as a run of this length needs."""
+        return f"{at_s:.2f} s" if self.until_s <= SECONDS_UNTIL_S else elapsed(float(round(at_s)))
 
 
-def told(at_s: float) -> str:
-    """ "40 s", "2:30 min", "6 h", "6:30 h", "12 d 06:30"."""
+def elapsed(at_s: float) -> str:
+    """Write "40 s", "2:30 min", "6 h", "6:30 h", "12 d 06:30"."""
     milliseconds = round(at_s * 1e3)
     minutes, seconds = divmod(milliseconds / 1e3, 60.0)
     hours, minute = divmod(round(minutes), 60)
@@ -73,7 +75,7 @@ def told(at_s: float) -> str:
 
 
 def of_day(of_day_s: float) -> str:
-    """ "06:30", "06:30:20"."""
+    """Write "06:30" or "06:30:20"."""
     minutes, seconds = divmod(round(of_day_s), 60)
     return f"{minutes // 60:02d}:{minutes % 60:02d}" + (f":{seconds:02d}" if seconds else "")
 

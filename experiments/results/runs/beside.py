@@ -17,11 +17,9 @@ from topologies.errors import SpecError
 from topologies.writing import write_whole
 
 MOST_BYTES = 32 << 20  # of a page whose pictures are shown
-# a picture of a report, and what is packed beside it
+# A picture of a report, and the sentence below one that was thinned.
 _PICTURE = re.compile(
-    r'<svg [^>]*aria-label="([^"]*)"[^>]*>(?:(?!<svg ).)*?</svg>'
-    r'(?:<p class="thinned".*?</p><script type="text/plain".*?</script>)?',
-    re.DOTALL,
+    r'<svg [^>]*aria-label="([^"]*)"[^>]*>(?:(?!<svg ).)*?</svg>(?:<p class="thinned".*?</p>)?', re.DOTALL
 )
 
 
