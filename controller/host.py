@@ -281,7 +281,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     async def _introduction(
         self, channel: Channel[m.OnAgentLink], address: str, scope: trio.CancelScope
     ) -> m.Hello:
-        """The Hello of an agent that may come in now, whole. RemoteProtocolError: of one that may not, or none."""
+        """Return the Hello of an agent that may come in now, whole. RemoteProtocolError: of one that may not, or none."""
         parts: list[m.HelloPart] = []
         host, heard_bytes = self._host_at.get(address, ""), 0
         try:
@@ -386,7 +386,7 @@ async def _first_words(channel: Channel[m.OnAgentLink]) -> m.OnAgentLink:
 
 
 def _words(group: BaseExceptionGroup[BaseException]) -> str:
-    """The first error of a group, in words."""
+    """Return the first error of a group, in words."""
     first: BaseException = group
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]

@@ -31,7 +31,7 @@ class Durations:
         self.longest_s = max(self.longest_s, duration_s)
 
     def quantile_s(self, share: float) -> float:
-        """The duration that `share` of all do not exceed; 0 of none."""
+        """Return the duration that `share` of all do not exceed; 0 of none."""
         wanted, seen = share * sum(self.counts), 0
         for number, count in enumerate(self.counts):
             seen += count

@@ -143,7 +143,10 @@ class OwnRule(OwnFunction):
 
 
 def guarded(name: str, row: Policy) -> Policy:
-    """The row, each function in it that is not of the project watched (`OwnRule`). SpecError: a column cannot be what it is."""
+    """Return the row, each function in it that is not of the project watched (`OwnRule`).
+
+    SpecError: a column cannot be what it is.
+    """
     columns: dict[str, Any] = {}
     for each in fields(Policy):
         value, usual = getattr(row, each.name), getattr(_USUAL, each.name)

@@ -86,7 +86,7 @@ async def _main(config: CoordinatorConfig) -> None:
 
 
 def _host(config: CoordinatorConfig, journal: Journal) -> CoordinatorHost:
-    """A new coordinator, or the one that wrote the journal."""
+    """Return a new coordinator, or the one that wrote the journal."""
     placement = random.Random(f"{config.seed} placement")
     admission = random.Random(f"{config.seed} admission")
     mine = origin_of(config.campus, config.settings, config.seed, config.started_s)

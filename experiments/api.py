@@ -71,7 +71,10 @@ class RunResult:
         return digest(self.events)
 
     def frame(self, table: str) -> polars.DataFrame:
-        """A table of the run as a polars frame; `experiments.results.frames` has them all. SpecError: no such table."""
+        """Return a table of the run as a polars frame; `experiments.results.frames` has them all.
+
+        SpecError: no such table.
+        """
         return frames.frame(table, self.played.facts, self.played.context)
 
     def report(self, path: str | Path) -> Path:
@@ -154,7 +157,7 @@ def run_live(
 
 
 def prepared(scenario: Scenario | str | Path, policy: str | Policy | None, seed: int | None) -> Scenario:
-    """The scenario, of a file if it is named by one, with another policy and seed where they are given."""
+    """Return the scenario, of a file if it is named by one, with another policy and seed where they are given."""
     described = scenario if isinstance(scenario, Scenario) else load(scenario)
     if isinstance(policy, Policy):
         row, policy = policy, f"given: {policy.about}"
@@ -168,7 +171,7 @@ def prepared(scenario: Scenario | str | Path, policy: str | Policy | None, seed:
 
 
 def trace_for(scenario: Scenario, trace: Owners) -> Trace:
-    """The trace as it is, of records, or generated."""
+    """Return the trace as it is, of records, or generated."""
     if isinstance(trace, Trace):
         known = {host.name for host in scenario.volunteers}
         for host in (*trace.away, *(event.host for event in trace.owner_events)):

@@ -273,7 +273,7 @@ class Journal:
 
 
 def _locked(path: Path) -> IO[bytes]:
-    """A lock on the journal that lasts as long as the file object and the process."""
+    """Return a lock on the journal that lasts as long as the file object and the process."""
     lock = path.with_name(path.name + ".lock").open("wb")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -284,7 +284,10 @@ def _locked(path: Path) -> IO[bytes]:
 
 
 def encoded(fact: Fact) -> bytes:
-    """A fact as the journal keeps it. InvariantBroken: one of its numbers is none that a reader would find there again."""
+    """Return a fact as the journal keeps it.
+
+    InvariantBroken: one of its numbers is none that a reader would find there again.
+    """
     if rule := out_of_range(fact):
         raise InvariantBroken(type(fact).__name__, rule, [repr(fact)])
     return _ENCODER.encode(fact)
@@ -365,7 +368,7 @@ def _lines(
 def _in_time(
     path: Path, table: str, rows: Iterator[tuple[Any, Any, Any]]
 ) -> Iterator[tuple[int, float, Any]]:
-    """The rows. SetupError: a time is none, or runs back."""
+    """Yield the rows. SetupError: a time is none, or runs back."""
     before_s = 0.0
     for number, at_s, body in rows:
         if not isinstance(at_s, float) or not before_s <= at_s <= LARGEST_NUMBER:
@@ -384,7 +387,7 @@ def unreadable(path: Path, table: str, number: int, at_s: float, error: object) 
 
 
 def _digest(event: object, facts: object, submitted: object, program: str, body: bytes) -> bytes:
-    """The digest of a snapshot: of what it says of itself, and of the core."""
+    """Return the digest of a snapshot: of what it says of itself, and of the core."""
     return blake2b(
         f"{event} {facts} {submitted} {program} ".encode() + body, digest_size=DIGEST_BYTES
     ).digest()

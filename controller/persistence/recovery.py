@@ -83,7 +83,7 @@ def check_origin(found: dict[str, str], mine: dict[str, str], path: Path) -> Non
 
 
 def recall(journal: Journal, fresh: Coordinator) -> Recalled:
-    """The core that wrote the journal: from its latest snapshot, or else from the new one that is given.
+    """Return the core that wrote the journal: from its latest snapshot, or else from the new one that is given.
 
     SetupError: the core records something else than the journal holds.
     """

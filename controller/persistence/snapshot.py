@@ -42,8 +42,10 @@ class CoreSnapshot:
 
 
 def freeze(core: Coordinator) -> bytes | None:
-    """The core, all of it; None while it has no bytes: its controller is in the middle of a search, which is over after a few
-    events, or a user's policy has a function that no module names (a closure, a lambda), and a restart decides all again."""
+    """Return the core, all of it; None while it has no bytes: its controller is in the middle of a search, which is over
+    after a few events, or a user's policy has a function that no module names (a closure, a lambda), and a restart
+    decides all again.
+    """
     try:
         return pickle.dumps(core, pickle.HIGHEST_PROTOCOL)
     except (TypeError, AttributeError, pickle.PicklingError):
@@ -51,7 +53,7 @@ def freeze(core: Coordinator) -> bytes | None:
 
 
 def thaw(snapshot: CoreSnapshot, journal: Path) -> Coordinator | None:
-    """The core; None if another program took it, another user may have written the file, or it cannot be read."""
+    """Return the core; None if another program took it, another user may have written the file, or it cannot be read."""
     if snapshot.program != program() or journal.stat().st_uid != os.geteuid():
         return None
     try:
@@ -63,7 +65,7 @@ def thaw(snapshot: CoreSnapshot, journal: Path) -> Coordinator | None:
 
 @cache
 def program() -> str:
-    """A digest of all that decisions are made of: modules, interpreter, and the libraries that compute."""
+    """Return a digest of all that decisions are made of: modules, interpreter, and the libraries that compute."""
     parts = [Path(__file__).parents[2] / part for part in DECIDING]
     files = (path for part in parts for path in (sorted(part.rglob("*.py")) or [part]))
     libraries = (

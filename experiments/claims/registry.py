@@ -49,7 +49,7 @@ OF_CASES = (traces.CLAIM.name,)
 
 
 def chosen(names: Sequence[str], *, has_records: bool = True) -> list[Claim]:
-    """The claims named, in the order of the registry, each once; `all` or nothing names all that can be played.
+    """Return the claims named, in the order of the registry, each once; `all` or nothing names all that can be played.
 
     SpecError: no such claim, or one that is named lacks records.
     """

@@ -130,7 +130,7 @@ class Application:
         )
 
     async def _stream(self, request: Request) -> Response:
-        """The head of the run: all of it, then what changes."""
+        """Return the head of the run: all of it, then what changes."""
 
         async def deltas() -> AsyncIterator[bytes]:
             cursor = Cursor()
@@ -142,7 +142,7 @@ class Application:
         return self._opened(deltas(), playing=False)
 
     async def _play(self, request: Request) -> Response:
-        """A replay from a time on, so many times as fast as it was."""
+        """Return a replay from a time on, so many times as fast as it was."""
         from_s, speed = _number(request, "from_s"), _number(request, "speed")
         if not SPEEDS[0] <= speed <= SPEEDS[1]:
             raise RequestRefused(400, f"speed {speed:g}: from {SPEEDS[0]:g} to {SPEEDS[1]:g}")
@@ -155,13 +155,13 @@ class Application:
         return _Events(chunks, self.streams, playing)
 
     async def _at(self, request: Request) -> Response:
-        """The picture at a time, and what was told until then."""
+        """Return the picture at a time, and what was told until then."""
         at_s = _number(request, "s")
         picture = await self._feed.at(at_s)
         return _json(picture.since(0) | {"anew": True, "story": self._feed.lines_until(at_s, 200)})
 
     async def _why(self, request: Request) -> Response:
-        """The decisions behind a fact, or how far the replay is."""
+        """Return the decisions behind a fact, or how far the replay is."""
         number = _number(request, "fact")
         if not 0.0 <= number < LARGEST_INTEGER:  # no database takes another
             raise RequestRefused(400, f"fact {number:g}: the number of a fact is expected")
@@ -172,12 +172,12 @@ class Application:
         return Response(generate_latest(self._registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def _healthz(self, request: Request) -> Response:
-        """The health as a status, for a service manager: 503 is not well."""
+        """Return the health as a status, for a service manager: 503 is not well."""
         told = self._health_now()
         return _json(told, 200 if told["ok"] else 503)
 
     async def _told_health(self, request: Request) -> Response:
-        """The health as words, for the page: a browser writes each 503 into its console as an error of the page."""
+        """Return the health as words, for the page: a browser writes each 503 into its console as an error of the page."""
         return _json(self._health_now())
 
     def _health_now(self) -> dict[str, Any]:

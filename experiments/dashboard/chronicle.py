@@ -138,10 +138,10 @@ class Chronicle:
         return {name: rows for name, rows in told.items() if rows} | {"curve": self.curve.since(version)}
 
     def told_until(self, at_s: float, most: int) -> list[int]:
-        """The numbers of the last facts that are told, up to a time, in order."""
+        """Return the numbers of the last facts that are told, up to a time, in order."""
         end = bisect_right(self.times_s, at_s)
         return self.numbers[max(0, end - most) : end].tolist()
 
     def told_after(self, number: int, most: int) -> list[int]:
-        """The last of the facts beyond one."""
+        """Return the last of the facts beyond one."""
         return self.numbers[max(bisect_right(self.numbers, number), len(self.numbers) - most) :].tolist()

@@ -65,7 +65,7 @@ class Divergence:
         self._next: list[tuple[int, float, AnyFact]] = []
 
     def take(self, at_s: float, fact: AnyFact) -> int:
-        """The number of this fact. Differs: the run has another there."""
+        """Return the number of this fact. Differs: the run has another there."""
         if not self._next:
             self._next = self._source.facts(self.number + 1, READ)[::-1]
         if not self._next:

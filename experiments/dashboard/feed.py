@@ -77,7 +77,7 @@ class Feed:
 
     @property
     def live(self) -> bool:
-        """Whether it follows a campus that stands."""
+        """True if it follows a campus that stands."""
         return isinstance(self.source, JournalSource) and self.source.world == "live" and not self.over
 
     @property
@@ -173,7 +173,7 @@ class Feed:
         return {"loaded": self.loaded, "over": self.over, "broken": self.broken}
 
     async def at(self, at_s: float) -> Picture:
-        """The picture at a time."""
+        """Return the picture at a time."""
         place = bisect_right(self._keyframes, at_s, key=lambda frame: frame.at_s) - 1
         picture = self._keyframes[max(0, place)].picture.copy()
         await self._forward(picture, at_s, inf)
@@ -237,7 +237,7 @@ class Feed:
 
 
 def line(number: int, at_s: float, fact: Any) -> Row:
-    """A fact in words, as the page lists it."""
+    """Return a fact in words, as the page lists it."""
     name = type(fact).__name__
     return {
         "n": number,

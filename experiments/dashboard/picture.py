@@ -45,7 +45,7 @@ class VersionedRows:
         return self.get(key) is not None
 
     def get(self, key: str) -> Row | None:
-        """The row, if there is one."""
+        """Return the row, if there is one."""
         return self._rows.get(key, (0, None))[1]
 
     def live(self) -> Iterable[tuple[str, Row]]:
@@ -177,7 +177,7 @@ class Picture:
         return parts | {"at_s": self.at_s, "queue": self.queue_row(), "totals": totals}
 
     def queue_row(self) -> Row:
-        """The queue and its means."""
+        """Return the queue and its means."""
         totals, n = self.totals, max(1, self.totals.first_dispatches)
         waiting = self.head + self.queue
         return {
@@ -189,7 +189,7 @@ class Picture:
         }
 
     def path(self, source: str, destination: str) -> list[int]:
-        """The links of a way by number: twice the cable's place in the campus, one more for its second direction."""
+        """Return the links of a way by number: twice the cable's place in the campus, one more for its second direction."""
         try:
             return [self._numbers[link] for link in self._routes.way(source, destination)]
         except SpecError:  # a host that the campus does not have

@@ -207,7 +207,7 @@ class Reasons:
     # ------------------------------------------------------------ what is told
 
     def explain(self, facts: Sequence[f.AnyFact]) -> list[list[Decision]]:
-        """The decisions behind each fact that the event recorded; an empty list for what was not decided."""
+        """Return the decisions behind each fact that the event recorded; an empty list for what was not decided."""
         told = [self._explained(fact) if isinstance(fact, DECIDED) else [] for fact in facts]
         self._placements, self._rounds, self._arrivals, self._plan = [], [], {}, None
         return told

@@ -46,7 +46,7 @@ class Shown:
 
 
 def of_campus(campus: RunningCampus) -> Shown:
-    """A campus that stands; a coordinator that has just been started is waited for until it has begun its journal.
+    """Return a campus that stands; a coordinator that has just been started is waited for until it has begun its journal.
 
     SetupError: it has none (no coordinator), or this user may not read it.
     """
@@ -78,7 +78,7 @@ def serve(shown: Shown, port: int, tell: Callable[[str], None], *, until_eof: bo
 
 
 def listening(port: int) -> socket.socket:
-    """A socket on loopback whose connections end when their reader stalls."""
+    """Return a socket on loopback whose connections end when their reader stalls."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFERED_BYTES)

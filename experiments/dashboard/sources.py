@@ -92,7 +92,7 @@ class JournalSource:
         self._heard = 0  # number of the last input whose report was read
 
     def now_s(self) -> float | None:
-        """The journal's time now; None: its run is over, or of before this boot."""
+        """Return the journal's time now; None: its run is over, or of before this boot."""
         return None if self._started_s is None else time.monotonic() - self._started_s
 
     def facts(self, first: int, most: int) -> list[Numbered]:
@@ -110,7 +110,7 @@ class JournalSource:
         return list(self._beats(first, last)) if last > first else []
 
     def reports_at(self, at_s: float) -> list[tuple[str, float, Heartbeat]]:
-        """The last heartbeats before a time."""
+        """Return the last heartbeats before a time."""
         low, high = 0, self._last_input()
         while low < high:  # times rise with numbers
             middle = (low + high + 1) // 2
@@ -169,10 +169,11 @@ class EventsFile:
 
 
 def open_run(path: Path, topology: str | None = None) -> JournalSource | EventsFile:
-    """A run that is over, by its events.jsonl (or its journal).
+    """Return a run that is over, by its events.jsonl (or its journal).
 
-    The journal beside it is read where there is one (it has what agents counted, too). Else the campus is told by the run's
-    `replay.json`, or by `topology`, a campus file. SpecError: there is no such file, or nothing says which campus it is of.
+    The journal beside it is read where there is one (it has what agents counted, too). Else the campus is told by the
+    run's `replay.json`, or by `topology`, a campus file. SpecError: there is no such file, or nothing says which campus
+    it is of.
     """
     # the page of a campus starts in half the time without scenarios, whose laws bring scipy
     from experiments.inputs.replay_file import REPLAY, read_replay

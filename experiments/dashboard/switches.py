@@ -30,7 +30,7 @@ class Switches:
         self._campus, self.token = campus, secrets.token_urlsafe(24)
 
     def allows(self, authorization: str) -> bool:
-        """Whether the header of a request brings the token."""
+        """Return whether the header of a request brings the token."""
         kind, _, token = authorization.partition(" ")
         return kind == "Bearer" and secrets.compare_digest(token.encode(), self.token.encode())
 

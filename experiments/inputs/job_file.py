@@ -102,7 +102,7 @@ PROGRAM: Final = Section(
 
 
 def load_job(path: Path) -> JobSpec:
-    """The job of a file. SpecError says file, key, value and what is allowed."""
+    """Return the job of a file. SpecError says file, key, value and what is allowed."""
     try:
         return read_job(Table(toml.parse(toml.read_text(path, "a job file (TOML)"))), path.stem, path.parent)
     except SpecError as error:
@@ -142,7 +142,7 @@ def check_runs(spec: JobSpec, folder: Path) -> None:
 
 
 def read_job(table: Table, name: str, folder: Path) -> JobSpec:
-    """The job that a table describes; `folder` is where relative paths begin. SpecError."""
+    """Return the job that a table describes; `folder` is where relative paths begin. SpecError."""
     read = JOB.read_all(table)
     program = _program(table, folder) if table.has("command") else None
     given = _scalars(table, "params") if program is None else {}
@@ -183,7 +183,7 @@ def _program(table: Table, folder: Path) -> Program:
 
 
 def _scalars(table: Table, name: str) -> dict[str, str | int | float]:
-    """A table of texts and numbers."""
+    """Return a table of texts and numbers."""
     inner = table.table(name)
     given = {key: inner.take(key, _PARAM) for key in table.take(name, "a table", {})}
     for key, value in given.items():

@@ -11,10 +11,10 @@ from testbed.messages import JobSpec
 
 
 def job_spec(arrival: JobArrival, name: str = "") -> JobSpec:
-    """A trace's job, as it is submitted; `name`: a job of another name that is like it.
+    """Return a trace's job, as it is submitted; `name`: a job of another name that is like it.
 
-    Its state is its own: a seed by its name. Jobs of one seed would hold the same bytes at the same step, and a store that
-    has one of them would take most of another for granted. A user's own has the state that it has.
+    Its state is its own: a seed by its name. Jobs of one seed would hold the same bytes at the same step, and a store
+    that has one of them would take most of another for granted. A user's own has the state that it has.
     """
     job = arrival.job
     name = name or job.name

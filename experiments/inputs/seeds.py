@@ -7,7 +7,7 @@ from topologies.errors import SpecError
 
 
 def seed_range(text: str, key: str = "--seeds") -> range:
-    """The seeds of `A:B`, from A to B - 1. SpecError, for `key`: it is none, or of too many."""
+    """Return the seeds of `A:B`, from A to B - 1. SpecError, for `key`: it is none, or of too many."""
     first, _, last = text.partition(":")
     digits = len(str(MAX_SEED))
     numbers = all(each.isascii() and each.isdecimal() and len(each) <= digits for each in (first, last))

@@ -100,7 +100,7 @@ def stands() -> None:
 
 
 def status_of(error: BaseException) -> int:
-    """The exit status that one error, which is no group, stands for."""
+    """Return the exit status that one error, which is no group, stands for."""
     match error:
         case SystemExit(__context__=BrokenPipeError()):  # rich and typer make a 1 of it
             return ExitStatus.CUT_SHORT
@@ -125,7 +125,7 @@ def status_of(error: BaseException) -> int:
 
 
 def _is_of_an_interrupt(error: BaseException) -> bool:
-    """Whether an interrupt came first, and what it cut short then failed."""
+    """Return whether an interrupt came first, and what it cut short then failed."""
     if _CAME:
         return True
     earlier = error.__cause__ or error.__context__
@@ -138,7 +138,7 @@ def forget_interrupts() -> None:
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors of a group and of the groups in it; of any other error, itself."""
+    """Yield the errors of a group and of the groups in it; of any other error, itself."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from leaves(inner)
@@ -207,8 +207,9 @@ def _later(signum: int) -> None:
 
 
 def _can_wait(frame: FrameType | None) -> bool:
-    """Whether a module is being imported: importlib and modules in C may swallow what is raised there, or fail half made. A
-    module of a user may import without end, so this is true for some seconds only."""
+    """Return whether a module is being imported: importlib and modules in C may swallow what is raised there, or fail half
+    made. A module of a user may import without end, so this is true for some seconds only.
+    """
     while frame is not None and len(_CAME) < MOST_WAITS:
         if frame.f_code.co_filename == IMPORTER:
             return True

@@ -191,7 +191,7 @@ class _Dask:
 
 
 def chosen(tasks: Sequence[Task]) -> frozenset[str]:
-    """The keys of the tasks to be played twice: one in ONE_IN, at least one, the same ones whatever their order."""
+    """Return the keys of the tasks to be played twice: one in ONE_IN, at least one, the same ones whatever their order."""
     keys = sorted((task.key for task in tasks), key=lambda key: hashlib.sha256(key.encode()).digest())
     return frozenset(keys[: -(-len(keys) // ONE_IN)])
 

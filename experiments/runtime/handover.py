@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def caller(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """The user and group that sudo was called by; None without sudo, without root, or when root called it."""
+    """Return the user and group that sudo was called by; None without sudo, without root, or when root called it."""
     ids = [environment.get(name, "") for name in ("SUDO_UID", "SUDO_GID")]
     if os.geteuid() != 0 or not all(each.isascii() and each.isdigit() for each in ids) or int(ids[0]) == 0:
         return None

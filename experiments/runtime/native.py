@@ -61,7 +61,7 @@ def folder() -> Path:
 
 @cache
 def program() -> str:
-    """A fingerprint of the text of the whole program, as it was when this process first asked."""
+    """Return a fingerprint of the text of the whole program, as it was when this process first asked."""
     return fingerprint(path for package in PROGRAM for path in sorted((ROOT / package).rglob("*.py")))
 
 
@@ -79,7 +79,7 @@ def prefer() -> bool:
 
 
 def is_preferred() -> bool:
-    """Whether the virtual campus of this process is machine code."""
+    """Return whether the virtual campus of this process is machine code."""
     return any(isinstance(finder, _Finder) for finder in sys.meta_path)
 
 
@@ -99,7 +99,7 @@ class _Finder(MetaPathFinder):
 
 
 def source(module: ModuleType) -> str:
-    """The text of a module, whether it is machine code or not."""
+    """Return the text of a module, whether it is machine code or not."""
     name = module.__name__
     return (ROOT / _source(name)).read_text() if name in MODULES else inspect.getsource(module)
 

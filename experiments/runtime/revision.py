@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def revision() -> str:
-    """The commit of this source, if git knows; an installed package is in no working tree, whatever lies around it."""
+    """Return the commit of this source, if git knows; an installed package is in no working tree, whatever lies around it."""
     if not (Path(__file__).parents[2] / ".git").exists():
         return "unknown"
     asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]

@@ -62,7 +62,9 @@ def results_of(
 
 
 def kept(path: Path, code: str) -> dict[str, Result]:
-    """The results of that code in the file; a line that was cut off while it was written, or is another program's, is none."""
+    """Return the results of that code in the file; a line that was cut off while it was written, or is another program's,
+    is none.
+    """
     if not path.exists():
         return {}
     found: dict[str, Result] = {}

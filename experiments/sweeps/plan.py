@@ -184,7 +184,10 @@ class SweepPlan:
 
 
 def fingerprint_of(records: Sequence[str]) -> str:
-    """The fingerprint of records' bytes, files or folders, and of a user's function's code. SpecError: one is not there."""
+    """Return the fingerprint of records' bytes, files or folders, and of a user's function's code.
+
+    SpecError: one is not there.
+    """
     if not records:
         return ""
     paths: list[Path] = []
@@ -309,7 +312,7 @@ def _toml_or_text(word: str) -> Any:
 
 
 def _with(base: Mapping[str, Any], chosen: Iterable[tuple[str, Any]], folder: Path) -> Scenario:
-    """The scenario of a table whose keys have these values. SpecError names the key."""
+    """Return the scenario of a table whose keys have these values. SpecError names the key."""
     table = dict(base)
     for key, value in chosen:
         place, (*sections, name) = table, key.split(".")

@@ -17,7 +17,10 @@ from testbed.errors import SetupError
 
 
 def play_case(scenario: Scenario, records: Sequence[str], expected: str, until_over: bool) -> dict[str, Any]:
-    """The result of a run, of what JSON holds. SetupError: the records here are not those whose fingerprint is `expected`."""
+    """Return the result of a run, of what JSON holds.
+
+    SetupError: the records here are not those whose fingerprint is `expected`.
+    """
     if fingerprint_of(records) != expected:
         raise SetupError(
             f"{', '.join(records)}: a worker finds other records there than the sweep was begun with"

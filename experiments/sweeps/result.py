@@ -300,7 +300,7 @@ def _draw_rows(axes: Any, rows: Sequence[SweepInterval], policies: Sequence[str]
 
 
 def _with_unit(figure: str) -> str:
-    """A figure's name for people."""
+    """Return a figure's name for people."""
     section, _, name = figure.partition(".")
     units = {Dimension.SIZE: "bytes", Dimension.DURATION: "s", Dimension.RATE: "bytes/s"}
     unit = units.get(DIMENSIONS[figure]) if figure in DIMENSIONS else None

@@ -28,7 +28,7 @@ DECIDING = (
 
 @lru_cache(maxsize=1)
 def deciding_code() -> tuple[ModuleType, ...]:
-    """The modules of `DECIDING`, in order of their names."""
+    """Return the modules of `DECIDING`, in order of their names."""
     found = {name: importlib.import_module(name) for name in DECIDING}
     for name, package in list(found.items()):
         below = pkgutil.walk_packages(getattr(package, "__path__", ()), f"{name}.")

@@ -25,7 +25,7 @@ class Played:
     context: RunContext
 
     def summary(self) -> Summary:
-        """The figures, with every promise checked."""
+        """Return the figures, with every promise checked."""
         return summarise(self.facts, self.context)
 
 

@@ -72,7 +72,7 @@ def run(config: Config) -> Values:
 
 
 def group(load: float) -> str:
-    """The rows of one load."""
+    """Return the rows of one load."""
     return f"load {load:g}"
 
 

@@ -29,7 +29,7 @@ class LoadedRun:
 
 
 def play(wanted: LoadedRun) -> dict[str, Any]:
-    """The run of one task: what jobs waited and paid, what became of them, and what they lost."""
+    """Play one task; return its figures: what jobs waited and paid, what became of them, and what they lost."""
     scenario = loaded_campus(wanted.load, wanted.seed, wanted.days, wanted.level_max)
     scenario = replace(scenario, queue=replace(scenario.queue, learner=wanted.learner))
     run = simulate(scenario, generate(scenario), wanted.seed)

@@ -125,7 +125,7 @@ def cases(folder: Path, only: Sequence[str] = ()) -> list[TraceCase]:
 
 
 def recorded_campus(wanted: TraceRun) -> tuple[Scenario, Trace]:
-    """The scenario and its trace, in real units. SpecError: a file is no record."""
+    """Return the scenario and its trace, in real units. SpecError: a file is no record."""
     case, base = wanted.case, paper_scenario(wanted.seed)
     hosts, days = _size(case.record.files)
     days = min(days, wanted.most_days)
@@ -178,7 +178,7 @@ def with_notice(events: Sequence[OwnerEvent], notice_s: float, until_s: float) -
 
 
 def play(wanted: TraceRun) -> dict[str, Any]:
-    """The run of one task."""
+    """Play one task; return its figures."""
     scenario, trace = recorded_campus(wanted)
     run = simulate(scenario, trace, wanted.seed, system=wanted.system)
     return figures_of(run, trace, scenario.duration_s / DAY_S)

@@ -79,14 +79,14 @@ FARTHEST = 3.0
 
 
 def systems() -> list[str]:
-    """The rows of Table III, and those that stand beside them."""
+    """Return the rows of Table III, and those that stand beside them."""
     return [*SYSTEMS, ONE_INTERVAL, *RELATIVES]
 
 
 def played(
     wanted: Mapping[tuple[str, str], Sequence[Task]], config: Config, modules: Sequence[ModuleType]
 ) -> dict[tuple[str, str], list[Result]]:
-    """The results of each (case, system), a seed each; `modules`: those whose code decides on them, beside the worlds'."""
+    """Return the results of each (case, system), a seed each; `modules`: those whose code decides on them, beside the worlds'."""
     results = run_tasks([task for tasks in wanted.values() for task in tasks], config, modules)
     return {key: [results[task.key] for task in tasks] for key, tasks in wanted.items()}
 

@@ -34,7 +34,7 @@ class ClaimRecord:
 
     @classmethod
     def of(cls, claim: Claim, verdict: ClaimVerdict, *, is_quick: bool, spent_s: float) -> ClaimRecord:
-        """The record of a claim and what came of it."""
+        """Return the record of a claim and what came of it."""
         texts = (claim.name, claim.paper, claim.title, claim.text, claim.does_not_prove)
         return cls(*texts, claim.headline, is_quick, spent_s, verdict)
 
@@ -58,5 +58,5 @@ def read_record(directory: Path) -> tuple[ClaimRecord, Values]:
 
 
 def directories(out: Path) -> list[Path]:
-    """The folders below `out` that hold a claim that was run to its end, by name."""
+    """Return the folders below `out` that hold a claim that was run to its end, by name."""
     return sorted(path.parent for path in out.glob("*/claim.json"))

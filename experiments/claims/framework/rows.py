@@ -30,7 +30,7 @@ def row(
 def mean_row(
     group: str, system: str, quantity: str, unit: str, samples: Sequence[float], note: str = "", **more: Any
 ) -> Value:
-    """The mean of one number a seed."""
+    """Return the mean of one number a seed."""
     return row(group, system, quantity, unit, interval(samples), note, **more)
 
 
@@ -43,7 +43,7 @@ def paired_row(
     second: Sequence[float],
     **more: Any,
 ) -> Value:
-    """The mean of first - second, seed by seed, with Wilcoxon's p."""
+    """Return the mean of first - second, seed by seed, with Wilcoxon's p."""
     found: Paired = paired(first, second)
     return row(group, system, quantity, unit, found.difference, p_value=found.p_value, **more)
 
@@ -51,13 +51,13 @@ def paired_row(
 def exact_row(
     group: str, system: str, quantity: str, unit: str, ours: float, note: str = "", **more: Any
 ) -> Value:
-    """A number without chance in it."""
+    """Return a number without chance in it."""
     return Value(group, system, quantity, unit, ours, note=note, **more)
 
 
 def curve(
     group: str, system: str, quantity: str, xs: Sequence[float] | Floats, samples: Floats
 ) -> Iterator[Point]:
-    """A point at each x, from samples of shape (seeds, points)."""
+    """Yield a point at each x, from samples of shape (seeds, points)."""
     numbers = np.vstack([xs, intervals(samples), np.quantile(samples, (0.1, 0.9), axis=0)]).T
     return (Point(group, system, quantity, *each) for each in numbers.tolist())

@@ -67,7 +67,7 @@ class Values:
     settings: dict[str, str] = field(default_factory=dict)
 
     def find(self, group: str, system: str, quantity: str) -> Value:
-        """The row. ValuesError: there is none."""
+        """Return the row. ValuesError: there is none."""
         if (found := self.get(group, system, quantity)) is not None:
             return found
         of_group = [row for row in self.rows if row.group == group]
@@ -80,16 +80,16 @@ class Values:
         raise ValuesError(f"no value {group} / {system} / {quantity}; {instead}")
 
     def get(self, group: str, system: str, quantity: str) -> Value | None:
-        """The row, or None: where nothing happened that could be counted, there is none."""
+        """Return the row, or None: where nothing happened that could be counted, there is none."""
         wanted = group, system, quantity
         return next((row for row in self.rows if (row.group, row.system, row.quantity) == wanted), None)
 
     def groups(self) -> list[str]:
-        """The groups in the order of the rows, each once."""
+        """Return the groups in the order of the rows, each once."""
         return list(dict.fromkeys(row.group for row in self.rows))
 
     def curve(self, group: str, system: str, quantity: str) -> list[Point]:
-        """The curve's points in order of x; empty if there are none."""
+        """Return the curve's points in order of x; empty if there are none."""
         found = [p for p in self.curves if (p.group, p.system, p.quantity) == (group, system, quantity)]
         return sorted(found, key=lambda point: point.x)
 

@@ -26,7 +26,10 @@ FEW, MOST_TOLD = 2, 4  # checks that a verdict tells with their numbers, and at 
 
 
 def near(kind: ClaimKind, text: str, value: Value | None, target: float, tolerance: float) -> Check:
-    """Whether the value is `target` to a relative `tolerance`; undecided if there is none. ValueError: no such tolerance."""
+    """Return whether the value is `target` to a relative `tolerance`; undecided if there is none.
+
+    ValueError: no such tolerance.
+    """
     if not 0.0 < tolerance < 1.0:
         raise ValueError(f"tolerance {tolerance}: between 0 and 1")
     if value is None:
@@ -40,7 +43,7 @@ def near(kind: ClaimKind, text: str, value: Value | None, target: float, toleran
 
 
 def below(kind: ClaimKind, text: str, value: Value | None, bound: float) -> Check:
-    """Whether the value is less than `bound`; undecided if there is none."""
+    """Return whether the value is less than `bound`; undecided if there is none."""
     if value is None:
         return Check(kind, text, ClaimOutcome.UNDECIDED, NOTHING)
     low, high = _ends(value)
@@ -49,7 +52,7 @@ def below(kind: ClaimKind, text: str, value: Value | None, bound: float) -> Chec
 
 
 def at_most(kind: ClaimKind, text: str, value: Value | None, bound: float) -> Check:
-    """Whether the value is `bound` or less; undecided if there is none."""
+    """Return whether the value is `bound` or less; undecided if there is none."""
     if value is None:
         return Check(kind, text, ClaimOutcome.UNDECIDED, NOTHING)
     low, high = _ends(value)
@@ -59,7 +62,7 @@ def at_most(kind: ClaimKind, text: str, value: Value | None, bound: float) -> Ch
 
 
 def above(kind: ClaimKind, text: str, value: Value | None, bound: float) -> Check:
-    """Whether the value is more than `bound`; undecided if there is none."""
+    """Return whether the value is more than `bound`; undecided if there is none."""
     if value is None:
         return Check(kind, text, ClaimOutcome.UNDECIDED, NOTHING)
     low, high = _ends(value)
@@ -68,7 +71,7 @@ def above(kind: ClaimKind, text: str, value: Value | None, bound: float) -> Chec
 
 
 def judge(claim: Claim, values: Values) -> ClaimVerdict:
-    """The verdict on values of the claim. Checks of what cannot be compared are shown all the same."""
+    """Return the verdict on values of the claim. Checks of what cannot be compared are shown all the same."""
     if reason := values.settings.get(CANNOT):
         return ClaimVerdict(Level.NOT_COMPARABLE, reason)
     checks = tuple(claim.checks(values))
@@ -107,7 +110,9 @@ def _not_held(checks: Sequence[Check]) -> list[Check]:
 
 
 def _because(checks: Sequence[Check]) -> str:
-    """The checks that fail before those that are undecided; with their numbers if they are few, and never more than some."""
+    """Return the checks that fail before those that are undecided; with their numbers if they are few, and never more than
+    some.
+    """
     worst_first = sorted(checks, key=lambda check: check.outcome is not ClaimOutcome.FAILS)
     if len(checks) <= FEW:
         return "; ".join(f"{check.outcome}: {check.text} ({check.detail})" for check in worst_first)
@@ -118,7 +123,7 @@ def _because(checks: Sequence[Check]) -> str:
 
 
 def _ends(value: Value) -> tuple[float, float]:
-    """The interval, or the number itself where there is none."""
+    """Return the interval, or the number itself where there is none."""
     low = value.ours if value.low is None else value.low
     return low, value.ours if value.high is None else value.high
 

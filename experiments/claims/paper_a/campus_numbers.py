@@ -66,7 +66,7 @@ def ratio_of_sums(samples: Sequence[Floats]) -> float:
 
 
 def quantile(q: float) -> Statistic:
-    """The quantile of all samples together."""
+    """Return the quantile of all samples together."""
 
     def statistic(samples: Sequence[Floats]) -> float:
         together = np.concatenate(samples)
@@ -76,7 +76,7 @@ def quantile(q: float) -> Statistic:
 
 
 def lost_s(run: Result) -> list[float]:
-    """The loss of each interruption; what is still open has lost nothing yet."""
+    """Return the loss of each interruption; what is still open has lost nothing yet."""
     return [each[4] or 0.0 for each in run["interruptions"]]
 
 
@@ -262,7 +262,7 @@ def metric_rows(
     published: dict[str, float] | None = None,
     metrics: Sequence[Metric] = METRICS,
 ) -> Iterator[Value]:
-    """A row a metric; `published` by quantity. What cannot be had (no notice in any run) has no row."""
+    """Yield a row a metric; `published` by quantity. What cannot be had (no notice in any run) has no row."""
     for metric in metrics:
         if (found := metric.of(runs)) is not None:
             printed = (published or {}).get(metric.quantity)

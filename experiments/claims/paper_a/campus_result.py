@@ -74,7 +74,7 @@ def _interruptions(run: VirtualRun, trace: Trace) -> Iterator[list[Any]]:
 
 
 def _migrations(run: VirtualRun) -> Iterator[list[Any]]:
-    """A row a job and notice: [hour, notice in s, outcome, downtime in s or null, same building or null, payload in GB].
+    """Yield a row a job and notice: [hour, notice in s, outcome, downtime in s or null, same building or null, payload in GB].
 
     Outcomes: `in time`, `late`, `refused` (said so at once or later), `other` (the job ended first, or the run).
     """

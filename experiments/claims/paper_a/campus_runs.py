@@ -48,7 +48,7 @@ class Variation:
         return ", ".join(f"{name} {value}" for name, value in changed.items() if value is not None)
 
     def dealt(self, trace: Trace) -> Trace:
-        """The trace so changed; a job's memory is what it was."""
+        """Return the trace so changed; a job's memory is what it was."""
         if (payloads_mb := self.payloads_mb) is None:
             return trace
         arrivals = tuple(
@@ -58,7 +58,7 @@ class Variation:
         return replace(trace, arrivals=arrivals)
 
     def applied(self, scenario: Scenario) -> Scenario:
-        """The scenario so changed; jobs and owners stay as they are."""
+        """Return the scenario so changed; jobs and owners stay as they are."""
         protocol, campus = scenario.protocol, scenario.campus
         if self.beta_p1 is not None:
             protocol = replace(protocol, checkpoint_share=self.beta_p1)
@@ -73,7 +73,7 @@ AS_IS = Variation()
 
 
 def with_source(system: str) -> str:
-    """A system's name; of a user's own with what its file holds."""
+    """Return a system's name; of a user's own with what its file holds."""
     own = source_of(system)
     return f"{system} of {own}" if own else system
 
@@ -102,7 +102,7 @@ class CampusSize:
     seeds: int
 
     def wanted(self, system: str, variation: Variation = AS_IS) -> list[Wanted]:
-        """A run for each seed, in order."""
+        """Return a run for each seed, in order."""
         return [Wanted(system, seed, self.days, variation) for seed in range(1, self.seeds + 1)]
 
 
@@ -113,7 +113,7 @@ def size_of(config: Config) -> CampusSize:
 
 
 def play(wanted: Wanted) -> dict[str, Any]:
-    """The run of one task."""
+    """Play one task; return its figures."""
     scenario, trace = paper_campus(wanted.seed, days=wanted.days)
     scenario, trace = wanted.variation.applied(scenario), wanted.variation.dealt(trace)
     if wanted.system != ORACLE:

@@ -103,7 +103,7 @@ def run(config: Config) -> Values:
 
 
 def _losses(parts: dict[str, list[tuple[Floats, Floats]]]) -> Iterator[Value]:
-    """The losses of each system before, after, and after over before; and how far ReclaimNet is from the others after."""
+    """Yield the losses of each system before, after, and after over before; and how far ReclaimNet is from the others after."""
     for system, some in parts.items():
         for place, part in enumerate(PARTS):
             if found := pooled(ratio_of_sums, [each[place] for each in some]):
@@ -121,7 +121,7 @@ def _losses(parts: dict[str, list[tuple[Floats, Floats]]]) -> Iterator[Value]:
 
 
 def name(window_h: float) -> str:
-    """The name of a window."""
+    """Return the name of a window."""
     return f"window of {window_h:g} h" if window_h < 24.0 else f"window of {window_h / 24.0:g} d"
 
 

@@ -48,7 +48,7 @@ class Drift:
 
 
 def drifting(drift: Drift) -> tuple[Scenario, Trace]:
-    """The campus and its trace; hosts begin as `paper_campus` has them."""
+    """Return the campus and its trace; hosts begin as `paper_campus` has them."""
     scenario, trace = paper_campus(drift.seed, days=drift.before_days + drift.after_days)
     owners, events = scenario.owners, list[OwnerEvent]()
     for host in scenario.volunteers:
@@ -79,7 +79,7 @@ def reclaimed_s(owners: Owners, lent_s: float, exposure: float, drift_s: float) 
 
 
 def play(system: str, drift: Drift) -> dict[str, Any]:
-    """A run of one system."""
+    """Return a run of one system."""
     scenario, trace = drifting(drift)
     return campus_result.compact(simulate(scenario, trace, drift.seed, system=system), trace)
 
@@ -113,7 +113,7 @@ def watch(seed: int) -> dict[str, Any]:
 
 
 def settled_h(error: Floats, window_h: float) -> float:
-    """The first moment from which the error stays small for two windows; all that is watched, if there is none."""
+    """Return the first moment from which the error stays small for two windows; all that is watched, if there is none."""
     needed = max(1, round(2.0 * window_h * 3600.0 / STEP_S))
     bad = np.concatenate([[0], np.cumsum(error >= TOLERANCE)])
     good = np.flatnonzero(bad[needed:] - bad[:-needed] == 0)
@@ -131,6 +131,6 @@ def losses_by_part(run: dict[str, Any], drift: Drift) -> tuple[Floats, Floats]:
 
 
 def mean_error(results: Sequence[dict[str, Any]], window_h: float) -> Floats:
-    """The mean error over the seeds, every half day."""
+    """Return the mean error over the seeds, every half day."""
     errors: Floats = np.array([each["errors"][f"{window_h:g}"] for each in results])
     return errors

@@ -77,7 +77,7 @@ METRICS = (MEDIAN, P99, PER_GB, SAME, COUNT)
 
 
 def run(config: Config) -> Values:
-    """The runs of Table III."""
+    """Return the runs of Table III."""
     size = size_of(config)
     found = gather((each for system in SYSTEMS for each in size.wanted(system)), config)
     runs = {system: [found[each] for each in size.wanted(system)] for system in SYSTEMS}
@@ -93,7 +93,7 @@ def run(config: Config) -> Values:
 
 
 def _curve(system: str, runs: Sequence[Result]) -> Iterator[Point]:
-    """The distribution function at quantiles of all migrations, and between which shares the seeds lie."""
+    """Yield the distribution function at quantiles of all migrations, and between which shares the seeds lie."""
     alone = [_downtimes(each) for each in runs]
     together = np.sort(np.concatenate(alone))
     if not len(together):

@@ -60,7 +60,7 @@ OF_LENT = Metric(
 
 
 def run(config: Config) -> Values:
-    """The runs of Table III."""
+    """Return the runs of Table III."""
     size = size_of(config)
     found = gather((each for system in SYSTEMS for each in size.wanted(system)), config)
     runs = {system: [found[each] for each in size.wanted(system)] for system in SYSTEMS}

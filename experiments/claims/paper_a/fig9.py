@@ -70,7 +70,7 @@ def variation(parameter: str, value: float) -> Variation:
 
 
 def cell(parameter: str, value: float) -> str:
-    """The cell's name in the values."""
+    """Return the cell's name in the values."""
     return f"{parameter} = {value:g}"
 
 

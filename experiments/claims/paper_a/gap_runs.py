@@ -43,7 +43,9 @@ def draw_epochs(correlation: float, count: int, length_s: float, rng: np.random.
 
 
 def log_correlation(correlation: float) -> float:
-    """The correlation of the logarithms, for lognormals of F4's variation with that correlation; clipped to what there is."""
+    """Return the correlation of the logarithms, for lognormals of F4's variation with that correlation; clipped to what
+    there is.
+    """
     s, t = (math.sqrt(math.log1p(cv * cv)) for cv in (CV_HAZARD, CV_SLOWNESS))
     return max(-1.0, min(1.0, math.log1p(correlation * CV_HAZARD * CV_SLOWNESS) / (s * t)))
 
@@ -54,7 +56,7 @@ def predicted_gap(correlation: float) -> float:
 
 
 def emergencies(epochs: Epochs, rng: np.random.Generator) -> list[float]:
-    """A Poisson process of the epochs' hazards."""
+    """Return a Poisson process of the epochs' hazards."""
     counts = rng.poisson(epochs.hazards_per_s * epochs.length_s)
     starts = np.repeat(np.arange(len(counts)) * epochs.length_s, counts)
     moments: list[float] = np.sort(starts + rng.random(len(starts)) * epochs.length_s).tolist()

@@ -91,7 +91,7 @@ def run(config: Config) -> Values:
 
 
 def _samples(batch: Mapping[str, list[Trial] | str], name: str) -> list[Trial]:
-    """The samples; None of a way that this machine does not have."""
+    """Return the samples; None of a way that this machine does not have."""
     found = batch[name]
     return [] if isinstance(found, str) else found
 

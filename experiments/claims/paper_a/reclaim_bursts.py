@@ -74,7 +74,7 @@ class Wave:
 
 
 def scenario_of(wave: Wave) -> Scenario:
-    """The campus and its parameters; jobs and owners are in the trace."""
+    """Return the campus and its parameters; jobs and owners are in the trace."""
     campus = presets.three_tier(
         2 * HOSTS,
         2,
@@ -97,7 +97,7 @@ def scenario_of(wave: Wave) -> Scenario:
 
 
 def trace_of(wave: Wave) -> Trace:
-    """A job for each host of the building, then room elsewhere, then K' notices at one moment."""
+    """Return a job for each host of the building, then room elsewhere, then K' notices at one moment."""
     draws = stream(wave.seed, "waves")
     jobs = tuple(
         JobArrival(

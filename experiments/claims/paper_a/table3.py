@@ -110,7 +110,9 @@ LIMITS = (
 
 
 def systems_of(config: Config) -> tuple[str, ...]:
-    """The systems of the paper, every other row that has a label, `reclaimnet` with one thing otherwise, and those asked for."""
+    """Return the systems of the paper, every other row that has a label, `reclaimnet` with one thing otherwise, and those
+    asked for.
+    """
     return tuple(dict.fromkeys((*SYSTEMS, ORACLE, *BESIDE, *config.systems)))
 
 
@@ -158,7 +160,7 @@ def degradations(group: str, published: Mapping[str, float | None], config: Conf
 
 
 def has_expectation(runs: Sequence[Result]) -> bool:
-    """Whether it can be told what emergencies take of these in the mean over their moments."""
+    """Return whether it can be told what emergencies take of these in the mean over their moments."""
     return all(run["expected_emergencies_s"] is not None for run in runs)
 
 
@@ -237,7 +239,7 @@ def checks(values: Values) -> Iterator[Check]:
 
 
 def label(system: str) -> str:
-    """The name that Table III gives it; its own if it is none of the paper's."""
+    """Return the name that Table III gives it; its own if it is none of the paper's."""
     return SYSTEMS.get(system, "Oracle (B6)" if system == ORACLE else system)
 
 

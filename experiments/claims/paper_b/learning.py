@@ -94,7 +94,7 @@ MEANING = {
 
 
 def size_of(config: Config) -> LearningSize:
-    """The claim's own, with the seeds that were asked for."""
+    """Return the claim's own, with the seeds that were asked for."""
     size = QUICK if config.quick else FULL
     if config.seeds is None:
         return size
@@ -140,7 +140,7 @@ def run(cases: Sequence[LearningCase], config: Config) -> Values:
 
 
 def _numbers(case: LearningCase, name: str, runs: Sequence[Result]) -> Iterator[Value]:
-    """A row a quantity, beside theory and paper. The r of `age` means something else: it holds at some ages only."""
+    """Yield a row a quantity, beside theory and paper. The r of `age` means something else: it holds at some ages only."""
     exact = case.exact
     is_level = labels()[name][0] != AGE
     told: dict[str, tuple[str, float | None, float | None]] = {

@@ -77,12 +77,12 @@ def labels() -> dict[str, tuple[str, float]]:
 
 
 def grid(jobs: int) -> Floats:
-    """The numbers of jobs at which curves have a point."""
+    """Return the numbers of jobs at which curves have a point."""
     return np.unique(np.geomspace(10, jobs, POINTS).astype(int)).astype(np.float64)
 
 
 def deciding_code() -> tuple[ModuleType, ...]:
-    """The modules that decide on a result."""
+    """Return the modules that decide on a result."""
     controllers = (queue, replaying, fixed, algorithm1, delay_budget, arrivals, replay, age_rules, age)
     courses = (algorithm1_printed, controller_runs, learners, drawn, laws, targets)
     return (*controllers, *courses, sys.modules[__name__])

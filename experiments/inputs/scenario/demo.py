@@ -50,7 +50,7 @@ OFFERED = 0.52  # Erlangs for each volunteer GPU
 def demo_scenario(
     hosts: int = 12, buildings: int = 3, on_demand: int = 2, seconds: float = 75.0, seed: int = 1
 ) -> Scenario:
-    """A scenario that plays in `seconds`: jobs, owners and research traffic grow with the number of volunteers.
+    """Return a scenario that plays in `seconds`: jobs, owners and research traffic grow with the number of volunteers.
 
     With fewer hosts than buildings, there are as many buildings as hosts. SpecError for impossible arguments.
     """

@@ -38,7 +38,7 @@ _SECTIONS: dict[str, type[Any]] = {"queue": Queue, "protocol": Protocol, "jobs":
 
 
 def load(path: str | Path) -> Scenario:
-    """The scenario of a file, or of "example:NAME". SpecError says file, key, value and what is allowed."""
+    """Return the scenario of a file, or of "example:NAME". SpecError says file, key, value and what is allowed."""
     if not isinstance(path, str | Path):
         raise SpecError("scenario", path, 'a Scenario, a scenario file, or "example:NAME"')
     file = files.find(path, EXAMPLES)
@@ -46,7 +46,7 @@ def load(path: str | Path) -> Scenario:
 
 
 def loads(text: str, source: str | None = None, folder: Path | None = None) -> Scenario:
-    """The scenario of a TOML text; `folder` is where the paths of campus files begin."""
+    """Return the scenario of a TOML text; `folder` is where the paths of campus files begin."""
     try:
         return scenario_of(toml.parse(text), folder or Path())
     except SpecError as error:
@@ -54,7 +54,7 @@ def loads(text: str, source: str | None = None, folder: Path | None = None) -> S
 
 
 def dumps(scenario: Scenario) -> str:
-    """The scenario as TOML, its campus in full; `loads` gives back an equal one."""
+    """Return the scenario as TOML, its campus in full; `loads` gives back an equal one."""
     lines = [
         f"name = {toml.quote(scenario.name)}",
         f"seed = {scenario.seed}",
@@ -82,12 +82,12 @@ def dumps(scenario: Scenario) -> str:
 
 
 def examples() -> tuple[str, ...]:
-    """The names of the scenario files that the package brings; `load("example:NAME")` reads one."""
+    """Return the names of the scenario files that the package brings; `load("example:NAME")` reads one."""
     return toml.example_names(EXAMPLES)
 
 
 def scenario_of(tables: dict[str, Any], folder: Path) -> Scenario:
-    """The scenario of what a TOML text holds. SpecError as `loads`, without a source."""
+    """Return the scenario of what a TOML text holds. SpecError as `loads`, without a source."""
     table = Table(tables)
     name = keys.text("the name of the scenario").read(table, "name")
     campus = table.take(

@@ -102,14 +102,14 @@ class InverseLaw:
             raise SpecError("minimum", self.minimum, "limits between which the law has some of its weight")
 
     def quantile(self, u: float) -> float:
-        """The value below which a share u in [0, 1) of all draws lies: pass a uniform draw to sample."""
+        """Return the value below which a share u in [0, 1) of all draws lies: pass a uniform draw to sample."""
         shape = SHAPES[self.shape]
         low, high = self._mass()
         value = self.typical * shape.quantile(min(low + u * (high - low), 1.0 - 1e-16), self.spread)
         return min(max(value, self.minimum), self.maximum)
 
     def mean(self) -> float:
-        """The mean after truncation, by the midpoint rule over 4096 quantiles (to about 0.1 %)."""
+        """Return the mean after truncation, by the midpoint rule over 4096 quantiles (to about 0.1 %)."""
         return _mean(self)
 
     def _mass(self) -> tuple[float, float]:
@@ -131,7 +131,7 @@ def _mass(law: InverseLaw) -> tuple[float, float]:
 
 
 def law_of(table: Table, dimension: Dimension) -> InverseLaw:
-    """The law that a table of a scenario file describes."""
+    """Return the law that a table of a scenario file describes."""
     held = number(dimension)
     name = choice(tuple(SHAPES)).read(table, "law")
     shape = SHAPES[name]
@@ -146,7 +146,7 @@ def law_of(table: Table, dimension: Dimension) -> InverseLaw:
 
 
 def law_text(law: InverseLaw, dimension: Dimension) -> str:
-    """The law as an inline table; `law_of` gives exactly the same one back."""
+    """Return the law as an inline table; `law_of` gives exactly the same one back."""
     shape, held = SHAPES[law.shape], number(dimension)
     pairs = [("law", toml.quote(law.shape)), (shape.typical, held.text(law.typical))]
     if shape.spread:

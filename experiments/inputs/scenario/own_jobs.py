@@ -37,7 +37,7 @@ class OwnJob:
 
     @classmethod
     def of(cls, given: JobSpec, at_s: float = 0.0) -> OwnJob:
-        """A job as it is submitted, at real scale."""
+        """Return a job as it is submitted, at real scale."""
         return cls(
             at_s,
             given.payload_bytes,

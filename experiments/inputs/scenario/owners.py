@@ -160,7 +160,7 @@ class Owners:
             lent_s, exposure = end_s + cycles * cycle_s, exposure - cycles * cycle_exposure
 
     def exposure(self, from_s: float, until_s: float) -> float:
-        """The hazard collected by a host that is lent all that time."""
+        """Return the hazard collected by a host that is lent all that time."""
         parts = itertools.takewhile(lambda part: part[0] < until_s, self.segments(from_s))
         return math.fsum((min(end_s, until_s) - start_s) * rate for start_s, end_s, rate in parts)
 

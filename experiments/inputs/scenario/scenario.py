@@ -77,7 +77,7 @@ class Scenario:
         return tuple(self.campus.hosts_of(Role.VOLUNTEER))
 
     def played(self) -> Scenario:
-        """The scenario as it is run: scaled, once. Its own scale is 1: playing it again changes nothing."""
+        """Return the scenario as it is run: scaled, once. Its own scale is 1: playing it again changes nothing."""
         return replace(self.scale.apply(self), scale=Scale())
 
     def _check_hosts(self) -> None:

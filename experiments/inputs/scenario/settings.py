@@ -27,12 +27,14 @@ def snapshot_s(payload_bytes: float) -> float:
 
 
 def count_period_s(control_period_s: float) -> float:
-    """The time between two readings of switches' counters: half a control period, and no less than a moment of the kernel's."""
+    """Return the time between two readings of switches' counters: half a control period, and no less than a moment of the
+    kernel's.
+    """
     return max(LEAST_COUNT_S, control_period_s / 2.0)
 
 
 def heartbeat_s(hosts: int, lease_s: float) -> float:
-    """The pause between two heartbeats of a busy host, in a campus of so many; a lease has three of them at least."""
+    """Return the pause between two heartbeats of a busy host, in a campus of so many; a lease has three of them at least."""
     return min(max(HEARTBEAT_S, hosts / HEARTBEATS_PER_S), lease_s / 3.0)
 
 
@@ -73,7 +75,10 @@ def settings_of(played: Scenario) -> Settings:
 
 
 def live_row(played: Scenario) -> Policy:
-    """The row of the policy that a live run plays. SpecError: no such row, or one that only the virtual world can play."""
+    """Return the row of the policy that a live run plays.
+
+    SpecError: no such row, or one that only the virtual world can play.
+    """
     row = policy(played.protocol.policy)
     if row.replication is not None:
         allowed = "a system whose jobs run once: replicas that compute too are modelled in virtual time only (`simulate`)"

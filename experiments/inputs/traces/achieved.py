@@ -126,7 +126,7 @@ def achieved(scenario: Scenario, trace: Trace) -> list[Statistic]:
 
 
 def window_hazards(scenario: Scenario) -> list[float]:
-    """The mean hazard of a reclaim in each window of ten minutes, per second."""
+    """Return the mean hazard of a reclaim in each window of ten minutes, per second."""
     count = max(1, int(scenario.duration_s / WINDOW_S))
     width_s = scenario.duration_s / count
     totals = [0.0] * count
@@ -182,13 +182,13 @@ def epochs_left(scenario: Scenario, traffic: BackgroundTraffic) -> tuple[list[fl
 
 
 def simultaneous(reclaims: Sequence[OwnerEvent], within_s: float = TOGETHER_S) -> int:
-    """The most reclaims within so long."""
+    """Return the most reclaims within so long."""
     times = [event.at_s for event in reclaims]
     return max((n + 1 - bisect_left(times, at_s - within_s) for n, at_s in enumerate(times)), default=0)
 
 
 def lent_share(scenario: Scenario, trace: Trace) -> float:
-    """The share of host-time in which hosts were lent, notices included."""
+    """Return the share of host-time in which hosts were lent, notices included."""
     hosts, end_s = len(scenario.volunteers), scenario.duration_s
     lent_s = hosts * end_s - len(trace.away) * end_s
     for event in trace.owner_events:

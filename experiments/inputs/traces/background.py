@@ -30,7 +30,7 @@ Series = list[float]
 
 
 def background_traffic(scenario: Scenario) -> BackgroundTraffic | None:
-    """The flows and their rates in each epoch of the run; None if the scenario has no background."""
+    """Return the flows and their rates in each epoch of the run; None if the scenario has no background."""
     law = scenario.background
     if law is None:
         return None
@@ -96,7 +96,7 @@ def uplinks(campus: Campus) -> list[tuple[str, str, str, float]]:
 
 
 def epoch_hazards(scenario: Scenario, epoch_s: float, epochs: int) -> Series:
-    """The mean hazard of a reclaim in each epoch, per second."""
+    """Return the mean hazard of a reclaim in each epoch, per second."""
     owners = scenario.owners
     return [owners.exposure(n * epoch_s, (n + 1) * epoch_s) / epoch_s for n in range(epochs)]
 
@@ -109,7 +109,7 @@ def standardised(values: Sequence[float]) -> Series:
 
 
 def noise(length: int, memory: float, rng: Random) -> Series:
-    """A stationary autoregressive series of variance 1: each value remembers `memory` of the one before."""
+    """Return a stationary autoregressive series of variance 1: each value remembers `memory` of the one before."""
     # rounded, because the last digits of sines and logarithms are those of the machine
     value, fresh = rounded(rng.gauss(0.0, 1.0)), math.sqrt(1.0 - memory * memory)
     series = []
@@ -120,9 +120,10 @@ def noise(length: int, memory: float, rng: Random) -> Series:
 
 
 def _with_mean(shape: Series, mean: float, spread: float, capacity: float) -> Series:
-    """The shape, times a factor, held within the spread and what the link has, so that its mean is as asked.
+    """Return the shape, times a factor, held within the spread and what the link has, so that its mean is as asked.
 
-    The mean grows with the factor, so the factor is found by halving; where limits forbid the mean, the nearest is taken.
+    The mean grows with the factor, so the factor is found by halving; where limits forbid the mean, the nearest is
+    taken.
     """
     low, high = 0.0, (1.0 + spread) * mean / min(shape)
     least, most, column = (1.0 - spread) * mean, min((1.0 + spread) * mean, capacity), np.array(shape)

@@ -54,10 +54,10 @@ def generate(scenario: Scenario) -> Trace:
 
 
 def arrivals(scenario: Scenario) -> tuple[JobArrival, ...]:
-    """The jobs that arrive before the run ends: the initial ones, then a renewal stream of the interarrival law.
+    """Return the jobs that arrive before the run ends: the initial ones, then a renewal stream of the interarrival law.
 
-    With `jobs.count`: exactly so many, at times that are uniform draws (a Poisson process, given its number). The scenario's own
-    jobs are among them.
+    With `jobs.count`: exactly so many, at times that are uniform draws (a Poisson process, given its number). The
+    scenario's own jobs are among them.
     """
     if scenario.jobs.count is not None:
         jobs, count = scenario.jobs, scenario.jobs.count
@@ -70,7 +70,7 @@ def arrivals(scenario: Scenario) -> tuple[JobArrival, ...]:
 
 
 def with_own_jobs(others: tuple[JobArrival, ...], scenario: Scenario) -> tuple[JobArrival, ...]:
-    """The scenario's own jobs that arrive before the run ends, among others, in order of time."""
+    """Return the scenario's own jobs that arrive before the run ends, among others, in order of time."""
     if not scenario.own_jobs:
         return others
     own = [
@@ -148,7 +148,7 @@ def counted_arrivals(jobs: Jobs, count: int, seed: int, until_s: float) -> tuple
 
 
 def stratified(law: InverseLaw, count: int, rng: Random) -> list[float]:
-    """A draw from each of `count` equally likely parts of a law, in random order."""
+    """Return a draw from each of `count` equally likely parts of a law, in random order."""
     values = [law.quantile((part + rng.random()) / count) for part in range(count)]
     rng.shuffle(values)
     return values
@@ -189,7 +189,7 @@ def owner_life(owners: Owners, host: str, seed: int, until_s: float) -> Iterator
 
 
 def reclaim_of(owners: Owners, host: str, at_s: float, draw_kind: float, draw_notice: float) -> OwnerEvent:
-    """A reclaim of the law of notices: an emergency, one with a short grace, or planned (F1 of paper A)."""
+    """Return a reclaim of the law of notices: an emergency, one with a short grace, or planned (F1 of paper A)."""
     if draw_kind >= owners.emergency_share:
         return OwnerEvent(at_s, host, "reclaim", owners.notice.quantile(draw_notice))
     if draw_kind < owners.emergency_share * owners.grace_share:

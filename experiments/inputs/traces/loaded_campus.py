@@ -23,7 +23,9 @@ JOB_SIGMA = 1.0
 
 
 def loaded_campus(load: float, seed: int, days: float, level_max: float, slots: int = SLOTS) -> Scenario:
-    """The scenario. `load`: GPU time that jobs ask for, over what owners lend on average; `level_max`: r_max; `slots`: rented.
+    """Return the scenario.
+
+    `load`: GPU time that jobs ask for, over what owners lend on average; `level_max`: r_max; `slots`: rented.
 
     SpecError: days outside `paper_scenario`'s.
     """

@@ -118,7 +118,7 @@ def slow_uplinks() -> Campus:
 def paper_campus(
     seed: int = 1, *, days: float = DAYS, choices: PaperCampus | None = None
 ) -> tuple[Scenario, Trace]:
-    """The scenario and its trace, in real units; with fewer `days`, jobs, reclaims and GPU-hours in proportion.
+    """Return the scenario and its trace, in real units; with fewer `days`, jobs, reclaims and GPU-hours in proportion.
 
     SpecError: `days` outside 0.1 to 3650, or a choice that cannot be.
     """
@@ -127,7 +127,7 @@ def paper_campus(
 
 
 def paper_scenario(seed: int = 1, *, days: float = DAYS, choices: PaperCampus | None = None) -> Scenario:
-    """The scenario alone."""
+    """Return the scenario alone."""
     if isinstance(days, bool) or not isinstance(days, int | float) or not 0.1 <= days <= 3650.0:
         raise SpecError("days", days, "a number from 0.1 to 3650")
     chosen = choices or PaperCampus()
@@ -186,7 +186,7 @@ def paper_scenario(seed: int = 1, *, days: float = DAYS, choices: PaperCampus | 
 
 
 def _days(chosen: PaperCampus) -> Any:
-    """The profile of the hazard over the week; the run begins on a Monday at midnight."""
+    """Return the profile of the hazard over the week; the run begins on a Monday at midnight."""
     awake, peak = chosen.day_factor, chosen.peak_factor
     early, late = Peak(0.0, HOUR_S, awake), Peak(20 * HOUR_S, DAY_S, awake)
     weekday = (

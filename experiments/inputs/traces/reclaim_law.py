@@ -40,8 +40,9 @@ class ReclaimLaw:
 
 
 def law_of(scenario: Scenario, trace: Trace) -> ReclaimLaw | None:
-    """The law of a trace in the scenario's units; None where its owners are not those that the scenario draws (recorded, or
-    made by hand)."""
+    """Return the law of a trace in the scenario's units; None where its owners are not those that the scenario draws
+    (recorded, or made by hand).
+    """
     owners = scenario.owners
     drawn = owner_events(scenario) if owners.count is None else counted_events(scenario).events
     if not trace.owner_events or trace.owner_events != drawn:

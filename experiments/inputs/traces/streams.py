@@ -9,12 +9,12 @@ from experiments.inputs.scenario import InverseLaw, Owners
 
 
 def stream(seed: int, *purpose: str) -> random.Random:
-    """The stream of this seed and purpose; the same on every machine, in every process."""
+    """Return the stream of this seed and purpose; the same on every machine, in every process."""
     return random.Random(f"{seed}/{'/'.join(purpose)}")
 
 
 def unit_exponential(rng: random.Random) -> float:
-    """A draw of mean 1, from one uniform number."""
+    """Return a draw of mean 1, from one uniform number."""
     return -log(1.0 - rng.random())
 
 

@@ -138,5 +138,5 @@ class Recorded:
 
 
 def in_order(events: list[OwnerEvent], until_s: float) -> tuple[OwnerEvent, ...]:
-    """The events before the run ends, in order of (time, host); a return and a reclaim of one instant keep their order."""
+    """Return the events before the run ends, in order of (time, host); a return and a reclaim of one instant keep their order."""
     return tuple(sorted((e for e in events if e.at_s < until_s), key=lambda e: (e.at_s, e.host)))

@@ -54,7 +54,8 @@ def least_cost_s(
     step_s: float = 0.0,
     longest_interval_s: float = inf,
 ) -> float:
-    """The least of pauses and work at risk times hazard, seconds; `pieces` are (seconds, emergencies per second), in order.
+    """Return the least of pauses and work at risk times hazard, seconds; `pieces` are (seconds, emergencies per second),
+    in order.
 
     DomainError: a negative number, or an interval of 0.
     """

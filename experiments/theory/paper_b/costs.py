@@ -72,7 +72,8 @@ def printed_threshold_h(jobs: Law, spots: Law) -> float:
 
 
 def longest_one_slot_delay_h(jobs: Law, spots: Law) -> float:
-    """The mean delay of one slot in which every job that finds it free waits for ever: the true end of Theorem 2's range.
+    """Return the mean delay of one slot in which every job that finds it free waits for ever: the true end of Theorem 2's
+    range.
 
     P(A > S)/mu for Poisson spots; the one-slot closed form for Poisson jobs; the stationary chain for the rest.
     """

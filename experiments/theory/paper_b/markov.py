@@ -63,7 +63,7 @@ def under_level(mean_job_h: float, mean_spot_h: float, r: float, k: float) -> Ma
 
 
 def theorem5(mean_job_h: float, mean_spot_h: float, n_max: float, k: float) -> Markov:
-    """The least cost with at most N waiting, and delta_N, the delay that it takes (paper B, Theorem 5).
+    """Return the least cost with at most N waiting, and delta_N, the delay that it takes (paper B, Theorem 5).
 
     lambda = mu: the limit pi_0 = 1/(N + 1). DomainError: N that is no whole number of 0 or more (infinity is allowed).
     """

@@ -32,7 +32,7 @@ def cost(mean_job_h: float, spots: Law, p: float, k: float) -> float:
 
 
 def join_probability(mean_job_h: float, spots: Law, delta_h: float) -> float:
-    """The p at which E[T] = delta. DomainError: one slot never delays so much (p = 1 falls short of delta)."""
+    """Return the p at which E[T] = delta. DomainError: one slot never delays so much (p = 1 falls short of delta)."""
     longest = delay_h(mean_job_h, spots, 1.0)
     not_negative("delta", delta_h)
     require(

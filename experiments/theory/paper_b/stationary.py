@@ -55,7 +55,7 @@ class Fixpoint:
 
 
 def under_level(jobs: Law, spots: Law, r: float, k: float = 10.0) -> Stationary:
-    """The queue under r = N + p: join below N, with probability p at N, wait for ever (paper B, Algorithm 1's policy).
+    """Return the queue under r = N + p: join below N, with probability p at N, wait for ever (paper B, Algorithm 1's policy).
 
     Exact where jobs or spots are Poisson or gamma of whole shape, on a grid otherwise. DomainError: r outside [0, 64].
     """

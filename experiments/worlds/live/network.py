@@ -32,7 +32,7 @@ class NetworkWatch:
 
     @property
     def has_work(self) -> bool:
-        """Whether there is anything to see."""
+        """True if there is anything to see."""
         return bool(self._links) or self._controller_runs
 
     @property
@@ -40,7 +40,7 @@ class NetworkWatch:
         return self._campus.openflow is not None and self._campus.openflow.is_ours
 
     def hears_of(self, a: str, b: str) -> bool:
-        """Whether it is a trunk of which the network's own controller tells when it dies."""
+        """Return whether it is a trunk of which the network's own controller tells when it dies."""
         return self._controller_runs and {a, b} <= self._campus.plan.openflow.keys()
 
     def changed(self) -> Rates:

@@ -49,7 +49,7 @@ class Operator:
         return answer
 
     async def status(self) -> m.Status:
-        """The coordinator's view, now."""
+        """Return the coordinator's view, now."""
         answer = await self._ask(m.StatusRequest())
         if not isinstance(answer, m.Status):
             raise RemoteProtocolError(f"a request for the status was answered by {type(answer).__name__}")

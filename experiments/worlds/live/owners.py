@@ -128,7 +128,7 @@ class Director:
                     break
 
     def _busy_host(self) -> str | None:
-        """A host with a running job, whose owner may take it: not one that carries a research flow."""
+        """Return a host with a running job, whose owner may take it: not one that carries a research flow."""
         if self.status is None:
             return None
         running = {job.host for job in self.status.jobs if job.phase == "running" and job.standby}

@@ -85,7 +85,7 @@ def _descendants(pid: int, children: dict[int, list[int]]) -> Iterable[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of proc(5) stat from the state on; empty if the process is gone."""
+    """Return the fields of proc(5) stat from the state on; empty if the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

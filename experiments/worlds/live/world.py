@@ -110,7 +110,7 @@ class LiveWorld:
         return self.campus.run_dir / f"{host}.sock"
 
     def switch_pin(self, host: str) -> Path:
-        """The pinned kill-switch of a host."""
+        """Return the pinned kill-switch of a host."""
         return self.campus.pin_dir / host / "switch"
 
     # ------------------------------------------------------------ start
@@ -129,7 +129,7 @@ class LiveWorld:
         self.agents = [AgentProcess(part, process) for part, process in zip(parts, forked, strict=True)]
 
     def agent_process(self, host: str) -> ForkedProcess:
-        """The process of a host's agent, which may be others' too."""
+        """Return the process of a host's agent, which may be others' too."""
         return next(one.process for one in self.agents if any(host == served.name for served in one.hosts))
 
     def _start_coordinator(self) -> None:
@@ -232,7 +232,7 @@ class LiveWorld:
         return True
 
     def _died(self, subject: str, process: ForkedProcess) -> bool:
-        """Whether it has ended; that is noted."""
+        """Return whether it has ended; that is noted."""
         if process.poll() is None:
             return False
         status = process.returncode or 0

@@ -32,7 +32,7 @@ class Piece(NamedTuple):
         return float(self.job_times_h[-1])
 
     def first(self, jobs: int) -> Piece:
-        """The first so many of its jobs (at least one), with the spots up to the last of them."""
+        """Return the first so many of its jobs (at least one), with the spots up to the last of them."""
         times_h = self.job_times_h[:jobs]
         spots = int(np.searchsorted(self.spot_times_h, times_h[-1], side="right"))
         return Piece(times_h, self.spot_times_h[:spots], self.draws[:jobs])
@@ -51,12 +51,12 @@ class DrawnHistory:
         self._largest = max(1, int(PIECE * min(1.0, spots.mean / jobs.mean)))
 
     def pieces(self, jobs: int) -> Iterator[Piece]:
-        """The next so many jobs, in pieces of bounded size."""
+        """Yield the next so many jobs, in pieces of bounded size."""
         for begin in range(0, jobs, self._largest):
             yield self.piece(min(self._largest, jobs - begin))
 
     def whole(self, jobs: int) -> Piece:
-        """The next so many jobs in one piece, whatever memory it takes; the same history as in pieces."""
+        """Return the next so many jobs in one piece, whatever memory it takes; the same history as in pieces."""
         begun_h, parts = 0.0, []
         for part in self.pieces(jobs):
             parts.append(Piece(part.job_times_h + begun_h, part.spot_times_h + begun_h, part.draws))
@@ -64,7 +64,7 @@ class DrawnHistory:
         return Piece(*(np.concatenate(values) for values in zip(*parts, strict=True)))
 
     def piece(self, jobs: int) -> Piece:
-        """The next so many jobs (at least one), the spots up to the last of them (included) and a draw in [0, 1) a job.
+        """Return the next so many jobs (at least one), the spots up to the last of them (included) and a draw in [0, 1) a job.
 
         The time of the last job becomes the origin.
         """

@@ -198,7 +198,7 @@ class VirtualBackground:
         )
 
     def _worst_until_now(self) -> float:
-        """The largest share of an epoch's bytes that a flow lacks, in any epoch; the present one counts as a whole one."""
+        """Return the largest share of an epoch's bytes that a flow lacks, in any epoch; the present one counts as a whole one."""
         span_s, worst = self._env.now_s - self._since_s, self._worst_epoch
         if self._rate > 0.0:
             rates = self._traffic.rates_bytes_per_s[self._number]

@@ -243,7 +243,7 @@ class Connections:
         )
 
     def is_cut_off(self, host: str) -> bool:
-        """Whether a link on its way to the coordinator is down."""
+        """Return whether a link on its way to the coordinator is down."""
         return host in self._cut_off
 
 

@@ -104,5 +104,5 @@ def together(samples: list[EgressSample]) -> EgressSample:
 
 
 def guard_of(host: str) -> DirectedLink:
-    """The host's aggregate bucket: it holds migrations to their share of the access link even if grants are wrong."""
+    """Return the host's aggregate bucket: it holds migrations to their share of the access link even if grants are wrong."""
     return DirectedLink(host, "aggregate bucket")

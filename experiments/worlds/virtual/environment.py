@@ -41,7 +41,7 @@ class RandomStreams:
         self._known: dict[tuple[str, ...], random.Random] = {}
 
     def of(self, *purpose: str) -> random.Random:
-        """The stream of that name."""
+        """Return the stream of that name."""
         found = self._known.get(purpose)
         if found is None:
             found = self._known[purpose] = stream(self._seed, "virtual", *purpose)
@@ -81,19 +81,19 @@ class Environment:
         return self.scheduler.now_s
 
     def way(self, source: str, target: str, traffic: TrafficClass) -> Way:
-        """The links that a packet of the testbed's own takes from one host to another."""
+        """Return the links that a packet of the testbed's own takes from one host to another."""
         if self.switches is None:
             return self.routes.way(source, target)
         return self.switches.way(source, target, traffic)
 
     def shared_ways(self, source: str, target: str) -> Ways:
-        """The ways that research of many connections takes from one node to another, and which part of it takes each."""
+        """Return the ways that research of many connections takes from one node to another, and which part of it takes each."""
         if self.switches is None:
             return ((1.0, self.routes.route(source, target)),)
         return self.switches.shared(source, target)
 
     def hashed_way(self, source: str, target: str, hash_at: Callable[[str], float]) -> Way:
-        """The links of one connection of research; `hash_at`: its hash at a switch, from 0 to less than 1."""
+        """Return the links of one connection of research; `hash_at`: its hash at a switch, from 0 to less than 1."""
         if self.switches is None:
             return self.routes.route(source, target)
         return self.switches.hashed(source, target, hash_at)

@@ -50,5 +50,5 @@ class Faults:
 
     @property
     def touches_messages(self) -> bool:
-        """Whether messages may be late or lost, so that each must really be sent."""
+        """True if messages may be late or lost, so that each must really be sent."""
         return self.message is not _in_time

@@ -100,7 +100,7 @@ class HeartbeatElision:
 
 
 def asks_for_steps(event: cev.Event) -> bool:
-    """Whether a decision may follow that depends on how far jobs are."""
+    """Return whether a decision may follow that depends on how far jobs are."""
     if not isinstance(event, cev.AgentSaid):
         return True
     message = event.message

@@ -51,7 +51,7 @@ class Process:
         return self.spec.step_s * self.pace
 
     def step(self, now_s: float) -> int:
-        """The last step that is complete."""
+        """Return the last step that is complete."""
         if now_s < self.running_from_s:
             return self.base_step
         done = int((now_s - self.running_from_s) / self.step_s + 1e-9)
@@ -170,7 +170,7 @@ class Machine:
 
     @property
     def held(self) -> bool:
-        """Whether its heartbeats are left out."""
+        """True if its heartbeats are left out."""
         return self.beats_from_s is not None
 
 

@@ -132,7 +132,7 @@ class VirtualLinks:
             self._shared_anew()
 
     def is_told(self, a: str, b: str) -> bool:
-        """Whether a trunk is down, and the coordinator knows it, or will."""
+        """Return whether a trunk is down, and the coordinator knows it, or will."""
         return not self._is_up[DirectedLink(a, b)]
 
     def tell(self, links: Sequence[DirectedLink]) -> None:

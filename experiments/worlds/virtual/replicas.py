@@ -65,7 +65,7 @@ class Replicas:
             env.decide(AgentSaid(replica.name, CheckpointStored(state)))
 
     def _of(self, process: Process) -> Machine | None:
-        """The machine of its replica, if that lives, is lent, and has had the state of this attempt sent."""
+        """Return the machine of its replica, if that lives, is lent, and has had the state of this attempt sent."""
         name, known = process.spec.name, self._known()
         job = known.jobs.get(name)
         host = replica_of(known, job) if job is not None and job.attempt == process.attempt else None

@@ -65,10 +65,10 @@ class ProgrammedSwitches:
         return are_others
 
     def way(self, source: str, target: str, traffic: TrafficClass) -> Way:
-        """The links that the testbed's packets travel, by the tables.
+        """Return the links that the testbed's packets travel, by the tables.
 
-        Where no trunk is left that leads there they are dropped: the links are those of a way that carries nothing. ValueError:
-        they are dropped although a way is left.
+        Where no trunk is left that leads there they are dropped: the links are those of a way that carries nothing.
+        ValueError: they are dropped although a way is left.
         """
         key = (source, target, traffic)
         if key not in self._known:
@@ -92,7 +92,9 @@ class ProgrammedSwitches:
         return _links([*self._edge(source)[:-1], *led, *reversed(self._edge(target)[:-1])])
 
     def shared(self, source: str, target: str) -> Ways:
-        """The ways of many connections of research, and which part of them takes each. The ends may be switches, too.
+        """Return the ways of many connections of research, and which part of them takes each.
+
+        The ends may be switches, too.
 
         Where no trunk is left that leads there they are dropped: the way is one that carries nothing.
         """
@@ -106,7 +108,7 @@ class ProgrammedSwitches:
         return self._shared[ends]
 
     def hashed(self, source: str, target: str, hash_at: Callable[[str], float]) -> Way:
-        """The way of one connection of research; `hash_at`: its hash at a switch, from 0 to less than 1."""
+        """Return the way of one connection of research; `hash_at`: its hash at a switch, from 0 to less than 1."""
         ((_, way),) = self._ways_of_research(
             source, target, lambda hops, begin: [(1.0, spread.one(hops, begin, hash_at))]
         )
@@ -133,7 +135,7 @@ class ProgrammedSwitches:
         )
 
     def _edge(self, node: str) -> list[str]:
-        """A node, the bridge that it hangs on, if there is one, and the programmed switch where its packets come in."""
+        """Return a node, the bridge that it hangs on, if there is one, and the programmed switch where its packets come in."""
         switches, nodes = self._campus.switch_by_name, [node]
         while nodes[-1] not in self._topology.switches:
             nodes.append(next(near for near in self._campus.neighbours[nodes[-1]] if near in switches))

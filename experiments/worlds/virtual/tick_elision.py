@@ -77,14 +77,14 @@ class ElidingCoordinator(Coordinator):
         return effects
 
     def _live_tick_s(self, after_s: float) -> float:
-        """The first tick after a moment that a live coordinator would have."""
+        """Return the first tick after a moment that a live coordinator would have."""
         period_s = self.cluster.settings.control_period_s
         return self._first_tick_s + period_s * max(
             0, floor((after_s - self._first_tick_s) / period_s + ROUNDING) + 1
         )
 
     def _sends_otherwise(self, event: ev.Event) -> bool:
-        """Whether the size of a job's checkpoints, as P1 counts it, has moved."""
+        """Return whether the size of a job's checkpoints, as P1 counts it, has moved."""
         if not (isinstance(event, ev.AgentSaid) and isinstance(event.message, m.TransferEnded)):
             return False
         name = event.message.job
@@ -98,7 +98,7 @@ class ElidingCoordinator(Coordinator):
         return True
 
     def _tick_may_help(self) -> bool:
-        """Whether a job waits, is degraded, or has a loss budget that its standby does not keep."""
+        """Return whether a job waits, is degraded, or has a loss budget that its standby does not keep."""
         if self.cluster.backlog or self.cluster.queue.waiting():
             return True
         return any(job.degraded or job.endangered for job in self.cluster.unfinished())

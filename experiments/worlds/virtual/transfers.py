@@ -26,10 +26,10 @@ DROP_TIMER_S = 0.2  # floor of TCP's probe timer, which a drop at local egress m
 
 
 def enforced_bytes_per_s(grant_bytes_per_s: float, enforcement: Enforcement) -> float:
-    """The most that TCP makes of a grant, payload.
+    """Return the most that TCP makes of a grant, payload.
 
-    Paced: PACING_SHARE of it. Paper A's literal bucket: a burst each time the probe timer runs out (measured: 5 to 50 % of
-    the grant). Not enforced: whatever the network gives.
+    Paced: PACING_SHARE of it. Paper A's literal bucket: a burst each time the probe timer runs out (measured: 5 to 50 %
+    of the grant). Not enforced: whatever the network gives.
     """
     rate = max(TRICKLE_BYTES_PER_S, grant_bytes_per_s)
     match enforcement:
@@ -101,7 +101,7 @@ class Transfers:
             env.network.start(transfer.key, links, traffic, transfer.lacking_bytes, cap, arrived)
 
     def _way(self, source: str, target: str, traffic: TrafficClass) -> tuple[DirectedLink, ...]:
-        """The links of the way, and the sender's aggregate bucket."""
+        """Return the links of the way, and the sender's aggregate bucket."""
         links = self._env.way(source, target, traffic)
         is_free = self.enforcement is Enforcement.NONE or traffic in self._free
         return links if is_free else (*links, guard_of(source))
@@ -116,7 +116,7 @@ class Transfers:
     def _refused(
         self, machine: Machine, transfer: Transfer, stored: StoredCheckpoint, announced: Announced
     ) -> bool:
-        """Whether the receiver takes no such transfer; of a number that it does not know it is asked again for a while."""
+        """Return whether the receiver takes no such transfer; of a number that it does not know it is asked again for a while."""
         env, ticket = self._env, transfer.order.destination.ticket
         if announced.knows(ticket):
             address = self._addresses[machine.name]
@@ -254,6 +254,6 @@ class Transfers:
 
 
 def _current(machine: Machine, transfer: Transfer) -> bool:
-    """Whether it is still wanted."""
+    """Return whether it is still wanted."""
     order = transfer.order
     return machine.transfers.get((order.job, order.destination.host)) is transfer

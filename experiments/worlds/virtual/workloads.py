@@ -29,7 +29,7 @@ KEPT_SNAPSHOTS = 2  # of a job on its own host, as the live agent keeps them
 
 
 def tells_steps(core: AgentCore, event: aev.Event, now_s: float) -> bool:
-    """Whether an agent may say how far its jobs are after this event, or because of the time."""
+    """Return whether an agent may say how far its jobs are after this event, or because of the time."""
     if isinstance(event, aev.WorkloadsProgressed):
         return False
     if isinstance(event, aev.Received):

@@ -129,12 +129,12 @@ class VirtualWorld:
     # ------------------------------------------------------------ the cores
 
     def new_coordinator(self) -> Coordinator:
-        """A coordinator's core as it is when a run begins."""
+        """Return a coordinator's core as it is when a run begins."""
         kind = ElidingCoordinator if self.quiet else Coordinator
         return kind(self.env.campus, self.settings, random.Random(f"{self._seed} placement").random)
 
     def new_agent(self, machine: Machine) -> AgentCore:
-        """An agent's core as it is when it boots: it knows what is on its disk."""
+        """Return an agent's core as it is when it boots: it knows what is on its disk."""
         gpus = self.env.campus.host_by_name[machine.name].gpus
         return AgentCore(
             machine.name, machine.incarnation, DATA_PORT, StoredCheckpoints(machine.store), gpus=gpus
@@ -171,7 +171,7 @@ class VirtualWorld:
         self.env.scheduler.run(until_s, None if check is None else lambda: check(self))
 
     def over(self) -> bool:
-        """Whether every job is over, and none is still to be submitted."""
+        """Return whether every job is over, and none is still to be submitted."""
         return not self._unheard and all(job.phase in OVER for job in self.jobs.values())
 
     def finish(self) -> None:
