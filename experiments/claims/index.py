@@ -1,4 +1,4 @@
-"""The page of all claims that have been run: what each says, what came of it, and what it does not prove. Self-contained."""
+"""The page of all claims that have been run, with their texts, verdicts and limits. Self-contained."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class HeadlineGroup:
 
 @dataclass(frozen=True, slots=True)
 class ClaimCard:
-    """A claim that was run, and what the page says of it."""
+    """A claim that was run, as the page shows it."""
 
     directory: Path
     record: ClaimRecord
@@ -66,7 +66,7 @@ class ClaimCard:
 
     @property
     def files(self) -> str:
-        """What the run wrote."""
+        """Names of the files that the run wrote."""
         return f"{self.directory.name}/values.csv, curves.csv, {PICTURE}"
 
     @property
@@ -145,13 +145,13 @@ def write_index(out: Path) -> Path:
 
 
 def in_order(out: Path) -> list[ClaimCard]:
-    """All claims that were run, in the registry's order, unknown ones last. ValuesError: one is not as written."""
+    """Return all claims that were run, in the registry's order, unknown ones last. ValuesError: one is not as written."""
     known = {name: place for place, name in enumerate(CLAIMS)}
     cards = [ClaimCard(directory, *read_record(directory)) for directory in directories(out)]
     return sorted(cards, key=lambda card: (known.get(card.record.name, len(known)), card.record.name))
 
 
 def held_of(record: ClaimRecord, kind: ClaimKind) -> str:
-    """How many checks of a kind hold; nothing where none is."""
+    """Return the number of checks of a kind that hold, as text; empty where there are none."""
     held, judged = record.verdict.held(kind)
     return f"{held} of {judged}" if judged else ""

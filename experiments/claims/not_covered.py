@@ -1,4 +1,4 @@
-"""What the papers print and no claim judges, with the reason: a verdict on a paper leaves nothing out in silence."""
+"""Results in the papers that no claim judges, each with the reason: a verdict on a paper leaves nothing out in silence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One claim after the other: run, write the values, draw, judge, and the page of all that have been run so far."""
+"""The command that runs claims one after the other: run, write the values, draw, judge, and write the page of all claims
+run so far.
+"""
 
 from __future__ import annotations
 
@@ -58,13 +60,12 @@ def reproduce(
     result: Path | None = None,
     dask: str | None = None,
 ) -> int:
-    """Runs the claims named, all if none is; returns 1 if one of them was not reproduced, else 0.
+    """Run the claims named, all if none is; return 1 if one of them was not reproduced, else 0.
 
-    Every core is used, or the workers of the Dask scheduler at `dask`; a run goes on where it was stopped. `systems`: rows of
-    the policies that Table III and recorded owners are to compare beside their own. `records`: a folder of
-    recorded owners; `only`: which cases of theirs. `result` gets the verdicts and headlines of all claims
-    below `out`, as Markdown.
-    SpecError: no such claim, system, record or case.
+    Every core is used, or the workers of the Dask scheduler at `dask`; a run goes on where it was stopped. `systems`:
+    rows of the policies that Table III and recorded owners are to compare beside their own. `records`: a folder of
+    recorded owners; `only`: the cases of theirs to play. `result` gets the verdicts and headlines of all claims below
+    `out`, as Markdown. SpecError: no such claim, system, record or case.
     """
     claims = chosen(names, has_records=records is not None)
     of_options = {

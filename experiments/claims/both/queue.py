@@ -92,7 +92,7 @@ def _numbers(name: str, load: float, runs: Sequence[Mapping[str, Any]]) -> Itera
 
 
 def checks(values: Values) -> Iterator[Check]:
-    """What the paper says, from the values alone."""
+    """Yield the checks of the paper's statements, from the values alone."""
     for load in LOADS:
         delay = values.find(group(load), LEARNED, "delay")
         text = f"{group(load)}: jobs wait no longer than delta on average"

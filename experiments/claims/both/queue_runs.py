@@ -1,4 +1,4 @@
-"""One run of one learner on the loaded campus, and what jobs waited, paid and lost there."""
+"""Runs of the learners on the loaded campus, with the jobs' waiting times, costs and losses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from experiments.worlds.virtual import simulate
 
 @dataclass(frozen=True, slots=True)
 class LoadedRun:
-    """One run of `reclaimnet`. `load`: GPU time that jobs ask for, over what owners lend on average; `level_max`: r_max."""
+    """A run of `reclaimnet`. `load`: GPU time that jobs ask for, over the mean that owners lend; `level_max`: r_max."""
 
     learner: str
     load: float
@@ -29,7 +29,7 @@ class LoadedRun:
 
 
 def play(wanted: LoadedRun) -> dict[str, Any]:
-    """Play one task; return its figures: what jobs waited and paid, what became of them, and what they lost."""
+    """Play one task; return its figures: waiting, cost, outcomes and losses of the jobs."""
     scenario = loaded_campus(wanted.load, wanted.seed, wanted.days, wanted.level_max)
     scenario = replace(scenario, queue=replace(scenario.queue, learner=wanted.learner))
     run = simulate(scenario, generate(scenario), wanted.seed)

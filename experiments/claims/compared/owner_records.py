@@ -1,18 +1,20 @@
-"""Recorded owners as a campus: which records there are, and one run of a system on one of them.
+"""Recorded owners as a campus: the records found, and the run of a system on one of them.
 
-A record says when machines came and went, and nothing of jobs, links, notices or storage. What it does not say is paper A's
-campus (payloads, lengths of steps, loss budgets, background traffic, T_r) or one of the axes on which every system is judged:
+A record holds the times at which machines came and went. It has no jobs, links, notices or storage. The rest is taken
+from paper A's campus: payloads, lengths of steps, loss budgets, background traffic and T_r. Two things are varied, and
+every system is judged on each combination:
 
-- *notice*: what clouds give. None, 30 s (Google's and Azure's preemptible machines), 120 s (Amazon's spot instances). A host
-  is gone when the record says so, and it is told that much before;
-- *storage*: whether there is a host that no owner takes back and that keeps checkpoints. Slurm's are all there, and second copies
-  of the rows that make any. It is nothing to one-copy, to the paper to the letter, which has one copy, and to no-migration, whose
-  checkpoints stay with their jobs: what ours gains by it over these is a second copy's worth. Where there is none Slurm's go to
-  the first host by name.
+- *notice*: the length that clouds give. None, 30 s (Google's and Azure's preemptible machines), 120 s (Amazon's spot instances).
+  The host is gone at the recorded moment, and the notice comes that much earlier.
+- *storage*: with or without a host that has no owner and keeps checkpoints. Slurm's checkpoints are all there, and so are second
+  copies of the rows that make any. Three rows do not use it. One-copy and the paper have one copy of each checkpoint, and the
+  checkpoints of no-migration stay with their jobs. The gain of `reclaimnet` over these is the worth of a second copy.
+  Without such a host Slurm's checkpoints go to the first host by name.
 
-A host is a machine of one GPU. A record of counts has a host for each instance that it ever had at once; larger records are
-scaled down to `MOST_HOSTS`. Each is played for as long as it lasts, two weeks at most. Counts of one folder are also played
-together, as the zones of one region. A record of lifetimes is played for a week, by as many hosts as the largest zone has.
+A host is a machine of one GPU. A record of counts has a host for each instance that it ever had at once; larger records
+are scaled down to `MOST_HOSTS`. Each is played for as long as it lasts, two weeks at most. Counts of one folder are
+also played together, as the zones of one region. A record of lifetimes is played for a week, by as many hosts as the
+largest zone has.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ class OwnerRecord:
 
 @dataclass(frozen=True, slots=True)
 class TraceCase:
-    """What the systems are compared on."""
+    """A record, a notice and a storage, on which the systems are compared."""
 
     record: OwnerRecord
     notice_s: float
@@ -81,7 +83,7 @@ class TraceCase:
 
 @dataclass(frozen=True, slots=True)
 class TraceRun:
-    """One run of one system."""
+    """A run of one system on one case."""
 
     case: TraceCase
     system: str
@@ -110,7 +112,7 @@ def records(folder: Path) -> list[OwnerRecord]:
 
 
 def cases(folder: Path, only: Sequence[str] = ()) -> list[TraceCase]:
-    """All cases, or those whose names hold one of these texts. SpecError: none does, or there is no record."""
+    """Return all cases, or those whose names hold one of these texts. SpecError: none does, or there is no record."""
     found = [
         TraceCase(record, notice_s, stores)
         for record in records(folder)
@@ -161,7 +163,7 @@ def recorded_campus(wanted: TraceRun) -> tuple[Scenario, Trace]:
 
 
 def with_notice(events: Sequence[OwnerEvent], notice_s: float, until_s: float) -> tuple[OwnerEvent, ...]:
-    """The events, every host gone when the record says, and told so much before, or half of the time that it was there.
+    """Return the events with a notice before each recorded departure: at most half of the time that the host was there.
 
     So hosts are lent for the same time whatever the notice is.
     """
@@ -198,7 +200,7 @@ def _size(files: tuple[Path, ...]) -> tuple[int, float]:
 
 @lru_cache(maxsize=64)
 def _read(path: Path) -> Record:
-    """What a file records. SpecError names the file: it is no record, or tells what the hosts of another campus did."""
+    """Read a file's record. SpecError names the file: it is no record, or holds events of one campus's hosts."""
     record = read_record(path)
     if record is None:
         allowed = "a record of machines anywhere: counts or preemptions"

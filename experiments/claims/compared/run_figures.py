@@ -1,4 +1,4 @@
-"""What is kept of a run that is compared, apart from what judges it: when this changes runs are played anew, and not for that."""
+"""Figures kept of each compared run. Runs are played again when this module changes, but not when the judging does."""
 
 from __future__ import annotations
 

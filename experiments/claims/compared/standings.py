@@ -1,29 +1,32 @@
-"""The standing of ours among the rows of Table III, case by case: what any claim that compares them keeps, tells and judges.
+"""The ranking of `reclaimnet` among the rows of Table III, case by case: values, texts and checks of every claim that
+compares rows.
 
-A case is a campus and its owners. In each, all rows meet the same owners and jobs, seed by seed, and ours is compared with every
-other row in work lost, in lost GPU time, and, where owners were drawn from a law, in the work that emergencies take in the mean
-over their moments (`expected_loss`): the part of the work lost that a few seeds can decide. In each it is *first* where it loses
-less than every other with the whole 95 % interval of the paired difference, *behind* those that lose less than it with theirs,
-and *not distinguishable from first* otherwise: there more seeds would say.
+A case is a campus and its owners. All rows meet the same owners and jobs, seed by seed. `reclaimnet` is compared with
+every other row in work lost and in lost GPU time. Where owners were drawn from a law it is also compared in the work
+that emergencies take in the mean over their moments (`expected_loss`): the part of the work lost that a few seeds can
+decide. It is *first* where it loses less than every other row, with the whole 95 % interval of the paired difference.
+It is *behind* those that lose less than it with theirs. Otherwise it is *not distinguishable from first*, and more
+seeds could decide.
 
-A system that takes research's bandwidth, or leaves jobs without checkpoints for longer than their users allow, may lose less for
-it, and is no rival. Whether a row keeps these two constraints is measured in the very runs that are compared, whatever the row
-is called. *Research*: it breaks it in a case where a research flow lacked more than 3 % (`MOST_LOST`) of what it asked for in an
-hour of one of its runs. An hour of one flow, because the mean over all links and days hides an evening of one building: by that
-mean (`research lost`) every row would keep it. *Loss budgets*
-(intervals of at most 2 L_max, paper A's eq. 9; the checkpoint on its way comes on top of what a reclaim costs, see
-`experiments.results.loss_budgets`): it breaks them where its jobs' intervals were planned above that for more than 3 %
-(`MOST_OVER`) of their time, and for more than ours were: where budgets do not fit the links together no row can keep all.
-To break either is to be beyond it by more than one percentage point (`TOLERANCE`), for ours as for any other: a few seeds know
-such a share no better, and of two rows that are alike one must not be a rival and the other none for some hundredths. What ours
-loses more than rows that break either is the *price* of the constraints, in checks of their own. So every row is in one of the
-two checks of each case, and `told` says how ours would stand among all rows.
+Two constraints are measured in the runs that are compared, for every row:
 
-The paper's row with one interval for all jobs (TV-FI) takes a checkpoint to cost its write; beside it stands the same row at
-ours' price (one-interval), a rival as it is. All other rows of the project's table that Table III does not have are *relatives*:
-ours with something more, or less. Three are always played: without second copies (one-copy), where it takes nothing that research
-asks for (research-whole), and where its checkpoints may use less of links (share); ablations (`reclaimnet+FIELD=VALUE`) when they
-are asked for. Relatives make ours neither first nor behind. A user's own row is a rival.
+- *Research*: broken where a research flow lacked more than 3 % (`MOST_LOST`) of its demand in one hour of one run. The mean over
+  all links and days (`research lost`) would hide an evening of one building: by that mean every row keeps the constraint.
+- *Loss budgets*: intervals of at most 2 L_max (paper A's eq. 9). The checkpoint on its way comes on top of the cost of a
+  reclaim, see `experiments.results.loss_budgets`. Broken where intervals were planned above that for more than 3 % (`MOST_OVER`)
+  of jobs' time, and for more than under `reclaimnet`: where budgets do not fit the links together no row can keep all.
+
+A row breaks a constraint when it is beyond it by more than one percentage point (`TOLERANCE`): a few seeds do not
+measure such a share more exactly. A row that breaks one may lose less for it, so it is not ranked. The additional loss
+of `reclaimnet` over such rows is the *price* of the constraints, in checks of their own. So every row is in one of the
+two checks of each case, and `told` also gives the ranking among all rows.
+
+The paper's row with one interval for all jobs (TV-FI) takes a checkpoint to cost its write. The same row at the price
+of `reclaimnet` (one-interval) is ranked beside it. All other rows of the project's table that Table III does not have
+are *relatives*: ablations and variants of `reclaimnet`, which are shown but not ranked. Three are always played:
+without second copies (one-copy), without the allowance of research (research-whole), and with a smaller share of links
+for checkpoints (share). Ablations (`reclaimnet+FIELD=VALUE`) are played when they are asked for. A user's own row is
+ranked.
 """
 
 from __future__ import annotations
@@ -96,13 +99,16 @@ def _least_h(run: Result, place: int) -> float | None:
 
 
 def numbers(quantity: str, runs: Sequence[Result]) -> list[float]:
-    """What each run has of a quantity; empty if one cannot tell."""
+    """Return each run's value of a quantity; empty if one run has none."""
     found = [QUANTITIES[quantity][1](run) for run in runs]
     return [] if None in found else [each for each in found if each is not None]
 
 
 def case_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Iterator[Value]:
-    """What each system loses and takes in a case, and ours less each of the others; `of_case`: its runs, a seed each."""
+    """Yield each system's losses and shares in a case, and the paired differences from `reclaimnet`.
+
+    `of_case`: the runs of each system, a seed each.
+    """
     for system, runs in of_case.items():
         for quantity, (unit, _) in QUANTITIES.items():
             if found := numbers(quantity, runs):
@@ -119,7 +125,7 @@ def case_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Iterator[Va
 
 
 def constraint_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Iterator[Value]:
-    """What each system takes of research, and how long its jobs' intervals are above their budgets: what `breach` asks for."""
+    """Yield each system's worst share taken from research, and the time with intervals above loss budgets (see `breach`)."""
     for system, runs in of_case.items():
         worst = 100.0 * max(run["research"]["worst"] for run in runs)
         yield exact_row(case, system, WORST, "%", worst, "of what a flow asks for, in any run")
@@ -138,7 +144,9 @@ def rows(found: Mapping[tuple[str, str], Sequence[Result]]) -> Iterator[Value]:
 
 
 def told(values: Values, found: Mapping[tuple[str, str], Sequence[Result]]) -> dict[str, str]:
-    """The settings of these runs: in how many cases ours is first, and which rows break the constraint."""
+    """Return the settings of these runs, the number of cases in which `reclaimnet` is first, and the rows that break a
+    constraint.
+    """
     cases = list(dict.fromkeys(case for case, _ in found))
     every = [run for runs in found.values() for run in runs]
     ours = [run for (_, system), runs in found.items() if system == OURS for run in runs]
@@ -160,7 +168,7 @@ def told(values: Values, found: Mapping[tuple[str, str], Sequence[Result]]) -> d
 
 
 def _counted(values: Values, cases: Sequence[str], quantity: str, *, all_rows: bool = False) -> str:
-    """The number of cases in which ours is first, and in which it is not."""
+    """Return the number of cases in which `reclaimnet` is first, not distinguishable from first, and behind."""
     outcomes = Counter(standing(values, case, quantity, all_rows=all_rows).outcome for case in cases)
     first, level, behind = (
         outcomes[each] for each in (ClaimOutcome.HOLDS, ClaimOutcome.UNDECIDED, ClaimOutcome.FAILS)
@@ -169,7 +177,7 @@ def _counted(values: Values, cases: Sequence[str], quantity: str, *, all_rows: b
 
 
 def _told_breaches(values: Values, cases: Sequence[str]) -> str:
-    """Rows that break a constraint, in how many cases, and what keeping it costs ours there in the mean."""
+    """List rows that break a constraint, with the number of cases and the mean cost to `reclaimnet` of keeping it."""
     found: dict[str, list[float]] = {}
     for case in cases:
         for other, pair in _pairs(values, case, LOST).items():
@@ -182,7 +190,7 @@ def _told_breaches(values: Values, cases: Sequence[str]) -> str:
 
 
 def checks(values: Values, cases: Sequence[str]) -> Iterator[Check]:
-    """How ours stands in each case, and what it pays for what others break."""
+    """Yield the ranking of `reclaimnet` in each case, and the price of constraints that other rows break."""
     for case in cases:
         for quantity in JUDGED:
             if values.get(case, OURS, quantity) is not None:
@@ -191,7 +199,7 @@ def checks(values: Values, cases: Sequence[str]) -> Iterator[Check]:
 
 
 def breach(values: Values, case: str, system: str) -> str:
-    """In words, which constraint a row broke in its runs of a case; empty: it kept both."""
+    """Return, in words, the constraints that a row broke in its runs of a case; empty if it kept both."""
     took, over = (values.find(case, system, each).ours for each in (WORST, OVER))
     broken = []
     if took > MOST_LOST + TOLERANCE:
@@ -202,13 +210,13 @@ def breach(values: Values, case: str, system: str) -> str:
 
 
 def is_relative(system: str) -> bool:
-    """Whether a row is ours with something more or less, and judges nothing: a system of neither paper, nor a user's."""
+    """Return whether a row is a variant of `reclaimnet` that is not ranked: a system of neither paper, nor a user's."""
     is_known = base_of(system) in POLICIES
     return is_known and system not in (*SYSTEMS, ONE_INTERVAL) and not source_of(system)
 
 
 def _pairs(values: Values, case: str, quantity: str) -> dict[str, Value]:
-    """Another row -> what ours loses more: those that are judged."""
+    """Map each ranked row to the additional loss of `reclaimnet` over it."""
     pairs = {}
     for row in values.rows:
         if row.group == case and row.quantity == quantity and row.system.startswith(f"{OURS} - "):
@@ -219,7 +227,10 @@ def _pairs(values: Values, case: str, quantity: str) -> dict[str, Value]:
 
 
 def price(values: Values, case: str, quantity: str) -> Iterator[Check]:
-    """What ours loses more than rows that break a constraint: nothing (holds), something (fails), or it cannot be told."""
+    """Yield the check that `reclaimnet` loses no more than rows that break a constraint.
+
+    It holds if nothing is lost, fails if something is, and is undecided otherwise.
+    """
     pairs = _pairs(values, case, quantity)
     apart = {other: row for other, row in pairs.items() if breach(values, case, other)}
     if not apart:
@@ -235,8 +246,11 @@ def price(values: Values, case: str, quantity: str) -> Iterator[Check]:
 
 
 def standing(values: Values, case: str, quantity: str, *, all_rows: bool = False) -> Check:
-    """First: holds; behind another: fails; not distinguishable from first: undecided. Rivals are the rows that keep the
-    constraints (`all_rows`: all); where ours breaks one, it is not first."""
+    """Return the ranking of `reclaimnet` in a case as a check: first holds, behind another fails, otherwise undecided.
+
+    It is ranked among the rows that keep the constraints (`all_rows`: among all). Where `reclaimnet` breaks one, it is
+    not first.
+    """
     text = f"{case}: ours is first in {quantity}"
     if broken := breach(values, case, OURS):
         return Check(ClaimKind.ORDERING, text, ClaimOutcome.FAILS, f"ours {broken}")
@@ -267,7 +281,7 @@ def _apart(row: Value) -> str:
 
 
 def draw(values: Values, names: Sequence[str], path: Path, title: str) -> None:
-    """What the systems lose in each case, over what ours loses."""
+    """Draw each system's loss in each case, over that of `reclaimnet`."""
     rows = dict.fromkeys(row.system for row in values.rows if " - " not in row.system)
     # colours are Table III's: rows that it does not have share some of them, and have other marks
     beside = [system for system in rows if system not in PALETTE]

@@ -1,9 +1,9 @@
-"""Recorded owners: is ours first, on each record, with each notice, with and without a storage server?
+"""Recorded owners: the ranking of `reclaimnet` on each record, with each notice, with and without a storage server.
 
-A case is one record under one notice and one storage; `standings` says how it is judged. Two rules of ours were chosen on two of
-the published records (`LIMITS`). Two weeks of one record are few departures, and two seeds decide little. So the differences are
-also taken over all records (`ALL`): of each single record one number, the mean over its cases and seeds, and the interval over
-the records.
+A case is one record under one notice and one storage; `standings` defines the ranking. Two rules of `reclaimnet` were
+chosen on two of the published records (`LIMITS`). Two weeks of one record are few departures, and two seeds decide
+little. So the differences are also taken over all records (`ALL`). Each single record gives one number, the mean over
+its cases and seeds, and the interval is over the records.
 """
 
 from __future__ import annotations
@@ -83,12 +83,14 @@ def run(config: Config) -> Values:
 def _over_records(
     cases: Sequence[TraceCase], found: Mapping[tuple[str, str], Sequence[Result]]
 ) -> Iterator[Value]:
-    """Differences between ours and each other row over all records of one file: those of several hold the same owners.
+    """Yield differences between `reclaimnet` and each other row over all records of one file.
 
-    Records have the same seeds, as campuses do (`campuses`), but a seed goes little the same way in two of them: jobs are as many
-    and as long as the record has room for, and machines leave when it says. Over ten seeds of seven records the differences of
-    two records went together by -.13 to .06 in the mean of all pairs, whatever the row. So the interval takes records for
-    independent; what zones of one cloud, recorded in one week, have in common it does not see."""
+    Records of several files are left out: they hold the same owners. Records have the same seeds, as campuses do
+    (`campuses`), but a seed has little common effect in two of them: the number and length of jobs follow the record,
+    and so do departures. Over ten seeds of seven records the differences of two records had correlations of -0.13 to
+    0.06 in the mean of all pairs, whatever the row. So the interval takes records for independent. It does not include
+    what zones of one cloud, recorded in one week, have in common.
+    """
     record_of = {case.name: case.record.name for case in cases if len(case.record.files) == 1}
     of_record: dict[str, dict[str, list[Result]]] = {}
     for (case, system), runs in found.items():
@@ -114,12 +116,12 @@ def _over_records(
 
 
 def checks(values: Values) -> Iterator[Check]:
-    """How ours stands in each case and over all records, and what it pays for what others break."""
+    """Yield the ranking of `reclaimnet` in each case and over all records, and the price of constraints that others break."""
     return standings.checks(values, values.groups())
 
 
 def draw(values: Values, path: Path) -> None:
-    """Draw what the systems lose in each case, over what ours loses."""
+    """Draw each system's loss in each case, over that of `reclaimnet`."""
     names = [group for group in values.groups() if group != ALL]
     standings.draw(values, names, path, "Recorded owners: what is lost, over ours")
 

@@ -1,3 +1,5 @@
-"""What every claim is made of: `claim` (a sentence, a run, a rule), `values` (what it leaves on disk) and `rows` (of many
-seeds), `verdicts` (how it is judged), `sweep` (many seeds), `pictures`, `records`. Begin with `claim`.
+"""The parts of every claim.
+
+`claim`: a sentence, a run and a rule; `values`: its files; `rows`: numbers of many seeds; `verdicts`: the judging;
+`sweep`: runs of many seeds; `pictures`; `records`. Begin with `claim`.
 """

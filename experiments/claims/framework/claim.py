@@ -1,7 +1,7 @@
-"""What a claim is: a sentence of a paper, a run that could refute it, and the rule that says whether it did.
+"""A claim: a sentence of a paper, a run that could refute it, and a rule that decides.
 
-A claim goes one way: `run` gives values, which are written; picture and verdict are made from the values alone, so that
-both can be made again from the files, and so that a test can hand wrong values to the rule and see it fail.
+A claim goes one way: `run` gives values, which are written; picture and verdict are made from the values alone. So both
+can be made again from the files, and a test can hand wrong values to the rule and see it fail.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CANNOT = "cannot"  # setting of a run that could not measure: the reason, instea
 
 
 class ClaimOutcome(StrEnum):
-    """Of one check. Undecided: the interval is too wide to say, more seeds would."""
+    """Outcome of one check. Undecided: the interval is too wide, and more seeds could decide."""
 
     HOLDS = "holds"
     FAILS = "fails"
@@ -27,9 +27,14 @@ class ClaimOutcome(StrEnum):
 
 
 class ClaimKind(StrEnum):
-    """What a check is about. Three kinds move no verdict: what holds because of how the world is built, whatever is measured in
-    it; what is beyond the paper: how our own policies do (whatever the paper prints is none of that); and what it costs ours to
-    keep a constraint that other systems break: these are no rivals, and what they gain by it is the price."""
+    """Subject of a check.
+
+    Three kinds move no verdict.
+
+    By construction: true because of the way that the world is built, whatever is measured. Beyond the paper: results of
+    this project's own policies, which the paper does not print. Price: the cost to `reclaimnet` of a constraint that
+    other systems break; such systems are not ranked.
+    """
 
     VALUE = "value"
     ORDERING = "ordering"
@@ -39,7 +44,7 @@ class ClaimKind(StrEnum):
 
 
 class Level(StrEnum):
-    """Of a verdict."""
+    """Level of a verdict."""
 
     REPRODUCED = "reproduced"
     ORDERING = "ordering reproduced"
@@ -51,7 +56,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One statement, what came of it, and the numbers it was judged by."""
+    """A statement, its outcome, and the numbers it was judged by."""
 
     kind: ClaimKind
     text: str
@@ -68,20 +73,20 @@ class ClaimVerdict:
     checks: tuple[Check, ...] = ()
 
     def held(self, kind: ClaimKind) -> tuple[int, int]:
-        """(checks of that kind that hold, all of them)."""
+        """Return (checks of that kind that hold, all of them)."""
         outcomes = [check.outcome for check in self.checks if check.kind is kind]
         return outcomes.count(ClaimOutcome.HOLDS), len(outcomes)
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """How large a run: `quick`, or in full; `seeds` None for the claim's own number.
+    """Size of a run: `quick`, or in full; `seeds` None for the claim's own number.
 
-    `directory`: where the claim keeps its files. `workers`: processes; 1 for none but this. `dask`: the scheduler whose workers
-    play the sweeps instead; `modules`: a user's own that they need; `notes`: what is to be said of it at the end.
-    `progress(done, total)` is called after each piece. `systems`: rows of the policies to be compared beside those that the
-    claim has. `records`: a folder of recorded owners, for the claim that plays those; `only`: parts of the names of the
-    cases that are asked for, all if empty. ValueError: fewer than 2 seeds (no interval), no worker.
+    `directory`: folder for the claim's files. `workers`: processes; 1 for none but this. `dask`: the scheduler whose
+    workers play the sweeps instead; `modules`: a user's own that they need; `notes`: remarks to print at the end.
+    `progress(done, total)` is called after each piece. `systems`: rows of the policies to be compared beside those that
+    the claim has. `records`: a folder of recorded owners, for the claim that plays those; `only`: parts of the names of
+    the cases that are asked for, all if empty. ValueError: fewer than 2 seeds (no interval), no worker.
     """
 
     directory: Path
@@ -104,13 +109,13 @@ class Config:
 
     @property
     def engine(self) -> Engine:
-        """Where its sweeps are played."""
+        """The engine that plays its sweeps."""
         return Engine(self.workers, self.dask, modules=self.modules, notes=self.notes)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One table or figure. `draw` and `checks` see nothing but values."""
+    """A table or figure of a paper. `draw` and `checks` use nothing but values."""
 
     name: str
     paper: str

@@ -1,4 +1,4 @@
-"""What the pictures of paper A's claims share: one palette for systems, bars with the paper's marks."""
+"""Shared parts of the pictures of paper A's claims: a palette for systems, and bars with the paper's marks."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ SHORT: Final = 100.0  # from the least to the most of a logarithmic axis
 
 
 def colour(system: str) -> str:
-    """Always the same for a system; for a name that the paper does not know, one that its letters choose."""
+    """Return the colour of a system, always the same; an unknown name gets a colour by its letters."""
     return PALETTE.get(system, SERIES[sum(map(ord, system)) % len(SERIES)])
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One row of a panel: ours with its interval, and what the paper prints; None: there is none."""
+    """A row of a panel: the value measured with its interval, and the value that the paper prints; None: there is none."""
 
     label: str
     colour: str
@@ -98,7 +98,7 @@ def key_of_bars() -> list[Any]:
 def line(
     axes: Any, points: Sequence[Point], tone: str, label: str, *, band: bool = False, **more: Any
 ) -> None:
-    """A curve of means; `band`: with the 95 % intervals along it."""
+    """Draw a curve of means; `band`: with the 95 % intervals along it."""
     xs = [point.x for point in points]
     axes.plot(xs, [point.mean for point in points], color=tone, label=label, **more)
     if band:
@@ -109,7 +109,7 @@ def line(
 def line_of_rows(
     axes: Any, xs: Sequence[float], rows: Sequence[Value], tone: str, label: str, style: str = "o-"
 ) -> None:
-    """A row at each x, with the 95 % intervals along the line."""
+    """Draw a row at each x, with the 95 % intervals along the line."""
     axes.plot(xs, [row.ours for row in rows], style, color=tone, label=label, markersize=4, zorder=3)
     low, high = [row.low or 0.0 for row in rows], [row.high or 0.0 for row in rows]
     axes.fill_between(xs, low, high, color=tone, alpha=0.15, linewidth=0)

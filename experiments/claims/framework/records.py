@@ -20,7 +20,7 @@ PICTURE = "figure.svg"
 
 @dataclass(frozen=True, slots=True)
 class ClaimRecord:
-    """What the page shows. `spent_s`: the time that the run took, or what was left of it."""
+    """The contents of the page for one claim. `spent_s`: the time that the run took, or its unfinished part."""
 
     name: str
     paper: str
@@ -46,7 +46,7 @@ def write_record(record: ClaimRecord, directory: Path) -> None:
 
 
 def read_record(directory: Path) -> tuple[ClaimRecord, Values]:
-    """What was written there. ValuesError: it is not a claim's directory, or a file in it is not as written."""
+    """Read a claim's directory. ValuesError: it is none, or a file in it is not as written."""
     path = directory / "claim.json"
     try:
         record = msgspec.json.decode(path.read_bytes(), type=ClaimRecord)

@@ -1,4 +1,4 @@
-"""From results of many seeds to rows and curves of a values file: the few shapes that claims need."""
+"""Rows and curves of a values file from the results of many seeds: the few shapes that claims need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A claim's runs: tasks, kept in its directory, played where its configuration says."""
+"""The runs of a claim: tasks, kept in its directory and played by the engine of its configuration."""
 
 from __future__ import annotations
 

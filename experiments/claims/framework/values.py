@@ -1,4 +1,4 @@
-"""What a claim measured: named values beside the published ones, curves for the picture, and how they were had.
+"""The values of a claim: measured numbers beside the published ones, curves for the picture, and settings of the run.
 
 Three files in the claim's directory, for people and for programs: `values.csv` (a row a number), `curves.csv` (a row a
 point), `settings.json`. Numbers are written so that reading gives the same bits.
@@ -18,15 +18,17 @@ from topologies.writing import whole, write_whole
 
 
 class ValuesError(TestbedError):
-    """A values file that is not as written here, or a value that is not there: says which and what is."""
+    """A values file that is not as written here, or a missing value. The message names it and lists the present ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One number. `group` is the panel or table row, `system` what produced it.
+    """A number.
 
-    `low`, `high`: 95 % interval over the seeds; `exact`: what theory says; `published`: what the paper prints;
-    `p_value`: of the paired test, where the number is a difference. None: there is none.
+    `group` is the panel or table row, `system` the producer.
+
+    `low`, `high`: 95 % interval over the seeds; `exact`: the value in theory; `published`: the value that the paper
+    prints; `p_value`: of the paired test, where the number is a difference. None: there is none.
     """
 
     group: str
@@ -45,7 +47,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One point of a curve: mean over the seeds, 95 % interval of the mean, and between which values 80 % of seeds lie."""
+    """A point of a curve: mean over the seeds, 95 % interval of the mean, and the range of 80 % of the seeds."""
 
     group: str
     system: str
@@ -60,7 +62,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """All of a claim. `settings`: name -> what it was, as text."""
+    """All values of a claim. `settings`: name -> its value, as text."""
 
     rows: tuple[Value, ...]
     curves: tuple[Point, ...] = ()
@@ -95,7 +97,7 @@ class Values:
 
 
 def write(values: Values, directory: Path) -> None:
-    """The three files; the directory is made if need be."""
+    """Write the three files; make the directory if it is missing."""
     directory.mkdir(parents=True, exist_ok=True)
     _write_rows(directory / "values.csv", Value, values.rows)
     _write_rows(directory / "curves.csv", Point, values.curves)
@@ -103,7 +105,7 @@ def write(values: Values, directory: Path) -> None:
 
 
 def read(directory: Path) -> Values:
-    """What `write` left. ValuesError: a file is missing or not as written."""
+    """Read the files of `write`. ValuesError: a file is missing or not as written."""
     try:
         settings = json.loads((directory / "settings.json").read_text())
         rows = _read_rows(directory / "values.csv", Value)

@@ -81,11 +81,11 @@ def judge(claim: Claim, values: Values) -> ClaimVerdict:
 
 
 def decide(checks: Sequence[Check]) -> ClaimVerdict:
-    """Reproduced: all values and orderings hold. Ordering reproduced: all orderings do, and a value beside them; orderings only:
-    no value does, or none was judged. Not reproduced: an ordering fails, or a value where there is no ordering. Undecided:
-    neither, more seeds would say.
+    """Decide the level of a verdict by the checks of values and orderings.
 
-    ValueError: nothing to judge by.
+    Reproduced: all values and orderings hold. Ordering reproduced: all orderings hold, and a value beside them.
+    Orderings only: no value holds, or none was judged. Not reproduced: an ordering fails, or a value where there is no
+    ordering. Undecided: neither; more seeds could decide. ValueError: there is no check to judge by.
     """
     values = [check for check in checks if check.kind is ClaimKind.VALUE]
     orderings = [check for check in checks if check.kind is ClaimKind.ORDERING]

@@ -1,14 +1,14 @@
-"""What the columns of Tables III and IV are here: one definition a quantity, over any number of runs.
+"""Definitions of the columns of Tables III and IV: one definition a quantity, over any number of runs.
 
-One run of a few days holds too few interruptions to be a number, so every quantity is taken over all seeds together, and
-its interval is had by resampling whole seeds.
+A run of a few days holds too few interruptions to be a number. So every quantity is taken over all seeds together, and
+its interval comes from resampling whole seeds.
 
-Work loss is `losses`': in GPU-hours, brought to 61 days, and per interruption. Lost GPU time is the whole of which that is a part
-(`experiments.results.lost_time`). Downtime is the median over what
-a notice interrupted (paper A: "per migration"), from the stop to the proved state at the next host. Success is the share
-of jobs under notice that lost nothing, however it was done: so that a system which does not migrate, too, can have one.
-Utilisation is the useful share of the time from a job's first start to its end, in which it could use its GPU: of all GPU time
-lent the load fills a few per cent only.
+Work loss is that of `losses`: in GPU-hours, brought to 61 days, and per interruption. Lost GPU time contains it
+(`experiments.results.lost_time`). Downtime is the median over all jobs that a notice interrupted (paper A: "per
+migration"), from the stop to the proved state at the next host. Success is the share of jobs under notice that lost
+nothing, by any means: so a system which does not migrate can have one, too. Utilisation is the useful share of the time
+from a job's first start to its end, in which it could use its GPU: the load fills only a few per cent of all GPU time
+lent.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Metric:
 
 
 def ratio_of_sums(samples: Sequence[Floats]) -> float:
-    """Samples are (part, whole) each."""
+    """Return the sum of parts over the sum of wholes; samples are (part, whole) each."""
     part, whole = np.sum(samples, axis=0)
     return float(part / whole) if whole else math.nan
 
@@ -149,7 +149,7 @@ OVER_LEAST = Metric(
 
 
 def _paid_s(run: Result) -> float:
-    """What checkpoints are there to lessen, and what they cost: emergencies in the mean over their moments, and pauses."""
+    """Return the seconds that planned checkpoints trade off: emergencies in the mean over their moments, and pauses."""
     return float(run["expected_emergencies_s"] + run["lost_time"][LostPart.PAUSES])
 
 
@@ -277,7 +277,7 @@ def ratio_row(
     second: Sequence[Result],
     published: float | None = None,
 ) -> Iterator[Value]:
-    """first over second, its interval, and Wilcoxon's p of the seeds' own numbers."""
+    """Yield first over second, its interval, and Wilcoxon's p of the seeds' own numbers."""
     found = metric.compared(first, second, lambda one, other: one / other if other else math.nan)
     if found is None:
         return
@@ -291,7 +291,7 @@ def ratio_row(
 def difference_row(
     group: str, metric: Metric, names: tuple[str, str], first: Sequence[Result], second: Sequence[Result]
 ) -> Iterator[Value]:
-    """first - second, its interval, and Wilcoxon's p of the seeds' own numbers: for what may be 0."""
+    """Yield first - second, its interval, and Wilcoxon's p of the seeds' own numbers. Use it for a quantity that may be 0."""
     found = metric.compared(first, second, lambda one, other: one - other)
     if found is None:
         return

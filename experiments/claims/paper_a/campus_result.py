@@ -1,7 +1,7 @@
-"""What is kept of a run of paper A's campus: a few kilobytes from which every table and figure of the paper is made.
+"""The result kept of a run of paper A's campus: a few kilobytes from which every table and figure of the paper is made.
 
-Times of day are hours of the run, which begins at midnight. Jobs are named by their number in the trace, so that a claim can
-ask for their payload or class without the trace.
+Times of day are hours of the run, which begins at midnight. Jobs are named by their number in the trace, so that a
+claim can ask for their payload or class without the trace.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ HOURS = 24
 
 
 def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
-    """JSON: `interruptions` and `migrations` (a list each, see the functions), `days`, `intervals`, `over_budget`, `lost_time`,
-    `expected_emergencies_s` and `online_s` (null where they cannot be told), `research` (what it lacks; null if there is none),
-    and counts."""
+    """Return the result of a run for JSON.
+
+    `interruptions` and `migrations` are a list each, see the functions. `days`, `intervals`, `over_budget`, `lost_time`
+    and counts follow. `expected_emergencies_s` and `online_s` are null where they cannot be computed. `research` holds
+    the shortfall of research flows; null if there are none.
+    """
     summary = run.summary()
     submitted = {fact.job: at_s for at_s, fact in run.facts if isinstance(fact, f.JobSubmitted)}
     spans = [at_s - submitted[fact.job] for at_s, fact in run.facts if isinstance(fact, f.JobFinished)]
@@ -58,7 +61,7 @@ def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
 
 
 def online_of(lost: LostGpuTime) -> list[float] | None:
-    """(any, within loss budgets): the least of emergencies, in the mean, and pauses; None where it cannot be told."""
+    """Return (any, within loss budgets): the least sum of mean emergencies and pauses; None where it cannot be computed."""
     any_s, within_s = lost.online_bound_s, lost.online_bound_within_budgets_s
     return None if any_s is None or within_s is None else [any_s, within_s]
 
@@ -76,7 +79,7 @@ def _interruptions(run: VirtualRun, trace: Trace) -> Iterator[list[Any]]:
 def _migrations(run: VirtualRun) -> Iterator[list[Any]]:
     """Yield a row a job and notice: [hour, notice in s, outcome, downtime in s or null, same building or null, payload in GB].
 
-    Outcomes: `in time`, `late`, `refused` (said so at once or later), `other` (the job ended first, or the run).
+    Outcomes: `in time`, `late`, `refused` (at once or later), `other` (the job ended first, or the run).
     """
     building = {host.name: host.building for host in run.context.campus.hosts}
     for notice in notices(run.facts):
@@ -149,7 +152,9 @@ def lent_spells(trace: Trace, hosts: Iterable[str], end_s: float) -> Iterator[tu
 
 
 def _intervals(run: VirtualRun) -> list[list[float | None]]:
-    """For each hour of the day [mean planned checkpoint interval in s, mean hazard that P1 believed, per h]; null if none."""
+    """Return, for each hour of the day, [mean planned checkpoint interval in s, mean hazard assumed by P1, per h]; null if
+    none.
+    """
     sums = [[0.0, 0.0, 0] for _ in range(HOURS)]
     for at_s, fact in run.facts:
         if isinstance(fact, f.CheckpointPlanned) and math.isfinite(fact.interval_s):

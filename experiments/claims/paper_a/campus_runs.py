@@ -35,8 +35,11 @@ POOL_FROM = 6  # runs that are missing: fewer are done before a pool has started
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """What is changed; None: as it is. `beta_p1` of eq. (9), `alpha` of eq. (11), `beta_p3` of section VII-B. `payloads_mb`: the
-    jobs have these payloads in turn, so that all classes meet the same owners."""
+    """A change of the scenario; None leaves a field as it is.
+
+    `beta_p1` of eq. (9), `alpha` of eq. (11), `beta_p3` of section VII-B. `payloads_mb`: the jobs have these payloads
+    in turn, so that all classes meet the same owners.
+    """
 
     beta_p1: float | None = None
     alpha: float | None = None
@@ -80,7 +83,7 @@ def with_source(system: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One run."""
+    """A run to be played or looked up."""
 
     system: str
     seed: int
@@ -135,7 +138,7 @@ def play(wanted: Wanted) -> dict[str, Any]:
 
 
 def gather(wanted: Iterable[Wanted], config: Config) -> dict[Wanted, Result]:
-    """All results; those that no claim has had run before are run now, on all cores. SpecError: no such system."""
+    """Return all results; runs that no claim has had before are run now, on all cores. SpecError: no such system."""
     unique = list(dict.fromkeys(wanted))
     for system in dict.fromkeys(each.system for each in unique if each.system != ORACLE):
         find_policy(system)
@@ -145,7 +148,7 @@ def gather(wanted: Iterable[Wanted], config: Config) -> dict[Wanted, Result]:
 
 
 def run_tasks(tasks: Sequence[Task], config: Config, modules: Iterable[ModuleType] = ()) -> dict[str, Result]:
-    """A sweep in the directory of the shared runs; quick ones, too, use all cores if there are many."""
+    """Run a sweep in the directory of the shared runs. Quick ones, too, use all cores if there are many."""
     place = config.directory.parent / "campus-runs"
     workers = (os.cpu_count() or 1) if len(tasks) >= POOL_FROM else 1
     shared = replace(config, directory=place, quick=False, workers=max(workers, config.workers))

@@ -126,7 +126,7 @@ def name(window_h: float) -> str:
 
 
 def checks(values: Values) -> Iterator[Check]:
-    """What the paper says, from the values alone."""
+    """Yield the checks of the paper's statements, from the values alone."""
     change = values.get("after / before", "reclaimnet", "loss per event")
     yield near(ClaimKind.VALUE, "ReclaimNet's loss per event stays within 7 %", change, 1.0, WITHIN)
     soonest = min(

@@ -35,7 +35,7 @@ WATCHED_DAYS = 60.0  # after the drift, for estimators
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """So many days as calibrated, then so many of more reclaims."""
+    """A period as calibrated, then a period of more reclaims."""
 
     seed: int
     before_days: float
@@ -43,7 +43,7 @@ class Drift:
 
     @property
     def at_s(self) -> float:
-        """When the hazard jumps."""
+        """The moment at which the hazard jumps."""
         return self.before_days * DAY_S
 
 
@@ -69,7 +69,9 @@ def drifting(drift: Drift) -> tuple[Scenario, Trace]:
 
 
 def reclaimed_s(owners: Owners, lent_s: float, exposure: float, drift_s: float) -> float:
-    """When a host lent since then has collected the exposure, at FACTOR times the rate after the drift."""
+    """Return the moment at which a host lent since `lent_s` has collected the exposure, at FACTOR times the rate after the
+    drift.
+    """
     if lent_s < drift_s:
         collected = owners.exposure(lent_s, drift_s)
         if exposure <= collected:

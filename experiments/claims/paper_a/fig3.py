@@ -107,7 +107,7 @@ def _curve(system: str, runs: Sequence[Result]) -> Iterator[Point]:
 
 
 def checks(values: Values) -> Iterator[Check]:
-    """What the paper says, from the values alone."""
+    """Yield the checks of the paper's statements, from the values alone."""
     pair = " / ".join(PAIR)
     for metric, printed in ((MEDIAN, MEDIAN_RATIO), (P99, P99_RATIO)):
         ratio = values.get(RATIOS, pair, metric.quantity)

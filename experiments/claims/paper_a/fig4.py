@@ -92,7 +92,7 @@ def run(config: Config) -> Values:
 
 
 def settings_of(seeds: int, sizes: Sequence[int]) -> dict[str, str]:
-    """How waves were run; also those of Fig. 5."""
+    """Return the settings of the waves; also those of Fig. 5."""
     return {
         "runs": f"{seeds} seeds, K' of {', '.join(map(str, sizes))}",
         "sizes": " ".join(map(str, sizes)),
@@ -104,7 +104,7 @@ def settings_of(seeds: int, sizes: Sequence[int]) -> dict[str, str]:
 
 
 def checks(values: Values) -> Iterator[Check]:
-    """What the paper says, from the values alone."""
+    """Yield the checks of the paper's statements, from the values alone."""
     for system in RESERVING:
         worst = max(
             (
@@ -163,7 +163,7 @@ def draw(values: Values, path: Path) -> None:
 
 
 def _lines(axes: Any, values: Values, quantity: str, *, alone: bool = False) -> None:
-    """A line a system; `alone`: only what was admitted by systems that reserve nothing, or it would hide the others."""
+    """Draw a line for each system. `alone`: only the admitted migrations of systems that reserve nothing, dotted."""
     sizes = [int(word) for word in values.settings["sizes"].split()]
     for system in SYSTEMS:
         rows = [values.find(f"{k} at once", system, quantity) for k in sizes]

@@ -113,7 +113,7 @@ def _rows(group: str, metric: Metric, runs: dict[str, Sequence[Result]]) -> Iter
 
 
 def checks(values: Values) -> Iterator[Check]:
-    """What the paper says, from the values alone."""
+    """Yield the checks of the paper's statements, from the values alone."""
     lost = "loss per event"
     for name in CLASSES:
         for other in ("slurm-pr", "static", "random-dst"):
@@ -140,7 +140,7 @@ def checks(values: Values) -> Iterator[Check]:
 
 
 def draw(values: Values, path: Path) -> None:
-    """Groups of bars: classes on top, regimes below."""
+    """Draw groups of bars: classes on top, regimes below."""
     with canvas(path, 2, 1, (12.0, 8.0), "Work loss by job class, downtime by time of day") as (
         figure,
         panels,

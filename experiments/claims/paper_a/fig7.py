@@ -90,7 +90,7 @@ def run(config: Config) -> Values:
 
 
 def checks(values: Values) -> Iterator[Check]:
-    """What the paper says, from the values alone."""
+    """Yield the checks of the paper's statements, from the values alone."""
     quantity = UTILISATION.quantity
     # Bamboo's share is the constant by which a replica slows its job
     for lower, ordering, value in (
@@ -115,7 +115,7 @@ def checks(values: Values) -> Iterator[Check]:
 
 
 def draw(values: Values, path: Path) -> None:
-    """A line a system."""
+    """Draw a line for each system."""
     title = "Useful share of the time of jobs that are begun and not done"
     with canvas(path, 1, 1, (11.0, 4.8), title) as (_, panels):
         axes = panels[0][0]

@@ -75,7 +75,7 @@ def run(config: Config) -> Values:
 
 
 def checks(values: Values) -> Iterator[Check]:
-    """What the paper says, from the values alone."""
+    """Yield the checks of the paper's statements, from the values alone."""
     exponent = values.find("growth", "reclaimnet", "exponent")
     yield below(ClaimKind.ORDERING, "latency grows more slowly than the campus", exponent, 1.0)
     for size, printed in PRINTED_MS.items():

@@ -64,7 +64,12 @@ LIMITS = (
 
 
 def variation(parameter: str, value: float) -> Variation:
-    """The default is the scenario as it is, Table III's runs; but the paper's beta_p1 is not ours (`planner.SENDING_SHARE`)."""
+    """Return the change that sets a parameter.
+
+    The default is Table III's scenario, except for beta_p1.
+
+    The paper's beta_p1 differs from the default of the program (`planner.SENDING_SHARE`).
+    """
     as_it_is = parameter != "beta_p1" and value == DEFAULTS[parameter]
     return AS_IS if as_it_is else MAKE[parameter](value)
 
@@ -101,7 +106,7 @@ def run(config: Config) -> Values:
 
 
 def checks(values: Values) -> Iterator[Check]:
-    """What the paper says, from the values alone."""
+    """Yield the checks of the paper's statements, from the values alone."""
     for parameter, swept in SWEEPS.items():
         standard = cell(parameter, DEFAULTS[parameter])
         for value in swept:

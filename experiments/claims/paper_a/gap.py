@@ -134,7 +134,7 @@ def _campus(config: Config) -> Iterator[Value]:
 
 
 def checks(values: Values) -> Iterator[Check]:
-    """What the paper says, from the values alone."""
+    """Yield the checks of the paper's statements, from the values alone."""
     group = BY_CORRELATION
     for correlation in CORRELATIONS:
         name = f"correlation {correlation:+g}"

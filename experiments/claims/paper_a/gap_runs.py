@@ -1,8 +1,9 @@
-"""Theorem 2 put to the test: one job under emergencies, its interval following the state or not, loss and writing counted.
+"""Test of Theorem 2: a job under emergencies, with an interval that follows the state or a fixed one; loss and writing count.
 
-The state (hazard, slowness 1/B) is constant for an epoch and lognormal over epochs, with paper A's coefficients of variation
-(F4) and a correlation of choice. Both policies see the same epochs and the same emergencies; cost is what eq. (1) counts:
-work lost at emergencies, and time spent writing. The exact moments of the *drawn* epochs give the prediction.
+The state is the hazard and the slowness 1/B. It is constant for an epoch and lognormal over epochs, with paper A's
+coefficients of variation (F4) and a correlation of choice. Both policies see the same epochs and the same emergencies.
+The cost is that of eq. (1): work lost at emergencies, and time spent writing. The exact moments of the *drawn* epochs
+give the prediction.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ CV_HAZARD, CV_SLOWNESS = 0.62, 0.31  # F4
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """Of equal length: hazards per second, and seconds that a write takes (C/B)."""
+    """Epochs of equal length: hazards per second, and seconds that a write takes (C/B)."""
 
     length_s: float
     hazards_per_s: Floats

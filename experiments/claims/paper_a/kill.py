@@ -104,7 +104,7 @@ def _rows(system: str, batches_s: Sequence[Sequence[float]]) -> Iterator[Value]:
 
 
 def checks(values: Values) -> Iterator[Check]:
-    """What the paper says, from the values alone."""
+    """Yield the checks of the paper's statements, from the values alone."""
     median, tail = (values.find("latency", SWITCH, quantity) for quantity in ("median", "p99"))
     yield below(ClaimKind.ORDERING, "half of the uses block within a millisecond", median, LIMIT_MS)
     yield below(ClaimKind.ORDERING, "99 of 100 uses block within a millisecond", tail, LIMIT_MS)
@@ -121,7 +121,7 @@ def checks(values: Values) -> Iterator[Check]:
 
 
 def draw(values: Values, path: Path) -> None:
-    """The distribution, with the paper's two numbers."""
+    """Draw the distribution, with the paper's two numbers."""
     with canvas(path, 1, 1, (8.6, 4.8), "Kill-switch: from the store to the last connection let in") as (
         _,
         panels,

@@ -62,7 +62,7 @@ class Wave:
 
     @property
     def at_s(self) -> float:
-        """When the owners give notice: anywhere between two checkpoints of a fixed period of ten minutes."""
+        """The moment of the notices: anywhere between two checkpoints of a fixed period of ten minutes."""
         return EARLIEST_S + WITHIN_S * stream(self.seed, "waves", "when").random()
 
     @property
@@ -150,7 +150,7 @@ def play(wave: Wave) -> dict[str, Any]:
 
 
 class _Watch:
-    """What the research flow has moved at two moments, each made an event."""
+    """A recorder of the research flow's bytes at two moments, each made an event."""
 
     def __init__(self, wave: Wave) -> None:
         self.seen: list[tuple[float, float]] = []
@@ -175,7 +175,7 @@ class _Watch:
 
 
 def gather(waves: Iterable[Wave], config: Config) -> dict[Wave, Result]:
-    """All results, kept beside the other runs of paper A's claims."""
+    """Return all results, kept beside the other runs of paper A's claims."""
     tasks = {wave: Task(wave.key, play, (wave,)) for wave in waves}
     results = run_tasks(list(tasks.values()), config, (sys.modules[__name__],))
     return {wave: results[task.key] for wave, task in tasks.items()}

@@ -149,7 +149,7 @@ def run(config: Config) -> Values:
 
 
 def degradations(group: str, published: Mapping[str, float | None], config: Config) -> Iterator[Value]:
-    """What the reference workload loses in a wave of seven; the oracle is not played in waves."""
+    """Yield the loss of the reference workload in a wave of seven; the oracle is not played in waves."""
     seeds = reclaim_bursts.seeds_of(config)
     cases = {system: [Wave(system, MOST, SHORT_S, False, seed) for seed in seeds] for system in published}
     results = reclaim_bursts.gather((wave for some in cases.values() for wave in some), config)
@@ -160,7 +160,7 @@ def degradations(group: str, published: Mapping[str, float | None], config: Conf
 
 
 def has_expectation(runs: Sequence[Result]) -> bool:
-    """Return whether it can be told what emergencies take of these in the mean over their moments."""
+    """Return whether the mean loss to emergencies, over their moments, is known for all of these."""
     return all(run["expected_emergencies_s"] is not None for run in runs)
 
 
@@ -181,7 +181,7 @@ def _ratios(runs: Mapping[str, Sequence[Result]]) -> Iterator[Value]:
 
 
 def settings(days: float, seeds: int, runs: Mapping[str, Sequence[Result]]) -> dict[str, str]:
-    """How campus runs were made; also those of other claims."""
+    """Return the settings of campus runs; other claims use them, too."""
     some = next(iter(runs.values()))
     events = sum(len(each["interruptions"]) for each in some)
     broken = sorted({rule for each in runs.values() for run in each for rule in run["broken"]})
@@ -195,7 +195,7 @@ def settings(days: float, seeds: int, runs: Mapping[str, Sequence[Result]]) -> d
 
 
 def checks(values: Values) -> Iterator[Check]:
-    """What the paper says, from the values alone."""
+    """Yield the checks of the paper's statements, from the values alone."""
     for other in WORSE:
         text = f"ReclaimNet loses less work than {label(other)}"
         yield below(ClaimKind.ORDERING, text, values.get(RATIOS, f"{OURS} - {other}", "work loss"), 0.0)
@@ -254,7 +254,7 @@ PANELS = (
 
 
 def draw(values: Values, path: Path) -> None:
-    """A panel a column of the table."""
+    """Draw a panel for each column of the table."""
     draw_table(values, GROUP, "Table III: systems on the same jobs and reclaims", path)
 
 

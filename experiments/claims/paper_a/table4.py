@@ -65,7 +65,7 @@ def name(subset: Subset) -> str:
 
 
 def run(config: Config) -> Values:
-    """All eight subsets; three of them are rows of Table III, and its runs."""
+    """Run all eight subsets; three of them are rows of Table III, and its runs."""
     size = size_of(config)
     found = gather((each for system in ABLATION.values() for each in size.wanted(system)), config)
     runs = {subset: [found[each] for each in size.wanted(ABLATION[subset])] for subset in PUBLISHED}
@@ -87,7 +87,7 @@ def run(config: Config) -> Values:
 
 
 def _part_of_p1(runs: Mapping[Subset, Sequence[Result]]) -> Iterator[Value]:
-    """What P1 alone takes off the work loss of none, over what all three do."""
+    """Yield P1's part of the reduction of work loss that all three protocols achieve."""
 
     def part(samples: Sequence[Floats]) -> float:
         (none, p1, every), wholes = np.sum(samples, axis=0).reshape(3, 2).T
@@ -117,7 +117,7 @@ def _added(with_it: Subset, without: Subset) -> int:
 
 
 def checks(values: Values) -> Iterator[Check]:
-    """What the paper says, from the values alone."""
+    """Yield the checks of the paper's statements, from the values alone."""
     text = f"P1 alone takes off {PART_OF_P1:g} % of the work loss that all three do"
     yield near(ClaimKind.VALUE, text, values.get(PARTS, "P1", "work loss"), PART_OF_P1, 0.1)
     for with_it, without in _steps():
@@ -139,7 +139,7 @@ def checks(values: Values) -> Iterator[Check]:
 
 
 def draw(values: Values, path: Path) -> None:
-    """A panel a column."""
+    """Draw a panel for each column."""
     labels = {ABLATION[subset]: name(subset) for subset in PUBLISHED}
     draw_table(values, GROUP, "Table IV: each protocol alone and together", path, labels)
 

@@ -1,11 +1,13 @@
-"""Paper B's Algorithm 1 as printed, as far as it can be run: what its figures cannot have been made with.
+"""Paper B's Algorithm 1 as printed, as far as it can be run.
 
-The loop condition |d - delta| < epsilon is read the other way round (as printed, it would never begin where it is needed), so
-it stops at the first window whose delay is near enough, at whatever r it has. Line 7 is taken literally: eta <- eta (d -
-delta). eta then is a product of all errors so far, so its sign is not that of the error, and its size depends on the unit of
-time: errors above 1 make it explode, and r is thrown between 0 and r_max until it is at r_max with a negative eta, where
-errors stay positive, eta stays negative, and r stays for ever; errors below 1 make it vanish, and r stays where it is. In
-hours, most starts at .05 and all at 6 end at r_max.
+The paper's figures cannot have been made with it.
+
+The loop condition |d - delta| < epsilon is read the other way round: as printed, it would never begin where it is
+needed. So it stops at the first window whose delay is near enough, at whatever r it has. Line 7 is taken literally: eta
+<- eta (d - delta). Then eta is a product of all errors so far. Its sign is not that of the error, and its size depends
+on the unit of time. Errors above 1 make it explode: r is thrown between 0 and r_max until it is at r_max with a
+negative eta. There errors stay positive, eta stays negative, and r stays for ever. Errors below 1 make it vanish, and r
+stays where it is. In hours, most starts at 0.05 and all at 6 end at r_max.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class PrintedAlgorithm1(Algorithm1):
         self.eta, self.tolerance, self.has_stopped = step_per_s, tolerance, False
 
     def arrived(self, now_s: float = 0.0) -> None:
-        """Counts; at the end of a window, compounds eta and moves r by it (lines 5 to 8), unless it has stopped."""
+        """Count an arrival. At the end of a window, compound eta and move r by it (lines 5 to 8), unless it has stopped."""
         self._arrived += 1
         if self._arrived < self.window or not self._left:
             return

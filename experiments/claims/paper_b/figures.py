@@ -20,7 +20,7 @@ from experiments.theory.paper_b.targets import BY_NAME
 
 @dataclass(frozen=True, slots=True)
 class LearningFigure:
-    """What the figures differ in."""
+    """A figure of learning controllers: its title, panels and texts."""
 
     title: str
     cases: tuple[LearningCase, ...]  # a panel each

@@ -1,9 +1,9 @@
 """Paper B, section V: controllers learn r from a small and from a large start; running averages of cost and delay.
 
-The paper prints neither its starts, nor its step, nor how many jobs its curves have. Here: starts .05 and 6, alpha =
-.01 an hour, W = 100, r_max = 8; all systems follow the same histories, seed by seed, so differences are paired.
+The paper prints neither its starts, nor its step, nor the number of jobs of its curves. Here: starts 0.05 and 6, alpha =
+0.01 an hour, W = 100, r_max = 8; all systems follow the same histories, seed by seed, so differences are paired.
 
-What is judged is the second half of a run, not the running average at its end: from r = 6 some thousand jobs wait tens of
+The second half of a run is judged, not the running average at its end: from r = 6 some thousand jobs wait tens of
 hours, and an average over all jobs remembers them for hundreds of thousands. The curves show the running averages.
 """
 
@@ -43,7 +43,7 @@ from experiments.worlds.queue.learners import STEP_PER_H
 
 @dataclass(frozen=True, slots=True)
 class LearningCase:
-    """One panel: `target` names its laws and exact numbers; the paper's own numbers where it prints them."""
+    """A panel: `target` names its laws and exact numbers; the paper's own numbers where it prints them."""
 
     group: str
     target: str
@@ -58,7 +58,7 @@ class LearningCase:
 
 @dataclass(frozen=True, slots=True)
 class LearningSize:
-    """Of a sweep: jobs a run and seeds, of Algorithm 1 (which is slow to settle, and quick to run) and of the others."""
+    """Size of a sweep: jobs a run and seeds, of Algorithm 1 (slow to settle, and quick to run) and of the others."""
 
     slow_jobs: int
     slow_seeds: int
@@ -102,7 +102,7 @@ def size_of(config: Config) -> LearningSize:
 
 
 def run(cases: Sequence[LearningCase], config: Config) -> Values:
-    """All systems, starts and seeds of the cases."""
+    """Run all systems, starts and seeds of the cases."""
     size = size_of(config)
     tasks: dict[tuple[str, str], list[Task]] = {}  # one a seed, by target and label
     for case in cases:
@@ -160,7 +160,9 @@ def _numbers(case: LearningCase, name: str, runs: Sequence[Result]) -> Iterator[
 
 
 def _comparisons(case: LearningCase, mine: dict[str, list[Result]]) -> Iterator[Value]:
-    """Compare on the seeds that both have: the two starts of Algorithm 1, and ours beside r* fixed and Algorithm 1."""
+    """Compare on the seeds that both have: the two starts of Algorithm 1, and the replay and age learners with r* fixed
+    and Algorithm 1.
+    """
     pairs = [(label(ALGORITHM1, LARGE), label(ALGORITHM1, SMALL), "cost", "")]
     for system in (REPLAY, AGE):
         for start in SYSTEMS[system].starts:

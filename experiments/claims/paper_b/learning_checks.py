@@ -1,6 +1,6 @@
-"""What paper B's Figs. 2 to 5 say, as statements that can fail.
+"""Checks of paper B's Figs. 2 to 5: statements that can fail.
 
-Delay and cost are judged, r is not: d(r) has kinks, and an r that is a tenth off may cost nothing (or the reverse).
+Delay and cost are judged, r is not. Since d(r) has kinks, an r that is a tenth off may cost nothing, or the reverse.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from experiments.theory.laws import Exponential
 
 
 def checks(cases: Sequence[LearningCase], values: Values) -> Iterator[Check]:
-    """What the paper says of each panel, and how our controllers do beside it. ValuesError: a value is missing."""
+    """Yield the paper's statements on each panel, and the results of the other controllers.
+
+    ValuesError: a value is missing.
+    """
     tolerance = float(values.settings["tolerance"])
     for case in cases:
         exact, group = case.exact, case.group

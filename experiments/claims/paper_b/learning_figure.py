@@ -41,7 +41,7 @@ BAND: Final = (ALGORITHM1, AGE)  # whose spread over the seeds is drawn
 
 
 def draw(title: str, cases: Sequence[LearningCase], values: Values, path: Path) -> None:
-    """A column a case, cost above delay; one case alone lies on its side."""
+    """Draw a column for each case, cost above delay; a single case has its panels side by side."""
     alone = len(cases) == 1
     shape = (1, 2) if alone else (2, len(cases))
     with canvas(path, *shape, (13, 5.6) if alone else (13, 9), title) as (figure, panels):
@@ -81,7 +81,7 @@ def draw(title: str, cases: Sequence[LearningCase], values: Values, path: Path) 
 
 
 def _lines(axes: Any, case: LearningCase, values: Values, quantity: str) -> None:
-    """A curve a system and start; bands of some: light, 80 % of the seeds; darker, 95 % interval of the mean."""
+    """Draw a curve for each system and start. Bands of some: light, 80 % of the seeds; darker, 95 % interval of the mean."""
     for name, (system, start) in labels().items():
         if not (points := values.curve(case.group, name, quantity)):
             continue
@@ -103,7 +103,7 @@ def _lines(axes: Any, case: LearningCase, values: Values, quantity: str) -> None
 
 
 def _target(axes: Any, level: float, words: str, va: str) -> None:
-    """A dotted line, named beyond the right end of the panel."""
+    """Draw a dotted line, named beyond the right end of the panel."""
     axes.axhline(level, color=INK, linewidth=0.9, linestyle=(0, (1, 1.5)), zorder=9)
     place = {"xytext": (5, 0), "textcoords": "offset points", "va": va, "annotation_clip": False}
     axes.annotate(words, (1.0, level), xycoords=axes.get_yaxis_transform(), fontsize=9, color=INK, **place)

@@ -1,7 +1,7 @@
-"""One run of one system: which controllers there are, what a run is, and what is kept of it.
+"""Runs of one system: the controllers, the run, and the result kept of it.
 
-Everything here decides on a result, so results that were kept are only used again while this file, and the modules of
-`deciding_code`, stay as they were. What becomes of the results is in `learning`.
+Everything here decides on a result. So kept results are only used again while this file, and the modules of
+`deciding_code`, stay as they were. `learning` reads the results.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ def deciding_code() -> tuple[ModuleType, ...]:
 
 
 def one_run(target: Target, system: str, start: float, seed: int, jobs: int, horizon: int) -> Result:
-    """One course, and what is kept of it: numbers of the second half, and the curves.
+    """Run one course; return numbers of its second half, and the curves.
 
-    `horizon`: the jobs of the longest run, of whose history this one has the beginning: drawn by itself a shorter one would have
-    other spots of a law that is a mixture. It is also what "never settled" counts as, so that a short run is not praised for
-    being short.
+    `horizon`: the jobs of the longest run. This run is the beginning of that history: drawn by itself, a shorter one
+    would have other spots of a law that is a mixture. It is also the value of "never settled", so that a short run is
+    not praised for being short.
     """
     history_of_seed = drawn.DrawnHistory(target.jobs, target.spots, seed).piece(horizon).first(jobs)
     course = follow(SYSTEMS[system].make(target, start), history_of_seed, target.k)
