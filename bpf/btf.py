@@ -36,7 +36,8 @@ def drop_reasons() -> Mapping[int, str]:
 
 @cache
 def member_offset_bytes(structure: str, member: str) -> int:
-    """Where `member` begins in a structure, also one within its unnamed structures and unions. BpfError if there is none."""
+    """Return the byte offset of `member` in a structure, also within unnamed structures and unions. BpfError if there is
+    none."""
     with _kernel_types() as btf:
         number = libbpf().btf__find_by_name_kind(btf, structure.encode(), KIND_STRUCT)
         bits = None if number < 0 else _offset_bits(btf, number, member)

@@ -36,12 +36,12 @@ def source_hash(name: str) -> str:
 
 
 def is_stale(name: str) -> bool:
-    """Whether there is no object of these sources."""
+    """Return True if there is no object compiled from these sources."""
     return not object_path(name).exists()
 
 
 def build(*, force: bool = False) -> list[Path]:
-    """Compiles what is stale (or everything) and returns what it compiled; threads and processes do it one after another.
+    """Compile what is stale (or everything) and return what it compiled; threads and processes do it one after another.
 
     BpfError says what is missing or wrong.
     """
@@ -73,7 +73,7 @@ def check_tools() -> None:
 
 
 def compile_program(name: str, target: Path, *defines: str) -> Path:
-    """Compiles one program to `target`, through a temporary name, so that a reader never sees half an object."""
+    """Compile one program to `target`, through a temporary name, so that a reader never sees half an object."""
     fresh = target.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
     wanted = [f"-D{word}" for word in defines]
     argv = ["clang", *FLAGS, *INCLUDES, *wanted, "-c", str(SOURCES / f"{name}.bpf.c"), "-o", str(fresh)]

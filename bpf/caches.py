@@ -14,7 +14,7 @@ NAME = "reclaimnet"
 
 
 def fingerprint(paths: Iterable[Path], *words: str) -> str:
-    """16 hexadecimal digits of the words and of the files' names and bytes: what is made of these carries them in its name."""
+    """Return 16 hexadecimal digits of the words and of the files' names and bytes, for the names of objects made of them."""
     digest = hashlib.sha256()
     for word in words:
         digest.update(f"{len(word)} {word}".encode())
@@ -26,13 +26,13 @@ def fingerprint(paths: Iterable[Path], *words: str) -> str:
 
 
 def kept_beside(folder: Path) -> Path:
-    """`folder`, made if need be; if it cannot be written, one of the same name in the user's private cache."""
+    """Return `folder`, made if need be, or a folder of the same name in the user's private cache if it cannot be written."""
     return folder if _is_writable(folder) else private_cache() / folder.parent.name / folder.name
 
 
 @cache
 def private_cache() -> Path:
-    """$XDG_CACHE_HOME/reclaimnet or ~/.cache/reclaimnet, or one for this process if neither can be written."""
+    """Return $XDG_CACHE_HOME/reclaimnet or ~/.cache/reclaimnet, or a temporary one if neither can be written."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - HOME may be missing
     chosen = Path(base) / NAME
     if chosen.is_absolute() and _is_writable(chosen):

@@ -146,7 +146,7 @@ class KillSwitchStruct(ctypes.Structure):
 
 
 class ObservedStruct(ctypes.Structure):
-    """`struct observed`: what the observer counts for one namespace."""
+    """`struct observed`: the observer's counts of a namespace."""
 
     _fields_ = [
         ("retransmitted", ctypes.c_uint64),

@@ -72,14 +72,14 @@ def libbpf() -> ctypes.CDLL:
 
 
 def check(status: int, what: str, log: str = "") -> int:
-    """`status`, unless it is libbpf's negative error number."""
+    """Return `status`, unless it is libbpf's negative error number."""
     if status < 0:
         raise BpfError(what, -status, log)
     return status
 
 
 def check_pointer(pointer: int | None, what: str) -> int:
-    """`pointer`, unless it is null: then libbpf has left the reason in errno."""
+    """Return `pointer`; if it is null, raise libbpf's reason from errno."""
     if not pointer:
         raise BpfError(what, ctypes.get_errno())
     return pointer

@@ -81,12 +81,12 @@ class FlowTable(KernelMap):
             raise
 
     def pin(self, path: Path | str) -> None:
-        """Pins the table at `path` and its meters beside it."""
+        """Pin the table at `path` and its meters beside it."""
         super().pin(path)
         self.meters.pin(Path(path).with_name(METERS))
 
     def close(self) -> None:
-        """Closes table and meters (once)."""
+        """Close table and meters (once)."""
         super().close()
         self.meters.close()
 
@@ -127,7 +127,7 @@ class FlowTable(KernelMap):
         return None if slot is None else self.meters.read(slot)
 
     def update_rate(self, key: FlowKey, rate_bytes_per_s: int, burst_bytes: int | None = None) -> None:
-        """Another rate (and depth) for a flow that keeps its credit and its counters; BpfError ENOENT if unknown."""
+        """Change the rate (and depth) of a flow that keeps its credit and its counters; BpfError ENOENT if unknown."""
         slot = self._slot(key.packed())
         if slot is None:
             raise BpfError(f"change the rate of {key}", errno.ENOENT)
@@ -135,7 +135,7 @@ class FlowTable(KernelMap):
         self.meters.set_rate(slot, rate_bytes_per_s, depth)
 
     def delete(self, key: FlowKey) -> MeterState | None:
-        """Takes a flow out; its last state, or None if it was not there."""
+        """Take a flow out; its last state, or None if it was not there."""
         slot = self._slot(key.packed())
         if slot is None or libbpf().bpf_map_delete_elem(self.fd, key.packed()) == -errno.ENOENT:
             return None
@@ -184,11 +184,11 @@ class AggregateBucket(Meters):
         self.set_mode(0, mode)
 
     def unset(self) -> None:
-        """Back to counting only."""
+        """Return to counting only."""
         self.set_mode(0, BucketMode.ACCOUNT)
 
     def state(self) -> MeterState:
-        """Bucket and counters; the class in it says nothing."""
+        """Return bucket and counters; the class in it has no meaning."""
         return self.read(0)
 
 
@@ -230,14 +230,14 @@ class HostMaps:
         )
 
     def pin(self, pin_dir: Path) -> None:
-        """Pins all under `pin_dir`, a folder on a bpffs, by the names of this class's fields."""
+        """Pin all under `pin_dir`, a folder on a bpffs, by the names of this class's fields."""
         self.flows.pin(pin_dir / "flows")
         self.aggregate.pin(pin_dir / "aggregate")
         self.counters.pin(pin_dir / "counters")
         self.switch.pin(pin_dir / "switch")
 
     def close(self) -> None:
-        """Closes all (once)."""
+        """Close all (once)."""
         for one in (self.flows, self.aggregate, self.counters, self.switch):
             one.close()
 

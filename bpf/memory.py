@@ -25,11 +25,11 @@ class KernelMap:
         return cls(open_pinned_fd(path))
 
     def pin(self, path: Path | str) -> None:
-        """Makes the map outlive this process, under `path` on a bpffs."""
+        """Make the map outlive this process, under `path` on a bpffs."""
         check(libbpf().bpf_obj_pin(self.fd, os.fsencode(path)), f"pin a map at {path}")
 
     def close(self) -> None:
-        """Closes the file descriptor (once); the kernel's map lives on while it is pinned or used by a program."""
+        """Close the file descriptor (once); the kernel's map lives on while it is pinned or used by a program."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -48,7 +48,7 @@ class MappedMap(KernelMap):
         self.u32, self.u64, self.s64 = self.u8.cast("I"), self.u8.cast("Q"), self.u8.cast("q")
 
     def close(self) -> None:
-        """Unmaps, and closes the file descriptor (once)."""
+        """Unmap, and close the file descriptor (once)."""
         if self.fd >= 0:
             for view in (self.u32, self.u64, self.s64, self.u8):
                 view.release()

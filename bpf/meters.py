@@ -85,15 +85,15 @@ class Meters(WritableMap):
         return self.u64[slot * _BYTES // 8 + _TRAFFIC + 3]
 
     def is_in_use(self, slot: int) -> bool:
-        """Whether a flow owns the slot."""
+        """True while a flow owns the slot."""
         return self.u8[slot * _BYTES + _IN_USE] != 0
 
     def release(self, slot: int) -> None:
-        """Gives a slot back; its counters stay to be read until it is taken again."""
+        """Give a slot back; its counters stay to be read until it is taken again."""
         self.u8[slot * _BYTES + _IN_USE] = 0
 
     def reset(self, slot: int, traffic_class: ClassId, mode: BucketMode) -> None:
-        """Takes a slot: counters 0, no rate. No packet may find the slot yet."""
+        """Take a slot: counters 0, no rate. No packet may find the slot yet."""
         first = slot * _BYTES
         self.u8[first : first + _BYTES] = bytes(_BYTES)
         self.u32[first // 4] = traffic_class
@@ -101,19 +101,19 @@ class Meters(WritableMap):
         self.u8[first + _IN_USE] = 1
 
     def set_mode(self, slot: int, mode: BucketMode) -> None:
-        """Another way to treat packets."""
+        """Change the treatment of packets."""
         self.u8[slot * _BYTES + _MODE] = mode
 
     def charge_migrations_only(self, slot: int, yes: bool) -> None:
-        """Whether checkpoints pass the bucket in that slot, a host's aggregate, uncharged."""
+        """Set the bucket in that slot, a host's aggregate, to charge checkpoints or to let them pass uncharged."""
         self.u8[slot * _BYTES + _MIGRATIONS_ONLY] = yes
 
     def charges_migrations_only(self, slot: int) -> bool:
-        """What `charge_migrations_only` set."""
+        """Return the setting of `charge_migrations_only`."""
         return self.u8[slot * _BYTES + _MIGRATIONS_ONLY] != 0
 
     def set_rate(self, slot: int, rate_bytes_per_s: int, burst_bytes: int) -> None:
-        """Another grant; credit and counters stay. ValueError outside of what cannot overflow."""
+        """Change the grant; credit and counters stay. ValueError outside of the range that cannot overflow."""
         check_grant(rate_bytes_per_s, burst_bytes)
         store_grant(self.u64, slot * _BYTES // 8, rate_bytes_per_s, burst_bytes)
 

@@ -47,7 +47,7 @@ class _OpenOptions(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class HostPrograms:
-    """One host's loaded programs and their maps. `close` lets go of this process's references only."""
+    """Loaded programs and maps of a host. `close` releases only this process's references."""
 
     egress_fd: int
     ingress_fd: int
@@ -74,15 +74,15 @@ class HostPrograms:
         return self.maps.switch
 
     def close(self) -> None:
-        """Closes programs and maps; what is attached or pinned stays in the kernel. Once only."""
+        """Close programs and maps; what is attached or pinned stays in the kernel. Once only."""
         os.close(self.egress_fd)
         os.close(self.ingress_fd)
         self.maps.close()
 
 
 def load_host_programs(pin_dir: Path | None = None, *, egress: Path | None = None) -> HostPrograms:
-    """Both programs, loaded anew with maps of their own; maps are pinned (flows, meters, aggregate, counters, switch) under
-    `pin_dir`, which is made if need be and must lie on a bpffs (`ensure_bpffs`).
+    """Load both programs with new maps. Maps are pinned (flows, meters, aggregate, counters, switch) under `pin_dir`, a
+    folder on a bpffs (`ensure_bpffs`), made if need be.
 
     Takes about 2.8 ms, of which 2.4 ms are the verifier and the JIT, .15 ms libbpf's BTF and probes, .2 ms the maps.
     `egress` is another object to load in the place of the built one (a benchmark's variant).
@@ -109,7 +109,7 @@ def load_host_programs(pin_dir: Path | None = None, *, egress: Path | None = Non
 
 
 def ensure_bpffs(path: Path | str = BPFFS) -> Path:
-    """`path` with a BPF filesystem on it, mounted now if it was not. BpfError if it cannot be mounted."""
+    """Mount a BPF filesystem on `path` unless it has one. BpfError if it cannot be mounted."""
     at = Path(path)
     if not _is_bpffs(at):
         at.mkdir(parents=True, exist_ok=True)

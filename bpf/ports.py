@@ -76,7 +76,7 @@ class PortTable(WritableMap):
         self.u8[port * _BYTES : (port + 1) * _BYTES] = bytes(record)
 
     def set_limits(self, port: int, link: Limit, own: Limit | None) -> None:
-        """Other limits of a port that is in use; counters and credit stay. ValueError for a rate out of range."""
+        """Change the limits of a port that is in use; counters and credit stay. ValueError for a rate out of range."""
         for limit, meter in ((link, PortStruct.link), (own, PortStruct.own)):
             if limit is not None:
                 check_grant(limit.rate_bytes_per_s, limit.burst_bytes)
@@ -110,13 +110,13 @@ class PortProgram:
     table: PortTable
 
     def close(self) -> None:
-        """Closes both; an attached program stays in the kernel. Once only."""
+        """Close both; an attached program stays in the kernel. Once only."""
         os.close(self.fd)
         self.table.close()
 
 
 def load_port_program(ports: int) -> PortProgram:
-    """One program for `ports` ports, whose interfaces are numbered from FIRST_PORT. BpfError as `load_host_programs`."""
+    """Load a program for `ports` ports, whose interfaces are numbered from FIRST_PORT. BpfError as `load_host_programs`."""
     with loaded("port", entries={"reclaim_ports": ports}) as pointer:
         return PortProgram(
             program_fd(pointer, "reclaim_port"), PortTable(map_fd(pointer, "reclaim_ports"), ports)

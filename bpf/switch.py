@@ -29,7 +29,7 @@ class KillSwitch(WritableMap):
 
     @property
     def mode(self) -> Mode:
-        """The mode that was set; a drain past its `isolate_at_ns`, which isolates, still says DRAIN."""
+        """Return the mode that was set; a drain past its `isolate_at_ns`, which isolates, still reads DRAIN."""
         from bpf.layout import Mode
 
         return Mode(self.u32[0])
@@ -44,7 +44,7 @@ class KillSwitch(WritableMap):
         return self.u8[: 8 * SET_AT + 8]
 
     def set(self, mode: int, *, isolate_at_ns: int = 0) -> None:
-        """Opens a new record (times and counts of drops begin at zero), then sets the mode (a `Mode`) as the last store.
+        """Open a new record (times and counts of drops begin at zero), then set the mode (a `Mode`) as the last store.
 
         `isolate_at_ns` (CLOCK_MONOTONIC, 0: never) is when a drain becomes an isolation by itself. Setting DRAIN on an
         isolated host opens it that far. ValueError: a time in the past of 1970, or a time with another mode than DRAIN.

@@ -85,7 +85,7 @@ def load_nothing() -> int:
 
 
 def run(fd: int, packet: bytes, *, repeat: int = 1, ctx: SkBuff | None = None) -> TestRun:
-    """Runs the program `repeat` times on `packet` (changes made by one run stay for the next).
+    """Run the program `repeat` times on `packet` (changes made by one run stay for the next).
 
     `wire_len` of `ctx` may be at most 65 536, the longest that the kernel believes of a test. BpfError if the kernel
     refuses the packet or the context.

@@ -86,12 +86,12 @@ Counted = Annotated[int, Meta(ge=0, le=2**56)]
 
 
 def most_checkpoint_bytes(payload_bytes: int) -> int:
-    """What a checkpoint of a job may have: as its job said, and what its workload adds, or a little more than was thought."""
+    """Return the maximum size of a job's checkpoint: its declared size, its workload's overhead, and a margin."""
     return 2 * payload_bytes + (1 << 20)
 
 
 def within(value: object, kind: Any) -> bool:
-    """Whether `value` is one of the type: a name or number of this module, or anything that is made of them."""
+    """Return True if `value` is valid for the type: a name or number of this module, or a type composed of them."""
     try:
         msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError:
@@ -108,5 +108,5 @@ def quoted(text: str) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Whether a host, a job or a file of theirs may be called so."""
+    """Return True if a host, a job or a file of theirs may have this name."""
     return within(text, Name)

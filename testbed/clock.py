@@ -10,7 +10,7 @@ import trio
 
 
 class MonotonicClock(trio.abc.Clock):
-    """`trio.run(main, clock=MonotonicClock())`: `trio.current_time()` is seconds of CLOCK_MONOTONIC."""
+    """Clock of `trio.run(main, clock=MonotonicClock())`: `trio.current_time()` is seconds of CLOCK_MONOTONIC."""
 
     def start_clock(self) -> None:
         """Do nothing: the kernel's clock runs."""

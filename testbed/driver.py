@@ -29,13 +29,13 @@ _Effect = TypeVar("_Effect", covariant=True)
 
 
 class Core(Protocol[_Event, _Effect]):
-    """What is driven: decisions without a clock, a socket or a task."""
+    """Decisions without a clock, a socket or a task, run by a driver."""
 
     def handle(self, event: _Event, now_s: float) -> Iterable[_Effect]:
-        """Everything that follows from the event, in order."""
+        """Return the effects of the event, in order."""
 
     def next_deadline_s(self) -> float:
-        """When it wants to be woken; infinity: only by events."""
+        """Return the time of the next wake-up; infinity: only by events."""
 
 
 class Driver(ABC, Generic[Event, Effect]):
@@ -54,7 +54,7 @@ class Driver(ABC, Generic[Event, Effect]):
         return max(self.last_s, trio.current_time() - self.started_s)
 
     def handle(self, event: Event) -> None:
-        """Decides, and performs what follows, all without an await."""
+        """Decide, and perform what follows, all without an await."""
         at_s = self.last_s = self.now_s
         for effect in self.decide(event, at_s):
             self.perform(effect)
@@ -62,15 +62,15 @@ class Driver(ABC, Generic[Event, Effect]):
             self._changed.set()
 
     def decide(self, event: Event, at_s: float) -> Iterable[Effect]:
-        """What follows from an event at this time."""
+        """Return the effects of an event at this time."""
         return self.core.handle(event, at_s)
 
     @abstractmethod
     def perform(self, effect: Effect) -> None:
-        """Carries one effect out; what takes time is started as a task, and ends as another event."""
+        """Carry one effect out; what takes time is started as a task, and ends as another event."""
 
     async def wake(self, woke: Event) -> None:
-        """Hands the core `woke` at each of its deadlines, for ever."""
+        """Hand the core `woke` at each of its deadlines, for ever."""
         while True:
             self._changed, self._armed_s = trio.Event(), self.core.next_deadline_s()
             with trio.move_on_at(self.started_s + self._armed_s) as waited:

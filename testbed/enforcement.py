@@ -55,7 +55,7 @@ CLASS_IDS = {
 
 
 class Enforcement(StrEnum):
-    """How a grant is enforced."""
+    """Way in which a grant is enforced."""
 
     PACE = "pace"  # pacing, and a bucket as guard
     DROP = "drop"  # paper A's literal bucket and nothing else: a baseline
@@ -71,7 +71,7 @@ _MODE = {
 
 @dataclass(frozen=True, slots=True)
 class FlowReadback:
-    """What the kernel says about a flow. `None`: not paced; no bucket."""
+    """The kernel's state of a flow. `None`: not paced; no bucket."""
 
     pacing_bytes_per_s: int | None
     bucket_bytes_per_s: int | None
@@ -81,7 +81,7 @@ class FlowReadback:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What the kernel is to be told about a grant."""
+    """Kernel settings of a grant."""
 
     pacing_bytes_per_s: int | None
     bucket_bytes_per_s: int
@@ -104,7 +104,7 @@ def paced_rate(grant_bytes_per_s: float) -> int:
 
 
 def smooth_pacing() -> bool:
-    """Lets paced senders of this network namespace send two segments at a time; False if the kernel cannot (before 5.18).
+    """Let paced senders of this network namespace send two segments at a time; False if the kernel cannot (before 5.18).
 
     Where the round trip is short, Linux builds super-packets of 64 KiB even for a slow flow (tcp_tso_rtt_log): at 4 Mbit/s one
     every 130 ms, which overfills queues and makes a rate exact only over seconds. Call it once, in the host's namespace, before
@@ -154,7 +154,7 @@ class FlowGuard:
             raise
 
     def regrant(self, grant_bytes_per_s: float) -> None:
-        """Another payload rate from now on. The bucket opens before the pacing does, and closes after it."""
+        """Change the payload rate. The bucket opens before the pacing does, and closes after it."""
         before, self._plan = self._plan, self._planned(grant_bytes_per_s)
         if self._plan.bucket_bytes_per_s >= before.bucket_bytes_per_s:
             self._set_bucket()
@@ -177,7 +177,7 @@ class FlowGuard:
         self.readback()
 
     def readback(self) -> FlowReadback:
-        """What the kernel holds for this flow now; KernelMismatch if that is not what it was told."""
+        """Return the kernel's state of this flow; KernelMismatch if it differs from what was set."""
         state = self._maps.flows.lookup(self.key) if self._maps is not None else None
         if self._maps is not None and (state is None or state.traffic_class is not CLASS_IDS[self._class]):
             raise KernelMismatch(f"entry of {self.key} in the flow table", self._class, state)
@@ -203,7 +203,7 @@ class FlowGuard:
         return None if self._maps is None else self._maps.flows.meters.dropped_packets(self._slot)
 
     def close(self) -> Traffic | None:
-        """Takes the flow out of the table (once; the socket stays open, paced as it was): its final counters."""
+        """Take the flow out of the table (once; the socket stays open, paced as it was): its final counters."""
         maps, self._maps = self._maps, None
         state = maps.flows.delete(self.key) if maps is not None else None
         return None if state is None else state.traffic
@@ -262,14 +262,14 @@ class HasNames(Protocol):
 
 
 def flow_key(sock: HasNames) -> FlowKey:
-    """How the packets that this connected TCP socket sends name their flow."""
+    """Return the key by which packets of this connected TCP socket name their flow."""
     here, there = sock.getsockname(), sock.getpeername()
     source, destination = (ip_address(name[0].partition("%")[0]) for name in (here, there))
     return FlowKey(source, here[1], destination, there[1])
 
 
 def choose_congestion(sock: socket.socket, name: str | None = None) -> str:
-    """Sets the congestion control `name`, or the first of PREFERRED_CONGESTION that there is; returns its name."""
+    """Set the congestion control `name`, or the first of PREFERRED_CONGESTION that there is; return its name."""
     for candidate in (name,) if name else PREFERRED_CONGESTION:
         try:
             sock.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, candidate.encode())

@@ -16,7 +16,7 @@ OLDEST = 2  # the generation of full collections
 
 
 class _Survivors:
-    """What to do when a collection has ended; `whole` is how many survived when all was looked through."""
+    """Callback at the end of a collection; `whole` is the number of survivors of the last full one."""
 
     def __init__(self) -> None:
         self.whole: int | None = None
@@ -35,7 +35,7 @@ class _Survivors:
 
 @contextmanager
 def survivors_set_aside() -> Iterator[None]:
-    """While it lasts, full collections look only at what none of them has seen, and seldom at all."""
+    """Restrict full collections to new objects, and make them rare, until the context ends."""
     survivors = _Survivors()
     gc.callbacks.append(survivors)
     try:

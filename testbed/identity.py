@@ -24,7 +24,7 @@ def start_time(pid: int) -> int | None:
 
 
 def is_alive(pid: int, started: int) -> bool:
-    """Whether the very process that started then still runs."""
+    """Return True while the very process that started then runs."""
     return start_time(pid) == started
 
 
@@ -56,7 +56,7 @@ def kill_exactly(pid: int, started: int) -> bool:
 
 
 def signal_name(number: int) -> str:
-    """What a signal is called; one in the middle of the real-time ones has no name of its own."""
+    """Return a signal's name; a real-time signal is named by its distance from the first or last."""
     import signal
 
     try:

@@ -85,7 +85,7 @@ class StoredCheckpoint(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobClaim(Struct, frozen=True, forbid_unknown_fields=True):
-    """A job that is running on the host which says so."""
+    """Claim of a host that it runs a job."""
 
     job: Name
     attempt: Attempt
@@ -101,7 +101,7 @@ class ClassCount(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FlowCount(Struct, frozen=True, forbid_unknown_fields=True):
-    """One running transfer: payload bytes sent so far, its grant, packets that its bucket dropped."""
+    """Progress of a transfer: payload bytes sent so far, its grant, packets that its bucket dropped."""
 
     transfer: Text
     payload_bytes: PayloadBytes
@@ -201,7 +201,7 @@ class JobStarted(Message, frozen=True):
 
 
 class SnapshotCost(Struct, frozen=True, forbid_unknown_fields=True):
-    """What one snapshot took."""
+    """Duration and size of a snapshot."""
 
     pause_s: Seconds  # for which the job stood still
     write_s: Seconds  # until its bytes, once they were copied, were in the host's store: written, hashed and synced
@@ -210,7 +210,7 @@ class SnapshotCost(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SnapshotSpeed(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a host's snapshots take on average, in bytes of state a second."""
+    """Average speed of a host's snapshots, in bytes of state a second."""
 
     pause_bytes_per_s: Speed  # of a job's standing still
     write_bytes_per_s: Speed  # of writing into the host's store: W
@@ -326,7 +326,7 @@ class HeartbeatAck(Message, frozen=True):
 
 
 class Endpoint(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a host takes checkpoints, and the one-time number of the `Expect` under which it takes these (0: none)."""
+    """Address at which a host receives checkpoints, and the one-time number of the `Expect` for them (0: none)."""
 
     host: Name
     address: Address
@@ -401,7 +401,7 @@ class Protect(Message, frozen=True):
 
 
 class Unprotect(Message, frozen=True):
-    """There is no standby at present: take no checkpoints."""
+    """Order to take no checkpoints: there is no standby at present."""
 
     job: Name
     attempt: Attempt
@@ -497,8 +497,8 @@ class ChangeLinks(Message, frozen=True):
 
 
 class CountTraffic(Message, frozen=True):
-    """Switches have counted what others send: (source, target, wire bytes/s), by direction, until told anew. Answered by Noted,
-    once it is in the journal."""
+    """Rates of cross-traffic counted by switches: (source, target, wire bytes/s), by direction, until replaced. Answered by
+    Noted, once in the journal."""
 
     research: Annotated[list[tuple[Name, Name, Rate]], Meta(max_length=100_000)]
 
@@ -507,7 +507,7 @@ FromOperator = Submit | Cancel | StatusRequest | Watch | ChangeLinks | CountTraf
 
 
 class Accepted(Message, frozen=True):
-    """The job is in the journal. `before`: it was already, as it is, and nothing is begun anew."""
+    """The job is in the journal. `before`: it was already, and nothing was changed."""
 
     job: Name
     before: bool = False
@@ -532,7 +532,7 @@ class Cancelled(Message, frozen=True):
 
 
 class HostStatus(Struct, frozen=True, forbid_unknown_fields=True):
-    """One host as the coordinator sees it."""
+    """State of a host in the coordinator."""
 
     host: Name
     building: Name
@@ -544,7 +544,7 @@ class HostStatus(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobStatus(Struct, frozen=True, forbid_unknown_fields=True):
-    """One job as the coordinator sees it."""
+    """State of a job in the coordinator."""
 
     job: Name
     phase: str
@@ -558,7 +558,7 @@ class JobStatus(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EndedJob(Struct, frozen=True, forbid_unknown_fields=True):
-    """One job that is over."""
+    """A job that is over."""
 
     job: Name
     phase: str  # finished, failed, cancelled
@@ -570,7 +570,7 @@ class EndedJob(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TransferStatus(Struct, frozen=True, forbid_unknown_fields=True):
-    """One transfer as last reported."""
+    """A transfer as last reported."""
 
     transfer: str
     source: str
@@ -597,11 +597,11 @@ class Status(Message, frozen=True):
 
 
 class Noted(Message, frozen=True):
-    """What was said is in the journal."""
+    """The remark is in the journal."""
 
 
 class Observed(Message, frozen=True):
-    """One recorded fact, as JSON (see controller/core/model/facts.py)."""
+    """A recorded fact, as JSON (see controller/core/model/facts.py)."""
 
     at_s: float
     fact: bytes

@@ -25,7 +25,7 @@ def setns(fd: int) -> None:
 
 
 class NetworkNamespace:
-    """Where a host's sockets are opened. `fd` is its namespace's descriptor; None: the process's own namespace."""
+    """Namespace of a host's sockets. `fd` is its descriptor; None: the process's own namespace."""
 
     def __init__(self, fd: int | None = None) -> None:
         self.fd = fd

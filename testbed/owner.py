@@ -32,7 +32,7 @@ LOOK = {
 
 
 class Switched:
-    """What the owner's hand did. `set_s`: seconds until the word stood in the kernel's map."""
+    """Result of the owner's command. `set_s`: seconds until the kernel's map was set."""
 
     __slots__ = ("agent_obeyed", "set_at_s", "set_s")
 
@@ -60,7 +60,7 @@ def lend(switch_pin: Path | str, agent_socket: Path | str | None) -> Switched:
 
 
 def look(switch_pin: Path) -> SwitchStatus:
-    """What the switch says, and what it has dropped since it was set."""
+    """Return the switch's setting, and the packets dropped since."""
     switch = KillSwitch.open_pinned(switch_pin)
     try:
         return switch.status()
@@ -98,7 +98,7 @@ def _switch(
 
 
 def _tell_agent(path: str, grace: bool) -> bool:
-    """Whether the agent said that it is done. Its imports wait until the switch is set."""
+    """Notify the agent; return True if it acknowledged. Its imports wait until the switch is set."""
     import socket
 
     folder, name = os.path.split(path)

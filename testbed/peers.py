@@ -19,7 +19,7 @@ WARN_EVERY_S: Final = 10.0
 
 
 class Allotment:
-    """How much of one thing each peer may hold at a time, and all peers together."""
+    """Maximum held by each peer at a time, and by all peers together."""
 
     def __init__(self, a_peer: int, in_all: int) -> None:
         self.a_peer, self.in_all = a_peer, in_all
@@ -27,7 +27,7 @@ class Allotment:
 
     @contextmanager
     def take(self, peer: str, amount: int = 1) -> Iterator[bool]:
-        """Whether `peer` gets so much; given back at the end of the context."""
+        """Reserve the amount for `peer` until the context ends; False if it is refused."""
         granted = self.held[peer] + amount <= self.a_peer and self.held.total() + amount <= self.in_all
         if granted:
             self.held[peer] += amount
@@ -41,7 +41,7 @@ class Allotment:
 
 
 class Budget:
-    """How much a peer may ask of a service: `per_s` in the long run, and at most `at_once` that it has not asked before.
+    """Rate limit of a peer's requests: `per_s` in the long run, and a burst of at most `at_once`.
 
     A peer that asks for more is heard later, and nothing of it is refused: TCP holds what it says meanwhile.
     """
@@ -51,15 +51,15 @@ class Budget:
         self._left, self._looked_s = at_once, float("-inf")
 
     def spend(self, amount: float, now_s: float) -> float:
-        """Seconds after which what costs so much is to be heard: 0 as long as there is something left."""
+        """Return the seconds to wait before a request of this cost is read: 0 while allowance is left."""
         self._left = min(self._at_once, self._left + (now_s - self._looked_s) * self._per_s) - amount
         self._looked_s = now_s
         return max(0.0, -self._left / self._per_s)
 
 
 class AddressSlots:
-    """Which connections a service takes: each address that it waits for has a slot of its own, and shares some with the others
-    for its `further` connections; all other addresses, `strangers`, share a few.
+    """Admission of connections. Each expected address has a slot of its own and shares `further` ones; other addresses
+    share `strangers`.
 
     So no address that is waited for is kept out by another, however many there are.
     """
@@ -71,14 +71,14 @@ class AddressSlots:
         self._own = Allotment(1, sys.maxsize)
 
     def connection(self, address: str) -> AbstractContextManager[bool]:
-        """Whether one more connection from there is taken; its slot is given back at the end of the context."""
+        """Reserve a slot for a connection until the context ends; False if it is refused."""
         if address not in self._waited_for():
             return self._strangers.take(address)
         return (self._further if self._own.held[address] else self._own).take(address)
 
 
 class Occasions:
-    """Warnings that a peer can cause: counted always, told at most once in WARN_EVERY_S for each kind."""
+    """Throttled warnings that a peer can cause: each is counted, and logged once in WARN_EVERY_S for each kind."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self.counts: Counter[str] = Counter()
@@ -86,7 +86,7 @@ class Occasions:
         self._told: dict[str, tuple[float, int]] = {}  # kind -> (when, how many had been counted)
 
     def warn(self, kind: str, message: str) -> None:
-        """Count one of this kind; tell it, with the number of those since the last that were not told."""
+        """Count an occasion of this kind; log it with the number of those since the last that were not logged."""
         self.counts[kind] += 1
         told_s, told = self._told.get(kind, (float("-inf"), 0))
         now_s = self._clock()

@@ -45,7 +45,7 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def wrong(program: Program) -> tuple[str, object, str] | None:
-    """(key, value, what is allowed) of the first that no agent can run; None: nothing."""
+    """Return (key, value, allowed) of the first value that no agent can run; None: there is none."""
     if not program.command[0]:
         return "command", program.command, "a program and its arguments"
     if program.working_directory and not program.working_directory.startswith("/"):
@@ -59,7 +59,7 @@ def wrong(program: Program) -> tuple[str, object, str] | None:
 
 
 class ProgramRun(Struct, frozen=True):
-    """One attempt of it: what its process is told."""
+    """Orders to the process of an attempt."""
 
     program: Program
     job: str

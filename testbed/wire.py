@@ -37,7 +37,7 @@ class MessageStream(trio.abc.Stream):
         return cls(sock)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Hands all to the kernel; other tasks run meanwhile only if that has to be waited for."""
+        """Hand all to the kernel; other tasks run meanwhile only if that has to be waited for."""
         rest = memoryview(data)
         while rest:
             try:
@@ -50,11 +50,11 @@ class MessageStream(trio.abc.Stream):
                 raise trio.BrokenResourceError(f"the connection broke: {error}") from error
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Waits until the kernel takes something."""
+        """Wait until the kernel takes something."""
         await trio.lowlevel.wait_writable(self.socket)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Waits for bytes; empty at the end of the stream."""
+        """Wait for bytes; empty at the end of the stream."""
         while True:
             if self.socket.fileno() < 0:
                 raise trio.ClosedResourceError("this connection has been closed")
@@ -67,11 +67,11 @@ class MessageStream(trio.abc.Stream):
                 raise trio.BrokenResourceError(f"the connection broke: {error}") from error
 
     async def wait_readable(self) -> None:
-        """Waits until there is something to receive, or the stream has ended."""
+        """Wait until there is something to receive, or the stream has ended."""
         await trio.lowlevel.wait_readable(self.socket)
 
     async def aclose(self) -> None:
-        """Closes the socket."""
+        """Close the socket."""
         if self.socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self.socket)
             self.socket.close()
@@ -79,7 +79,7 @@ class MessageStream(trio.abc.Stream):
 
 
 class Channel(Generic[M]):
-    """One connection that carries the messages of a codec, both ways.
+    """A connection that carries the messages of a codec, both ways.
 
     Until `allow` says otherwise, a frame that arrives may have `most_bytes`, by default the codec's bound. `received_bytes`
     counts all that came.
@@ -97,7 +97,7 @@ class Channel(Generic[M]):
         self._cut_off = False
 
     async def send(self, message: M) -> None:
-        """Sends one message, whole: concurrent calls take turns.
+        """Send one message, whole: concurrent calls take turns.
 
         Raises LocalProtocolError (nothing sent, the channel still good) and the stream's errors. A send that was cancelled
         may have left half a frame on the wire, so afterwards the channel sends no more: BrokenResourceError.
@@ -118,7 +118,7 @@ class Channel(Generic[M]):
             self._sending.release()
 
     async def send_each(self, messages: trio.MemoryReceiveChannel[M]) -> None:
-        """Sends what arrives in memory, in order, until that channel's other end is closed."""
+        """Send what arrives in memory, in order, until that channel's other end is closed."""
         async for message in messages:
             await self.send(message)
 
@@ -147,5 +147,5 @@ class Channel(Generic[M]):
             raise RemoteProtocolError("the peer spoke before it was its turn")
 
     async def aclose(self) -> None:
-        """Closes the stream."""
+        """Close the stream."""
         await self.stream.aclose()

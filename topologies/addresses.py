@@ -11,7 +11,7 @@ MOST_SHARED = 64 * 250  # of one that begins at a later quarter of its second by
 
 
 def building_addresses(building: int) -> Iterator[ipaddress.IPv4Address]:
-    """10.BUILDING.0.1, 10.BUILDING.0.2, ...: 250 to a third byte, so that no address ends in 0 or 255.
+    """Yield 10.BUILDING.0.1, 10.BUILDING.0.2, ...: 250 to a third byte, so that no address ends in 0 or 255.
 
     Buildings 256 to 511 begin at 10.(BUILDING - 256).64.1, and so on: the first quarter of a second byte is that of a building
     below 256, which has all of it where there are no more. ValueError if the building's number is not from 0 to 1023; ends after

@@ -90,7 +90,8 @@ def three_tier_topo(hosts: int = 12, buildings: int = 3, on_demand: int = 0) -> 
 
 
 def _or_exit(make: Callable[..., Topo]) -> Callable[..., Topo]:
-    """`make` for `mn`, which answers any exception with a clean-up of the whole machine: a wrong argument ends it before that."""
+    """Call `make` for `mn`, which answers any exception with a clean-up of the whole machine: a wrong argument exits before
+    that."""
 
     def made(*args: Any, **params: Any) -> Topo:
         try:

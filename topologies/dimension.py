@@ -16,7 +16,7 @@ from topologies import units
 
 
 class Dimension(Enum):
-    """(power of bytes, power of seconds)."""
+    """Dimension as powers: (of bytes, of seconds)."""
 
     NUMBER = (0, 0)  # shares, counts, ratios, costs
     SIZE = (1, 0)

@@ -2,7 +2,7 @@
 
 
 class TestbedError(Exception):
-    """Everything that this project raises on purpose; the command line prints it without a traceback."""
+    """Base of the errors that this project raises on purpose; the command line prints them without a traceback."""
 
     __test__ = False  # pytest: not a test case
 

@@ -228,7 +228,7 @@ class _Nodes:
         self._free: dict[str, Iterator[ipaddress.IPv4Address]] = {}
 
     def read(self, table: Table) -> None:
-        """Everything; written addresses first, so that free ones do not collide with them."""
+        """Read the whole file; written addresses first, so that free ones do not collide with them."""
         hosts, groups = list(table.tables("hosts")), list(table.tables("groups"))
         if not hosts and not groups:
             raise SpecError(table.path("hosts"), [], "at least one host ([[hosts]] or [[groups]])")

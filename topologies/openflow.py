@@ -57,7 +57,7 @@ class Topology(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def ports(self) -> dict[str, dict[str, int]]:
-        """switch -> neighbour -> port number, in the order of the trunks."""
+        """Return switch -> neighbour -> port number, in the order of the trunks."""
         table: dict[str, dict[str, int]] = {name: {} for name in self.switches}
         for trunk in self.trunks:
             table[trunk.a][trunk.b] = trunk.a_port
@@ -113,26 +113,26 @@ class TrunkLoads(msgspec.Struct, frozen=True, tag="loads"):
 
 
 class HaveDrained(msgspec.Struct, frozen=True, tag="drain"):
-    """To the controller: have this trunk left, and say so."""
+    """Order to the controller: drain this trunk, and report it."""
 
     a: str
     b: str
 
 
 class HoldHosts(msgspec.Struct, frozen=True, tag="hold"):
-    """To the controller: the cables of these hosts take that many bytes/s from them now."""
+    """Order to the controller: the cables of these hosts take that many bytes/s from them now."""
 
     rates_bytes_per_s: dict[str, float]
 
 
 class HostsHeld(msgspec.Struct, frozen=True, tag="held"):
-    """Controller to client: all switches hold all hosts to the rates that were last said; or why not."""
+    """Report of the controller: switches hold hosts to the last rates set; or the reason why not."""
 
     reason: str = ""
 
 
 class ReadCounters(msgspec.Struct, frozen=True, tag="count"):
-    """To the controller: have the switches say what they have counted."""
+    """Order to the controller: read the switches' counters."""
 
 
 class TrunkCount(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ NONE_DEAD: frozenset[frozenset[str]] = frozenset()
 
 
 def tree_of(root: str, switches: Iterable[str], live: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-    """switch -> its neighbours in the tree: breadth first from the root, then from the first switch of what is cut off.
+    """Return switch -> its neighbours in the tree: breadth first from the root, then from the first switch that is cut off.
 
     `live`: each switch's neighbours over trunks that are alive, in the order of the trunks.
     """
@@ -56,7 +56,7 @@ def tree_of(root: str, switches: Iterable[str], live: Mapping[str, Iterable[str]
 
 
 def ways_beside(first: Sequence[str], live: Mapping[str, Iterable[str]], most: int) -> list[list[str]]:
-    """Up to `most` ways from the first node of a way to its last, that one first; each is simple.
+    """Return up to `most` simple ways between the ends of a way, that one first.
 
     Each next one shares as few trunks with those before as can be, and of these is the shortest; of equals it is the first in the
     order of the trunks. When the best is one that is there already, there are no more.
@@ -127,7 +127,7 @@ class Routes:
         self._hang_from(self.root)
 
     def follow(self, dead: DeadTrunks) -> bool:
-        """Take these trunks for dead from now on, and no others; nothing is pinned to a way over a dead trunk any more.
+        """Mark exactly these trunks as dead; nothing is pinned to a way over a dead trunk any more.
 
         Whether any route or way is another, or one that was live is dead, or was dead is live: never said of a campus that is a
         tree.
@@ -144,7 +144,7 @@ class Routes:
 
     @property
     def pins(self) -> Mapping[tuple[str, str], Way]:
-        """(source, target) -> the way that the testbed's traffic is pinned to."""
+        """Return (source, target) -> the pinned way of the testbed's traffic."""
         return self._pins
 
     def pin(self, a: str, b: str, way: Way | None) -> None:
@@ -179,8 +179,8 @@ class Routes:
         return (pins.get((a, b)) or self.route(a, b)) if pins else self.route(a, b)
 
     def choices(self, a: str, b: str, most: int = MOST_WAYS) -> list[Way]:
-        """Up to `most` live ways from a to b that share as little as can be; the first is the route, which may be dead: then it
-        is the only one."""
+        """Return up to `most` live ways from a to b that share as little as possible. The first is the route; if it is
+        dead, it is the only one."""
         route = self.route(a, b)
         if most < 2 or not self.has_choice or not self.is_carried(route):
             return [route]
@@ -248,7 +248,7 @@ class Routes:
         )
 
     def _steps(self, begin: str) -> dict[str, int]:
-        """node -> live cables from `begin`."""
+        """Return node -> live cables from `begin`."""
         steps, todo = {begin: 0}, [begin]
         for node in todo:  # grows while it is walked: breadth first
             for near in self._campus.neighbours[node]:
@@ -263,7 +263,7 @@ class Routes:
         return tuple(neighbours[step.source][step.target] for step in self.route(a, b))
 
     def bottleneck(self, a: str, b: str) -> tuple[float, DirectedLink]:
-        """(bytes/s on the wire, the link that binds) of the narrowest link from a to b: the first, if several are.
+        """Return (bytes/s on the wire, the link that binds) of the narrowest link from a to b: the first, if several are.
 
         bw_bot of paper A, eq. (10), of an empty network. SpecError if a is b (no link binds) or a node is unknown.
         """
@@ -279,7 +279,7 @@ class Routes:
         return sum(link.delay_s for link in self.links_of(a, b))
 
     def _tree(self) -> Mapping[str, Iterable[str]]:
-        """node -> its neighbours in the tree of all nodes."""
+        """Return node -> its neighbours in the tree of all nodes."""
         campus = self._campus
         if not self.has_choice:
             return campus.neighbours
@@ -330,7 +330,7 @@ class Routes:
 
 
 class RouteHistory:
-    """Routes over a run: those of a campus whose trunks are all alive, until `follow` says otherwise. Times do not go back."""
+    """Routes over a run: those of a campus whose trunks are all alive, until `follow` changes them. Times do not go back."""
 
     def __init__(self, campus: Campus) -> None:
         self.campus = campus

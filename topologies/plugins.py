@@ -44,7 +44,7 @@ def is_plugin(name: str, group: str) -> bool:
 
 
 def target(name: str, group: str) -> str:
-    """`module:name` of a name that a package offers; any other text as it is."""
+    """Return `module:name` of a name that a package offers; any other text unchanged."""
     entry = _entries(group).get(name)
     return f"{entry.module}:{entry.attr}" if entry else name
 
@@ -85,7 +85,7 @@ def find(key: str, name: str, group: str, allowed: str, among: str | None = None
 
 
 def call(key: str, name: str, function: Callable[..., object], *given: object) -> object:
-    """Call a user's function. SpecError for `key`: it raises; the message says in which line."""
+    """Call a user's function. SpecError for `key`: it raises; the message names the line."""
     try:
         return function(*given)
     except SpecError:
@@ -138,8 +138,11 @@ def _said(error: BaseException, module_name: str) -> str:
 
 
 def where(error: BaseException, module_name: str) -> str:
-    """The file and line that an error came from: the last one of the module's package, or of another file beside the module's, so
-    that a library which was called with what it cannot use is not named; the last of all where it has none."""
+    """Return the file and line that an error came from.
+
+    That is the last line of the module's package, or of another file beside the module's: a library that was called with
+    invalid arguments is not named. Without such a line it is the last of all.
+    """
     top, at, frame_at = module_name.partition(".")[0], list[tuple[bool, Path, int]](), error.__traceback__
     while frame_at is not None:
         code, name = frame_at.tb_frame.f_code, str(frame_at.tb_frame.f_globals.get("__name__"))

@@ -22,7 +22,7 @@ LEAST, MOST = 1e-12, 1e12  # beyond, products of two scaled quantities leave the
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """`bytes` played per real byte, `time` played seconds per real second.
+    """Scale of a played run: `bytes` played per real byte, `time` played seconds per real second.
 
     `Scale(bytes=1/250, time=1/40)` plays a 10 GB checkpoint as 40 MB, an hour in 90 s, and 1 Gbit/s as 160 Mbit/s.
     """
@@ -44,7 +44,7 @@ class Scale:
         return float(self.bytes**of_bytes * self.time**of_time)
 
     def apply(self, thing: T, dimension: Dimension | None = None) -> T:
-        """Real to played: a number of the given dimension, or a description (campus, trace, ...) as a whole.
+        """Convert real to played: a number of the given dimension, or a description (campus, trace, ...) as a whole.
 
         Descriptions are frozen dataclasses whose fields declare their dimensions (`topologies.dimension`). TypeError if
         a number has none: every number of a description must say what it is. Apply a scale once: what it returns

@@ -179,7 +179,7 @@ class Link:
             raise SpecError(key, self.a, "a link joins two different nodes")
 
     def directions(self) -> tuple[DirectedLink, DirectedLink]:
-        """(a to b, b to a)."""
+        """Return (a to b, b to a)."""
         return DirectedLink(self.a, self.b), DirectedLink(self.b, self.a)
 
 
@@ -261,7 +261,7 @@ class Campus:
 
     @cached_property
     def neighbours(self) -> dict[str, dict[str, Link]]:
-        """node -> neighbour -> the link between them."""
+        """Return node -> neighbour -> the link between them."""
         table: dict[str, dict[str, Link]] = {node.name: {} for node in self.nodes}
         for link in self.links:
             table[link.a][link.b] = link

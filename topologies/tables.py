@@ -48,7 +48,7 @@ class Table:
         return default
 
     def wrong(self, name: str, allowed: str) -> SpecError:
-        """The error that says what this key should have been."""
+        """Return the error that names this key and the allowed values."""
         return SpecError(self.path(name), shown(self._data.get(name, NOTHING)), allowed)
 
     def table(self, name: str) -> Table:

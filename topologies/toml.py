@@ -23,7 +23,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def read_bytes(path: Path, what: str = "a TOML file") -> bytes:
-    """The bytes of a user's file of at most 8 MiB; SpecError says why it cannot be read."""
+    """Return the bytes of a user's file of at most 8 MiB; SpecError gives the reason why it cannot be read."""
     try:
         if not path.is_file():
             found = "is not a regular file" if path.exists() else "does not exist"

@@ -14,7 +14,7 @@ DATA_PORT = 7200
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """One agent's place in the campus. Without `pin_dir` there is no kill-switch and nothing is counted or guarded."""
+    """Place of an agent in the campus. Without `pin_dir` there is no kill-switch, and nothing is counted or guarded."""
 
     host: str
     address: IPv4Address

@@ -105,21 +105,21 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             task_status.started()
 
     async def watch_kernel(self) -> None:
-        """Sees the owner and counts every 100 ms, until cancelled."""
+        """See the owner and counts every 100 ms, until cancelled."""
         await watch([self])
 
     def see_owner(self) -> None:
-        """What the owner did since the last look is an event."""
+        """Send the owner's changes since the last look to the core, as an event."""
         if (switch := self.kernel.look_at_switch()) is not None:
             self.handle(switch)
 
     def count(self, lag_s: float, idle_at_s: float) -> None:
-        """What the kernel counted is an event, `lag_s` later than it should be; at `idle_at_s` all that had left was counted."""
+        """Send the kernel's counters to the core, `lag_s` late; at `idle_at_s` all that left had been counted."""
         for sampled in self.kernel.sample(self.transfers.counts(), lag_s, idle_at_s):
             self.handle(sampled)
 
     def perform(self, effect: do.Effect) -> None:
-        """Over the parts."""
+        """Perform each effect by the part that implements it."""
         match effect:
             case do.Send(message):
                 self.link.say(message)
@@ -145,7 +145,7 @@ class AgentHost(Driver[ev.Event, do.Effect]):
 
 
 class _Look:
-    """All that is touched of a host where nothing happens: its memory as it is, and as it was at the last look."""
+    """Memory read on every look at an idle host, now and at the last look."""
 
     __slots__ = ("data", "data_was", "host", "outputs", "sample_by_s", "sending", "switch", "switch_was")
 
@@ -157,7 +157,7 @@ class _Look:
 
 
 async def watch(hosts: Sequence[AgentHost]) -> None:
-    """Looks at the switch of each host (there may be more of them later) every SAMPLE_S, until cancelled.
+    """Look at the switch of each host (there may be more of them later) every SAMPLE_S, until cancelled.
 
     Counters of hosts that send are read as often, but where many transfers run in one process: reading takes COUNTING_SHARE of a
     processor at most. Those of others are told every IDLE_SAMPLE_S.

@@ -36,7 +36,7 @@ _host: ContextVar[str] = ContextVar("host", default="pool")
 
 @dataclass(frozen=True, slots=True)
 class PoolMember:
-    """One agent of a pool. `network_pid`: a process in its host's network."""
+    """An agent of a pool. `network_pid`: a process in its host's network."""
 
     config: AgentConfig
     network_pid: int
@@ -91,7 +91,7 @@ async def _live(
     watched: list[AgentHost],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """One agent, until cancelled."""
+    """Run an agent until cancelled."""
     _host.set(member.config.host)
     await _PooledHost(member, forks, watched).run(task_status)
 

@@ -13,7 +13,7 @@ class CheckpointError(TestbedError):
 
 
 class BadManifest(CheckpointError):
-    """A manifest that contradicts itself or passes a limit: the message says which field and what is allowed."""
+    """A manifest that contradicts itself or passes a limit: the message names the field and the allowed values."""
 
 
 class NotStored(CheckpointError):
@@ -25,7 +25,7 @@ class CheckpointConflict(CheckpointError):
 
 
 class CheckpointDamaged(CheckpointError):
-    """A stored payload is no longer what its manifest says; `chunks` are the indices that differ."""
+    """A stored payload that differs from its manifest; `chunks` are the indices that differ."""
 
     def __init__(self, path: Path, chunks: Sequence[int], problem: str) -> None:
         self.path, self.chunks = path, tuple(chunks)

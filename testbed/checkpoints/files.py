@@ -17,7 +17,7 @@ _NO_KERNEL_COPY: Final = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, err
 
 
 def fsync_directory(path: Path) -> None:
-    """Makes renames and removals inside a directory survive a power cut."""
+    """Make renames and removals inside a directory survive a power cut."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -26,7 +26,7 @@ def fsync_directory(path: Path) -> None:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Replaces a file's content; the bytes are on the disk at return. Not atomic: write aside, then rename."""
+    """Replace a file's content; the bytes are on the disk at return. Not atomic: write aside, then rename."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with naming(path), os.fdopen(fd, "wb") as file:
         file.write(data)
@@ -41,7 +41,7 @@ def free_bytes(path: Path) -> int:
 
 
 def data_spans(fd: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of the parts of a file that were ever written; holes and untouched reservations are left out."""
+    """Return (start, end) of the written parts of a file; holes and untouched reservations are left out."""
     end = os.fstat(fd).st_size
     offset = 0
     while offset < end:
@@ -56,7 +56,7 @@ def data_spans(fd: int) -> Iterator[tuple[int, int]]:
 
 
 def copy_span(source: int, source_offset: int, target: int, target_offset: int, length: int) -> bool:
-    """Copies bytes between files without bringing them here (a reference where the file system can share blocks).
+    """Copy bytes between files without bringing them here (a reference where the file system can share blocks).
 
     False if the source was too short; OSError as of copy_file_range(2), but for kernels and file systems without it.
     """
@@ -78,7 +78,7 @@ def copy_span(source: int, source_offset: int, target: int, target_offset: int, 
 
 
 def write_span(fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
-    """pwrite(2) until all of it is written."""
+    """Call pwrite(2) until the span is written."""
     rest = memoryview(data)
     while rest:
         written = os.pwrite(fd, rest, offset)

@@ -31,6 +31,6 @@ class ChunkIndex:
                     del self._places[digest]
 
     def find(self, digest: bytes) -> tuple[Key, int] | None:
-        """(checkpoint, chunk number) of the newest stored copy of this content."""
+        """Return (checkpoint, chunk number) of the newest stored copy of this content."""
         places = self._places.get(digest)
         return next(reversed(places.items())) if places else None

@@ -44,7 +44,7 @@ _LARGEST: Final = {
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One checkpoint. Build with `Manifest.of`; call `validate` on one that came from elsewhere.
+    """Contents of a checkpoint. Build with `Manifest.of`; call `validate` on one that came from elsewhere.
 
     `sequence` counts a job's checkpoints, `step` is the workload's own count; sizes in bytes; every chunk is
     `chunk_bytes` long but the last, which may be shorter.
@@ -70,16 +70,16 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def key(self) -> tuple[str, int]:
-        """(job, sequence): what a store files it under."""
+        """Key in a store: (job, sequence)."""
         return self.job, self.sequence
 
     def span(self, chunk: int) -> tuple[int, int]:
-        """(offset, length) in bytes of a chunk in the payload."""
+        """Return (offset, length) in bytes of a chunk in the payload."""
         offset = chunk * self.chunk_bytes
         return offset, min(self.chunk_bytes, self.payload_bytes - offset)
 
     def validate(self) -> None:
-        """Raises BadManifest if any field is out of bounds, sizes and count disagree, or the digest is not theirs."""
+        """Raise BadManifest if any field is out of bounds, sizes and count disagree, or the digest is not theirs."""
         self._check_fields()
         if self.digest != self._computed_digest():
             raise BadManifest(
@@ -122,7 +122,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def check_job(job: str) -> None:
-    """Raises BadManifest unless `job` is a plain name: it becomes the name of a directory."""
+    """Raise BadManifest unless `job` is a plain name: it becomes the name of a directory."""
     _require(is_name(job), "job", job, NAME_RULE)
 
 

@@ -31,7 +31,7 @@ class MappedFile:
         return self._map
 
     def is_mapped_memory(self, size_bytes: int) -> bool:
-        """Whether a mapping of that size is there, of a file in memory (tmpfs: the file system whose files have seals)."""
+        """Return True if a mapping of that size exists of a file in memory (tmpfs, the file system that supports seals)."""
         if self._map is None or len(self._map) != size_bytes:
             return False
         try:
@@ -41,7 +41,7 @@ class MappedFile:
         return True
 
     def is_ours_alone(self) -> bool:
-        """Whether no other open file is this one, by whatever name. False too where the kernel will not say.
+        """Return True if no other open file is this file, by any name. False too if the kernel does not answer.
 
         The kernel grants a write lease (fcntl(2)) only while no other open file description of the file exists, and a mapping
         counts as the description that it was made by.
@@ -56,7 +56,7 @@ class MappedFile:
         return True
 
     def close(self) -> None:
-        """Gives both back; of a large payload that takes 30 ms a GiB."""
+        """Give both back; of a large payload that takes 30 ms a GiB."""
         self._unmap()
         if self.fd >= 0:
             os.close(self.fd)

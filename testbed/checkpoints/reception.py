@@ -36,7 +36,7 @@ Finder = Callable[[bytes], tuple[int, int] | None]  # hash -> (open file, offset
 
 
 class Reception:
-    """One checkpoint on its way in. Not thread-safe: one thread at a time, any thread.
+    """A checkpoint being received. Not thread-safe: one thread at a time, any thread.
 
     Made by `CheckpointStore.begin`; `file` is the partial one. Must end in `abandon`, which may stand in a `finally`: after
     `commit`, which hands the file on, it does nothing.
@@ -64,7 +64,7 @@ class Reception:
         self._buffer = memoryview(bytearray(manifest.chunk_bytes))
 
     def prepare(self, find: Finder, held: Manifest | None = None) -> None:
-        """Resumes what an earlier attempt left, looks whether there is room for all of it, and copies what the store has.
+        """Resume what an earlier attempt left, look whether there is room for all of it, and copy what the store has.
 
         `held` is what the file once was, if it is a spare. Raises StoreFull; an attempt that left something keeps it.
         """
@@ -98,7 +98,7 @@ class Reception:
         return sorted(numbers[0] for numbers in self._wanted.values())
 
     def write(self, chunk: int, data: bytes | bytearray | memoryview) -> None:
-        """Verifies and keeps the bytes of one chunk (and of its equals). A chunk already present is left alone.
+        """Verify and keep the bytes of one chunk (and of its equals). A chunk already present is left alone.
 
         Raises ChunkMismatch for an index or bytes that are not the manifest's: the file is unchanged then.
         """
@@ -118,7 +118,7 @@ class Reception:
         return self._open().fd
 
     def reserve(self, offset: int, length: int) -> None:
-        """Room on the disk for bytes that are about to come: a step ahead of them, never all that a sender says will come.
+        """Reserve disk space for the next bytes: a step ahead of them, never as much as a sender declares.
 
         Raises StoreFull.
         """
@@ -157,7 +157,7 @@ class Reception:
         self._settle(digest, chunk)
 
     def commit(self) -> Manifest:
-        """Makes the checkpoint durable and visible: it is completed when this returns. Raises CheckpointError if not whole."""
+        """Make the checkpoint durable and visible: it is completed when this returns. Raises CheckpointError if not whole."""
         file = self._open()
         if self._wanted:
             raise CheckpointError(f"{self._partial}: {len(self.missing)} chunks are still missing")
@@ -168,7 +168,7 @@ class Reception:
         return self.manifest
 
     def abandon(self, *, keep_partial: bool = True) -> None:
-        """Gives up. What was verified stays for the next attempt, unless `keep_partial` is False; other room is given back."""
+        """Give up. What was verified stays for the next attempt, unless `keep_partial` is False; other room is given back."""
         if self._file is None:
             return
         if self._surveyed:
@@ -182,7 +182,7 @@ class Reception:
         self._release()
 
     def _size(self, held_bytes: int) -> None:
-        """Gives the file its length, and the first of its room that is not there; the blocks of `held_bytes` are."""
+        """Give the file its length, and the first of its room that is not there; the blocks of `held_bytes` are."""
         before = os.fstat(self.fileno())
         needed = max(0, self.manifest.payload_bytes - before.st_blocks * 512)
         free = free_bytes(self._partial.parent)

@@ -60,7 +60,7 @@ def recover(root: Path) -> tuple[dict[Key, Manifest], list[str]]:
 
 
 def _set_aside(path: Path, problem: str) -> str:
-    """The line that says so."""
+    """Set the partial checkpoint aside; return the line that reports it."""
     folder = path.parent.parent / QUARANTINE
     folder.mkdir(exist_ok=True)
     names = (folder / f"{path.parent.name}.{path.name}.{number}" for number in count())

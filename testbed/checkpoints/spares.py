@@ -51,7 +51,7 @@ class Spare:
     file: MappedFile
 
     def discard(self) -> None:
-        """Gives its room back."""
+        """Give its room back."""
         self.path.unlink(missing_ok=True)
         self.file.close()
 
@@ -72,16 +72,17 @@ class Spares:
 
     @cached_property
     def possible(self) -> bool:
-        """Whether files are recycled here. Tried out when the first is to be: a thousand hosts that start have none."""
+        """Return True if files can be recycled here. Tested at the first use, so that starting a thousand hosts costs
+        nothing."""
         return _recycling_is_safe(self._directory)
 
     @property
     def held_bytes(self) -> int:
-        """What the spares take of the file system."""
+        """Return the bytes that the spares take of the file system."""
         return sum(spare.manifest.payload_bytes for spare in self._spares)
 
     def retire(self, payload: Path, manifest: Manifest, file: MappedFile) -> Spare | None:
-        """Takes a dropped payload, open as `file`, out of sight: aside if it fits the bounds, else it is unlinked.
+        """Take a dropped payload, open as `file`, out of sight: aside if it fits the bounds, else it is unlinked.
 
         What is returned must be handed to `offer` once the old name's removal is on the disk.
         """
@@ -108,7 +109,7 @@ class Spares:
             del self._spares[:-MAX_SPARES]
 
     def take(self, manifest: Manifest, target: Path) -> tuple[Manifest, MappedFile] | None:
-        """Renames a file that no other process has open to `target`: what it held, and the file; None if none suits.
+        """Rename a file that no other process has open to `target`: what it held, and the file; None if none suits.
 
         The job's own files come first, then those that are most like it in size.
         """
@@ -126,26 +127,26 @@ class Spares:
         return None
 
     def make_room(self, needed_bytes: int) -> None:
-        """Removes every spare if less than this is free beside them."""
+        """Remove every spare if less than this is free beside them."""
         if self._spares and free_bytes(self._directory.parent) < needed_bytes:
             self.shed()
 
     def shed(self, job: str | None = None) -> None:
-        """Removes the spares that a job left, or all."""
+        """Remove the spares that a job left, or all."""
         with self._guard:
             for spare in [s for s in self._spares if job in (None, s.manifest.job)]:
                 spare.discard()
                 self._spares.remove(spare)
 
     def close(self) -> None:
-        """Removes all of it, for good."""
+        """Remove all of it, for good."""
         self.possible = False
         self.shed()
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def _recycling_is_safe(directory: Path) -> bool:
-    """Tries it out: leases are granted, one reader prevents them, and blocks are not shared between files."""
+    """Try it out: leases are granted, one reader prevents them, and blocks are not shared between files."""
     probe, clone = directory / "probe", directory / "clone"
     probe.write_bytes(bytes(4096))
     clone.touch()

@@ -87,7 +87,7 @@ class CheckpointStore:
         self.close()
 
     def close(self) -> None:
-        """Lets another process open the store. Receptions still open keep their partial files; spare files go."""
+        """Let another process open the store. Receptions still open keep their partial files; spare files go."""
         if self._lock_file >= 0:
             self._spares.close()
             for file in self._received.values():
@@ -98,7 +98,7 @@ class CheckpointStore:
 
     @property
     def spare_bytes(self) -> int:
-        """What files kept for the next reception hold beside the checkpoints; given back when room is short."""
+        """Bytes of files kept for the next reception, beside the checkpoints; released when space is short."""
         return self._spares.held_bytes
 
     def manifests(self) -> list[Manifest]:
@@ -119,7 +119,7 @@ class CheckpointStore:
         return found
 
     def holds(self, manifest: Manifest) -> bool:
-        """Is exactly this checkpoint, to the byte, completed here?"""
+        """Return True if exactly this checkpoint, to the byte, is completed here."""
         return self.has(*manifest.key, manifest.digest)
 
     def has(self, job: str, sequence: int, digest: bytes) -> bool:
@@ -143,7 +143,7 @@ class CheckpointStore:
         return self._scratch / f"{job}.{sequence}"
 
     def ingest(self, job: str, sequence: int, step: int, source: Path) -> Manifest:
-        """Takes a snapshot file into the store: hashed, on disk, completed at return; `source` is gone then.
+        """Take a snapshot file into the store: hashed, on disk, completed at return; `source` is gone then.
 
         Raises BadManifest (names, sizes), CheckpointConflict (stored with other content, or arriving now), StoreFull.
         """
@@ -166,7 +166,7 @@ class CheckpointStore:
         return manifest
 
     def begin(self, manifest: Manifest) -> Reception:
-        """Opens the reception of a checkpoint: room reserved, what is here already filled in.
+        """Open the reception of a checkpoint: room reserved, what is here already filled in.
 
         A first attempt goes on with what arrived of an earlier checkpoint of the job that was given up: where the two are alike
         the bytes are here. Without one it writes over a spare file if one suits. Raises BadManifest, CheckpointConflict
@@ -193,7 +193,7 @@ class CheckpointStore:
         return reception
 
     def _take_over(self, key: Key, partial: Path) -> None:
-        """Gives the newest attempt at an earlier checkpoint of the job, if it is not arriving now, this checkpoint's name.
+        """Give the newest attempt at an earlier checkpoint of the job, if it is not arriving now, this checkpoint's name.
 
         Of the others MOST_GIVEN_UP remain.
         """
@@ -212,7 +212,7 @@ class CheckpointStore:
                 self._path((job, n), "partial").unlink(missing_ok=True)
 
     def verify(self, manifest: Manifest) -> None:
-        """Reads the payload back and hashes every chunk. Raises NotStored, CheckpointDamaged."""
+        """Read the payload back and hash every chunk. Raises NotStored, CheckpointDamaged."""
         path = self.payload(manifest)
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -226,7 +226,7 @@ class CheckpointStore:
             raise CheckpointDamaged(path, bad, f"chunks {bad[:8]} of {len(hashes)} do not have their hashes")
 
     def drop(self, job: str, sequence: int) -> None:
-        """Forgets a completed checkpoint. Raises NotStored.
+        """Forget a completed checkpoint. Raises NotStored.
 
         Its room is free, or lent to a spare file until it is needed: only where checkpoints arrive.
         """
@@ -249,7 +249,7 @@ class CheckpointStore:
             self._spares.offer(spare)
 
     def keep_latest(self, job: str, count: int) -> list[Manifest]:
-        """Drops all but the `count` newest checkpoints of a job, and attempts older than the newest. Returns the dropped."""
+        """Drop all but the `count` newest checkpoints of a job, and attempts older than the newest. Returns the dropped."""
         mine = [m for m in self.manifests() if m.job == job]
         dropped = mine[: max(0, len(mine) - count)]
         for manifest in dropped:
@@ -259,7 +259,7 @@ class CheckpointStore:
         return dropped
 
     def forget(self, job: str) -> None:
-        """Drops every completed checkpoint of a job and every attempt that is not running: the job is over."""
+        """Drop every completed checkpoint of a job and every attempt that is not running: the job is over."""
         check_job(job)
         for manifest in self.manifests():
             if manifest.job == job:
@@ -270,7 +270,7 @@ class CheckpointStore:
             self._directory(job).rmdir()
 
     def drop_attempts(self, job: str, below: int) -> None:
-        """Removes what arrived of a job's checkpoints below a sequence, but for those that are arriving now."""
+        """Remove what arrived of a job's checkpoints below a sequence, but for those that are arriving now."""
         for partial in self._directory(job).glob("*.partial"):
             name = FILE.fullmatch(partial.name)
             with self._guard:
@@ -278,7 +278,7 @@ class CheckpointStore:
                     partial.unlink(missing_ok=True)
 
     def collect_attempts(self, keep: set[str], older_than_s: float) -> None:
-        """Removes what arrived of checkpoints, of other jobs than these, that was last written to so long ago."""
+        """Remove what arrived of checkpoints, of other jobs than these, that was last written to so long ago."""
         oldest_s = time.time() - older_than_s
         for partial in self.root.glob("*/*.partial"):
             name, job = FILE.fullmatch(partial.name), partial.parent.name
@@ -302,7 +302,7 @@ class CheckpointStore:
             self._receiving.discard(key)
 
     def _finder(self, files: ExitStack) -> Finder:
-        """Finds stored copies, keeping the payloads it opens in `files`."""
+        """Find stored copies, keeping the payloads it opens in `files`."""
         opened: dict[Key, int] = {}
 
         def find(digest: bytes) -> tuple[int, int] | None:
@@ -322,7 +322,7 @@ class CheckpointStore:
         return find
 
     def _take(self, fd: int, source: Path, manifest: Manifest) -> None:
-        """Publishes the snapshot in place if it is on the store's file system, else a copy of it."""
+        """Publish the snapshot in place if it is on the store's file system, else a copy of it."""
         try:
             if os.fstat(fd).st_dev == self.root.stat().st_dev:
                 os.fsync(fd)

@@ -175,27 +175,27 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         return end, self.nameToNode[end.node], str(host.address) if host else None
 
     def addHost(self, name: str, cls: Any = None, **params: Any) -> Any:  # noqa: N802
-        """SetupError: a campus is what its description says."""
+        """Raise SetupError: the description alone adds hosts."""
         raise SetupError(f"host {name}: {FIXED}")
 
     def addSwitch(self, name: str, cls: Any = None, **params: Any) -> Any:  # noqa: N802
-        """SetupError: a campus is what its description says."""
+        """Raise SetupError: the description alone adds switches."""
         raise SetupError(f"switch {name}: {FIXED}")
 
     def addLink(self, node1: Any, node2: Any, *args: Any, **params: Any) -> Any:  # noqa: N802
-        """SetupError: a campus is what its description says."""
+        """Raise SetupError: the description alone adds links."""
         raise SetupError(f"link {node1}-{node2}: {FIXED}")
 
     def addController(self, name: Any = "c0", controller: Any = None, **params: Any) -> Any:  # noqa: N802
-        """SetupError: a campus's bridges learn by themselves."""
+        """Raise SetupError: a campus's bridges learn by themselves."""
         raise SetupError(f"controller {name}: the bridges of a campus forward without an OpenFlow controller")
 
     def delNode(self, node: Any, nodes: Any = None) -> None:  # noqa: N802
-        """SetupError, as delHost, delSwitch and delController, which call it: a campus is what its description says."""
+        """Raise SetupError, as delHost, delSwitch and delController, which call it: the description alone decides."""
         raise SetupError(f"node {node}: {FIXED}")
 
     def delLink(self, link: Any) -> None:  # noqa: N802
-        """SetupError, as delLinkBetween, which calls it. `configLinkStatus(a, b, "down")` cuts a link for a while."""
+        """Raise SetupError, as delLinkBetween, which calls it. `configLinkStatus(a, b, "down")` cuts a link for a while."""
         raise SetupError(f"link {link}: {FIXED}")
 
     def start(self) -> None:
@@ -225,7 +225,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
 
     @signals_held()  # for it imports
     def _choose_plan(self) -> None:
-        """How what is described can be had on this machine. SetupError: it cannot."""
+        """Choose the plan that realises the description on this machine. SetupError: there is none."""
         self._kernel.plan = self._described
         # netem lets packets overtake by their jitter
         in_order = any(link.jitter_s and not link.reorders for link in self.plan.impaired)
@@ -324,7 +324,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
                 time.sleep(0.005)
 
     def _begin_removing(self) -> None:
-        """What the campus's processes kept on disk goes while its cables do; `_remove_listed` waits, and removes what is left."""
+        """Remove the files of the campus's processes while its cables go; `_remove_listed` waits, and removes the rest."""
         with contextlib.suppress(RuntimeError):  # the interpreter ends, and begins no threads
             for directory in self._directories:
                 remover = threading.Thread(target=_remove_what_goes, args=(directory,))
@@ -354,7 +354,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     def monitor(
         self, hosts: Sequence[Any] | None = None, timeoutms: int = -1
     ) -> Iterator[tuple[Any, str] | tuple[None, None]]:
-        """(host, line) of all that the commands of `hosts` (default: all) print; (None, None) after each `timeoutms` of silence.
+        """Yield (host, line) of the output of `hosts` (default: all); (None, None) after each `timeoutms` of silence.
 
         Mininet's own also wakes for room to write, which there always is: it spins, and no time-out ends.
         """
@@ -388,7 +388,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         seconds: float = 5,
         port: int = 5001,
     ) -> list[str]:
-        """[server's, client's] rate as Mininet's iperf gives it, without its `killall iperf` (which is machine-wide)."""
+        """Return [server's, client's] rate as Mininet's iperf does, without its `killall iperf` (which is machine-wide)."""
         client, server = hosts or [self.hosts[0], self.hosts[-1]]
         common = [
             "iperf",
@@ -415,7 +415,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
 
     @property
     def running(self) -> bool:
-        """Between start and stop."""
+        """True between start and stop."""
         return self._ledger is not None
 
     @property
@@ -478,7 +478,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             yield
 
     def _change_interface(self, interface: Any, **wanted: Any) -> None:
-        """`set_link` of what leaves through one interface."""
+        """Change the shape of an interface's outgoing traffic, as `set_link`."""
         other = interface.link.intf2 if interface is interface.link.intf1 else interface.link.intf1
         source, target = interface.node.name, other.node.name
         self._change(source, target, (source,), wanted)
@@ -552,7 +552,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         return in_thread(partial(self._kernel.class_counters, end))
 
     def trunk_counters(self) -> dict[tuple[str, str], dict[int, QueueCounters]]:
-        """`class_counters` of both ends of every link between two switches, at once."""
+        """Return `class_counters` of both ends of every link between two switches, read at once."""
         return in_thread(self._kernel.trunk_counters)
 
     def make_directory(self, base: Path) -> Path:

@@ -59,7 +59,7 @@ SOL_PACKET, PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING = 263, 15, 23
 
 
 class Need(StrEnum):
-    """Part of the testbed that cannot do without a capability."""
+    """A part of the testbed that requires a capability."""
 
     CAMPUS = "campus"  # every campus
     ENFORCEMENT = "enforcement"  # a campus with the BPF programs
@@ -69,7 +69,7 @@ class Need(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """One feature of the machine."""
+    """A feature of the machine."""
 
     name: str
     present: bool
@@ -99,7 +99,7 @@ def probe(needs: Collection[Need] = tuple(Need)) -> list[Capability]:
 
 
 def require_before_start(plan: CampusPlan) -> None:
-    """SetupError if the machine lacks what must be known before anything is made: root, programs, a delay line if a link asks.
+    """Raise SetupError if the machine lacks a prerequisite: root, programs, a delay line if a link asks.
 
     The rest is not probed here: a scratch namespace takes the kernel some 50 ms to remove, in the background of the start.
     """
@@ -109,7 +109,7 @@ def require_before_start(plan: CampusPlan) -> None:
 
 
 def explain_failure(plan: CampusPlan, *, enforcement: bool) -> None:
-    """After the kernel refused something: SetupError naming every lack and what mends it, if a lack is the reason."""
+    """Raise SetupError naming each lack and its remedy, if a lack explains the kernel's refusal."""
     _require(probe([Need.CAMPUS, Need.ENFORCEMENT] if enforcement else [Need.CAMPUS]), plan)
 
 
@@ -310,7 +310,7 @@ _feature(
 
 
 def has_netem() -> bool:
-    """Whether this kernel holds packets back by itself."""
+    """Return True if this kernel can delay packets by itself."""
     return _try(next(p for p in PROBES if p.name == "netem")).present
 
 

@@ -43,7 +43,7 @@ CONNECT_ATTEMPTS, CONNECT_PAUSE_S = 200, 0.02  # until the receiver listens
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Outside of these a run is invalid."""
+    """Bounds of a valid run."""
 
     # of a one-second window's processor time; a window above it is busy
     busy_share: float = 0.97
@@ -106,7 +106,7 @@ class CpuTimes:
         return cls(user + nice + system + irq + softirq, idle + iowait, steal)
 
     def shares_since(self, earlier: CpuTimes) -> tuple[float, float]:
-        """(busy or stolen, stolen) share of the time between."""
+        """Return the (busy or stolen, stolen) share of the time between."""
         busy, steal, idle = self.busy - earlier.busy, self.steal - earlier.steal, self.idle - earlier.idle
         total = max(1, busy + steal + idle)
         return (busy + steal) / total, steal / total
@@ -239,7 +239,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def judge(figures: dict[str, float], bounds: Bounds) -> list[str]:
-    """Why these figures make a run invalid; empty if they do not."""
+    """Return the reasons why these figures make a run invalid; none if it is valid."""
     limits = {
         "cpu_busy_windows": (
             bounds.busy_windows,
@@ -280,7 +280,7 @@ def line_figures(line: Mapping[tuple[str, int], LineStatistics]) -> dict[str, fl
 
 
 def observed_figures(observed: Mapping[str, Observation]) -> dict[str, float]:
-    """What the kernel did to all hosts together, and what queues dropped anywhere; none where nothing was observed."""
+    """Return delays of all hosts together, and drops of all queues; nothing where nothing was observed."""
     if not observed:
         return {}
     hosts = [seen for where, seen in observed.items() if where not in (SWITCHES, MACHINE)]

@@ -40,14 +40,14 @@ class NetlinkRefused(TestbedError):
 
 @dataclass(frozen=True, slots=True)
 class NetlinkRequest:
-    """One message, ready to send but for its sequence number, and the words that an error will use for it."""
+    """A message, ready to send but for its sequence number, and its description for errors."""
 
     data: bytes
     what: str
 
 
 def attribute(kind: int, payload: bytes) -> bytes:
-    """One attribute, padded to four bytes."""
+    """Return an encoded attribute, padded to four bytes."""
     length = ATTRIBUTE.size + len(payload)
     return ATTRIBUTE.pack(length, kind) + payload + b"\0" * (-length % 4)
 
@@ -141,7 +141,7 @@ class NetlinkSocket:
             raise refused
 
     def dump(self, kind: int, body: bytes, what: str) -> list[memoryview]:
-        """Bodies (without nlmsghdr) of all objects of a kind; NetlinkRefused if the kernel will not say."""
+        """Return bodies (without nlmsghdr) of all objects of a kind; NetlinkRefused if the kernel does not list them."""
         self._sequence += 1
         data = HEADER.pack(HEADER.size + len(body), kind, REQUEST | ROOT_MATCH, self._sequence, 0) + body
         self._socket.sendto(data, (0, 0))
@@ -158,7 +158,7 @@ class NetlinkSocket:
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, int, int, memoryview]]:
-    """(type, flags, sequence, body) of each message."""
+    """Yield (type, flags, sequence, body) of each message."""
     view = memoryview(data)
     offset = 0
     while offset + HEADER.size <= len(view):

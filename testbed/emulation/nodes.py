@@ -78,15 +78,15 @@ class CampusIntf(Intf):  # type: ignore[misc]
         return str(super().ifconfig(*args))
 
     def setIP(self, ipstr: str, prefixLen: int | None = None) -> Any:  # noqa: N802, N803 - Mininet's
-        """SetupError: the switch takes frames of the planned address only."""
+        """Raise SetupError: the switch takes frames of the planned address only."""
         raise SetupError(f"{self.name}: address {ipstr}: {FIXED}")
 
     def setMAC(self, macstr: str) -> Any:  # noqa: N802
-        """SetupError: the switch takes frames of the planned address only."""
+        """Raise SetupError: the switch takes frames of the planned address only."""
         raise SetupError(f"{self.name}: address {macstr}: {FIXED}")
 
     def delete(self) -> None:
-        """SetupError: a campus is what its description says."""
+        """Raise SetupError: the description alone decides."""
         raise SetupError(f"{self.name}: {FIXED}")
 
 
@@ -104,7 +104,7 @@ class CampusLink(Link):  # type: ignore[misc]
     change: Callable[..., None] | None = None
 
     def stop(self) -> None:
-        """Nothing: the kernel removes links with their namespaces."""
+        """Do nothing: the kernel removes links with their namespaces."""
 
 
 def _prompt_at_end(shell: Popen[Any], terminal: int) -> None:
@@ -166,7 +166,7 @@ class _LazyShell(Node):  # type: ignore[misc]
         return process
 
     def read(self, size: int = 1024) -> str:
-        """What is left of an earlier read, at once; else what the shell says next.
+        """Return the rest of an earlier read at once, else the shell's next output.
 
         Mininet's own waits for more even if the prompt is left over, so that a command after an interrupted `monitor` hung.
         """
@@ -176,7 +176,7 @@ class _LazyShell(Node):  # type: ignore[misc]
         return str(text)
 
     def waitReadable(self, timeoutms: float | None = None) -> Any:  # noqa: N802
-        """Whether `read` has something, now or within `timeoutms` (None: for ever).
+        """Return True if `read` has something, now or within `timeoutms` (None: for ever).
 
         Mininet's own is satisfied by room to write, which there always is, so that no time-out ends.
         """
@@ -224,7 +224,7 @@ class _LazyShell(Node):  # type: ignore[misc]
         return super().popen(*args, **kwargs)
 
     def config(self, **_params: Any) -> dict[str, Any]:
-        """Nothing: netlink configures all hosts in one batch."""
+        """Do nothing: netlink configures all hosts in one batch."""
         return {}
 
     def terminate(self) -> None:
@@ -250,17 +250,17 @@ class BridgeSwitch(_LazyShell, Switch):  # type: ignore[misc]
     """A kernel bridge in the fabric's namespace; its shell sees all bridges of the campus."""
 
     def start(self, _controllers: Sequence[Any]) -> None:
-        """Nothing: the fabric made it."""
+        """Do nothing: the fabric made it."""
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
-        """Nothing: it goes with the fabric's namespace."""
+        """Do nothing: it goes with the fabric's namespace."""
 
     def defaultIntf(self) -> Any:  # noqa: N802
         """The first port."""
         return Node.defaultIntf(self)
 
     def connected(self) -> bool:
-        """Whether it forwards: from the start, without spanning tree or controller."""
+        """Return True: it forwards from the start, without spanning tree or controller."""
         return True
 
     def dpctl(self, *args: Any) -> Any:

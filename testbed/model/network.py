@@ -34,7 +34,7 @@ ROUNDING = 1e-12
 
 
 class Sharing(StrEnum):
-    """How classes of service divide a link."""
+    """Division of a link among classes of service."""
 
     PRIORITY = "priority"
     FAIR = "fair"
@@ -71,14 +71,14 @@ class FluidFlow:
         return min(self.size_bytes, self.moved_bytes + self.rate_bytes_per_s * (now_s - self.since_s))
 
     def end_s(self) -> float:
-        """When its last byte is there, if its rate stays; inf: never."""
+        """Return the time of its last byte, if its rate stays; inf: never."""
         if self.rate_bytes_per_s <= 0.0 or self.size_bytes == inf:
             return inf if self.moved_bytes < self.size_bytes else self.since_s
         return self.since_s + max(0.0, self.size_bytes - self.moved_bytes) / self.rate_bytes_per_s
 
 
 class FluidNetwork:
-    """All flows on all links. Times (seconds) are handed in and never go backwards; methods return the flows whose rate changed.
+    """Flows and links in virtual time. Times (seconds) never decrease; methods return the flows whose rate changed.
 
     `capacity`: bytes/s of every directed link, in the unit of the flows' caps. `reserve`: what of a link of that capacity
     checkpoints leave to research while it asks for it (`Sharing.PRIORITY`).
@@ -197,7 +197,7 @@ class FluidNetwork:
             del self._from[flow.links[0].source][flow.number]
 
     def regrant(self, key: str, cap_bytes_per_s: float, now_s: float) -> list[FluidFlow]:
-        """Another cap from now on."""
+        """Change a flow's cap."""
         flow = self._flows[key]
         if flow.cap_bytes_per_s == cap_bytes_per_s:
             return []
@@ -205,7 +205,7 @@ class FluidNetwork:
         return self._reshare(flow.level, flow.path, [flow], now_s)
 
     def regrant_all(self, caps_bytes_per_s: Mapping[str, float], now_s: float) -> list[FluidFlow]:
-        """Other caps for many flows at once: as if one after the other, but shared anew only once for each class."""
+        """Change the caps of many flows: as if one after the other, but shared again only once for each class."""
         moved: dict[int, list[FluidFlow]] = {}
         for key, cap in caps_bytes_per_s.items():
             flow = self._flows[key]
@@ -266,18 +266,18 @@ class FluidNetwork:
     # ------------------------------------------------------------ questions
 
     def has_link(self, link: DirectedLink) -> bool:
-        """Whether the network has it."""
+        """Return True if the network has the link."""
         return link in self._index
 
     def next_end_s(self) -> float:
-        """When the next flow ends; inf if none does."""
+        """Return the time at which the next flow ends; inf if none does."""
         ends = self._ends
         while ends and ends[0][2] != ends[0][3].version:
             heappop(ends)
         return ends[0][0] if ends else inf
 
     def finish(self, now_s: float) -> tuple[list[FluidFlow], list[FluidFlow]]:
-        """(flows whose last byte is there by now, in order of (end, beginning); those whose rate changed by it)."""
+        """Return (flows whose last byte is there by now, in order of (end, beginning); flows whose rate changed by it)."""
         finished: list[FluidFlow] = []
         changed: list[FluidFlow] = []
         while self.next_end_s() <= now_s:
@@ -295,7 +295,7 @@ class FluidNetwork:
         return self._flows[key]
 
     def flows(self) -> Iterable[FluidFlow]:
-        """All flows, in order of their beginning."""
+        """Return the flows, in order of their beginning."""
         return self._flows.values()
 
     def flows_from(self, source: str) -> Iterable[FluidFlow]:
@@ -303,12 +303,12 @@ class FluidNetwork:
         return self._from[source].values()
 
     def load_bytes_per_s(self, link: DirectedLink) -> float:
-        """What all flows over a link take together."""
+        """Return the total rate of the flows over a link."""
         number = self._index[link]
         return sum(level[number] for level in self._used)
 
     def capacity_bytes_per_s(self, link: DirectedLink) -> float:
-        """What a link has now."""
+        """Return the current capacity of a link."""
         return self._capacity[self._index[link]]
 
     # ------------------------------------------------------------ sharing
@@ -382,7 +382,7 @@ class FluidNetwork:
         return [found[number] for number in sorted(found)], room
 
     def _look(self, level: int, link: int, room: dict[int, float]) -> bool:
-        """Whether a link binds a flow of a level; if so its room is noted."""
+        """Return True if a link binds a flow of a level, and record its spare capacity."""
         free = self._capacity[link] - self._spared[level][link]
         for used in self._above[level]:
             free -= used[link]

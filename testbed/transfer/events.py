@@ -46,7 +46,7 @@ class ReceiveRepeated:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveFailed:
-    """A connection ended without completing; `transfer` is None if the peer never said a good hello."""
+    """A connection that ended without completing; `transfer` is None if the peer never sent a good hello."""
 
     transfer: str | None
     peer: str

@@ -65,7 +65,7 @@ class Intake:
         self._window_ends_s, self._window_bytes = time.monotonic() + limits.rate_window_s, 0
 
     def take(self, chunks: list[int]) -> None:
-        """Receives these chunks, in order, and seals each as soon as it is whole.
+        """Receive these chunks, in order, and seal each as soon as it is whole.
 
         Raises TransferFailed, ChunkMismatch, OSError of the disk.
         """

@@ -77,11 +77,11 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, forbid_unknown_fields=True
 
 
 class Describe(msgspec.Struct, tag="describe", frozen=True, forbid_unknown_fields=True):
-    """The receiver takes the checkpoint, if the manifest is the one announced: say it."""
+    """Acceptance of the announced checkpoint: the sender describes it now."""
 
 
 class Contents(msgspec.Struct, tag="contents", frozen=True, forbid_unknown_fields=True):
-    """What the offered checkpoint consists of."""
+    """Contents of the offered checkpoint."""
 
     manifest: Manifest
 
@@ -104,7 +104,7 @@ class Stored(msgspec.Struct, tag="stored", frozen=True, forbid_unknown_fields=Tr
 
 
 class Rejected(msgspec.Struct, tag="rejected", frozen=True, forbid_unknown_fields=True):
-    """No. See `TransferFailed` for the fields. Each protocol has its Rejected: the coordinator's refuses a job."""
+    """Rejection. See `TransferFailed` for the fields. Each protocol has its Rejected: the coordinator's refuses a job."""
 
     reason: _Reason
     retryable: bool
@@ -136,7 +136,7 @@ def chunks_of(bitmap: bytes, count: int) -> list[int]:
 
 
 def runs(chunks: list[int]) -> Iterator[tuple[int, int]]:
-    """[first, after last) of each run of consecutive ascending chunk numbers."""
+    """Return [first, after last) of each run of consecutive ascending chunk numbers."""
     edges = [i for i, (a, b) in enumerate(pairwise(chunks), start=1) if b != a + 1]
     for start, end in pairwise([0, *edges, len(chunks)]):
         if end > start:

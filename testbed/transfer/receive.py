@@ -85,7 +85,7 @@ T = TypeVar("T")
 
 
 async def take_any(hello: Hello, address: str) -> None:
-    """Accepts whatever is offered."""
+    """Accept whatever is offered."""
 
 
 async def serve_checkpoints(
@@ -100,7 +100,7 @@ async def serve_checkpoints(
     limits: Limits = LIMITS,
     task_status: trio.TaskStatus[list[trio.SocketListener]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Receives checkpoints into `store` until cancelled.
+    """Receive checkpoints into `store` until cancelled.
 
     `around` makes a context that holds from an accepted hello to the end of its connection: mark acknowledgements there, say.
 
@@ -147,7 +147,7 @@ class _Server:
         self.arrivals: dict[tuple[str, int], _Arrival] = {}
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """One connection; never raises for what the peer or the disk does."""
+        """Serve a connection; never raise for what the peer or the disk does."""
         try:
             address, port, *_ = stream.socket.getpeername()
         except OSError:  # gone before we looked
@@ -165,7 +165,7 @@ class _Server:
                     await conversation.refuse(failure)
 
     async def tell(self, event: ReceiveEvent) -> None:
-        """Hands an event to the host."""
+        """Hand an event to the host."""
         outcome = self.on_event(event)
         if inspect.isawaitable(outcome):
             await outcome
@@ -201,7 +201,7 @@ class _Server:
 
 
 class _Conversation:
-    """One peer, from its hello to our verdict."""
+    """A connection with a peer, from its hello to the verdict."""
 
     def __init__(self, server: _Server, stream: trio.SocketStream, address: str, peer: str) -> None:
         self._server, self._stream, self._address, self._peer = server, stream, address, peer
@@ -210,7 +210,7 @@ class _Conversation:
         self._started_s = trio.current_time()
 
     async def run(self) -> None:
-        """Raises TransferFailed, which says whether trying again makes sense, for whatever the peer or the disk does wrong."""
+        """Raise TransferFailed, which says whether trying again makes sense, for whatever the peer or the disk does wrong."""
         server = self._server
         try:
             hello = await self._hear(HELLO, server.idle_s, "no hello")
@@ -251,7 +251,7 @@ class _Conversation:
             raise TransferFailed(f"the receiver's disk: {error}", retryable=False) from error
 
     async def refuse(self, failure: TransferFailed) -> None:
-        """Tells the host and, if it can still hear, the peer. A reset must not overtake the words: the peer closes first."""
+        """Report to the host and, if possible, to the peer. A reset must not overtake the message: the peer closes first."""
         transfer = self._hello.transfer if self._hello else None
         await self._server.tell(ReceiveFailed(transfer, self._peer, failure.reason, failure.retryable))
         with trio.move_on_after(LINGER_S):
@@ -264,7 +264,7 @@ class _Conversation:
                 return
 
     async def _hear(self, codec: Codec[Message], within_s: float, lack: str) -> Message | None:
-        """One message, and nothing behind it."""
+        """Receive a message, and nothing behind it."""
         channel: Channel[Message] = Channel(self._stream, codec)
         with trio.move_on_after(within_s):
             message = await channel.receive()
@@ -279,7 +279,7 @@ class _Conversation:
         raise TransferFailed(f"the sender read nothing for {self._server.idle_s:g} s", retryable=True)
 
     async def _repeated(self, hello: Hello) -> bool:
-        """Whether it is completed here; then the peer is told so.
+        """Return True and notify the peer if the checkpoint is already completed here.
 
         Its bytes are read once more: it may be offered because a job could not start from them. A copy that went bad on the
         disk is dropped, to be received anew.
@@ -301,7 +301,7 @@ class _Conversation:
         return True
 
     async def _receive(self, hello: Hello, manifest: Manifest) -> None:
-        """Asks for what is missing, takes it in a thread, and completes the checkpoint."""
+        """Ask for what is missing, take it in a thread, and complete the checkpoint."""
         server, sock = self._server, self._stream.socket
         try:
             sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, AHEAD_BYTES)
@@ -347,7 +347,7 @@ class _Conversation:
             await self._in_thread(reception.abandon)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Does work on the disk in a thread, not to be cut off; meanwhile the peer hears that we are alive."""
+        """Do disk work in a thread that is not cancelled; meanwhile the peer receives keep-alives."""
         idle_s = self._server.idle_s
 
         async def say_busy() -> None:

@@ -91,7 +91,7 @@ async def send_checkpoint(
     allowed_bytes: Callable[[], float] | None = None,
     least_patience_s: float = LEAST_PATIENCE_S,
 ) -> SendResult:
-    """Brings a completed checkpoint of `store` to the receiver at `address` (numeric IP, port).
+    """Bring a completed checkpoint of `store` to the receiver at `address` (numeric IP, port).
 
     `ticket` is the number under which the receiver expects it, `network` where the connection begins. `on_connected` gets the
     connected socket before the first byte: pace and mark it there, and keep it to change the pace later (it is closed when
@@ -132,21 +132,21 @@ async def send_checkpoint(
 
 @dataclass(frozen=True, slots=True)
 class ReceiverPatience:
-    """How long a receiver that lives may take."""
+    """Timeout of a receiver that is alive."""
 
     until_s: float
     most_bytes: float
     allowed_bytes: Callable[[], float] | None
 
     def is_over(self, now_s: float) -> bool:
-        """Whether it is given up."""
+        """Return True if the timeout has expired."""
         if now_s < self.until_s:
             return False
         return self.allowed_bytes is not None and self.allowed_bytes() >= self.most_bytes
 
 
 class _Sending:
-    """One connection, from hello to the verdict."""
+    """A connection, from hello to the verdict."""
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class _Sending:
             self._on_progress(self.sent_bytes, self.wanted_bytes)
 
     async def _stream(self, chunks: list[int]) -> None:
-        """Has the kernel send these chunks. Where that ends early `_hear` learns why."""
+        """Have the kernel send these chunks. Where that ends early `_hear` learns why."""
         span = self._manifest.span
         for start, end in runs(chunks):
             offset, stop = span(start)[0], sum(span(end - 1))

@@ -47,7 +47,7 @@ class CannotKeep(TestbedError):
 
 @dataclass(frozen=True, slots=True)
 class ProgramProgress:
-    """How far a program is: `told` by itself, or counted by the clock."""
+    """Progress of a program: reported by itself, or counted by the clock."""
 
     step: int
     told: bool
@@ -61,7 +61,7 @@ class _Entry:
 
 
 def pack(folder: Path, target: Path, progress: ProgramProgress, most_bytes: int) -> int:
-    """Writes what is in the folder into a new file; returns its bytes. CannotKeep, OSError: no file is left.
+    """Write what is in the folder into a new file; return its bytes. CannotKeep, OSError: no file is left.
 
     Nothing may change meanwhile; what did is noticed.
     """
@@ -88,7 +88,7 @@ def pack(folder: Path, target: Path, progress: ProgramProgress, most_bytes: int)
 
 
 def unpack(archive: Path, folder: Path, most_bytes: int) -> ProgramProgress:
-    """Makes in an empty folder what `pack` read. StateMismatch: this is no archive of ours; OSError passes."""
+    """Make in an empty folder what `pack` read. StateMismatch: this is no archive of ours; OSError passes."""
     links: list[tuple[Path, str]] = []
     modes: list[tuple[Path, int]] = []
     left_bytes = most_bytes
@@ -147,7 +147,7 @@ def digest(folder: Path, most_bytes: int) -> bytes:
 
 
 def _entries(folder: Path, most_bytes: int) -> Iterator[_Entry]:
-    """What is in it, in the order of the archive. CannotKeep: something that cannot be kept is."""
+    """Return the folder's entries, in the order of the archive. CannotKeep: one of them cannot be archived."""
     if folder.is_symlink() or not folder.is_dir():
         raise CannotKeep("the checkpoint directory is no directory any more")
     found: list[_Entry] = []
@@ -238,7 +238,7 @@ def _safe(name: str) -> str:
 
 
 def _stays_within(path: str, target: str) -> bool:
-    """Whether a relative link from there leads to something beside or below the directory's top."""
+    """Return True if a relative link from there stays below the directory's top."""
     if not target or target.startswith("/") or "\0" in target:
         return False
     depth = path.count("/")
@@ -250,7 +250,7 @@ def _stays_within(path: str, target: str) -> bool:
 
 
 def _leads_within(folder: Path, link: Path) -> bool:
-    """Whether a link that is there leads to something in the folder, by way of whatever other links."""
+    """Return True if an existing link resolves to something in the folder, by way of other links too."""
     return Path(os.path.realpath(link)).is_relative_to(os.path.realpath(folder))
 
 

@@ -44,11 +44,11 @@ class StateCopy(ABC):
 
     @abstractmethod
     def reserve(self) -> None:
-        """Takes the memory. Raises OSError: there is none."""
+        """Take the memory. Raises OSError: there is none."""
 
     @abstractmethod
     def take(self) -> str:
-        """Takes the state as it is now; the job stands still. Why that cannot be, or nothing."""
+        """Take the state as it is now; the job stands still. Why that cannot be, or nothing."""
 
     @abstractmethod
     def complete(self) -> Iterable[ReadableBuffer]:
@@ -56,11 +56,11 @@ class StateCopy(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """Gives the memory back. Nothing may look at it any more."""
+        """Give the memory back. Nothing may look at it any more."""
 
 
 class Workload(ABC):
-    """One job's computation.
+    """Computation of a job.
 
     `step_number` is how many steps are done, `steps_total` how many make the job; `step_s` is the least time from the end of
     one step to the end of the next, for workloads that only emulate computing: the runner sleeps, and keeps listening, until
@@ -71,7 +71,7 @@ class Workload(ABC):
     step_s: float = 0.0
 
     def __init__(self, params: Mapping[str, object]) -> None:
-        """Checks and keeps the parameters; allocates nothing large. Raises SpecError."""
+        """Check and keep the parameters; allocates nothing large. Raises SpecError."""
         self.given = dict(params)
 
     @property
@@ -81,15 +81,15 @@ class Workload(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Makes the state of step 0."""
+        """Make the state of step 0."""
 
     @abstractmethod
     def step(self) -> None:
-        """Advances the state by one step, and `step_number` with it."""
+        """Advance the state by one step, and `step_number` with it."""
 
     @abstractmethod
     def save(self, path: Path) -> None:
-        """Writes the state to a new file, quickly: the job stands still meanwhile. No fsync; OSError passes."""
+        """Write the state to a new file, quickly: the job stands still meanwhile. No fsync; OSError passes."""
 
     def parts(self) -> Sequence[ReadableBuffer] | None:
         """The state as memory: buffers (C-contiguous) whose bytes, one behind the other, are what `save` would write.
@@ -108,23 +108,22 @@ class Workload(ABC):
         return None
 
     def measured(self, **values: float) -> None:
-        """Tells what the present step measured (a loss, say): a line of JSON on the job's output, from which the report draws
-        its curves. Any program may print such lines: `{"step": 12, "loss": 0.25}`. What is no finite number is null.
-        """
+        """Report measurements of the present step (a loss, say) as a line of JSON in the job's output; the report draws
+        curves of them. Any program may print such lines: `{"step": 12, "loss": 0.25}`. A number that is not finite is null."""
         told = {name: value if math.isfinite(value) else None for name, value in values.items()}
         print(json.dumps({"step": self.step_number, **told}), flush=True)
 
     @abstractmethod
     def load(self, path: Path) -> None:
-        """Takes the state and `step_number` from a saved file. Raises StateMismatch if it is not one of this job."""
+        """Take the state and `step_number` from a saved file. Raises StateMismatch if it is not one of this job."""
 
     @abstractmethod
     def verify(self) -> bytes:
-        """Proves that the state is that of step `step_number`, and returns its digest. Raises StateMismatch if it is not."""
+        """Prove that the state is that of step `step_number`, and return its digest. Raises StateMismatch if it is not."""
 
 
 def write_parts(path: Path, parts: Iterable[ReadableBuffer]) -> int:
-    """Writes buffers to a new file, each before it asks for the next; returns their bytes. OSError passes.
+    """Write buffers to a new file, each before it asks for the next; return their bytes. OSError passes.
 
     The interpreter is free meanwhile: other threads of it run.
     """
@@ -139,8 +138,8 @@ def write_parts(path: Path, parts: Iterable[ReadableBuffer]) -> int:
 
 
 def place_of(name: str) -> tuple[str, str]:
-    """(module, class) of a workload's name: a built-in one, "module:Class", or an entry point `reclaimnet.workloads`. SpecError:
-    no such name, or not of that form. Nothing is imported."""
+    """Return (module, class) of a workload's name: a built-in one, "module:Class", or an entry point
+    `reclaimnet.workloads`. SpecError: no such name, or not of that form. Nothing is imported."""
     target = BUILT_IN.get(name) or (name if ":" in name else plugins.target(name, plugins.WORKLOADS))
     module, _, class_name = target.partition(":")
     if not (class_name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
@@ -190,7 +189,7 @@ def number(
 
 
 def only(params: Mapping[str, object], known: frozenset[str]) -> None:
-    """Raises SpecError for a parameter that is not among `known`."""
+    """Raise SpecError for a parameter that is not among `known`."""
     for key in params:
         if key not in known:
             raise SpecError(f"params.{key}", params[key], f"no such parameter; there are {sorted(known)}")

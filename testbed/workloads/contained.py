@@ -32,7 +32,7 @@ class Contained:
     """A program that runs. Its output is this process's; `fileno()` is readable when there is something for `poll`."""
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
-        """Starts it in that folder. OSError: no process can be had."""
+        """Start it in that folder. OSError: no process can be had."""
         self.status: int | None = None  # once it is over: its exit status, or minus the signal that ended it
         self.failure = ""  # why it could not be executed
         self._pid, self._pidfd = -1, -1
@@ -49,7 +49,7 @@ class Contained:
         return self._inside.fileno()
 
     def poll(self) -> bool:
-        """Whether it is over: nothing of it runs any more."""
+        """Return True if it is over: none of its processes runs any more."""
         while self.status is None and self._hear(wait=False):
             pass
         return self.status is not None
@@ -61,7 +61,7 @@ class Contained:
                 signal.pidfd_send_signal(self._pidfd, number)
 
     def catches(self, number: signal.Signals) -> bool:
-        """Whether it has a handler for that signal: until it has one, the signal would end it."""
+        """Return True if it has a handler for that signal, which would end it otherwise."""
         with suppress(OSError, ValueError):
             for line in Path(f"/proc/{self._pid}/status").read_text().splitlines():
                 if line.startswith("SigCgt:"):
@@ -110,7 +110,7 @@ class Contained:
 def _become_init(
     outside: socket.socket, argv: Sequence[str], environment: Mapping[str, str], folder: Path
 ) -> NoReturn:
-    """Process 1 of the namespace."""
+    """Proces 1 of the namespace."""
     try:
         end_with_parent()
         keep = outside.fileno()

@@ -57,13 +57,13 @@ class CopyBuffer:
         return memoryview(self.memory)[:at]
 
     def close(self) -> None:
-        """Gives the memory back. Nothing may look at it any more."""
+        """Give the memory back. Nothing may look at it any more."""
         # munmap(2) alone would hold the interpreter for as long as it takes
         self._advise(_MADV_DONTNEED)
         self.memory.close()
 
     def _advise(self, advice: int) -> None:
-        """madvise(2) for all of it, while the interpreter is free."""
+        """Call madvise(2) for each part, while the interpreter is free."""
         start = ctypes.c_char.from_buffer(self.memory)
         _LIBC.madvise(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(len(self.memory)), advice)
 
@@ -78,11 +78,11 @@ class PartsCopy(StateCopy):
         self._taken = memoryview(b"")
 
     def reserve(self) -> None:
-        """Takes memory for so many bytes."""
+        """Take memory for so many bytes."""
         self._buffer = CopyBuffer(self.size_bytes)
 
     def take(self) -> str:
-        """Copies them, if there is room."""
+        """Copy them, if there is room."""
         parts = self._parts()
         if parts is None:
             return NO_PARTS
@@ -99,14 +99,14 @@ class PartsCopy(StateCopy):
         return [self._taken]
 
     def release(self) -> None:
-        """Gives the memory back."""
+        """Give the memory back."""
         self._taken.release()
         if self._buffer is not None:
             self._buffer.close()
 
 
 def copy_of(workload: Workload) -> StateCopy | None:
-    """How the workload's state is copied for a snapshot; None: it cannot be."""
+    """Return the copier of the workload's state for snapshots; None: it cannot be copied."""
     if (own := workload.state_copy()) is not None:
         return own
     parts = workload.parts()
@@ -116,7 +116,7 @@ def copy_of(workload: Workload) -> StateCopy | None:
 
 
 def why_not(copy: StateCopy | None) -> str:
-    """Why this copy (None: the workload has no parts) cannot be made in memory at present; empty: it can."""
+    """Return the reason why this copy (None: the workload has no parts) cannot be made in memory now; "" if it can."""
     if copy is None:
         return NO_PARTS
     left_bytes, needed_bytes = available_bytes(), ROOM * copy.size_bytes
@@ -126,7 +126,7 @@ def why_not(copy: StateCopy | None) -> str:
 
 
 class CopiedSnapshot:
-    """One snapshot under way. Its thread takes the memory (`wake` is called), waits for `copy`, writes, and tells."""
+    """A snapshot under way. Its thread takes memory, calls `wake`, waits for `copy`, writes and reports."""
 
     def __init__(
         self,
@@ -146,16 +146,16 @@ class CopiedSnapshot:
 
     @property
     def ready(self) -> bool:
-        """Whether `copy` is waited for: the memory is taken, or known not to be there."""
+        """True while the thread waits for `copy`: memory is taken, or known to be short."""
         return self._ready.is_set() and not self._decided.is_set()
 
     @property
     def under_way(self) -> bool:
-        """Whether the thread still runs."""
+        """True while the thread runs."""
         return not self._over.is_set()
 
     def copy(self, step: int) -> bool:
-        """Takes the state, which is that of `step`; False: it cannot, `obstacle` says why, and this snapshot is over."""
+        """Take the state, which is that of `step`; False: it cannot, `obstacle` has the reason, and this snapshot is over."""
         began_s = time.monotonic()
         if not self.obstacle:
             self.obstacle = self._state.take()

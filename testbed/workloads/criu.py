@@ -37,7 +37,7 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def command() -> str:
-    """Where CRIU is. OSError: it is not there, or cannot work on this machine, and why."""
+    """Return CRIU's path. OSError: it is not installed, or cannot work on this machine, and the reason."""
     places = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
     found = os.environ.get(COMMAND) or shutil.which("criu", path=places)
     if not found:
@@ -73,7 +73,7 @@ class SavedProgram:
 
     @classmethod
     def start(cls, argv: Sequence[str], environment: Mapping[str, str], folder: Path) -> SavedProgram:
-        """Starts it. OSError: it cannot be executed, or has no namespace."""
+        """Start it. OSError: it cannot be executed, or has no namespace."""
         with _output() as output, first_child_apart() as is_apart:
             if not is_apart:
                 raise PermissionError("a process-ID namespace needs CAP_SYS_ADMIN")
@@ -92,7 +92,7 @@ class SavedProgram:
 
     @classmethod
     def restore(cls, criu: str, images: Path) -> SavedProgram:
-        """Goes on with what `dump` wrote there. StateMismatch: that cannot be brought back, and why."""
+        """Go on with what `dump` wrote there. StateMismatch: that cannot be brought back, and why."""
         pid_file = images / "pid"
         before = (images / _LOG_OF).read_text().lstrip("/")
         with _output() as output:
@@ -104,14 +104,14 @@ class SavedProgram:
         return cls(int(pid_file.read_text()))
 
     def dump(self, criu: str, images: Path) -> None:
-        """Writes it into a new folder. It stands still from then on, until `go_on`. CannotKeep: there is no image."""
+        """Write it into a new folder. It stands still from then on, until `go_on`. CannotKeep: there is no image."""
         images.mkdir()
         if why := _failure([criu, "dump", "-t", str(self._pid), "--leave-stopped"], images):
             raise CannotKeep(f"criu cannot save it: {why}")
         (images / _LOG_OF).write_text(str(_log()))
 
     def go_on(self) -> None:
-        """All of it runs again."""
+        """Let every process of it run again."""
         stopped = [self._pid]
         while stopped:
             pid = stopped.pop()
@@ -125,7 +125,7 @@ class SavedProgram:
         return self._pidfd
 
     def poll(self) -> bool:
-        """Whether it is over: nothing of it runs any more."""
+        """Return True if it is over: none of its processes runs any more."""
         return self.status is not None or self._wait(os.WNOHANG)
 
     def kill(self) -> None:
@@ -146,12 +146,12 @@ def _log() -> Path:
 
 
 def _output() -> IO[bytes]:
-    """This process's output, opened anew: CRIU cannot tell what was opened before `mount`, in another namespace."""
+    """Return this process's output, reopened: CRIU cannot identify a file opened in another namespace, before `mount`."""
     return _log().open("ab", buffering=0)
 
 
 def _failure(words: Sequence[str], images: Path, pass_fds: Sequence[int] = ()) -> str:
-    """Why CRIU could not do that with these images; empty if it could. OSError: it cannot be run."""
+    """Return the reason why CRIU failed with these images; "" if it succeeded. OSError: it cannot be run."""
     log = images / f"{words[1]}.log"
     words = [*words, "-D", str(images), "-o", log.name, "-v1", "--tcp-close", "--file-locks"]
     done = _run(words, pass_fds)

@@ -74,7 +74,7 @@ class RunningProgram(Protocol):
         """Readable when there is something for `poll`."""
 
     def poll(self) -> bool:
-        """Whether it is over: nothing of it runs any more."""
+        """Return True if it is over: none of its processes runs any more."""
 
     def kill(self) -> None:
         """SIGKILL to all of it, and until it is gone."""
@@ -84,7 +84,7 @@ P = TypeVar("P", bound=RunningProgram)
 
 
 class ProgramRunner(ABC, Generic[P]):
-    """One attempt, from its start to its end."""
+    """An attempt of a program, from its start to its end."""
 
     def __init__(self, link: RunnerLink, run: ProgramRun, kept: Path, step_file: Path) -> None:
         """`kept`: what a checkpoint is packed from, and unpacked to."""
@@ -98,7 +98,7 @@ class ProgramRunner(ABC, Generic[P]):
         self._has_told = False
 
     def _restore(self, restore: str | None) -> bytes:
-        """What is kept is what that file holds, or nothing; its digest."""
+        """Make that file's contents the kept files, or leave these empty; return its digest."""
         self._kept.mkdir(parents=True)
         if restore is not None:
             self._from = unpack(Path(restore), self._kept, self._run.most_bytes)
@@ -106,7 +106,7 @@ class ProgramRunner(ABC, Generic[P]):
         return self._proof()
 
     def run(self, restore: str | None) -> None:
-        """Returns when it is finished, or told to stop. CannotRun, StateMismatch, OSError pass."""
+        """Run until it is finished, or ordered to stop. CannotRun, StateMismatch, OSError pass."""
         proof = self._restore(restore)
         program = self._start()
         self._link.send(Started(self._from.step, proof))
@@ -140,7 +140,7 @@ class ProgramRunner(ABC, Generic[P]):
         program.kill()
 
     def _environment(self, directory: Path) -> Mapping[str, str]:
-        """The agent's, the job's own, and what it is told."""
+        """Return the environment: the agent's, the job's own, and the attempt's variables."""
         told = {
             CHECKPOINT_DIRECTORY: str(directory),
             STEP_FILE: str(self._step_file),
@@ -151,7 +151,7 @@ class ProgramRunner(ABC, Generic[P]):
         return {**os.environ, **self._run.program.environment, **told}
 
     def _has_finished(self, program: P) -> bool:
-        """Whether that was its last end: it has finished. Else it is to be started again. CannotRun."""
+        """Return True if the program has finished, False if it is to be started again. CannotRun."""
         asked, ran_s = self._asked, self._count_run()
         if program.status == 0:
             if asked is not None:
@@ -183,7 +183,7 @@ class ProgramRunner(ABC, Generic[P]):
     # ------------------------------------------------------------ checkpoints
 
     def _keep(self, asked: Asked) -> None:
-        """What is kept is the checkpoint. CannotKeep, OSError: it is none."""
+        """Write the kept files as the checkpoint. CannotKeep, OSError: there is none."""
         began_s, path = time.monotonic(), Path(asked.order.path)
         size_bytes = pack(
             self._kept, path, ProgramProgress(self._step(), self._tells()), self._run.most_bytes
@@ -196,7 +196,7 @@ class ProgramRunner(ABC, Generic[P]):
         self._link.send(taken)
 
     def _fail(self, asked: Asked, reason: str) -> None:
-        """No checkpoint: the agent is told, and the job's log says so."""
+        """Report to the agent, and in the job's log, that there is no checkpoint."""
         self._asked = None
         say(f"no checkpoint: {reason}")
         self._link.send(SnapshotFailed(asked.order.number, reason))
@@ -209,11 +209,12 @@ class ProgramRunner(ABC, Generic[P]):
     # ------------------------------------------------------------ how far it is
 
     def _tells(self) -> bool:
-        """Whether the program tells its steps; else the clock counts them."""
+        """Return True if the program reports its steps; else the clock counts them."""
         return self._from.told or self._step_file.exists()
 
     def _step(self) -> int:
-        """Steps done, as far as is known: never less than was told before, and less than all until it has finished."""
+        """Return the steps done as far as known: never fewer than reported before, and fewer than all until it has
+        finished."""
         if self._tells():
             if not self._has_told:  # what the clock counted until it told one was a guess
                 self._has_told, self._step_now = True, self._from.step
@@ -244,7 +245,7 @@ class ProgramRunner(ABC, Generic[P]):
 
 
 class SelfCheckpointing(ProgramRunner[Contained]):
-    """By the convention: a signal, an exit code, a directory."""
+    """Programs with the convention: a signal, an exit code, a directory."""
 
     def __init__(self, link: RunnerLink, run: ProgramRun) -> None:
         top = Path(run.folder)
@@ -313,7 +314,7 @@ class SelfCheckpointing(ProgramRunner[Contained]):
 
 
 class SavedFromOutside(ProgramRunner[SavedProgram]):
-    """By CRIU: it stands still while its images are written and packed with its folder."""
+    """Programs saved by CRIU: frozen while images are written and packed with the folder."""
 
     def __init__(self, link: RunnerLink, run: ProgramRun) -> None:
         try:
@@ -356,7 +357,7 @@ class SavedFromOutside(ProgramRunner[SavedProgram]):
 
 
 def run_program(link: RunnerLink, start: Start) -> None:
-    """The whole attempt; how it failed is told."""
+    """Run the whole attempt, and report its failure if it fails."""
     run = start.spec.program
     assert run is not None
     try:
@@ -370,7 +371,7 @@ def run_program(link: RunnerLink, start: Start) -> None:
 
 
 def _die(why: str) -> NoReturn:
-    """Ends this process as its program was ended: no fault of its own, and it goes on from its checkpoint."""
+    """End this process as its program was ended: no fault of its own, and it goes on from its checkpoint."""
     say(why)
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("killed")
@@ -388,7 +389,7 @@ def _how(status: int | None) -> str:
 
 
 def _last_line() -> str:
-    """What it said last, for the reason of its failure."""
+    """Return its last line of output, for the reason of its failure."""
     try:
         with Path("/proc/self/fd/2").open("rb") as log:
             size = log.seek(0, os.SEEK_END)

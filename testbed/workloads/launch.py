@@ -87,7 +87,7 @@ class ForkServer:
         return _Forked(answer["pid"], pidfds[0], self._program, self._reap)
 
     def close(self) -> None:
-        """Ends it, and with it its jobs."""
+        """End it, and with it its jobs."""
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -120,7 +120,7 @@ class ForkServer:
         return -signal.SIGKILL
 
     async def _ask(self, order: dict[str, int], descriptors: list[int]) -> tuple[dict[str, int], list[int]]:
-        """One order and its answer; ConnectionError if the server is gone. An order under way is not cancelled."""
+        """Send an order and return its answer; ConnectionError if the server is gone. An order under way is not cancelled."""
         control = self._control
         if control is None:
             raise ConnectionResetError("the fork server has been closed")

@@ -21,7 +21,7 @@ class LeaseFile:
     """A file of one unsigned 64-bit number: lease_until_ns. The store of an aligned word is atomic."""
 
     def __init__(self, fd: int) -> None:
-        """Maps an open lease file, and owns the descriptor."""
+        """Map an open lease file, and own the descriptor."""
         self._fd = fd
         self._map = mmap.mmap(fd, SIZE_BYTES)
         self._word = memoryview(self._map).cast("Q")
@@ -38,11 +38,11 @@ class LeaseFile:
 
     @property
     def until_ns(self) -> int:
-        """When the lease lapses."""
+        """Time at which the lease lapses."""
         return self._word[0]
 
     def extend(self, until_s: float) -> None:
-        """Sets when the lease lapses: seconds of CLOCK_MONOTONIC; infinity for never. A holder asleep notices a *shorter*
+        """Set when the lease lapses: seconds of CLOCK_MONOTONIC; infinity for never. A holder asleep notices a *shorter*
         lease only when the old one lapses."""
         self._word[0] = min(NEVER_NS, int(until_s * 1e9)) if until_s < 1e10 else NEVER_NS
 
@@ -55,7 +55,7 @@ class LeaseFile:
         return self._fd
 
     def close(self) -> None:
-        """Unmaps; the holders' own mappings stay."""
+        """Unmap; the holders' own mappings stay."""
         self._word.release()
         self._map.close()
         os.close(self._fd)

@@ -27,7 +27,7 @@ class RunnerLink:
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def send(self, report: Report) -> None:
-        """Tells the agent; from any thread."""
+        """Tell the agent; from any thread."""
         try:
             with self._sending:
                 self._sock.sendall(CODEC.encode(report))
@@ -35,7 +35,7 @@ class RunnerLink:
             leave(EXIT_AGENT_GONE)
 
     def wake(self) -> None:
-        """Ends a `receive` that waits, or the next; from any thread."""
+        """End a `receive` that waits, or the next; from any thread."""
         os.eventfd_write(self._bell, 1)
 
     def receive(self, timeout_s: float | None, also: Sequence[int] = ()) -> Order | Report | None:
@@ -57,5 +57,5 @@ class RunnerLink:
 
 
 def leave(status: int) -> NoReturn:
-    """Ends the process here and now, without any clean-up."""
+    """End the process here and now, without any clean-up."""
     os._exit(status)

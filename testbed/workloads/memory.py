@@ -21,7 +21,7 @@ def available_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgr
 
 
 def pss_bytes(pid: int) -> int:
-    """What a process has: a page shared by n processes counts 1/n (PSS). 0 of a process that is gone."""
+    """Return a process's memory: a page shared by n processes counts 1/n (PSS). 0 if the process is gone."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -30,7 +30,7 @@ def pss_bytes(pid: int) -> int:
 
 
 def of_machine(proc: Path = Path("/proc")) -> float:
-    """What the machine has left; infinite if it does not say."""
+    """Return the machine's available memory; infinite if unknown."""
     with suppress(OSError):
         for line in (proc / "meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

@@ -16,7 +16,8 @@ from testbed.program import ProgramRun
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to run: a built-in name or "module:Class", with its parameters, or a program; progress is told at most so often."""
+    """Workload to run: a built-in name or "module:Class" with its parameters, or a program. Progress is limited in
+    frequency."""
 
     workload: str
     params: dict[str, Any]
@@ -56,7 +57,7 @@ class Started(msgspec.Struct, tag="started", frozen=True):
 
 
 class Progress(msgspec.Struct, tag="progress", frozen=True):
-    """`step` steps are done."""
+    """The workload has done `step` steps."""
 
     step: Step
 
@@ -86,7 +87,7 @@ class SnapshotFailed(msgspec.Struct, tag="snapshot_failed", frozen=True):
 
 
 class Finished(msgspec.Struct, tag="finished", frozen=True):
-    """All steps are done and the state is verified."""
+    """The last step is done and the state is verified."""
 
     step: Step
     digest: StateDigest

@@ -28,7 +28,8 @@ def output_files(folder: Path, job: str) -> dict[int, Path]:
 
 
 def shorten(path: Path) -> bool:
-    """Cut the middle out of a log that has grown too long, and say so in it; whether that was done. OSError passes.
+    """Cut the middle out of a log that has grown too long, with a remark in its place; return True if it was cut. OSError
+    passes.
 
     Its writers append (O_APPEND), so they go on behind what is left; what they write in this very moment may be lost.
     """

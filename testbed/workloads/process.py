@@ -68,7 +68,7 @@ class Exited:
 
     @property
     def lease_lapsed(self) -> bool:
-        """Whether it ended because its lease was not extended."""
+        """True if the process ended because its lease was not extended."""
         return self.status == EXIT_LEASE_LAPSED
 
 
@@ -134,7 +134,7 @@ class WorkloadProcess:
         log: Path,
         launch: Launch = start_interpreter,
     ) -> Self:
-        """Starts the process and tells it what to run; `Started` or `Failed` comes as its first event.
+        """Start the process and tell it what to run; `Started` or `Failed` comes as its first event.
 
         Its output is appended to `log`. Only in the main thread, where trio runs: LocalProtocolError elsewhere, and where it
         cannot be told so much.
@@ -186,8 +186,8 @@ class WorkloadProcess:
         return self._events.popleft()
 
     async def snapshot(self, path: Path, *, stop: bool = False, final: bool = False) -> SnapshotTaken:
-        """Has the state written to `path`. The job stands still while its state is copied in memory; with `stop`, and where
-        that cannot be (the answer says why), until it is written. After a `final` one it is not to go on: kill it.
+        """Have the state written to `path`. The job stands still while its state is copied in memory; with `stop`, and
+        where that cannot be (the answer says why), until it is written. After a `final` one it is not to go on: kill it.
 
         Raises SnapshotImpossible (the job goes on, no file is left) and ProcessGone (what was written is there).
         """
@@ -223,7 +223,7 @@ class WorkloadProcess:
                 os.killpg(self.pid, signal.SIGKILL)
 
     async def stop(self, grace_s: float = STOP_GRACE_S) -> Exited:
-        """Asks it to end, kills it if it does not within that time, and waits until it is gone."""
+        """Ask it to end, kill it if it does not within that time, and wait until it is gone."""
         if self.exited is None:
             with trio.move_on_after(grace_s):
                 await self._send(Stop())
@@ -240,7 +240,7 @@ class WorkloadProcess:
             return  # it is gone, or going: the events tell
 
     async def _pump_until(self, ready: Callable[[], bool]) -> None:
-        """Reads and sorts what arrives until it is what the caller waits for, or the process is gone."""
+        """Read and sort what arrives until it is what the caller waits for, or the process is gone."""
         while not (ready() or self.exited):
             async with self._turn:
                 if not (ready() or self.exited):

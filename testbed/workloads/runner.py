@@ -48,14 +48,14 @@ CATCH_UP_S: Final = 0.25
 
 
 class Runner:
-    """One job, from Start to Finished."""
+    """A job's run, from Start to Finished."""
 
     def __init__(self, link: RunnerLink, lease: LeaseFile) -> None:
         self._link, self._lease = link, lease
         self._snapshot: CopiedSnapshot | None = None  # the last one that was begun
 
     def run(self) -> None:
-        """Returns when the job is finished or stopped. Whatever the workload raises passes through."""
+        """Return when the job is finished or stopped. Whatever the workload raises passes through."""
         start = self._link.receive(None)
         if not isinstance(start, Start):
             raise RemoteProtocolError(f"the first order is Start, not {start!r}")
@@ -99,7 +99,7 @@ class Runner:
         self._link.send(Finished(workload.step_number, _digest(workload)))
 
     def _listen_until(self, due_s: float, workload: Workload) -> float | None:
-        """Obeys orders until the time; the seconds for which snapshots held the job up, or None if it is to stop."""
+        """Obey orders until the time; the seconds for which snapshots held the job up, or None if it is to stop."""
         paused_s = 0.0
         while True:
             if self._snapshot is not None and self._snapshot.ready:
@@ -114,7 +114,7 @@ class Runner:
                 return paused_s
 
     def _obey(self, order: Order | Report, workload: Workload) -> float:
-        """Begins a snapshot, or takes it at once; the seconds for which the job stood still."""
+        """Begin a snapshot, or take it at once; the seconds for which the job stood still."""
         if not isinstance(order, Snapshot):
             raise RemoteProtocolError(f"not an order for a running job: {order!r}")
         began_s = time.monotonic()
@@ -165,7 +165,7 @@ def take_gpus(slots: Sequence[int]) -> None:
 
 
 def _digest(workload: Workload) -> bytes:
-    """What the workload's state proves to be. SpecError: it is not bytes."""
+    """Return the digest of the workload's verified state. SpecError: it is not bytes."""
     digest = workload.verify()
     if not isinstance(digest, bytes):
         raise SpecError(
@@ -175,21 +175,21 @@ def _digest(workload: Workload) -> bytes:
 
 
 def die_with(agent: int) -> None:
-    """Asks the kernel to kill this process when the thread that started it ends; leaves if that has happened already."""
+    """Ask the kernel to kill this process when the thread that started it ends; leave if that has happened already."""
     end_with_parent()
     if os.getppid() != agent:
         leave(EXIT_AGENT_GONE)
 
 
 def watch(lease: LeaseFile) -> None:
-    """Ends the process when the lease lapses, whatever its main thread does then."""
+    """End the process when the lease lapses, whatever its main thread does then."""
     while (left_s := lease.left_s()) > 0.0:
         time.sleep(min(left_s, LONGEST_SLEEP_S))
     leave(EXIT_LEASE_LAPSED)
 
 
 def main(argv: list[str]) -> None:
-    """`python -m testbed.workloads AGENT_PID SOCKET_FD LEASE_FD`: not for people; an agent starts it."""
+    """Run `python -m testbed.workloads AGENT_PID SOCKET_FD LEASE_FD`: not for people; an agent starts it."""
     agent, sock_fd, lease_fd = (int(word) for word in argv)
     die_with(agent)
     os.set_inheritable(sock_fd, False)
@@ -205,7 +205,8 @@ def main(argv: list[str]) -> None:
 def _reporter(
     link: RunnerLink,
 ) -> Callable[[type[BaseException], BaseException, TracebackType | None], None]:
-    """An excepthook that tells the agent before the traceback goes to the log; the interpreter then exits with 1."""
+    """Return an excepthook that reports to the agent before the traceback goes to the log; the interpreter then exits with
+    1."""
 
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         link.send(Failed(f"{kind.__name__}: {error}"[:2000]))

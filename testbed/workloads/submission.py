@@ -31,7 +31,7 @@ def _check_program(spec: JobSpec) -> None:
 
 
 def params_of(spec: JobSpec) -> dict[str, object]:
-    """A built-in workload is told the job's own figures; a third party's knows its own parameters."""
+    """Return parameters: a built-in workload gets the job's own figures; a third party's knows its own."""
     if spec.program is not None:
         return {}
     own = {"steps": spec.steps, "step_s": spec.step_s, "payload_bytes": spec.payload_bytes}
@@ -39,7 +39,7 @@ def params_of(spec: JobSpec) -> dict[str, object]:
 
 
 def cannot_run(spec: JobSpec) -> str:
-    """Why no agent can run a job; empty if nothing speaks against it. A third party's code is not loaded here: only agents do."""
+    """Return the reason why no agent can run a job; "" if none is known. Third-party code is loaded by agents only."""
     try:
         size_bytes = len(msgspec.msgpack.encode(spec))
     except (ValueError, OverflowError) as error:  # a number of more than 64 bits, text that is none
@@ -52,7 +52,7 @@ def cannot_run(spec: JobSpec) -> str:
 
 
 def cannot_be_made(spec: JobSpec) -> str:
-    """Why there is no such job, also where its checkpoints need no store (in virtual time); empty if there may be."""
+    """Return the reason why the job is impossible even without a store (in virtual time); "" if it is possible."""
     try:
         if spec.program is not None or spec.workload == EXECUTABLE:
             _check_program(spec)
@@ -66,12 +66,12 @@ def cannot_be_made(spec: JobSpec) -> str:
 
 
 def is_saved_from_outside(spec: JobSpec) -> bool:
-    """Whether the machine itself has to be able to checkpoint its program."""
+    """Return True if the machine itself must checkpoint its program."""
     return spec.program is not None and spec.program.checkpoint_by == "criu"
 
 
 def cannot_save(spec: JobSpec) -> str:
-    """Why nothing on this machine can; empty if it can, or need not. Takes a moment."""
+    """Return the reason why nothing on this machine can; "" if it can, or need not. Takes a moment."""
     if is_saved_from_outside(spec):
         try:
             criu.command()

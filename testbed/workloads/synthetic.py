@@ -59,7 +59,7 @@ class Params(msgspec.Struct, frozen=True):
 
     @property
     def content(self) -> tuple[int, int, int]:
-        """What the state depends on (not how fast or how long the job runs)."""
+        """Parameters on which the state depends (not the speed or length of the job)."""
         return self.payload_bytes, self.dirty_millionths, self.seed
 
     def written(self, step: int) -> int:
@@ -67,7 +67,7 @@ class Params(msgspec.Struct, frozen=True):
         return step * self.dirty_millionths * self.blocks // MILLION
 
     def version(self, block: int, step: int) -> int:
-        """v(block, step): how often a block was rewritten by then."""
+        """Return v(block, step): the number of times a block was rewritten by then."""
         return max(0, -(-(self.written(step) - block) // self.blocks))
 
     def block(self, block: int, version: int) -> bytes:
@@ -95,7 +95,7 @@ class Synthetic(Workload):
 
     @property
     def steps_total(self) -> int:
-        """The steps that the parameters say."""
+        """Number of steps, from the parameters."""
         return self.params.steps
 
     def begin(self) -> None:
@@ -106,7 +106,7 @@ class Synthetic(Workload):
             self._rewrite(block, 0)
 
     def step(self) -> None:
-        """Rewrites blocks W(n) to W(n + 1), counted round and round."""
+        """Rewrite blocks W(n) to W(n + 1), counted round and round."""
         params, n = self.params, self.step_number
         first, end = params.written(n), params.written(n + 1)
         for turn in range(max(first, end - params.blocks), end):
@@ -123,7 +123,7 @@ class Synthetic(Workload):
         return [self._payload, bytes([len(trailer)]) + trailer.ljust(_TRAILER_BYTES - 1, b"\0")]
 
     def load(self, path: Path) -> None:
-        """Takes payload and step; does not yet prove them."""
+        """Take payload and step; does not yet prove them."""
         size = self.params.payload_bytes
         with path.open("rb", buffering=0) as file:
             found = os.fstat(file.fileno()).st_size
@@ -146,7 +146,7 @@ class Synthetic(Workload):
         self.step_number = trailer.step
 
     def verify(self) -> bytes:
-        """Recomputes every block of this step from the parameters alone and compares."""
+        """Recompute every block of this step from the parameters alone and compare."""
         params, view = self.params, memoryview(self._payload)
         for block in range(params.blocks):
             start = block * BLOCK_BYTES

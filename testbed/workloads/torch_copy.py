@@ -37,7 +37,7 @@ STAGE_BYTES: Final = 16 << 20
 
 
 class TensorLayout(NamedTuple):
-    """What of a tensor decides where it lies in a copy and in a file."""
+    """Properties of a tensor that decide its place in a copy and in a file."""
 
     dtype: Any
     shape: Any
@@ -45,7 +45,7 @@ class TensorLayout(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of its elements."""
+        """Size of its elements."""
         return int(self.shape.numel() * self.dtype.itemsize)
 
 
@@ -80,7 +80,7 @@ class TensorsCopy(StateCopy):
         self._targets: dict[tuple[Any, Any], tuple[list[str], list[Any]]] = {}
 
     def reserve(self) -> None:
-        """Takes memory of GPUs as far as they have it, and of the host."""
+        """Take memory of GPUs as far as they have it, and of the host."""
         by_device: dict[Any, list[str]] = {}
         for name in in_order(self._layouts):
             by_device.setdefault(self._layouts[name].device, []).append(name)
@@ -97,7 +97,7 @@ class TensorsCopy(StateCopy):
         self._lay_out(in_order(in_memory), torch.frombuffer(self._buffer.memory, dtype=torch.uint8))
 
     def take(self) -> str:
-        """Copies each tensor to its place."""
+        """Copy each tensor to its place."""
         tensors, self._tree = self._gathered()
         if {name: (each.dtype, each.shape, each.device) for name, each in tensors.items()} != self._layouts:
             self._layouts_then.clear()
@@ -131,7 +131,7 @@ class TensorsCopy(StateCopy):
         yield from staged([room[begin:end] for room, begin, end in pieces])
 
     def release(self) -> None:
-        """Gives it all back."""
+        """Give it all back."""
         self._targets.clear()
         self._rooms.clear()
         if self._buffer is not None:
@@ -148,7 +148,7 @@ class TensorsCopy(StateCopy):
             self._rooms[name], at = (room, at), end
 
     def _room_on(self, gpu: Any, size_bytes: int) -> Any:
-        """Memory of a GPU, as a tensor of bytes; None: it has too little, `delayed` says so."""
+        """Return memory of a GPU, as a tensor of bytes; None: it has too little, and `delayed` has the reason."""
         stream = _side_stream(gpu)
         kept_bytes = sum(
             segment["total_size"] - segment["allocated_size"]

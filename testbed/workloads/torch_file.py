@@ -42,7 +42,7 @@ class CannotBeSaved(TestbedError):
 
 
 def flattened(value: Any, name: str, tensors: dict[str, Any]) -> Any:
-    """`value` as JSON, each tensor of it put among `tensors` and named in its place. Raises CannotBeSaved."""
+    """Return `value` as JSON, its tensors appended to `tensors` and named in their place. Raises CannotBeSaved."""
     match value:
         case _ if type(value) in _PLAIN:  # what most are, and a job stands still for this
             return value
@@ -69,7 +69,7 @@ def flattened(value: Any, name: str, tensors: dict[str, Any]) -> Any:
 
 
 def unflattened(value: Any, tensors: Mapping[str, Any]) -> Any:
-    """What `flattened` was given. A tensor is a copy: memory that torch has laid out as it does its own."""
+    """Rebuild the argument of `flattened`. A tensor is a copy, with torch's own memory layout."""
     match value:
         case {"tensor": name}:
             return tensors[name].clone()
@@ -85,7 +85,7 @@ def unflattened(value: Any, tensors: Mapping[str, Any]) -> Any:
 
 
 def tree_tensor(tree: Any) -> Any:
-    """What `flattened` left, as the tensor TREE holds it."""
+    """Return the rest that `flattened` left, as the tensor TREE holds it."""
     text = json.dumps(tree, separators=(",", ":")).encode()
     return torch.frombuffer(
         bytearray(text.ljust(-(-len(text) // _TREE_BYTES) * _TREE_BYTES)), dtype=torch.uint8

@@ -78,7 +78,7 @@ CUBLAS_WORKSPACES: Final = ":4096:8"
 
 @dataclass(frozen=True)
 class _Loaded:
-    """What is known of the file that was loaded last, until the step after it."""
+    """Facts about the file loaded last, until the step after it."""
 
     step: int
     digest: bytes
@@ -110,7 +110,7 @@ class TorchTraining(Workload):
 
     @property
     def steps_total(self) -> int:
-        """The steps that the parameters say."""
+        """Number of steps, from the parameters."""
         return self._steps
 
     def begin(self) -> None:
@@ -127,7 +127,7 @@ class TorchTraining(Workload):
         self.step_number = 0
 
     def step(self) -> None:
-        """One step of the optimiser; its loss is told. Override it for more: `super().step()`, then a scheduler's, say."""
+        """Do an optimiser step and report its loss. An override calls `super().step()`, then a scheduler's, say."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.loss(self.step_number)
         loss.backward()
@@ -146,7 +146,7 @@ class TorchTraining(Workload):
         return TensorsCopy(self.gathered, self._layouts)
 
     def load(self, path: Path) -> None:
-        """Builds everything anew and gives it the state of the file."""
+        """Rebuild everything and load the state of the file."""
         content = path.read_bytes()
         try:
             tensors = read_safetensors(content)
@@ -193,7 +193,7 @@ class TorchTraining(Workload):
         return self._loaded if self._loaded is not None and self._loaded.step == self.step_number else None
 
     def _file(self) -> Iterator[memoryview]:
-        """What `save` writes."""
+        """Return the contents that `save` writes."""
         tensors, tree = self.gathered()
         tensors[TREE] = tree_tensor(tree)
         pieces = file_pieces(tensors)
@@ -229,7 +229,7 @@ class TorchTraining(Workload):
         return tensors, tree
 
     def _set_generators(self, state: Mapping[str, Any]) -> list[Any]:
-        """Of GPUs, the first of the state's goes on on the first here; returns them all."""
+        """Restore generators of GPUs, the state's first to the first here; return them."""
         torch.set_rng_state(state["torch"])
         random.setstate(state["python"])
         name, keys, *rest = state["numpy"]
@@ -240,7 +240,7 @@ class TorchTraining(Workload):
         return cuda
 
     def _gpus(self) -> list[int]:
-        """Those on which the state lies, by number."""
+        """Return the numbers of the GPUs that hold the state."""
         tensors: dict[str, Any] = {}
         flattened({name: each.state_dict() for name, each in self._built.items()}, "", tensors)
         return _gpus_of(tensors)
@@ -251,7 +251,7 @@ def _gpus_of(tensors: Mapping[str, Any]) -> list[int]:
 
 
 def _processors(gpus: Sequence[int]) -> list[str]:
-    """What of torch and its devices a state's bits depend on."""
+    """Return the properties of torch and its devices on which a state's bits depend."""
     names = [torch.cuda.get_device_name(gpu) for gpu in gpus]
     return [
         f"torch {torch.__version__}",

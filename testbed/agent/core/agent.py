@@ -60,13 +60,13 @@ class AgentCore:
 
     @property
     def closed(self) -> bool:
-        """Whether the host is the owner's: not lent, nor under a notice that still runs."""
+        """True while the owner has the host: not lent, nor under a notice that still runs."""
         return not self.lent and self.reclaim_at_s is None
 
     # ------------------------------------------------------------ the two calls
 
     def handle(self, event: ev.Event, now_s: float) -> list[do.Effect]:
-        """Everything that follows from `event` at `now_s` (seconds, CLOCK_MONOTONIC), in order."""
+        """Return the effects of `event` at `now_s` (seconds, CLOCK_MONOTONIC), in order."""
         effects: list[do.Effect] = []
         if self.running and now_s >= self.lease.lease_until_s:
             lapsed = [(name, job.attempt) for name, job in self.running.items()]
@@ -91,7 +91,7 @@ class AgentCore:
         return effects
 
     def next_deadline_s(self) -> float:
-        """When `handle(Woke(), …)` is wanted; inf if only events matter."""
+        """Return the time of the next `handle(Woke(), …)`; inf if only events matter."""
         next_s = self.lease.heartbeat_at_s
         if self.reclaim_at_s is not None:
             next_s = min(next_s, self.reclaim_at_s)
@@ -270,7 +270,7 @@ class AgentCore:
         return [do.Send(m.OwnerReclaims(read.isolate_in_s, read.grace, [], self.closures))]
 
     def _close(self, grace: bool) -> list[do.Effect]:
-        """The host is the owner's from here on: kill first, tell after."""
+        """Close the host for its owner: kill first, report after."""
         self.lent, self.reclaim_at_s, self.closures = False, None, self.closures + 1
         stopped = self._claims()
         left = [e for job in list(self.running.values()) for e in self._end(job)]
@@ -352,7 +352,7 @@ class AgentCore:
         return [*self.outbound.abort_job(ended.job), do.Send(ended)]
 
     def _stop(self, name: str, attempt: int, reason: str) -> list[do.Effect]:
-        """End an attempt and say so; of one that is not here too, since the coordinator believes that it is."""
+        """End an attempt and report it, also if it is not here, since the coordinator believes that it is."""
         job = self._of(name, attempt)
         if job is None:
             return [do.Send(m.JobEnded(name, attempt, "stopped", 0, reason="it is not here"))]

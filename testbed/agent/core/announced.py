@@ -28,11 +28,11 @@ class Announced:
         self.table[announcement.ticket] = announcement
 
     def knows(self, ticket: int) -> bool:
-        """Whether something is expected under this number."""
+        """Return True if a checkpoint is expected under this number."""
         return ticket in self.table
 
     def refusal(self, ticket: int, job: str, sequence: int, payload_bytes: int, address: str) -> str:
-        """Why a checkpoint that comes from `address` is not taken; empty if it is."""
+        """Return the reason to reject a checkpoint from `address`; "" to accept it."""
         expected = self.table.get(ticket)
         if expected is None:
             return "no such transfer is announced"

@@ -9,7 +9,7 @@ from topologies.spec import TrafficClass
 
 
 class Send(Struct, frozen=True):
-    """Say this to the coordinator; lost without a connection (the next Hello tells all that matters)."""
+    """Send this to the coordinator; it is lost without a connection (the next Hello reports the whole state)."""
 
     message: FromAgent
 

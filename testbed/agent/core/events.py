@@ -18,7 +18,7 @@ from testbed.messages import (
 
 
 class Connected(Struct, frozen=True):
-    """A connection to the coordinator is open; nothing has been said on it."""
+    """A connection to the coordinator is open; nothing has been sent on it."""
 
 
 class Disconnected(Struct, frozen=True):
@@ -26,7 +26,7 @@ class Disconnected(Struct, frozen=True):
 
 
 class Received(Struct, frozen=True):
-    """The coordinator said something."""
+    """A message from the coordinator."""
 
     message: ToAgent
 
@@ -49,7 +49,7 @@ class WorkloadStarted(Struct, frozen=True):
 
 
 class WorkloadsProgressed(Struct, frozen=True):
-    """Workloads reached steps. Those of one moment are told together: what is due by then may end them all."""
+    """Workloads reached steps. Steps of the same moment are reported together, since events due by then may end every job."""
 
     claims: list[JobClaim]
 
@@ -106,7 +106,7 @@ class Sampled(Struct, frozen=True):
 
 
 class Woke(Struct, frozen=True):
-    """Nothing but time has passed: `next_deadline_s()` is due."""
+    """A timer event: `next_deadline_s()` is due."""
 
 
 Event = (

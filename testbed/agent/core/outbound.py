@@ -14,7 +14,7 @@ RETRY_S = 0.25  # pause before what failed is tried again: a few round trips of 
 
 @dataclass
 class Sending:
-    """One transfer that this host is sending, or will send again at `retry_at_s`."""
+    """A transfer that this host is sending, or will retry at `retry_at_s`."""
 
     sequence: int
     destination: Endpoint
@@ -24,18 +24,18 @@ class Sending:
 
     @property
     def on_its_way(self) -> bool:
-        """Whether bytes are flowing; else it waits to be tried again."""
+        """True while bytes flow; False while it waits for a retry."""
         return self.retry_at_s == inf
 
 
 @dataclass
 class Outbound:
-    """What a host sends, by (job, host of the destination)."""
+    """Transfers that a host sends, by (job, destination host)."""
 
     table: dict[tuple[str, str], Sending] = field(default_factory=dict)
 
     def next_retry_s(self) -> float:
-        """When one is to be tried again; inf if none is."""
+        """Return the time of the next retry; inf if there is none."""
         return min([sending.retry_at_s for sending in self.table.values()], default=inf)
 
     def of(self, job: str) -> list[str]:
@@ -54,7 +54,7 @@ class Outbound:
         return [*superseded, _start(job, to_send)]
 
     def readdress(self, job: str, destination: Endpoint) -> None:
-        """What is tried again there goes to this address, under this number."""
+        """Give the waiting retry to that host this address and number."""
         if sending := self.table.get((job, destination.host)):
             sending.destination = destination
 

@@ -24,7 +24,7 @@ from topologies.spec import TrafficClass
 
 
 class AttemptPhase(StrEnum):
-    """How far an attempt is on this host; it leaves the table of running jobs from any of these."""
+    """Phase of an attempt on this host; an attempt leaves the table of running jobs from any phase."""
 
     STARTING = "starting"  # the process was ordered, its state is not proved yet
     RUNNING = "running"
@@ -93,7 +93,7 @@ class Running:
 
     @property
     def claim(self) -> JobClaim:
-        """What the coordinator is told of it with every heartbeat."""
+        """Return the claim on this job that every heartbeat carries."""
         return JobClaim(self.spec.name, self.attempt, self.step)
 
     @property
@@ -110,7 +110,7 @@ class Running:
             raise InvariantBroken(attempt, f"no transition {trigger!r} from {self.phase}") from None
 
     def next_snapshot_s(self) -> float:
-        """When the next snapshot is due; inf if none is, or one is being taken."""
+        """Return the time of the next snapshot; inf if none is due, or one is being taken."""
         if self.snapshotting or self.phase is not AttemptPhase.RUNNING:
             return inf
         if self.migration is not None:
@@ -118,11 +118,11 @@ class Running:
         return self.protection.next_s if self.protection is not None else inf
 
     def final_due(self, now_s: float) -> bool:
-        """Whether the snapshot to take now ends the job here."""
+        """True if the next snapshot ends the job on this host."""
         return self.migration is not None and (self.migration.copied or now_s >= self.migration.final_at_s)
 
     def moves_to(self, destination: str) -> bool:
-        """Whether that host is where it moves."""
+        """Return True if the job moves to that host."""
         return self.migration is not None and self.migration.destination.host == destination
 
     def move_to(self, destination: Endpoint, rate_bytes_per_s: float, final_at_s: float) -> None:
@@ -193,7 +193,7 @@ class Running:
         )
 
     def to_send(self, sequence: int) -> Sending | None:
-        """Where a snapshot goes: the destination of a move, else the standby, else nowhere."""
+        """Return the receiver of a snapshot: the destination of a move, else the standby, else None."""
         if (move := self.migration) is not None:
             return Sending(sequence, move.destination, move.rate_bytes_per_s, TrafficClass.PLANNED)
         if (plan := self.protection) is not None and plan.standby and self.phase is not AttemptPhase.MOVED:
@@ -202,7 +202,7 @@ class Running:
 
     @property
     def standby_host(self) -> str:
-        """Where snapshots go while it runs; nowhere: empty."""
+        """Host that receives snapshots while the job runs; "" if none."""
         plan = self.protection
         return plan.standby.host if plan is not None and plan.standby is not None else ""
 

@@ -21,7 +21,7 @@ class SnapshotSpeeds:
     write_s_per_byte: float | None = None
 
     def observe(self, size_bytes: int, cost: SnapshotCost, *, final: bool) -> None:
-        """One more. A final one stops its job whatever it takes: only its write counts."""
+        """Record a snapshot. A final one stops its job anyway: only its write counts."""
         if size_bytes < LEAST_MEASURED_BYTES:
             return
         self.write_s_per_byte = _moved(self.write_s_per_byte, cost.write_s / size_bytes)
@@ -30,7 +30,7 @@ class SnapshotSpeeds:
 
     @property
     def told(self) -> SnapshotSpeed | None:
-        """What the coordinator is told; None until both are known."""
+        """Return the speeds to report to the coordinator; None until both are known."""
         if self.pause_s_per_byte is None or self.write_s_per_byte is None:
             return None
         return SnapshotSpeed(_bytes_per_s(self.pause_s_per_byte), _bytes_per_s(self.write_s_per_byte))

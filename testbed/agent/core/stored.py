@@ -49,5 +49,5 @@ class StoredCheckpoints(MutableMapping[Key, StoredCheckpoint]):
             del self[job, sequence]
 
     def listed(self) -> list[StoredCheckpoint]:
-        """All, in order of job and sequence."""
+        """Return every stored checkpoint, in order of job and sequence."""
         return [self[key] for key in sorted(self)]

@@ -42,7 +42,7 @@ Open = Callable[[], Awaitable[trio.abc.Stream]]
 
 
 class CoordinatorLink:
-    """Says what it is told while there is a connection; what is said meanwhile is lost (the next Hello says it all).
+    """Connection to the coordinator. Messages sent while there is none are lost, and the next Hello reports the state.
 
     `open_stream` opens a connection, or raises OSError; by default to `coordinator`, by TCP, from `network`.
     """
@@ -60,12 +60,12 @@ class CoordinatorLink:
         self._outbox: trio.MemorySendChannel[m.FromAgent] | None = None
 
     def say(self, message: m.FromAgent) -> None:
-        """Puts a message on its way, in order."""
+        """Put a message on its way, in order."""
         if self._outbox is not None:
             self._outbox.send_nowait(message)
 
     async def stay_connected(self) -> None:
-        """Connects again whenever the connection is lost, for ever."""
+        """Connect again whenever the connection is lost, for ever."""
         pause_s = RECONNECT_S
         while True:
             stream = None
@@ -81,7 +81,7 @@ class CoordinatorLink:
             pause_s = min(2.0 * pause_s, RECONNECT_MOST_S)
 
     async def _talk(self, stream: trio.abc.Stream) -> None:
-        """One connection, from its first message to its last."""
+        """Serve a connection from its first message to its last."""
         self._outbox, unsent = trio.open_memory_channel[m.FromAgent](inf)
         out = Channel(stream, OUT)
         arriving: Channel[m.ToAgent] = Channel(stream, IN)

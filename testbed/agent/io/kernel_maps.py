@@ -56,14 +56,14 @@ class KernelMaps:
         self._sampled: _Sample | None = None  # the last one
 
     def memory(self) -> tuple[memoryview, memoryview]:
-        """What changes when the owner acts, and what changes when data leaves this host."""
+        """Return the memory that changes when the owner acts, and the memory that changes when data leaves this host."""
         if self.maps is None:
             return memoryview(b""), memoryview(b"")
         # without what is said to the coordinator and acknowledged to senders: that alone is not worth a sample
         return self.maps.switch.setting(), self.maps.counters.memory(ClassId.PLANNED, ClassId.RESEARCH)
 
     def prepare(self) -> ev.SwitchRead | None:
-        """Clears what a killed predecessor left and sets the aggregate bucket; a switch that is set already is an event.
+        """Clear the state of a killed predecessor and set the aggregate bucket; a switch that is set already is an event.
 
         A bucket that a predecessor has set follows the link, which may have changed since this agent was told the share.
         """
@@ -81,7 +81,7 @@ class KernelMaps:
         return None if status.mode is Mode.OFF else _read(status, grace=False)
 
     def look_at_switch(self, *, grace: bool = False) -> ev.SwitchRead | None:
-        """What the owner has set since the last look; None: nothing."""
+        """Return the owner's setting since the last look; None if it did not change."""
         if self.maps is None:
             return None
         if self.maps.switch.seen == self._switch_seen:
@@ -91,7 +91,7 @@ class KernelMaps:
         return _read(status, grace)
 
     def sample(self, flows: list[m.FlowCount], lag_s: float, idle_at_s: float) -> list[ev.Sampled]:
-        """All counters now, with what left this host since the last sample, or, if that is before `idle_at_s`, since then."""
+        """Return all counters, with the traffic since the last sample, or since `idle_at_s` if that is later."""
         if self.maps is None:
             return [ev.Sampled({}, flows, None, lag_s)]
         now_s, before, counts = trio.current_time(), self._sampled, self.maps.counters.read_words()
@@ -116,7 +116,7 @@ class KernelMaps:
         return [*sampled, ev.Sampled(classes, flows, egress, max(0.0, lag_s))]
 
     def guard(self, sock: socket.socket, traffic_class: TrafficClass, rate_bytes_per_s: float) -> FlowGuard:
-        """Holds a transfer's socket at a rate, as this agent is configured to.
+        """Hold a transfer's socket at a rate, as this agent is configured to.
 
         Raises TransferFailed where there is nothing to hold: the flow table is full, or the connection is gone already.
         """
@@ -134,7 +134,7 @@ class KernelMaps:
 
     @contextmanager
     def as_metadata(self, stream: trio.abc.Stream) -> Iterator[None]:
-        """What this host says on a connection is class EF while it is open (paper A, section VII-A: metadata, notifications).
+        """Mark a connection's traffic as class EF while it is open (paper A, section VII-A: metadata, notifications).
 
         That holds for control messages and for the acknowledgements of checkpoints that arrive: behind a greedy download of
         its owner's, a receiver's acknowledgements would be late, and the sender slow. More than MARKED_MOST stay unmarked.

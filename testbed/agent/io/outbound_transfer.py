@@ -25,7 +25,7 @@ MakeGuard = Callable[[socket.socket, float], FlowGuard]
 
 @dataclass
 class Outgoing:
-    """What is known of a transfer while it runs.
+    """State of a transfer while it runs.
 
     Goodput is what the receiver's kernel has acknowledged, at the last sample before the end, over the integral of the grant
     from the first byte to that sample: neither the sender's buffer nor the receiver's fsync counts.
@@ -60,11 +60,12 @@ class Outgoing:
 
     @property
     def is_parked(self) -> bool:
-        """Whether it is granted nothing at present."""
+        """True while its grant is zero."""
         return self.grant_bytes_per_s < TRICKLE_BYTES_PER_S
 
     async def allowance(self) -> int:
-        """How many bytes may be handed to the kernel now. Where nothing is granted that is a trickle, once a second."""
+        """Return the number of bytes that may be handed to the kernel now. A zero grant still permits a trickle, once a
+        second."""
         if self.is_parked:
             with trio.move_on_after(TRICKLE_S):
                 await self._risen.wait()
@@ -77,7 +78,7 @@ class Outgoing:
         self.sent_bytes = sent_bytes
 
     def regrant(self, rate_bytes_per_s: float) -> None:
-        """Another rate from now on. What is parked is closed to the kernel as well once its socket is empty."""
+        """Change the rate. A parked transfer's bucket is closed as well once its socket is empty."""
         self._granted_bytes, self._allowed_bytes = self._granted_so_far(), self.allowed_bytes()
         self._regranted_s = trio.current_time()
         if self._connected_s is not None:
@@ -94,7 +95,7 @@ class Outgoing:
             self._hold_ahead()
 
     def allowed_bytes(self) -> float:
-        """What its rates since it was connected would have carried, whether the receiver let it begin or not."""
+        """Bytes that its rates since it was connected permit, even while the receiver had not let it begin."""
         if self._connected_s is None:
             return 0.0
         rate = max(TRICKLE_BYTES_PER_S, self.grant_bytes_per_s)
@@ -119,7 +120,7 @@ class Outgoing:
             self._sampled = (trio.current_time() - self.began_s, acknowledged, self._granted_so_far())
 
     def goodput_over_grant(self) -> float | None:
-        """Payload acknowledged over payload granted; None if it was too short to tell."""
+        """Return payload acknowledged over payload granted; None if it was too short to measure."""
         lasted_s, acknowledged, granted = self._sampled
         if lasted_s < LEAST_MEASURED_S or acknowledged < LEAST_MEASURED_BYTES or granted <= 0.0:
             return None

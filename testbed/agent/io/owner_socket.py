@@ -32,7 +32,7 @@ async def listen_to_owner(
     handle: Callable[[ev.Event], None],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Hears root, and the members of `group` if there is one, until cancelled; each is answered once the agent has obeyed."""
+    """Hear root, and the members of `group` if there is one, until cancelled; each is answered once the agent has obeyed."""
     path.unlink(missing_ok=True)
     occasions = Occasions(LOG)
     with (

@@ -62,16 +62,16 @@ class JobProcesses:
         self._snapshots: set[Key] = set()  # being taken, of attempts that were not killed meanwhile
 
     def expect(self, key: Key) -> None:
-        """Announce an attempt that will be run: from now on `kill` is heard, even before its process exists."""
+        """Announce an attempt that will be run: from now on `kill` ends it, even before its process exists."""
         self._expected.add(key)
 
     def kill(self, key: Key) -> None:
-        """Ends it at once, without an event."""
+        """End it at once, without an event."""
         self._snapshots.discard(key)
         self._end(key)
 
     async def end(self, key: Key, grace_s: float) -> None:
-        """Asks it to end, kills it if it has not within that time. How it ended is an event."""
+        """Ask it to end, kill it if it has not within that time. How it ended is an event."""
         self._ending.add(key)
         if process := self._running.get(key):
             await process.stop(grace_s)
@@ -82,7 +82,7 @@ class JobProcesses:
             process.kill()
 
     def bound_outputs(self) -> None:
-        """Keeps what jobs say within its bounds; call it every LOOK_S."""
+        """Keep the output of jobs within its bounds; call it every LOOK_S."""
         for output in self.outputs.values():
             with suppress(OSError):  # it is removed, or no disk has room: the job goes on
                 if output.stat().st_size > LONGEST_BYTES and shorten(output):
@@ -202,14 +202,14 @@ class JobProcesses:
 
 
 async def _remove_folder(program: ProgramRun | None) -> None:
-    """What a program wrote beside its checkpoints goes with its attempt."""
+    """Remove the files that a program wrote beside its checkpoints; they end with its attempt."""
     if program is not None:
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(partial(shutil.rmtree, program.folder, ignore_errors=True))
 
 
 def stored_checkpoint(manifest: Manifest) -> m.StoredCheckpoint:
-    """What is told of a checkpoint that this host holds."""
+    """Return the report of a checkpoint that this host holds."""
     return m.StoredCheckpoint(
         manifest.job, manifest.sequence, manifest.step, manifest.payload_bytes, manifest.digest.hex()
     )

@@ -59,17 +59,17 @@ class Transfers:
         self._occasions = Occasions(LOG)
 
     def stored(self) -> dict[tuple[str, int], m.StoredCheckpoint]:
-        """What lies in the store, by job and sequence."""
+        """Return every stored checkpoint, by job and sequence."""
         return {manifest.key: stored_checkpoint(manifest) for manifest in self._store.manifests()}
 
     def counts(self) -> list[m.FlowCount]:
-        """How far each transfer is."""
+        """Return the progress of each transfer."""
         return [outgoing.count() for outgoing in self.outgoing.values()]
 
     # ------------------------------------------------------------ out
 
     def begin(self, order: do.StartSending, nursery: trio.Nursery) -> None:
-        """Starts a transfer in `nursery`; from now on it can be granted another rate, or aborted."""
+        """Start a transfer in `nursery`; from now on it can be granted another rate, or aborted."""
         outgoing = Outgoing(
             order.transfer,
             order.sequence,
@@ -80,12 +80,12 @@ class Transfers:
         nursery.start_soon(self._send, order, outgoing)
 
     def regrant(self, job: str, destination: str, rate_bytes_per_s: float) -> None:
-        """Another rate from now on; of no effect on a transfer that has ended."""
+        """Change the rate; no effect on a transfer that has ended."""
         if outgoing := self.outgoing.get((job, destination)):
             outgoing.regrant(rate_bytes_per_s)
 
     def abort(self, job: str, destination: str) -> None:
-        """Ends a transfer without an event."""
+        """End a transfer without an event."""
         if outgoing := self.outgoing.pop((job, destination), None):
             outgoing.scope.cancel()
 
@@ -135,7 +135,7 @@ class Transfers:
     # ------------------------------------------------------------ in
 
     async def listen(self) -> list[trio.SocketListener]:
-        """Where checkpoints arrive from now on."""
+        """Open the port at which checkpoints arrive."""
         config = self._kernel.config
         family = socket.AF_INET if config.address.version == 4 else socket.AF_INET6
         sock = trio.socket.from_stdlib_socket(self._network.socket(family))
@@ -145,7 +145,7 @@ class Transfers:
         return [trio.SocketListener(sock)]
 
     async def serve(self, listeners: list[trio.SocketListener]) -> None:
-        """Takes checkpoints that are announced until cancelled; not while the owner has this host back."""
+        """Take checkpoints that are announced until cancelled; not while the owner has this host back."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(
                 partial(
@@ -166,7 +166,7 @@ class Transfers:
                 )
 
     async def drop(self, job: str, before: int, but: Set[int] = frozenset()) -> None:
-        """Forgets the checkpoints of a job below a sequence, `but` for these."""
+        """Forget the checkpoints of a job below a sequence, `but` for these."""
 
         def drop() -> None:
             for manifest in self._store.manifests():
@@ -178,7 +178,7 @@ class Transfers:
         await trio.to_thread.run_sync(drop)
 
     async def _accept(self, hello: Hello, address: str) -> None:
-        """Raises TransferFailed unless the transfer is announced, or will be in a moment."""
+        """Raise TransferFailed unless the transfer is announced, or will be in a moment."""
         if self._is_closed():
             raise TransferFailed("the owner has this host", retryable=False)
         with trio.move_on_after(ANNOUNCED_WITHIN_S):

@@ -29,7 +29,7 @@ IPV6_PREFIX = ipaddress.IPv6Network("fd72:636c:6d00::/64")
 
 @dataclass(frozen=True, slots=True)
 class CableEnd:
-    """One end of a cable: an interface of a node."""
+    """An end of a cable: an interface of a node."""
 
     node: str
     name: str  # NODE-ethPORT
@@ -41,7 +41,7 @@ class CableEnd:
 
     @property
     def mac_text(self) -> str:
-        """02:00:0a:00:00:01, as Mininet writes it."""
+        """Return the address as Mininet writes it: 02:00:0a:00:00:01."""
         return self.mac.hex(":")
 
 
@@ -55,12 +55,12 @@ class Cable:
 
     @property
     def name(self) -> str:
-        """s1-eth2-h3-eth0."""
+        """Name of the cable, such as s1-eth2-h3-eth0."""
         return f"{self.a.name}-{self.b.name}"
 
     @property
     def is_cut(self) -> bool:
-        """Whether the delay line lies between its ends."""
+        """True if the delay line lies between its ends."""
         return self.a.shape.by_line
 
     def through_line(self) -> Cable:

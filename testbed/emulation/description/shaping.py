@@ -112,7 +112,7 @@ class LinkShape:
 
     @property
     def unreserved_bytes_per_s(self) -> int:
-        """What the reserve leaves to migrations: 0 where it is the whole link."""
+        """Rate that the reserve leaves to migrations: 0 where it is the whole link."""
         return max(0, self.rate_bytes_per_s - self.reserve_bytes_per_s)
 
     @property
@@ -185,7 +185,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class QueueCounters:
-    """What a class of an interface has sent (wire bytes), and packets that its queue had no room for."""
+    """Wire bytes sent by a class of an interface, and packets dropped because its queue was full."""
 
     sent_bytes: int = 0
     dropped_packets: int = 0
@@ -231,7 +231,8 @@ def requests(ifindex: int, shape: LinkShape, name: str) -> list[NetlinkRequest]:
 
 
 def changes(ifindex: int, shape: LinkShape, name: str) -> list[NetlinkRequest]:
-    """What makes the classes and queues of `requests` those of another shape, in place: nothing that waits in them is lost."""
+    """Return requests that change the classes and queues of `requests` to another shape, in place, without losing queued
+    packets."""
     return [
         NetlinkRequest(data, f"{what} of {name}")
         for data, what in (*_classes(ifindex, shape, 0), *_queues(ifindex, shape, 0))
@@ -239,7 +240,7 @@ def changes(ifindex: int, shape: LinkShape, name: str) -> list[NetlinkRequest]:
 
 
 def _own_words(shape: LinkShape) -> list[tuple[int, int, int]]:
-    """(mask, value, class) of the first 32 bits behind the link header: IP version and code point, or those of ARP."""
+    """Return (mask, value, class) of the first 32 bits behind the link header: IP version and code point, or those of ARP."""
     apart = {TrafficClass.PRESYNC: CHECKPOINT_CLASS} if shape.borrows else {}
     classes = [(own.dscp, apart.get(own, MIGRATION_CLASS)) for own in OWN]
     ipv4 = [(0xF0FC0000, 4 << 28 | dscp << 18, number) for dscp, number in classes]
@@ -379,7 +380,7 @@ def counters(classes: list[memoryview]) -> dict[int, QueueCounters]:
 
 
 def leaves(qdiscs: list[memoryview]) -> dict[int, dict[int, tuple[str, bytes]]]:
-    """ifindex -> class -> (kind, options) of the queue that hangs below it."""
+    """Return ifindex -> class -> (kind, options) of the queue that hangs below it."""
     found: dict[int, dict[int, tuple[str, bytes]]] = {}
     for body in qdiscs:
         _, _, _, ifindex, _, parent, _ = TC_MESSAGE.unpack_from(body)

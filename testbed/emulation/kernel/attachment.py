@@ -41,7 +41,7 @@ ETH_P_ALL = socket.htons(0x0003)
 
 
 def host_requests(ifindex: int, egress_fd: int, ingress_fd: int, name: str) -> list[NetlinkRequest]:
-    """Both programs of a host at its interface `name`, which has no clsact yet."""
+    """Return requests that attach both programs of a host to its interface `name`, which has no clsact yet."""
     return [
         clsact(ifindex, name),
         direct_action(ifindex, EGRESS, egress_fd, "reclaim_egress", name),
@@ -64,7 +64,7 @@ def direct_action(ifindex: int, hook: int, fd: int, program: str, name: str) -> 
 
 
 def attached(netlink: NetlinkSocket, ifindex: int, hook: int, name: str) -> list[tuple[int, int]]:
-    """(number, flags) of the programs on a hook, as the kernel reports them."""
+    """Return (number, flags) of the programs on a hook, as the kernel reports them."""
     found = []
     body = TC_MESSAGE.pack(0, 0, 0, ifindex, 0, hook, 0)
     for answer in netlink.dump(RTM_GETTFILTER, body, f"filters of {name}"):
@@ -80,7 +80,7 @@ def attached(netlink: NetlinkSocket, ifindex: int, hook: int, name: str) -> list
 def check_attached(
     netlink: NetlinkSocket, ifindex: int, hook: int, number: int, program: str, name: str
 ) -> None:
-    """KernelMismatch unless the hook runs exactly the program of that number."""
+    """Raise KernelMismatch unless the hook runs exactly the program of that number."""
     found = attached(netlink, ifindex, hook, name)
     if found != [(number, DIRECT_ACTION)]:
         raise KernelMismatch(f"{program} program of {name} (id, flags)", [(number, DIRECT_ACTION)], found)

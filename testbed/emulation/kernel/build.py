@@ -329,7 +329,7 @@ class KernelCampus:
             readback.check_ends(socket, {new.ifindex: new}, self._fabric.masters(self.plan))
 
     def read_back_fabric(self) -> None:
-        """KernelMismatch if a switch end is not as planned; changes the calling thread's namespace."""
+        """Raise KernelMismatch if a switch end is not as planned; changes the calling thread's namespace."""
         cut = [cable for cable in self.plan.cables if cable.is_cut]
         if cut and self.line.pid is None:
             raise KernelMismatch("delay line", "a running process", "none")
@@ -343,7 +343,7 @@ class KernelCampus:
             self.line.check(cable.name, 1, cable.b.shape)
 
     def read_back_hosts(self) -> None:
-        """KernelMismatch if a host end is not as planned; changes the calling thread's namespace."""
+        """Raise KernelMismatch if a host end is not as planned; changes the calling thread's namespace."""
         for name, pid in self.holder_pids.items():
             linux.enter_network_of(pid)
             with NetlinkSocket() as socket:
@@ -356,7 +356,8 @@ class KernelCampus:
             return _class_counters(socket, end)
 
     def trunk_counters(self) -> dict[tuple[str, str], dict[int, shaping.QueueCounters]]:
-        """(switch, other switch) -> counters of the classes of what leaves there; changes the calling thread's namespace."""
+        """Return (switch, other switch) -> counters of the classes that leave there; changes the calling thread's
+        namespace."""
         linux.enter_network_of(self.fabric_pid)
         with NetlinkSocket() as socket:
             ends = ((end, other) for t in self.plan.trunks for end, other in ((t.a, t.b), (t.b, t.a)))

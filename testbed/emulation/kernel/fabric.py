@@ -32,7 +32,7 @@ class BridgeFabric:
         """End what `start` started; safe to repeat."""
 
     def prepare(self) -> None:
-        """No netfilter for bridged frames (it would pass each through iptables), no IPv6 of the bridges' own."""
+        """Disable netfilter for bridged frames (each would pass through iptables) and the bridges' own IPv6."""
         disable_ipv6()
         for table in ("arp", "ip", "ip6"):
             with contextlib.suppress(FileNotFoundError):
@@ -93,7 +93,7 @@ def _cable(cable: Cable, master: Bridge | None, peer_pid: int | None, line_pid: 
 
 
 def disable_ipv6() -> None:
-    """No IPv6 on present and future interfaces of this namespace: 500 hosts would do duplicate detection at once.
+    """Disable IPv6 on present and future interfaces of this namespace: 500 hosts would do duplicate detection at once.
 
     The kernel copies "all" to "default" by itself; it is written once a host, so without Python's file objects.
     """

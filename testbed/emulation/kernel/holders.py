@@ -16,7 +16,7 @@ STOP_TIMEOUT_S = 10.0
 
 
 class Holders:
-    """`count` processes, each (after `release`) in a network namespace of its own.
+    """A group of `count` processes, each (after `release`) in a network namespace of its own.
 
     Call from the main thread: the processes die with the thread that starts them. `pids` are in the order of asking.
     """

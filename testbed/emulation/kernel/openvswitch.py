@@ -104,7 +104,7 @@ FIRST_FRAME = "02000000000002000000000188b5".ljust(120, "0")
 
 
 def kernel_datapath() -> bool:
-    """Whether the kernel has Open vSwitch's datapath. It loads the module, where it can, when it is asked for the family."""
+    """Return True if the kernel has Open vSwitch's datapath. Asking for the family loads the module where that is possible."""
     family = attribute(CTRL_ATTR_FAMILY_NAME, b"ovs_datapath\0")
     body = GENERIC_MESSAGE.pack(CTRL_CMD_GETFAMILY, 1, 0) + family
     try:
@@ -147,7 +147,7 @@ class OpenvSwitchFabric(BridgeFabric):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the programs of Open vSwitch need to find this campus's sockets."""
+        """Return the environment with which Open vSwitch's programs find this campus's sockets."""
         folder = str(self.directory)
         return {"OVS_RUNDIR": folder, "OVS_LOGDIR": folder, "OVS_DBDIR": folder, MARK: self._campus_id}
 
@@ -273,7 +273,7 @@ class OpenvSwitchFabric(BridgeFabric):
 
     @contextlib.contextmanager
     def without_ports(self, plan: CampusPlan, ends: Sequence[CableEnd]) -> Iterator[None]:
-        """Take ends out of their switches and, when others of the same names stand, put those in; the controller hears both."""
+        """Take ends out of their switches, put in new ones of the same names if there are any, and notify the controller."""
         ports = {end.name: _ports(plan)[end.name] for end in ends if end.name in _ports(plan)}
         if not ports:
             yield
@@ -308,7 +308,7 @@ class OpenvSwitchFabric(BridgeFabric):
 
     @property
     def socket(self) -> Path:
-        """Where the campus's own controller is told which ways are wanted (`topologies.openflow`)."""
+        """Socket at which the campus's own controller takes routes (`topologies.openflow`)."""
         return self.directory / "controller.sock"
 
     @contextlib.contextmanager
@@ -344,7 +344,7 @@ class OpenvSwitchFabric(BridgeFabric):
                 log.warning("%s: not held to the rate of the cable: %s", hosts, answer.reason)
 
     def count(self) -> Counted:
-        """What the switches have counted by now. SetupError: the controller is another's, or does not answer."""
+        """Return the switches' counters. SetupError: the controller is another's, or does not answer."""
         with self._telling(ReadCounters()) as answer:
             if not isinstance(answer, Counted):
                 raise SetupError(f"the controller of the switches did not count: {answer}")
@@ -376,7 +376,7 @@ class OpenvSwitchFabric(BridgeFabric):
 
     @property
     def is_ours(self) -> bool:
-        """Whether the campus's own controller is in charge, and not another's."""
+        """True if the campus's own controller is in charge, and not another's."""
         return self._remote is None
 
     @property
@@ -390,7 +390,7 @@ class OpenvSwitchFabric(BridgeFabric):
         return process.pid if process and process.poll() is None else None
 
     def read_events(self) -> list[dict[str, Any]]:
-        """What the controller has said so far: "programmed", "trunk", "updated", "lost", "refused"."""
+        """Return the controller's events so far: "programmed", "trunk", "updated", "lost", "refused"."""
         try:
             return [
                 json.loads(line)
@@ -401,7 +401,7 @@ class OpenvSwitchFabric(BridgeFabric):
             return []
 
     def wait_programmed(self, after: int = 0) -> None:
-        """Return when the controller has said, behind its first `after` events, that all switches have their tables.
+        """Wait until the controller has reported, behind its first `after` events, that every switch has its tables.
 
         SetupError: it ended, or a switch refused a message. KernelMismatch: it has not said so in time.
         """
@@ -500,12 +500,12 @@ class OpenvSwitchFabric(BridgeFabric):
 
 
 def flow_limit(plan: CampusPlan) -> int:
-    """How many flows the switch daemon may keep in its caches, of all switches together."""
+    """Return the maximum number of flows in the switch daemon's caches, of all switches together."""
     return max(LEAST_FLOWS, FLOWS_PER_HOST * len(plan.host_cables))
 
 
 def listens(path: str) -> bool:
-    """Whether a connection to a UNIX socket is taken: it is there a moment before."""
+    """Return True if a UNIX socket accepts a connection: its file exists a moment before."""
     with socket.socket(socket.AF_UNIX) as client:
         return client.connect_ex(path) == 0
 

@@ -74,7 +74,7 @@ class HostEnforcement:
         _close(loaded)
 
     def read_back(self, socket: NetlinkSocket, host: str, end: CableEnd) -> None:
-        """KernelMismatch unless each hook runs exactly the program that was loaded for this host."""
+        """Raise KernelMismatch unless each hook runs exactly the program that was loaded for this host."""
         egress_id, ingress_id = self._loaded[host].ids
         attachment.check_attached(socket, end.ifindex, attachment.EGRESS, egress_id, "egress", end.name)
         attachment.check_attached(socket, end.ifindex, attachment.INGRESS, ingress_id, "ingress", end.name)
@@ -143,7 +143,7 @@ class PortEnforcement:
             self._program.table.set(number, rule)
 
     def _limits(self, shape: LinkShape) -> tuple[Limit, Limit | None]:
-        """What a host may send, in all and in the testbed's own classes, if its end of the cable has this shape."""
+        """Return a host's rate limits, of all traffic and of the testbed's own classes, for this shape of its cable."""
         from bpf import ports
 
         def limit(rate_bytes_per_s: float) -> Limit:
@@ -174,14 +174,14 @@ class PortEnforcement:
         socket.send(requests)
 
     def read_back(self, socket: NetlinkSocket) -> None:
-        """KernelMismatch unless every host's port runs exactly this program."""
+        """Raise KernelMismatch unless every host's port runs exactly this program."""
         for cable in self._plan.host_cables.values():
             attachment.check_attached(
                 socket, cable.a.ifindex, attachment.INGRESS, self._program_id, "port", cable.a.name
             )
 
     def limits(self, host: str) -> tuple[Limit, Limit | None]:
-        """What the switch takes from a host at most, in all and in the testbed's own classes; KeyError as `counters`."""
+        """Return the switch's limits on a host, of all traffic and of the testbed's own classes; KeyError as `counters`."""
         if self._program is None:
             raise KeyError(host)
         return self._program.table.limits(list(self._plan.host_cables).index(host))

@@ -48,7 +48,7 @@ def link_states(socket: NetlinkSocket) -> dict[int, LinkState]:
 
 
 def ipv4_addresses(socket: NetlinkSocket) -> dict[int, set[tuple[bytes, int]]]:
-    """ifindex -> {(address, prefix length)}."""
+    """Return ifindex -> {(address, prefix length)}."""
     found: dict[int, set[tuple[bytes, int]]] = {}
     for body in socket.dump(
         link_requests.RTM_GETADDR, ADDRESS_MESSAGE.pack(AF_INET, 0, 0, 0, 0), "list of addresses"
@@ -81,7 +81,7 @@ def check_shapes(socket: NetlinkSocket, ends: Mapping[int, CableEnd]) -> None:
 
 
 def read_shapes(socket: NetlinkSocket, ends: Mapping[int, CableEnd]) -> dict[int, shaping.Found]:
-    """ifindex -> shaping that the kernel reports."""
+    """Return ifindex -> shaping that the kernel reports."""
     leaves = shaping.leaves(socket.dump(shaping.RTM_GETQDISC, shaping.qdisc_dump(), "list of queues"))
     found = {}
     for ifindex, end in ends.items():

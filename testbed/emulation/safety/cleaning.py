@@ -138,7 +138,7 @@ def _is_own(path: str, campus_id: str) -> bool:
 
 
 def remove_tree(path: Path) -> bool:
-    """Whether there was such a directory, which has gone with all that it held. OSError: something remains."""
+    """Remove the directory with its contents; return False if there was none. OSError: something remains."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

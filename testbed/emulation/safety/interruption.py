@@ -70,7 +70,7 @@ def _exit(signum: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _set_handlers(handlers: dict[int, Any]) -> None:
-    """All at once: signals of this thread are blocked meanwhile."""
+    """Set every handler while signals of this thread are blocked."""
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, handlers)
     try:
         for signum, handler in handlers.items():

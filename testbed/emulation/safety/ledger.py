@@ -122,7 +122,7 @@ def note_end(path: Path) -> None:
 
 
 def owner_lives(entries: Sequence[dict[str, Any]]) -> bool:
-    """Whether the campus's own process still runs."""
+    """True while the campus's own process runs."""
     return bool(entries) and living.lives(entries[0])
 
 

@@ -28,7 +28,7 @@ MOST_BYTES = 1 << 24  # of a first line: ten thousand hosts have half a megabyte
 
 
 class _PlainJson:
-    """What `json.JSONDecoder` would tell the scanner."""
+    """Settings that `json.JSONDecoder` would give the scanner."""
 
     strict, object_hook, object_pairs_hook = True, None, None
     parse_float, parse_int, parse_constant = float, int, float
@@ -61,7 +61,7 @@ def ledgers(root: str) -> list[str]:
 
 
 def owner_of(ledger: str) -> dict[str, Any]:
-    """The first entry of a ledger, which tells of the campus and of the process that made it; empty if it is gone or foreign."""
+    """Return the first entry of a ledger, which names the campus and its process; empty if it is gone or foreign."""
     try:
         with open(ledger, "rb") as file:
             line = file.readline(MOST_BYTES)
@@ -72,7 +72,7 @@ def owner_of(ledger: str) -> dict[str, Any]:
 
 
 def lives(owner: dict[str, Any]) -> bool:
-    """Whether the process that a ledger begins with still runs."""
+    """Return True while the process that begins the ledger runs."""
     if owner.get("kind") != "owner" or owner.get("boot") != identity.boot_id():
         return False
     return identity.is_alive(int(owner["pid"]), int(owner["start"]))
@@ -98,7 +98,7 @@ def named_owners(campus_id: str | None) -> list[dict[str, Any]]:
 
 
 def pin_folder(owner: dict[str, Any]) -> str:
-    """Where a campus's maps are pinned: those of a host in a folder of its name."""
+    """Return the folder of a campus's pinned maps; a host's are in a folder of its name."""
     return str(owner.get("pin_dir", f"{PIN_ROOT}/{owner['id']}"))
 
 

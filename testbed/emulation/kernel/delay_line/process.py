@@ -28,7 +28,7 @@ LEAST_LIMIT_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class LineStatistics:
-    """What the delay line did with one direction of a cable so far."""
+    """Counters of the delay line for a direction of a cable."""
 
     frames: int  # sent on; super-packets count as one
     bytes: int  # of those
@@ -51,7 +51,7 @@ class LineStatistics:
         return self.frames + self.overflown + self.unheard
 
     def since(self, earlier: LineStatistics | None) -> LineStatistics:
-        """What was done between two readings; None is the beginning."""
+        """Return the difference between two readings; None is the beginning."""
         if earlier is None:
             return self
         counted = ("frames", "bytes", "late", "lost", "overflown", "unheard", "refused")
@@ -81,7 +81,7 @@ def lateness_quantile_s(counts: Sequence[int], share: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """What one direction of a cable does, as the process counts it."""
+    """Settings of a direction of a cable, in the units of the process."""
 
     delay_ns: int
     jitter_ns: int
@@ -164,13 +164,13 @@ class DelayLine:
         self._cables.append(name)
 
     def set(self, name: str, side: int, shape: LinkShape) -> None:
-        """Delay, jitter and loss of one direction (side 0: what leaves the cable's end a) from now on; KernelMismatch if the
-        process says something else."""
+        """Set delay, jitter and loss of a direction (side 0: leaving the cable's end a); KernelMismatch if the process
+        disagrees."""
         wanted = str(_Settings.of(shape))
         self._compare(name, side, wanted, self._ask(f"set {self._cables.index(name)} {side} {wanted}"))
 
     def check(self, name: str, side: int, shape: LinkShape) -> None:
-        """KernelMismatch unless the direction does what the shape says."""
+        """Raise KernelMismatch unless the direction has the shape."""
         found = self._ask(f"get {self._cables.index(name)} {side}")
         self._compare(name, side, str(_Settings.of(shape)), found)
 
@@ -179,7 +179,8 @@ class DelayLine:
             raise KernelMismatch(f"delay line of {name}, side {side}", wanted, found)
 
     def statistics(self) -> dict[tuple[str, int], LineStatistics]:
-        """(cable, side) -> what it did so far, of (ANY_CABLE, 0) what no cable is known for; readable after the end, too."""
+        """Return (cable, side) -> its counters, with frames of no known cable under (ANY_CABLE, 0); readable after the end,
+        too."""
         if not self._memory:
             return {}
         names = [(ANY_CABLE, 0), *((name, side) for name in self._cables for side in (0, 1))]
