@@ -33,7 +33,7 @@ from controller.network_link import NetworkLink
 from controller.persistence.journal import Journal, encoded
 from controller.persistence.snapshot import freeze, program
 from testbed import messages as m
-from testbed.bounds import MOST_HELLO_FRAMES, quoted
+from testbed.bounds import MAX_HELLO_FRAMES, quoted
 from testbed.driver import Driver
 from testbed.errors import ProtocolError, RemoteProtocolError
 from testbed.logs import logger
@@ -290,8 +290,8 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                     raise RemoteProtocolError(f"the first message is Hello, not {type(message).__name__}")
                 if not host:
                     raise RemoteProtocolError(f"no host of this campus has the address {address}")
-                if len(parts) == MOST_HELLO_FRAMES - 1:
-                    raise RemoteProtocolError(f"a Hello has at most {MOST_HELLO_FRAMES} frames")
+                if len(parts) == MAX_HELLO_FRAMES - 1:
+                    raise RemoteProtocolError(f"a Hello has at most {MAX_HELLO_FRAMES} frames")
                 if not parts:
                     if before := self._in_parts.get(host):
                         before.cancel()

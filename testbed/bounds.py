@@ -29,9 +29,9 @@ LARGEST_PAYLOAD_BYTES: Final = 2**50
 # what a job may have; times the longest step it is still a number of seconds that a float holds to the microsecond
 LARGEST_STEP: Final = 10**12
 # in one heartbeat: seven minutes of them, and the sum of what they count stays below 2**63
-MOST_SAMPLES: Final = 4096
+MAX_SAMPLES: Final = 4096
 # of service, of which there are a handful
-MOST_CLASSES: Final = 64
+MAX_CLASSES: Final = 64
 # what a journal takes: the square of it, and the sum of as many as there may be, are finite, so figures made of them are
 LARGEST_NUMBER: Final = 1e100
 LARGEST_INTEGER: Final = 2**63 - 1
@@ -51,7 +51,7 @@ LONGEST_QUOTE: Final = 1000
 # Of an agent's first words: a Hello, and what goes ahead of it for want of room, in frames of so many bytes of lists (a thousand
 # stored checkpoints), at most so many frames in all: seventeen thousand.
 HELLO_LIST_BYTES: Final = 200 << 10
-MOST_HELLO_FRAMES: Final = 16
+MAX_HELLO_FRAMES: Final = 16
 
 # of a job as it is submitted, encoded: every frame that carries one has room for what goes with it
 LONGEST_JOB_BYTES: Final = 256 << 10

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from testbed.bounds import (
     LARGEST_PAYLOAD_BYTES,
     LARGEST_STEP,
-    MOST_CLASSES,
-    MOST_SAMPLES,
+    MAX_CLASSES,
+    MAX_SAMPLES,
     SEQUENCES_PER_ATTEMPT,
     SHORTEST_PERIOD_S,
     Address,
@@ -166,9 +166,9 @@ class Heartbeat(Message, frozen=True):
 
     number: Count
     jobs: list[JobClaim]
-    classes: Annotated[dict[str, ClassCount], Meta(max_length=MOST_CLASSES)] = {}
+    classes: Annotated[dict[str, ClassCount], Meta(max_length=MAX_CLASSES)] = {}
     flows: list[FlowCount] = []
-    samples: Annotated[list[EgressSample], Meta(max_length=MOST_SAMPLES)] = []
+    samples: Annotated[list[EgressSample], Meta(max_length=MAX_SAMPLES)] = []
     loop_lag_s: Seconds = 0.0
     answered_s: Seconds = 0.0  # how long after its sending the last acknowledged one was acknowledged
 

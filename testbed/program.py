@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 # a command line and an environment that a kernel takes (128 KiB a string, ARG_MAX in all), in a message of some 100 kB
 Word = Annotated[str, Meta(max_length=4096, pattern=r"^[^\0]*\Z")]
 Variable = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
-MOST_WORDS: Final = 256
+MAX_WORDS: Final = 256
 CHECKPOINT_EXIT_CODE: Final = 85  # what HTCondor's manual proposes
 GRACE_S: Final = 10.0  # if its job says nothing else: a state of some hundred MB is on disk then
 NO_SIGNAL: Final = "none"
@@ -27,7 +27,7 @@ SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 class Program(Struct, frozen=True, forbid_unknown_fields=True):
     """The command, and how it checkpoints."""
 
-    command: Annotated[list[Word], Meta(min_length=1, max_length=MOST_WORDS)]
+    command: Annotated[list[Word], Meta(min_length=1, max_length=MAX_WORDS)]
     # where it runs; empty: in a new folder of each attempt, which is gone with it
     working_directory: Word = ""
     # "criu": it need know nothing of checkpoints; what follows is not used
@@ -36,7 +36,7 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint_directory: Annotated[str, Meta(min_length=1, max_length=255)] = "checkpoint"
     checkpoint_signal: str = "SIGTERM"  # asks it for a checkpoint; "none": it is not asked
     checkpoint_exit_code: Annotated[int, Meta(ge=1, le=255)] = CHECKPOINT_EXIT_CODE
-    environment: Annotated[dict[Variable, Word], Meta(max_length=MOST_WORDS)] = {}
+    environment: Annotated[dict[Variable, Word], Meta(max_length=MAX_WORDS)] = {}
 
     @property
     def signal(self) -> signal.Signals | None:

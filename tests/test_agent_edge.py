@@ -18,7 +18,7 @@ from testbed.agent.config import AgentConfig
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.announced import Announced
-from testbed.agent.io.kernel_maps import MARKED_MOST, KernelMaps
+from testbed.agent.io.kernel_maps import MAX_MARKED, KernelMaps
 from testbed.agent.io.transfers import Transfers
 from testbed.checkpoints import CheckpointStore
 from testbed.enforcement import set_aggregate, wire_rate
@@ -121,10 +121,10 @@ async def test_marked_connections_leave_half_of_the_table(host, tmp_path):
     listeners = await trio.open_tcp_listeners(0, host=str(LOOPBACK))
     port = listeners[0].socket.getsockname()[1]
     async with AsyncExitStack() as held:
-        for _ in range(MARKED_MOST + 3):
+        for _ in range(MAX_MARKED + 3):
             stream = await held.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port))
             held.enter_context(edge.as_metadata(stream))
-        assert len(list(host.flows.items())) == MARKED_MOST
+        assert len(list(host.flows.items())) == MAX_MARKED
     assert list(host.flows.items()) == []
 
 

@@ -30,7 +30,7 @@ from testbed.agent.config import AgentConfig
 from testbed.agent.core import events as aev
 from testbed.agent.io.coordinator_link import CoordinatorLink
 from testbed.agent.io.kernel_maps import KernelMaps
-from testbed.bounds import HELLO_LIST_BYTES, LONGEST_JOB_BYTES, LONGEST_QUOTE, MOST_HELLO_FRAMES
+from testbed.bounds import HELLO_LIST_BYTES, LONGEST_JOB_BYTES, LONGEST_QUOTE, MAX_HELLO_FRAMES
 from testbed.errors import InvariantBroken
 from testbed.wire import Channel
 from testbed.workloads import messages as wm
@@ -358,11 +358,11 @@ def test_a_flood_of_parts_ends_with_the_connection_and_only_one_of_a_host_holds_
         await other.out.send(part)
         assert await one.receive_some() == b""  # the later one counts
         with suppress(trio.BrokenResourceError):
-            for _ in range(MOST_HELLO_FRAMES):
+            for _ in range(MAX_HELLO_FRAMES):
                 await other.out.send(part)
         refused = await other.heard()
         assert isinstance(refused, m.Refused)
-        assert f"at most {MOST_HELLO_FRAMES} frames" in refused.reason
+        assert f"at most {MAX_HELLO_FRAMES} frames" in refused.reason
         await coordinator.until(lambda: not coordinator.host._in_parts)
         stranger = Agent(await coordinator.connect("127.0.0.77"))
         await stranger.out.send(part)

@@ -81,7 +81,7 @@ def test_a_campus_of_2000_hosts_has_routes_of_six_links_at_most() -> None:
 def test_routes_are_right_after_more_of_them_were_asked_for_than_are_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("topologies.paths.MOST_KNOWN", 5)
+    monkeypatch.setattr("topologies.paths.MAX_KNOWN", 5)
     campus = campus54()
     routes = Routes(campus)
     names = [host.name for host in campus.hosts[:8]]

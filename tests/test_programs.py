@@ -527,7 +527,7 @@ def _many(folder: Path) -> None:
 def test_what_would_not_come_back_is_no_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Any, says: str
 ) -> None:
-    monkeypatch.setattr("testbed.workloads.archive.MOST_ENTRIES", 20)
+    monkeypatch.setattr("testbed.workloads.archive.MAX_ENTRIES", 20)
     folder = tmp_path / "state"
     folder.mkdir()
     spoil(folder)

@@ -15,7 +15,7 @@ import trio
 
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
-from testbed.agent.core.speed import GAIN, LEAST_MEASURED_BYTES, SnapshotSpeeds
+from testbed.agent.core.speed import GAIN, MIN_MEASURED_BYTES, SnapshotSpeeds
 from testbed.agent.io.processes import JobProcesses
 from testbed.bounds import FASTEST_BYTES_PER_S, SLOWEST_BYTES_PER_S
 from testbed.checkpoints import CheckpointStore
@@ -179,7 +179,7 @@ def test_final_snapshot_counts_as_a_write_alone() -> None:
 
 def test_small_snapshots_say_nothing_of_a_hosts_speed() -> None:
     speeds = SnapshotSpeeds()
-    speeds.observe(LEAST_MEASURED_BYTES - 1, SnapshotCost(1.0, 1.0), final=False)
+    speeds.observe(MIN_MEASURED_BYTES - 1, SnapshotCost(1.0, 1.0), final=False)
     assert speeds.told is None
 
 

@@ -204,7 +204,7 @@ def test_storms_over_jobs_that_are_copied_break_no_promise(
     )
     monkeypatch.setattr(setup, "SETTINGS", settings)
     monkeypatch.setattr(setup, "COSTS", costs)
-    monkeypatch.setattr("testbed.agent.core.speed.LEAST_MEASURED_BYTES", 0)
+    monkeypatch.setattr("testbed.agent.core.speed.MIN_MEASURED_BYTES", 0)
     for seed in range(first, first + 5):
         outcome = play(generate_storm(seed))
         assert outcome.failure is None, f"seed {seed}: {outcome.failure}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 
-MOST_BUILDINGS = 4 * 256
-MOST = 250 * 250  # addresses of one building
-MOST_SHARED = 64 * 250  # of one that begins at a later quarter of its second byte
+MAX_BUILDINGS = 4 * 256
+MAX_ADDRESSES = 250 * 250  # addresses of one building
+MAX_SHARED = 64 * 250  # of one that begins at a later quarter of its second byte
 
 
 def building_addresses(building: int) -> Iterator[ipaddress.IPv4Address]:
@@ -15,11 +15,11 @@ def building_addresses(building: int) -> Iterator[ipaddress.IPv4Address]:
 
     Buildings 256 to 511 begin at 10.(BUILDING - 256).64.1, and so on: the first quarter of a second byte is that of a building
     below 256, which has all of it where there are no more. ValueError if the building's number is not from 0 to 1023; ends after
-    `MOST` addresses, or `MOST_SHARED`.
+    `MAX_ADDRESSES` addresses, or `MAX_SHARED`.
     """
-    if not 0 <= building < MOST_BUILDINGS:
-        raise ValueError(f"building {building}: a number from 0 to {MOST_BUILDINGS - 1}")
+    if not 0 <= building < MAX_BUILDINGS:
+        raise ValueError(f"building {building}: a number from 0 to {MAX_BUILDINGS - 1}")
     quarter, second = divmod(building, 256)
     base = int(ipaddress.IPv4Address(f"10.{second}.{64 * quarter}.0"))
-    count = MOST_SHARED if quarter else MOST
+    count = MAX_SHARED if quarter else MAX_ADDRESSES
     return (ipaddress.IPv4Address(base + 256 * (n // 250) + n % 250 + 1) for n in range(count))

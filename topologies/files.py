@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from topologies import keys, plugins, toml
-from topologies.addresses import MOST_BUILDINGS, building_addresses
+from topologies.addresses import MAX_BUILDINGS, building_addresses
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.keys import Key, Section
@@ -273,7 +273,7 @@ class _Nodes:
     def _next_address(self, building: str, table: Table) -> ipaddress.IPv4Address:
         if building not in self._free:
             index = self._buildings.index(building) + 1
-            self._free[building] = building_addresses(index) if index < MOST_BUILDINGS else iter(())
+            self._free[building] = building_addresses(index) if index < MAX_BUILDINGS else iter(())
         for address in self._free[building]:
             if address not in self._taken:
                 self._taken.add(address)

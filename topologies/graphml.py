@@ -23,7 +23,7 @@ from topologies.units import GBIT_PER_S
 
 # where a file says no rate, or one that no virtual cable can be held to (the Zoo has backbones of 100 Gbit/s and modems)
 DEFAULT_RATE = GBIT_PER_S
-LEAST_RATE, MOST_RATE = GBIT_PER_S / 1000, 40 * GBIT_PER_S
+MIN_RATE, MAX_RATE = GBIT_PER_S / 1000, 40 * GBIT_PER_S
 
 
 def load(
@@ -95,4 +95,4 @@ def _rate(facts: Mapping[str, Any], otherwise: float) -> float:
         rate = float(facts["LinkSpeedRaw"]) / 8
     except (KeyError, TypeError, ValueError):
         return otherwise
-    return min(MOST_RATE, max(LEAST_RATE, rate)) if math.isfinite(rate) and rate > 0 else otherwise
+    return min(MAX_RATE, max(MIN_RATE, rate)) if math.isfinite(rate) and rate > 0 else otherwise

@@ -24,8 +24,8 @@ from topologies.errors import SpecError
 from topologies.spec import Campus, DirectedLink, Link, Tier
 
 # routes that are remembered: flows are few, and the same ones are asked for again and again
-MOST_KNOWN = 1 << 17
-MOST_WAYS = 4  # between two hosts: more share their cables with these on campuses as they are built
+MAX_KNOWN = 1 << 17
+MAX_WAYS = 4  # between two hosts: more share their cables with these on campuses as they are built
 
 Way = tuple[DirectedLink, ...]
 
@@ -178,7 +178,7 @@ class Routes:
         pins = self._pins
         return (pins.get((a, b)) or self.route(a, b)) if pins else self.route(a, b)
 
-    def choices(self, a: str, b: str, most: int = MOST_WAYS) -> list[Way]:
+    def choices(self, a: str, b: str, most: int = MAX_WAYS) -> list[Way]:
         """Return up to `most` live ways from a to b that share as little as possible. The first is the route; if it is
         dead, it is the only one."""
         route = self.route(a, b)
@@ -215,7 +215,7 @@ class Routes:
         """The directed links from a to b, in order; empty if a is b. SpecError if either is not of the campus."""
         known = self._known.get((a, b))
         if known is None:
-            if len(self._known) >= MOST_KNOWN:
+            if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
             self._check(a)
             self._check(b)

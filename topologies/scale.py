@@ -17,7 +17,7 @@ from topologies.dimension import NUMBER, Dimension
 from topologies.errors import SpecError
 
 T = TypeVar("T")
-LEAST, MOST = 1e-12, 1e12  # beyond, products of two scaled quantities leave the range of floats
+MIN_SCALE, MAX_SCALE = 1e-12, 1e12  # beyond, products of two scaled quantities leave the range of floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,13 @@ class Scale:
     def __post_init__(self) -> None:
         for name in ("bytes", "time"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not LEAST <= value <= MOST:
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not MIN_SCALE <= value <= MAX_SCALE
+            ):
                 raise SpecError(
-                    f"scale.{name}", value, f"a number from {LEAST:g} to {MOST:g} (1 is real size)"
+                    f"scale.{name}", value, f"a number from {MIN_SCALE:g} to {MAX_SCALE:g} (1 is real size)"
                 )
 
     def factor(self, dimension: Dimension) -> float:

@@ -15,10 +15,8 @@ from topologies.errors import SpecError
 MAX_BYTES = 8 << 20  # a campus of 10 000 hosts is 2 MB
 _PLACE = re.compile(r"\(at line (\d+), column \d+\)")
 # of a dotted key; a parser's memory grows with the square of their number
-MOST_PARTS = 64
-_LONG_KEY = re.compile(
-    rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{MOST_PARTS}}}"""
-)
+MAX_PARTS = 64
+_LONG_KEY = re.compile(rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{MAX_PARTS}}}""")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -53,7 +51,7 @@ def parse(text: str) -> dict[str, Any]:
     """The tables of a TOML text; SpecError names the line and shows it."""
     if long := _LONG_KEY.search(text):
         line = text.count("\n", 0, long.start()) + 1
-        raise SpecError(f"line {line}", long[0][:40], f"TOML with keys of at most {MOST_PARTS} parts")
+        raise SpecError(f"line {line}", long[0][:40], f"TOML with keys of at most {MAX_PARTS} parts")
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from bpf.maps import HostMaps
 from bpf.objects import HostPrograms, load_host_programs
-from testbed.agent.io.outbound_transfer import AHEAD_S, LEAST_AHEAD_BYTES
+from testbed.agent.io.outbound_transfer import AHEAD_S, MIN_AHEAD_BYTES
 from testbed.emulation.kernel.attachment import host_requests
 from testbed.emulation.kernel.linux import die_with_parent, unshare_network
 from testbed.emulation.netlink import NetlinkSocket
@@ -334,7 +334,7 @@ def _rise(maps: HostMaps, sock: socket.socket, order: dict[str, Any]) -> float:
     grant = order["grant"]
     guard = FlowGuard(maps, sock, TrafficClass.PLANNED, grant, congestion=order["congestion"])
     sock.setsockopt(
-        socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, max(LEAST_AHEAD_BYTES, round(grant * AHEAD_S))
+        socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, max(MIN_AHEAD_BYTES, round(grant * AHEAD_S))
     )
     sock.setblocking(False)
 

@@ -46,7 +46,7 @@ from testbed.checkpoints.recovery import FILE, recover
 from testbed.checkpoints.spares import Spares
 
 # of a job, beside those that arrive: the one that the next may go on with. A sender that breaks off each one fills no disk
-MOST_GIVEN_UP: Final = 1
+MAX_GIVEN_UP: Final = 1
 MAX_OPEN: Final = 8  # received payloads whose files stay open, to be written over once dropped: the newest
 
 
@@ -195,7 +195,7 @@ class CheckpointStore:
     def _take_over(self, key: Key, partial: Path) -> None:
         """Give the newest attempt at an earlier checkpoint of the job, if it is not arriving now, this checkpoint's name.
 
-        Of the others MOST_GIVEN_UP remain.
+        Of the others MAX_GIVEN_UP remain.
         """
         job, sequence = key
         with self._guard:
@@ -208,7 +208,7 @@ class CheckpointStore:
             if earlier:
                 self._path((job, earlier[-1]), "partial").replace(partial)
                 given_up.remove(earlier[-1])
-            for n in given_up[:-MOST_GIVEN_UP]:
+            for n in given_up[:-MAX_GIVEN_UP]:
                 self._path((job, n), "partial").unlink(missing_ok=True)
 
     def verify(self, manifest: Manifest) -> None:

@@ -62,8 +62,8 @@ if TYPE_CHECKING:
 
 KILL_ROUNDS = 100  # of processes inside hosts: a program that forks may escape one round
 # of a link that is changed: a class takes a packet a second at least; the BPF buckets' arithmetic ends above
-LEAST_RATE_BYTES_PER_S, MOST_RATE_BYTES_PER_S = 1_000.0, 12.5e9
-MOST_DELAY_S = 10.0
+MIN_RATE_BYTES_PER_S, MAX_RATE_BYTES_PER_S = 1_000.0, 12.5e9
+MAX_DELAY_S = 10.0
 IMPAIRMENTS = {"delay", "loss", "jitter", "reorders"}
 DESCRIPTORS_A_HOST = 4  # two programs until they are attached; pidfds of what is forked
 
@@ -593,14 +593,11 @@ class LiveCampus(Mininet):  # type: ignore[misc]
 
 def check_change(rate_bytes_per_s: float | None, delay_s: float | None, key: str = "events") -> None:
     """SpecError for a rate or a delay, as played, that a link of a live campus cannot be changed to."""
-    if (
-        rate_bytes_per_s is not None
-        and not LEAST_RATE_BYTES_PER_S <= rate_bytes_per_s <= MOST_RATE_BYTES_PER_S
-    ):
-        allowed = f"{format_rate(LEAST_RATE_BYTES_PER_S)} to {format_rate(MOST_RATE_BYTES_PER_S)}"
+    if rate_bytes_per_s is not None and not MIN_RATE_BYTES_PER_S <= rate_bytes_per_s <= MAX_RATE_BYTES_PER_S:
+        allowed = f"{format_rate(MIN_RATE_BYTES_PER_S)} to {format_rate(MAX_RATE_BYTES_PER_S)}"
         raise SpecError(f"{key}.rate", format_rate(rate_bytes_per_s), f"as played, {allowed}")
-    if delay_s is not None and delay_s > MOST_DELAY_S:
-        raise SpecError(f"{key}.delay", f"{delay_s:g} s", f"as played, at most {MOST_DELAY_S:.0f} s")
+    if delay_s is not None and delay_s > MAX_DELAY_S:
+        raise SpecError(f"{key}.delay", f"{delay_s:g} s", f"as played, at most {MAX_DELAY_S:.0f} s")
 
 
 def _quantity(key: str, dimension: Dimension, value: float | str) -> float:

@@ -34,7 +34,7 @@ from topologies.units import PAYLOAD_SHARE
 
 PERIOD_S = 0.02  # of the watching thread's timer
 WINDOW_S = 1.0  # processor use is judged over windows of this length
-LEAST_FRAMES = 1000  # of a direction through the delay line: fewer are judged only together with all others
+MIN_FRAMES = 1000  # of a direction through the delay line: fewer are judged only together with all others
 LAG_SAMPLES = 200_000  # kept: over an hour at 50 a second
 WARM_UP_S = 0.25  # slow start and the class's burst are over
 PROBE_PORT = 7979
@@ -299,7 +299,7 @@ def judge_line(line: Mapping[tuple[str, int], LineStatistics], bounds: Bounds) -
     """Directions whose frames were not delayed as declared, and all directions together if that is so of them."""
     judged = [(f"{name} {'back' if side else 'out'}", s.wrong, s.seen) for (name, side), s in line.items()]
     whole = ("all cables together", sum(s.wrong for s in line.values()), sum(s.seen for s in line.values()))
-    judged = [one for one in judged if one[2] >= LEAST_FRAMES] + [whole]
+    judged = [one for one in judged if one[2] >= MIN_FRAMES] + [whole]
     return [
         f"delay line, {name}: {wrong / seen:.2%} of {seen} frames late by more than a tenth of the delay, or lost, "
         f"allowed {bounds.delay_wrong_share:.0%}"

@@ -46,7 +46,7 @@ IDLE_TIMEOUT_S: Final = 10.0
 # A receiver that shows signs of life for ever, a byte or a Busy now and then, would leave its sender's job without protection. It
 # is given so many times what the payload takes at its grant (the paper's bucket leaves a flow 4 %), and a slow disk's time.
 PATIENCE: Final = 64.0
-LEAST_PATIENCE_S: Final = 60.0
+MIN_PATIENCE_S: Final = 60.0
 # most that one call is asked to take: as much as a grown send buffer holds
 SENDFILE_BYTES: Final = 4 << 20
 # most that waits unsent in the socket: trio's 16 KiB would wake us for every packet
@@ -89,7 +89,7 @@ async def send_checkpoint(
     idle_timeout_s: float = IDLE_TIMEOUT_S,
     network: NetworkNamespace = OWN_NETWORK,
     allowed_bytes: Callable[[], float] | None = None,
-    least_patience_s: float = LEAST_PATIENCE_S,
+    least_patience_s: float = MIN_PATIENCE_S,
 ) -> SendResult:
     """Bring a completed checkpoint of `store` to the receiver at `address` (numeric IP, port).
 

@@ -27,7 +27,7 @@ from testbed.errors import TestbedError
 from testbed.workloads.base import StateMismatch
 from topologies.writing import naming
 
-MOST_ENTRIES: Final = 100_000
+MAX_ENTRIES: Final = 100_000
 LONGEST_PATH: Final = 1024
 LARGE_BYTES: Final = 1 << 20  # as a chunk of a checkpoint
 _PIECE_BYTES: Final = 1 << 20
@@ -96,8 +96,8 @@ def unpack(archive: Path, folder: Path, most_bytes: int) -> ProgramProgress:
         with tarfile.TarFile(archive) as members:
             for number, member in enumerate(members):
                 path = folder / _safe(member.name)
-                if number >= MOST_ENTRIES:
-                    raise StateMismatch(f"{archive}: more than {MOST_ENTRIES} entries")
+                if number >= MAX_ENTRIES:
+                    raise StateMismatch(f"{archive}: more than {MAX_ENTRIES} entries")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 if member.isdir():
                     path.mkdir(exist_ok=True)
@@ -167,8 +167,8 @@ def _entries(folder: Path, most_bytes: int) -> Iterator[_Entry]:
                 raise CannotKeep(f"{path[:80]!r}...: a path of more than {LONGEST_PATH} bytes")
             size_bytes += status.st_size if kind == stat.S_IFREG else 0
             found.append(_Entry(path, status, target))
-            if len(found) > MOST_ENTRIES:
-                raise CannotKeep(f"more than {MOST_ENTRIES} entries")
+            if len(found) > MAX_ENTRIES:
+                raise CannotKeep(f"more than {MAX_ENTRIES} entries")
             if size_bytes > most_bytes:
                 raise CannotKeep(_too_large(size_bytes, most_bytes))
     return iter(sorted(found, key=_place))

@@ -38,7 +38,7 @@ from controller.core.settings import Settings
 from controller.numerics.arrays import Floats, Mask, Numbers
 from testbed.bounds import ATTEMPTS_PER_CUT
 from testbed.messages import Endpoint, Expect, ToAgent
-from topologies.paths import MOST_KNOWN, DeadTrunks, Routes, Way, dead_trunks
+from topologies.paths import MAX_KNOWN, DeadTrunks, Routes, Way, dead_trunks
 from topologies.spec import Campus, DirectedLink, TrafficClass
 
 # what is on its way when a connection ends is known to be lost after one, and said again on the next
@@ -301,7 +301,7 @@ class Cluster:
         """The numbers of the links from one host to another."""
         known = self._paths.get((source, destination))
         if known is None:
-            if len(self._paths) >= MOST_KNOWN:
+            if len(self._paths) >= MAX_KNOWN:
                 self._paths.clear()
             way = self.routes.way(source, destination)
             known = self._paths[source, destination] = self.network.path(way)

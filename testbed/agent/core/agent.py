@@ -33,7 +33,7 @@ from testbed.agent.core.stored import StoredCheckpoints
 from topologies.spec import MAX_GPUS, TrafficClass
 
 ASKED_TO_END = "asked to end"
-MOST_CALLED_OFF = 64  # that are remembered: an order is not overtaken by many
+MAX_CALLED_OFF = 64  # that are remembered: an order is not overtaken by many
 SAME_NOTICE_S = 0.05  # the switch is read ten times a second: closer deadlines are one notice, read again
 
 
@@ -164,7 +164,7 @@ class AgentCore:
                 job = self._of(name, attempt)
                 if job is None:  # its start may come yet, if that was overtaken
                     self.called_off[name] = max(attempt, self.called_off.get(name, 0))
-                    if len(self.called_off) > MOST_CALLED_OFF:
+                    if len(self.called_off) > MAX_CALLED_OFF:
                         del self.called_off[next(iter(self.called_off))]
                 if grace_s <= 0.0 or job is None or job.phase is AttemptPhase.MOVED:
                     return self._stop(name, attempt, "stopped by the coordinator")

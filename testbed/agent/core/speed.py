@@ -10,7 +10,7 @@ from testbed.messages import SnapshotCost, SnapshotSpeed
 # of the newest snapshot: the gain of TCP's smoothed round-trip time (RFC 6298); half of the average is of the last five
 GAIN = 1.0 / 8.0
 # a smaller one takes as long as its system calls and its fsync, whatever it holds: 16 MB are written in 10 ms, synced in 5 to 20
-LEAST_MEASURED_BYTES = 16 << 20
+MIN_MEASURED_BYTES = 16 << 20
 
 
 @dataclass
@@ -22,7 +22,7 @@ class SnapshotSpeeds:
 
     def observe(self, size_bytes: int, cost: SnapshotCost, *, final: bool) -> None:
         """Record a snapshot. A final one stops its job anyway: only its write counts."""
-        if size_bytes < LEAST_MEASURED_BYTES:
+        if size_bytes < MIN_MEASURED_BYTES:
             return
         self.write_s_per_byte = _moved(self.write_s_per_byte, cost.write_s / size_bytes)
         if not final:

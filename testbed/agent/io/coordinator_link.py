@@ -1,6 +1,6 @@
 """The connection to the coordinator: kept open, opened again, for ever.
 
-A coordinator's process that dies resets its connections, and its successor is found within `RECONNECT_MOST_S`. A machine that
+A coordinator's process that dies resets its connections, and its successor is found within `MAX_RECONNECT_S`. A machine that
 dies says nothing: then what was sent and not acknowledged for `UNHEARD_MS` ends the connection. One whose kernel goes on
 acknowledging (its process stands still, or the connection ends in something between) ends it, too: heartbeats are answered, so
 `SILENT_S` without a word since one was said are a broken connection. (An idle host says one in half a lease.) Jobs run on
@@ -19,14 +19,14 @@ import trio
 from testbed import messages as m
 from testbed.agent.core import events as ev
 from testbed.agent.io.kernel_maps import KernelMaps
-from testbed.bounds import HELLO_LIST_BYTES, MOST_HELLO_FRAMES
+from testbed.bounds import HELLO_LIST_BYTES, MAX_HELLO_FRAMES
 from testbed.errors import ProtocolError
 from testbed.logs import logger
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
 from testbed.wire import Channel, Codec, MessageStream
 
 # between two attempts: doubled each time that none answers
-RECONNECT_S, RECONNECT_MOST_S = 0.2, 1.0
+RECONNECT_S, MAX_RECONNECT_S = 0.2, 1.0
 CONNECT_S = 3.0  # an attempt that was not answered
 UNHEARD_MS = 10_000  # bytes that were not acknowledged: the other machine is gone
 # nothing was heard since a heartbeat: ten of them at their usual pace, as long as UNHEARD_MS
@@ -78,7 +78,7 @@ class CoordinatorLink:
                 await self._talk(stream)
                 pause_s = RECONNECT_S
             await trio.sleep(pause_s)
-            pause_s = min(2.0 * pause_s, RECONNECT_MOST_S)
+            pause_s = min(2.0 * pause_s, MAX_RECONNECT_S)
 
     async def _talk(self, stream: trio.abc.Stream) -> None:
         """Serve a connection from its first message to its last."""
@@ -96,11 +96,11 @@ class CoordinatorLink:
                     frames = m.hello_in_parts(message, HELLO_LIST_BYTES)
                     silent_s += (len(frames) - 1) * HELLO_LIST_BYTES / HEARD_BYTES_PER_S
                     patience.deadline = unanswered_s + silent_s
-                    if len(frames) > MOST_HELLO_FRAMES:
+                    if len(frames) > MAX_HELLO_FRAMES:
                         LOG.warning(
                             "too many checkpoints for a Hello: it tells of those of the last jobs by name"
                         )
-                    for frame in frames[-MOST_HELLO_FRAMES:]:
+                    for frame in frames[-MAX_HELLO_FRAMES:]:
                         await out.send(frame)
                     continue
                 # before it is sent: the answer may be here when `send` returns

@@ -25,7 +25,7 @@ from topologies.spec import TrafficClass
 
 NO_END_S = 1e6  # a drain that was given no end
 # of a host's flow table, what connections that only acknowledge may take: the rest is for transfers of its own.
-MARKED_MOST = MAX_FLOWS // 2
+MAX_MARKED = MAX_FLOWS // 2
 LOG = logger("agent")
 
 
@@ -137,12 +137,12 @@ class KernelMaps:
         """Mark a connection's traffic as class EF while it is open (paper A, section VII-A: metadata, notifications).
 
         That holds for control messages and for the acknowledgements of checkpoints that arrive: behind a greedy download of
-        its owner's, a receiver's acknowledgements would be late, and the sender slow. More than MARKED_MOST stay unmarked.
+        its owner's, a receiver's acknowledgements would be late, and the sender slow. More than MAX_MARKED stay unmarked.
         """
         if (
             self.maps is None
             or not isinstance(stream, trio.SocketStream | MessageStream)
-            or self._marked >= MARKED_MOST
+            or self._marked >= MAX_MARKED
         ):
             yield
             return

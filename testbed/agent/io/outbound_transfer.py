@@ -14,11 +14,11 @@ from testbed.messages import FlowCount
 from testbed.transfer import SENDFILE_BYTES, UNSENT_BYTES, unacknowledged_bytes
 
 # shorter transfers are mostly slow start and round trips: their goodput says nothing about the grant
-LEAST_MEASURED_S, LEAST_MEASURED_BYTES = 0.5, 1 << 20
+MIN_MEASURED_S, MIN_MEASURED_BYTES = 0.5, 1 << 20
 # a flow that is granted less is parked: it hands over so much once a second, which shows that it lives
 TRICKLE_S = 1.0
 # of a grant that the socket holds unsent: what still leaves when the grant falls, and how long a sender may be off its processor
-AHEAD_S, LEAST_AHEAD_BYTES = 0.1, 256 << 10
+AHEAD_S, MIN_AHEAD_BYTES = 0.1, 256 << 10
 
 MakeGuard = Callable[[socket.socket, float], FlowGuard]
 
@@ -122,7 +122,7 @@ class Outgoing:
     def goodput_over_grant(self) -> float | None:
         """Return payload acknowledged over payload granted; None if it was too short to measure."""
         lasted_s, acknowledged, granted = self._sampled
-        if lasted_s < LEAST_MEASURED_S or acknowledged < LEAST_MEASURED_BYTES or granted <= 0.0:
+        if lasted_s < MIN_MEASURED_S or acknowledged < MIN_MEASURED_BYTES or granted <= 0.0:
             return None
         return acknowledged / granted
 
@@ -136,7 +136,7 @@ class Outgoing:
 
     def _hold_ahead(self) -> None:
         if self._sock is not None:
-            ahead = min(UNSENT_BYTES, max(LEAST_AHEAD_BYTES, round(self.grant_bytes_per_s * AHEAD_S)))
+            ahead = min(UNSENT_BYTES, max(MIN_AHEAD_BYTES, round(self.grant_bytes_per_s * AHEAD_S)))
             self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, ahead)
 
     def _granted_so_far(self) -> float:

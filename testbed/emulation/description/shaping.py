@@ -72,12 +72,12 @@ QUANTUM_BYTES = 65536
 BURST_S = 1e-3
 MIN_BURST_BYTES = 16384
 QUEUE_S = 0.1
-LEAST_PART = 0.01  # of the rate: either class is always guaranteed this much
+MIN_PART = 0.01  # of the rate: either class is always guaranteed this much
 # of the rate, to checkpoints with a queue of their own: less than the half per cent by which senders stay below their grants
 # (`enforcement.PACING_SHARE`) leaves where migrations may have half of a link
 CHECKPOINT_PART = 0.002
 CHECKPOINT_QUEUE_S = 0.005
-LEAST_CHECKPOINT_QUEUE_BYTES = 65536  # a super-packet
+MIN_CHECKPOINT_QUEUE_BYTES = 65536  # a super-packet
 MIN_QUEUE_BYTES = 256 << 10  # four super-packets
 MAX_QUEUE_BYTES = 16 << 20
 NETEM = struct.Struct("=6I")  # tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter
@@ -107,7 +107,7 @@ class LinkShape:
     @property
     def research_bytes_per_s(self) -> int:
         """Guaranteed to research; neither part is 0."""
-        least = max(1, round(LEAST_PART * self.rate_bytes_per_s))
+        least = max(1, round(MIN_PART * self.rate_bytes_per_s))
         return min(max(self.reserve_bytes_per_s, least), self.rate_bytes_per_s - least)
 
     @property
@@ -128,7 +128,7 @@ class LinkShape:
     @property
     def checkpoint_queue_bytes(self) -> int:
         """Its depth; 0: there is none."""
-        depth = max(LEAST_CHECKPOINT_QUEUE_BYTES, round(self.rate_bytes_per_s * CHECKPOINT_QUEUE_S))
+        depth = max(MIN_CHECKPOINT_QUEUE_BYTES, round(self.rate_bytes_per_s * CHECKPOINT_QUEUE_S))
         return min(MAX_QUEUE_BYTES, depth) if self.borrows else 0
 
     @property

@@ -97,7 +97,7 @@ HEARD_BYTES = 2 << 20
 # What the switch daemon's caches may hold: frames to made-up addresses are a flow each. A change of ways waits while all flows
 # are seen, twice: 70 000 take 2 s, where a coordinator waits for one. Open vSwitch begins with 10 000, and allows 200 000 in
 # the end. Flows of honest hosts are those to their peers, at each switch of the way.
-LEAST_FLOWS, FLOWS_PER_HOST = 10_000, 64
+MIN_FLOWS, FLOWS_PER_HOST = 10_000, 64
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33  # the kernel doubles what is asked for
 # to nobody, of a type that is for local experiments: the first frame that is sent opens the socket for all
 FIRST_FRAME = "02000000000002000000000188b5".ljust(120, "0")
@@ -501,7 +501,7 @@ class OpenvSwitchFabric(BridgeFabric):
 
 def flow_limit(plan: CampusPlan) -> int:
     """Return the maximum number of flows in the switch daemon's caches, of all switches together."""
-    return max(LEAST_FLOWS, FLOWS_PER_HOST * len(plan.host_cables))
+    return max(MIN_FLOWS, FLOWS_PER_HOST * len(plan.host_cables))
 
 
 def listens(path: str) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SUFFIX = ".ledger"
 PIN_ROOT = "/sys/fs/bpf/reclaimnet"
 ROOTS = ("/run/reclaimnet", "/tmp/reclaimnet")  # of root's campuses, and of others'
-MOST_BYTES = 1 << 24  # of a first line: ten thousand hosts have half a megabyte
+MAX_LINE_BYTES = 1 << 24  # of a first line: ten thousand hosts have half a megabyte
 
 
 class _PlainJson:
@@ -64,7 +64,7 @@ def owner_of(ledger: str) -> dict[str, Any]:
     """Return the first entry of a ledger, which names the campus and its process; empty if it is gone or foreign."""
     try:
         with open(ledger, "rb") as file:
-            line = file.readline(MOST_BYTES)
+            line = file.readline(MAX_LINE_BYTES)
         found, _ = _scan(line.decode(), 0)
     except (FileNotFoundError, ValueError, StopIteration, RecursionError):
         return {}

@@ -18,7 +18,7 @@
  *
  * Order is kept (a frame is due no earlier than the one before it in its direction) unless the cable reorders.
  *
- * delay_line STATISTICS_FILE MOST_CABLES PARENT_PID: prints "ready" in a network namespace of its own, then answers each line
+ * delay_line STATISTICS_FILE MAX_CABLES PARENT_PID: prints "ready" in a network namespace of its own, then answers each line
  * of standard input with one line:
  *   cable N A B                                     "ok": cable N (from 0, in order) lies between interfaces A and B
  *   set N SIDE DELAY JITTER LOSS REORDERS LIMIT     what `get` says; SIDE 0 is from A to B, 1 from B to A; DELAY and JITTER in
@@ -60,7 +60,7 @@
 #define BATCH 16          /* frames read by one system call */
 #define ROUNDS 4          /* such calls before commands have their turn */
 #define RECEIVE_BYTES (256 << 20) /* of the socket's queue, counted as the kernel does, with overhead */
-#define MOST_IFINDEX (1 << 21)
+#define MAX_IFINDEX (1 << 21)
 #define BUCKETS 64
 
 /* In shared memory, one for no direction in particular, then one for each; testbed/emulation/kernel/delay_line/process.py reads it. */
@@ -95,7 +95,7 @@ struct direction {
 
 static struct direction *directions;
 static struct statistics *whole;
-static uint32_t direction_at[MOST_IFINDEX]; /* by interface at which its frames come in: its number plus 1 */
+static uint32_t direction_at[MAX_IFINDEX]; /* by interface at which its frames come in: its number plus 1 */
 static uint32_t cables, most_cables;
 static struct frame **heap; /* by time due */
 static size_t heap_count, heap_room;
@@ -409,7 +409,7 @@ static void take(struct msghdr *message, uint32_t length, int64_t real_less_mono
 
 	if (length < (uint32_t)VNET_BYTES + ETH_HLEN || message->msg_flags & MSG_TRUNC)
 		return;
-	if (ifindex >= MOST_IFINDEX || !direction_at[ifindex])
+	if (ifindex >= MAX_IFINDEX || !direction_at[ifindex])
 		return;
 	number = direction_at[ifindex] - 1;
 	for (c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
@@ -516,7 +516,7 @@ static void answer(const char *format, ...)
 
 static void add_cable(unsigned number, int a, int b)
 {
-	if (number != cables || number >= most_cables || a <= 0 || b <= 0 || a >= MOST_IFINDEX || b >= MOST_IFINDEX) {
+	if (number != cables || number >= most_cables || a <= 0 || b <= 0 || a >= MAX_IFINDEX || b >= MAX_IFINDEX) {
 		answer("error cable %u between %d and %d: the next is %u, of at most %u", number, a, b, cables, most_cables);
 		return;
 	}
@@ -603,7 +603,7 @@ int main(int count, char **arguments)
 	int ready, i;
 
 	if (count != 4) {
-		fprintf(stderr, "usage: delay_line STATISTICS_FILE MOST_CABLES PARENT_PID\n");
+		fprintf(stderr, "usage: delay_line STATISTICS_FILE MAX_CABLES PARENT_PID\n");
 		return 2;
 	}
 	most_cables = strtoul(arguments[2], NULL, 10);

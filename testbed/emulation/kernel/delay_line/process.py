@@ -17,13 +17,13 @@ from testbed.emulation.kernel.delay_line.compile import compiled
 from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import KernelMismatch, SetupError
 
-MOST_CABLES = 16384  # the machine's limit of interfaces is lower
+MAX_CABLES = 16384  # the machine's limit of interfaces is lower
 ANSWER_LIMIT_S = 10.0  # it answers within some 10 us; this is for a machine that is stopped
 BUCKETS = 64
 _DIRECTION = struct.Struct(f"=8Q{BUCKETS}Q")  # struct statistics of delay_line.c
 ANY_CABLE = "any cable"
 # of a direction's waiting frames: twice what its rate puts into the delay, and never less than this
-LEAST_LIMIT_BYTES = 4 << 20
+MIN_LIMIT_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class _Settings:
             round(shape.jitter_s * 1e9),
             shape.loss_fraction,
             int(shape.reorders),
-            max(LEAST_LIMIT_BYTES, round(2 * held_bytes)),
+            max(MIN_LIMIT_BYTES, round(2 * held_bytes)),
         )
 
     def __str__(self) -> str:
@@ -138,7 +138,7 @@ class DelayLine:
         # standard input, which the kernel closes with this process, is what ends it
         parent = os.getpid() if threading.current_thread() is threading.main_thread() else 0
         self._process = subprocess.Popen(
-            [program, str(self._file), str(MOST_CABLES), str(parent)],
+            [program, str(self._file), str(MAX_CABLES), str(parent)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -152,7 +152,7 @@ class DelayLine:
             raise SetupError(f"the delay line did not start: {self._said()}")
         with self._file.open("rb") as file:
             self._memory = mmap.mmap(
-                file.fileno(), (1 + 2 * MOST_CABLES) * _DIRECTION.size, mmap.MAP_SHARED, mmap.PROT_READ
+                file.fileno(), (1 + 2 * MAX_CABLES) * _DIRECTION.size, mmap.MAP_SHARED, mmap.PROT_READ
             )
         return self._process.pid
 
