@@ -11,7 +11,7 @@ OURS := bpf topologies testbed controller experiments
 # hundreds of Pythons start in the tests, and each would compile what it imports
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup native native-code demo test test-extras test-long test-stock-kernel test-stock-kernel-short signals measure storm lint clean-build docs
+.PHONY: setup native native-code demo test test-extras test-long test-stock-kernel test-stock-kernel-short signals measure storm lint sizes clean-build docs
 
 # the owner's command begins without what this machine has every interpreter import (see experiments/cli/reclaimnet)
 hurried = sed -i '1{/ -S$$/!s/$$/ -S/}' $(BIN)/reclaimnet
@@ -124,6 +124,10 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# lines, fields, rows, commands and words beside the most that each should be
+sizes: $(VENV)/.ready
+	@$(BIN)/python -m tests.sizes
 
 clean-build:
 	$(SUDO) rm -rf $(VENV) bpf/objects build *.egg-info .mypy_cache .ruff_cache .pytest_cache
