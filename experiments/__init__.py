@@ -1,11 +1,13 @@
-"""What a researcher runs. From the top: `cli` (a module a command), `api` (the same from Python), `claims` (tables and figures
-of both papers), `benchmarks`, `storms`, `compare` and `sweeps`, `worlds` (live in the kernel, virtual on a heap, the oracle,
-the queue alone), `results` (what a run was, from its journal), `inputs` (scenarios and traces), `theory` (closed forms),
+"""The programs that a researcher runs.
+
+From the top: `cli` (a module a command), `api` (the same from Python), `claims` (tables and figures of both papers),
+`benchmarks`, `storms`, `compare` and `sweeps`, `worlds` (live in the kernel, virtual on a heap, the oracle, the queue
+alone), `results` (a run's figures, from its journal), `inputs` (scenarios and traces), `theory` (closed forms),
 `runtime` (worker processes, machine code). import-linter holds these floors. May import everything below. Begin with
 `cli/main.py`.
 
-From Python, `from experiments import Scenario, simulate` and what else `__all__` names; docs/api.md. Each is imported when it
-is first asked for: `reclaimnet reclaim` passes through here.
+From Python, `from experiments import Scenario, simulate`, and the other names of `__all__`; docs/api.md. Each is
+imported when it is first used: `reclaimnet reclaim` passes through here.
 """
 
 TYPE_CHECKING = False

@@ -48,7 +48,7 @@ Owners = Trace | str | Path | Sequence[str | Path] | None
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run was. `scenario` and `trace` are in real units; `played` has its facts and its context."""
+    """The result of a run. `scenario` and `trace` are in real units; `played` has its facts and its context."""
 
     scenario: Scenario
     trace: Trace
@@ -87,8 +87,10 @@ class RunResult:
         return file
 
     def write(self, folder: str | Path) -> Path:
-        """Write `summary.json`, `events.jsonl` and `report.html` into a folder, as the commands do, and `replay.json`, with which
-        the live page can replay it, if it is a virtual run that names are enough for; returns the folder."""
+        """Write `summary.json`, `events.jsonl` and `report.html` into a folder, as the commands do; return the folder.
+
+        A virtual run that can be described by names also gets `replay.json`, with which the live page can replay it.
+        """
         out = Path(folder)
         with belonging_to_caller(out):
             report.write_summary(out, self.summary, provenance(self.scenario))
@@ -119,10 +121,10 @@ def simulate(
 ) -> RunResult:
     """Play a scenario in virtual time: deterministic, and nothing is needed for it.
 
-    `scenario`: one, a scenario file, or "example:NAME". `policy`: a system's name, "module:NAME" of your own, or a row, instead
-    of the scenario's. `seed`: instead of the scenario's, for jobs and owners too. `trace`: a trace, or records, or
-    "module:NAME" of a function, instead of generated owners. `until_over` goes on after the scenario's end until every job is
-    over. SpecError says what is wrong and what is allowed.
+    `scenario`: a `Scenario`, a scenario file, or "example:NAME". `policy`: a system's name, "module:NAME" of your own,
+    or a row, instead of the scenario's. `seed`: instead of the scenario's, for jobs and owners too. `trace`: a trace,
+    or records, or "module:NAME" of a function, instead of generated owners. `until_over` goes on after the scenario's
+    end until every job is over. SpecError gives the file, the wrong value and the allowed ones.
     """
     described = prepared(scenario, policy, seed)
     owners = trace_for(described, trace)

@@ -1,4 +1,6 @@
-"""Where a scenario is played: `live` (namespaces and processes), `virtual` (a heap of events), `oracle` (virtual, with the
-trace known), `queue` (paper B's queue alone). `played` is what either leaves, `deciding` names the code that kept results
-depend on. May import `results` and below.
+"""Worlds in which a scenario is played.
+
+`live` (namespaces and processes), `virtual` (a heap of events), `oracle` (virtual, with the trace known), `queue`
+(paper B's queue alone). `played` is the result of any of them, `deciding` names the code that kept results depend on.
+May import `results` and below.
 """

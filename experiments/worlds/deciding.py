@@ -1,4 +1,4 @@
-"""Whose code decides on the result of a virtual run: results that were kept are only used again while it stays as it was."""
+"""Code that decides on the result of a virtual run: kept results are only used again while it stays as it was."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from experiments.results.summary import Summary
 
 @dataclass(frozen=True)
 class Played:
-    """One run: its facts, (seconds, fact) in the journal's order, and its context."""
+    """A run: its facts, (seconds, fact) in the journal's order, and its context."""
 
     facts: Sequence[Timed]
     context: RunContext
@@ -30,7 +30,7 @@ class Played:
 
 
 def context_of(scenario: Scenario, trace: Trace, row: Policy) -> RunContext:
-    """What a run of a scenario (in real units) under a row is judged by; what is measured in the run is the world's to add."""
+    """Return the context for judging a run of a scenario (in real units) under a row; the world adds its measurements."""
     played = scenario.played()
     return RunContext(
         seed=scenario.seed,
@@ -53,7 +53,7 @@ def context_of(scenario: Scenario, trace: Trace, row: Policy) -> RunContext:
 
 
 def agents_registered_s(facts: Iterable[Timed]) -> float:
-    """When the last agent had registered for the first time; 0 if none did."""
+    """Return the moment at which the last agent registered for the first time; 0 if none did."""
     first: dict[str, float] = {}
     for at_s, fact in facts:
         if isinstance(fact, HostJoined):

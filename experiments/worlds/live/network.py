@@ -1,9 +1,10 @@
-"""What a live campus's switches see, and its coordinator is to hear: trunks that die or come back, others' traffic on trunks.
+"""Events of a live campus's switches for its coordinator: trunks that die or come back, and others' traffic on trunks.
 
-Trunks are those of a programmed network: its controller says when a port goes down, whatever took it down (`openflow.jsonl`),
-and the coordinator plans on the routes that the controller's tables have from then on. What a dead controller does not say is not
-told: its tables do not change either. Counters are the kernel's, of the research class of each trunk's end, for bridges and for
-Open vSwitch alike: OpenFlow's are later, or do not tell research from migrations.
+Trunks are those of a programmed network. Its controller reports when a port goes down, for any cause
+(`openflow.jsonl`), and the coordinator plans on the routes that the controller's tables have from then on. A dead
+controller reports nothing, but its tables do not change either. Counters are the kernel's, of the research class of
+each trunk's end, for bridges and for Open vSwitch alike: OpenFlow's are later, or do not separate research from
+migrations.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ class NetworkWatch:
         return self._campus.openflow is not None and self._campus.openflow.is_ours
 
     def hears_of(self, a: str, b: str) -> bool:
-        """Return whether it is a trunk of which the network's own controller tells when it dies."""
+        """Return whether it is a trunk of which the network's own controller reports failures."""
         return self._controller_runs and {a, b} <= self._campus.plan.openflow.keys()
 
     def changed(self) -> Rates:
-        """Trunks of which the controller has said something since the last time, and what they carry now."""
+        """Return trunks that the controller has reported since the last call, with their present rates."""
         openflow = self._campus.openflow
         if openflow is None or not openflow.is_ours:
             return []

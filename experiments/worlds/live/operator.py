@@ -29,20 +29,20 @@ _FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
 
 
 class Operator:
-    """One request at a time, or a watch."""
+    """A connection of an operator: one request at a time, or a watch."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._out, self._in = Channel(stream, OUT), Channel(stream, IN)
 
     async def submit(self, job: m.JobSpec) -> m.Accepted | m.Rejected:
-        """Returns when the job is in the coordinator's journal, or is refused."""
+        """Submit a job; return when it is in the coordinator's journal, or is refused."""
         answer = await self._ask(m.Submit(job))
         if not isinstance(answer, m.Accepted | m.Rejected):
             raise RemoteProtocolError(f"a submission was answered by {type(answer).__name__}")
         return answer
 
     async def cancel(self, job: str) -> m.Cancelled | m.Rejected:
-        """Returns when it is in the coordinator's journal that the job is wanted no more, or why it cannot be cancelled."""
+        """Cancel a job; return when that is in the coordinator's journal, or the reason why it cannot be cancelled."""
         answer = await self._ask(m.Cancel(job))
         if not isinstance(answer, m.Cancelled | m.Rejected):
             raise RemoteProtocolError(f"a cancellation was answered by {type(answer).__name__}")
@@ -56,13 +56,13 @@ class Operator:
         return answer
 
     async def change_links(self, rates: list[tuple[str, str, float]]) -> None:
-        """Returns when the coordinator plans with these rates: (source, target, wire bytes/s), of each direction."""
+        """Send rates of links, (source, target, wire bytes/s) of each direction; return when the coordinator plans with them."""
         answer = await self._ask(m.ChangeLinks(rates))
         if not isinstance(answer, m.Noted):
             raise RemoteProtocolError(f"changed links were answered by {answer}")
 
     async def count_traffic(self, research: list[tuple[str, str, float]]) -> None:
-        """Returns when the coordinator plans beside so much of others: (source, target, wire bytes/s), of each direction."""
+        """Send others' traffic, (source, target, wire bytes/s) of each direction; return when the coordinator plans with it."""
         answer = await self._ask(m.CountTraffic(research))
         if not isinstance(answer, m.Noted):
             raise RemoteProtocolError(f"counted traffic was answered by {answer}")
@@ -84,7 +84,7 @@ class Operator:
 
 @asynccontextmanager
 async def connected(path: Path) -> AsyncIterator[Operator]:
-    """A connection to the coordinator at `path`; OSError if there is none."""
+    """Connect to the coordinator at `path`; OSError if there is none."""
     stream = await trio.open_unix_socket(str(path))
     try:
         yield Operator(stream)
@@ -93,7 +93,10 @@ async def connected(path: Path) -> AsyncIterator[Operator]:
 
 
 def ask(run_dir: Path, what: Callable[[Operator], Awaitable[T]], patience_s: float) -> T:
-    """What the coordinator of the campus in `run_dir` answers; SetupError: it may not be asked, or does not answer in time."""
+    """Return the answer of the coordinator of the campus in `run_dir`.
+
+    SetupError: access is denied, or no answer came in time.
+    """
 
     async def conversation() -> T:
         with trio.fail_after(patience_s):

@@ -1,9 +1,10 @@
-"""Owners at work on a running campus: the trace's events at their times, each through the pinned switch, each watched from
-outside by connections that are tried again and again.
+"""Owners at work on a running campus: the trace's events at their times.
 
-A demonstration promises to show a planned migration, an emergency and a job that goes on-demand, and a trace does not know which
-hosts will be busy. So a *director* looks twice during the run whether something is still missing, and if so has the owner of a
-busy host reclaim it, or submits jobs until one is redirected. What it did is in the report like everything else.
+Each goes through the pinned switch, and is watched from outside by connections that are tried again and again. A
+demonstration promises to show a planned migration, an emergency and a job that goes on-demand, but a trace does not fix
+which hosts will be busy. So a *director* checks twice during the run whether something is still missing. If so it has
+the owner of a busy host reclaim it, or submits jobs until one is redirected. Its actions are in the report like all
+others.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class OwnersAtWork:
                 nursery.start_soon(self.do, event)
 
     async def do(self, event: OwnerEvent) -> None:
-        """One event, unless the host is already where it leads."""
+        """Apply one event, unless the host is already in the state that it leads to."""
         world, host = self.world, event.host
         switch, socket = world.switch_pin(host), world.owner_socket(host)
         if event.kind == "return":
@@ -72,7 +73,7 @@ class OwnersAtWork:
         self.probes.append(SwitchProbe(host, at_s, kind, switched.set_s, first_drop_s, tried, admitted))
 
     async def _knock(self, event: OwnerEvent) -> tuple[int, int]:
-        """Connections tried and admitted from outside, from now on; none that were tried after the host was lent again.
+        """Return connections tried and admitted from outside, from now until the host is lent again.
 
         One host is tried after another, so with many reclaims at once a host may be lent again before its turn.
         """

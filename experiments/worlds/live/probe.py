@@ -14,7 +14,7 @@ PATIENCE_S = 0.25  # how long the last tries may take to be answered
 
 
 def serve(commands: socket.socket) -> None:
-    """The prober's process: an (address, port) a line in, a count of tries a line out."""
+    """Run the prober's process: an (address, port) a line in, a count of tries a line out."""
     with commands, commands.makefile("rw") as lines:
         for line in lines:
             address, port = json.loads(line)

@@ -35,7 +35,7 @@ _RECORD = struct.Struct("<dQ")  # end of the window (CLOCK_MONOTONIC), bytes tak
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One flow, where its receiver runs and where it writes. `sender`: the address that it is taken from, and no other is."""
+    """A flow with its receiver's address and record. `sender`: the only address that it accepts."""
 
     flow: ResearchFlow
     port: int
@@ -44,7 +44,7 @@ class Measured:
     sender: str
 
     def receive(self) -> None:
-        """The receiver's process: one sender after another, for ever."""
+        """Run the receiver's process: one sender after another, for ever."""
         with socket.create_server((self.address, self.port)) as server:
             while True:
                 peer, (source, *_) = server.accept()
@@ -56,7 +56,7 @@ class Measured:
                         record.write(_RECORD.pack(end_s, taken))
 
     def send(self) -> None:
-        """The sender's process: connects again whenever it is cut off, for ever."""
+        """Run the sender's process: connect again whenever it is cut off, for ever."""
         while True:
             try:
                 with socket.create_connection((self.address, self.port), timeout=CONNECT_S) as sock:
@@ -99,10 +99,10 @@ def samples(
     until_s: float,
     facts: Sequence[Timed] = (),
 ) -> list[ResearchSample]:
-    """Windows of the greedy flows, on the narrowest link of each. The first WARM_UP_S of each flow are left out, those of each
-    rate of a link on its way are not judged.
+    """Return windows of the greedy flows, on the narrowest link of each.
 
-    Which of several ways a connection takes is a hash that is told nowhere: it is judged on the narrowest link of them all.
+    The first WARM_UP_S of each flow are left out; windows around a change of rate on its path are not judged. ECMP
+    choices are not observable, so a flow is judged against the narrowest link of all its paths.
     """
     described, rates = Routes(campus), LinkRates(campus, facts)
     history, crossed = RoutesThen(campus, facts).history, cache(Routes.shortest_links)

@@ -1,4 +1,4 @@
-"""One live run: build the campus, let jobs arrive and owners reclaim, watch, and say what happened."""
+"""A live run: build the campus, let jobs arrive and owners reclaim, watch, and return the result."""
 
 from __future__ import annotations
 
@@ -148,8 +148,10 @@ class LiveRun:
         await self._talk(submit_them)
 
     async def _change_links(self, begin_s: float) -> None:
-        """The scenario's events and the trace's cuts: the kernel's links change, are read back, and the coordinator is told what
-        it plans with."""
+        """Apply the scenario's events and the trace's cuts to the kernel's links.
+
+        They are read back, and the rates to plan with are sent to the coordinator.
+        """
         async with trio.open_nursery() as nursery:
             cut = [trio.Event() for _ in self.link_events]
             for event, happened in zip(self.link_events, cut, strict=True):
@@ -193,7 +195,7 @@ class LiveRun:
                 await self._talk(partial(tell_rates, campus.plan.cable_between(a, b)))
 
     async def _watch_network(self) -> None:
-        """What the switches see of trunks is told, as it is seen."""
+        """Send the switches' events and counters of trunks to the coordinator, as they are seen."""
         while self.network.has_work:
             changed = await trio.to_thread.run_sync(self.network.changed)
             if changed:
@@ -209,7 +211,7 @@ class LiveRun:
             raise SetupError(f"job {answer.job} was refused: {answer.reason}")
 
     async def _submit_extra(self) -> None:
-        """One more job like the first of the trace, for the director."""
+        """Submit copies of the first job of the trace, for the director."""
         if not self.trace.arrivals:
             return
         self.extra_jobs += 1
@@ -258,7 +260,7 @@ class LiveRun:
 
 
 async def tell_rates(cable: Cable, operator: Operator) -> None:
-    """Tell the coordinator what a cable carries now, each way."""
+    """Send a cable's present rates, each way, to the coordinator."""
     ends = (cable.a, cable.b)
     up = all(end.is_up for end in ends)
     rates = [float(end.shape.rate_bytes_per_s) if up else 0.0 for end in ends]
@@ -291,10 +293,9 @@ def run_live(
     """Play a scenario (in real units) on the kernel of this machine; everything it made is gone when it returns.
 
     Writes the journal, `events.jsonl` and logs into `out`. Members of the group `owners_gid` may reclaim, beside root;
-    `agents_per_process` and `switches_hold` as in `live_world`; `beside` is entered while the scenario is played (its page,
-    say). Raises
-    SetupError if the machine cannot, SpecError if the system, or the trace's background, is one that only the virtual world
-    can play.
+    `agents_per_process` and `switches_hold` as in `live_world`; `beside` is entered while the scenario is played (for a
+    live page). SetupError: the machine cannot play it. SpecError: only the virtual world can play the system, or the
+    trace's background.
     """
     played, played_trace = scenario.played(), scenario.scale.apply(trace)
     row, settings = live_row(played), settings_of(played)

@@ -1,4 +1,4 @@
-"""What the parts of a live run took of the machine: processor time and memory of the coordinator, agents, jobs and the rest."""
+"""Usage of the machine by the parts of a live run: processor time and memory of the coordinator, agents, jobs and the rest."""
 
 from __future__ import annotations
 

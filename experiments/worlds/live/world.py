@@ -64,7 +64,7 @@ class AgentProcess:
 
     @property
     def subject(self) -> str:
-        """What is said to have died."""
+        """The subject of an error message when the process has died."""
         first, *others = (host.name for host in self.hosts)
         return f"agents of {1 + len(others)} hosts, {first} to {others[-1]}" if others else f"agent {first}"
 
@@ -91,7 +91,7 @@ class LiveWorld:
 
     @property
     def operator_socket(self) -> Path:
-        """Where operators find the coordinator."""
+        """The path of the coordinator's socket for operators."""
         return self.campus.run_dir / SOCKET
 
     @property
@@ -100,13 +100,13 @@ class LiveWorld:
         return self.out / JOURNAL
 
     def load(self) -> dict[str, float]:
-        """What the coordinator measured of itself (`controller.load`); empty if it was killed."""
+        """Return the coordinator's own measurements (`controller.load`); empty if it was killed."""
         path = self.out / LOAD_FILE
         told = json.loads(path.read_text()) if path.exists() else {}
         return {f"{what}_{key}": value for what, figures in told.items() for key, value in figures.items()}
 
     def owner_socket(self, host: str) -> Path:
-        """Where the owner of a host finds its agent."""
+        """Return the path of an agent's socket for its owner."""
         return self.campus.run_dir / f"{host}.sock"
 
     def switch_pin(self, host: str) -> Path:
@@ -153,7 +153,7 @@ class LiveWorld:
         )
 
     def start_research(self) -> None:
-        """The scenario's research flows, receivers before senders."""
+        """Start the scenario's research flows, receivers before senders."""
         self.flows = research.plan_flows(self.campus.spec, self.scenario.research, self.out)
         log = self._log("research")
         self.campus.fork_all(
@@ -162,7 +162,7 @@ class LiveWorld:
         self.campus.fork_all([ForkRequest(f.flow.source, f.send, "research sender", log) for f in self.flows])
 
     def start_prober(self) -> None:
-        """The prober outside: on an on-demand host if there is one, else on the last volunteer."""
+        """Start the prober outside: on an on-demand host if there is one, else on the last volunteer."""
         hosts = self.campus.spec.hosts
         on_demand = [host for host in hosts if host.role is Role.ON_DEMAND]
         self.prober_host = (on_demand or [h for h in hosts if h.role is Role.VOLUNTEER])[-1].name
@@ -178,7 +178,7 @@ class LiveWorld:
             self.campus.fork_all([request])
 
     def _agents_request(self, hosts: tuple[Host, ...]) -> ForkRequest:
-        """One agent's process in its host's network, or a pool's, in that of its first host."""
+        """Return the request for an agent's process in its host's network, or for a pool's in that of its first host."""
         first = hosts[0].name
         if len(hosts) == 1:
             target, log = partial(run_agent, self._agent_config(hosts[0])), f"agent-{first}"
@@ -261,12 +261,12 @@ def live_world(
     agents_per_process: int | None = None,
     switches_hold: bool = True,
 ) -> Iterator[LiveWorld]:
-    """A campus that stands, its coordinator and agents starting; all of it is gone after.
+    """Build a campus and start its coordinator and agents; all of it is gone after.
 
-    `owners_gid`: the group whose members may reclaim and return hosts, beside root. `agents_per_process`: None is one, or
-    POOL_HOSTS where there are more than POOLS_ABOVE hosts. `controller`: an OpenFlow controller that
-    programs the switches instead of the campus's own (see `LiveCampus`). `switches_hold` False: switches only count migrations
-    and have one queue a port, so that nothing but their senders holds them, as in paper A.
+    `owners_gid`: the group whose members may reclaim and return hosts, beside root. `agents_per_process`: None is one,
+    or POOL_HOSTS where there are more than POOLS_ABOVE hosts. `controller`: an OpenFlow controller that programs the
+    switches instead of the campus's own (see `LiveCampus`). `switches_hold` False: switches only count migrations and
+    have one queue a port, so that nothing but their senders holds them, as in paper A.
     """
     if controller is not None:
         settings = replace(settings, paths=1)  # nobody could tell it of others
@@ -309,7 +309,7 @@ def live_world(
 
 
 def _coordinate(config: CoordinatorConfig) -> None:
-    """The coordinator, before all else that wants a processor: on a campus it has a machine of its own."""
+    """Run the coordinator with priority for the processor: on a campus it has a machine of its own."""
     os.setpriority(os.PRIO_PROCESS, 0, COORDINATOR_NICE)
     run_coordinator(config)
 

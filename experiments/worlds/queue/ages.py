@@ -1,9 +1,9 @@
 """Exact numbers for rules that look at the age of the gap, where jobs are Poisson (beyond paper B; notes of this project).
 
-During a gap the number waiting depends on its number at the last spot and on the age alone: it climbs at rate
-lambda while jobs are admitted, stands still while they are not, and falls to 0 at the age of leaving. One table of
-what it is at each age, and the law of the gap, give the chain of what spots find (so pi_0, and the cost by Theorem
-1) and the mean number over time (so the mean delay, by Little's law, of all jobs: those that leave wait too).
+During a gap the number waiting depends on its number at the last spot and on the age alone. It climbs at rate lambda
+while jobs are admitted, stands still while they are not, and falls to 0 at the age of leaving. Its table by age and the
+law of the gap give the chain of the numbers that spots find, so pi_0, and the cost by Theorem 1. They also give the
+mean number over time, so the mean delay, by Little's law, of all jobs: those that leave wait too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Exact:
 
 
 def under_ages(mean_job_h: float, spots: Law, rule: Rule, k: float) -> Exact:
-    """What the rule does to Poisson jobs under spots of that law, offers lapsing at once.
+    """Return the exact values of the rule for Poisson jobs and spots of that law, with offers lapsing at once.
 
     Times of the rule in hours, like those of the law. ValueError: a longest wait, which needs more than the number
     waiting; a level without end.
@@ -70,7 +70,7 @@ def under_ages(mean_job_h: float, spots: Law, rule: Rule, k: float) -> Exact:
 
 
 def _climb(level: float, size: int) -> Floats:
-    """Generator of the number waiting while jobs join up to `level`; its unit of time is the mean between two jobs."""
+    """Return the generator of the number waiting while jobs join up to `level`; its unit of time is the mean between two jobs."""
     joins = np.array([admit_probability(level, n) for n in range(size)])
     return np.diag(joins[:-1], 1) - np.diag(joins)
 

@@ -39,7 +39,7 @@ AGE_RULE = Rule(2.0, admit_until_age_s=2.5, admit_from_age_s=11.63, leave_at_age
 
 @dataclass(frozen=True, slots=True)
 class QueueCase:
-    """A model and its exact E[C] and E[T]; `family` says which formula they are from."""
+    """A model and its exact E[C] and E[T]; `family` names the formula."""
 
     family: str
     name: str
@@ -48,12 +48,12 @@ class QueueCase:
     delay_h: float
 
     def errors(self, estimate: Estimate) -> float:
-        """How many standard errors the worse of cost and delay is away."""
+        """Return the distance of the worse of cost and delay, in standard errors."""
         return max(estimate.cost.errors_from(self.cost), estimate.delay_h.errors_from(self.delay_h))
 
 
 def cases() -> Iterator[QueueCase]:
-    """All of them; takes about a second."""
+    """Yield all cases; takes about a second."""
     for job_h, spot_h, r in (
         (12.0, 24.0, 0.3),
         (12.0, 24.0, 1.25),

@@ -1,7 +1,7 @@
-"""One course: a controller admits, over a drawn history, to the very queue that the live coordinator uses.
+"""Courses: a controller admits, over a drawn history, to the very queue that the live coordinator uses.
 
-Times are in hours here, whatever the suffix of the queue's arguments says: it only adds and compares. Averages run over
-jobs in order of arrival, each with what it waited and paid in the end; those sent to on-demand waited 0.
+Times are in hours here, whatever the suffix of the queue's arguments: it only adds and compares. Averages run over jobs
+in order of arrival, each with its final wait and cost; those sent to on-demand waited 0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SLICES = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Course:
-    """Of each job, in order of arrival: wait (h) and cost (NaN if it still waits at the end), and r after it came."""
+    """Series by job, in order of arrival: wait (h), cost (NaN if it still waits at the end), and r after the arrival."""
 
     delays_h: Floats
     costs: Floats

@@ -20,7 +20,7 @@ class Mean:
     error: float
 
     def errors_from(self, exact: float) -> float:
-        """How many standard errors it is away from what it should be; 0 over 0 is 0."""
+        """Return its distance from the exact value, in standard errors; 0 over 0 is 0."""
         away = abs(self.value - exact)
         if self.error > 0.0:
             return away / self.error
@@ -29,7 +29,7 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run of so many jobs says: E[C], E[T] over all jobs, and the part of the spots that found no job."""
+    """Estimates from a run of `jobs` jobs: E[C], E[T] over all jobs, and the part of the spots that found no job."""
 
     jobs: int
     cost: Mean
@@ -65,7 +65,7 @@ def estimate(k: float, batches: Floats) -> Estimate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fates:
-    """What became of each job (`controller.core.queueing.replay`'s decisions) and how long it waited; NaN while it waits."""
+    """Outcome of each job (`controller.core.queueing.replay`'s decisions) and its wait; NaN while it waits."""
 
     decisions: NDArray[np.int8]
     delays_h: Floats

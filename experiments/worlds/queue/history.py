@@ -28,7 +28,7 @@ class Piece(NamedTuple):
 
     @property
     def end_h(self) -> float:
-        """When the next piece begins."""
+        """The beginning of the next piece."""
         return float(self.job_times_h[-1])
 
     def first(self, jobs: int) -> Piece:
@@ -64,7 +64,7 @@ class DrawnHistory:
         return Piece(*(np.concatenate(values) for values in zip(*parts, strict=True)))
 
     def piece(self, jobs: int) -> Piece:
-        """Return the next so many jobs (at least one), the spots up to the last of them (included) and a draw in [0, 1) a job.
+        """Return the next `jobs` jobs (at least one), the spots up to the last of them, and a draw in [0, 1) for each job.
 
         The time of the last job becomes the origin.
         """

@@ -1,4 +1,4 @@
-"""What is simulated: two laws, a rule, a price and a life of offers."""
+"""Model of a simulation: two laws, a rule, a price and a life of offers."""
 
 from __future__ import annotations
 

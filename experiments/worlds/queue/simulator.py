@@ -45,7 +45,7 @@ def simulate(
 def _run(
     model: Model, history: DrawnHistory, state: QueueState, jobs: int, row: Floats, compiled: bool
 ) -> QueueState:
-    """One batch: adds what it saw to the row, and says where it ended."""
+    """Run one batch: add its sums to the row, and return the state at its end."""
     for piece in history.pieces(jobs):
         seen = replay(model.rule, *piece, model.offer_ttl_h, state, compiled=compiled)
         row += (seen.spot, seen.on_demand, seen.total_delay_s, seen.idle_spots, seen.spots)

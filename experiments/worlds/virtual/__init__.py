@@ -1,9 +1,9 @@
 """The virtual campus: the coordinator's core and the agents' cores, unchanged, on a heap of events over a fluid network.
 
-`world` performs what the cores say, on a `scheduler`, in an `environment` of `hosts`, `fluid` flows and `links`. What
-happens: `workloads`, `transfers`, `connections`, `owners`, `research`, `background`, `replicas`; what it
-costs: `overheads`; what goes wrong: `faults`, `process_faults`, `restarts` (from a `journal`); what kernels count: `egress`,
-`counters`; what is left out because it changes nothing: `heartbeat_elision`, `tick_elision`; what must hold: `ground_truth`,
+`world` performs the effects of the cores, on a `scheduler`, in an `environment` of `hosts`, `fluid` flows and `links`.
+Activities: `workloads`, `transfers`, `connections`, `owners`, `research`, `background`, `replicas`. Costs: `overheads`.
+Faults: `faults`, `process_faults`, `restarts` (from a `journal`). Counters of kernels: `egress`, `counters`. Events
+left out because they change nothing: `heartbeat_elision`, `tick_elision`. Rules that must hold: `ground_truth`,
 `invariants`.
 
 May import everything below `experiments`, but nothing that waits: no trio, no sockets, no clock. Begin with `world.py`;

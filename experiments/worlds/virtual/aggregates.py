@@ -21,7 +21,7 @@ class Aggregate:
         self._moved_bytes = 0.0  # by flows that are over
 
     def begin(self) -> None:
-        """All flows that there are not, at no rate yet."""
+        """Start all flows that do not exist yet, at no rate."""
         for part, way in self.ways:
             if way not in self._flows:
                 key = f"{self._key} ({self._begun})" if self._begun else self._key
@@ -30,11 +30,11 @@ class Aggregate:
                 self._env.network.start(key, way, TrafficClass.RESEARCH, inf, 0.0, parallel=parallel)
 
     def caps(self, rate_bytes_per_s: float) -> dict[str, float]:
-        """What each flow is to have of this rate (payload)."""
+        """Return each flow's cap when the aggregate has this rate (payload)."""
         return {self._flows[way]: rate_bytes_per_s * part for part, way in self.ways if way in self._flows}
 
     def follow(self) -> bool:
-        """Go on by the ways that are now; the caller gives rates anew. Whether they are others, or have other parts."""
+        """Move to the present ways; return whether ways or parts changed. The caller sets rates again."""
         ways = self._env.shared_ways(*self._ends)
         if ways is self.ways or ways == self.ways:
             return False

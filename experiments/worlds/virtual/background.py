@@ -1,9 +1,9 @@
 """Traffic of others in the fluid network: flows of constant rate that change together, once an epoch.
 
-What they take of each link is what switches count, so the coordinator is told at each change. Owners' switches do not touch
-them: a host that is closed to us is open to its owner. What they wanted to send and what they could is kept account of: research
-degrades by as much as falls short. What it may count on, whatever others send, is its reserve: of each link max(beta B, B_min),
-shared by those that cross it in proportion to what they ask for.
+Switches count the traffic on each link, so the coordinator receives the rates at each change. Owners' switches do not
+affect these flows: a host that is closed to jobs is open to its owner. The bytes offered and the bytes carried are both
+recorded; research degrades by the difference. The reserve is the part that research may rely on, whatever others send:
+of each link max(beta B, B_min), shared by the flows that cross it in proportion to their demand.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROUNDING = 1e-6  # of its reserve: lacking less it has it
 
 @dataclass(frozen=True, slots=True)
 class BackgroundAccount:
-    """What became of all background flows, in payload bytes and in seconds of a flow."""
+    """Totals over all background flows, in payload bytes and in seconds of a flow."""
 
     offered_bytes: float  # what their rates ask for
     carried_bytes: float
@@ -50,8 +50,11 @@ class BackgroundAccount:
         return max(0.0, 1.0 - self.carried_bytes / self.offered_bytes)
 
     def figures(self) -> dict[str, float]:
-        """What research lacks. Shares of bytes: `lost` of what it asks for, `worst` of that in a flow's worst epoch, `short` of
-        its reserve. Shares of time: `degraded`, and `below` its reserve. And `short_gb`."""
+        """Return the shortfall of research.
+
+        Shares of bytes: `lost` of the demand, `worst` of that in a flow's worst epoch, `short` of the reserve. Shares
+        of time: `degraded`, and `below` the reserve. And `short_gb`.
+        """
         return {
             "lost": self.degradation,
             "worst": self.worst_epoch,
@@ -73,7 +76,7 @@ class _Watched:
 
 
 class _Shortfall:
-    """What flows lack of their reserve and of what they ask for, added up from one change of a rate to the next."""
+    """The shortfall of flows against reserve and demand, added up from one change of a rate to the next."""
 
     def __init__(self, env: Environment) -> None:
         self._env = env
@@ -82,7 +85,7 @@ class _Shortfall:
         self.below_s, self.degraded_s, self.flow_s = 0.0, 0.0, 0.0
 
     def ask(self, asked_bytes_per_s: Mapping[str, float]) -> None:
-        """These are the flows from now on, and what each asks for (payload); their rates are told as they change."""
+        """Set the flows from now on, and the demand of each (payload); later rates come by `changed`."""
         self.settle()
         network, reserve, capacity = (
             self._env.network.fluid,
@@ -106,7 +109,7 @@ class _Shortfall:
         self._flows = watched
 
     def changed(self, flows: Sequence[FluidFlow]) -> None:
-        """The network gives these flows other rates from now on."""
+        """Record that the network gives these flows other rates from now on."""
         for flow in flows:
             watched = self._flows.get(flow.key)
             if watched is not None:
@@ -132,7 +135,7 @@ class _Shortfall:
 
 
 class VirtualBackground:
-    """The flows of a trace, from `begin` on. `counted`: links of which the counters of switches tell."""
+    """The flows of a trace, from `begin` on. `counted`: links whose traffic the counters of switches report."""
 
     def __init__(
         self,
@@ -164,7 +167,7 @@ class VirtualBackground:
         self._part = np.array([part for *_, part in crossed], dtype=float)
 
     def follow_routes(self) -> None:
-        """All flows go on by the ways that are now, and are counted there."""
+        """Move all flows to the present ways, and count them there."""
         are_others = [each.follow() for each in self._flows]
         if any(are_others):
             self._find_paths()
@@ -174,7 +177,7 @@ class VirtualBackground:
                 self._tell(rates)
 
     def begin(self) -> None:
-        """The first epoch."""
+        """Start the first epoch."""
         if self._traffic.rates_bytes_per_s:
             self._since_s = self._env.now_s
             for each in self._flows:
@@ -228,7 +231,7 @@ class VirtualBackground:
         self._env.network.regrant_all(caps)
 
     def _tell(self, rates: Sequence[float]) -> None:
-        """What has changed on links, to a coordinator that listens; what it has not heard it is told with the next."""
+        """Send changed rates of links to a coordinator that listens; others are sent with the next change."""
         part = np.array(rates)[self._whose] * self._part
         taken = np.bincount(self._crossed, part, len(self._links)).tolist()
         now = dict(zip(self._links, taken, strict=True))

@@ -46,7 +46,7 @@ class Connections:
     # ------------------------------------------------------------ open and close
 
     def connect(self, machine: Machine, pause_s: float = 0.0) -> None:
-        """The agent opens a connection; where it is refused, it tries again after `pause_s`, or the shortest pause."""
+        """Open an agent's connection. Where it is refused, try again after `pause_s`, or the shortest pause."""
         if machine.core is None or (machine.link and machine.link.agent_open):
             return
         if self.refused:
@@ -59,7 +59,7 @@ class Connections:
         self._env.agent(machine, aev.Connected())
 
     def coordinator_notices(self, link: Connection, reason: str) -> None:
-        """The coordinator's end learns that it is over, or ends it."""
+        """Close the coordinator's end, for this reason."""
         if self.unread is not None:
             self.unread.append(partial(self.coordinator_notices, link, reason))
         elif link.coordinator_open:
@@ -69,7 +69,7 @@ class Connections:
             self._env.after(self._delay_s[link.host], lambda: self.agent_notices(link), Priority.MESSAGE)
 
     def agent_notices(self, link: Connection) -> None:
-        """The agent's end learns that it is over, and tries again after a moment."""
+        """Close the agent's end, and try again after a moment."""
         env, machine = self._env, self._env.machines[link.host]
         if not link.agent_open:
             return
@@ -91,7 +91,10 @@ class Connections:
         env.after(pause_s, lambda: env.to_agent(machine, connect))
 
     def hang_up(self) -> list[str]:
-        """The coordinator's process dies: every connection breaks, and whatever is on its way is lost. Returns whose it was."""
+        """Break every connection, as the coordinator's process dies; return the hosts that were connected.
+
+        Messages on their way are lost.
+        """
         links = [
             link for mine in self._of.values() for link in mine if link.coordinator_open or link.agent_open
         ]
@@ -106,7 +109,7 @@ class Connections:
     # ------------------------------------------------------------ messages
 
     def tell(self, host: str, message: Any) -> None:
-        """Send what the coordinator tells."""
+        """Send a message of the coordinator to a host."""
         env = self._env
         link = env.machines[host].link
         if env.told is not None:
@@ -121,7 +124,7 @@ class Connections:
         env.scheduler.at(link.down_s, partial(self._deliver_down, link, sent), Priority.MESSAGE)
 
     def say(self, machine: Machine, message: Any) -> None:
-        """Send what an agent says."""
+        """Send a message of an agent to the coordinator."""
         env, link = self._env, machine.link
         if link is None or not link.agent_open:
             return
@@ -185,7 +188,7 @@ class Connections:
             self._read(link, message)
 
     def _read(self, link: Connection, message: Any) -> None:
-        """The coordinator's process takes a message that has arrived; only a Hello makes a connection that of its host."""
+        """Take a message that has arrived at the coordinator. Only a Hello makes a connection that of its host."""
         if self.refused:
             self.lost += 1
             return
@@ -216,7 +219,7 @@ class Connections:
             deliver()
 
     def mute(self, host: str, *, to_host: bool) -> bool:
-        """One direction between a host and the coordinator is dead: what is sent waits. False: it was so already."""
+        """Cut one direction between a host and the coordinator: messages wait. False: it was cut already."""
         if (host, to_host) in self._mute:
             return False
         self._mute[host, to_host] = []
@@ -228,7 +231,7 @@ class Connections:
             deliver()
 
     def is_well(self, machine: Machine) -> bool:
-        """Whether its agent works and is connected, with nothing broken on the way."""
+        """Return whether the agent works and is connected, with nothing broken on the way."""
         link = machine.link
         return (
             machine.core is not None

@@ -1,4 +1,4 @@
-"""Counters of switches' ports in the virtual campus: others' traffic on trunks, read now and then, and told."""
+"""Counters of switches' ports in the virtual campus: others' traffic on trunks, read periodically and sent to the coordinator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topologies.units import PAYLOAD_SHARE
 
 
 class VirtualCounters:
-    """Of every trunk, from `begin` on. A flow counts with the rate that it has at each reading."""
+    """Counters of every trunk, from `begin` on. A flow counts with the rate that it has at each reading."""
 
     def __init__(self, env: Environment, connections: Connections, period_s: float) -> None:
         self._env, self._connections, self._period_s = env, connections, period_s
@@ -23,7 +23,7 @@ class VirtualCounters:
         self._all_bytes = dict(self._bytes)
 
     def begin(self) -> None:
-        """The first reading; the others follow."""
+        """Take the first reading; the others follow."""
         env = self._env
         self._counted.read(env.now_s, self._bytes, self._all_bytes)
         env.after(self._period_s, self._read, Priority.TIMER)

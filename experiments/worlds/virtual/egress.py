@@ -1,4 +1,4 @@
-"""What leaves each host, as its kernel would have counted it: totals, and the highest rate that migrations ever had together."""
+"""Traffic leaving each host, as its kernel would have counted it: totals, and the peak rate of all migrations together."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Egress:
         self._of = {host: _Counter() for host in hosts}
 
     def changed(self, flows: Iterable[FluidFlow]) -> None:
-        """Rates have changed: is there a new peak?"""
+        """Update the peaks of the senders of these flows after a change of rates."""
         for source in {flow.links[0].source for flow in flows if flow.links}:
             counter = self._of.get(source)
             if counter is None:  # background between switches
@@ -48,7 +48,7 @@ class Egress:
             counter.peak_held_bytes_per_s = max(counter.peak_held_bytes_per_s, held)
 
     def ended(self, flow: FluidFlow) -> None:
-        """A flow is over: its bytes are counted."""
+        """Count the bytes of a flow that is over."""
         counter = self._of.get(flow.links[0].source)
         if counter is None:  # background between switches
             return
@@ -59,7 +59,7 @@ class Egress:
             counter.research_bytes += flow.moved_bytes
 
     def sample(self, host: str, now_s: float) -> list[EgressSample]:
-        """What was sent since the last time that this was asked: the busiest tenth of a second, and the rest."""
+        """Return the traffic since the last sample: the busiest tenth of a second, and the rest."""
         counter = self._of[host]
         window_s = now_s - counter.told_s
         if window_s <= 0.0:

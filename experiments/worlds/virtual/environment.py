@@ -1,4 +1,4 @@
-"""What all parts of the virtual world share: scheduler, machines, network, streams, and the two ways into the cores."""
+"""Shared parts of the virtual world: scheduler, machines, network, streams, and the two ways into the cores."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class RandomStreams:
         return found
 
     def span(self, span: Span, *purpose: str) -> float:
-        """A draw of a cost."""
+        """Draw a cost."""
         return self.of(*purpose).uniform(*span)
 
 
 @dataclass(eq=False)
 class Environment:
-    """One world's. `agent` hands an event to the core of a machine, `decide` one to the coordinator."""
+    """The environment of one world. `agent` hands an event to the core of a machine, `decide` one to the coordinator."""
 
     campus: Campus
     routes: Routes
@@ -99,7 +99,7 @@ class Environment:
         return self.switches.hashed(source, target, hash_at)
 
     def to_agent(self, machine: Machine, act: Callable[[], None]) -> None:
-        """A paused process sees it when it goes on; a dead one never."""
+        """Act on an agent's process. A paused process acts when it goes on; a dead one never."""
         if machine.core is None:
             return
         if machine.paused:
@@ -109,7 +109,7 @@ class Environment:
             act()
 
     def tell_agent(self, machine: Machine, event: aev.Event) -> None:
-        """The same for an event."""
+        """Hand an event to an agent's process. A paused process gets it when it goes on; a dead one never."""
         if machine.paused:
             self.to_agent(machine, lambda: self.agent(machine, event))
         elif machine.core is not None:
@@ -120,7 +120,7 @@ class Environment:
         self.scheduler.at(self.scheduler.now_s + delay_s, act, priority)
 
     def note(self, text: str) -> None:
-        """A line of the story that a broken invariant tells."""
+        """Record a line of the story, which is printed when an invariant is broken."""
         if self.tells_story:
             self.story.append(f"{self.now_s:8.3f} {text}")
 

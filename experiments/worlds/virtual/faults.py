@@ -1,8 +1,8 @@
-"""What may go wrong by itself: functions that are handed in and asked at the moment concerned, seeded by their maker.
+"""Random faults: functions that are handed in and called at the moment concerned, seeded by their maker.
 
-What is *done* to the world (kills, pauses, cuts, links that go down, disks that fill) are methods of `VirtualWorld`; `simulate`
-has a `plan` to put them on the heap. Rules of the transport hold whatever a fault says: messages of one connection keep their
-order, and one that is lost takes its connection with it.
+Deliberate faults (kills, pauses, cuts, links that go down, disks that fill) are methods of `VirtualWorld`; `simulate`
+has a `plan` to put them on the heap. Rules of the transport hold under any fault: messages of one connection keep their
+order, and a lost message takes its connection with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOST = Lost()
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why something did not work, whether the same may work later, and whether a sender's own copy is at fault."""
+    """A failure: its reason, whether a retry may work, and whether a sender's own copy is at fault."""
 
     reason: str
     retryable: bool = False
@@ -40,7 +40,7 @@ def _works(host: str, *order: Any) -> Failure | None:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """By default nothing fails. A failure is None where it works."""
+    """Functions that decide faults. By default nothing fails; a result of None is success."""
 
     # (host, message): seconds by which a message to or from a host's agent is late, or LOST.
     message: Callable[[str, Any], float | Lost] = _in_time

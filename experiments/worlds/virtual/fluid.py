@@ -32,7 +32,7 @@ class ScheduledNetwork:
         done: Callable[[], None] | None = None,
         parallel: float = 1.0,
     ) -> None:
-        """A flow begins (or `parallel` equal ones as one); `done` is called when its last byte is there."""
+        """Start a flow (or `parallel` equal ones as one); `done` is called when its last byte is there."""
         if done is not None:
             self._done[key] = done
         now_s = self._scheduler.now_s
@@ -53,7 +53,7 @@ class ScheduledNetwork:
         self._changed(self.fluid.reroute(key, links, self._scheduler.now_s))
 
     def stop(self, key: str) -> FluidFlow:
-        """Cut a flow; it says what it moved."""
+        """Cut a flow; return it with the bytes that it moved."""
         self._done.pop(key, None)
         flow, changed = self.fluid.stop(key, self._scheduler.now_s)
         self.egress.ended(flow)
@@ -61,7 +61,7 @@ class ScheduledNetwork:
         return flow
 
     def set_capacity(self, link: DirectedLink, capacity_bytes_per_s: float) -> None:
-        """A link becomes slower, faster, or goes down (0)."""
+        """Set a link's capacity: slower, faster, or down (0)."""
         self._changed(self.fluid.set_capacity(link, capacity_bytes_per_s, self._scheduler.now_s))
 
     def _changed(self, flows: list[FluidFlow]) -> None:

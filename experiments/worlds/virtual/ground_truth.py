@@ -27,7 +27,9 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """Migrations took more of links than their share (payload bytes/s), and some sender there had not heard everything."""
+    """A period in which migrations took more of links than their share (payload bytes/s), and messages to a sender were
+    under way.
+    """
 
     from_s: float
     until_s: float
@@ -51,7 +53,7 @@ class Completions:
         self.given_up: set[tuple[str, int]] = set()
 
     def begin_again(self) -> None:
-        """Facts were cut off: read anew what is left of them."""
+        """Read the remaining facts from the beginning, after facts were cut off."""
         self.given_up |= self.reached
         self._read = 0
         self.steps.clear()
@@ -153,10 +155,10 @@ class GroundTruth:
 
 
 def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> dict[DirectedLink, float]:
-    """Check that no migration goes to a closed host, and that migrations take no more of a link than its share, if enforced.
+    """Check that no migration goes to a closed host, and that migrations keep to their share of each link, if enforced.
 
-    Checkpoints that may borrow are not held to it.
-    Returns how much more they take of links where a sender has not heard everything.
+    Checkpoints that may borrow are not held to it. Returns the excess on links where a sender has not received
+    everything.
     """
     flows = [flow for flow in world.env.network.fluid.flows() if flow.traffic_class in MIGRATION]
     for flow in flows:

@@ -1,15 +1,17 @@
-"""Heartbeats that can change nothing are not sent.
+"""Elision of heartbeats that can change nothing.
 
-Live, each agent sends one a second. Over two months of 53 hosts that would be 280 million messages whose only effects, while
-all is well, are that leases run on and that the coordinator knows how far jobs are. So here, once an agent's last
-heartbeat is acknowledged, its pulse is *held*: leases do not end, and before anything that the coordinator
-decides it is told how far each job is, as the last heartbeat would have told it (at most a heartbeat later than live: not at
-all). As soon as something happens to a connection or to either of its ends, the pulse is *roused*: leases are set to what the
-last heartbeats would have left, the next one is due when it would have been, and from there on they are really sent, until one
-is acknowledged over a connection that is well again.
+Live, each agent sends a heartbeat every second. Over two months of 53 hosts that would be 280 million messages. While
+all is well, their only effects are that leases run on and that the coordinator has the jobs' progress. So here a host's
+pulse is *held* once its agent's last heartbeat is acknowledged: leases do not end. Before every decision of the
+coordinator each job's progress is set as the last heartbeat would have set it (at most a heartbeat later than live: not
+at all).
 
-What differs from live: counters of egress come once, at the end of the run, not every second; and the coordinator's picture of
-a job is never older than its event.
+As soon as something happens to a connection or to either of its ends, the pulse is *roused*. Leases are set to the rest
+that the last heartbeats would have left, and the next heartbeat is due when it would have been. From there on
+heartbeats are really sent, until one is acknowledged over a connection that is well again.
+
+Two things differ from live: counters of egress come once, at the end of the run, not every second; and the
+coordinator's state of a job is never older than its event.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from testbed.messages import HeartbeatAck
 
 
 class HeartbeatElision:
-    """Which hosts' heartbeats are left out. With `held` False none ever is."""
+    """The hosts whose heartbeats are left out. With `held` False there are none."""
 
     def __init__(
         self, env: Environment, coordinator: Coordinator, connections: Connections, workloads: Workloads
@@ -45,9 +47,9 @@ class HeartbeatElision:
         self.journal: MemoryJournal | None = None  # of what the coordinator is told by the way
 
     def heard(self, machine: Machine, message: Any) -> None:
-        """An agent heard the coordinator: if that acknowledged its last heartbeat and all is well, its pulse is held.
+        """Hold a host's pulse if this message acknowledges its agent's last heartbeat and all is well.
 
-        One that is still on its way would end what is held: the coordinator would count a lease from it.
+        A heartbeat still on its way would end what is held: the coordinator would count a lease from it.
         """
         if not isinstance(message, HeartbeatAck) or machine.held or not self._connections.is_well(machine):
             return
@@ -76,13 +78,13 @@ class HeartbeatElision:
         self._env.scheduler.at(machine.lease_until_s, lambda: self._workloads.fence(machine))
 
     def freshen(self) -> None:
-        """The coordinator hears how far all jobs are whose hosts' heartbeats are left out."""
+        """Set the progress of all jobs on hosts whose heartbeats are left out."""
         for machine in self._workloads.busy():
             if machine.held:
                 self.tell_steps(machine)
 
     def tell_steps(self, machine: Machine) -> None:
-        """What a heartbeat would say of a host's jobs."""
+        """Set the progress of a host's jobs, as a heartbeat would."""
         jobs, now_s = self.coordinator.cluster.jobs, self._env.now_s
         for (name, attempt), process in machine.processes.items():
             job = jobs.get(name)

@@ -1,4 +1,4 @@
-"""What a host truly is, whatever its agent believes: a disk, processes, a switch, a connection. Data, and nothing decided."""
+"""Ground truth of hosts, whatever their agents assume: disk, processes, switch, connection. Data without decisions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Process:
 
     @property
     def step_s(self) -> float:
-        """What a step takes."""
+        """Seconds that a step takes."""
         return self.spec.step_s * self.pace
 
     def step(self, now_s: float) -> int:
@@ -64,7 +64,7 @@ class Process:
         self.paused_until_s = max(self.paused_until_s, from_s + for_s)
 
     def end_s(self) -> float:
-        """When its last step is done."""
+        """Return the moment at which its last step is done."""
         return self.running_from_s + (self.spec.steps - self.base_step) * self.step_s
 
 
@@ -90,7 +90,7 @@ class Disk:
             del self.stored[job, sequence]
 
     def lacks_bytes(self, checkpoint: StoredCheckpoint, dirty_fraction: float) -> float:
-        """What of a checkpoint is not here yet.
+        """Return the bytes of a checkpoint that are not here yet.
 
         States of the synthetic workload that are m steps apart differ in a share min(1, m f) of their chunks.
         """
@@ -109,7 +109,7 @@ class Disk:
         return arrived * (1.0 - min(1.0, abs(checkpoint.step - step) * dirty_fraction))
 
     def keep_part(self, checkpoint: StoredCheckpoint, moved_bytes: float, dirty_fraction: float) -> None:
-        """A transfer broke off after so many bytes: the next goes on where this one ended."""
+        """Keep the part that arrived before a transfer broke off: the next transfer goes on from there."""
         begun = self._begun(checkpoint, dirty_fraction)
         self.partial[checkpoint.job] = (checkpoint.step, begun + moved_bytes)
 
@@ -161,7 +161,7 @@ class Machine:
 
     @property
     def store(self) -> StoredCheckpoints:
-        """What its disk holds whole."""
+        """The checkpoints that its disk holds whole."""
         return self.disk.stored
 
     def sends(self, job: str) -> Set[int]:

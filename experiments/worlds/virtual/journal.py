@@ -1,10 +1,10 @@
-"""The coordinator's journal in a virtual world, and the coordinator that begins again from it.
+"""The coordinator's journal in a virtual world, and recovery of the coordinator from it.
 
-Live, the journal is a file (`persistence.journal`) and begins again through `recovery`; here it is a list. In both a
-coordinator is brought back by the events that the dead one was handed: same events, same effects. It is an error if
-one of the facts differs.
+Live, the journal is a file (`persistence.journal`), and `recovery` reads it; here it is a list. In both cases the new
+coordinator handles the events of the dead one again: same events, same effects. It is an error if one of the facts
+differs.
 
-A quiet world tells the coordinator by the way what heartbeats would have told it (`heartbeat_elision`); that is kept, too.
+A quiet world also records the changes that it makes in place of heartbeats (`heartbeat_elision`).
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from testbed.errors import InvariantBroken
 
 @dataclass(frozen=True, slots=True)
 class LeaseTold:
-    """How long a host's lease runs, as far as the coordinator may believe."""
+    """The end of a host's lease, as the coordinator may assume it."""
 
     host: str
     until_s: float
 
     def tell(self, cluster: Cluster) -> None:
-        """Change the coordinator's picture."""
+        """Set the lease in the coordinator's state."""
         cluster.lease(cluster.hosts[self.host], self.until_s)
 
 
 @dataclass(frozen=True, slots=True)
 class StepTold:
-    """How far a job is."""
+    """The progress of a job."""
 
     job: str
     step: int
 
     def tell(self, cluster: Cluster) -> None:
-        """Change the coordinator's picture."""
+        """Set the step in the coordinator's state."""
         cluster.jobs[self.job].step = self.step
 
 
@@ -55,15 +55,15 @@ class MemoryJournal:
 
     @property
     def last_s(self) -> float:
-        """When the last entry was made."""
+        """The time of the last entry."""
         return self._entries[-1][0] if self._entries else 0.0
 
     def keep(self, at_s: float, entry: ev.Event | Told) -> None:
-        """One more."""
+        """Append an entry."""
         self._entries.append((at_s, entry))
 
     def events(self) -> Iterator[tuple[float, ev.Event]]:
-        """What a live journal would hold: all but what a quiet world tells by the way."""
+        """Return the entries that a live journal would hold: all but those in place of heartbeats."""
         return ((at_s, entry) for at_s, entry in self._entries if not isinstance(entry, Told))
 
     def cut(self, events: int) -> list[tuple[float, ev.Event]]:

@@ -1,9 +1,9 @@
-"""Links that are slow or down: what they carry, which way traffic takes then, and which hosts can no longer be heard.
+"""Links that are slow or down: their rates, the routes that traffic takes then, and the hosts that are cut off.
 
-On a campus with several paths a trunk between switches that have a choice is a port of a programmed network: whatever takes it
-down, its switches see it, packets take the other routes, and the coordinator is told. (The milliseconds that this takes live
-are left out.) Ways that the coordinator asks for are there PROGRAMMING_S later, and then it is told so; so are the parts in which
-research is shared where grants have moved.
+On a campus with several paths a trunk between switches that have a choice is a port of a programmed network. Its
+switches see when it goes down, packets take the other routes, and the coordinator is informed. (The milliseconds that
+this takes live are left out.) Ways that the coordinator asks for are installed PROGRAMMING_S later, and then reported
+to it. So are the parts in which research is shared where grants have moved.
 """
 
 from __future__ import annotations
@@ -28,8 +28,13 @@ TELL_AGAIN_S = 0.1  # until a coordinator that is dead listens again, as the liv
 
 
 class VirtualLinks:
-    """All of them. `broken_off` is told of each connection that something happens to, `rerouted` when routes are others,
-    `shared_anew` when only research has other ways, or other parts of them."""
+    """All links.
+
+    `broken_off` is called for each connection that something happens to.
+
+    `rerouted` is called when routes have changed, `shared_anew` when only research has other ways, or other parts of
+    them.
+    """
 
     def __init__(
         self,
@@ -52,7 +57,7 @@ class VirtualLinks:
         self._loads = SetLoads([])  # what the coordinator last said of its grants
 
     def set(self, a: str, b: str, factor: float) -> None:
-        """One works at `factor` of its rate, in both directions; 0: it is down, and messages wait."""
+        """Let a link work at `factor` of its rate, in both directions; 0: it is down, and messages wait."""
         if {a, b} <= self._junctions and self._is_up[DirectedLink(a, b)] is not (factor > 0.0):
             self.change(a, b, None, factor > 0.0)
         if factor <= 0.0 and not self._is_up[DirectedLink(a, b)]:
@@ -65,7 +70,7 @@ class VirtualLinks:
         self._follow()
 
     def change(self, a: str, b: str, rate_bytes_per_s: float | None, up: bool | None) -> None:
-        """The cable itself is another from now on, in both directions: the coordinator is told, research and judges go by it."""
+        """Change the cable itself, in both directions; inform the coordinator, research and the rules."""
         env, ends = self._env, (DirectedLink(a, b), DirectedLink(b, a))
         for link in ends:
             self._rates[link] = self._rates[link] if rate_bytes_per_s is None else rate_bytes_per_s
@@ -82,7 +87,7 @@ class VirtualLinks:
         self.tell(ends)
 
     def drain(self, a: str, b: str) -> None:
-        """A trunk is to go down: the coordinator is asked to have it left, if it hears."""
+        """Announce that a trunk will go down: send the request to empty it, if the coordinator listens."""
         if {a, b} <= self._junctions and self._is_up[DirectedLink(a, b)]:
             self._env.note(f"the link {a}-{b} is announced to go down")
             self._asked_to_drain |= {frozenset((a, b))}
@@ -95,7 +100,7 @@ class VirtualLinks:
             self._env.decide(DrainAsked(trunks))
 
     def program(self, wanted: SetWays) -> None:
-        """The coordinator wants these ways: they are there a moment later, and not what it wanted before if that is not yet."""
+        """Install these ways after a moment, in place of any that are wanted but not installed yet."""
         self._wanted = wanted
         self._env.after(PROGRAMMING_S, partial(self._has, wanted), Priority.NETWORK)
 
@@ -119,7 +124,7 @@ class VirtualLinks:
                 self._tell_draining()  # a coordinator that was dead has not heard of it
 
     def weigh(self, loads: SetLoads) -> None:
-        """The coordinator says what grants take of trunks: groups share research anew a moment later."""
+        """Apply the coordinator's trunk loads; groups share research accordingly after a moment."""
         if self._env.switches is not None:
             self._loads = loads
             self._env.after(PROGRAMMING_S, partial(self._shares, loads), Priority.NETWORK)
@@ -136,7 +141,7 @@ class VirtualLinks:
         return not self._is_up[DirectedLink(a, b)]
 
     def tell(self, links: Sequence[DirectedLink]) -> None:
-        """The campus's operator tells the coordinator what these carry now, again and again if it is dead."""
+        """Send the operator's rates of these links to the coordinator; repeat while it is dead."""
         env = self._env
         if self._connections.refused:
             env.after(TELL_AGAIN_S, lambda: self.tell(links), Priority.MESSAGE)
@@ -144,9 +149,9 @@ class VirtualLinks:
             env.decide(LinksChanged([(link.source, link.target, env.capacity[link]) for link in links]))
 
     def _follow(self) -> None:
-        """Traffic takes the routes that are alive; hosts behind a link that is down cannot be heard, others can.
+        """Move traffic to the routes that are alive, and cut off hosts behind a link that is down.
 
-        A fault of a host's own cable, which no switch reports, changes no way: what is pinned over it waits with it.
+        A fault of a host's own cable, which no switch reports, changes no way: traffic pinned over it waits with it.
         """
         dead = dead_trunks(self._env.capacity)
         self._asked_to_drain -= dead

@@ -1,9 +1,9 @@
-"""What the machinery itself takes: seconds that a live run spends in sockets, processes and disks, as laws to draw from.
+"""Overheads of the machinery: seconds that a live run spends in sockets, processes and disks, as laws to draw from.
 
-They are machine time, so no scale applies to them. What a live run takes is measured on one machine of two cores: the defaults
-are the middle of what journals of demonstrations on such a machine show while a fifth of it is busy (`reclaimnet compare`
-measures them anew, and shows both). What a real campus takes is the paper's T_r. `costs_of` chooses so that what P3 reserves
-for a restart and a snapshot is kept, as it must be for its promise to hold: beyond these, only faults are late.
+They are machine time, so no scale applies to them. Live runs were measured on one machine of two cores. The defaults
+are the middle of the journals of demonstrations on such a machine while a fifth of it is busy (`reclaimnet compare`
+measures them again, and shows both). The overhead of a real campus is the paper's T_r. `costs_of` chooses laws within
+the restart and snapshot times that P3 reserves, as its promise requires: beyond these, only faults are late.
 """
 
 from __future__ import annotations

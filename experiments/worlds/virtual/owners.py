@@ -17,7 +17,7 @@ class VirtualOwners:
         self._env, self._switched = env, switched
 
     def reclaim(self, name: str, notice_s: float = 0.0, *, grace: bool = False) -> None:
-        """The owner takes a host back, at once or in `notice_s`, during which the kernel lets no new connection in."""
+        """Take a host back for its owner, at once or in `notice_s`. During a notice the kernel lets no new connection in."""
         env, machine = self._env, self._env.machines[name]
         env.note(f"the owner of {name} reclaims it in {notice_s:.2f} s")
         machine.switch_version += 1
@@ -34,7 +34,7 @@ class VirtualOwners:
         self._read_soon(machine, grace)
 
     def give_back(self, name: str) -> None:
-        """The owner lends it again."""
+        """Lend a host again."""
         machine = self._env.machines[name]
         self._env.note(f"the owner of {name} returns it")
         machine.switch_version += 1
@@ -43,7 +43,7 @@ class VirtualOwners:
         self._read_soon(machine, grace=False)
 
     def read(self, machine: Machine, grace: bool = False) -> None:
-        """The agent looks at the switch."""
+        """Hand the state of the switch to the agent."""
         if machine.isolate_at_s is not None:
             left_s = max(0.0, machine.isolate_at_s - self._env.now_s)
             self._env.agent(machine, aev.SwitchRead(False, left_s, grace))

@@ -1,4 +1,4 @@
-"""Signals to agents' processes: one that is killed leaves only its disk, one that is stopped hears later what came meanwhile."""
+"""Signals to agents' processes: a killed one leaves only its disk, a stopped one receives its messages later."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Replicas that compute what their job computes: a host closes or dies, and another goes on at the same step.
+"""Replicas that compute the same as their job: a host closes or dies, and another goes on at the same step.
 
-Between a job and its replica nothing is sent, so nothing is simulated until the replica is needed. What it holds then is
-made a checkpoint of the last whole step, on its disk, and it says so to the coordinator; the rest is what the cores do with
-any checkpoint. What of Bamboo is modelled by that is said in `controller.core.policies.baselines`.
+Between a job and its replica nothing is sent, so nothing is simulated until the replica is needed. Then its state
+becomes a checkpoint of the last whole step on its disk, and its agent reports it to the coordinator. The rest is as
+with any checkpoint. `controller.core.policies.baselines` lists the parts of Bamboo that this models.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ class Replicas:
         self.taken_over = 0
 
     def pace(self, machine: Machine) -> float:
-        """How much longer a step takes there: jobs on hosts without an owner are not replicated."""
+        """Return the factor by which a step takes longer there: jobs on hosts without an owner are not replicated."""
         role = self._env.campus.host_by_name[machine.name].role
         if self._replication is None or role is not Role.VOLUNTEER:
             return 1.0
         return 1.0 + self._replication.slowdown
 
     def start_s(self, restore: StoredCheckpoint | None) -> float | None:
-        """What it takes to go on from a replica's own state; None: this is another one."""
+        """Return the seconds to go on from a replica's own state; None: this is another checkpoint."""
         own = restore is not None and restore.sequence % SEQUENCES_PER_ATTEMPT >= REPLICAS
         return self._replication.takeover_s if own and self._replication else None
 
     def take_over(self, machine: Machine) -> None:
-        """Have replicas that are in step say what they hold: its processes are about to die."""
+        """Report the states of replicas that are in step: the machine's processes are about to die."""
         if self._replication is None:
             return
         for process in list(machine.processes.values()):

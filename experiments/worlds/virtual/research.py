@@ -47,14 +47,14 @@ class ResearchTraffic:
         self.samples: list[ResearchSample] = []
 
     def begin(self) -> None:
-        """All senders start."""
+        """Start all senders."""
         for each in self._flows:
             self._turn_on(each)
         if any(each.flow.greedy for each in self._flows):
             self._env.after(self._window_s, self._window, Priority.TIMER)
 
     def add(self, flow: ResearchFlow) -> None:
-        """One more sender starts now."""
+        """Start one more sender now."""
         began = any(each.flow.greedy for each in self._flows)
         self._flows.append(_Running(flow, f"research {len(self._flows)}"))
         if not self._is_shut(self._flows[-1]):
@@ -63,7 +63,7 @@ class ResearchTraffic:
             self._env.after(self._window_s, self._window, Priority.TIMER)
 
     def switched(self, host: str, *, closed: bool) -> None:
-        """A host was shut off, or is open again."""
+        """Stop or start the flows of a host that was shut off, or is open again."""
         for each in self._flows:
             if host in (each.flow.source, each.flow.target):
                 if closed and each.is_on:
@@ -74,7 +74,7 @@ class ResearchTraffic:
                     self._turn_on(each)
 
     def follow_routes(self) -> None:
-        """All flows go on by the ways that are now."""
+        """Move all flows to the present ways."""
         for each in self._flows:
             if each.is_on:
                 way = self._way(each)

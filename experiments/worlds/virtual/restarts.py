@@ -36,7 +36,7 @@ class Restarts:
         self.gave_up: Callable[[list[tuple[float, cev.Event]]], None] = lambda events: None
 
     def keep(self, event: cev.Event) -> None:
-        """The coordinator is handed an event."""
+        """Record an event that is handed to the coordinator."""
         if self.journal is not None:
             self.journal.keep(self._env.now_s, event)
 
@@ -62,7 +62,7 @@ class Restarts:
         self._env.after(down_s, partial(self.begin_again, given_up), Priority.FAULT)
 
     def begin_again(self, given_up: int = 0) -> None:
-        """A process goes on where the journal ends, of which the last so many events are given up first."""
+        """Start a process where the journal ends; the last `given_up` events are dropped first."""
         assert self.journal is not None
         cut = self.journal.cut(given_up)
         self._heartbeats.coordinator = self.journal.recall(self._fresh(), self._facts, is_cut=bool(cut))

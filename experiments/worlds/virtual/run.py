@@ -1,4 +1,4 @@
-"""One virtual run: a scenario and a trace through the virtual world, and what it was, in the form of a live run's journal."""
+"""A virtual run: a scenario and a trace through the virtual world, with a result like a live run's journal."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class VirtualRun(Played):
 
 
 class WorldOptions(TypedDict, total=False):
-    """How a scenario is played; all may be left out."""
+    """Options of playing a scenario; all may be left out."""
 
     costs: Overheads | None  # what the machinery takes; by default within what P3 reserves
     faults: Faults | None  # what goes wrong by itself; by default nothing
@@ -172,7 +172,7 @@ def make_world(
 
 
 def _prices(events: Trace, world: VirtualWorld) -> dict[str, CheckpointPrice]:
-    """What checkpoints of the trace's jobs take at least; none of a system that computes jobs twice instead."""
+    """Return the least cost of checkpoints of each of the trace's jobs; none for a system that computes jobs twice instead."""
     if world.policy.replication is not None:
         return {}
     costs = world.env.costs

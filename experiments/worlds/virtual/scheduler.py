@@ -11,7 +11,7 @@ SAME_INSTANT = 20_000  # events at one moment: more is a loop
 
 
 class Priority(IntEnum):
-    """Of events at one moment: the owner comes first, and a timer sees all that has arrived."""
+    """Order of events at one moment: the owner comes first, and a timer sees all that has arrived."""
 
     OWNER = 0
     FAULT = 1
@@ -47,11 +47,11 @@ class Scheduler:
         self.at(self.now_s + delay_s, act, priority)
 
     def next_s(self) -> float:
-        """When the next event is; inf if there is none."""
+        """Return the time of the next event; inf if there is none."""
         return self._events[0][0] if self._events else inf
 
     def step(self) -> None:
-        """The next event happens. IndexError: there is none; WorldStuck: too many at one moment."""
+        """Run the next event. IndexError: there is none; WorldStuck: too many at one moment."""
         when_s, _, _, act = heappop(self._events)
         self.count += 1
         if when_s != self._instant_s:
@@ -62,7 +62,7 @@ class Scheduler:
         act()
 
     def run(self, until_s: float, after_each: Callable[[], None] | None = None) -> None:
-        """All events up to that time; the time is `until_s` then."""
+        """Run all events up to that time; the time is `until_s` then."""
         events = self._events
         while events and events[0][0] <= until_s:
             self.step()

@@ -19,7 +19,7 @@ Ways = tuple[tuple[float, Way], ...]  # part of the whole, and where it goes
 
 
 class ProgrammedSwitches:
-    """All of a campus. `routes`: of what does not pass them, and of what can only be dropped."""
+    """The programmed switches of a campus. `routes`: for traffic that does not pass them, or can only be dropped."""
 
     def __init__(self, campus: Campus, routes: Routes) -> None:
         self._campus, self._routes = campus, routes

@@ -150,7 +150,7 @@ class Transfers:
             self._stop(transfer)
 
     def abort_all(self, machine: Machine) -> None:
-        """The sender is dead."""
+        """Abort all transfers of a dead sender."""
         for job, destination in list(machine.transfers):
             self.abort(machine, job, destination)
 
@@ -174,14 +174,14 @@ class Transfers:
     # ------------------------------------------------------------ arrive
 
     def _arrived(self, machine: Machine, transfer: Transfer) -> None:
-        """The last byte is there; the receiver verifies it and syncs its disk."""
+        """Handle the last byte: the receiver verifies the checkpoint and syncs its disk."""
         del self._flowing[transfer.key]
         commit = partial(self._commit, machine, transfer, self._env.now_s)
         target = self._env.machines[transfer.order.destination.host]
         self._env.after(self._env.costs.commit_s + target.disk.slow_s, commit, Priority.NETWORK)
 
     def _commit(self, machine: Machine, transfer: Transfer, arrived_s: float) -> None:
-        """The receiver has it all: verified, fsynced, said."""
+        """Finish a transfer whose receiver has verified, synced and reported it all."""
         if not _current(machine, transfer) or transfer.stored is None:
             return
         env, order = self._env, transfer.order

@@ -29,7 +29,7 @@ KEPT_SNAPSHOTS = 2  # of a job on its own host, as the live agent keeps them
 
 
 def tells_steps(core: AgentCore, event: aev.Event, now_s: float) -> bool:
-    """Return whether an agent may say how far its jobs are after this event, or because of the time."""
+    """Return whether an agent may report its jobs' progress after this event, or because of the time."""
     if isinstance(event, aev.WorkloadsProgressed):
         return False
     if isinstance(event, aev.Received):
@@ -65,7 +65,7 @@ class Workloads:
         return process
 
     def start(self, machine: Machine, order: ado.StartWorkload) -> None:
-        """The process is made; it runs once its state is proved."""
+        """Make a process; it runs once its state is proved."""
         spec, attempt, restore = order.spec, order.attempt, order.restore
         self._env.specs[spec.name] = spec
         pace = self._replicas.pace(machine)
@@ -103,7 +103,7 @@ class Workloads:
         self._watch_end(machine, process)
 
     def _watch_end(self, machine: Machine, process: Process) -> None:
-        """When all steps are done, it proves its state and ends, unless it is killed meanwhile."""
+        """Let a process prove its state and end when all steps are done, unless it is killed meanwhile."""
         env = self._env
 
         def proved() -> None:
@@ -169,7 +169,7 @@ class Workloads:
             self.kill(machine, job, attempt)
 
     def fence(self, machine: Machine) -> None:
-        """Processes stop of themselves when the lease lapses, whatever the agent does."""
+        """Stop a machine's processes when the lease lapses, whatever the agent does."""
         if self._env.now_s < machine.lease_until_s:
             return
         for process in list(machine.processes.values()):
@@ -190,7 +190,10 @@ class Workloads:
     # ------------------------------------------------------------ snapshots
 
     def snapshot(self, machine: Machine, order: ado.TakeSnapshot) -> None:
-        """The state as it is now; in the store when it is written. The job stands still for that, or for a copy in memory."""
+        """Take a snapshot of the present state; it is in the store when it is written.
+
+        The job stands still for the write, or for a copy in memory.
+        """
         env, process = self._env, machine.processes.get((order.job, order.attempt))
         ordered_s = env.streams.span(env.costs.snapshot_s, "snapshot", machine.name)
         if process is None or process.running_from_s == inf:

@@ -1,7 +1,7 @@
-"""One coordinator core and all agent cores on a heap of events: decisions as live, over a fluid network, and time that jumps.
+"""A coordinator core and all agent cores on a heap of events: decisions as live, over a fluid network, and time that jumps.
 
-Begin here. The world performs what the cores say (`_perform` for the coordinator, `_act` for an agent) through its parts, each
-of which ends what it began as an event for a core:
+Begin here. The world performs the effects of the cores (`_perform` for the coordinator, `_act` for an agent) through
+its parts. Each part reports its results as events for a core:
 
     connections         messages, in order, lost only with their connection
     workloads           processes as progress models, snapshots
@@ -9,11 +9,11 @@ of which ends what it began as an event for a core:
     owners              kill-switches, notices
     process_faults      agents that are killed, or stand still
     heartbeat_elision   heartbeats that can change nothing are left out (`quiet`)
-    research            traffic that is not ours
+    research            traffic of research users
     links               cables that are slow or down, and the routes around dead trunks
 
-Nothing is read from a clock, and what is drawn comes from named streams of the seed: the same arguments give the same facts, byte
-for byte. Faults are methods here, or functions handed in (`faults`).
+No clock is read, and all random numbers come from named streams of the seed: the same arguments give the same facts,
+byte for byte. Faults are methods here, or functions handed in (`faults`).
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class VirtualWorld:
         self.at(self.now_s + delay_s, act)
 
     def run(self, until_s: float) -> None:
-        """All events up to that time."""
+        """Run all events up to that time."""
         check = self._after_each
         self.env.scheduler.run(until_s, None if check is None else lambda: check(self))
 
@@ -175,7 +175,7 @@ class VirtualWorld:
         return not self._unheard and all(job.phase in OVER for job in self.jobs.values())
 
     def finish(self) -> None:
-        """The run ends: the last counters are told."""
+        """End the run: hand over the last counters."""
         if not self.quiet:
             return
         if self.connections.refused:
@@ -197,7 +197,7 @@ class VirtualWorld:
         return self.coordinator.cluster.jobs
 
     def submit(self, spec: m.JobSpec, draw: float = 0.0) -> None:
-        """A job arrives; `draw` decides whether it joins a full queue. While the coordinator is dead, it is tried again."""
+        """Submit a job; `draw` decides whether it joins a full queue. While the coordinator is dead, try again later."""
         self.env.specs[spec.name] = spec
         self._unheard.discard(spec.name)
         if self.connections.refused:
@@ -218,7 +218,7 @@ class VirtualWorld:
         return not_yet(cluster, cluster.hosts[hello.host], hello, self.env.scheduler.now_s)
 
     def decide(self, event: cev.Event) -> None:
-        """Hand an event to the coordinator, and do what it says."""
+        """Hand an event to the coordinator, and perform its effects."""
         if self.env.tells_story and not isinstance(event, cev.Woke):
             self._note(f"coordinator <- {_brief(event)}")
         if self.quiet and asks_for_steps(event):
@@ -282,7 +282,7 @@ class VirtualWorld:
                 self._sample(machine, machine.core)
 
     def agent(self, machine: Machine, event: aev.Event) -> None:
-        """Hand an event to the core of a machine, and do what it says."""
+        """Hand an event to the core of a machine, and perform its effects."""
         core = machine.core
         if core is None:
             return
@@ -335,7 +335,7 @@ class VirtualWorld:
                 machine.disk.drop(job, before)
 
     def _sample(self, machine: Machine, core: AgentCore) -> None:
-        """The kernel's counters, once a heartbeat (live: ten times a second)."""
+        """Hand over the kernel's counters, once a heartbeat (live: ten times a second)."""
 
         def sample() -> None:
             if machine.core is not core:
@@ -350,15 +350,15 @@ class VirtualWorld:
     # ------------------------------------------------------------ owners
 
     def reclaim(self, name: str, notice_s: float = 0.0, *, grace: bool = False) -> None:
-        """The owner takes a host back."""
+        """Take a host back for its owner."""
         self.owners.reclaim(name, notice_s, grace=grace)
 
     def give_back(self, name: str) -> None:
-        """The owner lends it again."""
+        """Lend a host again for its owner."""
         self.owners.give_back(name)
 
     def _switched(self, machine: Machine) -> None:
-        """The kernel has shut a host off, or let it on again."""
+        """Follow the kernel's switch: a host was shut off, or let on again."""
         if machine.closed:
             self.replicas.take_over(machine)
             self.transfers.cut_receiver(machine.name, self.env.costs.silence_s, "no sign of life")
@@ -393,39 +393,39 @@ class VirtualWorld:
         self.process_faults.pause(name, for_s)
 
     def cut(self, name: str, agent_after_s: float = 0.0, coordinator_after_s: float = 0.0) -> None:
-        """The connection breaks; each side learns of it in its own time. What is in flight is lost."""
+        """Break a host's connection; each side notices in its own time. Messages in flight are lost."""
         link = self.machines[name].link
         if link is not None:
             self.env.note(f"the connection of {name} is cut")
             self.connections.cut(link, agent_after_s, coordinator_after_s)
 
     def spoil(self, name: str, job: str) -> None:
-        """A disk loses a job's checkpoints without a word."""
+        """Delete a job's checkpoints from a disk, without a message."""
         store = self.machines[name].store
         for sequence in list(store.of(job)):
             del store[job, sequence]
 
     def set_link(self, a: str, b: str, factor: float) -> None:
-        """A cable works at `factor` of its rate, in both directions; 0: it is down, and messages wait."""
+        """Let a cable work at `factor` of its rate, in both directions; 0: it is down, and messages wait."""
         self.links.set(a, b, factor)
 
     def change_link(
         self, a: str, b: str, *, rate_bytes_per_s: float | None = None, up: bool | None = None
     ) -> None:
-        """An event of the scenario: the cable works at another rate (wire bytes/s), or is cut, and the coordinator is told."""
+        """Apply an event of the scenario: another rate of a cable (wire bytes/s) or a cut, sent to the coordinator."""
         self.links.change(a, b, rate_bytes_per_s, up)
 
     def drain_link(self, a: str, b: str) -> None:
-        """A trunk is to go down, and what goes over it is to leave before: nothing, where the two nodes have no trunk."""
+        """Announce that a trunk will go down, so that its traffic leaves before; no effect between nodes without a trunk."""
         self.links.drain(a, b)
 
     def _rerouted(self) -> None:
-        """A trunk died or is back: traffic takes other routes."""
+        """Move traffic to other routes: a trunk died or is back."""
         self.transfers.follow_routes()
         self._shared_anew()
 
     def _shared_anew(self) -> None:
-        """Switches share research on other ways, or in other parts."""
+        """Share research on other ways, or in other parts, as the switches now do."""
         self.research.follow_routes()
         if self.background is not None:
             self.background.follow_routes()
