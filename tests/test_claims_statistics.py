@@ -7,7 +7,6 @@ import pytest
 
 from controller.numerics.arrays import Floats
 from experiments.results.statistics import (
-    crossed,
     interval,
     intervals,
     paired,
@@ -62,28 +61,6 @@ def test_pairs_see_a_small_difference_under_large_common_noise() -> None:
     found = paired((common + 0.1 + jitter).tolist(), common.tolist())
     assert 0.08 < found.difference.low < found.difference.high < 0.12
     assert found.p_value < 1e-4
-
-
-@pytest.mark.parametrize(("of_case", "of_seed"), [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
-def test_cases_that_share_their_seeds_are_seldom_told_from_nothing(of_case: float, of_seed: float) -> None:
-    rng = np.random.default_rng(3)
-    told = {"crossed": 0, "cases alone": 0}
-    for _ in range(300):
-        table = (
-            of_case * rng.normal(size=(12, 1)) + of_seed * rng.normal(size=(1, 4)) + rng.normal(size=(12, 4))
-        )
-        one, other = crossed(table), interval(table.mean(axis=1).tolist())
-        told["crossed"] += one.low > 0.0 or one.high < 0.0
-        told["cases alone"] += other.low > 0.0 or other.high < 0.0
-    assert told["crossed"] <= 24  # .08
-    assert of_seed == 0.0 or told["cases alone"] > 60  # where seeds matter those decide by chance
-
-
-def test_one_case_or_one_seed_tells_nothing_of_others() -> None:
-    for shape in ((1, 4), (12, 1)):
-        with pytest.raises(ValueError, match="two cases"):
-            crossed(np.ones(shape))
-    assert crossed(np.ones((3, 2))).low == 1.0
 
 
 def test_equal_pairs_differ_by_nothing() -> None:
