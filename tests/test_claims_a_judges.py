@@ -59,7 +59,6 @@ def exact(row: Value) -> Value:
 
 
 def table3() -> Iterator[Value]:
-    yield value(a_table3.BOUND, "reclaimnet", "work loss over the least", 1.05)
     ours = a_table3.PUBLISHED["reclaimnet"]
     for system, printed in a_table3.PUBLISHED.items():
         for quantity, number in printed.items():
@@ -225,7 +224,6 @@ def test_degradation_that_the_fluid_world_decides_moves_no_verdict() -> None:
         ("table3", (a_table3.RATIOS, "reclaimnet - bamboo", "work loss"), 0.5, Level.NOT_REPRODUCED),
         ("table3", (a_table3.RATIOS, "reclaimnet / bamboo", "work loss"), 0.9, Level.ORDERING),
         ("table3", (a_table3.RATIOS, "reclaimnet / oracle", "work loss"), 1.1, Level.ORDERING),
-        ("table3", (a_table3.BOUND, "reclaimnet", "work loss over the least"), 1.1, Level.ORDERING),
         ("table3", (a_table3.GROUP, "reclaimnet", "success"), 89.0, Level.ORDERING),
         # what a world with a hard reserve decides by itself
         ("table3", (a_table3.GROUP, "reclaimnet", "degradation"), 3.5, Level.REPRODUCED),

@@ -332,8 +332,6 @@ def test_a_schedule_keeps_every_promise_and_no_row_that_makes_them_all_loses_les
     )
     summary = played.summary()
     assert (summary.invariants_broken, summary.not_promised) == ([], {})
-    assert 0.0 <= played.bound_s <= played.lost_s
-    assert played.gap == 1.0 - played.bound_s / played.lost_s
 
 
 def test_a_row_takes_the_place_of_a_plan_that_loses_more(monkeypatch: pytest.MonkeyPatch) -> None:

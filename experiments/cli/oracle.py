@@ -1,5 +1,4 @@
-"""`reclaimnet simulate --system oracle`: what a simulation writes, the gap of each window (windows.json),
-and what the schedule lost beside the least that it could have lost (oracle.json)."""
+"""`reclaimnet simulate --system oracle`: writes what a simulation writes, and the gap of each window (windows.json)."""
 
 from __future__ import annotations
 
@@ -45,20 +44,9 @@ def play_file(
     if amended:
         table.add_row(f"{len(amended)} amendments", *_figures(amended))
     console.print(table)
-    console.print(
-        f"the schedule ({played.schedule}) lost {format_duration(played.lost_s)} of a GPU; with the jobs where it had them, any "
-        f"choice of checkpoints loses at least {format_duration(played.bound_s)}: a gap of {played.gap:.0%}"
-    )
+    console.print(f"the schedule ({played.schedule}) lost {format_duration(played.lost_s)} of a GPU")
     out.mkdir(parents=True, exist_ok=True)
     write_whole(out / "windows.json", msgspec.json.encode([msgspec.to_builtins(w) for w in played.windows]))
-    frame = {
-        "schedule": played.schedule,
-        "lost_gpu_s": played.lost_s,
-        "bound_gpu_s": played.bound_s,
-        "gap": played.gap,
-        "attempts": [msgspec.to_builtins(least) for least in played.least],
-    }
-    write_whole(out / "oracle.json", msgspec.json.encode(frame))
     return write(console, out, played.run, provenance(described))
 
 

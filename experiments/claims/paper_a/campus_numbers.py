@@ -132,20 +132,6 @@ ORDINARY = Metric(
     ratio_of_sums,
     "at most an hour each",
 )
-LEAST = Metric(
-    "least work loss",
-    "GPU-h in 61 days",
-    lambda run: _per_61_days(run["least_s"], run),
-    ratio_of_sums,
-    "bound: of any choice of checkpoints, with the jobs where this system had them",
-)
-OVER_LEAST = Metric(
-    "work loss over the least",
-    "ratio",
-    lambda run: np.array([sum(lost_s(run)), run["least_s"]]),
-    ratio_of_sums,
-    "what was lost over that bound",
-)
 
 
 def _paid_s(run: Result) -> float:

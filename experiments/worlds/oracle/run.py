@@ -1,8 +1,4 @@
-"""One oracle's run: the plan of each window, played by the virtual world, and how little could have been lost.
-
-Two figures frame what can be reached. The *schedule* was played, with every promise judged: something at most as bad exists.
-The *bound* (see `bound`) says how little any choice of checkpoints could have lost with the jobs where the schedule had them.
-The `gap` is between the two. (The gap of a `Window` is the solver's, between its plan and the best of its list of choices.)
+"""One oracle's run: the plan of each window, played by the virtual world with every promise judged.
 
 A planner that knows everything may also do what a system does that knows nothing. So the schedule is the best of the plan and of
 the rows in `against`, which are those that make every promise (`VALID`): first by promises kept, then by work lost. None of these
@@ -20,7 +16,6 @@ from experiments.inputs.traces import Trace
 from experiments.results.losses import work_lost
 from experiments.results.rules import not_promised
 from experiments.results.summary import Summary
-from experiments.worlds.oracle.bound import LeastLoss, least_losses
 from experiments.worlds.oracle.replanner import Horizon, Replanner
 from experiments.worlds.oracle.windows import Window, WindowEnd
 from experiments.worlds.virtual import Overheads, VirtualRun, simulate
@@ -37,35 +32,24 @@ VALID = tuple(name for name in SYSTEMS if not not_promised(POLICIES[name]))
 
 @dataclass(frozen=True)
 class OracleRun:
-    """What was played, how each window was planned (in order; amendments among them), what owners ended.
+    """A run that was played, its windows (in order; amendments among them), and attempts that owners ended.
 
-    `schedule`: PLANNED, or the row that did better than the plan; then `ends` is empty. `least`: the bound of each attempt.
+    `schedule`: PLANNED, or the row that did better than the plan; then `ends` is empty.
     """
 
     run: VirtualRun
     windows: tuple[Window, ...]
     ends: tuple[WindowEnd, ...]
     schedule: str
-    least: tuple[LeastLoss, ...]
 
     def summary(self) -> Summary:
-        """The figures of what was played, accounted like those of every other system."""
+        """Return figures that are accounted like those of every other system."""
         return self.run.summary()
 
     @property
     def lost_s(self) -> float:
-        """What the schedule lost, seconds of a GPU."""
+        """Work that the schedule lost, seconds of a GPU."""
         return sum(lost.work_s for lost in work_lost(self.run.facts))
-
-    @property
-    def bound_s(self) -> float:
-        """The least that any choice of checkpoints loses with the jobs where the schedule had them, seconds of a GPU."""
-        return sum(least.work_s for least in self.least)
-
-    @property
-    def gap(self) -> float:
-        """The part of what the schedule lost that the bound does not show to be unavoidable; 0 where nothing was lost."""
-        return 1.0 - self.bound_s / self.lost_s if self.lost_s > 0.0 else 0.0
 
 
 def run_oracle(
@@ -98,16 +82,15 @@ def run_oracle(
     planned = simulate(
         scenario, trace, seed, system=CARRIER, costs=costs, until_over=until_over, after_each=replanner.watch
     )
-    schedules = [(PLANNED, CARRIER, planned)]
+    schedules = [(PLANNED, planned)]
     for row in against:
         online = simulate(scenario, trace, seed, system=row, costs=costs, until_over=until_over)
-        schedules.append((row, row, online))
+        schedules.append((row, online))
 
-    def badness(schedule: tuple[str, str, VirtualRun]) -> tuple[bool, float]:
-        summary = schedule[2].summary()
+    def badness(schedule: tuple[str, VirtualRun]) -> tuple[bool, float]:
+        summary = schedule[1].summary()
         return bool(summary.invariants_broken or summary.not_promised), summary.interruptions.lost_gpu_s
 
-    name, row, run = min(schedules, key=badness)
-    least = least_losses(run, scenario, trace, row, costs)
+    name, run = min(schedules, key=badness)
     ends = tuple(replanner.ends) if name == PLANNED else ()
-    return OracleRun(run, tuple(replanner.windows), ends, name, tuple(least))
+    return OracleRun(run, tuple(replanner.windows), ends, name)
