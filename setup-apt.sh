@@ -6,7 +6,7 @@
 #   procps                sysctl, which stock Mininet calls
 #   openvswitch-switch    the switches of campuses with several paths (their own daemons; the system's are not used)
 #   nftables              the peer of the kill-switch in `reclaimnet reproduce A-kill`
-#   tcpdump               `reclaimnet capture`
+#   tcpdump               `reclaimnet observe HOST`
 #   clang libbpf-dev      compile the BPF programs;  libbpf1/libbpf0 load them
 # With the word `measure`, what `make measure` needs as well:
 #   python3-bpfcc         bcc: an observer that counts apart from the programs that it watches

@@ -35,7 +35,7 @@ TOO_LONG = {
 # What stands for so many seeds, hosts or names of the reader's own, here.
 CUTS = {
     "--seeds 1:21": "--seeds 1:2",
-    "--dask tcp://SCHEDULER:8786": "--dask tcp://SCHEDULER:8786 --seeds 1:2 --policies reclaimnet,static",
+    "--dask tcp://SCHEDULER:8786": "--dask tcp://SCHEDULER:8786 --seeds 1:2 --policy reclaimnet,static",
     "--nworkers 16": "--nworkers 2",
     "SCHEDULER": "127.0.0.1",
     "FOLDER": "out",
@@ -48,7 +48,7 @@ CUTS = {
 STANDS = {
     r"reclaimnet up": "mininet>",
     r"reclaimnet (demo --web|dashboard)": r"http://127\.0\.0\.1:\d+/",
-    r"reclaimnet capture": "listening on",
+    r"reclaimnet observe .*h3": "listening on",
     r"dask scheduler": "Scheduler at:",
     r"dask worker": "Registered to:",
 }

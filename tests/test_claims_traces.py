@@ -64,7 +64,7 @@ def test_cases_are_every_notice_and_storage_and_can_be_asked_for_singly(folder: 
     assert (one.record.name, one.notice_s, one.stores) == ("region/a", 30.0, False)
     with pytest.raises(SpecError, match="--only"):
         cases(folder, ["region/c"])
-    with pytest.raises(SpecError, match="--traces"):
+    with pytest.raises(SpecError, match="--trace"):
         cases(folder / "region" / "nothing")
 
 
@@ -143,7 +143,7 @@ def test_a_claim_of_records_is_played_only_where_there_are_some() -> None:
     assert "traces" in CLAIMS
     assert "traces" not in [claim.name for claim in chosen([], has_records=False)]
     assert "traces" in [claim.name for claim in chosen(["all"], has_records=True)]
-    with pytest.raises(SpecError, match="--traces"):
+    with pytest.raises(SpecError, match="--trace"):
         chosen(["traces"], has_records=False)
 
 

@@ -9,12 +9,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from controller.core.policies.table import POLICIES
 from experiments.cli import status
+from experiments.cli.main import app
 from experiments.runtime.handover import caller, hand_over
 from testbed import logs
 from testbed import messages as m
@@ -131,11 +133,21 @@ def test_every_key_of_json_is_documented() -> None:
     assert {key for key in keys if f"`{key}`" not in text} == set()
 
 
+def test_options_of_the_command_line_stay_few_and_every_command_is_in_a_group() -> None:
+    from typer.main import get_command
+
+    root: Any = get_command(app)
+    assert len(root.commands) <= 30
+    assert len(root.params) + sum(len(each.params) for each in root.commands.values()) <= 120
+    for name, each in root.commands.items():
+        assert each.rich_help_panel in ("Run", "Look", "Change", "Compare", "Measure", "Tend"), name
+
+
 def test_a_shell_completes_commands_and_policies() -> None:
     assert "simulate" in completed("simu")
     assert {*POLICIES, "oracle"} == set(completed("simulate", "example:lab", "--system", ""))
     assert completed("storm", "--policy", "slurm") == [name for name in POLICIES if name.startswith("slurm")]
-    assert completed("sweep", "example:lab", "--policies", "static,slurm-") == ["static,slurm-pr"]
+    assert completed("sweep", "example:lab", "--policy", "static,slurm-") == ["static,slurm-pr"]
 
 
 def test_a_shell_completes_policies_that_installed_packages_offer(

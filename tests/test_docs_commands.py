@@ -18,7 +18,8 @@ import yaml
 from typer.core import TyperGroup
 
 from experiments import sweep
-from experiments.cli.main import app, dashboard
+from experiments.cli.commands.look import dashboard
+from experiments.cli.main import app
 from experiments.inputs.scenario import loads
 from experiments.results.measurements import measured_curves
 from tests.doc_pages import CUTS, PAGES, ROOT, TOO_LONG, Block, Shell, blocks, commands, typed, why_not_played
@@ -114,9 +115,7 @@ def test_a_command_that_takes_too_long_is_understood(command: str) -> None:
         understood(words[1:])
 
 
-@pytest.mark.parametrize(
-    "words", ["measure isolation --quik", "demo --web x", "reproduce traces --traces no"]
-)
+@pytest.mark.parametrize("words", ["measure isolation --quik", "demo --web x", "reproduce traces --trace no"])
 def test_what_the_program_would_not_take_is_not_understood(words: str) -> None:
     with pytest.raises(UsageError):
         understood(words.split())

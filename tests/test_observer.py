@@ -155,7 +155,7 @@ def test_a_running_campus_is_observed_and_captured_from_another_terminal(tmp_pat
     with LiveCampus(presets.three_tier(2, 1, 1)) as net:
         assert net.get("h1").IP() == "10.1.0.1"
         watch = [*CLI, "observe", "--campus", net.id, "--seconds", "3", "--every", "0.5"]
-        capture = [*CLI, "capture", "h1", "--campus", net.id, "--out", str(tmp_path), "udp port 9"]
+        capture = [*CLI, "observe", "h1", "--campus", net.id, "--out", str(tmp_path), "udp port 9"]
         with (
             subprocess.Popen(watch, stdout=subprocess.PIPE, text=True) as observer,
             subprocess.Popen(capture, stderr=subprocess.PIPE, text=True) as tcpdump,
@@ -178,7 +178,7 @@ def test_a_running_campus_is_observed_and_captured_from_another_terminal(tmp_pat
         assert captured().count(said) >= 50
         [row] = [line for line in table.splitlines() if line.startswith("│ h1 ")]
         assert int(row.rpartition("no socket")[0].split("│")[-1]) % 50 == 0
-        wrong = subprocess.run([*CLI, "capture", "h9"], capture_output=True, text=True, check=False)
+        wrong = subprocess.run([*CLI, "observe", "h9"], capture_output=True, text=True, check=False)
         assert (wrong.returncode, "no host h9" in wrong.stderr) == (2, True)
 
 

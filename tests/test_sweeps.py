@@ -172,7 +172,7 @@ def test_a_sweep_whose_process_is_killed_goes_on_and_gives_the_same_tables(folde
     words = [
         *CLI,
         "small.toml",
-        "--policies",
+        "--policy",
         "reclaimnet,of_sweeps:mine",
         "--seeds",
         "1:4",
@@ -243,7 +243,7 @@ def test_values_are_read_as_toml_has_them(text: str, key: str, values: tuple[Any
 
 
 def test_seeds_are_a_range_or_a_list() -> None:
-    assert seeds_of("1:4") == (1, 2, 3)
+    assert seeds_of("1:4") == seeds_of("3") == (1, 2, 3)
     assert seeds_of("5, 1") == (5, 1)
 
 
@@ -291,6 +291,7 @@ def test_a_wrong_plan_is_refused_before_anything_is_played(changed: dict[str, An
 def test_a_wrong_option_says_what_is_allowed(folder: Path, changed: dict[str, Any], wrong: str) -> None:
     nothing = {
         "policies": None,
+        "overrides": (),
         "seeds": None,
         "values": [],
         "records": [],

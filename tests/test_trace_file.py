@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from experiments.cli.traces import make_traces
+from experiments.cli.traces import write
 from experiments.inputs.scenario import OwnerEvent, Scenario, load
 from experiments.inputs.scenario.owners import HOUR_S
 from experiments.inputs.scenario.parts import LinkEvent
@@ -85,8 +85,8 @@ def test_a_trace_is_read_as_it_was_written(
 
 
 def test_a_whole_trace_survives_its_file_and_plays_alike(tmp_path: Path) -> None:
-    make_traces(Console(quiet=True), tmp_path, seed=4, days=1.0, scenario=None)
     scenario, trace = paper_campus(4, days=1.0)
+    write(Console(quiet=True), tmp_path, scenario, trace)
     read = load_trace(tmp_path, load(tmp_path / "scenario.toml"))
     assert replace(read, warnings=()) == trace
     assert simulate(scenario, read).facts == simulate(scenario, trace).facts

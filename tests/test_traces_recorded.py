@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from experiments.cli.simulate import simulate_file
-from experiments.cli.traces import make_traces
+from experiments.cli.traces import draw
 from experiments.inputs.scenario import (
     OwnerEvent,
     Owners,
@@ -348,7 +348,7 @@ def test_the_warning_is_on_the_terminal_in_the_summary_and_on_the_page(tmp_path:
     screen = StringIO()
     console = Console(file=screen, width=300)
     assert simulate_file(console, out, "example:lab", records=[record]) == 0
-    make_traces(console, out, seed=1, days=1.0, scenario="example:lab", records=[record])
+    draw(console, out, "example:lab", seed=1, records=[record])
     assert screen.getvalue().count("is ever reclaimed") == 2
     summary = json.loads((out / "summary.json").read_text())
     assert ["is ever reclaimed" in warning for warning in summary["warnings"]] == [True, False]

@@ -60,6 +60,6 @@ def chosen(names: Sequence[str], *, has_records: bool = True) -> list[Claim]:
     wanted = {by_lower[name.lower()] for name in names if name.lower() != "all"}
     lacking = {} if has_records else dict.fromkeys(OF_RECORDS)
     if missing := wanted & lacking.keys():
-        raise SpecError("--traces", "", f"a folder with records of owners, for {', '.join(missing)}")
+        raise SpecError("--trace", "", f"a folder with records of owners, for {', '.join(missing)}")
     every = not names or any(name.lower() == "all" for name in names)
     return [claim for name, claim in CLAIMS.items() if (every and name not in lacking) or name in wanted]

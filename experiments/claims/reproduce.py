@@ -69,8 +69,8 @@ def reproduce(
     """
     claims = chosen(names, has_records=records is not None)
     of_options = {
-        "--system": (systems, COMPARING),
-        "--traces": (records, OF_RECORDS),
+        "--policy": (systems, COMPARING),
+        "--trace": (records, OF_RECORDS),
         "--only": (only, OF_CASES),
     }
     for option, (given, known) in of_options.items():
@@ -80,7 +80,7 @@ def reproduce(
                 option, str(given), f"nothing, without the claim {named}, which alone looks at it"
             )
     for system in systems:
-        find_policy(system, "--system")
+        find_policy(system, "--policy")
     compile_once()
     verdicts, notes = [], list[str]()
     for claim in claims:

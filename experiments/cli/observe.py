@@ -1,4 +1,4 @@
-"""`reclaimnet observe` and `capture`: what the kernel sees of a running campus, counted and packet by packet."""
+"""`reclaimnet observe`: counts of what the kernel does to a running campus, and packets of a host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from testbed.emulation.safety.observation import MACHINE, SWITCHES, CampusObserv
 from testbed.errors import SetupError
 from topologies.units import format_duration
 
-MOST_HOSTS = 40  # rows of the table on a screen
+MAX_ROWS = 40  # hosts of the table on a screen
 MOST_REASONS = 3
 
 
@@ -66,7 +66,7 @@ def table(
     )
     hosts = [where for where in seen if where not in (SWITCHES, MACHINE)]
     hosts.sort(key=lambda where: (-seen[where].retransmitted, -sum(seen[where].dropped.values())))
-    for where in (SWITCHES, MACHINE, *hosts[:MOST_HOSTS]):
+    for where in (SWITCHES, MACHINE, *hosts[:MAX_ROWS]):
         whole, last = seen[where], seen[where] - before[where]
         dropped = list(whole.dropped.items())
         words = [f"{count} {reason}" for reason, count in dropped[:MOST_REASONS]]
@@ -78,8 +78,8 @@ def table(
             for share in (0.5, 0.99)
         ]
         shown.add_row(where, str(whole.retransmitted), *delays, ", ".join(words))
-    if len(hosts) > MOST_HOSTS:
-        shown.caption = f"{len(hosts) - MOST_HOSTS} more hosts, where less went wrong"
+    if len(hosts) > MAX_ROWS:
+        shown.caption = f"{len(hosts) - MAX_ROWS} more hosts, where less went wrong"
     return shown
 
 
@@ -87,12 +87,10 @@ def capture(
     host: str,
     campus_id: str | None,
     out: Path,
-    files: int,
-    megabytes: int,
     words: list[str],
     execute: Callable[[str, list[str]], None] = os.execvp,
 ) -> None:
-    """Becomes tcpdump on a host's cable: `out`/HOST.pcap0 and so on, a ring of `files` files of `megabytes` each.
+    """Become tcpdump on a host's cable: `out`/HOST.pcap0 and so on, a ring of four files of 16 MB.
 
     `words` are tcpdump's filter. SetupError: no such host, or no tcpdump.
     """
@@ -103,7 +101,7 @@ def capture(
     if not shutil.which("tcpdump"):
         raise SetupError("tcpdump is not installed; mend it with: apt-get install tcpdump")
     out.mkdir(parents=True, exist_ok=True)
-    ring = ["-C", str(megabytes), "-W", str(files), "-w", str(out / f"{host}.pcap")]
+    ring = ["-C", "16", "-W", "4", "-w", str(out / f"{host}.pcap")]
     # -Z root: it would write as a user of its own, who may not write here
     argv = [
         "nsenter",

@@ -27,15 +27,15 @@ from topologies.writing import naming
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 WEB_PORT = 8080
-MOST_HOSTS = 2000  # of a live campus on one machine
+MAX_HOSTS = 2000  # of a live campus on one machine
 COMPLETE_S = 1.0  # for a coordinator to name its jobs while a shell waits
 WRITTEN = (".json", ".jsonl", ".html", ".csv", ".parquet", ".svg")  # how names of files of results end
 _HELD: dict[Path, IO[str]] = {}
 _MADE: list[Path] = []  # folders above those, which were not there
 
 
-def _results(path: Path) -> Path:
-    """The directory for results, made and taken now: better to fail before the campus stands than after.
+def results_folder(path: Path) -> Path:
+    """Make and lock the directory for results: better to fail before the campus stands than after.
 
     It is locked for as long as this process lives. SetupError: another process writes there.
     """
@@ -177,10 +177,37 @@ def _gid(group: str | None) -> int | None:
         ) from None
 
 
-Out = Annotated[Path, typer.Option("--out", help="Directory for the results.", callback=_results)]
+Out = Annotated[Path, typer.Option("--out", help="Directory for the results.", callback=results_folder)]
 ResultPage = Annotated[
     Path | None,
     typer.Option("--result", help="Write the page of results there too, as Markdown.", callback=_page),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Instead of the scenario's: of jobs, owners, and the placing of recorded hosts.",
+    ),
+]
+Records = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--trace",
+        help="Recorded owners instead of generated ones: a file (or folder), again for each further one, say of another zone; "
+        "or module:NAME of a function of your own.",
+    ),
+]
+UntilOver = Annotated[
+    bool, typer.Option("--until-over", help="Go on after the scenario's end until every job is over.")
+]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")]
+Dask = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        metavar="ADDRESS",
+        help="A Dask scheduler, such as tcp://HOST:8786, whose workers play instead.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of tables, for scripts.")]
 CampusId = Annotated[
@@ -190,6 +217,14 @@ CampusId = Annotated[
     ),
 ]
 HostName = Annotated[str, typer.Argument(help="A host of a running campus.", autocompletion=_hosts)]
+PacketsOf = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[HOST [FILTER]...]",
+        help="A host whose packets are captured, and tcpdump's filter, say: h3 tcp port 7070.",
+        autocompletion=_hosts,
+    ),
+]
 JobName = Annotated[str, typer.Argument(help="A job of a running campus.", autocompletion=_jobs)]
 JobNames = Annotated[
     list[str], typer.Argument(help="Jobs of a running campus.", metavar="JOB...", autocompletion=_jobs)
@@ -201,14 +236,16 @@ PolicyName = Annotated[
     str | None,
     typer.Option(
         "--policy",
-        help="A system, or module:NAME of your own; any of ours if left out.",
+        "--system",
+        help="A system, or module:NAME of your own; any of the project's if left out.",
         autocompletion=_policies,
     ),
 ]
 PolicyNames = Annotated[
     str | None,
     typer.Option(
-        "--policies",
+        "--policy",
+        "--system",
         help="Systems, or module:NAME of your own, with commas; the first is compared with.",
         autocompletion=_more_policies,
     ),
@@ -216,6 +253,7 @@ PolicyNames = Annotated[
 SystemName = Annotated[
     str | None,
     typer.Option(
+        "--policy",
         "--system",
         help="A system (docs/reference/systems.md), or module:NAME of your own, instead of the scenario's; or: oracle.",
         autocompletion=_systems,
@@ -229,12 +267,12 @@ Overrides = Annotated[
         help="An ablation: a field of the policy, say vault=false, or plan=no-p1 (that system's); may be repeated.",
     ),
 ]
-Hosts = Annotated[int, typer.Option(min=1, max=MOST_HOSTS, help="Volunteer hosts.")]
+Hosts = Annotated[int, typer.Option(min=1, max=MAX_HOSTS, help="Volunteer hosts.")]
 AgentsPerProcess = Annotated[
     int | None,
     typer.Option(
         min=1,
-        max=MOST_HOSTS,
+        max=MAX_HOSTS,
         show_default="1; in campuses of more than 100 hosts 125",
         help="How many agents share a process: alone they are isolated, together they need less memory and processor.",
     ),

@@ -42,7 +42,7 @@ def simulate_file(
     if overrides:
         system = with_overrides(system or described.protocol.policy, parse_overrides(overrides))
     if system is not None:
-        find_policy(system, "--system")
+        find_policy(system, "--policy")
     size = f"{len(described.volunteers)} volunteer hosts, {format_duration(described.duration_s)} of virtual time"
     console.print(f"[bold]{described.name}[/bold]: {size}, {trace.origin}")
     compile_once()

@@ -1,42 +1,30 @@
-"""`reclaimnet traces`: a trace, what it achieved of the paper's measurements, and its files, to change and to play again."""
+"""`reclaimnet simulate --draw-only`: a trace, its figures beside those of paper A, and its files, to change and to play again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from experiments.inputs.scenario import Scenario, load
+from experiments.cli.simulate import described_with_trace
+from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces.achieved import achieved
 from experiments.inputs.traces.doubts import tell
-from experiments.inputs.traces.generated import generate
-from experiments.inputs.traces.paper_campus import paper_campus
-from experiments.inputs.traces.recorded import load_trace
 from experiments.inputs.traces.trace import Trace
 from experiments.inputs.traces.trace_file import SCENARIO, write_trace
 
 
-def make_traces(
-    console: Console,
-    out: Path,
-    *,
-    seed: int | None,
-    days: float,
-    scenario: str | None,
-    records: Sequence[Path] = (),
+def draw(
+    console: Console, out: Path, scenario: str, *, seed: int | None = None, records: Sequence[Path] = ()
 ) -> None:
-    """Paper A's campus, or the trace of a scenario file, or a record fitted to either. SpecError: none of them can be made."""
-    if scenario is None:
-        described, trace = paper_campus(1 if seed is None else seed, days=days)
-    else:
-        described = load(scenario)
-        described = described if seed is None else replace(described, seed=seed)
-        trace = generate(described)
-    if records:
-        trace = load_trace(records[0], described, *records[1:])
+    """Draw the trace of a scenario file (or `example:NAME`), or fit a record to it; write and print it."""
+    write(console, out, *described_with_trace(scenario, seed, records))
+
+
+def write(console: Console, out: Path, described: Scenario, trace: Trace) -> None:
+    """Print the figures of a trace beside paper A's, and write scenario and trace into `out`."""
     console.print(statistics_table(described, trace))
     tell(console, trace.warnings)
     for file in write_trace(out, described, trace):
@@ -45,7 +33,7 @@ def make_traces(
 
 
 def statistics_table(scenario: Scenario, trace: Trace) -> Table:
-    """The paper's figure, the law's and the trace's, side by side."""
+    """Return figures of the paper, of the law and of the trace, side by side."""
     table = Table(
         "where", "statistic", "paper A", "law", "this trace", "", title=f"{scenario.name}: {trace.origin}"
     )

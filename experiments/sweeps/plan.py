@@ -281,15 +281,17 @@ def _of_file(table: Table, folder: Path) -> tuple[str, dict[str, Any]]:
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
-    """Seeds of `A:B`, from A to B - 1, or of whole numbers with commas. SpecError: neither."""
-    if ":" in text:
+    """Return seeds of `N`, of `A:B` (`seed_range`), or of whole numbers with commas. SpecError: none of them."""
+    if ":" in text or text.isdecimal():
         chosen = seed_range(text)
         if len(chosen) > MOST_RUNS:
             raise SpecError("--seeds", text, f"at most {MOST_RUNS} seeds")
         return tuple(chosen)
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdecimal() and len(word) < 20 for word in words):
-        raise SpecError("--seeds", text[:80], "A:B, from A to B - 1, or whole numbers with commas")
+        raise SpecError(
+            "--seeds", text[:80], "N, from 1 to N; A:B, from A to B - 1; or whole numbers with commas"
+        )
     return tuple(map(int, words))
 
 

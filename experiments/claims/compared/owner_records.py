@@ -101,7 +101,7 @@ def records(folder: Path) -> list[OwnerRecord]:
     """Every record below a folder, by name, and the counts of each folder together. SpecError: none, or a file that is none."""
     files = sorted(path for path in folder.rglob("*") if path.suffix in (".json", ".csv"))
     if not files:
-        raise SpecError("--traces", str(folder), "a folder with records of owners (.json or .csv)")
+        raise SpecError("--trace", str(folder), "a folder with records of owners (.json or .csv)")
     found = [OwnerRecord(path.relative_to(folder).with_suffix("").as_posix(), (path,)) for path in files]
     for place in sorted({path.parent for path in files}):
         zones = tuple(path for path in files if path.parent == place and isinstance(_read(path), Counts))
@@ -204,5 +204,5 @@ def _read(path: Path) -> Record:
     record = read_record(path)
     if record is None:
         allowed = "a record of machines anywhere: counts or preemptions"
-        raise SpecError("--traces", "events of the hosts of one campus", allowed, str(path))
+        raise SpecError("--trace", "events of the hosts of one campus", allowed, str(path))
     return record

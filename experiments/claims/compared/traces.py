@@ -58,7 +58,7 @@ LIMITS = (
 def run(config: Config) -> Values:
     """Every system in every case. SpecError: no folder, no record in it, or no such case."""
     if config.records is None:
-        raise SpecError("--traces", "", "a folder with records of owners")
+        raise SpecError("--trace", "", "a folder with records of owners")
     count = config.seeds or (QUICK_SEEDS if config.quick else FULL_SEEDS)
     most_days = QUICK_DAYS if config.quick else MOST_DAYS
     found_cases = cases(config.records, config.only)

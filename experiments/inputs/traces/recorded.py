@@ -25,7 +25,7 @@ from topologies.errors import SpecError
 FORMATS = (
     'a spot trace (JSON {"metadata": {"gap_seconds": g}, "data": [counts]}), availability (CSV: time and counts, with a line '
     f"of names), a record of preemptions (CSV with the columns {','.join(lifetimes.COLUMNS)}), events (CSV with the columns "
-    f"{','.join(owner_events.COLUMNS)}) or a trace (JSON, as `reclaimnet traces` writes it)"
+    f"{','.join(owner_events.COLUMNS)}) or a trace (JSON, as `reclaimnet simulate --draw-only` writes it)"
 )
 FILE = "a trace (JSON, CSV, or a folder with trace.json)"
 

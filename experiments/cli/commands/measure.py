@@ -1,4 +1,4 @@
-"""`reclaimnet measure`: a benchmark by its name, or all of them. Imports are inside, so that `--help` is quick."""
+"""The command that measures: a benchmark by its name, or all of them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from experiments.benchmarks import BENCHMARKS
-from experiments.cli.options import MOST_HOSTS, Json, Out, console, print_json
+from experiments.cli.options import MAX_HOSTS, Json, Out, console, print_json
 from experiments.runtime.ending import ExitStatus
 
+PANEL = "Measure"
+app = typer.Typer()
 ALL = "all"
 OF_HOSTS = ("bringup", "killswitch", "scale")
 ABOUT = "Benchmarks: figures beside a peer or a goal, in one run.\n\n" + "\n\n".join(
@@ -24,9 +26,19 @@ def _known(name: str) -> str:
     return name
 
 
+def _names(incomplete: str) -> list[str]:
+    return [name for name in (ALL, *BENCHMARKS) if name.startswith(incomplete)]
+
+
+@app.command(rich_help_panel=PANEL, no_args_is_help=True, help=ABOUT)
 def measure(
     name: Annotated[
-        str, typer.Argument(callback=_known, help="A benchmark; all: each of them, short, in half an hour.")
+        str,
+        typer.Argument(
+            callback=_known,
+            autocompletion=_names,
+            help="A benchmark; all: each of them, short, in half an hour.",
+        ),
     ],
     out: Out = Path("out/measure"),
     quick: Annotated[bool, typer.Option("--quick", help="Fewer and shorter samples.")] = False,
@@ -63,6 +75,6 @@ def measure(
 
 def _sizes(text: str) -> tuple[int, ...]:
     words = text.split(",")
-    if not all(word.isdigit() and 4 <= int(word) <= MOST_HOSTS for word in words):
-        raise typer.BadParameter(f"--hosts {text}: whole numbers from 4 to {MOST_HOSTS}, with commas between")
+    if not all(word.isdigit() and 4 <= int(word) <= MAX_HOSTS for word in words):
+        raise typer.BadParameter(f"--hosts {text}: whole numbers from 4 to {MAX_HOSTS}, with commas between")
     return tuple(map(int, words))

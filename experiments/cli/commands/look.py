@@ -1,0 +1,135 @@
+"""The commands that show what runs or ran: `status`, `jobs`, `logs`, `events`, `dashboard`, `observe`, `results`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments.cli.options import (
+    CampusId,
+    JobName,
+    Json,
+    OfJob,
+    PacketsOf,
+    console,
+    print_json,
+    results_folder,
+)
+
+PANEL = "Look"
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=PANEL)
+def status(campus: CampusId = None, as_json: Json = False) -> None:
+    """Show running campuses: hosts, switches, jobs, queue."""
+    from experiments.cli.status import campus_status, status_table
+
+    for each in (found := campus_status(campus)):
+        if not as_json:
+            console.print(*status_table(each), sep="\n")
+    if as_json:
+        print_json({"campuses": found})
+
+
+@app.command(rich_help_panel=PANEL)
+def jobs(campus: CampusId = None, as_json: Json = False) -> None:
+    """List the jobs of a running campus: their hosts, and the reasons of those that failed."""
+    from experiments.cli.jobs import jobs as run
+
+    run(console, campus, as_json=as_json)
+
+
+@app.command(rich_help_panel=PANEL)
+def logs(
+    job: JobName,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over.")] = False,
+    campus: CampusId = None,
+) -> None:
+    """Print what a job wrote to stdout and stderr, attempt by attempt."""
+    from experiments.cli.jobs import logs as run
+
+    run(job, follow, campus)
+
+
+@app.command(rich_help_panel=PANEL)
+def events(
+    job: OfJob = None,
+    campus: CampusId = None,
+) -> None:
+    """Follow a running campus: a line of JSON for each fact, as it happens."""
+    from experiments.cli.jobs import events as run
+
+    run(job, campus)
+
+
+@app.command(rich_help_panel=PANEL)
+def dashboard(
+    run: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The events.jsonl of a run that is over; left out: the campus that runs.", metavar="[EVENTS]"
+        ),
+    ] = None,
+    campus: CampusId = None,
+    topology: Annotated[
+        str | None,
+        typer.Option(help="Campus file of a run that does not say which campus it is of; or example:NAME."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: any that is free.")] = 8080,
+    until_eof: Annotated[
+        bool, typer.Option("--until-eof", hidden=True, help="End with standard input.")
+    ] = False,
+) -> None:
+    """Serve a live page of a running campus, or replay a run: map, jobs, time line, reasons of decisions."""
+    from experiments.cli.dashboard import dashboard as show
+
+    show(console, run, campus, topology, port, until_eof=until_eof)
+
+
+@app.command(rich_help_panel=PANEL)
+def observe(
+    packets_of: PacketsOf = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.1, help="How long; until the campus is gone if left out.")
+    ] = None,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    campus: CampusId = None,
+    out: Annotated[Path, typer.Option("--out", help="Directory for the packets.")] = Path("out/observe"),
+) -> None:
+    """Count what the kernel does to a running campus: segments sent again, packets dropped and why, round trips, waiting tasks.
+
+    With a host: write the packets of its cable into a ring of pcap files, by tcpdump, until interrupted.
+    """
+    from experiments.cli.observe import capture
+    from experiments.cli.observe import observe as run
+
+    if packets_of:
+        host, *words = packets_of
+        capture(host, campus, results_folder(out), words)
+    else:
+        run(console, campus, seconds, every)
+
+
+@app.command(rich_help_panel=PANEL)
+def results(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="A folder of runs (out, if none is named): its index. Two runs: both side by side."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="Where the page of two runs goes.")] = Path("out/beside"),
+) -> None:
+    """Write an index.html of all runs in a folder, or a page that compares two runs, figure by figure."""
+    from experiments.cli.results import show_beside, show_index
+
+    match folders or [Path("out")]:
+        case [folder]:
+            show_index(console, folder)
+        case [first, second]:
+            show_beside(console, out, first, second)
+        case _:
+            raise typer.BadParameter("one folder of runs, or two runs")

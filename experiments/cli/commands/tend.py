@@ -1,0 +1,44 @@
+"""The commands that tend this machine: `doctor`, `clean`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from experiments.cli.options import Json, console, print_json
+
+PANEL = "Tend"
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=PANEL)
+def doctor(as_json: Json = False) -> None:
+    """Show what this machine can and cannot do, and what each lack means."""
+    from testbed.emulation.capabilities import doctor_table, probe
+
+    found = probe()
+    if as_json:
+        print_json({"capabilities": found})
+    else:
+        console.print(doctor_table(found))
+
+
+@app.command(rich_help_panel=PANEL)
+def clean(
+    running: Annotated[
+        bool, typer.Option("--running", help="End running campuses too, instead of leaving them alone.")
+    ] = False,
+) -> None:
+    """Remove exactly what earlier runs left behind, and nothing else. Exit status 2: something could not be removed."""
+    from testbed.emulation.safety.cleaning import clean_up
+
+    report = clean_up(include_running=running)
+    for line in report.removed:
+        console.print(line, markup=False)
+    for line in report.running:
+        console.print(f"left alone, it runs: campus {line}", markup=False)
+    for line in report.failed:
+        console.print(f"[red]could not remove[/red] {line}")
+    console.print(f"{len(report.cleaned)} campuses cleaned, {len(report.removed)} objects removed")
+    raise typer.Exit(2 if report.failed else 0)
