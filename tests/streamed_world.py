@@ -162,7 +162,7 @@ class Body:
     def __init__(self, world: StreamedWorld, machine: Machine, handle: Callable[[ev.Event], None]) -> None:
         self._world, self._machine, self._handle = world, machine, handle
         self.ordered: deque[do.Effect] = deque()
-        self.outgoing: dict[Any, Any] = {}
+        self.sends: dict[Any, Any] = {}
         self.outputs: dict[Any, Any] = {}
         self._begun: list[do.Effect] = []
 

@@ -11,8 +11,8 @@ from testbed import messages as m
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.agent import AgentCore
-from testbed.agent.core.outbound import RETRY_S
 from testbed.agent.core.running import AttemptPhase
+from testbed.agent.core.send_queue import RETRY_S
 from testbed.errors import InvariantBroken
 from topologies.spec import TrafficClass
 
@@ -323,7 +323,7 @@ def test_a_failed_presync_is_not_tried_again_and_is_told() -> None:
     snapshot(core, 1_000_001, 10.6)
     effects = sent(core, "h2", 1_000_001, 10.9, ok=False, retryable=True)
     assert said(effects, m.TransferEnded)
-    assert core.outbound.table == {}
+    assert core.sends.table == {}
 
 
 def test_a_stored_checkpoint_replaces_older_ones_of_the_job_only() -> None:
@@ -454,7 +454,7 @@ def test_a_recovery_is_tried_again_until_it_is_cancelled() -> None:
     assert sent(core, "h3", 5, 10.4, job="b", ok=False, retryable=True) == []
     assert of(core.handle(ev.Woke(), 10.4 + RETRY_S), do.StartSending)
     core.handle(ev.Received(m.CancelTransfers("b", "h3")), 10.7)
-    assert core.outbound.table == {}
+    assert core.sends.table == {}
 
 
 def test_a_host_under_notice_sends_what_it_keeps_and_a_closed_one_does_not() -> None:
@@ -474,7 +474,7 @@ def test_recoveries_stop_with_the_connection_and_checkpoints_of_running_jobs_do_
     snapshot(core, 1_000_001, 10.6)
     core.handle(ev.Received(m.SendStored("b", 5, TARGET, 1e6)), 10.6)
     assert core.handle(ev.Disconnected(), 10.7) == [do.AbortSending("b", "h3")]
-    assert list(core.outbound.table) == [("a", "h2")]
+    assert list(core.sends.table) == [("a", "h2")]
     assert said(core.handle(ev.Connected(), 10.8), m.Hello)[0].sending == [("a", "h2")]
 
 

@@ -18,7 +18,7 @@ class Seen:
         self.owner: list[float] = []
         self.counts: list[tuple[float, float]] = []  # when, and when nothing had left since the last
         self.bounded = 0
-        self.outgoing: dict[str, str] = {}
+        self.sends: dict[str, str] = {}
         self.outputs: dict[str, str] = {}
         self.kernel = self.transfers = self.jobs = self
 
@@ -79,10 +79,10 @@ def test_what_leaves_a_host_is_counted_at_the_next_look_as_left_since_the_last()
 
 def test_a_host_that_sends_is_counted_at_every_look_though_nothing_leaves() -> None:
     def begin(seen: Seen) -> None:
-        seen.outgoing["job", "h2"] = ""
+        seen.sends["job", "h2"] = ""
 
     def end(seen: Seen) -> None:
-        seen.outgoing.clear()
+        seen.sends.clear()
 
     seen = watched(1.5, (0.45, begin), (0.95, end))
     assert [at_s for at_s, _ in seen.counts] == [0.1, 0.5, 0.6, 0.7, 0.8, 0.9]

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from bpf.maps import HostMaps
 from bpf.objects import HostPrograms, load_host_programs
-from testbed.agent.io.outbound_transfer import AHEAD_S, MIN_AHEAD_BYTES
+from testbed.agent.io.paced_send import AHEAD_S, MIN_AHEAD_BYTES
 from testbed.emulation.kernel.attachment import host_requests
 from testbed.emulation.kernel.linux import die_with_parent, unshare_network
 from testbed.emulation.netlink import NetlinkSocket

@@ -45,7 +45,7 @@ MODULES = tuple(
         "experiments.storms": "clock fault_windows judges world",
         "experiments.worlds.virtual": "background collectives connections egress environment fluid ground_truth "
         "heartbeat_elision hosts invariants journal owners process_faults scheduler tick_elision transfers workloads world",
-        "testbed.agent.core": "agent announced lease outbound running speed",
+        "testbed.agent.core": "agent announced lease send_queue running speed",
         "testbed.model": "network",
     }.items()
     for name in names.split()

@@ -83,7 +83,7 @@ class StormJudges:
                 if machine.core is not None and in_touch(world, machine):
                     self._check_known(world, machine)
                     self._check_intervals(world, machine)
-                    for (name, to), sending in machine.core.outbound.table.items():
+                    for (name, to), sending in machine.core.sends.table.items():
                         flow = world.coordinator.cluster.flows.get(f"{name}:{machine.name}>{to}")
                         if flow is not None and flow.rate_bytes_per_s != sending.rate_bytes_per_s:
                             rate, granted = sending.rate_bytes_per_s, flow.rate_bytes_per_s

@@ -25,7 +25,7 @@ def check_nothing_is_left(world: StormWorld) -> None:
             raise broken(world, name, f"all is over, and {machine.name} sends a checkpoint of it")
         if core is None:
             continue
-        for name in [*core.running, *(job for job, _ in core.outbound.table), *core.ended]:
+        for name in [*core.running, *(job for job, _ in core.sends.table), *core.ended]:
             raise broken(world, name, f"all is over, and the agent of {machine.name} still has it in a table")
         for expected in core.announced.table.values():
             raise broken(

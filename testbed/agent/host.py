@@ -150,7 +150,7 @@ class _Look:
     __slots__ = ("data", "data_was", "host", "outputs", "sample_by_s", "sending", "switch", "switch_was")
 
     def __init__(self, host: AgentHost) -> None:
-        self.host, self.sending, self.outputs = host, host.transfers.outgoing, host.jobs.outputs
+        self.host, self.sending, self.outputs = host, host.transfers.sends, host.jobs.outputs
         self.switch, self.data = host.kernel.memory()
         self.switch_was = self.data_was = b""
         self.sample_by_s = -inf  # though nothing has left

@@ -118,16 +118,16 @@ async def send_checkpoint(
             patience = ReceiverPatience(
                 started_s + least_patience_s, PATIENCE * manifest.payload_bytes, allowed_bytes
             )
-            sending = _Sending(
+            session = SendSession(
                 sock, file.fileno(), manifest, on_progress, allowance, idle_timeout_s, patience
             )
             try:
-                stored = await sending.converse(Hello.of(transfer, manifest, ticket))
+                stored = await session.converse(Hello.of(transfer, manifest, ticket))
             except TransferFailed as failure:
-                raise await sending.explained(store, failure) from failure
-    first_s = None if sending.first_byte_s is None else sending.first_byte_s - started_s
-    saved = manifest.payload_bytes - sending.wanted_bytes
-    return SendResult(sending.sent_bytes, saved, trio.current_time() - started_s, first_s, stored.fresh)
+                raise await session.explained(store, failure) from failure
+    first_s = None if session.first_byte_s is None else session.first_byte_s - started_s
+    saved = manifest.payload_bytes - session.wanted_bytes
+    return SendResult(session.sent_bytes, saved, trio.current_time() - started_s, first_s, stored.fresh)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class ReceiverPatience:
         return self.allowed_bytes is not None and self.allowed_bytes() >= self.most_bytes
 
 
-class _Sending:
+class SendSession:
     """A connection, from hello to the verdict."""
 
     def __init__(

@@ -26,8 +26,8 @@ from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.announced import Announced
 from testbed.agent.core.lease import Lease
-from testbed.agent.core.outbound import RETRY_S, Outbound, Sending
 from testbed.agent.core.running import AttemptPhase, Protection, Running
+from testbed.agent.core.send_queue import RETRY_S, QueuedSend, SendQueue
 from testbed.agent.core.speed import SnapshotSpeeds
 from testbed.agent.core.stored import StoredCheckpoints
 from topologies.spec import MAX_GPUS, TrafficClass
@@ -51,7 +51,7 @@ class AgentCore:
     gpus: int = MAX_GPUS  # of this host
     lease: Lease = field(default_factory=Lease)
     running: dict[str, Running] = field(default_factory=dict)
-    outbound: Outbound = field(default_factory=Outbound)
+    sends: SendQueue = field(default_factory=SendQueue)
     announced: Announced = field(default_factory=Announced)
     speeds: SnapshotSpeeds = field(default_factory=SnapshotSpeeds)
     # job -> attempt that was to stop and was not here
@@ -81,11 +81,11 @@ class AgentCore:
             final = job.final_due(now_s)
             if job.protection is not None and job.migration is None:
                 job.protection.next_s = now_s + job.protection.interval_s
-                if job.standby_host in self.outbound.of(name):
+                if job.standby_host in self.sends.of(name):
                     job.protection.overdue = True
                     continue  # the last one is still on its way: a newer one would only queue behind it
             effects.append(do.TakeSnapshot(name, job.attempt, job.begin_snapshot(), final))
-        effects += self.outbound.retry(now_s)
+        effects += self.sends.retry(now_s)
         if now_s >= self.lease.heartbeat_at_s:
             effects += self._beat(now_s)
         return effects
@@ -95,8 +95,8 @@ class AgentCore:
         next_s = self.lease.heartbeat_at_s
         if self.reclaim_at_s is not None:
             next_s = min(next_s, self.reclaim_at_s)
-        if self.outbound.table:
-            next_s = min(next_s, self.outbound.next_retry_s())
+        if self.sends.table:
+            next_s = min(next_s, self.sends.next_retry_s())
         if not self.running:
             return next_s
         return min(
@@ -120,8 +120,8 @@ class AgentCore:
             case ev.Disconnected():
                 # jobs go on under their lease; recoveries stop: the coordinator has them sent by another host
                 self.lease.lost()
-                recoveries = {name for name, _ in self.outbound.table if name not in self.running}
-                return [effect for name in sorted(recoveries) for effect in self.outbound.abort_job(name)]
+                recoveries = {name for name, _ in self.sends.table if name not in self.running}
+                return [effect for name in sorted(recoveries) for effect in self.sends.abort_job(name)]
             case ev.Received(message):
                 return self._obey(message, now_s)
             case ev.SwitchRead():
@@ -171,13 +171,13 @@ class AgentCore:
                 if job.phase is AttemptPhase.ENDING:
                     return []
                 job.to("asked to end")
-                return [*self.outbound.abort_job(name), do.EndWorkload(name, attempt, grace_s)]
+                return [*self.sends.abort_job(name), do.EndWorkload(name, attempt, grace_s)]
             case m.Protect(name, attempt, standby, rate, interval_s, first_s):
                 if (job := self._of(name, attempt)) is None:
                     return []
                 job.protection = Protection(standby, rate, interval_s, now_s + first_s)
                 if standby is not None:
-                    self.outbound.readdress(name, standby)
+                    self.sends.readdress(name, standby)
                 return self._regrant(name, job.standby_host, rate)
             case m.Unprotect(job=name, attempt=attempt):
                 if job := self._of(name, attempt):
@@ -188,24 +188,24 @@ class AgentCore:
                     return self._stop(name, attempt, "")
                 if job.phase is AttemptPhase.ENDING:  # ordered before its end was
                     return []
-                aborts = self.outbound.abort_elsewhere(name, to.host)
-                self.outbound.readdress(name, to)
+                aborts = self.sends.abort_elsewhere(name, to.host)
+                self.sends.readdress(name, to)
                 job.move_to(to, rate, now_s + final_within_s)
                 if job.final is not None:
                     return [*aborts, *self._send_snapshot(job, job.final.sequence)]
-                return [*aborts, *self.outbound.regrant(name, to.host, rate)]
+                return [*aborts, *self.sends.regrant(name, to.host, rate)]
             case m.SendStored(job=name, sequence=sequence, destination=to, rate_bytes_per_s=rate):
                 if self.closed:
                     return []  # ordered before it was known that the host is closed
                 kind = TrafficClass.PLANNED if message.urgent else TrafficClass.PRESYNC
-                return self.outbound.send(name, Sending(sequence, to, rate, kind))
+                return self.sends.send(name, QueuedSend(sequence, to, rate, kind))
             case m.Grant(job=name, destination=destination, rate_bytes_per_s=rate):
                 return self._regrant(name, destination, rate)
             case m.CancelTransfers(job=name, destination=destination):
                 # nothing more goes there, be it a checkpoint or the job itself
                 if job := self.running.get(name):
                     job.stay(destination)
-                return self.outbound.abort(name, destination)
+                return self.sends.abort(name, destination)
             case m.Forget(job=name, before=before):
                 ended = self.ended.pop(name, None)
                 self.stored.forget(name, before)
@@ -238,7 +238,7 @@ class AgentCore:
             self.lent,
             None if self.reclaim_at_s is None else max(0.0, self.reclaim_at_s - now_s),
             self.closures,
-            sorted(self.outbound.table),
+            sorted(self.sends.table),
         )
         again = [effect for _, job in sorted(self.running.items()) for effect in self._say_again(job)]
         return [do.Send(hello), *again]
@@ -275,7 +275,7 @@ class AgentCore:
         stopped = self._claims()
         left = [e for job in list(self.running.values()) for e in self._end(job)]
         aborts = [
-            e for job, destination in list(self.outbound.table) for e in self.outbound.abort(job, destination)
+            e for job, destination in list(self.sends.table) for e in self.sends.abort(job, destination)
         ]
         return do.kills_first([*left, *aborts, do.Send(m.OwnerReclaims(0.0, grace, stopped, self.closures))])
 
@@ -349,7 +349,7 @@ class AgentCore:
         del self.running[ended.job]
         if job.latest is not None:  # in the next Hello, unless the coordinator forgets the job before
             self.stored.put(job.latest)
-        return [*self.outbound.abort_job(ended.job), do.Send(ended)]
+        return [*self.sends.abort_job(ended.job), do.Send(ended)]
 
     def _stop(self, name: str, attempt: int, reason: str) -> list[do.Effect]:
         """End an attempt and report it, also if it is not here, since the coordinator believes that it is."""
@@ -364,30 +364,30 @@ class AgentCore:
         del self.running[name]
         kills = [] if job.final is not None else [do.KillWorkload(name, job.attempt)]
         kept = [] if job.latest is None else self._keep(job.latest)
-        return [*kills, *self.outbound.abort_job(name), *kept]
+        return [*kills, *self.sends.abort_job(name), *kept]
 
     # ------------------------------------------------------------ transfers
 
     def _send_snapshot(self, job: Running, sequence: int) -> list[do.Effect]:
         to_send = job.to_send(sequence)
-        return self.outbound.send(job.spec.name, to_send) if to_send is not None else []
+        return self.sends.send(job.spec.name, to_send) if to_send is not None else []
 
     def _regrant(self, job: str, destination: str, rate_bytes_per_s: float) -> list[do.Effect]:
         if running := self.running.get(job):
             running.regrant(destination, rate_bytes_per_s)
-        return self.outbound.regrant(job, destination, rate_bytes_per_s)
+        return self.sends.regrant(job, destination, rate_bytes_per_s)
 
     def _send_ended(self, event: ev.SendEnded, now_s: float) -> list[do.Effect]:
         account = event.account
         key = account.job, account.destination
-        sending = self.outbound.table.get(key)
+        sending = self.sends.table.get(key)
         if sending is None or sending.sequence != account.sequence:
             return []
         job = self.running.get(account.job)
         if not account.ok and event.retryable and (job is None or job.moves_to(account.destination)):
             sending.retry_at_s = now_s + RETRY_S  # a job waits for this one
             return []
-        del self.outbound.table[key]
+        del self.sends.table[key]
         told: list[do.Effect] = [do.Send(account)]
         if job is not None and job.protection is not None and job.standby_host == account.destination:
             job.protection.sent(now_s)
@@ -406,7 +406,7 @@ class AgentCore:
         return running if running is not None and running.attempt == attempt else None
 
     def _beat(self, now_s: float) -> list[do.Effect]:
-        idle = not (self.running or self.outbound.table)
+        idle = not (self.running or self.sends.table)
         return self.lease.beat(self._claims(), now_s, idle=idle)
 
     def _claims(self) -> list[m.JobClaim]:

@@ -14,7 +14,7 @@ from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Announced
 from testbed.agent.io.kernel_maps import KernelMaps
-from testbed.agent.io.outbound_transfer import Outgoing
+from testbed.agent.io.paced_send import PacedSend
 from testbed.agent.io.processes import stored_checkpoint
 from testbed.checkpoints import CheckpointStore, NotStored
 from testbed.logs import logger
@@ -55,7 +55,7 @@ class Transfers:
         self._network = network
         self._store, self._kernel, self._handle = store, kernel, handle
         self._is_closed, self._announced = is_closed, announced
-        self.outgoing: dict[tuple[str, str], Outgoing] = {}  # by job and destination
+        self.sends: dict[tuple[str, str], PacedSend] = {}  # by job and destination
         self._occasions = Occasions(LOG)
 
     def stored(self) -> dict[tuple[str, int], m.StoredCheckpoint]:
@@ -64,37 +64,37 @@ class Transfers:
 
     def counts(self) -> list[m.FlowCount]:
         """Return the progress of each transfer."""
-        return [outgoing.count() for outgoing in self.outgoing.values()]
+        return [send.count() for send in self.sends.values()]
 
     # ------------------------------------------------------------ out
 
     def begin(self, order: do.StartSending, nursery: trio.Nursery) -> None:
         """Start a transfer in `nursery`; from now on it can be granted another rate, or aborted."""
-        outgoing = Outgoing(
+        send = PacedSend(
             order.transfer,
             order.sequence,
             order.rate_bytes_per_s,
             lambda sock, rate: self._kernel.guard(sock, order.traffic_class, rate),
         )
-        self.outgoing[order.job, order.destination.host] = outgoing
-        nursery.start_soon(self._send, order, outgoing)
+        self.sends[order.job, order.destination.host] = send
+        nursery.start_soon(self._send, order, send)
 
     def regrant(self, job: str, destination: str, rate_bytes_per_s: float) -> None:
         """Change the rate; no effect on a transfer that has ended."""
-        if outgoing := self.outgoing.get((job, destination)):
-            outgoing.regrant(rate_bytes_per_s)
+        if send := self.sends.get((job, destination)):
+            send.regrant(rate_bytes_per_s)
 
     def abort(self, job: str, destination: str) -> None:
         """End a transfer without an event."""
-        if outgoing := self.outgoing.pop((job, destination), None):
-            outgoing.scope.cancel()
+        if send := self.sends.pop((job, destination), None):
+            send.scope.cancel()
 
-    async def _send(self, order: do.StartSending, outgoing: Outgoing) -> None:
+    async def _send(self, order: do.StartSending, send: PacedSend) -> None:
         to = order.destination
         key = order.job, to.host
         account = partial(m.TransferEnded, order.transfer, order.job, order.sequence, to.host)
         ended = None
-        with outgoing.scope:
+        with send.scope:
             try:
                 result = await send_checkpoint(
                     self._store,
@@ -102,33 +102,33 @@ class Transfers:
                     (to.address, to.port),
                     transfer=order.transfer,
                     ticket=to.ticket,
-                    on_connected=outgoing.connected,
-                    on_progress=outgoing.progressed,
-                    allowance=outgoing.allowance,
+                    on_connected=send.connected,
+                    on_progress=send.progressed,
+                    allowance=send.allowance,
                     network=self._network,
-                    allowed_bytes=outgoing.allowed_bytes,
+                    allowed_bytes=send.allowed_bytes,
                 )
-                ratio = outgoing.goodput_over_grant()
-                outgoing.close()
+                ratio = send.goodput_over_grant()
+                send.close()
                 sent, saved, took_s = result.bytes_sent, result.bytes_deduplicated, result.duration_s
-                ended = ev.SendEnded(account(True, sent, saved, took_s, ratio, outgoing.drops))
+                ended = ev.SendEnded(account(True, sent, saved, took_s, ratio, send.drops))
             except (TransferFailed, NotStored) as error:
                 LOG.warning("%s: %s", order.transfer, error)
-                outgoing.close()
+                send.close()
                 failed = (
                     error
                     if isinstance(error, TransferFailed)
                     else TransferFailed(str(error), retryable=False, own_fault=True)
                 )
-                sent, drops = failed.bytes_sent, outgoing.drops
+                sent, drops = failed.bytes_sent, send.drops
                 bad = account(
                     False, sent, 0, 0.0, drops=drops, reason=failed.reason, own_fault=failed.own_fault
                 )
                 ended = ev.SendEnded(bad, failed.retryable)
             finally:
-                outgoing.close()
-        if self.outgoing.get(key) is outgoing:
-            del self.outgoing[key]
+                send.close()
+        if self.sends.get(key) is send:
+            del self.sends[key]
             if ended is not None:
                 self._handle(ended)
 
@@ -194,9 +194,8 @@ class Transfers:
             case ReceiveCompleted(manifest=manifest):
                 # what is on its way from here is kept until it is there, or a copy that takes longer than the next
                 # checkpoint takes to come would never be complete; the one after it finds it still
-                outgoing = self.outgoing.items()
-                sends = {each.sequence for (job, _), each in outgoing if job == manifest.job}
-                await self.drop(manifest.job, manifest.sequence, sends)
+                sent = {send.sequence for (job, _), send in self.sends.items() if job == manifest.job}
+                await self.drop(manifest.job, manifest.sequence, sent)
                 self._handle(ev.CheckpointReceived(stored_checkpoint(manifest)))
             case ReceiveRepeated(job=job, sequence=sequence):
                 # the word that it is here may have been lost, or is waited for

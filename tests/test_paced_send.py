@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 import trio
 
-from testbed.agent.io.outbound_transfer import TRICKLE_S, Outgoing
+from testbed.agent.io.paced_send import TRICKLE_S, PacedSend
 from testbed.bounds import TRICKLE_BYTES_PER_S
 from testbed.enforcement import GUARD_SLACK, PARKED_BYTES_PER_S, FlowGuard, paced_rate, wire_rate
 from testbed.transfer import SENDFILE_BYTES
@@ -26,8 +26,8 @@ def pair():
         yield client, served
 
 
-def outgoing_of(maps, rate_bytes_per_s):
-    return Outgoing(
+def paced_send(maps, rate_bytes_per_s):
+    return PacedSend(
         "t", 1, rate_bytes_per_s, lambda sock, rate: FlowGuard(maps, sock, TrafficClass.PLANNED, rate)
     )
 
@@ -36,35 +36,35 @@ def outgoing_of(maps, rate_bytes_per_s):
 async def test_a_flow_that_is_granted_nothing_trickles_once_a_second_and_a_rise_ends_its_waiting(
     autojump_clock,
 ):
-    outgoing = outgoing_of(None, 0.0)
+    send = paced_send(None, 0.0)
     began_s = trio.current_time()
-    assert [await outgoing.allowance() for _ in range(3)] == [TRICKLE_BYTES_PER_S * TRICKLE_S] * 3
+    assert [await send.allowance() for _ in range(3)] == [TRICKLE_BYTES_PER_S * TRICKLE_S] * 3
     assert trio.current_time() - began_s == pytest.approx(3.0 * TRICKLE_S)
     async with trio.open_nursery() as nursery:
 
         async def rise():
             await trio.sleep(TRICKLE_S / 4)
-            outgoing.regrant(GRANT)
+            send.regrant(GRANT)
 
         nursery.start_soon(rise)
-        assert await outgoing.allowance() == SENDFILE_BYTES
+        assert await send.allowance() == SENDFILE_BYTES
     assert trio.current_time() - began_s == pytest.approx(3.25 * TRICKLE_S)
-    outgoing.regrant(0.0)
-    assert await outgoing.allowance() < SENDFILE_BYTES
-    outgoing.regrant(GRANT)
-    assert await outgoing.allowance() == SENDFILE_BYTES
+    send.regrant(0.0)
+    assert await send.allowance() < SENDFILE_BYTES
+    send.regrant(GRANT)
+    assert await send.allowance() == SENDFILE_BYTES
     assert trio.current_time() - began_s == pytest.approx(4.25 * TRICKLE_S)
 
 
 @pytest.mark.trio
 async def test_a_rate_that_comes_while_a_sender_connects_again_is_that_of_its_next_connection(pair):
-    outgoing = outgoing_of(None, GRANT)
+    send = paced_send(None, GRANT)
     first, second = pair
-    outgoing.connected(first)
+    send.connected(first)
     first.close()
-    outgoing.regrant(2.0 * GRANT)
-    outgoing.connected(second)
-    assert outgoing.guard.readback().pacing_bytes_per_s == paced_rate(2.0 * GRANT)
+    send.regrant(2.0 * GRANT)
+    send.connected(second)
+    assert send.guard.readback().pacing_bytes_per_s == paced_rate(2.0 * GRANT)
 
 
 @pytest.mark.kernel
@@ -72,8 +72,8 @@ async def test_a_rate_that_comes_while_a_sender_connects_again_is_that_of_its_ne
 @pytest.mark.trio
 async def test_a_parked_flow_keeps_its_pacing_and_its_bucket_falls_when_its_socket_is_empty(host, pair):
     client, served = pair
-    outgoing = outgoing_of(host.maps, GRANT)
-    outgoing.connected(client)
+    send = paced_send(host.maps, GRANT)
+    send.connected(client)
     # more than the receiver takes: something stays unacknowledged
     client.setblocking(False)
     while True:
@@ -81,24 +81,24 @@ async def test_a_parked_flow_keeps_its_pacing_and_its_bucket_falls_when_its_sock
             client.send(bytes(1 << 20))
         except BlockingIOError:
             break
-    outgoing.regrant(0.0)
-    outgoing.sample()
-    readback = outgoing.guard.readback()
+    send.regrant(0.0)
+    send.sample()
+    readback = send.guard.readback()
     assert readback.bucket_bytes_per_s == int(
         wire_rate(GRANT) * GUARD_SLACK
     )  # what is under way still leaves
     served.setblocking(False)
     with trio.fail_after(30.0):
-        while outgoing.guard.readback() == readback:
+        while send.guard.readback() == readback:
             with suppress(BlockingIOError):
                 served.recv(1 << 22)
-            outgoing.sample()
+            send.sample()
             await trio.sleep(0.005)
-    parked = outgoing.guard.readback()
+    parked = send.guard.readback()
     assert parked.bucket_bytes_per_s == int(wire_rate(PARKED_BYTES_PER_S) * GUARD_SLACK)
     assert parked.pacing_bytes_per_s == paced_rate(GRANT)
-    outgoing.regrant(2 * GRANT)
-    opened = outgoing.guard.readback()
+    send.regrant(2 * GRANT)
+    opened = send.guard.readback()
     assert opened.pacing_bytes_per_s == paced_rate(2 * GRANT)
     assert opened.bucket_bytes_per_s == int(wire_rate(2 * GRANT) * GUARD_SLACK)
-    outgoing.close()
+    send.close()

@@ -1,4 +1,4 @@
-"""What a host sends: at most one transfer for each (job, destination), tried again where a job waits for it."""
+"""Transfers that a host sends: at most one for each (job, destination), retried where a job waits for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RETRY_S = 0.25  # pause before what failed is tried again: a few round trips of 
 
 
 @dataclass
-class Sending:
+class QueuedSend:
     """A transfer that this host is sending, or will retry at `retry_at_s`."""
 
     sequence: int
@@ -29,10 +29,10 @@ class Sending:
 
 
 @dataclass
-class Outbound:
+class SendQueue:
     """Transfers that a host sends, by (job, destination host)."""
 
-    table: dict[tuple[str, str], Sending] = field(default_factory=dict)
+    table: dict[tuple[str, str], QueuedSend] = field(default_factory=dict)
 
     def next_retry_s(self) -> float:
         """Return the time of the next retry; inf if there is none."""
@@ -42,7 +42,7 @@ class Outbound:
         """Destinations to which something of a job is being sent."""
         return [to for name, to in self.table if name == job]
 
-    def send(self, job: str, to_send: Sending) -> list[do.Effect]:
+    def send(self, job: str, to_send: QueuedSend) -> list[do.Effect]:
         """Send it; another checkpoint of the job on its way to the same place is given up for it."""
         key = (job, to_send.destination.host)
         present = self.table.get(key)
@@ -89,7 +89,7 @@ class Outbound:
         return [effect for to in self.of(job) for effect in self.abort(job, to)]
 
 
-def _start(job: str, sending: Sending) -> do.StartSending:
+def _start(job: str, sending: QueuedSend) -> do.StartSending:
     return do.StartSending(
         job, sending.sequence, sending.destination, sending.rate_bytes_per_s, sending.traffic_class
     )

@@ -24,7 +24,7 @@ MakeGuard = Callable[[socket.socket, float], FlowGuard]
 
 
 @dataclass
-class Outgoing:
+class PacedSend:
     """State of a transfer while it runs.
 
     Goodput is what the receiver's kernel has acknowledged, at the last sample before the end, over the integral of the grant
