@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from testbed.emulation.campus import LiveCampus
 
 # Several tests run at a time, so a library's own threads only wait for one another: small matrices take up to five times as long.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -26,6 +30,21 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Under nohup that is so of SIGHUP. These processes go on ignoring it: a handler, unlike SIG_IGN, is not inherited through exec.
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+@pytest.fixture(scope="session")
+def campus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCampus]:
+    """Stand for all kernel tests that do not test building: h1 to h3 at 10 Gbit/s, enforced; each leaves it as it was.
+
+    Its ledger has a place of its own, so that commands and `clean_up` never meet it.
+    """
+    from testbed.emulation.campus import LiveCampus
+    from tests.emulation_campuses import small_campus
+    from topologies.units import GBIT_PER_S
+
+    root = tmp_path_factory.mktemp("campus")
+    with LiveCampus(small_campus(3, rate_bytes_per_s=10 * GBIT_PER_S), root=root) as net:
+        yield net
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from testbed.emulation.campus import LiveCampus
 from testbed.emulation.description import shaping
 from testbed.emulation.kernel import readback
 from testbed.emulation.kernel.build import in_thread
-from testbed.emulation.safety.ledger import default_root, running_campuses
+from testbed.emulation.safety.ledger import running_campuses
 from testbed.errors import KernelMismatch, SetupError, SpecError
 from tests.emulation_campuses import kernel, machine, small_campus
 from topologies.units import GBIT_PER_S
@@ -31,12 +30,6 @@ def read_back(campus: LiveCampus) -> None:
 @pytest.fixture(autouse=True)
 def quiet_mininet() -> None:
     setLogLevel("error")
-
-
-@pytest.fixture(scope="module")
-def campus() -> Iterator[LiveCampus]:
-    with LiveCampus(small_campus(3, rate_bytes_per_s=10 * GBIT_PER_S), enforcement=False) as net:
-        yield net
 
 
 def test_every_host_reaches_every_other(campus: LiveCampus) -> None:
@@ -135,7 +128,7 @@ def test_ipv6_is_off_by_default(campus: LiveCampus) -> None:
 
 
 def test_running_campus_is_listed(campus: LiveCampus) -> None:
-    assert campus.id in {found.id for found in running_campuses(default_root())}
+    assert campus.id in {found.id for found in running_campuses(campus.run_dir.parent)}
 
 
 def test_what_would_change_a_standing_campus_is_refused(campus: LiveCampus) -> None:
@@ -185,8 +178,10 @@ def test_rate_changes_in_place_in_both_directions_or_one(campus: LiveCampus) -> 
     for node, name in ((host, "h1-eth0"), (switch, port)):
         assert "rate 80Mbit ceil 80Mbit" in node.cmd(f"tc class show dev {name} classid 1:1")
     read_back(campus)
-    _, client = campus.iperf((host, other), seconds=0.5)
+    server, client = campus.iperf((host, other), seconds=1)
     assert client.endswith("Mbits/sec") and float(client.split()[0]) < 120
+    value, unit = server.split()
+    assert unit == "Mbits/sec" and 8.0 < float(value) <= 82.0
     host.intf().config(bw=40)
     assert "rate 40Mbit ceil 40Mbit" in host.cmd("tc class show dev h1-eth0 classid 1:1")
     assert "rate 80Mbit ceil 80Mbit" in switch.cmd(f"tc class show dev {port} classid 1:1")
@@ -269,14 +264,6 @@ def test_command_before_start_is_refused() -> None:
         LiveCampus(small_campus(1), enforcement=False).get("h1").cmd("true")
 
 
-def test_ipv6_works_on_request() -> None:
-    with LiveCampus(small_campus(2), enforcement=False, ipv6=True) as net:
-        assert "1 received" in net.get("h1").cmd("ping -6 -c1 -W2 fd72:636c:6d00::a00:102")
-        net.set_link("h1", net.plan.host_cables["h1"].a.node, up=False)
-        net.set_link("h1", net.plan.host_cables["h1"].a.node, up=True)
-        assert "1 received" in net.get("h1").cmd("ping -6 -c1 -W2 fd72:636c:6d00::a00:102")
-
-
 def test_twenty_four_hosts_leave_nothing() -> None:
     from bpf.objects import ensure_bpffs
 
@@ -303,29 +290,19 @@ def test_campus_can_be_started_again() -> None:
             assert net.pingAll(timeout="2") == 0.0
 
 
-def test_enforcement_is_attached_and_pinned_for_every_host() -> None:
-    with LiveCampus(small_campus(2)) as net:
-        shown = net.get("h1").cmd("tc filter show dev h1-eth0 egress; tc filter show dev h1-eth0 ingress")
-        assert shown.count("direct-action") == 2
-        for name in net.spec.host_by_name:
-            assert {p.name for p in (net.pin_dir / name).iterdir()} >= {
-                "flows",
-                "aggregate",
-                "counters",
-                "switch",
-            }
-        before = net.maps("h1").counters
-        assert before is net.counters("h1")
-        assert "1 received" in net.get("h1").cmd("ping -c1 -W2 10.0.1.2")
-        net.get("h1").cmd("tc filter del dev h1-eth0 egress")
-        with pytest.raises(KernelMismatch, match="egress program of h1-eth0"):
-            in_thread(net.kernel.read_back_hosts)
+def test_enforcement_is_attached_and_pinned_for_every_host(campus: LiveCampus) -> None:
+    shown = campus.get("h1").cmd("tc filter show dev h1-eth0 egress; tc filter show dev h1-eth0 ingress")
+    assert shown.count("direct-action") == 2
+    for name in campus.spec.host_by_name:
+        pinned = {path.name for path in (campus.pin_dir / name).iterdir()}
+        assert pinned >= {"flows", "aggregate", "counters", "switch"}
+    assert campus.maps("h1").counters is campus.counters("h1")
 
 
-def test_limits_in_the_kernels_programs_follow_the_rate() -> None:
+def test_limits_of_the_kernels_programs_follow_the_rate_and_programs_taken_off_are_noticed() -> None:
     from testbed.enforcement import set_aggregate
 
-    with LiveCampus(small_campus(1, rate_bytes_per_s=GBIT_PER_S)) as net:
+    with LiveCampus(small_campus(2, rate_bytes_per_s=GBIT_PER_S)) as net:
         maps = net.maps("h1")
         net.set_link("h1", "s1", rate=GBIT_PER_S / 10)
         assert maps.aggregate.state().rate_bytes_per_s == 0  # no agent has set it
@@ -335,10 +312,17 @@ def test_limits_in_the_kernels_programs_follow_the_rate() -> None:
         link, own = net._ports.limits("h1")
         assert link.rate_bytes_per_s == int(1.05 * GBIT_PER_S / 5)
         # less than the share by what keeps checkpoints' connections alive, which have a queue of their own
-        assert own is not None and own.rate_bytes_per_s == pytest.approx(
-            1.02 * 0.698 * GBIT_PER_S / 5, rel=1e-3
-        )
+        share = 1.02 * 0.698 * GBIT_PER_S / 5
+        assert own is not None and own.rate_bytes_per_s == pytest.approx(share, rel=1e-3)
         read_back(net)
+        assert "1 received" in net.get("h1").cmd("ping -c1 -W2 10.0.1.2")
+        net.get("h1").cmd("tc filter del dev h1-eth0 egress")
+        with pytest.raises(KernelMismatch, match="egress program of h1-eth0"):
+            in_thread(net.kernel.read_back_hosts)
+        port = net.plan.host_cables["h2"].a
+        net.get(port.node).cmd(f"tc filter del dev {port.name} ingress")
+        with pytest.raises(KernelMismatch, match=f"port program of {port.name}"):
+            in_thread(net.kernel.read_back_fabric)
 
 
 def test_failed_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,10 +335,3 @@ def test_failed_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KernelMismatch):
         LiveCampus(small_campus(2), enforcement=False).start()
     assert machine() == before
-
-
-def test_iperf_measures_between_hosts_below_the_declared_rate() -> None:
-    with LiveCampus(small_campus(2, rate_bytes_per_s=GBIT_PER_S / 10), enforcement=False) as net:
-        server, _client = net.iperf((net["h1"], net["h2"]), seconds=1)
-    value, unit = server.split()
-    assert unit == "Mbits/sec" and 10.0 < float(value) <= 102.0

@@ -55,7 +55,7 @@ class TestLive:
 
     pytestmark = kernel
 
-    @pytest.fixture
+    @pytest.fixture(scope="class")
     def campus(self) -> Iterator[LiveCampus]:
         with LiveCampus(small_campus(2, rate_bytes_per_s=100 * MBIT_PER_S), enforcement=False) as net:
             yield net

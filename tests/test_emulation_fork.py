@@ -8,7 +8,6 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,12 +20,6 @@ from testbed.errors import SetupError
 from tests.emulation_campuses import kernel, small_campus
 
 pytestmark = kernel
-
-
-@pytest.fixture(scope="module")
-def campus() -> Iterator[LiveCampus]:
-    with LiveCampus(small_campus(3), enforcement=False) as net:
-        yield net
 
 
 def show_links() -> None:
