@@ -244,16 +244,17 @@ def test_pinned_packets_take_the_way_that_was_charged_and_all_others_their_own(
 
 
 @given(topologies(), st.integers(0, 30), st.randoms(use_true_random=False))
-def test_pinned_packets_survive_a_dead_trunk_without_a_loop_before_anybody_is_told(
+def test_no_packet_of_the_own_classes_circles_while_a_dead_trunk_is_not_yet_known(
     topology: Topology, pick: int, draws: random.Random
 ) -> None:
-    pins = some_pins(topology, NONE_DEAD, draws)
-    made, dead = tables(topology, NONE_DEAD, pins), some_dead(topology, [pick])
-    station = {station.host: station for station in topology.stations}
-    for pin in pins:
-        a, b = station[pin.nodes[0]], station[pin.nodes[-1]]
-        (way,) = ways(topology, addressed(EF, a, b), a.switch, made, dead)  # asserts that there is no loop
-        assert way[-1] in ("lost", b.switch)
+    """With pinned ways and without: `ways` fails on a loop."""
+    dead = some_dead(topology, [pick])
+    for pins in ([], some_pins(topology, NONE_DEAD, draws)):
+        made = tables(topology, NONE_DEAD, pins)
+        for a, b in permutations(topology.stations, 2):
+            if a.switch != b.switch:
+                (way,) = ways(topology, addressed(EF, a, b), a.switch, made, dead)
+                assert len(way) > 1 and way[-1] in ("lost", b.switch)
 
 
 @given(
@@ -440,18 +441,6 @@ def test_more_shortest_ways_than_can_be_counted_are_shared_by_as_many_as_there_a
         assert len(way) == 2 * size - 1
         middle[way[size - 1]] = middle.get(way[size - 1], 0.0) + part
     assert len(middle) == size and sum(middle.values()) == pytest.approx(1.0)
-
-
-@given(topologies(), st.integers(0, 30))
-def test_no_packet_of_the_own_classes_circles_while_a_dead_trunk_is_not_yet_known(
-    topology: Topology, pick: int
-) -> None:
-    made, dead = tables(topology), some_dead(topology, [pick])
-    for a in topology.stations:
-        for b in topology.stations:
-            if a.switch != b.switch:
-                for way in ways(topology, {**EF, "eth_src": a.mac, "eth_dst": b.mac}, a.switch, made, dead):
-                    assert len(way) > 1  # it left; `ways` fails on a loop
 
 
 @given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.lists(st.integers(0, 30), max_size=3))

@@ -1,4 +1,4 @@
-"""Programmed switches against a root user of a host, who sends what frames they like past all that the host itself enforces."""
+"""Switches of both fabrics against a root user of a host, who sends what frames they like past all that the host enforces."""
 
 from __future__ import annotations
 
@@ -22,14 +22,11 @@ from testbed.emulation.kernel.programs import OWN_SLACK, PORT_BURST_BYTES
 from tests.emulation_campuses import kernel
 from tests.test_emulation_ports import class_packets, raw_socket, socket_in
 from topologies.openflow import WantedWays, WayPin
-from topologies.presets import leaf_spine
+from topologies.presets import leaf_spine, three_tier
+from topologies.spec import Fabric
 from topologies.units import MBIT_PER_S
 
-pytestmark = [
-    *kernel,
-    pytest.mark.stock_kernel,
-    pytest.mark.skipif(bool(missing_programs()), reason=f"Open vSwitch lacks {missing_programs()}"),
-]
+pytestmark = [*kernel, pytest.mark.stock_kernel]
 AF41, CS1, EF = 34 << 2, 8 << 2, 46 << 2
 # h1, h2 and h3 hang on one switch; h4, on another, is closed by its owner
 ATTACKER, NEIGHBOUR, VICTIM, COORDINATOR = "10.1.0.1", "10.1.0.2", "10.2.0.1", "10.0.0.1"
@@ -48,9 +45,22 @@ EVERYBODY = Ether(src=mac(ATTACKER), dst="ff:ff:ff:ff:ff:ff")
 def campus() -> Iterator[LiveCampus]:
     """Two leaves of three hosts with 10 Mbit/s under two spines, by trunks of 15 Mbit/s: less than two floods need, and so little
     that an emulated processor sends them, too."""
+    if missing_programs():
+        pytest.skip(f"Open vSwitch lacks {missing_programs()}")
     setLogLevel("error")
     spec = leaf_spine(2, 2, 3, access_bytes_per_s=10 * MBIT_PER_S, uplink_bytes_per_s=15 * MBIT_PER_S)
     with LiveCampus(spec) as net:
+        yield net
+
+
+@pytest.fixture(scope="module", params=Fabric)
+def switched(request: pytest.FixtureRequest) -> Iterator[LiveCampus]:
+    """Hosts of the same addresses on either fabric."""
+    if request.param is Fabric.OPENVSWITCH:
+        yield request.getfixturevalue("campus")
+        return
+    setLogLevel("error")
+    with LiveCampus(three_tier(6, 2, access_bytes_per_s=10 * MBIT_PER_S)) as net:
         yield net
 
 
@@ -98,12 +108,12 @@ FORGED: dict[str, Packet] = {
 }  # fmt: skip
 
 
-def test_forged_frames_pass_no_programmed_switch_and_a_closed_host_hears_nothing_of_genuine_ones(
-    campus: LiveCampus,
+def test_forged_frames_pass_no_switch_and_a_closed_host_hears_nothing_of_genuine_ones(
+    switched: LiveCampus,
 ) -> None:
-    known = [campus[host].cmd(f"ping -c1 -W5 {COORDINATOR} >/dev/null; ip neigh") for host in ("h2", "h4")]
+    known = [switched[host].cmd(f"ping -c1 -W5 {COORDINATOR} >/dev/null; ip neigh") for host in ("h2", "h4")]
     assert all(f"{COORDINATOR} dev" in text and mac(COORDINATOR) in text for text in known)
-    before, status = forged(campus), campus.maps("h4").switch.status
+    before, status = forged(switched), switched.maps("h4").switch.status
     genuine = [
         ETHER / IP(src=ATTACKER, dst=VICTIM) / UDP(dport=5000) / Raw(b"after"),
         ETHER / IP(src=ATTACKER, dst=VICTIM, tos=EF) / UDP(dport=5000) / Raw(b"after"),
@@ -111,10 +121,10 @@ def test_forged_frames_pass_no_programmed_switch_and_a_closed_host_hears_nothing
         ETHER / IP(src=ATTACKER, dst=VICTIM) / ICMP(),
     ]
     with (
-        socket_in(campus, "h4", socket.AF_INET, socket.SOCK_DGRAM) as victim,
-        socket_in(campus, "h4", socket.AF_INET, socket.SOCK_STREAM) as caller,
-        socket_in(campus, "h1", socket.AF_INET, socket.SOCK_STREAM) as called,
-        raw_socket(campus, "h1", bypass=True) as attacker,
+        socket_in(switched, "h4", socket.AF_INET, socket.SOCK_DGRAM) as victim,
+        socket_in(switched, "h4", socket.AF_INET, socket.SOCK_STREAM) as caller,
+        socket_in(switched, "h1", socket.AF_INET, socket.SOCK_STREAM) as called,
+        raw_socket(switched, "h1", bypass=True) as attacker,
     ):
         victim.bind(("0.0.0.0", 5000))
         victim.settimeout(DEADLINE_S)
@@ -122,11 +132,11 @@ def test_forged_frames_pass_no_programmed_switch_and_a_closed_host_hears_nothing
         called.listen()
         attacker.send(bytes(ETHER / IP(src=ATTACKER, dst=VICTIM) / UDP(dport=5000) / Raw(b"before")))
         assert victim.recv(100) == b"before"
-        campus.maps("h4").switch.set(Mode.ISOLATE)
+        switched.maps("h4").switch.set(Mode.ISOLATE)
         try:
             for frame in FORGED.values():
                 attacker.send(bytes(frame))
-            until_counted(lambda: forged(campus), before + len(FORGED))
+            until_counted(lambda: forged(switched), before + len(FORGED))
             assert status().dropped_packets == 0, "a forged frame came as far as the kill-switch"
             for frame in genuine:
                 attacker.send(bytes(frame))
@@ -138,10 +148,10 @@ def test_forged_frames_pass_no_programmed_switch_and_a_closed_host_hears_nothing
             with pytest.raises(BlockingIOError):
                 victim.recv(100)
         finally:
-            campus.maps("h4").switch.set(Mode.OFF)
+            switched.maps("h4").switch.set(Mode.OFF)
     for host in ("h2", "h4"):
         assert mac(ATTACKER) not in "".join(
-            line for line in campus[host].cmd("ip neigh").splitlines() if line.startswith(COORDINATOR)
+            line for line in switched[host].cmd("ip neigh").splitlines() if line.startswith(COORDINATOR)
         )
 
 
