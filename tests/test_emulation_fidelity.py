@@ -50,23 +50,24 @@ def test_quantile_of_known_samples() -> None:
     assert fidelity.quantile([], 0.5) == 0.0
 
 
+@pytest.fixture(scope="module")
+def slow() -> Iterator[LiveCampus]:
+    with LiveCampus(small_campus(2, rate_bytes_per_s=100 * MBIT_PER_S), enforcement=False) as net:
+        yield net
+
+
 class TestLive:
     """On a real campus."""
 
     pytestmark = kernel
 
-    @pytest.fixture(scope="class")
-    def campus(self) -> Iterator[LiveCampus]:
-        with LiveCampus(small_campus(2, rate_bytes_per_s=100 * MBIT_PER_S), enforcement=False) as net:
-            yield net
-
-    def test_no_path_carries_more_than_it_declares(self, campus: LiveCampus) -> None:
-        for rate in fidelity.probe_link_rates(campus, [("h1", "h2"), ("c0", "h1")]):
+    def test_no_path_carries_more_than_it_declares(self, slow: LiveCampus) -> None:
+        for rate in fidelity.probe_link_rates(slow, [("h1", "h2"), ("c0", "h1")]):
             assert 0.1 < rate.ratio <= 1.02, rate
 
-    def test_changed_shaper_makes_the_run_invalid(self, campus: LiveCampus) -> None:
-        with FidelityMonitor(campus, LOOSE) as monitor:
+    def test_changed_shaper_makes_the_run_invalid(self, slow: LiveCampus) -> None:
+        with FidelityMonitor(slow, LOOSE) as monitor:
             assert monitor.verdict().valid
-            campus.get("h1").cmd("tc class change dev h1-eth0 parent 1: classid 1:1 htb rate 900mbit")
+            slow.get("h1").cmd("tc class change dev h1-eth0 parent 1: classid 1:1 htb rate 900mbit")
         verdict = monitor.verdict()
         assert not verdict.valid and "h1-eth0" in verdict.reasons[0]

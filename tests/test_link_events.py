@@ -1,11 +1,12 @@
-"""Links that change during a run: files, the coordinator's plans, the virtual campus, judges; and one live run."""
+"""Links that change during a run: files, the coordinator's plans, the virtual campus, and judges.
+
+`test_trunk_counters` plays such events live.
+"""
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +16,6 @@ from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
 from controller.core.network.bandwidth import LinkBandwidth
-from controller.persistence.journal import Journal, read_facts
-from controller.persistence.recovery import recall
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.demo import demo_scenario
 from experiments.inputs.scenario.files import dumps, loads
@@ -29,7 +28,6 @@ from experiments.results.run_context import migration_share
 from experiments.worlds.virtual.invariants import Invariants
 from experiments.worlds.virtual.run import simulate
 from testbed.errors import SpecError
-from tests.live_campus import command, needs_root
 from topologies.spec import DirectedLink, ResearchReserve
 from topologies.units import PAYLOAD_SHARE
 
@@ -208,37 +206,3 @@ def test_research_is_judged_on_the_link_that_is_narrowest_then() -> None:
     # not judged: the window of the change itself, of each flow
     assert sum(s.link_capacity_bytes_per_s == 0.0 for s in late) <= len(flows)
     assert not run.summary().invariants_broken
-
-
-@pytest.mark.kernel
-@pytest.mark.campus
-@needs_root
-def test_live_run_plays_events_and_its_journal_replays(tmp_path: Path) -> None:
-    base = demo_scenario(hosts=4, seconds=6.0)
-    second = base.duration_s / 6.0
-    end = access(base)
-    rate = base.campus.access_link("h1").rate_bytes_per_s
-    events = (
-        LinkEvent(2 * second, end, rate_bytes_per_s=rate / 2.0, delay_s=0.002 * second, loss=0.001),
-        LinkEvent(4 * second, end, rate_bytes_per_s=rate, delay_s=0.0, loss=0.0),
-    )
-    scenario = replace(base, events=events)
-    (tmp_path / "s.toml").write_text(dumps(scenario))
-    done = command("run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "out"))
-    assert done.returncode in (0, 3), done.stdout + done.stderr  # 3: the machine was too busy to be believed
-    summary = json.loads((tmp_path / "out/summary.json").read_text())
-    assert not summary["invariants_broken"] and summary["ended"] == "completed"
-    assert summary["fidelity"]["figures"]["delay_line_frames"] > 0
-    journal = Journal(tmp_path / "out/journal.sqlite")
-    try:
-        facts = [fact for _, fact in read_facts(tmp_path / "out/journal.sqlite")]
-        rates = [fact.rate_bytes_per_s for fact in facts if isinstance(fact, f.LinkChanged)]
-        full = scenario.played().campus.access_link("h1").rate_bytes_per_s
-        assert rates == [round(full / 2)] * 2 + [round(full)] * 2
-        played, secret = scenario.played(), bytes.fromhex(journal.origin()["secret"])
-        draw = random.Random(f"{played.seed} placement").random
-        core = Coordinator(played.campus, settings_of(played), draw, secret)
-        recalled = recall(journal, core)
-        assert recalled.core.cluster.bandwidth.capacity[DirectedLink(*end)] == round(full)
-    finally:
-        journal.close()

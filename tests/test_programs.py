@@ -411,6 +411,7 @@ async def test_a_program_knows_what_it_is_and_where(tmp_path: Path, monkeypatch:
             "MY_LEVEL=3 of 4",
             "RECLAIMNET_ATTEMPT=1",
             f"RECLAIMNET_CHECKPOINT_DIRECTORY={top}/work/checkpoint",
+            "RECLAIMNET_GPUS=0",
             "RECLAIMNET_JOB=a",
             "RECLAIMNET_STEPS=7",
             f"RECLAIMNET_STEP_FILE={top}/step",

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from controller.core.coordinator import Coordinator
 from controller.core.model import facts as f
 from controller.core.model.events import LinksMeasured
 from controller.core.network.counted import NEWS, CountedTraffic, trunks
 from controller.persistence.journal import Journal, read_facts
+from controller.persistence.recovery import recall
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.demo import demo_scenario
 from experiments.inputs.scenario.files import dumps, loads
 from experiments.inputs.scenario.parts import LinkEvent, ResearchFlow
+from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import generate
 from experiments.worlds.virtual.invariants import Invariants
 from experiments.worlds.virtual.run import make_world
@@ -164,34 +169,40 @@ def test_stranger_on_a_trunk_lowers_what_is_granted_there(counts: bool) -> None:
 @pytest.mark.campus
 @needs_root
 @pytest.mark.skipif(bool(missing_programs()), reason=f"Open vSwitch lacks {missing_programs()}")
-def test_live_coordinator_hears_of_a_stranger_and_of_a_cut_trunk(tmp_path: Path) -> None:
+def test_live_coordinator_hears_of_a_stranger_a_cut_trunk_and_links_that_change(tmp_path: Path) -> None:
+    """And its journal, played again, has the links as they were at the end."""
     base = stranger(0.3, counts=True)
     second = base.duration_s / 40.0
-    cuts = [
+    access = base.campus.access_link("l1")
+    end, rate = (access.a, access.b), access.rate_bytes_per_s
+    events = (
+        LinkEvent(2 * second, end, rate_bytes_per_s=rate / 2.0, delay_s=0.002 * second, loss=0.001),
+        LinkEvent(4 * second, end, rate_bytes_per_s=rate, delay_s=0.0, loss=0.0),
         LinkEvent(6 * second, ("library", "core1"), up=False),
         LinkEvent(8 * second, ("library", "core1"), up=True),
-    ]
-    scenario = replace(base, duration_s=10 * second, events=tuple(cuts))
+    )
+    scenario = replace(base, duration_s=10 * second, events=events)
     (tmp_path / "s.toml").write_text(dumps(scenario))
     done = command("run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "out"))
     assert done.returncode in (0, 3), done.stdout + done.stderr  # 3: the machine was too busy to be believed
     facts = [fact for _, fact in read_facts(tmp_path / "out/journal.sqlite")]
-    changed = [
-        (fact.source, fact.target, fact.rate_bytes_per_s > 0.0)
-        for fact in facts
-        if isinstance(fact, f.LinkChanged)
-    ]
-    assert sorted(changed[:2]) == [(*DOWN, False), (*UP, False)] and sorted(changed[2:]) == [
-        (*DOWN, True),
-        (*UP, True),
-    ]
-    journal = Journal(tmp_path / "out/journal.sqlite")
-    try:
-        events = [event for _, event in journal.inputs()]
-    finally:
-        journal.close()
-    told = [said for event in events if isinstance(event, LinksMeasured) for said in event.research]
+    changed = [fact for fact in facts if isinstance(fact, f.LinkChanged)]
     played = scenario.played().campus
+    full = round(played.access_link("l1").rate_bytes_per_s)
+    assert [fact.rate_bytes_per_s for fact in changed[:4]] == [round(full / 2)] * 2 + [full] * 2
+    trunk = [(fact.source, fact.target, fact.rate_bytes_per_s > 0.0) for fact in changed[4:]]
+    assert sorted(trunk[:2]) == [(*DOWN, False), (*UP, False)]
+    assert sorted(trunk[2:]) == [(*DOWN, True), (*UP, True)]
+    summary = json.loads((tmp_path / "out/summary.json").read_text())
+    assert not summary["invariants_broken"] and summary["ended"] == "completed"
+    assert summary["fidelity"]["figures"]["delay_line_frames"] > 0
+    with closing(Journal(tmp_path / "out/journal.sqlite")) as journal:
+        inputs = [event for _, event in journal.inputs()]
+        draw = random.Random(f"{scenario.seed} placement").random
+        secret = bytes.fromhex(journal.origin()["secret"])
+        core = Coordinator(played, settings_of(scenario.played()), draw, secret)
+        assert recall(journal, core).core.cluster.bandwidth.capacity[DirectedLink(*end)] == full
+    told = [said for event in inputs if isinstance(event, LinksMeasured) for said in event.research]
     # by which core it goes, a hash decides; while one of them is cut off, by the other
     room = played.capacity_bytes_per_s[UP]
     by_core = {
