@@ -30,6 +30,7 @@ from topologies.spec import Campus, ResearchReserve
 
 SETTINGS = replace(setup.SETTINGS, level_start=1.0)
 COSTS = replace(setup.COSTS, switch_s=(0.0, 0.1))
+STEP_S = 0.1
 
 
 def small_campus(hosts: int = 6, on_demand: int = 2, buildings: int = 2, slots: int = 2) -> Campus:
@@ -45,6 +46,11 @@ def small_campus(hosts: int = 6, on_demand: int = 2, buildings: int = 2, slots: 
         on_demand_slots=slots,
         reserve=ResearchReserve(beta=0.3),
     )
+
+
+def job(name: str = "a", steps: int = 1000, payload_bytes: int = 2_000_000) -> JobSpec:
+    """A job of steps of STEP_S."""
+    return JobSpec(name, steps, STEP_S, payload_bytes)
 
 
 def a_running_job(world: VirtualWorld, spec: JobSpec, at_s: float = 4.0) -> str:
@@ -72,6 +78,7 @@ class CoresWorld(VirtualWorld):
         checks: bool = True,
         quiet: bool = False,
         costs: Overheads = COSTS,
+        **options: Any,
     ) -> None:
         self.send_failures, self.snapshot_failures = send_failures, snapshot_failures
         self.workload_failures, self.checks = workload_failures, checks
@@ -86,6 +93,7 @@ class CoresWorld(VirtualWorld):
             codec=True,
             tells_story=True,
             after_each=Invariants() if checks else None,
+            **options,
         )
         self.env.told = lambda host, message: self.told.append((self.now_s, host, message))
 
@@ -153,6 +161,30 @@ class CoresWorld(VirtualWorld):
         """What experiments.results.rules says of the journal."""
         waived = not_promised(self.coordinator.cluster.policy)
         return broken_promises(self.facts, context_of(self, waived))
+
+
+class Small(CoresWorld):
+    """A small campus under any of the systems, its agents just started."""
+
+    def __init__(
+        self, system: str, hosts: int = 6, on_demand: int = 0, *, head_stores: bool = False, **options: Any
+    ) -> None:
+        settings = replace(SETTINGS, level_start=3.0, policy=system, head_stores=head_stores)
+        super().__init__(small_campus(hosts, on_demand), settings, 1, **options)
+        self.start()
+        self.run(0.5)
+
+    def running(self, name: str = "a", until_s: float = 12.0, **more: Any) -> str:
+        """Submit a job and let it run; its host."""
+        return a_running_job(self, job(name, **more), until_s)
+
+    def at_s(self, kind: type) -> list[float]:
+        """Times of the facts of one kind."""
+        return [at_s for at_s, fact in self.facts if isinstance(fact, kind)]
+
+    def messages(self, kind: type) -> list[Any]:
+        """Messages of one kind to any agent."""
+        return [message for _, _, message in self.told if isinstance(message, kind)]
 
 
 def calm_and_finish(world: CoresWorld, within_s: float = 240.0) -> None:

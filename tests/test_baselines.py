@@ -13,9 +13,12 @@ from controller.core.placement.select import (
 )
 from controller.core.policies.baselines import SLOWDOWN, SLURM_REQUEUE_WAIT_S, TAKEOVER_S
 from controller.core.policies.table import policy
+from controller.core.settings import DAY_S
 from testbed import messages as m
+from tests.cores_world import SETTINGS, STEP_S, Small, job
 from tests.offered_hosts import Candidate, in_columns, over_hosts
-from tests.system_world import STEP_S, TIME, Small, job
+
+TIME = SETTINGS.day_s / DAY_S  # the small world's time scale
 
 # ---------------------------------------------------------------- selectors of the baselines
 

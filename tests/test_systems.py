@@ -44,8 +44,7 @@ from experiments.worlds.virtual import VirtualRun, simulate
 from experiments.worlds.virtual.invariants import Invariants
 from testbed import messages as m
 from testbed.enforcement import Enforcement
-from tests.cores_world import small_campus
-from tests.system_world import Small, job
+from tests.cores_world import Small, job, small_campus
 from topologies.errors import SpecError
 from topologies.spec import TrafficClass
 
