@@ -19,7 +19,7 @@ import pytest
 from controller.core.model import facts as f
 from controller.persistence.journal import NoJournal, read_facts
 from testbed.emulation.safety.cleaning import clean_up
-from testbed.emulation.safety.ledger import default_root, read_entries
+from testbed.emulation.safety.ledger import PIN_ROOT, default_root, read_entries
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason=f"needs root: the user id is {os.geteuid()}")
 live = [pytest.mark.kernel, pytest.mark.campus, needs_root]
@@ -98,6 +98,13 @@ class Run:
     def summary(self) -> Any:
         """Its summary.json."""
         return json.loads((self.out / "summary.json").read_text())
+
+
+def leftovers() -> list[Path]:
+    """What runs could have left on this machine; campuses of this process stand."""
+    roots = [Path("/run/reclaimnet"), PIN_ROOT, Path("/var/tmp/reclaimnet")]
+    left = [path for root in roots if root.exists() for path in root.iterdir()]
+    return [path for path in left if not path.match(f"{os.getpid():x}????????")]
 
 
 def end(process: subprocess.Popen[str]) -> None:

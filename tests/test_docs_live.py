@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.openvswitch import missing_programs
 from tests.doc_pages import ROOT, Shell, blocks, functions, typed
 from tests.emulation_campuses import kernel
+from tests.live_campus import leftovers
 from topologies import load, three_tier
 
 pytestmark = kernel
@@ -68,6 +70,8 @@ def test_a_demonstration_with_a_page_ends_by_an_interrupt(tmp_path: Path) -> Non
         shell.run("until reclaimnet jobs | grep -q running; do sleep .2; done")
         assert shell.interrupt("reclaimnet demo") == {3}
     assert (tmp_path / "out/demo/report.html").is_file()
+    assert json.loads((tmp_path / "out/demo/summary.json").read_text())["ended"] == "interrupted"
+    assert leftovers() == []
 
 
 def test_the_page_of_links_changes_them() -> None:

@@ -13,16 +13,10 @@ from pathlib import Path
 import pytest
 
 from controller.core.model import facts as f
-from tests.live_campus import command, live, running
+from tests.live_campus import command, leftovers, live, running
 from tests.summary_keys import REQUIRED
 
 pytestmark = [*live, pytest.mark.timeout(150)]
-
-
-def leftovers() -> list[Path]:
-    """What runs could have left on this machine."""
-    roots = [Path("/run/reclaimnet"), Path("/sys/fs/bpf/reclaimnet"), Path("/var/tmp/reclaimnet")]
-    return [path for root in roots if root.exists() for path in root.iterdir()]
 
 
 def test_demo_keeps_its_promises_and_writes_its_report(tmp_path: Path) -> None:
@@ -139,12 +133,12 @@ def test_coordinator_that_dies_again_and_again_ends_the_run_with_every_job_in_th
     assert leftovers() == []
 
 
-# a hangup is the same handler's: `test_emulation_signals` and `test_ending` send it to campuses and commands
-@pytest.mark.parametrize("signum", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.long)])
-def test_interrupted_run_still_reports_and_leaves_nothing(tmp_path: Path, signum: signal.Signals) -> None:
+# an interrupt is `test_docs_live`'s
+@pytest.mark.long
+def test_run_that_is_hung_up_on_still_reports_and_leaves_nothing(tmp_path: Path) -> None:
     with running(tmp_path, "demo", "--hosts", "4", "--seconds", "60") as run:
         run.wait_until_jobs_run()
-        run.process.send_signal(signum)
+        run.process.send_signal(signal.SIGHUP)
         assert run.finish(20) == 3
     assert run.summary()["ended"] == "interrupted"
     assert leftovers() == []
