@@ -1,7 +1,8 @@
-"""P2: who is feasible, who scores least, and what is said when nobody is."""
+"""P2: feasible hosts, the least score, and the reason where no host is feasible."""
 
 import math
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -20,7 +21,8 @@ from controller.core.placement.select import (
 from controller.core.policies import baselines
 from tests.offered_hosts import Candidate, over_hosts
 
-select, select_random = over_hosts(placement.select), over_hosts(placement.select_random)
+ours, select_random = over_hosts(placement.select), over_hosts(placement.select_random)
+select = over_hosts(partial(placement.select, as_printed=True))
 select_standby = over_hosts(placement.select_standby)
 select_first, select_elsewhere = over_hosts(baselines.select_first), over_hosts(baselines.select_elsewhere)
 
@@ -135,26 +137,26 @@ def test_scoring_everybody_is_never_worse_than_filtering_by_building(
     assert everybody.score_s <= filtered.score_s
 
 
-def test_the_second_form_tells_hosts_apart_that_no_job_survives_on() -> None:
+def test_the_second_form_distinguishes_hosts_that_no_job_survives_on() -> None:
     bad = replace(GOOD, host="a", survival=0.0, expected_reclaims=90.0)
     less_bad = replace(GOOD, host="b", survival=0.0, expected_reclaims=50.0)
     assert chosen(select(REQUEST, [bad, less_bad])) == "a"  # 1 - S is 1 for both: the name decides
-    assert chosen(select(REQUEST, [bad, less_bad], second_form=True)) == "b"
+    assert chosen(ours(REQUEST, [bad, less_bad])) == "b"
 
 
 def test_where_every_score_is_infinite_the_nearest_is_the_best_and_a_free_way_on_costs_nothing() -> None:
     slow = replace(GOOD, survival=0.0)
     fast = replace(slow, host="b", bandwidth_bytes_per_s=2e8)
-    assert chosen(select(REQUEST, [slow, fast], second_form=True)) == "b"
-    assert chosen(select(REQUEST, [slow, fast], second_form=True, alpha=0.0)) == "b"
+    assert chosen(ours(REQUEST, [slow, fast])) == "b"
+    assert chosen(ours(REQUEST, [slow, fast], alpha=0.0)) == "b"
     free = replace(slow, host="c", mean_migration_s=0.0)  # inf * 0
-    answer = select(REQUEST, [slow, fast, free], second_form=True)
+    answer = ours(REQUEST, [slow, fast, free])
     assert isinstance(answer, DestinationChoice) and (answer.host, answer.score_s) == ("c", 20.0)
 
 
 def test_the_second_form_agrees_with_the_first_where_risk_is_small() -> None:
     safe = replace(GOOD, survival=0.999)
-    first, second = select(REQUEST, [safe]), select(REQUEST, [safe], second_form=True)
+    first, second = select(REQUEST, [safe]), ours(REQUEST, [safe])
     assert isinstance(first, DestinationChoice) and isinstance(second, DestinationChoice)
     assert second.score_s == pytest.approx(first.score_s, rel=1e-5)
 
@@ -162,13 +164,11 @@ def test_the_second_form_agrees_with_the_first_where_risk_is_small() -> None:
 def test_what_the_neighbours_lose_counts_where_congestion_has_a_price() -> None:
     crowded = replace(GOOD, host="0", expected_reclaims=0.9, added_loss_s=900.0)
     alone = replace(GOOD, host="1", expected_reclaims=1.0, added_loss_s=300.0)
-    rule = {"second_form": True}
-    assert chosen(select(REQUEST, [crowded, alone], **rule)) == "0"
-    assert chosen(select(REQUEST, [crowded, alone], congestion=True, **rule)) == "1"
     assert (
-        chosen(select(REQUEST, [crowded, replace(alone, expected_reclaims=9.0)], congestion=True, **rule))
-        == "0"
+        chosen(ours(REQUEST, [replace(crowded, added_loss_s=0.0), replace(alone, added_loss_s=0.0)])) == "0"
     )
+    assert chosen(ours(REQUEST, [crowded, alone])) == "1"
+    assert chosen(ours(REQUEST, [crowded, replace(alone, expected_reclaims=9.0)])) == "0"
 
 
 def keeping(**changes: Any) -> PlacementRequest:
@@ -233,7 +233,7 @@ def test_a_random_destination_can_run_the_job_but_may_be_late() -> None:
     assert isinstance(select_random(REQUEST, hosts[2:], draw=0.5), NoDestination)
 
 
-@pytest.mark.parametrize("rule", [select, select_random, select_first, select_elsewhere])
+@pytest.mark.parametrize("rule", [ours, select_random, select_first, select_elsewhere])
 def test_no_rule_takes_a_host_that_is_loaded_more_than_the_job_accepts(rule: Selector) -> None:
     hosts = [replace(GOOD, host="busy", load=0.6), replace(GOOD, host="calm", load=0.4)]
     accepted = {
@@ -248,7 +248,7 @@ def brute_force(
     request: PlacementRequest,
     hosts: list[Candidate],
     k_min: int | None,
-    second_form: bool,
+    as_printed: bool,
     alpha: float,
     theta: float,
 ) -> str | None:
@@ -263,7 +263,7 @@ def brute_force(
         )
         fits = host.memory_bytes >= request.memory_bytes and host.capability >= request.min_capability
         if host.host != request.source and host.free_gpus >= 1 and fits and host.load <= theta and in_time:
-            risk = host.reclaims_to_expect if second_form else 1.0 - host.survival
+            risk = 1.0 - host.survival if as_printed else host.reclaims_to_expect
             away_s = there_s if host.mean_migration_s is None else host.mean_migration_s
             score = there_s + (alpha * risk * away_s if risk > 0.0 else 0.0)
             feasible[host.host] = score, there_s if score == math.inf else 0.0
@@ -302,14 +302,14 @@ hosts_of_any_kind = st.lists(
 def test_columns_choose_what_one_host_at_a_time_would_in_whatever_order(
     hosts: list[Candidate],
     k_min: int | None,
-    second_form: bool,
+    as_printed: bool,
     notice_s: float | None,
     theta: float,
     rng: Random,
 ) -> None:
     wanted = replace(REQUEST, notice_s=notice_s, max_load=theta)
-    expected = brute_force(wanted, hosts, k_min, second_form, 1.0, theta)
-    first = select(wanted, hosts, k_min=k_min, second_form=second_form)
+    expected = brute_force(wanted, hosts, k_min, as_printed, 1.0, theta)
+    first = ours(wanted, hosts, k_min=k_min, as_printed=as_printed)
     rng.shuffle(hosts)
-    assert first == select(wanted, hosts, k_min=k_min, second_form=second_form)
+    assert first == ours(wanted, hosts, k_min=k_min, as_printed=as_printed)
     assert (first.host if isinstance(first, DestinationChoice) else None) == expected

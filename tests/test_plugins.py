@@ -270,8 +270,9 @@ def test_a_failure_in_a_library_that_a_users_code_called_is_at_the_line_that_cal
 
 def test_a_row_may_be_called_like_the_rule_in_it(folder: Path) -> None:
     (folder / "owners_of_tests.py").write_text(
-        "from controller.core.policies.table import SELECT, Policy\n"
-        "def stable(*given, **named):\n    return SELECT(*given, **named)\n"
+        "from controller.core.placement.select import select\n"
+        "from controller.core.policies.table import Policy\n"
+        "def stable(*given, **named):\n    return select(*given, **named)\n"
         "POLICIES = {'stable': Policy('the row', select=stable)}\n"
     )
     assert find_policy("owners_of_tests:stable").about == "the row"
@@ -337,8 +338,8 @@ def test_a_policy_of_a_user_decides_a_whole_run_and_what_it_does_wrong_is_no_fau
 ) -> None:
     file = folder / "rules.py"
     file.write_text(
-        RULE.format(body="return SELECT(*given, **named)", column="select").replace(
-            "import Policy", "import Policy, SELECT"
+        RULE.format(body="return select(*given, **named)", column="select").replace(
+            "import Policy", "import Policy\nfrom controller.core.placement.select import select"
         )
     )
     add_policies(file)

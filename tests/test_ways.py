@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.admission.admission import MigrationRequest, edf_skip, edf_stop, fluid_edf
+from controller.core.admission.admission import MigrationRequest, edf_stop, fluid_edf
 from controller.core.admission.best_ways import admit_best
 from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.ways import ANSWER_S
@@ -138,7 +138,7 @@ def some_requests(campus: Campus, draws: random.Random) -> tuple[dict, dict, dic
     return asked, pairs, ways, share
 
 
-@given(campuses(), st.randoms(use_true_random=False), st.sampled_from([fluid_edf, edf_skip, edf_stop]))
+@given(campuses(), st.randoms(use_true_random=False), st.sampled_from([fluid_edf, edf_stop]))
 def test_several_ways_admit_no_fewer_than_one_and_all_of_them_in_time(campus, draws, admit) -> None:
     asked, pairs, ways, share = some_requests(campus, draws)
     chosen, answer = admit_best(admit, asked, pairs, ways, 0.0, share, [])

@@ -13,8 +13,7 @@ import numpy as np
 
 from controller.core.admission import admission
 from controller.core.checkpointing import intervals
-from controller.core.network import max_min, sharing
-from controller.core.network.links import Network
+from controller.core.network import sharing
 from controller.core.placement import hazard, select
 from controller.core.queueing.controllers.algorithm1 import next_level
 from controller.core.queueing.controllers.fixed import admit_probability
@@ -289,7 +288,9 @@ def lemma1(given: Given, wanted: Collection[str]) -> Found:
     interval_s = intervals.local_interval_s(*job)
     found = {"delta_s": interval_s, "delta_min": interval_s / 60.0, "cost": _least_cost(*job)}
     at = {name: re.fullmatch(r"L_at_([0-9.]+)s", name) for name in wanted}
-    return found | {name: intervals.cost_rate(float(m[1]), *job) for name, m in at.items() if m}
+    hazard_per_s, write_s = job[0], intervals.transfer_s(*job[1:])
+    costs = {name: (hazard_per_s * float(m[1]) / 2.0 + write_s / float(m[1])) for name, m in at.items() if m}
+    return found | costs
 
 
 def allocation(given: Given, _: Collection[str]) -> Found:
@@ -299,10 +300,11 @@ def allocation(given: Given, _: Collection[str]) -> Found:
     caps = given.numbers("W", "W_bytes_per_s", default=math.inf, count=len(payloads))
     budget, rows = given.number("B_ckpt", "B"), zip(payloads, hazards, caps, strict=True)
     jobs = [
-        intervals.CheckpointJob(f"{n}", payload, rate / _per(given), (), cap)
+        intervals.CheckpointJob(f"{n:09d}", payload, rate / _per(given), (LINK,), cap)
         for n, (payload, rate, cap) in enumerate(rows)
     ]
-    rates = [intervals.allocate(jobs, budget)[job.key] for job in jobs]
+    plans = intervals.plan_as_printed(jobs, {LINK: budget})
+    rates = [plans[job.key].rate_bytes_per_s for job in jobs]
     priced = [(job.hazard_per_s, job.payload_bytes, rate) for job, rate in zip(jobs, rates, strict=True)]
     return {
         "b": rates,
@@ -334,8 +336,8 @@ def equation9(given: Given, _: Collection[str]) -> Found:
         "cap": 2.0 * budget_s,
         "delta": found.interval_s,
         "loss_budget_infeasible": found.loss_budget_infeasible,
-        "physically_infeasible": found.physically_infeasible,
-        "b_needed": found.bandwidth_needed_bytes_per_s,
+        "physically_infeasible": intervals.transfer_s(*job[1:]) > 2.0 * budget_s,
+        "b_needed": intervals.bandwidth_needed(job[1], budget_s, beta),
         "expected_loss": found.expected_loss_s,
     }
 
@@ -451,39 +453,29 @@ def admissions(given: Given, _: Collection[str]) -> Found:
     def admitted(rule: admission.Admit) -> set[int]:
         return {int(key) for key in rule(requests, 0.0, {LINK: given.number("B_mig")}, ()).admitted}
 
-    skip, stop = admitted(admission.edf_skip), admitted(admission.edf_stop)
-    smallest = admitted(admission.smallest_demand_first)
+    stop = admitted(admission.edf_stop)
     return {
         "r_min": [_minimum_rate(each.payload_bytes, each.deadline_s, 0.0) for each in requests],
-        "edf_skip": skip,
         "edf_stop": stop,
-        "smallest_demand_first": smallest,
-        "edf_skip_count": len(skip),
         "edf_stop_count": len(stop),
-        "smallest_demand_count": len(smallest),
         "fluid_moore_hodgson_count": len(admitted(admission.fluid_edf)),
     }
 
 
 def shares(given: Given, _: Collection[str]) -> Found:
-    """Section VII-B in both readings: max-min totals, and equal increments."""
+    """Section VII-B: max-min totals."""
     floors = given.numbers("r_min", default=0.0)
     caps, share = given.numbers("cap", default=math.inf, count=len(floors)), given.number("B_mig")
-    demands = [
-        sharing.Demand(f"{n:09d}", (LINK,), 1.0, min(floor, cap), cap)
-        for n, (floor, cap) in enumerate(zip(floors, caps, strict=True))
-    ]
 
     def totals() -> list[float]:
+        demands = [
+            sharing.Demand(f"{n:09d}", (LINK,), 1.0, min(floor, cap), cap)
+            for n, (floor, cap) in enumerate(zip(floors, caps, strict=True))
+        ]
         rates = sharing.fill(demands, {LINK: share}).rates
         return [rates[each.key] for each in demands]
 
-    def increments() -> list[float]:
-        totals()  # the floors fit
-        wants = sharing.in_columns(demands, Network([LINK]))
-        return [float(rate) for rate in max_min.equal_increment(wants, np.array([share]))[0]]
-
-    return {"max_min_total": attempt(totals), "equal_increment": attempt(increments)}
+    return {"max_min_total": attempt(totals)}
 
 
 def theorem4(given: Given, _: Collection[str]) -> Found:

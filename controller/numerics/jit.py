@@ -103,11 +103,3 @@ def cbrt(x: float) -> float:
     mantissa, exponent = math.frexp(x)
     thirds = exponent // 3
     return math.ldexp(cbrt_of_part(math.ldexp(mantissa, exponent - 3 * thirds)), thirds)
-
-
-@compiled
-def nearly_cbrt(x: float) -> float:
-    """The cube root, at most a sixth off: where a method begins."""
-    mantissa, exponent = math.frexp(x)
-    thirds = exponent // 3
-    return math.ldexp(0.65 + 0.25 * math.ldexp(mantissa, exponent - 3 * thirds), thirds)

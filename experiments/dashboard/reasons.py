@@ -410,10 +410,8 @@ def _scores(
     function, words = (rule.func, rule.keywords) if isinstance(rule, partial) else (rule, {})
     if function is not p2.select:
         return None
-    risks = found.expected_reclaims if words.get("second_form") else 1.0 - found.survival
-    added = found.added_loss_s if words.get("congestion") else np.zeros(len(found))
-    alpha = float(words.get("alpha", p2.ALPHA))
-    away = np.where(np.isnan(found.mean_migration_s), there_s, found.mean_migration_s) + added
+    alpha, as_printed = float(words.get("alpha", p2.ALPHA)), bool(words.get("as_printed"))
+    risks, away = p2.risks_and_ways_on(found, there_s, as_printed=as_printed)
     return [
         float(p2.score_s(float(there), float(risk), float(back), alpha))
         for there, risk, back in zip(there_s, risks, away, strict=True)
@@ -510,8 +508,7 @@ def _told_plan(
     speed = cluster.hosts[job.host].speed if job.host in cluster.hosts else None
     measured = None if speed is None else speed.pause_bytes_per_s
     snapshot_s = cluster.settings.pauses_s(job.spec.payload_bytes, measured)
-    behind = isinstance(planner, ExactPlanner) and planner.behind
-    pause_s = snapshot_s if behind else payload / rate if rate > 0.0 else inf
+    pause_s = snapshot_s if isinstance(planner, ExactPlanner) else payload / rate if rate > 0.0 else inf
     best_s = sqrt(2.0 * pause_s / hazard_per_s) if hazard_per_s > 0.0 else inf
     cap_s, floor_s = 2.0 * budget_s, network_floor_s(payload, rate, beta)
     inputs = [

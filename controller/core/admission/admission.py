@@ -11,14 +11,11 @@ Where this departs from the print:
 - **The path, not one link.** A flow must fit on every link that it crosses, and a refusal names the link.
 - **No time, no demand.** tau <= T_r makes eq. (12) negative or infinite: such a flow is infeasible and frees
   no budget for others.
-- **Earliest deadline first skips** a flow that does not fit and goes on. The printed rule can be read as
-  stopping there; with 7 flows at 87.5 MB/s, of the law fitted to earlier work, that admits .66 on average instead of
-  3.60 (3.99 for the smallest demand first). Both are rows.
-- **Rates may vary.** Eq. (12) holds a rate from notice to deadline, and a link on which several are held has idle
-  room in no moment and urgent work in few. `fluid_edf` reserves bytes by a deadline instead: the link is for the
-  most urgent first, and rates follow a timetable (`moore_hodgson`, `schedule`). Of 7 flows at 87.5 MB/s with the paper campus's
-  notices it admits 6.1 on average, smallest demand first 5.7, skipping 5.3, stopping 2.4 (of the law fitted to earlier work:
-  4.69).
+- **Rates may vary.** Eq. (12) holds a rate from notice to deadline: a link on which several rates are held has idle room in no
+  moment and urgent work in few. `fluid_edf` reserves bytes by a deadline instead: the link is for the most urgent first, and
+  rates follow a timetable (`moore_hodgson`, `schedule`). Of 7 flows at 87.5 MB/s with the paper campus's notices it admits 6.1
+  on average, and the printed rule, `edf_stop`, 2.4. Smallest demand first (5.7) and skipping a flow that does not fit (5.3)
+  lie between.
 - **Commitments are kept.** Flows admitted earlier hold their floors; newcomers get what is left, and no
   newcomer's deadline removes them. If a link's share shrinks below what was reserved on it (the estimate of
   research use grew), nothing more is admitted there.
@@ -35,8 +32,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-
-import numpy as np
 
 from controller.core.admission import moore_hodgson
 from controller.core.admission.schedule import Parcel, Timetable
@@ -132,30 +127,38 @@ def migration_share(
     return {link: payload_share * reserve.migration_share_bytes_per_s(b) for link, b in capacity.items()}
 
 
-def edf_skip(requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()) -> Admission:
-    """Earliest deadline first; a flow that does not fit is refused and the next one is tried.
+def edf_stop(requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()) -> Admission:
+    """Admit by earliest deadline at constant rates, as printed: the first request that does not fit ends admission.
 
-    `share`: what migrations may take of each link; `committed`: flows admitted earlier, whose floors are
+    All that can start as early as they may are admitted first; then, of those, all that can start when it would be welcome.
+    `share`: payload bytes/s that migrations may take of each link; `committed`: flows admitted earlier, whose floors are
     untouched. Ties go to the first key. ValueError: a link without a share.
     """
-    return _admit_in_order(_deadline, requests, now_s, share, committed)
-
-
-def edf_stop(requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()) -> Admission:
-    """Earliest deadline first as printed: the first that does not fit ends admission."""
-    return _admit_in_order(_deadline, requests, now_s, share, committed, stops=True)
-
-
-def smallest_demand_first(
-    requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()
-) -> Admission:
-    """Smallest minimum rate first: on one link, as many constant-rate flows as can be admitted."""
-
-    def demand(request: MigrationRequest) -> tuple[float, str]:
+    taken, answer, stopped = committed_rates(committed, now_s), Admission({}, {}), False
+    ordered = sorted(requests, key=lambda request: (request.deadline_s, request.key))
+    for request in ordered:
         rate = _rate(request, now_s)
-        return (math.inf if isinstance(rate, Infeasible) else rate), request.key
-
-    return _admit_in_order(demand, requests, now_s, share, committed)
+        if isinstance(rate, Infeasible):
+            answer.refused[request.key] = Refusal(Reason.NO_TIME)
+        elif stopped:
+            answer.refused[request.key] = Refusal(Reason.BEHIND)
+        elif rate > request.cap_bytes_per_s:
+            answer.refused[request.key] = Refusal(Reason.CAPPED)
+        elif (link := _too_full(request.links, rate, taken, share)) is not None:
+            answer.refused[request.key] = Refusal(Reason.NO_ROOM, link)
+            stopped = True
+        else:
+            answer.admitted[request.key] = rate
+            _take(taken, request.links, rate)
+    for request in ordered:
+        later = _rate(request.comfortable, now_s)
+        if request.key in answer.refused or isinstance(later, Infeasible) or later > request.cap_bytes_per_s:
+            continue
+        more = later - answer.admitted[request.key]
+        if more > 0.0 and _too_full(request.links, more, taken, share) is None:
+            answer.admitted[request.key] = later
+            _take(taken, request.links, more)
+    return answer
 
 
 def fluid_edf(requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()) -> Admission:
@@ -194,47 +197,6 @@ def share_totals(wants: Wants, share: Floats) -> tuple[Floats, Numbers]:
     return max_min.fill(wants, share, stretched=True)
 
 
-def share_increments(wants: Wants, share: Floats) -> tuple[Floats, Numbers]:
-    """`share_totals` by the other reading of the paper: its floor and the same extra for every flow."""
-    return max_min.equal_increment(wants, np.maximum(share, wants.floors))
-
-
-def _admit_in_order(
-    key: Callable[[MigrationRequest], tuple[float, str]],
-    requests: Requests,
-    now_s: float,
-    share: LinkShares,
-    committed: Commitments,
-    stops: bool = False,
-) -> Admission:
-    """All that can start as early as they may; then, of those, all that can start when it would be welcome."""
-    taken, answer, stopped = committed_rates(committed, now_s), Admission({}, {}), False
-    ordered = sorted(requests, key=key)
-    for request in ordered:
-        rate = _rate(request, now_s)
-        if isinstance(rate, Infeasible):
-            answer.refused[request.key] = Refusal(Reason.NO_TIME)
-        elif stopped:
-            answer.refused[request.key] = Refusal(Reason.BEHIND)
-        elif rate > request.cap_bytes_per_s:
-            answer.refused[request.key] = Refusal(Reason.CAPPED)
-        elif (link := _too_full(request.links, rate, taken, share)) is not None:
-            answer.refused[request.key] = Refusal(Reason.NO_ROOM, link)
-            stopped = stops
-        else:
-            answer.admitted[request.key] = rate
-            _take(taken, request.links, rate)
-    for request in ordered:
-        later = _rate(request.comfortable, now_s)
-        if request.key in answer.refused or isinstance(later, Infeasible) or later > request.cap_bytes_per_s:
-            continue
-        more = later - answer.admitted[request.key]
-        if more > 0.0 and _too_full(request.links, more, taken, share) is None:
-            answer.admitted[request.key] = later
-            _take(taken, request.links, more)
-    return answer
-
-
 def _parcel(request: MigrationRequest, *, reserved: bool) -> Parcel:
     size, cap = request.payload_bytes, request.cap_bytes_per_s
     return Parcel(
@@ -253,10 +215,6 @@ def _rate(request: MigrationRequest, now_s: float) -> float | Infeasible:
     """The minimum rate from when it can start."""
     notice_s = request.deadline_s - max(now_s, request.start_s)
     return minimum_rate(request.payload_bytes, notice_s, request.restart_s)
-
-
-def _deadline(request: MigrationRequest) -> tuple[float, str]:
-    return request.deadline_s, request.key
 
 
 def _too_full(

@@ -10,7 +10,7 @@ link is a root of one variable; of many it is the maximum of the concave dual
 
     D(mu) = sum_i min_b (g_i(b) + q_i b) - sum_l mu_l B_l.
 
-**Method.** In logarithms a job's demand is nearly a straight line in the price (slope 0 to -2/3), so Newton is done
+**Method.** In logarithms a job's demand is nearly a straight line in the price (slope 0 to -1/2), so Newton is done
 there: log load_l = log B_l, on the links that charge, the system made symmetric by scaling with mu and the load. A step
 is taken if the dual rises by it (or the misfit halves), else it is taken back and damped more (Levenberg and Marquardt);
 small enough, a step always raises a concave dual. A link whose load stays below its budget sees its multiplier fall until
@@ -34,7 +34,6 @@ these stand for the jobs' losses (`cost`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -78,16 +77,6 @@ NEAR, MOST_ROUNDS = 1e-2, 60
 NO_GUESS: Floats = np.empty(0)
 
 
-@dataclass(frozen=True, slots=True)
-class RateAllocation:
-    """Rates, and the certificate that none are much cheaper."""
-
-    rates_bytes_per_s: Floats
-    multipliers: Floats  # of each link: cost a byte/s
-    gap: float  # relative, between the cost and what no allocation can be below
-    steps: int  # of Newton
-
-
 class _Point(NamedTuple):
     """Multipliers of the contended links and all that follows from them; `moves` is -db/dlog q."""
 
@@ -111,9 +100,9 @@ def cheapest(
     capacity: Floats,
     guess: Floats,
     settled: float,
-) -> tuple[Floats, Floats, float, int]:
+) -> tuple[Floats, Floats, float]:
     """The cheapest rates, a row a job: (rates, multipliers, gap, steps). 0 <= `lower` <= `upper`; lower bounds must fit on every
-    link (`loss_budgets`). `routes`: the links that each job crosses, padded with len(capacity).
+    link (`planner`). `routes`: the links that each job crosses, padded with len(capacity).
 
     `guess`: multipliers to begin with, those of an earlier answer to nearly the same problem: often they are good enough as they
     are, and the certificate says so; empty: none. The answer depends on them within TOLERANCE. `settled`: the part of the cost
@@ -126,7 +115,7 @@ def cheapest(
     contended = contended_links(ceiling, routes, capacity)
     multipliers = np.zeros(len(capacity))
     if not len(contended):
-        return ceiling, multipliers, 0.0, 0
+        return ceiling, multipliers, 0.0
     market = market_of(costs, lower, ceiling, routes, capacity, contended)
     first = guess[contended] if len(guess) else first_guess(market)
     # Newton, until the links are full or free; steps that were taken back count too
@@ -141,7 +130,7 @@ def cheapest(
     rates = _fitted(market, here.rates, here.load, here.price)
     ceiling[market.jobs] = rates
     multipliers[contended] = here.multipliers
-    return ceiling, multipliers, _gap(market, here.dual, rates), steps
+    return ceiling, multipliers, _gap(market, here.dual, rates)
 
 
 # ---------------------------------------------------------------- Newton

@@ -14,7 +14,7 @@ from operator import attrgetter
 import numpy as np
 
 from controller.core.checkpointing.intervals import CheckpointJob, Interval, constrained_interval
-from controller.core.checkpointing.planner import ExactPlanner, JobColumns
+from controller.core.checkpointing.planner import CLOSE, ExactPlanner, JobColumns, plan_columns
 from controller.core.lifecycle.candidates import left_for_checkpoints
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState
@@ -63,19 +63,24 @@ def _in_columns(
     now_s: float,
 ) -> Planned:
     budgets = np.array(list(map(_LOSS_BUDGET, jobs)), dtype=float)
-    everybody, beta = np.arange(len(jobs)), cluster.checkpoint_share
-    pauses_s = planner.pauses_s(_stand_still_s(cluster, jobs, payloads))
-    columns, pauses_s = planner.seen(
-        JobColumns(counted, hazards, filled(np.inf, len(jobs)), budgets, _routes(cluster, jobs), everybody),
-        pauses_s,
+    columns = planner.seen(
+        JobColumns(
+            counted,
+            hazards,
+            filled(np.inf, len(jobs)),
+            budgets,
+            _stand_still_s(cluster, jobs, payloads),
+            _routes(cluster, jobs),
+        )
     )
-    free = left_for_checkpoints(cluster, now_s).column
-    found = planner.columns(columns, free, beta, cluster.known.multipliers, pauses_s)
-    cluster.known.multipliers, rates = found.allocation.multipliers, found.rates_bytes_per_s
+    free, beta = left_for_checkpoints(cluster, now_s).column, cluster.checkpoint_share
+    found = plan_columns(columns, free, beta, cluster.known.multipliers, CLOSE)
+    cluster.known.multipliers, rates = found.multipliers, found.rates_bytes_per_s
 
     def interval(row: int) -> Interval:
         hazard, payload, rate, budget, pause_s = (
-            float(c[row]) for c in (columns.hazard_per_s, counted, rates, columns.loss_budget_s, pauses_s)
+            float(column[row])
+            for column in (columns.hazard_per_s, counted, rates, columns.loss_budget_s, columns.pauses_s)
         )
         return constrained_interval(hazard, payload, rate, budget, beta, pause_s)
 

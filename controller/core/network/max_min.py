@@ -7,9 +7,9 @@ more without taking from another whose rate, by weight, is no larger and above i
 
 Two uses:
 
-- **P3** (paper A, section VII-B), "admit all flows, assign each its minimum, distribute the remaining bandwidth with max-min
-  water filling", can be read in two ways. `fill`, the default, makes the *totals* max-min fair: a flow with a large minimum
-  gets no extra until the others have caught up. `equal_increment` gives every flow the same extra.
+- **P3** (paper A, section VII-B): "admit all flows, assign each its minimum, distribute the remaining bandwidth with max-min
+  water filling". `fill` makes the *totals* max-min fair: a flow with a large minimum gets no extra until others have caught up.
+  (Another reading gives every flow the same extra.)
 - **P1** (paper A, Theorem 1 and Lemma 2): on one link, `fill` with weights (hazard * payload)^(1/3) and caps W_i *is* Lemma 2's
   optimum, and with floors the optimum under lower bounds too: stationarity says b_i = (lambda_i C_i)^(1/3) * level wherever no
   bound holds. See `checkpointing`.
@@ -30,7 +30,7 @@ level is sought again only where a flow of the link was settled since.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -81,14 +81,6 @@ def fill(wants: Wants, capacity: Floats, *, stretched: bool = False) -> tuple[Fl
             raise ValueError(f"link {link}: capacity {has}: a finite rate of 0 or more")
         raise ValueError(f"link {link}: floors need {needs} bytes/s, it has {has}")
     return rates, held_by
-
-
-def equal_increment(wants: Wants, capacity: Floats) -> tuple[Floats, Numbers]:
-    """Every flow's floor and the same extra, by weight, up to its cap: `fill` of what the floors leave."""
-    left = np.maximum(0.0, capacity - wants.floors)
-    above = replace(wants, floor=np.zeros_like(wants.floor), cap=wants.cap - wants.floor)
-    extra, held_by = fill(above, left)
-    return wants.floor + extra, held_by
 
 
 class _Crossings(NamedTuple):

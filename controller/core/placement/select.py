@@ -11,13 +11,13 @@ departs from the print:
 
 - **mean T_mig(d)** is left open by the paper ("average migration cost from d to other candidates"). Here: the
   mean over the other compatible candidates d' of C/bw(d, d') + T_r; if there is no other, T_mig(s, d).
-- **The locality filter** (Lemma 3: same building first) is never better than scoring every host, which is as
-  cheap, and it may hide a stable host next door. It is off (`k_min=None`) unless asked for.
-- **1 - S saturates**: for a job that outlives every candidate all S are 0 and only bandwidth decides.
-  `second_form` takes the expected number of reclaims, the integral of the hazard, in its place: the risk that
-  still tells hosts apart. Over all moves that a job makes it is the better by a tenth (`reclaimnet measure planning`),
-  so the policy "reclaimnet" has it; the paper's form is the default here, and a row.
-- A failure says what was missing and which host came closest.
+- **The locality filter** (Lemma 3: same building first) is never better than scoring every host, which is as cheap. It may hide
+  a stable host in another building. It is off (`k_min=None`) unless asked for.
+- **1 - S saturates**: for a job that outlives every candidate all S are 0 and only bandwidth decides. The expected number of
+  reclaims, the integral of the hazard, takes its place: the risk that still distinguishes hosts. Over all moves that a job makes
+  it is better by a tenth.
+- **Congestion has a price**: the work that the job's checkpoints would make its neighbours lose (`congestion`).
+- A refusal names what was missing and which host came closest.
 
 Bandwidths are lower bounds and survivals come from upper hazards; both are the caller's (`bandwidth`,
 `hazard`).
@@ -199,16 +199,15 @@ def score_s(migration_s: float, risk: float, mean_migration_s: float, alpha: flo
 
 @compiled
 def _least_score(
-    rows: Numbers, there_s: Floats, risks: Floats, mean_s: Floats, added_s: Floats, alpha: float
+    rows: Numbers, there_s: Floats, risks: Floats, away_s: Floats, alpha: float
 ) -> tuple[int, float]:
-    """(the first of these rows with the least score, its score); where no other host could take the job T_mig is the mean.
+    """Return the first of these rows with the least score, and its score.
 
-    Infinite scores (a reclaim is certain, or there is no way on) tell nothing apart: then the nearest is the best.
+    Infinite scores (a reclaim is certain, or there is no way on) do not distinguish hosts: then the nearest is the best.
     """
     best, least_s = rows[0], np.inf
     for row in rows:
-        away_s = there_s[row] if np.isnan(mean_s[row]) else mean_s[row]
-        score = score_s(there_s[row], risks[row], away_s + added_s[row], alpha)
+        score = score_s(there_s[row], risks[row], away_s[row], alpha)
         if score < least_s or (score == least_s == np.inf and there_s[row] < there_s[best]):
             best, least_s = row, score
     return best, least_s
@@ -221,13 +220,12 @@ def select(
     draw: float = 0.0,
     alpha: float = ALPHA,
     k_min: int | None = None,
-    second_form: bool = False,
-    congestion: bool = False,
+    as_printed: bool = False,
 ) -> DestinationChoice | NoDestination:
-    """The feasible candidate of least score (paper A, Algorithm 2); ties go to the first name, of infinite scores to the nearest.
+    """Choose the feasible candidate of least score (paper A, Algorithm 2).
 
-    `k_min`: keep to the source's building if at least so many there (and at least one) are feasible; None:
-    never.
+    Ties go to the first name, and of infinite scores to the nearest host. `k_min`: keep to the source's building if at least so
+    many there (and at least one) are feasible; None: never. `as_printed`: eq. (11)'s risk, 1 - S, and no price of congestion.
     """
     there_s = migrations_s(request, candidates.bandwidth_bytes_per_s)
     rows = _feasible(request, candidates, there_s, in_time=True)
@@ -236,10 +234,17 @@ def select(
     if k_min is not None:
         local = rows[candidates.buildings[rows] == request.source_building]
         rows = local if len(local) >= max(1, k_min) else rows
-    risks = candidates.expected_reclaims if second_form else 1.0 - candidates.survival
-    added_s = candidates.added_loss_s if congestion else np.zeros(len(candidates))
-    best, score = _least_score(rows, there_s, risks, candidates.mean_migration_s, added_s, float(alpha))
+    risks, away_s = risks_and_ways_on(candidates, there_s, as_printed=as_printed)
+    best, score = _least_score(rows, there_s, risks, away_s, float(alpha))
     return _choice(candidates, there_s, best, score)
+
+
+def risks_and_ways_on(candidates: Candidates, there_s: Floats, *, as_printed: bool) -> tuple[Floats, Floats]:
+    """Return each candidate's risk, and the seconds that leaving it costs: T_mig where no other host could take the job."""
+    away_s = np.where(np.isnan(candidates.mean_migration_s), there_s, candidates.mean_migration_s)
+    if as_printed:
+        return 1.0 - candidates.survival, away_s
+    return candidates.expected_reclaims, away_s + candidates.added_loss_s
 
 
 def select_standby(

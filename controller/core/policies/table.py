@@ -78,9 +78,6 @@ LEARNERS: dict[str, Learner] = {  # by the names that a scenario may give, whate
     "age": age,
 }
 
-# measured best: `reclaimnet measure planning`
-SELECT = partial(placement.select, second_form=True, congestion=True)
-
 
 class OwnFunction:
     """A user's function in a column of a row (`controller.own_policies`): what it reads and does is not known."""
@@ -97,9 +94,9 @@ class Policy:
 
     about: str  # what it does, in a line
     # P1: rates and intervals of checkpoints
-    plan: intervals.Planner = planner.plan_behind
+    plan: intervals.Planner = planner.plan_exact
     # P2: the destination of a move, or of a job that is resumed
-    select: placement.Selector = SELECT
+    select: placement.Selector = placement.select
     # P3: which migrations are admitted
     admit: admission.Admit = admission.fluid_edf
     # P3: how links are shared among the flows that are open
@@ -170,16 +167,17 @@ class Policy:
     @property
     def counts_congestion(self) -> bool:
         """Whether `select` may count the loss that a job causes its neighbours."""
-        if isinstance(self.select, OwnFunction):
-            return True
-        return isinstance(self.select, partial) and bool(self.select.keywords.get("congestion"))
+        rule = self.select if isinstance(self.select, partial) else partial(self.select)
+        return isinstance(rule.func, OwnFunction) or (
+            rule.func is placement.select and not rule.keywords.get("as_printed")
+        )
 
     @property
     def checkpoint_share(self) -> float:
         """beta of eq. (9) where the scenario gives none: P1's own where it counts on jobs that go on while they are sent, as they
         do, and for a user's planner; else the paper's."""
-        goes_on = isinstance(self.plan, planner.ExactPlanner) and self.plan.behind
-        return planner.SENDING_SHARE if goes_on or isinstance(self.plan, OwnFunction) else intervals.BETA
+        goes_on = isinstance(self.plan, planner.ExactPlanner | OwnFunction)
+        return planner.SENDING_SHARE if goes_on else intervals.BETA
 
     @property
     def reserves_rates(self) -> bool:
@@ -202,12 +200,13 @@ class Policy:
         return replace(self, plan=plan, interruption=interruption)
 
 
-NAIVE = intervals.StaticPlanner(baselines.NAIVE_CHECKPOINT_S, floor=False)
+AS_PRINTED = partial(placement.select, k_min=1, as_printed=True)
+NAIVE = intervals.StaticPlanner(baselines.NAIVE_CHECKPOINT_S)
 
 POLICIES: dict[str, Policy] = {
     "slurm-pr": Policy(
         "preempt and requeue: a checkpoint every 10 min, no migration, back to the queue (see `baselines`)",
-        plan=intervals.StaticPlanner(baselines.SLURM_CHECKPOINT_S, floor=False),
+        plan=intervals.StaticPlanner(baselines.SLURM_CHECKPOINT_S),
         select=baselines.select_first,
         standby=baselines.select_first,
         admit=admission.admit_all,
@@ -229,7 +228,7 @@ POLICIES: dict[str, Policy] = {
     ),
     "static": Policy(
         "a checkpoint every 10 min, and neither P2 nor P3, as its downtime and traffic in Table III say",
-        plan=intervals.StaticPlanner(floor=False),
+        plan=intervals.StaticPlanner(),
         select=placement.select_random,
         standby=placement.select_random,
         admit=admission.admit_all,
@@ -238,7 +237,7 @@ POLICIES: dict[str, Policy] = {
     ),
     "bamboo": Policy(
         "pipeline redundancy: a replica computes too and takes over without a restart (see `baselines`)",
-        plan=intervals.StaticPlanner(floor=False),
+        plan=intervals.StaticPlanner(),
         select=placement.select_random,
         standby=baselines.select_elsewhere,
         admit=admission.admit_all,
@@ -268,10 +267,9 @@ POLICIES: dict[str, Policy] = {
         recoveries_first=False,
         vault=False,
         short_notices=False,
-        select=partial(
-            placement.select, k_min=1
-        ),  # the paper gives k_min no value; 1 is the least that filters
-        standby=partial(placement.select, k_min=1),
+        # the paper gives k_min no value; 1 is the least that filters
+        select=AS_PRINTED,
+        standby=AS_PRINTED,
         admit=admission.edf_stop,
         learner=algorithm1,
     ),

@@ -51,7 +51,7 @@ from experiments.worlds.oracle.problem import Booking
 from experiments.worlds.oracle.transfer_times import TransferTimes
 from topologies.spec import DirectedLink
 
-NEVER = Interval(inf, RateBound.YOUNG, False, False, 0.0, 0.0)
+NEVER = Interval(inf, RateBound.YOUNG, False, 0.0)
 
 
 @dataclass(frozen=True)
@@ -77,16 +77,18 @@ class Destinations:
                 links = self.transfer_times.links(request.source, wanted)
                 rate = self.transfer_times.budgets.migrations.path(links, now_s)
                 planned = replace(planned, bandwidth_bytes_per_s=np.array([rate]))
-            found = select.select(request, planned)
+            found = select.select(request, planned, as_printed=True)
             if isinstance(found, DestinationChoice):
                 return found
         elif request.job not in self.plan.where:
-            return select.select(request, candidates, draw=draw)
+            return select.select(request, candidates, as_printed=True)
         stays = [self.plan.future.at(str(host), now_s) for host in candidates.hosts]
         ends = np.array([-inf if stay is None else stay.until_s for stay in stays], dtype=float)
         survives = np.where(ends >= now_s + request.remaining_s, 1.0, 0.0)
         return select.select(
-            request, replace(candidates, survival=survives, expected_reclaims=1.0 - survives)
+            request,
+            replace(candidates, survival=survives, expected_reclaims=1.0 - survives),
+            as_printed=True,
         )
 
 
