@@ -81,7 +81,6 @@ LINES = [
     ("reproduce", "B2", "--quick", "--system", "static"),
     ("measure", "hazard"),
     ("measure", "scale", "--hosts", "3"),
-    ("measure", "bringup", "--hosts", "4,5"),
     ("measure", "rates", "--hosts", "9"),
     ("measure", "links", "queue"),
     ("compare", "good.toml", "--runs", "3", "--trace", "none"),

@@ -365,7 +365,9 @@ def _bcc() -> str:
     return "a second observer compiles and counts"
 
 
-_feature("tcpdump", Need.OPTIONAL, "no `capture`", "apt-get install tcpdump")(_program("tcpdump"))
+_feature("tcpdump", Need.OPTIONAL, "no packets from `observe HOST`", "apt-get install tcpdump")(
+    _program("tcpdump")
+)
 
 
 @_feature(
