@@ -132,9 +132,7 @@ def _gpus_over(problem: WindowProblem, chosen: Sequence[Handover]) -> Iterator[s
     taken = [
         (c.tenancy.stay.host, c.tenancy.from_s, c.tenancy.until_s) for c in chosen if c.tenancy is not None
     ]
-    taken += [(t.stay.host, t.from_s, t.until_s) for t in problem.tenancies]
-    for runner in problem.runners:
-        taken.append((runner.stay.host, runner.since_s, min(runner.finish_s, runner.stay.until_s)))
+    taken += [(r.stay.host, r.since_s, min(r.finish_s, r.stay.until_s)) for r in problem.runners]
     for _, at_s, _ in taken:
         for host, gpus in problem.gpus.items():
             there = sum(where == host and begin <= at_s < end for where, begin, end in taken)

@@ -10,14 +10,11 @@ from itertools import pairwise
 from math import inf
 from pathlib import Path
 
-import numpy as np
 import pytest
 from rich.console import Console
 
-from controller.core.admission.admission import MigrationRequest, share_totals
+from controller.core.admission.admission import MigrationRequest
 from controller.core.model import facts as f
-from controller.core.network.links import Network, Paths
-from controller.core.network.max_min import Wants
 from controller.core.network.sharing import Demand
 from controller.core.policies.table import SYSTEMS
 from experiments.cli.oracle import play_file
@@ -38,7 +35,7 @@ from experiments.inputs.traces.paper_campus import paper_campus
 from experiments.results.events_file import event_lines
 from experiments.results.summary import Summary
 from experiments.worlds.oracle import OracleRun, run_oracle
-from experiments.worlds.oracle.adapters import PlannedMigrations, SharesThatFit
+from experiments.worlds.oracle.adapters import PlannedMigrations
 from experiments.worlds.oracle.availability import Future, Stay
 from experiments.worlds.oracle.link_budgets import ClassBudgets, LinkBudgets
 from experiments.worlds.oracle.plan import Plan
@@ -346,30 +343,3 @@ def test_a_row_takes_the_place_of_a_plan_that_loses_more(monkeypatch: pytest.Mon
     assert played.lost_s == lost[best]
     assert played.schedule in (best, PLANNED)
     assert played.ends == ()
-
-
-@pytest.mark.parametrize(
-    ("promised", "rates"),
-    [((True, False), (80.0, 20.0)), ((False, False), (50.0, 50.0)), ((True, True), (50.0, 50.0))],
-)
-def test_floors_that_do_not_fit_on_a_link_are_not_granted_beyond_its_share(
-    promised: tuple[bool, bool], rates: tuple[float, float]
-) -> None:
-    """Two flows of 80 each on a link of 100: the one that P3 promised keeps its floor, the plan's own yields."""
-    network, paths = Network([DirectedLink("a", "b")]), Paths.of([[0], [0]])
-    eighty = np.array([80.0, 80.0])
-    wants = Wants(network, paths, np.ones(2), eighty, eighty)
-    capacity = np.array([100.0])
-    stretched, _ = share_totals(wants, capacity)
-    assert stretched.sum() == 160.0
-    found, _ = SharesThatFit(share_totals, lambda: promised)(wants, capacity)
-    assert found.tolist() == pytest.approx(list(rates))
-
-
-def test_a_link_that_rounding_has_overfilled_refuses_nothing_that_does_not_need_it() -> None:
-    """Promised floors, scaled to fit, come to a rounding error more than the link has; what has no floor there keeps sharing."""
-    network, paths = Network([DirectedLink("a", "b")]), Paths.of([[0], [0], [0], [0]])
-    floor = np.array([0.54, 0.94, 0.82, 0.0])
-    wants = Wants(network, paths, np.ones(4), floor, np.ones(4))
-    found, _ = SharesThatFit(share_totals, lambda: (True, True, True, False))(wants, np.array([0.1]))
-    assert found.sum() == pytest.approx(0.1)

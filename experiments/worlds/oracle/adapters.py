@@ -1,5 +1,4 @@
-"""An oracle as columns of a policy: destinations are looked up, checkpoints are the plan's alone, and no
-migration is admitted at their cost.
+"""An oracle as columns of a policy: planned destinations, planned checkpoints, and migrations that leave these their time.
 
 Where the plan has nothing to say (a job that came out of the queue, a host that is not there after all), a destination is chosen
 by eq. (11) with the truth in the place of the survival: 1 if the host stays until the job is over, else 0.
@@ -15,7 +14,6 @@ from math import inf
 
 import numpy as np
 
-from controller.core.admission import admission
 from controller.core.admission.admission import (
     Admission,
     Commitments,
@@ -34,7 +32,6 @@ from controller.core.checkpointing.intervals import (
     RateBound,
 )
 from controller.core.model.cluster import Cluster
-from controller.core.network.max_min import Wants
 from controller.core.placement import select
 from controller.core.placement.select import (
     Candidates,
@@ -44,7 +41,6 @@ from controller.core.placement.select import (
     PlacementRequest,
 )
 from controller.core.policies.table import Policy
-from controller.numerics.arrays import Floats, Numbers
 from experiments.worlds.oracle.link_budgets import ClassBudgets
 from experiments.worlds.oracle.plan import Plan
 from experiments.worlds.oracle.problem import Booking
@@ -56,7 +52,7 @@ NEVER = Interval(inf, RateBound.YOUNG, False, 0.0)
 
 @dataclass(frozen=True)
 class Destinations:
-    """P2 of jobs that the plan moves; a new job begins on the host that P2 chooses on line."""
+    """Column for P2: destinations of the plan. A new job begins on the host that P2 chooses on line."""
 
     plan: Plan
     transfer_times: TransferTimes
@@ -65,7 +61,7 @@ class Destinations:
     def __call__(
         self, request: PlacementRequest, candidates: Candidates, *, draw: float = 0.0
     ) -> DestinationChoice | NoDestination:
-        """A standby is never chosen here: the plan's checkpoints bring theirs."""
+        """Choose as `select.select`; never a standby, which the plan's checkpoints bring."""
         if request.source is not None and request.notice_s is None:
             return NoDestination(Missing.CANDIDATE)
         now_s, wanted = self.now_s(), self.plan.wanted(request.job)
@@ -94,21 +90,21 @@ class Destinations:
 
 @dataclass(frozen=True)
 class PlannedCheckpoints:
-    """P1. No timers; the rate of a checkpoint that the plan has begun is the plan's, and all others have none."""
+    """Column for P1: no timers. Checkpoints that the plan has begun have its rate, all others none."""
 
     plan: Plan
 
     def __call__(
         self, jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
     ) -> dict[str, CheckpointSchedule]:
-        """Called like `checkpointing.plan`."""
+        """Return schedules as `checkpointing.plan` does."""
         granted = self.plan.granted_bytes_per_s
         return {job.key: CheckpointSchedule(granted.get(job.key, 0.0), NEVER) for job in jobs}
 
 
 @dataclass(frozen=True)
 class PlannedMigrations:
-    """P3: fluid EDF beside the plan's checkpoints, and beside its migrations before the notices that they are for. Both are
+    """Column for P3: fluid EDF beside the plan's checkpoints, and beside its migrations before their notices. Both are
     commitments for exactly their time; of checkpoints, what they take of the share, since all that may be lent beside it is
     taken."""
 
@@ -118,7 +114,7 @@ class PlannedMigrations:
     def __call__(
         self, requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()
     ) -> Admission:
-        """Called like `admission.fluid_edf`."""
+        """Admit as `admission.fluid_edf` does."""
         ways = (way for way in self.plan.ways.values() if not way.migrates)
         mine = {f"{way.job}:{way.stay.host}>{way.holder}" for way in ways}
         others = [p for p in committed if isinstance(p, MigrationRequest) or p.key not in mine]
@@ -134,7 +130,7 @@ class PlannedMigrations:
         return replace(answer, refused=answer.refused | refused)
 
     def _booked(self, now_s: float, until_s: float, share: LinkShares) -> Iterator[MigrationRequest]:
-        """What the plan takes of each link's share until then, piece by piece."""
+        """Yield the part of each link's share that the plan takes until then, piece by piece."""
         sending: defaultdict[DirectedLink, list[Booking]] = defaultdict(list)
         for way in self.plan.ways.values():
             for booking in () if way.migrates and way.stay.notice_s <= now_s else way.bookings:
@@ -157,54 +153,21 @@ class PlannedMigrations:
                     yield MigrationRequest(key, size, end_s, 0.0, (link,), from_s, cap_bytes_per_s=taken)
 
 
-@dataclass(frozen=True)
-class SharesThatFit:
-    """P3's sharing with floors that fit on every link: what the plan wants for a checkpoint yields to admitted migrations.
-
-    The plan's rates fit together as planned. A checkpoint or a migration that takes longer than that meets the next one on
-    its links, and floors that do not fit would be granted in full, beyond the links' shares.
-    """
-
-    share: admission.Share
-    # Of each flow, in the order of the demands: whether P3 reserved its floor.
-    reserved: Callable[[], Sequence[bool]]
-
-    def __call__(self, wants: Wants, capacity: Floats) -> tuple[Floats, Numbers]:
-        """Called like `admission.share_totals`."""
-        reserved = np.array(self.reserved(), dtype=bool)
-        floor, left = np.zeros_like(wants.floor), capacity
-        for mine in (reserved, ~reserved):
-            wanted = np.where(mine, wants.floor, 0.0)
-            load = wants.paths.load(wanted, len(wants.network))
-            # a rounding error below is a link that is full, and that nothing needs
-            left = np.maximum(left, 0.0)
-            fits = np.divide(left, load, out=np.ones_like(load), where=load > left)
-            floor = floor + wanted * wants.paths.least(fits, 1.0)
-            left = capacity - wants.paths.load(floor, len(wants.network))
-        return self.share(replace(wants, floor=floor), capacity)
-
-
 @dataclass(frozen=True, slots=True)
 class OraclePolicy(Policy):
     """A row whose P3 is `PlannedMigrations`."""
 
     @property
     def rates_vary(self) -> bool:
-        """True: it answers with a timetable."""
+        """Return True, since it answers with a timetable."""
         return True
 
 
 def seated(cluster: Cluster, plan: Plan, transfer_times: TransferTimes, now_s: Callable[[], float]) -> Policy:
-    """The row that a cluster has, with the oracle's columns in place of its own."""
-
-    def reserved() -> list[bool]:
-        keys, _ = cluster.flow_paths()
-        return [cluster.flows[key].reservation is not None for key in keys]
-
+    """Return the row that a cluster has, with the oracle's columns in place of its own."""
     row = cluster.policy
     columns = {each.name: getattr(row, each.name) for each in fields(Policy)}
     columns["plan"] = PlannedCheckpoints(plan)
     columns["admit"] = PlannedMigrations(plan, transfer_times.budgets)
     columns["select"] = Destinations(plan, transfer_times, now_s)
-    columns["share"] = SharesThatFit(row.share, reserved)
     return OraclePolicy(**columns)

@@ -1,4 +1,4 @@
-"""What an oracle knows of the hosts: from when until when each is lent, and how it will be taken back."""
+"""Future of the hosts that an oracle knows: when each is lent, and how it will be taken back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from topologies.spec import Campus, Role
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A host is lent from `from_s`, its owner says so at `notice_s`, and it is closed at `until_s` (inf: never, in this trace).
+    """A time in which a host is lent, from `from_s`: notice comes at `notice_s`, and it closes at `until_s` (inf: never).
 
     Without notice `notice_s` is `until_s`. A host without an owner has one stay, for ever.
     """
@@ -26,11 +26,11 @@ class Stay:
 
     @property
     def announced_s(self) -> float:
-        """How long the notice is; 0 of an emergency."""
+        """The length of the notice; 0 of an emergency."""
         return self.until_s - self.notice_s if self.until_s < inf else 0.0
 
     def takes_at(self, at_s: float) -> bool:
-        """Whether a job or a checkpoint may be brought there at that moment."""
+        """Return True if a job or a checkpoint may be brought there at that moment."""
         return self.from_s <= at_s < self.notice_s
 
 
@@ -42,7 +42,7 @@ class Future:
         self._from_s = {host: [stay.from_s for stay in of_host] for host, of_host in stays.items()}
 
     def at(self, host: str, at_s: float) -> Stay | None:
-        """The stay that a moment falls into; None while its owner has the host."""
+        """Return the stay that a moment falls into; None while its owner has the host."""
         place = bisect_right(self._from_s[host], at_s) - 1
         if place < 0:
             return None
@@ -50,13 +50,13 @@ class Future:
         return stay if at_s < stay.until_s else None
 
     def open_at(self, at_s: float) -> list[Stay]:
-        """Stays of hosts that can be brought jobs at that moment, by name of the host."""
+        """Return stays of hosts that can be brought jobs at that moment, by name of the host."""
         found = (self.at(host, at_s) for host in sorted(self.stays))
         return [stay for stay in found if stay is not None and stay.takes_at(at_s)]
 
 
 def future_of(campus: Campus, trace: Trace, begin_s: float) -> Future:
-    """The future of a trace (in the units in which it is played) that begins at `begin_s`.
+    """Return the future of a trace (in the units in which it is played) that begins at `begin_s`.
 
     A reclaim ends a stay, a return begins one; a return that calls off a notice lets it go on.
     """

@@ -1,4 +1,4 @@
-"""What there is to choose from in a window: destinations, times and rates, as lists; time is relaxed to them, nowhere else.
+"""Lists of destinations, times and rates to choose from in a window; time is relaxed to them, nowhere else.
 
 For each job the stays that it can come to and that end under it before it is over are its *nodes*; at each it needs one
 handover. Destinations are the `MOST_TARGETS` that look best when no other job is there; a store that no owner takes may hold its
@@ -49,13 +49,13 @@ class ChoiceNode:
 
     @property
     def at_s(self) -> float:
-        """When it must be gone."""
+        """The moment when it must be gone."""
         return self.stay.until_s
 
 
 @dataclass(frozen=True)
 class Choices:
-    """Writes down what there is to choose from; nothing can begin before `now_s`. `store` may hold checkpoints too, and has no
+    """Writer of all choices of a window; nothing can begin before `now_s`. `store` may hold checkpoints too, and has no
     owner; `beside`: what has begun on links, and is not to be changed."""
 
     campus: Campus
@@ -69,11 +69,10 @@ class Choices:
     def problem(
         self,
         runners: Sequence[RunningJob],
-        tenancies: Sequence[Tenancy] = (),
         bookings: Sequence[Booking] = (),
         begun: Sequence[Handover] = (),
     ) -> WindowProblem:
-        """All choices. `begun`: handovers whose first checkpoint has begun; they are the only ones of their nodes."""
+        """Return all choices. `begun`: handovers whose first checkpoint has begun; they are the only ones of their nodes."""
         nodes = [node for runner in runners for node in self._nodes(runner)]
         kept = {(each.job, each.stay): each for each in begun}
         under_way = [kept.pop((node.runner.name, node.stay), None) for node in nodes]
@@ -90,7 +89,6 @@ class Choices:
             tuple(handovers),
             {host.name: host.gpus for host in self.campus.hosts},
             self.transfer_times.budgets,
-            tuple(tenancies),
             tuple(taken),
             self.horizon_s,
             frozenset((node.runner.name, node.stay) for node in nodes),
@@ -99,7 +97,7 @@ class Choices:
     # ------------------------------------------------------------ where to
 
     def _nodes(self, runner: RunningJob) -> Iterator[ChoiceNode]:
-        """Breadth first: each stay once, since when it can be reached first."""
+        """Yield each stay once, breadth first, from the moment when it can be reached first."""
         since, todo = {runner.stay: runner.since_s}, [runner.stay]
         for stay in todo:  # grows while it is walked
             end_s = stay.until_s
@@ -113,7 +111,8 @@ class Choices:
                     if sending and target.until_s - end_s > self.transfer_times.restart_s + sending.lead_s:
                         outlook_s = self._outlook_s(runner, target) + sending.lead_s
                         reached.append((outlook_s, target.host, target))
-            targets = self._best([target for _, _, target in sorted(reached, key=lambda each: each[:2])])
+            ranked = sorted(reached, key=lambda each: each[:2])
+            targets = [target for _, _, target in ranked[:MOST_TARGETS]]
             nearest = targets[0].host if targets else self.store
             first = self._sending(runner, stay.host, nearest, end_s) if nearest is not None else None
             busy_s = 0.0 if first is None else end_s - first.begins_s[0]
@@ -124,7 +123,7 @@ class Choices:
                     todo.append(target)
 
     def _fits(self, runner: RunningJob, host: str) -> bool:
-        """Whether the host's GPU can run the job."""
+        """Return True if the host's GPU can run the job."""
         model = self.campus.host_by_name[host].gpu_model
         gpu = self.campus.gpu_by_name[model] if model else None
         return (
@@ -132,16 +131,6 @@ class Choices:
             and gpu.memory_bytes >= runner.memory_bytes
             and gpu.compute_capability >= runner.min_capability
         )
-
-    def _best(self, ranked: Sequence[Stay]) -> list[Stay]:
-        """The first, and the first in another building, if those are all in one: not all of them behind one link."""
-        building = {host.name: host.building for host in self.campus.hosts}
-        best = list(ranked[:MOST_TARGETS])
-        where = {building[stay.host] for stay in best}
-        if len(where) == 1:
-            elsewhere = [stay for stay in ranked if building[stay.host] not in where]
-            best[MOST_TARGETS - 1 :] = elsewhere[:1] or best[-1:]
-        return best
 
     # ------------------------------------------------------------ what it costs
 
@@ -153,11 +142,11 @@ class Choices:
         return self.transfer_times.sending(state, links, end_s, self.beside)
 
     def _after(self, runner: RunningJob, stay: Stay) -> float:
-        """What a stay costs that ends after the window; one that ends in it is a node, and has costs of its own."""
+        """Return the cost of a stay that ends after the window; one that ends in it is a node, and has costs of its own."""
         return 0.0 if stay.until_s < self.horizon_s else self._outlook_s(runner, stay)
 
     def _outlook_s(self, runner: RunningJob, stay: Stay) -> float:
-        """What its end would cost a job that was alone: nothing if the job is over, little with a notice that is long enough."""
+        """Return the cost of its end for a job that is alone: none if the job is over, little with a long notice."""
         if stay.until_s >= runner.finish_s:
             return 0.0
         transfer_times = self.transfer_times
@@ -171,7 +160,7 @@ class Choices:
         return runner.finish_s - runner.since_s if sending is None else sending.lead_s
 
     def _migration_s(self, runner: RunningJob, rate_bytes_per_s: float) -> float:
-        """What P3 asks of a notice at least: see `controller.core.admission.reservation`."""
+        """Return the shortest notice that P3 accepts: see `controller.core.admission.reservation`."""
         if rate_bytes_per_s <= 0.0:
             return inf
         carried_s = runner.payload_bytes / (GOODPUT * rate_bytes_per_s)
@@ -186,7 +175,7 @@ class Choices:
     def _handovers(
         self, node: ChoiceNode, nodes: Sequence[ChoiceNode], taken: Sequence[Booking]
     ) -> Iterator[Handover]:
-        """Handovers to each target: migrations within the notice, checkpoints that end where others need the links."""
+        """Yield handovers to each target: migrations within the notice, checkpoints that end where others need the links."""
         rivals = [
             other
             for other in nodes
@@ -209,8 +198,8 @@ class Choices:
                 yield from self._checkpoints(node, kept, end_s, parks=True, runs=False)
 
     def _begin_s(self, group: Iterable[ChoiceNode], most: int | None) -> float:
-        """When the first of these begins, if each is as late as can be and no two at a time; to the slowest of its `most` best
-        targets."""
+        """Return when the first of these begins, each as late as can be and no two at once, to the slowest of its `most`
+        best targets."""
         begin_s = inf
         for node in sorted(group, key=lambda node: -node.at_s):
             end_s = min(begin_s, node.at_s)
@@ -224,8 +213,8 @@ class Choices:
     def _checkpoints(
         self, node: ChoiceNode, target: Stay, end_s: float, *, parks: bool, runs: bool = True
     ) -> Iterator[Handover]:
-        """A chain that ends there, if there is time for it; else its last checkpoint alone, whole. `runs`: the job may go on
-        there; `parks`: it may wait meanwhile."""
+        """Yield a chain that ends there, if there is time for it; else its last checkpoint alone, whole. `runs`: the job may
+        go on there; `parks`: it may wait meanwhile."""
         runner, stay, transfer_times = node.runner, node.stay, self.transfer_times
         earliest_s = max(self.now_s, node.since_s, target.from_s + LENT_FOR_S)
         sending = self._sending(runner, stay.host, target.host, end_s)
@@ -249,7 +238,7 @@ class Choices:
     def _migrations(
         self, node: ChoiceNode, target: Stay, after_s: Iterable[float], taken: Iterable[Booking]
     ) -> Iterator[Handover]:
-        """Within the notice, at the full rate: at once, after rivals that have one too (`after_s`), after what is taken."""
+        """Yield migrations within the notice: at once, after rivals that have one too (`after_s`), or after firm bookings."""
         stay, runner = node.stay, node.runner
         links = self.transfer_times.links(stay.host, target.host)
         grant = self.transfer_times.budgets.migrations.path(links, stay.notice_s)

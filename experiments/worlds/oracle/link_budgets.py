@@ -1,4 +1,4 @@
-"""What may be granted on each link at each moment: w(e, t) of the paper's program.
+"""Budgets of each link at each moment: w(e, t) of the paper's program.
 
 Migrations may have the migration share. Where checkpoints borrow, what both have together may be all that research does not ask
 for; else that is the share, too. Where a trace has background traffic, which is known as well, only what it leaves is: constant
@@ -23,7 +23,7 @@ Links = Sequence[DirectedLink]
 
 @dataclass(frozen=True)
 class LinkBudgets:
-    """Payload bytes/s. `always`: of each link; `left`: of links with background, less of it, one value an epoch.
+    """Rates of links, payload bytes/s. `always`: of each link; `left`: of links with background, less of it, one value an epoch.
 
     Epoch n is from `begin_s + n epoch_s` on; the first also before, the last for ever.
     """
@@ -34,16 +34,16 @@ class LinkBudgets:
     epoch_s: float = inf
 
     def at(self, link: DirectedLink, at_s: float) -> float:
-        """The rate of a link from that moment on."""
+        """Return the rate of a link from that moment on."""
         return self._of(link, self._epoch(at_s))
 
     def path(self, links: Links, at_s: float) -> float:
-        """The rate of the narrowest of these; infinite of none."""
+        """Return the rate of the narrowest link; infinite of none."""
         epoch = self._epoch(at_s)
         return min((self._of(link, epoch) for link in links), default=inf)
 
     def changes_s(self, from_s: float, until_s: float) -> list[float]:
-        """When epochs begin between two moments, both excluded."""
+        """Return the moments at which epochs begin between two moments, both excluded."""
         if not self.left:
             return []
         first = max(1, floor((from_s - self.begin_s) / self.epoch_s) + 1)
@@ -81,13 +81,13 @@ class LinkBudgets:
 
 @dataclass(frozen=True, slots=True)
 class ClassBudgets:
-    """What migrations may be granted of links, and what they and checkpoints may be `together`: at least as much."""
+    """Budgets of migrations, and of migrations and checkpoints `together`, which are at least as large."""
 
     migrations: LinkBudgets
     together: LinkBudgets
 
     def constraints(self) -> Iterator[tuple[LinkBudgets, bool]]:
-        """Each budget that can bind, and whether it is of migrations alone."""
+        """Yield each budget that can bind, and True if it is of migrations alone."""
         yield self.together, False
         if self.migrations is not self.together:
             yield self.migrations, True
@@ -96,7 +96,7 @@ class ClassBudgets:
 def class_budgets_of(
     cluster: Cluster, background: BackgroundTraffic | None, research: Sequence[ResearchFlow], begin_s: float
 ) -> ClassBudgets:
-    """The budgets of a coordinator's cluster, while the background of a trace (as played) begins at `begin_s`.
+    """Return the budgets of a coordinator's cluster, while the background of a trace (as played) begins at `begin_s`.
 
     `research`: a scenario's flows, which go on all the time. A coordinator is told of the background alone; of the reserve these
     have what they ask for.
@@ -133,7 +133,7 @@ def class_budgets_of(
 
 
 def _asked(cluster: Cluster, background: BackgroundTraffic) -> dict[DirectedLink, list[float]]:
-    """What the background asks of each link that it crosses, wire bytes/s, one value an epoch."""
+    """Return the background's demand on each link that it crosses, wire bytes/s, one value an epoch."""
     over: defaultdict[DirectedLink, list[int]] = defaultdict(list)
     for number, (source, target) in enumerate(background.flows):
         for link in cluster.routes.shortest_links(source, target):

@@ -40,7 +40,7 @@ class Booking:
 
 @dataclass(frozen=True, slots=True)
 class Tenancy:
-    """A GPU of a stay is taken from `from_s` until `until_s`."""
+    """A GPU of a stay that is taken from `from_s` until `until_s`."""
 
     stay: Stay
     from_s: float
@@ -49,7 +49,7 @@ class Tenancy:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """One way for a job to leave a stay that ends under it."""
+    """A way for a job to leave a stay that ends under it."""
 
     job: str
     stay: Stay  # where it is
@@ -66,14 +66,13 @@ class Handover:
 @dataclass(frozen=True)
 class WindowProblem:
     """All choices of a window. `nodes`: the stays of each job that end in the window before it does: each needs a handover
-    if the job gets there. `gpus`: of hosts; `budgets`: of links. `tenancies`, `bookings`: not to be changed.
+    if the job gets there. `gpus`: of hosts; `budgets`: of links. `bookings`: not to be changed.
     """
 
     runners: tuple[RunningJob, ...]
     handovers: tuple[Handover, ...]
     gpus: Mapping[str, int]
     budgets: ClassBudgets
-    tenancies: tuple[Tenancy, ...] = ()
     bookings: tuple[Booking, ...] = ()
     horizon_s: float = inf
     nodes: frozenset[tuple[str, Stay]] = field(default_factory=frozenset)

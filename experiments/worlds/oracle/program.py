@@ -1,4 +1,4 @@
-"""One window as a mixed-integer linear program (paper A, Appendix C-D, baseline B6), solved by HiGHS.
+"""A window as a mixed-integer linear program (paper A, Appendix C-D, baseline B6), solved by HiGHS.
 
 The paper's program has x_{j,t,d} = 1 where job j is checkpointed at time t to destination d, minimises the rollback
 sum_j sum_{e_j} Delta^rb_{e_j}(x), and holds three constraints: one destination a job and time (sum_d x <= 1), links
@@ -92,7 +92,7 @@ def solve(problem: WindowProblem, time_limit_s: float, gap: float = 1e-6) -> Win
 
 
 def _ways(problem: WindowProblem) -> Iterator[Row]:
-    """A job that comes to a stay that ends under it leaves it, in one way."""
+    """Yield rows for ways: a job leaves each stay that ends under it in one way."""
     balance: dict[tuple[str, Stay], dict[int, float]] = {node: {} for node in problem.nodes}
     for number, choice in enumerate(problem.handovers):
         balance[choice.job, choice.stay][number] = 1.0
@@ -105,14 +105,13 @@ def _ways(problem: WindowProblem) -> Iterator[Row]:
 
 
 def _gpus(problem: WindowProblem) -> Iterator[Row]:
-    """A GPU for every job, at each moment at which one may come to a stay."""
+    """Yield rows for GPUs: one for every job, at each moment at which one may come to a stay."""
     coming: dict[Stay, list[tuple[int, float, float]]] = defaultdict(list)
     for number, choice in enumerate(problem.handovers):
         if choice.tenancy is not None:
             coming[choice.tenancy.stay].append((number, choice.tenancy.from_s, choice.tenancy.until_s))
     for stay in sorted(coming, key=lambda stay: (stay.host, stay.from_s)):
         held = [(r.since_s, min(r.finish_s, stay.until_s)) for r in problem.runners if r.stay == stay]
-        held += [(t.from_s, t.until_s) for t in problem.tenancies if t.stay == stay]
         seen: set[tuple[frozenset[int], int]] = set()
         for at_s in sorted({from_s for _, from_s, _ in coming[stay]} | {from_s for from_s, _ in held}):
             there = frozenset(n for n, from_s, until_s in coming[stay] if from_s <= at_s < until_s)
@@ -123,7 +122,7 @@ def _gpus(problem: WindowProblem) -> Iterator[Row]:
 
 
 def _links(problem: WindowProblem, budgets: LinkBudgets, *, of_migrations: bool) -> Iterator[Row]:
-    """No link beyond its budget, in parts of it, at each moment at which a load may rise or a budget fall."""
+    """Yield rows for links, in parts of their budgets, at each moment at which a load may rise or a budget fall."""
     users: dict[DirectedLink, list[tuple[int, Booking]]] = defaultdict(list)
     for number, choice in enumerate(problem.handovers):
         for taken in choice.bookings:

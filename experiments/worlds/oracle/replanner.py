@@ -45,7 +45,6 @@ from experiments.worlds.virtual.scheduler import Priority
 from testbed.messages import Protect
 from topologies.spec import TrafficClass
 
-MOST_TOGETHER = 40  # unfinished jobs that are all planned again when one is elsewhere than planned
 NO_TIMER_S = 1e9  # the longest that a message can say
 LATE = 0.005  # of a job's remaining time: how much later than computed it may be over
 
@@ -61,7 +60,7 @@ class Horizon:
 
 
 class Replanner:
-    """One run's oracle. `watch` is called after each event of the world."""
+    """The oracle of one run. `watch` is called after each event of the world."""
 
     def __init__(self, trace: Trace, research: Sequence[ResearchFlow], horizon: Horizon) -> None:
         self._trace, self._research, self._horizon = trace, research, horizon
@@ -106,7 +105,7 @@ class Replanner:
                         way = self._plan.way_of(name)
                         late = way is not None and min(way.begins_s, default=inf) < self._world.now_s
                         if late or (name, stay) not in self._plan.on_way:
-                            self._amend(job)
+                            self._plan_all(self._until_s, amends=True)
                 case facts.JobStopped(job=name, cause=cause) if cause in ("emergency", "deadline"):
                     # an owner has ended an attempt: what was to be lost by it is noted
                     way = self._plan.way_of(name)
@@ -116,19 +115,19 @@ class Replanner:
                 case facts.CheckpointTaken(job=name, final=True):
                     # from now on it is known when a migration travels, and checkpoints that have not begun can make way
                     if self._cluster.jobs[name].phase is Phase.MOVING:
-                        self._amend(self._cluster.jobs[name])
+                        self._plan_all(self._until_s, amends=True)
                 case facts.MigrationDegraded(job=name):
                     # P2 or P3 did not do as planned: there is still the time of the notice for checkpoints
                     job, way = self._cluster.jobs[name], self._plan.way_of(name)
                     if way is not None and way.migrates and job.phase is Phase.RUNNING:
-                        self._amend(job)
+                        self._plan_all(self._until_s, amends=True)
 
     @property
     def _cluster(self) -> Cluster:
         return self._world.coordinator.cluster
 
     def _post(self) -> None:
-        """What was put into the coordinator's outbox, as if the coordinator had said it."""
+        """Perform the effects in the coordinator's outbox."""
         for effect in self._cluster.take_outbox():
             match effect:
                 case do.Tell(host, message):
@@ -146,7 +145,7 @@ class Replanner:
         self._world.at(now_s + window_s, self._begin_window)
 
     def _plan_all(self, until_s: float, *, amends: bool) -> None:
-        """Everything is planned anew but for what has begun."""
+        """Plan everything anew but for what has begun."""
         now_s, jobs = self._world.now_s, self._cluster.jobs
         self._world.heartbeats.freshen()
         runners = [runner for _, job in sorted(jobs.items()) if (runner := self._runner(job)) is not None]
@@ -157,23 +156,10 @@ class Replanner:
         ]
         reserved = self._reserved()
         self._plan.clear()
-        self._adopt(self._choices().problem(runners, (), reserved, begun), until_s, begun, amends=amends)
-
-    def _amend(self, job: JobState) -> None:
-        """A job is where no plan has it, or later than planned: it and, if they are few, all others are planned again."""
-        if sum(each.phase not in OVER for each in self._cluster.jobs.values()) <= MOST_TOGETHER:
-            self._plan_all(self._until_s, amends=True)
-            return
-        self._world.heartbeats.freshen()
-        runner = self._runner(job)
-        self._plan.forget(job.name)
-        if runner is not None:
-            gpus, links = self._plan.taken(self._world.now_s)
-            taken = [*links, *self._reserved()]
-            self._adopt(self._choices().problem([runner], gpus, taken), self._until_s, (), amends=True)
+        self._adopt(self._choices().problem(runners, reserved, begun), until_s, begun, amends=amends)
 
     def _reserved(self) -> list[Booking]:
-        """What P3 has admitted, planned or not, as it will travel."""
+        """Return all that P3 has admitted, planned or not, as it will travel."""
         cluster, found = self._cluster, list[Booking]()
         timetable = planned(cluster, committed(cluster))
         for flow, _ in reservations(cluster):
@@ -191,7 +177,7 @@ class Replanner:
     def _adopt(
         self, problem: WindowProblem, until_s: float, begun: Sequence[Handover], *, amends: bool
     ) -> None:
-        """Solve it; from now on the answer is the plan, and its checkpoints are on the world's heap."""
+        """Solve the problem, make the answer the plan, and put its checkpoints on the world's heap."""
         answer = solve(problem, self._horizon.time_limit_s)
         self._plan.enter(problem.runners, answer.chosen)
         for way in answer.chosen:
@@ -223,7 +209,7 @@ class Replanner:
     # ------------------------------------------------------------ jobs
 
     def _runner(self, job: JobState) -> RunningJob | None:
-        """A job that has a volunteer host, as the program sees it."""
+        """Return a job that has a volunteer host, as the program sees it."""
         host = job.move.destination if job.move is not None else job.host
         stay = self._stay_now(host)
         if job.phase in OVER or stay is None:
@@ -245,14 +231,14 @@ class Replanner:
         )
 
     def _stay_now(self, host: str | None) -> Stay | None:
-        """What is left of the host's stay; None of a host that has no owner."""
+        """Return the host's stay; None of a host that has no owner."""
         known = host is not None and host in self._future.stays
         return self._future.at(host, self._world.now_s) if known and host is not None else None
 
     # ------------------------------------------------------------ playing
 
     def _send(self, way: Handover) -> None:
-        """A checkpoint of the plan begins, at its rate, to its holder: if it is still the plan, and can still be done."""
+        """Begin a checkpoint of the plan, at its rate, to its holder: if it is still the plan, and can still be done."""
         self._world.decide(ev.Woke())  # so that the coordinator knows what time it is
         cluster, holder = self._cluster, way.holder
         job = cluster.jobs.get(way.job)
@@ -282,7 +268,7 @@ class Replanner:
         self._post()
 
     def _rate_now(self, way: Handover) -> float:
-        """The plan's; 0: its links are for others now."""
+        """Return the plan's rate now; 0 while its links are for others."""
         now_s = self._world.now_s
         rates = (r.rate_bytes_per_s for r in way.bookings if r.from_s <= now_s < r.until_s)
         return next(rates, 0.0)

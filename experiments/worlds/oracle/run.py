@@ -1,4 +1,4 @@
-"""One oracle's run: the plan of each window, played by the virtual world with every promise judged.
+"""A run of the oracle: the plan of each window, played by the virtual world with every promise judged.
 
 A planner that knows everything may also do what a system does that knows nothing. So the schedule is the best of the plan and of
 the rows in `against`, which are those that make every promise (`VALID`): first by promises kept, then by work lost. None of these

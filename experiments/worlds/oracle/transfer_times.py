@@ -1,4 +1,4 @@
-"""How long checkpoints take between two hosts: the virtual world's own arithmetic, with every draw at its worst.
+"""Times that checkpoints take between two hosts: the virtual world's own arithmetic, with every draw at its worst.
 
 What counts is how late the last checkpoint before an end can begin. Its bytes are laid out backwards from the end, at what the
 path gives in each epoch (`whole`). A store takes only what it lacks, so if a step rewrites a share f of the state, a checkpoint
@@ -29,7 +29,7 @@ ROOM = 3.0  # times a whole checkpoint's time in which a chain's rate must hold
 
 @dataclass(frozen=True, slots=True)
 class TransferState:
-    """What is carried: C, the share f of it that a step rewrites, the step."""
+    """State to carry: C, the share f of it that a step rewrites, the step."""
 
     payload_bytes: float
     dirty_fraction: float
@@ -58,7 +58,7 @@ class TransferTimes:
     written_bytes_per_s: float = inf
 
     def links(self, source: str, destination: str) -> tuple[DirectedLink, ...]:
-        """The links that a checkpoint crosses."""
+        """Return the links that a checkpoint crosses."""
         return self.routes.route(source, destination)
 
     def sending(
@@ -68,7 +68,7 @@ class TransferTimes:
         end_s: float,
         beside: Sequence[Booking] = (),
     ) -> PlannedSending | None:
-        """What is complete at `end_s` and began last, at what the path gives beside others; None if there is no way."""
+        """Return checkpoints that end at `end_s` and begin latest, at the rate that others leave; None if there is no way."""
         whole = self.whole(state.payload_bytes, links, end_s, beside)
         if whole is None:
             return None
@@ -92,7 +92,7 @@ class TransferTimes:
         end_s: float,
         beside: Sequence[Booking] = (),
     ) -> PlannedSending | None:
-        """One checkpoint of everything."""
+        """Return one checkpoint of everything."""
         left, taken = payload_bytes, list[Booking]()
         spare_s = self.beside_s(payload_bytes)
         for from_s, until_s, rate in self._left(links, end_s, beside):
@@ -125,7 +125,7 @@ class TransferTimes:
                 yield begin, end, max(0.0, min(left)) if there else whole
 
     def chain(self, state: TransferState, rate_bytes_per_s: float) -> list[float]:
-        """Seconds of each checkpoint at that rate, until the next one would not be smaller by LEAST_GAIN."""
+        """Return the seconds of each checkpoint at that rate, until the next one would not be smaller by LEAST_GAIN."""
         beside_s, pace = self.beside_s(state.payload_bytes), rate_bytes_per_s * PACING_SHARE
         leads_s = [beside_s + state.payload_bytes / pace]
         while len(leads_s) < MOST_ROUNDS:
@@ -137,12 +137,12 @@ class TransferTimes:
         return leads_s
 
     def beside_s(self, payload_bytes: float) -> float:
-        """All of a checkpoint's time that is not on the wire."""
+        """Return the part of a checkpoint's time that is not on the wire."""
         return self.overhead_s + payload_bytes / self.written_bytes_per_s
 
 
 def overhead_of(costs: Overheads, delay_s: float) -> float:
-    """All of a checkpoint's time that is neither writing nor on the wire, at most: order, handshake, commit, word of it."""
+    """Return the longest part of a checkpoint's time that is neither writing nor wire: order, handshake, commit, report."""
     return (
         costs.snapshot_s[1] + costs.connect_s + costs.commit_s + 4.0 * (costs.message_s + delay_s) + SAFETY_S
     )

@@ -1,4 +1,4 @@
-"""The answer for a window, and what is reported of it."""
+"""The answer for a window, and its figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOTHING = 1e-9  # an objective below this is none
 
 @dataclass(frozen=True, slots=True)
 class WindowAnswer:
-    """What was chosen, its objective and the best bound known (seconds of work), how it came about, how big the program was.
+    """Chosen handovers, their objective and the best bound known (seconds of work), the solver's status and the program's size.
 
     `status`: "optimal"; "time limit" (the best that was found by then); "nothing" (no plan was found by then).
     """
@@ -34,7 +34,7 @@ class WindowAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One program of a run. `jobs` planned, stays that end under them (`events`), and the answer's figures.
+    """A program of a run. `jobs` planned, stays that end under them (`events`), and the answer's figures.
 
     `amends`: not a whole window, but jobs that came to be elsewhere than planned, for the rest of one. `predicted_loss_s`: of
     the handovers on the chosen ways. Times in seconds of the run as played; `solve_s` is the solver's own.
@@ -57,7 +57,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class WindowEnd:
-    """An attempt that its owner ended. `planned_loss_s`: what the plan had it lose; None: no plan foresaw it."""
+    """An attempt that its owner ended. `planned_loss_s`: its loss by the plan; None: no plan foresaw it."""
 
     job: str
     at_s: float
