@@ -1,14 +1,18 @@
-"""The coordinator's trio side: sockets in, effects out. It decides nothing.
+"""The coordinator's trio side: sockets in, effects out.
 
-Every event takes the same way (`testbed.driver`): journal it, let the core handle it, journal what followed, commit, and only
-then tell any peer. The core runs to its end without an await, so events have one order, the journal's. Its time is the journal's,
-seconds since the first start, to the bit: another core that is handed the journal's events decides the same (`recovery`).
+It decides nothing.
 
-A peer that breaks the protocol, resets its connection at whatever moment, or does not read what it is sent, loses that connection
-and nothing else. Until it has introduced itself it has few connections, short frames and little time, and each host of the campus
-keeps a connection, however many come from elsewhere. Agents are heard in turn, message by message, and one that says more than
-any honest one has to is heard later (`WORDS_PER_S`). What is raised while a peer is served and is not one of PEER_ERRORS is a
-fault of the coordinator's own and ends the run: a plain OSError too, since a disk's would be taken for a peer's.
+Every event takes the same way (`testbed.driver`): journal it, let the core handle it, journal the effects, commit, and
+only then send messages. The core runs to its end without an await, so events have one order, the journal's. Its time is
+the journal's, seconds since the first start, to the bit: another core that handles the journal's events decides the
+same (`recovery`).
+
+A peer that breaks the protocol, resets its connection at any moment, or does not read its messages, loses that
+connection and nothing else. Until its Hello it has few connections, short frames and little time, and each host of the
+campus keeps a connection, however many come from elsewhere. Agents' messages are handled in turn, one by one. An agent
+that sends more than any honest one has to is delayed (`WORDS_PER_S`). An error while a peer is served that is not one
+of PEER_ERRORS is a fault of the coordinator's own and ends the run: a plain OSError too, since a disk's would be taken
+for a peer's.
 """
 
 from __future__ import annotations
@@ -69,7 +73,7 @@ OPERATOR_OUT: Codec[m.ToOperator] = Codec(m.ToOperator)
 
 
 class Peer(Generic[ToPeer]):
-    """One connection: what is to be sent on it, and how to end it."""
+    """A connection: its queue of messages, and the scope that ends it."""
 
     def __init__(self, channel: Channel[ToPeer], scope: trio.CancelScope) -> None:
         self.channel: Channel[ToPeer] = channel
@@ -87,11 +91,11 @@ class Peer(Generic[ToPeer]):
             self.scope.cancel()
 
     async def send_all(self) -> None:
-        """Sends what is queued, for ever."""
+        """Send queued messages, for ever."""
         await self.channel.send_each(self._unsent)
 
     async def refuse(self, reason: str) -> None:
-        """Says why the connection is being closed, if the peer still listens."""
+        """Send the reason why the connection is being closed, if the peer still reads."""
         with trio.move_on_after(1.0), suppress(*PEER_ERRORS):
             await self.channel.send(m.Refused(quoted(reason)))
 
@@ -151,8 +155,10 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             task_status.started()
 
     async def _fold_in(self) -> None:
-        """Carries the journal's log into it in a thread, for ever: 500 hosts' events would wait for the disk, .1 s every ten
-        seconds and .6 s now and then."""
+        """Carry the journal's log into it in a thread, for ever.
+
+        Otherwise 500 hosts' events would wait for the disk: 0.1 s every ten seconds and 0.6 s now and then.
+        """
         self.journal.fold_elsewhere()
         while True:
             await trio.sleep(FOLD_IN_S)
@@ -164,7 +170,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
         listeners: list[trio.SocketListener],
     ) -> None:
         async def serve_one(accepted: trio.SocketStream) -> None:
-            """One connection, from its first byte to its last: what goes wrong with the peer ends here."""
+            """Serve a connection, from its first byte to its last; the peer's errors end here."""
             peer = "a peer that has left"
             stream: trio.abc.Stream = accepted
             try:
@@ -196,7 +202,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             self.spent_s = 0.0 if body is not None else SAVE_AFTER_S - TRY_AGAIN_AFTER_S
 
     def decide(self, event: ev.Event, at_s: float) -> list[do.Effect]:
-        """What follows; it is in the journal now, in one transaction with the event."""
+        """Return the effects of an event; they are in the journal now, in one transaction with it."""
         try:
             self.journal.begin()
             self.journal.append_input(at_s, event)
@@ -217,7 +223,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
         return effects
 
     def perform(self, effect: do.Effect) -> None:
-        """Tell peers, if they are connected; facts, of those in the journal, to the operators that watch."""
+        """Send messages to connected peers; send journalled facts to the operators that watch."""
         match effect:
             case do.Tell(host, message) if host in self.agents:
                 self.agents[host].tell(message)
@@ -313,7 +319,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                 del self._in_parts[host]
 
     async def _turn_of(self, host: str, words: float, size_bytes: int) -> None:
-        """Wait until what the agent of a host has said is to be heard: after others' in any case, later if it says too much."""
+        """Wait for the turn of an agent's message: after others' in any case, later if it sends too much."""
         budget = self._budgets.setdefault(host, Budget(WORDS_PER_S, WORDS_AT_ONCE))
         await trio.sleep(budget.spend(words + size_bytes / BYTES_A_WORD, trio.current_time()))
 
@@ -376,7 +382,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
 
 
 async def _first_words(channel: Channel[m.OnAgentLink]) -> m.OnAgentLink:
-    """What a connection says next that has not introduced itself. RemoteProtocolError: it takes too long."""
+    """Receive the first message of a connection. RemoteProtocolError: it takes too long."""
     with trio.move_on_after(HELLO_TIMEOUT_S):
         message = await channel.receive()
         if message is None:

@@ -1,4 +1,4 @@
-"""How long the coordinator's decisions take, and how late its answers are: histograms of fixed size, for a run of any length."""
+"""Times of the coordinator's decisions and answers: histograms of fixed size, for a run of any length."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Durations:
     longest_s: float = 0.0
 
     def add(self, duration_s: float) -> None:
-        """One more; what is shorter than FIRST_S counts as that."""
+        """Add a duration; one shorter than FIRST_S counts as that."""
         number = int(BINS_PER_DECADE * math.log10(max(FIRST_S, duration_s) / FIRST_S))
         self.counts[min(len(self.counts) - 1, number)] += 1
         self.longest_s = max(self.longest_s, duration_s)
@@ -47,8 +47,11 @@ class Durations:
 
 @dataclass
 class Load:
-    """`decisions`: of the core, from an event to its effects; `writes`: of these into the journal. `reports`: from an agent's
-    sending of a heartbeat to its hearing the acknowledgement, which is given once the heartbeat is decided and in the journal.
+    """Histograms of the coordinator's times.
+
+    `decisions`: of the core, from an event to its effects; `writes`: of these into the journal. `reports`: from an
+    agent's sending of a heartbeat to its receipt of the acknowledgement, which is sent once the heartbeat is decided
+    and in the journal.
     """
 
     decisions: Durations = field(default_factory=Durations)
@@ -56,6 +59,6 @@ class Load:
     reports: Durations = field(default_factory=Durations)
 
     def write(self, path: Path) -> None:
-        """All figures, as JSON."""
+        """Write all figures, as JSON."""
         figures = {name: getattr(self, name).figures() for name in ("decisions", "writes", "reports")}
         write_whole(path, json.dumps(figures, indent=2) + "\n")

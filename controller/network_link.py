@@ -1,6 +1,8 @@
-"""The coordinator's connection to the controller of a programmed network: ways and loads go out, what is in force and what is to
-be drained comes in. A network whose controller is dead is tried again and again; what it is told is everything, so nothing is
-lost with a connection."""
+"""The coordinator's connection to the controller of a programmed network.
+
+Ways and loads go out; ways in force and trunks to be drained come in. A network whose controller is dead is tried again
+and again. Each message holds the whole state, so nothing is lost with a connection.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,12 @@ _DECODER = msgspec.json.Decoder(FromController)
 
 
 class NetworkLink:
-    """`handle` is given what the controller says, as events. `is_trunk`: of a campus, by two nodes; others are not heard of."""
+    """A connection.
+
+    `handle` gets the controller's messages, as events.
+
+    `is_trunk` returns whether two nodes are the ends of a trunk of the campus; requests for others are dropped.
+    """
 
     def __init__(
         self, socket: Path, handle: Callable[[ev.Event], None], is_trunk: Callable[[str, str], bool]
@@ -41,13 +48,13 @@ class NetworkLink:
         self._news = trio.Event()
 
     def want(self, ways: do.SetWays) -> None:
-        """Tell the controller, now or when it is there."""
+        """Send ways to the controller, now or when it is there."""
         pins = tuple(WayPin(way.number, tuple(way.nodes)) for way in ways.ways)
         self._wanted = WantedWays(ways.number, pins, tuple(ways.draining))
         self._news.set()
 
     def weigh(self, loads: do.SetLoads) -> None:
-        """Tell the controller, now or when it is there."""
+        """Send loads to the controller, now or when it is there."""
         self._loads = TrunkLoads(tuple(loads.loads))
         self._news.set()
 
@@ -81,7 +88,7 @@ class NetworkLink:
             await self._news.wait()
 
     async def _receive(self, stream: trio.SocketStream) -> None:
-        """Until it is closed, or says what cannot be read."""
+        """Handle messages until the connection is closed, or one cannot be read."""
         unread = b""
         while got := await stream.receive_some():
             *lines, unread = (unread + got).split(b"\n")

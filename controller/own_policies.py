@@ -1,9 +1,9 @@
-"""A user's own policies: a row of a module (`module:NAME`), of an installed package (entry points `reclaimnet.policies`), or of a
-Python file whose `POLICIES` has rows like those of `controller.core.policies.table`.
+"""A user's own policies, beside the project's rows.
 
-They stand beside the project's in this process and in all that it forks; a name is looked up anew in any other process. What a
-user's function raises, or answers that is no answer, ends the run with a SpecError that names row, column and line: it is no
-fault of this program, and must not look like one.
+They are a row of a module (`module:NAME`), of an installed package (entry points `reclaimnet.policies`), or of a Python
+file whose `POLICIES` has rows like those of `controller.core.policies.table`. They are known in this process and in all
+that it forks; any other process looks up a name again. An error in a user's function, or an invalid answer, ends the
+run with a SpecError that names row, column and line: it is no fault of this program, and must not look like one.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _CONTROLLER: Final = (
 def find_policy(name: str, key: str = "policy") -> Policy:
     """Return the row of that name, the project's or a user's, with its overrides; a user's is added to the table.
 
-    A user's name is that of an entry point, or `module:NAME`, where NAME is a `Policy` of the module or a key of its `POLICIES`.
-    SpecError, for `key`, says what was wrong and what is allowed.
+    A user's name is that of an entry point, or `module:NAME`, where NAME is a `Policy` of the module or a key of its
+    `POLICIES`. SpecError names `key`, the fault, and the allowed values.
     """
     base = name if name in POLICIES else base_of(name)
     if base not in POLICIES:
@@ -127,7 +127,7 @@ class OwnRule(OwnFunction):
     function: Callable[..., Any]
 
     def __call__(self, *given: Any, **named: Any) -> Any:
-        """Called like any function of the column; numbers of numpy's in the answer become Python's, which facts are made of."""
+        """Call the function; numpy's numbers in the answer become Python's, of which facts are made."""
         key = f"{self.policy}.{self.column}"
         try:
             answer = self.function(*given, **named)

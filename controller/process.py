@@ -1,4 +1,4 @@
-"""The coordinator as a process: listeners, journal, core, until it is told to end.
+"""The coordinator as a process: listeners, journal and core, until a signal ends it.
 
 Started on a journal that holds a run, it goes on with that run.
 """
@@ -39,7 +39,7 @@ LOG = logger("controller")
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorConfig:
-    """What the coordinator needs to know. `started_s` (CLOCK_MONOTONIC) is time 0 of its journal, if that is new."""
+    """Configuration of the coordinator's process. `started_s` (CLOCK_MONOTONIC) is time 0 of its journal, if that is new."""
 
     campus: Campus
     settings: Settings
@@ -55,7 +55,7 @@ class CoordinatorConfig:
 
 
 def run_coordinator(config: CoordinatorConfig) -> None:
-    """The whole life of the coordinator's process; SIGTERM ends it with its journal closed.
+    """Run the coordinator's process; SIGTERM ends it with its journal closed.
 
     SetupError: the journal is another coordinator's, or another process writes it.
     """

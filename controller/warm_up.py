@@ -59,9 +59,9 @@ def rehearse(policy: str = Settings().policy) -> None:
 
 
 def compile_once() -> None:
-    """Rehearse, if it was not done yet with this program by this interpreter; all later processes read what was compiled.
+    """Rehearse, unless this interpreter has done so with this program; all later processes read the compiled code.
 
-    It is said on stderr, since it takes half a minute. Commands do it before any limit of time counts.
+    A line on stderr announces it, since it takes half a minute. Commands do it before any limit of time counts.
     """
     # numba compiles anew what has another time of change, though its text, which names the folder, is the same
     times = hash(tuple(source.stat().st_mtime_ns for source in SOURCES)) % 2**64

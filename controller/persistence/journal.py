@@ -1,18 +1,19 @@
-"""The append-only memory of a run: an SQLite file in WAL mode that outlives any process that writes it.
+"""The append-only record of a run: an SQLite file in WAL mode that outlives any process that writes it.
 
 Two tables: `input`, every event as it reached the coordinator, and `fact`, everything that happened or was decided. One
-transaction holds an event and all that followed from it, committed before any peer is told, so what was promised is on disk
-(against the death of processes; WAL with synchronous=NORMAL does not promise it against loss of power). A third, `origin`, says
-whose journal it is and when its time 0 was: a coordinator begins again from `input` alone (see `recovery`). The fourth,
-`snapshot`, only saves time.
+transaction holds an event and all that followed from it. It is committed before any message about it is sent, so
+promises are on disk (against the death of processes; WAL with synchronous=NORMAL does not protect against loss of
+power). A third, `origin`, holds the coordinator's identity and the moment of its time 0: a coordinator begins again
+from `input` alone (see `recovery`). The fourth, `snapshot`, only saves time.
 
-A line that cannot be read is not written (`encoded`). One that lies there all the same, from an earlier version or a torn
-disk, is named by its number and time, and a reader may ask for what is before it.
+A line that could not be read back is not written (`encoded`). One that lies there all the same, from an earlier version
+or a torn disk, is named by its number and time, and a reader may ask for the lines before it.
 
 .venv/bin/python -m controller.persistence.journal journal.sqlite events.jsonl [--up-to SECONDS]
 
-One process at a time writes a journal: it holds a lock on the file beside it, which its death releases. Should that file be gone,
-the epoch in the journal itself tells: each writer raises it, and one that finds another's there writes no more.
+One process at a time writes a journal: it holds a lock on the file beside it, which its death releases. If that file is
+gone, the epoch in the journal itself decides: each writer raises it, and a writer that finds another's epoch there
+stops.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class NoJournal(SetupError):
 
 
 class _Database(sqlite3.Connection):
-    """Has a disk that is full or broken say so as an OSError, which names the journal: SQLite names no file."""
+    """A connection that raises an OSError naming the journal for a full or broken disk: SQLite names no file."""
 
     path = ""
 
@@ -128,7 +129,7 @@ class Journal:
             raise InvariantBroken(str(self.path), rule, [])
 
     def origin(self) -> dict[str, str]:
-        """Whose journal it is; empty: a new one. SetupError: it holds events, and does not say whose."""
+        """Return the identity of its coordinator; empty: a new journal. SetupError: it holds events but no origin."""
         origin = dict(self._read("SELECT key, value FROM origin"))
         if not origin and any(self._read("SELECT 1 FROM input LIMIT 1")):
             raise SetupError(
@@ -137,14 +138,15 @@ class Journal:
         return origin
 
     def found(self, origin: dict[str, str]) -> None:
-        """Say whose it is, once."""
+        """Record the identity of its coordinator, once."""
         self.begin()
         self._db.executemany("INSERT INTO origin (key, value) VALUES (?, ?)", list(origin.items()))
         self.commit()
 
     def fold_elsewhere(self) -> None:
-        """Leave it to `fold_in` to carry what was written from the log beside the journal (SQLite's WAL) into it: that waits for
-        the disk, and the next commit after every few megabytes would."""
+        """Leave it to `fold_in` to carry what was written from the log beside the journal (SQLite's WAL) into it: that
+        waits for the disk, and the next commit after every few megabytes would.
+        """
         self._db.execute("PRAGMA wal_autocheckpoint = 0")
         self._beside = sqlite3.connect(
             self.path, isolation_level=None, factory=_Database, check_same_thread=False
@@ -157,13 +159,16 @@ class Journal:
             self._beside.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def append_input(self, at_s: float, event: Event) -> None:
-        """An event, as it came. The column `source` is for readers of the table: an agent's host, or what else happened."""
+        """Append an event, as it came.
+
+        The column `source` is for readers of the table: an agent's host, or the event's kind.
+        """
         source = event.host if isinstance(event, AgentSaid | AgentGone) else type(event).__name__
         body = _EVENT_ENCODER.encode(event)
         self._db.execute("INSERT INTO input (at_s, source, body) VALUES (?, ?, ?)", (at_s, source, body))
 
     def append_fact(self, at_s: float, fact: Fact) -> bytes:
-        """A fact; returns its JSON."""
+        """Append a fact; return its JSON."""
         body = encoded(fact)
         self._db.execute("INSERT INTO fact (at_s, body) VALUES (?, ?)", (at_s, body.decode()))
         return body
@@ -178,7 +183,7 @@ class Journal:
             self._db.execute("ROLLBACK")
 
     def save(self, submitted: int, program: str, body: bytes) -> None:
-        """A snapshot of the core as it is after the last event; the one before is kept, older ones are not."""
+        """Save a snapshot of the core as it is after the last event; the one before is kept, older ones are not."""
         self.begin()
         counts = "SELECT (SELECT max(number) FROM input), (SELECT coalesce(max(number), 0) FROM fact)"
         event, facts = self._db.execute(counts).fetchone()
@@ -191,8 +196,10 @@ class Journal:
         self.commit()
 
     def snapshots(self) -> Iterator[tuple[int, int, int, str, bytes]]:
-        """(number of the last event, of the last fact, jobs submitted, program, the core), the latest first; damaged ones are
-        passed over, for they only save time."""
+        """Yield (number of the last event, of the last fact, jobs submitted, program, the core), the latest first.
+
+        Damaged ones are passed over, for they only save time.
+        """
         columns = "event, facts, submitted, program, body"
         rows = self._read(f"SELECT {columns} FROM snapshot ORDER BY event DESC")
         for event, facts, submitted, program, kept in rows:
@@ -202,7 +209,7 @@ class Journal:
                     yield event, facts, submitted, program, body
 
     def inputs(self, after: int = 0) -> Iterator[tuple[float, Event]]:
-        """(seconds, event) in order, beyond the event of that number. SetupError: one cannot be read; it says which."""
+        """Yield (seconds, event) in order, beyond the event of that number. SetupError names an event that cannot be read."""
         columns = "number, at_s, body"
         rows = self._read(f"SELECT {columns} FROM input WHERE number > ? ORDER BY number", after)
         for _, at_s, event in _lines(self.path, "input", rows, _EVENTS):
@@ -246,7 +253,7 @@ class Journal:
         return whole
 
     def cuts(self) -> int:
-        """How often its end was cut off."""
+        """Return the number of times that its end was cut off."""
         return next((int(value) for (value,) in self._read("SELECT value FROM origin WHERE key = 'cuts'")), 0)
 
     def last_s(self) -> float:
@@ -294,7 +301,7 @@ def encoded(fact: Fact) -> bytes:
 
 
 def out_of_range(fact: Fact) -> str:
-    """Which of its numbers a journal does not take; empty: it takes all."""
+    """Return the reason why a number of the fact does not fit a journal; empty if all fit."""
     for name in fact.__struct_fields__:
         value = getattr(fact, name)
         kind = type(value)
@@ -309,9 +316,9 @@ def out_of_range(fact: Fact) -> str:
 
 
 def read_facts(path: Path, before_s: float = inf) -> Iterator[tuple[float, AnyFact]]:
-    """(seconds, fact) in order, those before a time, from a journal that may be in use or left by a killed process.
+    """Yield (seconds, fact) in order, those before a time, from a journal that may be in use or left by a killed process.
 
-    SetupError: a line cannot be read; the message says which, and up to where the journal is good. NoJournal.
+    SetupError: a line cannot be read; the message names it, and the time up to which the journal is good. NoJournal.
     """
     try:
         db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
@@ -328,7 +335,7 @@ def read_facts(path: Path, before_s: float = inf) -> Iterator[tuple[float, AnyFa
 
 
 def fact_lines(path: Path, rows: Iterator[tuple[int, float, str]]) -> Iterator[tuple[int, float, AnyFact]]:
-    """(number, seconds, fact) of rows of the table fact. SetupError: as `read_facts`."""
+    """Yield (number, seconds, fact) of rows of the table fact. SetupError: as `read_facts`."""
     for number, at_s, fact in _lines(path, "fact", rows, _FACTS):
         if rule := out_of_range(fact):
             raise SetupError(unreadable(path, "fact", number, at_s, rule))
@@ -336,16 +343,17 @@ def fact_lines(path: Path, rows: Iterator[tuple[int, float, str]]) -> Iterator[t
 
 
 def _end(table: str) -> str:
-    """SQL for a number above those of lines before a time: of the first that is not, whatever time those behind it tell.
+    """Return SQL for a number above the lines before a time: that of the first later line, whatever the times behind it.
 
-    If no time was chosen (infinity), it is above all: a line that tells none is to be said, not left out with all behind it.
+    If no time was chosen (infinity), it is above all lines. So a line without a time is reported, not left out with all
+    behind it.
     """
     chosen = f"SELECT min(number) FROM {table} WHERE ?1 < 9e999 AND coalesce(at_s, 9e999) >= ?1"
     return f"coalesce(({chosen}), 9.3e18)"
 
 
 def _rows(db: sqlite3.Connection, path: Path, query: str, *values: object) -> Iterator[Any]:
-    """What a table holds. SetupError: the file is damaged."""
+    """Yield the rows of a query. SetupError: the file is damaged."""
     try:
         for row in db.execute(query, values):  # noqa: UP028 - `yield from` closes the cursor, when the database may be closed
             yield row
@@ -356,7 +364,10 @@ def _rows(db: sqlite3.Connection, path: Path, query: str, *values: object) -> It
 def _lines(
     path: Path, table: str, rows: Iterator[tuple[Any, Any, Any]], decoder: Any
 ) -> Iterator[tuple[int, float, Any]]:
-    """(number, seconds, what the body says) of each row. SetupError: a time is none, or runs back, or a body says nothing."""
+    """Yield (number, seconds, decoded body) of each row.
+
+    SetupError: no time, a time that runs back, or an unreadable body.
+    """
     for number, at_s, body in _in_time(path, table, rows):
         try:
             said = decoder.decode(body)
@@ -387,7 +398,7 @@ def unreadable(path: Path, table: str, number: int, at_s: float, error: object) 
 
 
 def _digest(event: object, facts: object, submitted: object, program: str, body: bytes) -> bytes:
-    """Return the digest of a snapshot: of what it says of itself, and of the core."""
+    """Return the digest of a snapshot: of its numbers and program, and of the core."""
     return blake2b(
         f"{event} {facts} {submitted} {program} ".encode() + body, digest_size=DIGEST_BYTES
     ).digest()

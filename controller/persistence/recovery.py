@@ -1,18 +1,18 @@
-"""A coordinator begins again from its journal.
+"""Recovery of a coordinator from its journal.
 
-The core is a function of its events, and the journal has all of them with their times, each in one transaction with the facts
-that followed. So a new core is handed the old one's events; what it says to peers is thrown away, and what it records must be
-what the journal holds, fact for fact. Anything else means that this program decides otherwise than the one that wrote the
-journal (another version, say): then it is refused, for what had been promised would be unknown. After that the core is
-told that its process began again (`controller.core.lifecycle.resync`).
+The core is a function of its events, and the journal has all of them with their times, each in one transaction with the
+facts that followed. So a new core handles the old one's events again. Its messages to peers are dropped, and its facts
+must be those of the journal, fact for fact. Anything else means that this program decides differently from the one that
+wrote the journal (another version, for example). Then it is refused, for the promises made would be unknown. After that
+the core gets the event of a restart (`controller.core.lifecycle.resync`).
 
-Time goes on where CLOCK_MONOTONIC says, if the machine has not been booted since; else where the calendar clock says; in no
-case backwards. Decisions are right whatever was the downtime: leases do not lean on it (see `resync`), and agents say in
-their Hello how long a notice still has.
+Time goes on by CLOCK_MONOTONIC, if the machine has not been booted since, else by the calendar clock; in no case
+backwards. Decisions are right for any downtime: leases do not depend on it (see `resync`), and an agent's Hello holds
+the rest of a notice.
 
-Deciding again costs what deciding cost: some 4 ms for each second of a journal of the demo with 12 hosts, 18 ms with 52, of one
-core. A long journal is not read from its beginning: the host saves a snapshot of its core whenever it has spent
-`host.SAVE_AFTER_S` on decisions, so a restart takes about that long at most, less than a lease.
+Deciding again costs as much as deciding: some 4 ms for each second of a journal of the demo with 12 hosts, 18 ms with
+52, of one core. A long journal is not read from its beginning. The host saves a snapshot of its core whenever it has
+spent `host.SAVE_AFTER_S` on decisions, so a restart takes about that long at most, less than a lease.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Recalled:
 
 
 def origin_of(campus: Campus, settings: Settings, seed: int, started_s: float) -> dict[str, str]:
-    """What a journal says of its coordinator. `started_s` (CLOCK_MONOTONIC) is its time 0."""
+    """Return a journal's record of its coordinator. `started_s` (CLOCK_MONOTONIC) is its time 0."""
     return {
         "format": FORMAT,
         "campus": dumps(campus),
@@ -113,7 +113,7 @@ def recall(journal: Journal, fresh: Coordinator) -> Recalled:
 
 
 def start_after(origin: dict[str, str], last_s: float) -> float:
-    """What is now time 0 of the journal (CLOCK_MONOTONIC), so that its time goes on, and never back."""
+    """Return the CLOCK_MONOTONIC of the journal's time 0, so that its time goes on, and never back."""
     monotonic_s = time.monotonic()
     if origin["boot"] == boot_id():
         now_s = monotonic_s - float(origin["started_monotonic_s"])

@@ -1,10 +1,11 @@
 """The coordinator's core as bytes, so that a restart need not begin with the first event of a long journal.
 
-A snapshot is a shortcut and never the record: it says after which event it was taken, it is used only by the very program that
-took it (a digest over its modules), and the events after it are decided again and compared as always. Without one, or with
-one of another program, a restart is as right, and slower. It is a pickle, so it is read only from a file of one's own.
+A snapshot is a shortcut and never the record. It names the event after which it was taken, and only the very program
+that took it uses it (a digest over its modules). The events after it are decided again and compared as always. Without
+one, or with one of another program, a restart is as right, and slower. It is a pickle, so it is read only from a file
+of one's own.
 
-Taking one costs some 10 ms with 12 hosts and 27 with 52, and a restart a few milliseconds and what was decided since.
+Taking one costs some 10 ms with 12 hosts and 27 with 52. A restart costs a few milliseconds, and the decisions since.
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ class CoreSnapshot:
 
 
 def freeze(core: Coordinator) -> bytes | None:
-    """Return the core, all of it; None while it has no bytes: its controller is in the middle of a search, which is over
-    after a few events, or a user's policy has a function that no module names (a closure, a lambda), and a restart
-    decides all again.
+    """Return the whole core as bytes; None while it has none.
+
+    Its controller may be in the middle of a search, which is over after a few events. Or a user's policy has a function
+    that no module names (a closure, a lambda): then a restart decides all again.
     """
     try:
         return pickle.dumps(core, pickle.HIGHEST_PROTOCOL)

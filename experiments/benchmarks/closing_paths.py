@@ -235,8 +235,8 @@ def run_quietly(command: list[str]) -> None:
 def figures(trials: list[Trial]) -> dict[str, Any]:
     """Return quantiles in s, and sums that must be 0.
 
-    Trials in which the storm stood still as the host closed (another process had its processor) are counted as `blind`, and
-    their times are left out, unless all are.
+    Trials in which the storm stood still as the host closed are counted as `blind`: another process had its processor.
+    Their times are left out, unless all are blind.
     """
     seen = [trial for trial in trials if trial.gap_s <= BLIND_S] or trials
 

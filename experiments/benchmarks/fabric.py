@@ -224,8 +224,11 @@ def bring_up(trials: int) -> dict[str, Any]:
 
 
 def failover(trials: int) -> dict[str, Any]:
-    """Return gaps in s of local and remote cuts, packets lost by a restart of the controller, and seconds to program all switches
-    and to change one entry."""
+    """Return gaps and losses of a cut or a restart, and times of programming.
+
+    Gaps in s are of local and remote cuts; packets are lost by a restart of the controller. The times, in s, are to
+    program all switches and to change one entry.
+    """
     with LiveCampus(PROBED, enforcement=False) as net:
         assert net.openflow
         result: dict[str, Any] = {}
@@ -262,7 +265,8 @@ def failover(trials: int) -> dict[str, Any]:
 
 def planned_cuts(trials: int) -> dict[str, Any]:
     """Return packets lost while trunks are drained and cut, in turn near and far from the sender, and while the pair's way
-    changes; and seconds of each."""
+    changes; and seconds of each.
+    """
     ways = [[way[0].source, *(link.target for link in way)] for way in Routes(PROBED).choices("h1", "h3")]
     lost, drained_s, pinned_s = [], list[float](), list[float]()
     with LiveCampus(PROBED, enforcement=False) as net:

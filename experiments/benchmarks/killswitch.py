@@ -148,8 +148,10 @@ def goals(result: Result) -> Iterator[Goal]:
 def _on_campus(
     out: Path, trials: int, hosts: int, observer: SecondObserver | None
 ) -> tuple[dict[str, list[Trial] | str], dict[str, int], list[dict[str, Any]]]:
-    """Try the paths that need a campus. Return their samples, the calls that the agent obeyed, and transfers to its host, the
-    agent alive and killed."""
+    """Try the paths that need a campus.
+
+    Return their samples, the calls that the agent obeyed, and transfers to its host, the agent alive and killed.
+    """
     spec = presets.three_tier(hosts, min(3, hosts), 1)
     scenario = Scenario(spec.name, spec).played()
     found: dict[str, list[Trial] | str] = {}

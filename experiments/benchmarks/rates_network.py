@@ -69,8 +69,9 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class TrunkShaping:
-    """Shaping of the trunk: one queue at a wire rate; or marked classes in a queue of their own, served first; or sender n in a
-    class of its own that gets the n-th of `class_payload_bytes_per_s` and no more."""
+    """Shaping of the trunk: one queue at a wire rate; or marked classes in a queue of their own, served first; or sender n
+    in a class of its own that gets the n-th of `class_payload_bytes_per_s` and no more.
+    """
 
     rate_bytes_per_s: float
     serves_marked_first: bool = False
@@ -145,7 +146,7 @@ class RatesNetwork:
         self._switch, self._sink, self._senders = switch, sink, senders
 
     def shape(self, trunk: TrunkShaping) -> None:
-        """Shape the trunk anew."""
+        """Shape the trunk, in place of any shaping before."""
         with suppress(CommandFailed):  # there is none the first time
             self._switch.run("tc", "qdisc", "del", "dev", "trunk", "root")
         rate = trunk.rate_bytes_per_s

@@ -1,6 +1,6 @@
 """The same queue as SimPy processes: jobs come, spots come, gaps come of age, and each job that waits is a process.
 
-Everything of the model can be said. SimPy runs generators, one event at a time, in Python: that is its price, not a
+SimPy can express everything of the model. It runs generators, one event at a time, in Python: that is its price, not a
 fault of this file. The history is given to it ready drawn, which is quicker than drawing in it.
 """
 
@@ -28,7 +28,7 @@ Process = Generator[simpy.Event, Any, None]
 
 
 def simulate(model: Model, history: Piece) -> Fates:
-    """What becomes of each job of the history. SimPy has no rule for what happens at one moment but the order of scheduling."""
+    """Return the outcome of each job of the history. SimPy orders simultaneous events only by their scheduling."""
     queue = _Queue(model, history)
     queue.env.process(queue.jobs())
     queue.env.process(queue.spots())

@@ -50,7 +50,7 @@ class Part:
 def measure_all(
     out: Path, *, most_s: float = MOST_S, progress: Callable[[str], None] = lambda _: None
 ) -> list[Part]:
-    """Run all benchmarks within `most_s`; write measure.html and measure.json to `out`, anew after each."""
+    """Run all benchmarks within `most_s`; write measure.html and measure.json to `out`, again after each."""
     limit_s, done, names = time.monotonic() + most_s, list[Part](), list(BENCHMARKS)
     for name, (part_s, _) in BENCHMARKS.items():
         progress(f"measure {name}: at most {part_s / 60:.0f} minutes")

@@ -1,5 +1,5 @@
-"""One scenario in both worlds: played on this machine's kernel and in virtual time, and held to each other.
+"""A scenario in both worlds: played on this machine's kernel and in virtual time, and compared.
 
-May import everything below `experiments`. Begin with `comparison.py`, which says what is compared and how near is near
-enough; `costs.py` reads from the live run's journal what the machinery took; `page.py` shows both runs side by side.
+May import everything below `experiments`. Begin with `comparison.py`, which defines the comparison and its tolerances.
+`costs.py` reads the overheads of the machinery from the live run's journal; `page.py` shows both runs side by side.
 """

@@ -115,7 +115,7 @@ def first_submission_s(facts: Iterable[Timed]) -> float:
 
 
 def journeys(facts: Sequence[Timed]) -> dict[str, Journey]:
-    """All jobs, in the order of their submission."""
+    """Return all jobs, in the order of their submission."""
     begin_s = first_submission_s(facts)
     found: dict[str, Journey] = {}
     for at_s, fact in facts:

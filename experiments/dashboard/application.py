@@ -1,8 +1,11 @@
-"""What a browser is answered (ASGI). Loopback's names are the only hosts that it answers for, so another site's page cannot have
-them resolve here; what writes needs a token that no other site's page can send; nothing is loaded from elsewhere.
+"""Answers to a browser (ASGI).
 
-Starlette on hypercorn's trio worker. Quart-Trio would do, too, and brings Flask and Werkzeug for eight routes; here a stream
-needs `send` itself. hypercorn shields its writes from cancellation, so a reader that stalls is ended by the kernel (`serve`).
+Only loopback's names are answered, so another site's page cannot have them resolve here. A request that changes
+something needs a token that no other site's page can send. Nothing is loaded from elsewhere.
+
+Starlette on hypercorn's trio worker. Quart-Trio would do, too, and brings Flask and Werkzeug for eight routes; here a
+stream needs `send` itself. hypercorn shields its writes from cancellation, so a reader that stalls is ended by the
+kernel (`serve`).
 """
 
 from __future__ import annotations
@@ -114,7 +117,7 @@ class Application:
         return answer
 
     async def _campus(self, request: Request) -> Response:
-        """What does not change: the map, and what this page can do."""
+        """Return the fixed data: the map, and the abilities of this page."""
         feed = self._feed
         return _json(
             {
@@ -142,7 +145,7 @@ class Application:
         return self._opened(deltas(), playing=False)
 
     async def _play(self, request: Request) -> Response:
-        """Return a replay from a time on, so many times as fast as it was."""
+        """Replay from a time on, at a multiple of the real speed."""
         from_s, speed = _number(request, "from_s"), _number(request, "speed")
         if not SPEEDS[0] <= speed <= SPEEDS[1]:
             raise RequestRefused(400, f"speed {speed:g}: from {SPEEDS[0]:g} to {SPEEDS[1]:g}")
@@ -155,7 +158,7 @@ class Application:
         return _Events(chunks, self.streams, playing)
 
     async def _at(self, request: Request) -> Response:
-        """Return the picture at a time, and what was told until then."""
+        """Return the picture at a time, and the last lines of the story until then."""
         at_s = _number(request, "s")
         picture = await self._feed.at(at_s)
         return _json(picture.since(0) | {"anew": True, "story": self._feed.lines_until(at_s, 200)})
@@ -177,7 +180,7 @@ class Application:
         return _json(told, 200 if told["ok"] else 503)
 
     async def _told_health(self, request: Request) -> Response:
-        """Return the health as words, for the page: a browser writes each 503 into its console as an error of the page."""
+        """Return the health in words, for the page: a browser logs each 503 in its console as an error of the page."""
         return _json(self._health_now())
 
     def _health_now(self) -> dict[str, Any]:
@@ -200,7 +203,7 @@ class Application:
     # ------------------------------------------------------------ writing
 
     async def _switch(self, request: Request) -> Response:
-        """An owner's wish; the request carries the token."""
+        """Apply an owner's request; it carries the token."""
         if self._switches is None:
             raise RequestRefused(409, "only the page of a campus that stands has owners' switches")
         origin = request.headers.get("origin")
@@ -263,8 +266,10 @@ class _Events(Response):
 
 
 def _guarded(app: ASGIApp) -> ASGIApp:
-    """Refuses what another site's page asks for: it could not read the answer, but take the streams of others. Every answer
-    has `HEADERS`."""
+    """Refuses what another site's page asks for: it could not read the answer, but take the streams of others.
+
+    Every answer has `HEADERS`.
+    """
     headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
     foreign = {(b"sec-fetch-site", b"cross-site"), (b"sec-fetch-site", b"same-site")}
     refusal = _json({"words": "a request of another site's page"}, 403)

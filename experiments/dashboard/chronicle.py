@@ -1,7 +1,7 @@
-"""The whole run so far: the time line's bars and spans, the queue's curve, and which facts are told in words.
+"""The whole run so far: the time line's bars and spans, the queue's curve, and the facts shown in words.
 
-It follows the head of the run only; what a moment looked like is `picture`'s. Everything is bounded: of more than MOST_BARS the
-oldest are left out, and the curve is thinned where it has more than MOST_POINTS points (the highest of each pair stays).
+It follows the head of the run only; `picture` shows a moment. Everything is bounded: of more than MOST_BARS the oldest
+are left out, and the curve is thinned where it has more than MOST_POINTS points (the highest of each pair stays).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Strip(VersionedRows):
     """Rows of which the longest unchanged make room for others."""
 
     def put(self, version: int, key: str, row: Row) -> None:
-        """The row is this from now on."""
+        """Set a row; drop the oldest beyond MOST_BARS."""
         super().put(version, key, row)
         if len(self._rows) > MOST_BARS:
             del self._rows[next(iter(self._rows))]
@@ -47,7 +47,7 @@ class Stairs:
     thinned: int = 0  # version at which it was thinned last
 
     def put(self, version: int, at_s: float, length: int, level: float | None) -> None:
-        """The next point, if it is another."""
+        """Add the next point, if it differs from the last."""
         if self.points and self.points[-1][1:] == (length, level):
             return
         self.points.append((at_s, length, level))
@@ -60,7 +60,7 @@ class Stairs:
             self.thinned = version
 
     def since(self, version: int) -> Row:
-        """Points since; `anew`: they stand in place of all that were told before."""
+        """Return points since a version; `anew`: they replace all that were sent before."""
         first = bisect_right(self.versions, version)
         return {"anew": version < self.thinned or not version, "points": self.points[first:]}
 
@@ -78,7 +78,7 @@ class Chronicle:
     def add(
         self, version: int, number: int, at_s: float, fact: f.AnyFact, length: int, level: float | None
     ) -> None:
-        """One fact."""
+        """Add a fact."""
         if not isinstance(fact, ROUTINE):
             self.numbers.append(number)
             self.times_s.append(at_s)
@@ -133,15 +133,15 @@ class Chronicle:
                 self.spans.change(version, key, to_s=at_s)
 
     def since(self, version: int) -> Row:
-        """What the time line shows that it did not show then; 0: all."""
+        """Return changes of the time line since a version; 0: all."""
         told = {"bars": self.bars.since(version), "spans": self.spans.since(version)}
         return {name: rows for name, rows in told.items() if rows} | {"curve": self.curve.since(version)}
 
     def told_until(self, at_s: float, most: int) -> list[int]:
-        """Return the numbers of the last facts that are told, up to a time, in order."""
+        """Return the numbers of the last facts shown, up to a time, in order."""
         end = bisect_right(self.times_s, at_s)
         return self.numbers[max(0, end - most) : end].tolist()
 
     def told_after(self, number: int, most: int) -> list[int]:
-        """Return the last of the facts beyond one."""
+        """Return the numbers of the last facts shown, beyond a number."""
         return self.numbers[max(bisect_right(self.numbers, number), len(self.numbers) - most) :].tolist()

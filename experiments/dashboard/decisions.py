@@ -1,9 +1,9 @@
-"""Why each decision was made: the run decided again by the same core, in a process of its own, with a witness.
+"""Explanations of decisions: the run decided again by the same core, in a process of its own, with a witness.
 
-The core is deterministic: handed the events of a journal (or, of a virtual run, played again from its scenario and seed) it comes
-to the same decisions, and what it records is compared with what the run recorded, fact for fact. So nothing more has to be
-written while a campus works, and no decision of the live coordinator waits for an explanation. The process begins at the first
-question, has a low priority, and follows a journal that is in use.
+The core is deterministic. It handles the events of a journal again, or plays a virtual run again from its scenario and
+seed. So it comes to the same decisions, and its facts are compared with the recorded ones, fact for fact. So nothing
+more has to be written while a campus works, and no decision of the live coordinator waits for an explanation. The
+process begins at the first question, has a low priority, and follows a journal that is in use.
 
 python -m experiments.dashboard.decisions RUN KEPT [--follow]
 """
@@ -54,7 +54,7 @@ _EVENTS: msgspec.msgpack.Decoder[ev.Event] = msgspec.msgpack.Decoder(ev.Event)
 
 
 class Differs(Exception):
-    """This program decides otherwise than the one that played the run."""
+    """Error: the program decides differently from the one that played the run."""
 
 
 class Divergence:
@@ -118,7 +118,7 @@ def _events(
 
 
 def settings_of_origin(text: str) -> Settings:
-    """Settings as a journal's origin has them: numbers as exact text."""
+    """Return the settings in a journal's origin, which holds numbers as exact text."""
     told: dict[str, str] = msgspec.json.decode(text)
     known = {each.name for each in fields(Settings)}
     if unknown := sorted(told.keys() - known):
@@ -170,7 +170,7 @@ def decide_virtual(folder: Path, source: EventsFile, kept: Kept) -> None:
 
 
 def main() -> None:
-    """The process."""
+    """Run the process."""
     parser = argparse.ArgumentParser(prog="python -m experiments.dashboard.decisions")
     parser.add_argument("run", type=Path)
     parser.add_argument("kept", type=Path)

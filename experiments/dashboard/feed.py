@@ -1,8 +1,8 @@
-"""Follows a source: the head of the run, its chronicle, and the picture of any moment before.
+"""Feed of a source: the head of the run, its chronicle, and the picture of any moment before.
 
-One task reads what is new and folds it into the head, a few thousand facts at a time, so that the loop stays free. Readers keep a
-`Cursor`, the version that they have seen, and ask for what has changed since: so a slow one costs nothing and is told less often,
-never a backlog. All who have seen the same version are sent the same bytes, encoded once.
+One task reads new facts and folds them into the head, a few thousand at a time, so that the loop stays free. Readers
+keep a `Cursor`, the version that they have seen, and ask for changes since. So a slow reader costs nothing and is
+updated less often, without a backlog. All readers at the same version get the same bytes, encoded once.
 
 A moment of the past is the last keyframe before it and the facts since.
 """
@@ -45,7 +45,7 @@ MOVES = {"MigrationAdmitted", "MigrationFinished", "JobRedirected"}
 
 
 class Cursor(NamedTuple):
-    """What a reader has seen: the version of the head, and the last fact."""
+    """The position of a reader: the version of the head, and the last fact."""
 
     version: int = 0
     number: int = 0
@@ -60,7 +60,7 @@ class Keyframe:
 
 
 class Feed:
-    """`run` in a task; then the rest may be asked. `ended` says whether the campus is gone."""
+    """A feed: `run` in a task; then the other methods may be called. `ended` returns whether the campus is gone."""
 
     def __init__(self, source: JournalSource | EventsFile, ended: Callable[[], bool] = lambda: True) -> None:
         self.source, self._ended = source, ended
@@ -89,7 +89,7 @@ class Feed:
     # ------------------------------------------------------------ following
 
     async def run(self) -> None:
-        """Read on until the run is over; a source that cannot be read any more is told (`broken`)."""
+        """Read on until the run is over; `broken` is set when the source can no longer be read."""
         use_s = trio.current_time()
         while True:
             ended = self._ended()
@@ -148,13 +148,13 @@ class Feed:
     # ------------------------------------------------------------ reading
 
     async def news(self, cursor: Cursor) -> None:
-        """Returns when there is more than the cursor has seen, or after a pulse."""
+        """Return when there is more than the cursor has seen, or after a pulse."""
         if cursor.version == self.head.version:
             with trio.move_on_after(PULSE_S):
                 await self._news.wait()
 
     def delta(self, cursor: Cursor) -> tuple[Cursor, bytes]:
-        """What has changed since the cursor, as JSON, and the cursor after it; all, if it has seen nothing or too little."""
+        """Return the changes since the cursor, as JSON, and the cursor after them; all, if it has seen nothing or too little."""
         if cursor.version == self.head.version:  # a pulse
             return cursor, msgspec.json.encode({"now_s": self.now_s} | self.state())
         known = self._encoded.get(cursor)
@@ -169,7 +169,7 @@ class Feed:
         return known
 
     def state(self) -> Row:
-        """Whether it is loaded, goes on, or what is wrong."""
+        """Return whether the run is loaded and over, and the error of its source."""
         return {"loaded": self.loaded, "over": self.over, "broken": self.broken}
 
     async def at(self, at_s: float) -> Picture:
@@ -220,7 +220,7 @@ class Feed:
                 picture.at_s = aim_s
 
     def lines_until(self, at_s: float, most: int) -> list[Row]:
-        """What was told last, up to a time."""
+        """Return the last lines of the story, up to a time."""
         return self._told(self.chronicle.told_until(at_s, min(most, LINES)))
 
     def _told(self, numbers: Iterable[int], after_s: float = -inf) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Whether the coordinator answers its operators: asked now and then, so seldom that it spends next to nothing on it."""
+"""Health of the coordinator: a request to its operators' socket now and then, so seldom that it costs next to nothing."""
 
 from __future__ import annotations
 

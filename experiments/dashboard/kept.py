@@ -1,4 +1,4 @@
-"""What was found out about decisions: written by the process that decides again, read by the one that serves the page.
+"""Explanations found so far: written by the process that decides again, read by the one that serves the page.
 
 A file in a private folder (SQLite), compressed, at most MOST_BYTES of it: of more, the oldest are given up.
 """
@@ -47,13 +47,13 @@ class Kept:
         self._committed_s = 0.0
 
     def put(self, number: int, decisions: Sequence[Decision]) -> None:
-        """The decisions behind a fact."""
+        """Add the decisions behind a fact."""
         body = zlib.compress(msgspec.json.encode(decisions), 3)
         self._bytes += len(body)
         self._waiting.append((number, body))
 
     def tell(self, number: int, state: str, words: str = "", *, now: bool = False) -> None:
-        """How far it is; what was found is there for readers a moment later, or now."""
+        """Record the progress; results are there for readers a moment later, or at once with `now`."""
         if not now and time.monotonic() < self._committed_s + COMMIT_S:
             return
         self._committed_s = time.monotonic()

@@ -1,7 +1,7 @@
-"""Where things stand on the map: switches as a forest below the core, hosts in grids below theirs.
+"""Positions on the map: switches as a forest below the core, hosts in grids below their switches.
 
-In a large campus hosts are small boxes, and the access switches of a building stand in several lines, so that the whole of it
-fits a page.
+In a large campus hosts are small boxes, and the access switches of a building stand in several lines, so that the whole
+of it fits a page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Prometheus is told: the head of the run. Labels take a fixed set of values, whatever the size of the campus."""
+"""Metrics for Prometheus: the head of the run. Labels take a fixed set of values, whatever the size of the campus."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PHASES = ("waiting", "starting", "running", "moving", "interrupted")
 
 
 def registry(feed: Feed, health: Health, streams: Mapping[str, int]) -> CollectorRegistry:
-    """All metrics; `streams`: open and stalled ones of the page itself."""
+    """Return all metrics; `streams`: open and stalled ones of the page itself."""
     made = CollectorRegistry(auto_describe=False)
     made.register(_Run(feed, health, streams))
     return made

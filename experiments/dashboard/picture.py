@@ -1,6 +1,9 @@
-"""A campus at one moment, as facts tell it: a fold, one fact at a time. Each part remembers when it last changed.
+"""A campus at one moment: a fold of facts, one at a time.
 
-Rows are what the page is sent (JSON), so their fields are named for it. Times are seconds of the journal, rates payload bytes/s.
+Each part keeps the version of its last change.
+
+Rows are sent to the page (JSON), so their fields are named for it. Times are seconds of the journal, rates payload
+bytes/s.
 """
 
 from __future__ import annotations
@@ -49,17 +52,17 @@ class VersionedRows:
         return self._rows.get(key, (0, None))[1]
 
     def live(self) -> Iterable[tuple[str, Row]]:
-        """All rows that are there."""
+        """Return all rows that are not gone."""
         return ((key, row) for key, (_, row) in self._rows.items() if row is not None)
 
     def put(self, version: int, key: str, row: Row) -> None:
-        """The row is this from now on."""
+        """Set a row."""
         before = self._rows.pop(key, None)
         self._gone -= before is not None and before[1] is None
         self._rows[key] = version, row
 
     def change(self, version: int, key: str, **values: Any) -> None:
-        """Some of its values are others; nothing, if there is no such row."""
+        """Change some of a row's values; nothing, if there is no such row."""
         row = self.get(key)
         if row is not None and any(row.get(name) != value for name, value in values.items()):
             self.put(version, key, row | values)
@@ -76,7 +79,7 @@ class VersionedRows:
             self._gone -= 1
 
     def since(self, version: int) -> dict[str, Row | None]:
-        """What has changed since: key -> row, None: gone."""
+        """Return changes since a version: key -> row, None: gone."""
         changed: dict[str, Row | None] = {}
         for key in reversed(self._rows):
             at, row = self._rows[key]
@@ -161,7 +164,7 @@ class Picture:
         return max(rows.forgotten for rows in (self.hosts, self.jobs, self.flows, self.links))
 
     def since(self, version: int) -> Row:
-        """What has changed since a version; 0: all."""
+        """Return changes since a version; 0: all."""
         parts = {
             name: changed
             for name in ("hosts", "jobs", "flows", "links")
@@ -198,7 +201,7 @@ class Picture:
     # ------------------------------------------------------------ changes
 
     def apply(self, number: int, at_s: float, fact: f.AnyFact) -> None:
-        """One fact."""
+        """Apply a fact."""
         self.version += 1
         self.number, self.at_s = number, max(self.at_s, at_s)
         v, jobs = self.version, self.jobs
@@ -411,7 +414,7 @@ class Picture:
         self.hosts.put(self.version, name, row)
 
     def reported(self, steps: dict[str, int], use: dict[str, float]) -> None:
-        """What agents counted: how far jobs are, what flows (by key) get, payload bytes/s."""
+        """Set the counts of agents: steps of jobs, and rates of flows by key, payload bytes/s."""
         self.version += 1
         for job, step in steps.items():
             row = self.jobs.get(job)

@@ -1,7 +1,7 @@
-"""Why: what a replayed core's decisions were made from, in rows and words that the page shows.
+"""Explanations: the inputs of a replayed core's decisions, in rows and words that the page shows.
 
-A witness keeps what it is shown during one event; when the event is over, each fact of it that was decided (`DECIDED`) gets the
-decisions that led to it: inputs, candidates with their scores, those that were rejected and what they lacked, and the verdict.
+A witness keeps its calls during one event. When the event is over, each decided fact of it (`DECIDED`) gets the
+decisions that led to it: inputs, candidates with their scores, rejected ones with the reason, and the verdict.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ PURPOSES = {
 
 @dataclass
 class _Placement:
-    """One choice of P2, ready to be told."""
+    """A choice of P2, ready to be shown."""
 
     purpose: str
     job: str
@@ -65,7 +65,7 @@ class _Placement:
 
 @dataclass
 class Reasons:
-    """The witness of one core. `explain` after each event; what led to nothing that is told is forgotten."""
+    """The witness of one core. `explain` after each event; decisions behind no shown fact are dropped."""
 
     cluster: Cluster
     _placements: list[_Placement] = field(default_factory=list)
@@ -168,7 +168,7 @@ class Reasons:
         self._plan = told
 
     def arrived(self, job: JobState, draw: float, ahead: int, chance: float, age_s: float) -> None:
-        """The queue."""
+        """Record the queue's decision on an arrival."""
         queue = self.cluster.queue
         standing = [self.cluster.offers[offer.offer_id] for offer in queue.standing()]
         controller = queue.controller
@@ -292,7 +292,7 @@ class Reasons:
 
 
 def _excluded(host: HostState, wanted: PlacementRequest, job: JobState, cluster: Cluster) -> str:
-    """Why a volunteer was no candidate at all."""
+    """Return the reason why a volunteer was no candidate at all."""
     if not host.connected:
         return "its agent is silent" if host.incarnation >= 0 else "it never registered"
     if not host.lent and host.reclaim_at_s is None:
@@ -401,7 +401,7 @@ _SCORES = {
 def _scores(
     cluster: Cluster, purpose: str, wanted: PlacementRequest, found: Candidates, there_s: Floats
 ) -> list[float] | None:
-    """What the policy compares, of each candidate; None: a rule of another kind."""
+    """Return the score of each candidate under the policy; None: a rule of another kind."""
     rule = cluster.policy.standby if purpose == "store" else cluster.policy.select
     if rule is p2.select_standby:
         with np.errstate(all="ignore"):

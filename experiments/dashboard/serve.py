@@ -1,4 +1,4 @@
-"""The process of the page: a socket on loopback, the feed, the health of the coordinator, and the process that says why."""
+"""The process of the page: a socket on loopback, the feed, the coordinator's health, and the process of explanations."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def of_campus(campus: RunningCampus) -> Shown:
 
 
 def serve(shown: Shown, port: int, tell: Callable[[str], None], *, until_eof: bool = False) -> None:
-    """Serve until interrupted; with `until_eof`, until standard input ends. `tell` is given the address once it is served.
+    """Serve until interrupted; with `until_eof`, until standard input ends.
+
+    `tell` gets the address once it is served.
 
     SetupError: the port is taken.
     """
@@ -127,7 +129,7 @@ async def _main(
 
 
 async def _decide_again(shown: Shown, kept: Path, wanted: trio.Event) -> None:
-    """The process that says why, from the first question on."""
+    """Run the process of explanations, from the first question on."""
     await wanted.wait()
     follow = ["--follow"] if shown.campus is not None else []
     argv = [sys.executable, "-m", "experiments.dashboard.decisions", str(shown.path), str(kept), *follow]

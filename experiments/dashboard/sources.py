@@ -1,6 +1,8 @@
-"""Where facts come from: a coordinator's journal, in use or not, or a file of facts. Both are read, and never written.
+"""Sources of facts: a coordinator's journal, in use or not, or a file of facts.
 
-Nothing is kept of what was read: a fact is asked for by its number (from 1), which is its line in either.
+Both are read, and never written.
+
+Facts are not kept: a fact is read again by its number (from 1), which is its line in either.
 """
 
 from __future__ import annotations
@@ -42,14 +44,14 @@ _TIMED = msgspec.json.Decoder(_Timed)
 
 @dataclass
 class HeartbeatRates:
-    """What agents count of their jobs and flows, from heartbeat to heartbeat."""
+    """Rates of agents' jobs and flows, from heartbeat to heartbeat."""
 
     _seen: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)  # (host, transfer)
     # host -> keys that got something
     _flows: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def take(self, host: str, at_s: float, beat: Heartbeat) -> tuple[dict[str, int], dict[str, float]]:
-        """(steps by job, payload bytes/s by flow) as this heartbeat and the one before tell; 0 for flows that ended."""
+        """Return (steps by job, payload bytes/s by flow) from this heartbeat and the one before; 0 for flows that ended."""
         use: dict[str, float] = dict.fromkeys(self._flows[host], 0.0)
         now: set[str] = set()
         for count in beat.flows:
@@ -171,9 +173,9 @@ class EventsFile:
 def open_run(path: Path, topology: str | None = None) -> JournalSource | EventsFile:
     """Return a run that is over, by its events.jsonl (or its journal).
 
-    The journal beside it is read where there is one (it has what agents counted, too). Else the campus is told by the
-    run's `replay.json`, or by `topology`, a campus file. SpecError: there is no such file, or nothing says which campus
-    it is of.
+    The journal beside it is read where there is one, since it has the agents' counts, too. Else the campus comes from
+    the run's `replay.json`, or from `topology`, a campus file. SpecError: there is no such file, or the campus is
+    unknown.
     """
     # the page of a campus starts in half the time without scenarios, whose laws bring scipy
     from experiments.inputs.replay_file import REPLAY, read_replay

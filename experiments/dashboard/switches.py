@@ -16,7 +16,7 @@ MOST_NOTICE_S = 86_400.0
 
 
 class OwnerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an owner wants of a host."""
+    """An owner's request for a host."""
 
     host: str
     do: Literal["reclaim", "return"]
@@ -24,7 +24,7 @@ class OwnerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Switches:
-    """Of one campus. `token`: what a request must bring."""
+    """The owners' switches of one campus. `token`: required of every request."""
 
     def __init__(self, campus: RunningCampus) -> None:
         self._campus, self.token = campus, secrets.token_urlsafe(24)
@@ -35,7 +35,10 @@ class Switches:
         return kind == "Bearer" and secrets.compare_digest(token.encode(), self.token.encode())
 
     async def do(self, wish: OwnerRequest) -> str:
-        """What was done, in words. SpecError: it cannot be asked for; SetupError: not by this user; BpfError: of the kernel."""
+        """Do an owner's request; return the result in words.
+
+        SpecError: no such request; SetupError: not by this user; BpfError: of the kernel.
+        """
         campus, host = self._campus, wish.host
         if host not in campus.volunteers:
             raise SpecError("host", host, "a host with an owner")

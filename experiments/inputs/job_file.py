@@ -1,5 +1,7 @@
-"""A job of a user's own, in TOML: `name`, `workload`, `steps`, `step`, `payload` and so on (JOB); of a workload `[params]`, of a
-program `command` and its kin (PROGRAM) and `[environment]`. A file of its own, or one of a scenario's `[[jobs]]`."""
+"""A job of a user's own, in TOML: `name`, `workload`, `steps`, `step`, `payload` and so on (JOB); of a workload
+`[params]`, of a program `command` and its kin (PROGRAM) and `[environment]`. A file of its own, or one of a scenario's
+`[[jobs]]`.
+"""
 
 from __future__ import annotations
 

@@ -20,9 +20,10 @@ CUT_SHORT = 3  # of `ending.ExitStatus`
 
 
 def leave_on_signals() -> None:
-    """Let SIGINT, SIGTERM and SIGHUP end the process at once, with the words and the status of an interrupted command.
+    """Let SIGINT, SIGTERM and SIGHUP end the process at once, with the message and status of an interrupted command.
 
-    SIGHUP that is ignored (nohup) stays ignored; SIGINT that a script's shell has ignored is heard, as in `ending.run`.
+    SIGHUP that is ignored (nohup) stays ignored; SIGINT that a script's shell has ignored is handled, as in
+    `ending.run`.
     """
     for signum in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
         if signum == _signal.SIGINT or _signal.getsignal(signum) == _signal.SIG_DFL:
@@ -30,7 +31,7 @@ def leave_on_signals() -> None:
 
 
 def leave(signum: int, frame: FrameType | None) -> Never:
-    """The handler."""
+    """Handle a signal: end the process at once."""
     try:
         os.write(2, b"reclaimnet: interrupted\n")
     except OSError:  # stderr is full or closed

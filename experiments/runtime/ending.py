@@ -1,7 +1,7 @@
-"""How a command ends: the table of exit statuses, and which of them an error becomes.
+"""The end of a command: the table of exit statuses, and the status of each error.
 
-Every command ends through `run`. A wrong file, a machine that cannot, and a fault of this program must not look alike to a
-script, and none of them may look like a broken promise.
+Every command ends through `run`. A wrong file, an unsuitable machine, and a fault of this program must not look alike
+to a script, and none of them may look like a broken promise.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _OURS = ("bpf", "controller", "experiments", "testbed", "topologies")
 
 
 class ExitStatus(IntEnum):
-    """How a command ends, for scripts; the README has the same table."""
+    """Exit statuses, for scripts; the README has the same table."""
 
     KEPT = 0  # it ran to its end, and all that it judges holds
     BROKEN = 1  # what it judges does not hold: a promise was broken, a comparison or a claim failed
@@ -64,9 +64,11 @@ _WORST_FIRST = (ExitStatus.INTERNAL, ExitStatus.BROKEN, ExitStatus.NOT_RUN, Exit
 
 
 def run(command: Callable[[], int | None]) -> int:
-    """The exit status of a command, which returns it (None: 0); what it raises is told on stderr.
+    """Run a command; return its exit status (None: 0).
 
-    SIGTERM and SIGHUP end it as SIGINT does: what it has begun is put away, and the status is CUT_SHORT. SIGHUP that is ignored
+    Errors are printed on stderr.
+
+    SIGTERM and SIGHUP end it as SIGINT does: its work is put away, and the status is CUT_SHORT. SIGHUP that is ignored
     (nohup) stays ignored.
     """
     # A script's shell has SIGINT ignored in what it starts with `&`. trio hears of an interrupt by SIGINT alone, so there it
@@ -147,7 +149,7 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def report(error: BaseException) -> int:
-    """The exit status of what was raised, one line for each error that is expected, a traceback for one that is not."""
+    """Print an error and return its exit status: a line for each expected error, a traceback for others."""
     errors = list(leaves(error))
     statuses = [status_of(each) for each in errors]
     status = next((each for each in _WORST_FIRST if each in statuses), statuses[0])
@@ -189,8 +191,9 @@ def report(error: BaseException) -> int:
 
 
 def _interrupt_again(ignored: sys.UnraisableHookArgs) -> None:
-    """Interrupt once more, a moment later, if an interrupt came where it cannot be raised: in a callback from C (numba has some)
-    or while an object is removed. Python would only print it."""
+    """Interrupt once more, a moment later, if an interrupt came where it cannot be raised: in a callback from C (numba has
+    some) or while an object is removed. Python would only print it.
+    """
     if isinstance(ignored.exc_value, _INTERRUPTS):
         signum = signal.SIGINT if isinstance(ignored.exc_value, KeyboardInterrupt) else signal.SIGTERM
         _CAME.append(signum)
@@ -227,8 +230,11 @@ def _typed(signum: int, frame: FrameType | None) -> None:
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
-    """What SIGTERM and SIGHUP do. trio handles an interrupt where it does no harm; outside of it nothing may catch it as one
-    that was typed, as Mininet's command line does."""
+    """Handle SIGTERM and SIGHUP.
+
+    trio handles an interrupt where it does no harm. Outside of it nothing may catch it as a typed one, as Mininet's
+    command line does.
+    """
     _CAME.append(signum)
     trio = sys.modules.get("trio")
     if _can_wait(frame):

@@ -1,9 +1,10 @@
-"""Where tasks are played: in this process, in processes of this machine, or by workers of a Dask scheduler.
+"""Engines that play tasks: this process, processes of this machine, or workers of a Dask scheduler.
 
-Each task stands alone, so a result depends neither on the process that plays it nor on the order; nor may what collects them.
-What Dask brings (workers that come and go, tasks of dead workers played again by others) is Dask's. Ours is what makes
-other machines' results believable: a worker whose copy of the project has another text is refused, a user's modules travel with
-the task, and one task in a hundred, at least one, is played twice, by different workers, and both results are compared.
+Each task stands alone, so a result depends neither on the process that plays it nor on the order; nor may code that
+collects results. Dask itself handles workers that come and go, and plays tasks of dead workers again. This module makes
+other machines' results credible. A worker whose copy of the project has another text is refused. A user's modules
+travel with the task. One task in a hundred, at least one, is played twice, by different workers, and both results are
+compared.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ MOST_BYTES = 8 << 20  # of a user's modules, sent with each task
 
 @dataclass
 class Engine:
-    """Where tasks are played: `workers` processes (1: this one), or those of the Dask scheduler at `dask`.
+    """A choice of engine: `workers` processes (1: this one), or those of the Dask scheduler at `dask`.
 
-    `prefer_native`: other processes play virtual runs in machine code, if it is built. `modules`: a user's own that tasks need,
-    as (relative name -> file). `notes`: what is to be said of it at the end.
+    `prefer_native`: other processes play virtual runs in machine code, if it is built. `modules`: a user's own that
+    tasks need, as (relative name -> file). `notes`: remarks to print at the end.
     """
 
     workers: int = 1
@@ -54,7 +55,7 @@ class Engine:
 
     @contextmanager
     def opened(self, tasks: int) -> Iterator[Play]:
-        """What plays tasks, while the block lasts. SetupError: workers cannot be had, or were lost."""
+        """Open the engine; yield a function that plays tasks. SetupError: workers cannot be had, or were lost."""
         if self.dask is not None:
             with _Dask(self) as dask:
                 yield dask.play
@@ -203,7 +204,10 @@ _BROUGHT: dict[str, bytes] = {}
 
 
 def _on_worker(frame: tuple[str, bool, Mapping[str, bytes]], inner: bytes) -> tuple[str, Any]:
-    """(the worker's address, the result). Nothing of the project that decides is imported before `prefer`."""
+    """Play a task on a worker; return (the worker's address, the result).
+
+    No module of the project that decides is imported before `prefer`.
+    """
     from distributed import get_worker
 
     program, prefer_native, files = frame
@@ -220,7 +224,7 @@ def _on_worker(frame: tuple[str, bool, Mapping[str, bytes]], inner: bytes) -> tu
 
 
 def _bring(files: Mapping[str, bytes], folder: Path) -> None:
-    """Write a user's modules to this folder, where this process finds them; of another text, they are imported anew.
+    """Write a user's modules to this folder, where this process finds them; changed ones are imported again.
 
     Dask takes it away with its worker, or when the next worker begins there if it was killed.
     """

@@ -1,9 +1,10 @@
 """The virtual campus in machine code: mypyc compiles the modules that an event passes through, as they are, by annotations.
 
-`make native` builds them, a minute or two; a program that calls `prefer` before it imports
-the virtual campus then has all of them compiled, and otherwise all as Python: the same decisions to the last bit, in half as
-much time again. What is built is kept in a folder named by the text of the whole program, so after a change it is not used
-until it is built anew. Only virtual runs prefer it: live coordinators and agents, and whatever times them, are Python.
+`make native` builds them in a minute or two. A program that calls `prefer` before it imports the virtual campus has all
+of them compiled, and otherwise all as Python. Decisions are the same to the last bit; Python takes half as much time
+again. Builds are kept in a folder named by the text of the whole program, so after a change they are not used until
+they are built again. Only virtual runs prefer it: live coordinators and agents, and programs that time them, are
+Python.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ MODULES = tuple(
 
 @cache
 def folder() -> Path:
-    """Where the machine code of just this program, for just this interpreter, is kept."""
+    """Return the folder of machine code for exactly this program and this interpreter."""
     files = (path for package in PROGRAM for path in sorted((ROOT / package).rglob("*.py")))
     return KEPT / f"native-{fingerprint(files, sys.version, sysconfig.get_platform())}"
 

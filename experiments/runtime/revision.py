@@ -1,4 +1,4 @@
-"""Which text of the project made a result that is written down."""
+"""The revision of the project that made a written result."""
 
 from __future__ import annotations
 

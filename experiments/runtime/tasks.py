@@ -98,7 +98,7 @@ class _Lines:
             self._file.close()
 
     def add(self, key: str, result: Result) -> None:
-        """One more."""
+        """Append a result."""
         if self._file is not None:
             self._file.write(json.dumps({"code": self._code, "key": key, "result": result}) + "\n")
             self._file.flush()

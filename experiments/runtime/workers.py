@@ -36,7 +36,7 @@ class _Context(SpawnContext):
 
 @contextmanager
 def workers(count: int, *, prefer_native: bool) -> Iterator[ProcessPoolExecutor]:
-    """A pool of so many; `prefer_native`: where they play virtually, in machine code if it is built.
+    """Open a pool of `count` processes; `prefer_native`: they play virtual runs in machine code if it is built.
 
     Interrupted, or where the caller fails, it ends at once, and with it tasks that have begun: one may take minutes.
     """
@@ -52,8 +52,11 @@ def workers(count: int, *, prefer_native: bool) -> Iterator[ProcessPoolExecutor]
 
 
 def _begin(prefer_native: bool) -> None:
-    """Before anything that a task needs is imported. A worker whose parent was killed would wait for ever for its next task, so
-    it ends with its parent. What is typed at a terminal is for the parent alone, which ends its workers."""
+    """Before anything that a task needs is imported.
+
+    A worker whose parent was killed would wait for ever for its next task, so it ends with its parent. What is typed at
+    a terminal is for the parent alone, which ends its workers.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if prefer_native:
         native.prefer()

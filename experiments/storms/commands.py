@@ -1,5 +1,7 @@
-"""What a line of a script does. Hosts: a name, or `@job` (where the job is), `>job` (where it moves to), `^job` (its standby),
-at that moment; in the action of `upon`, `it` is the host that it happened to.
+"""What a line of a script does.
+
+Hosts: a name, or `@job` (where the job is), `>job` (where it moves to), `^job` (its standby), at that moment; in the
+action of `upon`, `it` is the host that it happened to.
 
     start [HOST ...]                       agents start (all)
     submit JOB steps=100 payload=2000000 budget=900 draw=0 memory=0 step=0.1 gpus=1
@@ -112,7 +114,7 @@ def _verb(kinds: str = "") -> Callable[[Act], Act]:
 
 
 def perform(world: StormWorld, line: Line, it: str = "") -> None:
-    """Do what a line says, now; `it` is the host of the occurrence that it waited for. SpecError: it cannot be read."""
+    """Do the action of a line, now; `it` is the host of the occurrence that it waited for. SpecError: it cannot be read."""
     verb, words = VERBS[line.verb], []
     for number, word in enumerate(line.positional):
         kind = verb.kind(number)

@@ -1,8 +1,9 @@
 """Faults that last a while, such as late messages and operations that fail; and actions that wait for an occurrence.
 
-An *occurrence* is (name, host): a message, a fact, or an event of an agent, by the name of its class. A trigger that waits for
-one acts once, at that very moment but after the decision that is being made: what was just said is on its way, and a kill, a cut
-or a reclaim comes before it arrives. So a fault can strike between any two steps of the protocol.
+An *occurrence* is (name, host): a message, a fact, or an event of an agent, by the name of its class. A trigger that
+waits for one acts once, at that very moment but after the decision that is being made. Messages just sent are on their
+way, and a kill, a cut or a reclaim comes before they arrive. So a fault can strike between any two steps of the
+protocol.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Disturbance:
 
 
 class Weather:
-    """All fault windows and triggers. `now_s` returns the time; `noticed` is called with each fault that takes effect."""
+    """The fault windows and triggers. `now_s` returns the time; `noticed` is called with each fault that takes effect."""
 
     def __init__(self, now_s: Callable[[], float], noticed: Callable[[str, str], None]) -> None:
         self._now_s, self._noticed = now_s, noticed

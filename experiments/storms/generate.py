@@ -132,7 +132,7 @@ STRUCK = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """All that is drawn before any line of a storm is."""
+    """Options of a storm, drawn before any line of it."""
 
     seed: int
     campus: Mapping[str, str]
@@ -283,7 +283,7 @@ def _traffic(options: Options, names: _Names) -> Iterator[Line]:
 
 @dataclass
 class _Names:
-    """Who is there, and what the words in capitals of one fault stand for."""
+    """Names in a storm, and the meaning of the words in capitals of one fault."""
 
     rng: random.Random
     campus: Campus

@@ -1,23 +1,23 @@
-"""Judges of storms, beyond those of every virtual world: they compare the truth and the beliefs side by side.
+"""Judges of storms, beyond those of every virtual world: they compare the coordinator's state with the ground truth.
 
 After each event:
 - no job is on its way to a host that is known to be closed or gone, be it moved or restored there;
 - a host in touch sends at the rates that the coordinator granted;
 - a host in touch holds no fresher checkpoint of a job than the coordinator knows of;
 - a host in touch takes its checkpoints as often as P1 planned;
-- no process of a job computes that the coordinator has called cancelled.
+- no process of a job computes that the coordinator has recorded as cancelled.
 
-Of each fact, each order and each word:
+Of each fact, each order and each message:
 - a fact is one that a journal takes: no number in it is infinite;
-- a host that its owner closes kills its processes before it tells;
+- a host that its owner closes kills its processes before it reports it;
 - a process starts only under a lease, and from a checkpoint that has been on that disk;
-- a host says that a job has finished only of one at its last step, and a job whose end was heard is never dispatched again;
+- a host reports as finished only a job at its last step, and a job whose end was received is never dispatched again;
 - an interrupted job resumes from the freshest checkpoint that a host in touch holds;
 - a job that runs is stopped only for a better checkpoint, where there is one;
-- no migration is ordered of which no fact says that it was admitted, or that it only rescues the state;
-- an attempt ends at no earlier step than its host was heard to say, and an owner's notice is as long as that.
+- every migration ordered has a fact that it was admitted, or that it only rescues the state;
+- an attempt ends at no earlier step than its host has reported, and a notice is as long as its owner made it.
 
-A host is in touch where `has_heard_everything` says so and the coordinator does not stand still.
+A host is in touch where `has_heard_everything` is true and the coordinator does not stand still.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ LOOK_EVERY = 4  # events: what is compared while nothing is under way outlives a
 
 
 class StormJudges:
-    """All judges of a storm; a world calls them after each event and with each order and report. InvariantBroken: a breach."""
+    """The judges of a storm; a world calls them after each event and with each order and report.
+
+    InvariantBroken: a breach.
+    """
 
     def __init__(self, world: VirtualWorld) -> None:
         self._world = world
@@ -270,8 +273,10 @@ class StormJudges:
 
 
 def _known_from(job: JobState) -> int:
-    """Return the least number of its checkpoints. Earlier ones are of a job of that name that was cut off the coordinator's
-    could not be read."""
+    """Return the least number of its checkpoints.
+
+    Earlier ones are of a job of that name that was cut off the coordinator's could not be read.
+    """
     return (job.attempts_above + 1) * SEQUENCES_PER_ATTEMPT
 
 

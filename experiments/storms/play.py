@@ -1,8 +1,8 @@
-"""Play a script: the storm, then calm weather in which everything must come to its end; report what was broken, if anything.
+"""Play of a script: the storm, then calm weather in which everything must come to its end; breaches are reported.
 
-In the calm faults and others' traffic are over, owners return, agents run. Then every job finishes within `CALM_S`, nothing
-of any job is left on a host or in the books, and the promises hold over the whole journal; `admissions` says which
-migrations had to be in time.
+In the calm, faults and others' traffic are over, owners return, agents run. Then every job finishes within `CALM_S`,
+nothing of any job is left on a host or in the books, and the promises hold over the whole journal; `admissions` judges
+the migrations that had to be in time.
 """
 
 from __future__ import annotations

@@ -240,8 +240,8 @@ class StormWorld(VirtualWorld):
     def _usurp(self, event: cev.Event, for_s: float) -> None:
         """Stop the coordinator between writing an event and sending what follows; another goes on with its journal.
 
-        Its connections stay without an answer. When it wakes it tells what it had written; its next write finds
-        the other's epoch in the journal, and it ends (`controller.persistence.journal`).
+        Its connections stay without an answer. When it wakes it sends the messages of the event that it had written.
+        Its next write finds the other's epoch in the journal, and it ends (`controller.persistence.journal`).
         """
         self.noticed("coordinator usurped", ALL)
         self.disturb("the coordinator was replaced", for_s + self.settings.lease_s)
@@ -269,9 +269,10 @@ class StormWorld(VirtualWorld):
             self.at(link.down_s + EXIT_S, partial(self.connections.agent_notices, link))
 
     def freeze(self, for_s: float) -> bool:
-        """Stop the coordinator's process (SIGSTOP); it reads what comes meanwhile, in order, when it goes on.
+        """Stop the coordinator's process (SIGSTOP); it reads its messages, in order, when it goes on.
 
-        Until it has read the Hello of an agent that connected anew, what it says to that host goes to the connection before.
+        Until it has read the Hello of an agent that connected again, its messages to that host go to the connection
+        before.
         """
         if self.connections.unread is not None or self.connections.refused:
             return False

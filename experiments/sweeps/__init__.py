@@ -1,7 +1,7 @@
 """A scenario many times: under several policies, with several seeds and values of its keys, in virtual time.
 
-`plan` says which runs, `run` has them played where the engine says, `play` plays one, `result` is what came of them: tables,
-intervals over the seeds, a picture and a page. May import everything below. Begin with `plan`.
+`plan` lists the runs, `run` has the engine play them, `play` plays one, `result` has the results: tables, intervals
+over the seeds, a picture and a page. May import everything below. Begin with `plan`.
 """
 
 from experiments.sweeps.plan import SweepPlan

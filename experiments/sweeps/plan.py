@@ -1,7 +1,7 @@
 """Runs of a sweep: every policy with every seed, every named variant and every combination of values.
 
-A run is named by what its result depends on: the scenario in its long form with its seed and its policy, the records of owners,
-and the code of whatever is the user's own. The project's own code is `tasks`'s to tell apart.
+A run is named by the inputs of its result: the scenario in its long form with its seed and its policy, the records of
+owners, and the user's own code. `tasks` keeps results of different versions of the project's own code apart.
 """
 
 from __future__ import annotations
@@ -69,11 +69,13 @@ class SweepCase:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The runs of a sweep. Construction checks everything, before anything is played; SpecError says what is wrong.
+    """The runs of a sweep.
 
-    `policies`: the first is the one that others are compared with. `values`: key of the scenario file -> what it is to be, as
-    TOML has it. `variants`: name -> keys that change together. `records`: as of `simulate`. `figures`: of a `Summary`, by
-    section.name.
+    Construction checks everything, before anything is played; SpecError names the fault.
+
+    `policies`: the first is the one that others are compared with. `values`: key of the scenario file -> its values, as
+    TOML has them. `variants`: name -> keys that change together. `records`: as of `simulate`. `figures`: of a
+    `Summary`, by section.name.
     """
 
     scenario: Scenario
@@ -123,7 +125,7 @@ class SweepPlan:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Heads of the columns that tell runs of one policy and seed apart."""
+        """The heads of the columns that distinguish runs of one policy and seed."""
         return ((VARIANT,) if self.variants else ()) + tuple(self.values)
 
     @cached_property
@@ -236,7 +238,7 @@ def read_plan(what: str, overrides: Sequence[str] = (), **given: Any) -> SweepPl
 
 
 def _of_file(table: Table, folder: Path) -> tuple[str, dict[str, Any]]:
-    """(the scenario, what else it says) of a sweep file."""
+    """Return (the scenario, the other arguments) of a sweep file."""
     scenario = str(table.take("scenario", "a scenario file"))
     if not scenario.startswith(files.EXAMPLE):
         scenario = str(folder / scenario)

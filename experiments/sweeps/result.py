@@ -1,7 +1,7 @@
 """Results of a sweep: a row a run, intervals over the seeds with paired differences, a picture and a page.
 
-All of it follows from the plan and the runs' results, in the order of the plan: neither the order in which runs ended nor where
-they were played can be told from it.
+All of it follows from the plan and the runs' results, in the order of the plan. The order in which runs ended, and the
+places where they were played, leave no trace in it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class SweepInterval:
     """A figure under a policy at values of the keys: mean over the seeds and its 95 % interval, and how far it is from the
     reference.
 
-    The reference is the first policy at the same values; with one policy alone, the first values. `pairs`: seeds in which both
-    have the figure. None: no run has it, or it is the reference itself; of one seed there is no interval, and nothing to test.
+    The reference is the first policy at the same values; with one policy alone, the first values. `pairs`: seeds in
+    which both have the figure. None: no run has it, or it is the reference itself; of one seed there is no interval,
+    and nothing to test.
     """
 
     policy: str
@@ -59,7 +60,7 @@ class SweepInterval:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The runs of a sweep in the order of its plan; `notes` is what the engine has to say of them."""
+    """The runs of a sweep in the order of its plan; `notes` are the engine's remarks on them."""
 
     plan: SweepPlan
     cases: tuple[SweepCase, ...]
@@ -158,8 +159,9 @@ class SweepResult:
         return tuple(found)
 
     def write(self, folder: str | Path) -> Path:
-        """Write `runs.csv`, `runs.parquet`, `intervals.csv`, `sweep.svg` and `sweep.html` into a folder; returns the page's
-        path."""
+        """Write `runs.csv`, `runs.parquet`, `intervals.csv`, `sweep.svg` and `sweep.html` into a folder; returns the
+        page's path.
+        """
         out = Path(folder)
         out.mkdir(parents=True, exist_ok=True)
         # polars tells a full disk as an error of its own, without its number
@@ -173,7 +175,8 @@ class SweepResult:
 
     def picture(self, path: str | Path) -> Path:
         """Write the picture (SVG): a panel a figure, means with their intervals; over the key, if one alone is varied by
-        numbers."""
+        numbers.
+        """
         from matplotlib.lines import Line2D
 
         keys = self.plan.keys
@@ -258,7 +261,7 @@ class SweepResult:
 
 
 def _draw_lines(axes: Any, rows: Sequence[SweepInterval], policies: Sequence[str], key: str) -> None:
-    """A line a policy, beside one another so that no interval hides another."""
+    """Draw a line for each policy, beside one another so that no interval hides another."""
     places = sorted({float(dict(row.values)[key]) for row in rows})
     beside = APART * (places[-1] - places[0])
     for number, policy in enumerate(policies):

@@ -1,4 +1,4 @@
-"""A sweep played: what is missing of its runs, wherever the engine says."""
+"""Play of a sweep: the engine plays the runs that are missing."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def sweep(
 ) -> SweepResult:
     """Play a scenario in virtual time under all policies, with all seeds and values.
 
-    `policies`: names, or "module:NAME" of your own (other processes must find them); the first is the one that others are
-    compared with; none: the scenario's. `settings`: key of the scenario file -> values as the file has them, such as
-    {"protocol.checkpoint_share": [0.1, 0.2]}. `trace`: records as of `simulate`. `out`: a folder that keeps each run, so that a
-    sweep goes on where it stopped, and gets the tables, the picture and the page; none: nothing is kept. `workers`: processes,
-    as many as there are cores; `dask`: the address of a scheduler whose workers play instead. SpecError says what is wrong;
-    SetupError: workers cannot be had; InvariantBroken: a run, played twice, had two results.
+    `policies`: names, or "module:NAME" of your own (other processes must find them); the first is the one that others
+    are compared with; none: the scenario's. `settings`: key of the scenario file -> values as the file has them, such
+    as {"protocol.checkpoint_share": [0.1, 0.2]}. `trace`: records as of `simulate`. `out`: a folder that keeps each
+    run, so that a sweep goes on where it stopped, and gets the tables, the picture and the page; none: nothing is kept.
+    `workers`: processes, as many as there are cores; `dask`: the address of a scheduler whose workers play instead.
+    SpecError names the fault; SetupError: workers cannot be had; InvariantBroken: a run, played twice, had two results.
     """
     described = scenario if isinstance(scenario, Scenario) else load(scenario)
     folder = Path() if isinstance(scenario, Scenario) else files.find(scenario, EXAMPLES).parent

@@ -1,4 +1,4 @@
-"""What a closed form refuses. Outside its domain a formula says so; it never answers NaN."""
+"""Domains of closed forms. Outside its domain a formula raises an error; it never answers NaN."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from topologies.errors import TestbedError
 
 
 class DomainError(TestbedError):
-    """A value outside a theorem's domain; the message says which, and what the condition is."""
+    """A value outside a theorem's domain; the message names it and the condition."""
 
     def __init__(self, name: str, value: object, condition: str) -> None:
         self.name, self.value, self.condition = name, value, condition

@@ -130,7 +130,8 @@ def _payload() -> InverseLaw:
 
 def play(wave: Wave) -> dict[str, Any]:
     """`completions_s`: from the notice until a job runs again elsewhere, of those moved; `admitted`, `in_time`, `late`;
-    `research_share` of the uplink, and `degradation`: what the reference workload lacks of its demand (null: greedy)."""
+    `research_share` of the uplink, and `degradation`: what the reference workload lacks of its demand (null: greedy).
+    """
     scenario, watch = scenario_of(wave), _Watch(wave)
     run = simulate(scenario, trace_of(wave), wave.seed, system=wave.system, after_each=watch)
     found = notices(run.facts)

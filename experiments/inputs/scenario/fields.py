@@ -86,7 +86,7 @@ def flag(default: object = MISSING) -> Any:
 
 
 def names(default: object = (), about: str = 'a list of hosts, such as ["h1", "h2"]') -> Any:
-    """Declare a tuple of names, of hosts if nothing else is said."""
+    """Declare a tuple of names: of hosts, unless `about` describes others."""
     return declared(keys.texts(about), default)
 
 
@@ -108,8 +108,10 @@ def parts(of: type[Any], default: tuple[Any, ...] = ()) -> Any:
 
 
 def check(part: Any, path: str) -> None:
-    """SpecError for the first field whose value is not allowed; call it in __post_init__. Numbers of numpy's become Python's
-    (`make_plain`). Fields that are not declared here are not checked."""
+    """SpecError for the first field whose value is not allowed; call it in __post_init__.
+
+    Numbers of numpy's become Python's (`make_plain`). Fields that are not declared here are not checked.
+    """
     make_plain(part)
     for each in fields(part):
         kind, value = each.metadata.get("kind"), getattr(part, each.name)

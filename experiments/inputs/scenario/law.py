@@ -70,8 +70,10 @@ SHAPES: Mapping[str, _Shape] = {
 
 @dataclass(frozen=True, slots=True)
 class InverseLaw:
-    """`shape` is a key of SHAPES. `typical` is its mean (lognormal: median; deterministic: value) before truncation to
-    [minimum, maximum]; `spread` is gamma's shape, lognormal's sigma, or uniform's half width as a share of the mean.
+    """`shape` is a key of SHAPES.
+
+    `typical` is its mean (lognormal: median; deterministic: value) before truncation to [minimum, maximum]; `spread` is
+    gamma's shape, lognormal's sigma, or uniform's half width as a share of the mean.
 
     typical, minimum and maximum have the dimension of the field that holds the law.
     """

@@ -38,7 +38,7 @@ class OwnerEvent:
     """The reclaim of a host by its owner, or its return.
 
     A reclaim with `notice_s` 0 is an emergency: the host is closed at `at_s`. With a notice the host is gone at `at_s +
-    notice_s`; `grace` says that an owner who gives no notice still lets a transfer finish for that short while (paper A,
+    notice_s`. With `grace` an owner who gives no notice still lets a transfer finish for that short while (paper A,
     section VII-A). A return has neither.
     """
 

@@ -184,7 +184,7 @@ class LinkEvent:
 
 @dataclass(frozen=True, slots=True)
 class ResearchFlow:
-    """Traffic that is not ours: a TCP flow from host to host, at a rate or as fast as it goes."""
+    """Traffic of research users: a TCP flow from host to host, at a rate or as fast as it goes."""
 
     # the host that sends
     source: str = choice(())

@@ -114,8 +114,10 @@ class Scenario:
             state[ends] = replace(state[ends], **{k: v for k, v in event.changes.items() if k != "up"})  # type: ignore[arg-type]
 
     def _check_fit(self) -> None:
-        """The hungriest job must fit somewhere, in spot capacity and (if there is any) in on-demand capacity; and all that
-        happens into one run."""
+        """Check that the hungriest job fits somewhere, in spot capacity and (if there is any) in on-demand capacity.
+
+        All scripted events must lie within the run, too.
+        """
         check_names(self.own_jobs, beside_generated=self.generates_jobs)
         for role in (Role.VOLUNTEER, Role.ON_DEMAND):
             hosts = [

@@ -22,7 +22,7 @@ SNAPSHOT_PAUSE_S = 0.001
 
 
 def snapshot_s(payload_bytes: float) -> float:
-    """p of a payload where a job stands still until its snapshot is written, as `Settings.writes_s` has it."""
+    """Return p of a payload where a job stands still until its snapshot is written, as `Settings.writes_s` has it."""
     return SNAPSHOT_S + payload_bytes / SNAPSHOT_BYTES_PER_S
 
 

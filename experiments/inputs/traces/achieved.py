@@ -198,7 +198,7 @@ def lent_share(scenario: Scenario, trace: Trace) -> float:
 
 
 def variation(values: Sequence[float]) -> float | None:
-    """The coefficient of variation."""
+    """Return the coefficient of variation; None without a finite mean above 0."""
     mean = statistics.fmean(values)
     return statistics.pstdev(values) / mean if mean > 0.0 and math.isfinite(mean) else None
 

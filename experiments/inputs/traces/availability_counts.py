@@ -144,7 +144,7 @@ def together(records: Sequence[Counts]) -> Counts:
 def fit_counts(
     counts: Counts, name: str, hosts: Sequence[str], duration_s: float, owners: Owners, seed: int
 ) -> Recorded:
-    """Return the record, fitted to the run as this file's head says."""
+    """Return the record, fitted to the run by the rules at the head of this file."""
     rng = stream(seed, "spot trace")
     fitted = counts.fitted(len(hosts))
     chosen = rng.sample(list(hosts), max(fitted.available))

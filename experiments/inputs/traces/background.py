@@ -68,7 +68,7 @@ def connections(capacity: float, left: float) -> int:
 
 
 def access_rings(campus: Campus) -> list[tuple[str, str, str, float]]:
-    """(building, host, next host of its access switch, the lesser rate of their links), of volunteers."""
+    """Return (building, host, next host of its access switch, the lesser rate of their links), of volunteers."""
     members: defaultdict[str, list[str]] = defaultdict(list)
     for host in campus.hosts_of(Role.VOLUNTEER):
         members[next(iter(campus.neighbours[host.name]))].append(host.name)
@@ -82,7 +82,7 @@ def access_rings(campus: Campus) -> list[tuple[str, str, str, float]]:
 
 
 def uplinks(campus: Campus) -> list[tuple[str, str, str, float]]:
-    """(building, from, to, rate) of each direction between a distribution switch with volunteers and the core."""
+    """Return (building, from, to, rate) of each direction between a distribution switch with volunteers and the core."""
     tiers = {switch.name: switch.tier for switch in campus.switches}
     inhabited = {host.building for host in campus.hosts_of(Role.VOLUNTEER)}
     found = []

@@ -1,4 +1,4 @@
-"""Rows of a user's CSV file, each with its line, so that an error can say where it is."""
+"""Rows of a user's CSV file, each with its line for error messages."""
 
 from __future__ import annotations
 

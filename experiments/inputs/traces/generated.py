@@ -126,8 +126,11 @@ def job_specs(jobs: Jobs, seed: int) -> Iterator[JobDraw]:
 
 
 def counted_arrivals(jobs: Jobs, count: int, seed: int, until_s: float) -> tuple[JobArrival, ...]:
-    """Exactly `count` jobs. Payloads and run times are stratified: one from each of `count` equal parts of the law, in random
-    order, so that a short trace, too, has the law's median and spread. Run times add up to `work_s`, if that is given."""
+    """Exactly `count` jobs.
+
+    Payloads and run times are stratified: one from each of `count` equal parts of the law, in random order, so that a
+    short trace, too, has the law's median and spread. Run times add up to `work_s`, if that is given.
+    """
     rng = stream(seed, "arrivals")
     times = sorted(rng.random() * until_s for _ in range(count))
     payloads = stratified(jobs.payload, count, stream(seed, "payloads"))

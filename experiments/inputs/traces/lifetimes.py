@@ -63,7 +63,7 @@ def parse_spells(text: str) -> list[LentSpell]:
 def fit_spells(
     spells: Sequence[LentSpell], name: str, hosts: Sequence[str], duration_s: float, owners: Owners, seed: int
 ) -> Recorded:
-    """Return the record, fitted to the run as this file's head says."""
+    """Return the record, fitted to the run by the rules at the head of this file."""
     speed = 1.0
     while True:
         rng = stream(seed, "preemptions")

@@ -41,27 +41,27 @@ RESERVE = ResearchReserve(beta=0.3)  # beta_p3 of the paper's campus
 
 @dataclass(frozen=True, slots=True)
 class PaperCampus:
-    """Choices for what paper A leaves open.
+    """Choices for the values that paper A leaves open.
 
-    Hazard over the day: 1 at night (1:00 to 7:00), `day_factor` while people are about, 6 in the two peaks of F1, no peaks at
-    weekends; the middle value gives the coefficient of variation of F4, .62.
+    Hazard over the day: 1 at night (1:00 to 7:00), `day_factor` while people are about, 6 in the two peaks of F1, no
+    peaks at weekends; the middle value gives the coefficient of variation of F4, 0.62.
 
-    Share of hosts lent: 4 890 GPU-hours in 61 days are 3.3 jobs at a time, so a reclaim hits 3.3 jobs over the number of lent
-    hosts. With half of them lent an eighth of the reclaims hits a job, 50 of 358 emergencies: the published losses of
-    fixed 10-minute periods (7.6 and 8.2 GPU-hours) are 91 and 98 times five minutes, so at most a quarter of the
-    emergencies can have hit a job in the paper either. With all lent it would be a sixteenth; with less than half
-    whole evenings pass in which nearly no host is lent, and what is lost is then a matter of where the checkpoints are.
+    Share of hosts lent: 4 890 GPU-hours in 61 days are 3.3 jobs at a time, so a reclaim hits 3.3 jobs over the number
+    of lent hosts. With half of them lent an eighth of the reclaims hits a job, 50 of 358 emergencies. The published
+    losses of fixed 10-minute periods (7.6 and 8.2 GPU-hours) are 91 and 98 times five minutes. So at most a quarter of
+    the emergencies can have hit a job in the paper either. With all lent it would be a sixteenth. With less than half,
+    nearly no host is lent for whole evenings, and losses then depend on the places of checkpoints.
 
-    Loss budget: five minutes, what a fixed period of ten minutes loses on average. The hazard of a lent host is so low (0.009
-    emergencies an hour; the paper's own 0.99 an hour cannot be had with its other numbers) that P1 without a budget
-    would take a checkpoint every hour or two.
+    Loss budget: five minutes, the mean loss of a fixed period of ten minutes. The hazard of a lent host is 0.009
+    emergencies an hour; the paper's own 0.99 an hour cannot be had with its other numbers. It is so low that P1 without
+    a budget would take a checkpoint every hour or two.
 
-    The share lent and the bursts were chosen after runs had been looked at (30 % left the campus empty on some evenings; bursts
-    within one building took jobs together with their only copies), so the level of what is lost here is not evidence
-    for the published level; how systems compare on one trace is.
+    The share lent and the bursts were chosen after runs had been looked at. A share of 30 % left the campus empty on
+    some evenings; bursts within one building took jobs together with their only copies. So the level of losses here is
+    not evidence for the published level; the comparison of systems on one trace is.
 
-    Another `campus` has as many reclaims and jobs a host. SpecError: a share, or a load, outside .01 to .99; a campus without a
-    volunteer that has a GPU.
+    Another `campus` has as many reclaims and jobs a host. SpecError: a share, or a load, outside 0.01 to 0.99; a campus
+    without a volunteer that has a GPU.
     """
 
     campus: Campus = field(default_factory=campus54)
@@ -105,7 +105,7 @@ def eight_buildings() -> Campus:
 
 
 def slow_uplinks() -> Campus:
-    """54 hosts behind old switches, below the background's law of either level, so nobody else is on them."""
+    """Return 54 hosts behind old switches, below the background's law of either level, so without others' traffic."""
     return three_tier(
         54,
         access_bytes_per_s=100 * MBIT_PER_S,

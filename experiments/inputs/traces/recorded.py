@@ -36,9 +36,10 @@ Found = Record | Recorded | Trace | None
 def load_trace(path: str | Path, scenario: Scenario, *further: str | Path) -> Trace:
     """Return the trace of a file (or of a folder with `trace.json`) for this scenario, in its units.
 
-    The content says which format it is. `further`: files of the same kind, whose hosts come and go beside those of the
-    first. Loyal hosts take no part (they carry research flows), and the scenario's script is replaced by the record. SpecError
-    says file, line or index, value and what is allowed. The trace's `warnings` say what it does not put to the test.
+    The content decides the format. `further`: files of the same kind, whose hosts come and go beside those of the
+    first. Loyal hosts take no part (they carry research flows), and the scenario's script is replaced by the record.
+    SpecError names file, line or index, value and the allowed ones. The trace's `warnings` list the limits of the
+    record.
     """
     paths = [each / TRACE if each.is_dir() else each for each in map(Path, (path, *further))]
     found = [_read(each, scenario) for each in paths]

@@ -92,11 +92,11 @@ class BackgroundTraffic:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Jobs and owners of one run, each in order of time. `origin` says where it comes from and how it was fitted, `warnings`
-    what a run of it cannot show.
+    """Jobs and owners of one run, each in order of time.
 
-    Hosts begin lent, but for those that are `away`: their owners have them from the start, and a return comes first, or
-    nothing. `cuts` are cables that go down and come back, beside the scenario's own events. `Scale.apply(trace)` plays it.
+    `origin` describes its source and the fit, `warnings` its limits. Hosts begin lent, except those that are `away`:
+    their owners have them from the start, and a return comes first, or nothing. `cuts` are cables that go down and come
+    back, beside the scenario's own events. `Scale.apply(trace)` plays it.
     """
 
     origin: str
@@ -130,7 +130,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Owners' events taken from a file; `origin` says which part of it, and how it was fitted."""
+    """Events of owners from a file; `origin` names the part of it, and the fit."""
 
     origin: str
     events: tuple[OwnerEvent, ...]

@@ -76,12 +76,13 @@ def least_cost_s(
 def lacking_bytes(
     payload_bytes: float, dirty_fraction: float, step_s: float, before: int, rate_bytes_per_s: float
 ) -> float:
-    """What is yet to cross, at least, of the state of a step when that is complete; so many of its attempt came `before` it.
+    """Return the least number of bytes of a step's state that are yet to cross when the step is complete.
 
-    Of that state, C bytes, every step rewrites a share f, above 0. A byte that crossed the wire i steps before is still right
-    with a share of at most (1 - f)^i (1 - i f, in one go, is less). At most r s bytes cross in a step of s, so what was sent
-    before is worth at most r s (1 + (1 - f) + ...) = r s / f bytes of it, and what was there before the attempt began at most
-    C (1 - f)^before. Nor is it ever more than (1 - f) C, for the step itself rewrote f C.
+    `before` is the number of steps of its attempt before it. Of that state, C bytes, every step rewrites a share f,
+    above 0. A byte that crossed the wire i steps before is still right with a share of at most (1 - f)^i. (1 - i f, in
+    one go, is less.) At most r s bytes cross in a step of s. So earlier bytes are worth at most r s (1 + (1 - f) + ...)
+    = r s / f bytes of it, and the state before the attempt began at most C (1 - f)^before. Nor is it ever more than (1
+    - f) C, for the step itself rewrote f C.
     """
     dirty = min(1.0, dirty_fraction)
     worth = rate_bytes_per_s * step_s / dirty + payload_bytes * (1.0 - dirty) ** before
@@ -95,7 +96,9 @@ def _top(
     step_s: float,
     longest_interval_s: float,
 ) -> float:
-    """The parabola at its top: `rising` sqrt(w) - `falling` w + `rest`. Says nothing (0) where k is 1 or more."""
+    """Return the maximum of the parabola `rising` sqrt(w) - `falling` w + `rest`; 0, a bound without content, where k is 1
+    or more.
+    """
     greatest = max(hazard_per_s for _, hazard_per_s in pieces)
     left = 1.0 - sqrt(2.0 * pause_s * greatest) - greatest * lead_s  # 1 - k
     if left <= 0.0:

@@ -1,14 +1,14 @@
 """The least cost of any policy, as a linear program: Poisson jobs, any spot law.
 
-Policies see the number waiting *and* the time since the last spot. For spots that are not Poisson this age is worth a lot:
-it tells how near the next spot is. (For Poisson spots the optimum is Theorem 4's policy, `markov.optimum`. Paper B's own
-program, (9)-(11), takes the queue over time for the queue at spots, and is no bound unless spots are Poisson.)
+Policies see the number waiting *and* the time since the last spot. For spots that are not Poisson this age is worth a
+lot: it shows how near the next spot is. (For Poisson spots the optimum is Theorem 4's policy, `markov.optimum`. Paper
+B's own program, (9)-(11), takes the queue over time for the queue at spots, and is no bound unless spots are Poisson.)
 
-Let z_n(t) be the probability of n waiting at age t of a gap, given that the gap is not over. Refusing and
-sending away are all that a policy can do, so z moves up a level at a rate of at most lambda z_n(t), and down at will; at
-the end of the gap one job is served, so z(0) is the average of z(S), one down. What is served is E[1 - z_0(S)] a gap, the
-delay E[integral of sum n z_n over the gap], both linear. The age is cut into cells of equal weight; within a cell z is
-linear and moves down only at its beginning.
+Let z_n(t) be the probability of n waiting at age t of a gap, given that the gap is not over. A policy can only refuse
+jobs and send them away. So z moves up a level at a rate of at most lambda z_n(t), and down at will; at the end of the
+gap one job is served, so z(0) is the average of z(S), one down. The jobs served are E[1 - z_0(S)] a gap, the delay
+E[integral of sum n z_n over the gap], both linear. The age is cut into cells of equal weight; within a cell z is linear
+and moves down only at its beginning.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""What a job costs on average, and when one slot is enough (paper B, Theorems 1 and 2).
+"""The mean cost of a job, and the condition under which one slot is enough (paper B, Theorems 1 and 2).
 
-Theorem 1 holds for any arrivals and any policy, if pi_0 is the probability that an arriving *spot* finds the queue empty.
-The share of *time* that the queue is empty is the same number for Poisson spots only: with bath-tub spots, r = 1 and
-Poisson(1/12) jobs the cost is 5.841, and the time average would say 5.200.
+Theorem 1 holds for any arrivals and any policy, if pi_0 is the probability that an arriving *spot* finds the queue
+empty. The share of *time* that the queue is empty is the same number for Poisson spots only. With bath-tub spots, r = 1
+and Poisson(1/12) jobs the cost is 5.841; the time average would give 5.200.
 
-Theorem 2, k - (k - 1) mu delta, is exact for Poisson spots and any renewal jobs. Its printed threshold P(A <= S)/lambda is
-the largest delay of one slot for Poisson jobs *and* spots; in general that delay is another one (`longest_one_slot_delay_h`).
+Theorem 2, k - (k - 1) mu delta, is exact for Poisson spots and any renewal jobs. Its printed threshold P(A <= S)/lambda
+is the largest delay of one slot for Poisson jobs *and* spots; in general that delay is another one
+(`longest_one_slot_delay_h`).
 """
 
 from __future__ import annotations

@@ -42,8 +42,10 @@ class Optimum:
 
 
 def under_level(mean_job_h: float, mean_spot_h: float, r: float, k: float) -> Markov:
-    """M/M under r = N + p (paper B, Theorem 4's policy). r = infinity: all jobs wait; the delay is infinite if lambda >=
-    mu. DomainError: means or k that are not above 0, or r below 0."""
+    """M/M under r = N + p (paper B, Theorem 4's policy). r = infinity: all jobs wait; the delay is infinite if lambda >= mu.
+
+    DomainError: means or k that are not above 0, or r below 0.
+    """
     rho = _load(mean_job_h, mean_spot_h, k)
     require(r >= 0.0, "r", r, "must be 0 or more")
     if math.isinf(r) and rho >= 1.0:

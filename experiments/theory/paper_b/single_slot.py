@@ -1,8 +1,11 @@
-"""One slot, Poisson jobs, any spot law, in closed form (corrects paper B's Theorem 2 for spots that are not Poisson).
+"""A single slot with Poisson jobs and any spot law, in closed form.
 
-A job that finds the slot free joins with probability p and waits for ever. A gap between spots of length S leaves the slot
-free until the first joining arrival, an exponential time of rate lambda p, and occupied from then on. So a gap is occupied
-for E[S] - (1 - L_S(lambda p))/(lambda p) on average and ends occupied with probability 1 - L_S(lambda p), which gives
+It corrects paper B's Theorem 2 for other spots than Poisson.
+
+A job that finds the slot free joins with probability p and waits for ever. A gap between spots of length S leaves the
+slot free until the first joining arrival, an exponential time of rate lambda p, and occupied from then on. So a gap is
+occupied for E[S] - (1 - L_S(lambda p))/(lambda p) on average and ends occupied with probability 1 - L_S(lambda p),
+which gives
 
     lambda E[T] = 1 - mu (1 - L_S(lambda p))/(lambda p),     E[C] = k - (k - 1) (mu/lambda) (1 - L_S(lambda p)).
 """

@@ -1,12 +1,12 @@
-"""How long a job in the single slot should be willing to wait (paper B, Theorem 3, Corollaries 1-4, Remarks 1-2).
+"""The longest wait that a job in the single slot should accept (paper B, Theorem 3, Corollaries 1-4, Remarks 1-2).
 
-Everything follows from E[W] = delta/(1 - lambda delta), the mean of W = min(X, S) that a wait law X may have, and from the
-aim to maximise P(X > S). Both are averages over X, of H(w) = E[min(S, w)] and of F(w), so Theorem 3's LP asks for the top
-of the convex hull of the curve (H(w), F(w)) at E[W]: at most two different waits are needed.
+Everything follows from E[W] = delta/(1 - lambda delta), the mean of W = min(X, S) that a wait law X may have, and from
+the aim to maximise P(X > S). Both are averages over X, of H(w) = E[min(S, w)] and of F(w). So Theorem 3's LP asks for
+the top of the convex hull of the curve (H(w), F(w)) at E[W]: at most two different waits are needed.
 
-These statements meet delta exactly for Poisson jobs only (the paper "guards against the worst case", a job that comes just
-after a spot, which for the age of other gaps is no worst case at all), and Corollary 1's optimality needs NBUE spots, which
-the bath-tub is not: use them to start with, then correct from the measured delay.
+These statements meet delta exactly for Poisson jobs only. The paper "guards against the worst case", a job that comes
+just after a spot; for the age of other gaps it is no worst case at all. Corollary 1's optimality needs NBUE spots,
+which the bath-tub is not: use them to start with, then correct from the measured delay.
 
 Domain: delta <= 1/(lambda + mu), where E[W] reaches 1/mu and every job waits for ever; above it, Theorem 4.
 """
@@ -48,7 +48,7 @@ def laplace_target(mean_job_h: float, mean_spot_h: float, delta_h: float) -> flo
 
 
 def exponential_wait_rate_per_h(mean_job_h: float, mean_spot_h: float, delta_h: float) -> float:
-    """phi = 1/delta - (mu + lambda) of an exponential X (Remark 2, Poisson spots); infinite at delta = 0: no job waits."""
+    """Return phi = 1/delta - (mu + lambda) of an exponential X (Remark 2, Poisson spots); infinite at delta = 0: no job waits."""
     left = _in_domain(mean_job_h, mean_spot_h, delta_h)
     return left / delta_h if delta_h > 0.0 else math.inf
 

@@ -1,5 +1,7 @@
-"""An operator's connection to a running coordinator: submit and cancel jobs, ask for the status, watch facts. `ask` is for
-programs that are not asynchronous."""
+"""An operator's connection to a running coordinator: submit and cancel jobs, ask for the status, watch facts.
+
+`ask` is for programs that are not asynchronous.
+"""
 
 from __future__ import annotations
 

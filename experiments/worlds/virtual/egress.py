@@ -28,8 +28,10 @@ class _Counter:
 
 
 class Egress:
-    """Counters of all hosts (what switches send is not counted), payload inside, wire bytes in samples. `held`: the classes that
-    hosts hold to the migration share."""
+    """Counters of all hosts (what switches send is not counted), payload inside, wire bytes in samples.
+
+    `held`: the classes that hosts hold to the migration share.
+    """
 
     def __init__(self, network: FluidNetwork, hosts: Iterable[str], held: Collection[TrafficClass]) -> None:
         self._network, self._held = network, held

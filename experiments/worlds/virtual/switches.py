@@ -1,6 +1,7 @@
-"""The switches of a campus with several paths: their tables are those that a live campus's controller would send, and packets of
-the testbed's own go where these lead. Research goes as their SELECT groups share it: of many connections each way gets its
-part, and a single one takes the way of its hash."""
+"""The switches of a campus with several paths: their tables are those that a live campus's controller would send, and
+packets of the testbed's own go where these lead. Research goes as their SELECT groups share it: of many connections
+each way gets its part, and a single one takes the way of its hash.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +51,10 @@ class ProgrammedSwitches:
         return are_others
 
     def weigh(self, loads: Mapping[tuple[str, str], float]) -> bool:
-        """Have groups that heed what grants take of trunks, wire bytes/s. Whether some that were asked for share in other parts
-        now."""
+        """Have groups that heed what grants take of trunks, wire bytes/s.
+
+        Whether some that were asked for share in other parts now.
+        """
         self._loads, are_others = loads, False
         for target, before in self._hops.items():
             now = research_hops_to(self._topology, self._distance[target], self._live, loads)
