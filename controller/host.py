@@ -375,7 +375,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                 del self.operators[number]
 
     def _check_links(self, told: list[tuple[str, str, float]]) -> None:
-        """RemoteProtocolError: of a link that this campus does not have."""
+        """Raise RemoteProtocolError for a link that this campus does not have."""
         for source, target, _ in told:
             if DirectedLink(source, target) not in self.core.cluster.share:
                 raise RemoteProtocolError(f"this campus has no link {source}-{target}")

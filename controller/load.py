@@ -40,7 +40,7 @@ class Durations:
         return 0.0
 
     def figures(self) -> dict[str, float]:
-        """Count, median, 99th percentile and maximum, in seconds."""
+        """Return count, median, 99th percentile and maximum, in seconds."""
         quantiles = {"p50_s": self.quantile_s(0.5), "p99_s": self.quantile_s(0.99)}
         return {"count": sum(self.counts), **quantiles, "max_s": self.longest_s}
 

@@ -59,7 +59,7 @@ class NetworkLink:
         self._news.set()
 
     async def serve(self) -> None:
-        """Until cancelled."""
+        """Keep the connection until cancelled."""
         while True:
             stream = None
             with suppress(OSError):

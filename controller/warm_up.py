@@ -30,7 +30,7 @@ DIGEST = "0" * 64
 
 
 def rehearse(policy: str = Settings().policy) -> None:
-    """Hosts join, jobs start, links are measured, an owner gives notice, another does not."""
+    """Play a short run: hosts join, jobs start, links are measured, an owner gives notice, another does not."""
     core = Coordinator(three_tier(HOSTS, 2, 1), Settings(policy=policy), Random(0).random)
     for name in core.cluster.hosts:
         core.handle(ev.AgentSaid(name, Hello(name, 1, 7200, [], [], [], True)), 0.0)

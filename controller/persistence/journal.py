@@ -144,8 +144,9 @@ class Journal:
         self.commit()
 
     def fold_elsewhere(self) -> None:
-        """Leave it to `fold_in` to carry what was written from the log beside the journal (SQLite's WAL) into it: that
-        waits for the disk, and the next commit after every few megabytes would.
+        """Leave it to `fold_in` to carry the log beside the journal (SQLite's WAL) into it.
+
+        That waits for the disk; otherwise the next commit after every few megabytes would.
         """
         self._db.execute("PRAGMA wal_autocheckpoint = 0")
         self._beside = sqlite3.connect(
@@ -263,7 +264,10 @@ class Journal:
         return next((at_s for _, at_s, _ in _lines(self.path, "input", rows, _EVENTS)), 0.0)
 
     def facts(self, after: int = 0) -> Iterator[tuple[float, bytes]]:
-        """(seconds, JSON of the fact) in order, beyond the fact of that number. SetupError: one is no text, or has no time."""
+        """Yield (seconds, JSON of the fact) in order, beyond the fact of that number.
+
+        SetupError: one is no text, or has no time.
+        """
         rows = self._read("SELECT number, at_s, body FROM fact WHERE number > ? ORDER BY number", after)
         for number, at_s, body in _in_time(self.path, "fact", rows):
             if not isinstance(body, str):
@@ -390,7 +394,7 @@ def _in_time(
 
 
 def unreadable(path: Path, table: str, number: int, at_s: float, error: object) -> str:
-    """Words for a line that cannot be read."""
+    """Return the message for a line that cannot be read."""
     return (
         f"{path}: line {number} of the table {table}, at {at_s!r} s, cannot be read: {quoted(str(error))}. "
         f"`--up-to {at_s!r}` goes on with what is before it"

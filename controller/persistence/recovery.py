@@ -66,7 +66,7 @@ def origin_of(campus: Campus, settings: Settings, seed: int, started_s: float) -
 
 
 def check_origin(found: dict[str, str], mine: dict[str, str], path: Path) -> None:
-    """SetupError: the journal is of another format, campus, seed, or of other settings; the message names them."""
+    """Raise SetupError if the journal is of another format, campus, seed, or of other settings; the message names them."""
     try:
         differing = list(_differences(found, mine))
         float(found["started_monotonic_s"]), float(found["started_calendar_s"]), found["boot"]

@@ -264,8 +264,9 @@ def failover(trials: int) -> dict[str, Any]:
 
 
 def planned_cuts(trials: int) -> dict[str, Any]:
-    """Return packets lost while trunks are drained and cut, in turn near and far from the sender, and while the pair's way
-    changes; and seconds of each.
+    """Return packets lost, and seconds, of planned changes of the network.
+
+    Trunks are drained and cut, in turn near and far from the sender, and the pair's way changes.
     """
     ways = [[way[0].source, *(link.target for link in way)] for way in Routes(PROBED).choices("h1", "h3")]
     lost, drained_s, pinned_s = [], list[float](), list[float]()

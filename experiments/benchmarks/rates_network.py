@@ -1,4 +1,4 @@
-"""Small network for measurements of rates: senders, a switch with a shaped trunk, and a sink.
+r"""Small network for measurements of rates: senders, a switch with a shaped trunk, and a sink.
 
         s0 --\\
         s1 ---- switch (bridge) ==== trunk, HTB ==== sink
@@ -69,8 +69,10 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class TrunkShaping:
-    """Shaping of the trunk: one queue at a wire rate; or marked classes in a queue of their own, served first; or sender n
-    in a class of its own that gets the n-th of `class_payload_bytes_per_s` and no more.
+    """Shaping of the trunk: queues and rates.
+
+    Either one queue at a wire rate; or marked classes in a queue of their own, served first; or sender n in a class of
+    its own that gets the n-th of `class_payload_bytes_per_s` and no more.
     """
 
     rate_bytes_per_s: float

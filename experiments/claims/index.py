@@ -120,7 +120,7 @@ _IN_NO_VERDICT = (ClaimKind.BUILT, ClaimKind.BEYOND, ClaimKind.PRICE)
 
 
 def write_index(out: Path) -> Path:
-    """`out`/index.html, from the directories below; returns its path. ValuesError: one is not as written."""
+    """Write `out`/index.html from the directories below; return its path. ValuesError: one is not as written."""
     cards = in_order(out)
     levels = [card.record.verdict.level for card in cards]
     papers = [

@@ -1,6 +1,4 @@
-"""The command that runs claims one after the other: run, write the values, draw, judge, and write the page of all claims
-run so far.
-"""
+"""The command that runs claims one after the other: run, write, draw and judge each, and write the page of all."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ KINDS = {
 
 
 def page(out: Path, *, date: str, commit: str) -> str:
-    """Markdown, from the directories below `out`. ValuesError: one is not as written."""
+    """Return the Markdown of the directories below `out`. ValuesError: one is not as written."""
     cards = in_order(out)
     run = {card.record.name for card in cards}
     return render(
@@ -37,7 +37,7 @@ def page(out: Path, *, date: str, commit: str) -> str:
 
 
 def tables_of(card: ClaimCard) -> Iterator[tuple[str, list[str], list[tuple[str, list[Value | None]]]]]:
-    """(group, quantities of the headline, a row a system) of each group that has any of them."""
+    """Yield (group, quantities of the headline, a row a system) of each group that has any of them."""
     for group in card.values.groups():
         rows = [row for row in card.values.rows if row.group == group]
         units = {row.quantity: row.unit for row in rows}

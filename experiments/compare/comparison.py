@@ -142,7 +142,7 @@ def _goodput_over_grant(played: Played) -> float | None:
 
 
 def _transfers(facts: Iterable[Timed]) -> dict[tuple[str, int, str, str], float]:
-    """Payload over duration, of transfers that lasted long enough for a rate."""
+    """Return payload over duration, of transfers that lasted long enough for a rate."""
     return {
         (fact.job, fact.sequence, fact.source, fact.destination): fact.bytes_sent / fact.duration_s
         for _, fact in facts
@@ -151,7 +151,7 @@ def _transfers(facts: Iterable[Timed]) -> dict[tuple[str, int, str, str], float]
 
 
 def _research_bytes_per_s(played: Played) -> float | None:
-    """Mean rate of research over the windows in which no flow was cut or moved."""
+    """Return the mean rate of research over the windows in which no flow was cut or moved."""
     samples = [sample for sample in played.context.research if sample.link_capacity_bytes_per_s > 0.0]
     seconds = sum(sample.window_s for sample in samples)
     return sum(sample.payload_bytes for sample in samples) / seconds if seconds > 0.0 else None

@@ -59,7 +59,7 @@ def told(value: float | None, unit: str) -> str:
 
 
 def _costs(measured: MeasuredCosts, assumed: Overheads) -> Iterator[tuple[str, str, int, str]]:
-    """(name, measured, observations, assumed) of each cost that was looked for."""
+    """Yield (name, measured, observations, assumed) of each cost that was looked for."""
 
     def span(cost: float | tuple[float, float]) -> str:
         ends = sorted(set(cost)) if isinstance(cost, tuple) else [cost]

@@ -266,7 +266,7 @@ class _Events(Response):
 
 
 def _guarded(app: ASGIApp) -> ASGIApp:
-    """Refuses what another site's page asks for: it could not read the answer, but take the streams of others.
+    """Refuse requests of another site's page: it could not read the answer, but take the streams of others.
 
     Every answer has `HEADERS`.
     """

@@ -200,7 +200,7 @@ class Feed:
             await trio.lowlevel.checkpoint()
 
     async def play(self, from_s: float, speed: float) -> AsyncIterator[bytes]:
-        """Frames from a time on, until the end: what has changed since the frame before."""
+        """Yield frames from a time on, until the end: what has changed since the frame before."""
         picture, version, told_s = await self.at(from_s), 0, from_s
         next_s = trio.current_time()
         while True:

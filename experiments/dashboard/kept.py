@@ -79,7 +79,7 @@ class Answers:
         self._path, self._db = path, None if not path.exists() else _reading(path)
 
     def of(self, number: int) -> dict[str, Any]:
-        """{"state": done, deciding, failed or none, ...}: decisions, how far it is, or why there are none."""
+        """Return {"state": done, deciding, failed or none, ...}: decisions, how far it is, or why there are none."""
         if self._db is None and self._path.exists():
             self._db = _reading(self._path)
         if self._db is None:

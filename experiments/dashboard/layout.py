@@ -60,7 +60,10 @@ class _Node:
 
 
 def layout(campus: Campus) -> Row:
-    """{"width", "height", "nodes": {name: {x, y, w, h, kind, ...}}, "links": [{a, b, rate, tree}]}, links as in the campus."""
+    """Return the map: {"width", "height", "nodes": {name: {x, y, w, h, kind, ...}}, "links": [{a, b, rate, tree}]}.
+
+    Links are in the campus's order.
+    """
     routes = Routes(campus)
     agents = sum(host.role is not Role.COORDINATOR for host in campus.hosts)
     chip = SMALL_CHIP if agents > SMALL_ABOVE else CHIP
@@ -110,7 +113,7 @@ def layout(campus: Campus) -> Row:
 def _place(
     node: _Node, left: float, top: float, campus: Campus, nodes: dict[str, Row], gutter: float | None = None
 ) -> None:
-    """`gutter`: where its cable goes down, past the lines above its own."""
+    """Place a switch and everything below it. `gutter`: the column of its cable, past the lines above its own."""
     centre = left + node.width / 2
     if node.name:
         switch = campus.switch_by_name[node.name]

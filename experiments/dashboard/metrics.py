@@ -29,7 +29,7 @@ class _Run(Collector):
         self._feed, self._health, self._streams = feed, health, streams
 
     def collect(self) -> Iterator[Metric]:
-        """Everything, now."""
+        """Yield all metrics, now."""
         head, health = self._feed.head, self._health
         totals = head.totals
         yield InfoMetricFamily(

@@ -39,7 +39,7 @@ class VersionedRows:
         self.forgotten = 0  # a client whose version is older than this cannot be told what is gone
 
     def copy(self) -> VersionedRows:
-        """Another with the same rows, which are never changed in place."""
+        """Copy the rows, which are never changed in place."""
         made = copy.copy(self)
         made._rows = self._rows.copy()
         return made
@@ -149,7 +149,7 @@ class Picture:
     # ------------------------------------------------------------ reading
 
     def copy(self) -> Picture:
-        """Another of the same content. Rows are never changed in place, so they are shared."""
+        """Copy the picture. Rows are never changed in place, so they are shared."""
         made = copy.copy(self)
         made.hosts, made.jobs, made.flows, made.links = (
             rows.copy() for rows in (self.hosts, self.jobs, self.flows, self.links)
@@ -266,7 +266,7 @@ class Picture:
                 self._job(v, at_s, fact)
 
     def _follow_trunks(self, v: int) -> None:
-        """Flows go other ways when a trunk of a campus with several paths has died, or is back."""
+        """Move flows to other ways when a trunk of a campus with several paths has died, or is back."""
         if not self._routes.has_choice:
             return
         rates = {

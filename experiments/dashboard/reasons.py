@@ -84,7 +84,7 @@ class Reasons:
         found: Candidates,
         choice: DestinationChoice | NoDestination,
     ) -> None:
-        """P2."""
+        """Record a choice of P2."""
         considered = set(found.hosts)
         others = [
             (host.name, why)
@@ -106,7 +106,7 @@ class Reasons:
         commitments: Sequence[Commitment],
         answer: Admission,
     ) -> None:
-        """P3."""
+        """Record an admission of P3."""
         now_s, varies = self.cluster.now_s, self.cluster.policy.rates_vary
         self._rounds.append(partial(_told_admission, now_s, varies, asked, share, commitments, answer))
 
@@ -118,7 +118,7 @@ class Reasons:
         hazards_per_s: Floats,
         infeasible: Mask,
     ) -> None:
-        """P1."""
+        """Record a plan of P1."""
         names = [job.name for job in jobs]
         counted = [(job.checkpoint_bytes, job.host or "", job.standby or "") for job in jobs]
         free = left_for_checkpoints(self.cluster, self.cluster.now_s)

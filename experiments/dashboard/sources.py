@@ -98,14 +98,14 @@ class JournalSource:
         return None if self._started_s is None else time.monotonic() - self._started_s
 
     def facts(self, first: int, most: int) -> list[Numbered]:
-        """Facts from that number on, as many as there are by now. SetupError names the line that is none."""
+        """Return facts from that number on, as many as there are by now. SetupError names the line that is none."""
         rows = self._db.execute(
             "SELECT number, at_s, body FROM fact WHERE number > ? ORDER BY number LIMIT ?", (first - 1, most)
         ).fetchall()
         return list(fact_lines(self.path, iter(rows)))
 
     def reports(self, most: int) -> list[tuple[str, float, Heartbeat]]:
-        """(host, s, heartbeat), those that came since the last call; the first time, from now on."""
+        """Return (host, s, heartbeat) of those that came since the last call; the first time, from now on."""
         last = self._last_input()
         first = max(self._heard, last - most) if self._heard else last
         self._heard = last
@@ -150,7 +150,7 @@ class EventsFile:
             self._ends.append(self._ends[-1] + len(line))
 
     def facts(self, first: int, most: int) -> list[Numbered]:
-        """Facts from that number on. SpecError names the line that is none."""
+        """Return facts from that number on. SpecError names the line that is none."""
         last = min(len(self._ends) - 1, first + most - 1)
         if last < first:
             return []

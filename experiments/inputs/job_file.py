@@ -1,6 +1,7 @@
-"""A job of a user's own, in TOML: `name`, `workload`, `steps`, `step`, `payload` and so on (JOB); of a workload
-`[params]`, of a program `command` and its kin (PROGRAM) and `[environment]`. A file of its own, or one of a scenario's
-`[[jobs]]`.
+"""A job of a user's own, in TOML: a file of its own, or one of a scenario's `[[jobs]]`.
+
+Keys are `name`, `workload`, `steps`, `step`, `payload` and so on (JOB); of a workload `[params]`, of a program
+`command` and its kin (PROGRAM) and `[environment]`.
 """
 
 from __future__ import annotations
@@ -112,7 +113,9 @@ def load_job(path: Path) -> JobSpec:
 
 
 def check_runs(spec: JobSpec, folder: Path) -> None:
-    """SpecError if no agent of a campus that was started in `folder` could run the job, or its workload has other steps.
+    """Check that some agent of a campus that was started in `folder` can run the job.
+
+    SpecError: none, or other steps.
 
     A third party's workload is imported, and made with its parameters, in this process; a program must be there.
     """

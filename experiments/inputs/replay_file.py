@@ -38,7 +38,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def write_replay(folder: Path, replay: ReplaySpec) -> None:
-    """`folder`/replay.json."""
+    """Write `folder`/replay.json."""
     # a record that is no file is the name of a function
     records = [str(path.resolve() if path.exists() else path) for path in replay.records]
     policies = None if replay.policies is None else str(replay.policies.resolve())

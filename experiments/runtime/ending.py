@@ -191,8 +191,9 @@ def report(error: BaseException) -> int:
 
 
 def _interrupt_again(ignored: sys.UnraisableHookArgs) -> None:
-    """Interrupt once more, a moment later, if an interrupt came where it cannot be raised: in a callback from C (numba has
-    some) or while an object is removed. Python would only print it.
+    """Interrupt once more, a moment later, if an interrupt came where it cannot be raised.
+
+    That is in a callback from C (numba has some), or while an object is removed. Python would only print it.
     """
     if isinstance(ignored.exc_value, _INTERRUPTS):
         signum = signal.SIGINT if isinstance(ignored.exc_value, KeyboardInterrupt) else signal.SIGTERM
@@ -210,8 +211,10 @@ def _later(signum: int) -> None:
 
 
 def _can_wait(frame: FrameType | None) -> bool:
-    """Return whether a module is being imported: importlib and modules in C may swallow what is raised there, or fail half
-    made. A module of a user may import without end, so this is true for some seconds only.
+    """Return whether an interrupt waits until a module is imported.
+
+    importlib and modules in C may swallow errors raised there, or fail half made. A module of a user may import without
+    end, so this is true for some seconds only.
     """
     while frame is not None and len(_CAME) < MOST_WAITS:
         if frame.f_code.co_filename == IMPORTER:

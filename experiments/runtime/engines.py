@@ -126,7 +126,7 @@ class _Dask:
             self._engine.notes.append(note + (f"; {self._alone} not: no other worker" if self._alone else ""))
 
     def play(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Any]]:
-        """Results as they come. InvariantBroken: a task had two."""
+        """Yield results as they come. InvariantBroken: a task had two."""
         from distributed import as_completed as as_they_end
 
         twice = chosen(tasks)

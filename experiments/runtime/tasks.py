@@ -31,7 +31,7 @@ Play = Callable[[Sequence[Task]], Iterator[tuple[Task, Any]]]
 
 
 def silent(done: int, total: int) -> None:
-    """Progress that is shown nowhere."""
+    """Show no progress."""
 
 
 def results_of(
@@ -41,10 +41,7 @@ def results_of(
     opened: Callable[[int], AbstractContextManager[Play]],
     progress: Callable[[int, int], None] = silent,
 ) -> dict[str, Result]:
-    """Every task's result by its key, in the order of the tasks; those that the file has are not played again.
-
-    `opened(n)` gives what plays so many tasks. Without `path` nothing is kept. ValueError: two tasks of one key.
-    """
+    """Play tasks; return every result by its key, in the order of the tasks. Results in the file are not played again."""
     if len({task.key for task in tasks}) < len(tasks):
         raise ValueError("two tasks of one key: the key names everything that a result depends on")
     found = kept(path, code) if path else {}
@@ -62,9 +59,7 @@ def results_of(
 
 
 def kept(path: Path, code: str) -> dict[str, Result]:
-    """Return the results of that code in the file; a line that was cut off while it was written, or is another program's,
-    is none.
-    """
+    """Return the results of that code in the file, without lines cut off while written, and without other programs' lines."""
     if not path.exists():
         return {}
     found: dict[str, Result] = {}

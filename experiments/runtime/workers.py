@@ -52,10 +52,10 @@ def workers(count: int, *, prefer_native: bool) -> Iterator[ProcessPoolExecutor]
 
 
 def _begin(prefer_native: bool) -> None:
-    """Before anything that a task needs is imported.
+    """Prepare a worker before anything that a task needs is imported.
 
-    A worker whose parent was killed would wait for ever for its next task, so it ends with its parent. What is typed at
-    a terminal is for the parent alone, which ends its workers.
+    A worker whose parent was killed would wait for ever for its next task, so it ends with its parent. Signals typed at
+    a terminal are for the parent alone, which ends its workers.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if prefer_native:

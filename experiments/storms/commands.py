@@ -127,7 +127,7 @@ def perform(world: StormWorld, line: Line, it: str = "") -> None:
 
 
 def check(script: Script, hosts: Sequence[str]) -> None:
-    """SpecError: a line that no storm can play on a campus with these hosts."""
+    """Check a line for a campus with these hosts. SpecError: no storm can play it."""
     for line in script.lines:
         _check(line, set(hosts))
 

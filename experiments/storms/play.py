@@ -199,7 +199,6 @@ def _undisturbed(world: StormWorld) -> list[ResearchSample]:
 
     A sender whose agent stands still, or whose orders are late, sends as it was told before, and another has its share already.
     """
-
     excesses = world.judges.invariants.excesses if world.judges is not None else []
     samples: list[ResearchSample] = []
     for sample in world.research.samples:

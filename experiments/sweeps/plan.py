@@ -146,7 +146,7 @@ class SweepPlan:
         return found
 
     def cases(self) -> Iterator[SweepCase]:
-        """Every run: values, then policies, then seeds."""
+        """Yield every run: values, then policies, then seeds."""
         for text, scenario in self._varied:
             for policy in self.policies:
                 protocol = replace(scenario.protocol, policy=policy)
@@ -154,7 +154,7 @@ class SweepPlan:
                     yield SweepCase(policy, seed, text, replace(scenario, protocol=protocol, seed=seed))
 
     def key_of(self, case: SweepCase) -> str:
-        """Names everything that the run's result depends on, but for the project's code."""
+        """Return a run's key, with all inputs of its result except the project's code."""
         words = (dumps(case.scenario), str(self.until_over), source_of(case.policy), self.of_records)
         return f"{case.label}, seed {case.seed}: {fingerprint((), *words)}"
 
@@ -298,7 +298,7 @@ def seeds_of(text: str) -> tuple[int, ...]:
 
 
 def value_of_key(text: str) -> tuple[str, tuple[Any, ...]]:
-    """(key, values) of `KEY=A,B`: values as TOML has them; what is no TOML is a text. SpecError: it has no such form."""
+    """Return (key, values) of `KEY=A,B`: values as TOML has them, else as text. SpecError: it has no such form."""
     key, equals, words = text.partition("=")
     if not (equals and key.strip() and words.strip()):
         raise SpecError("--set", text[:80], "KEY=A,B, such as protocol.checkpoint_share=0.1,0.2")

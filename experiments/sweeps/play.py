@@ -36,7 +36,7 @@ def play_case(scenario: Scenario, records: Sequence[str], expected: str, until_o
 
 
 def numbers(summary: Summary) -> dict[str, float | int | None]:
-    """Each figure that is a number, by section.name, in the summary's order; those with a unit at real scale."""
+    """Return each figure that is a number, by section.name, in the summary's order; those with a unit at real scale."""
     found: dict[str, float | int | None] = {}
     for name, _ in fields():
         value = value_of(summary, name)

@@ -36,13 +36,7 @@ Text = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class SweepInterval:
-    """A figure under a policy at values of the keys: mean over the seeds and its 95 % interval, and how far it is from the
-    reference.
-
-    The reference is the first policy at the same values; with one policy alone, the first values. `pairs`: seeds in
-    which both have the figure. None: no run has it, or it is the reference itself; of one seed there is no interval,
-    and nothing to test.
-    """
+    """A figure under a policy at values of the keys: mean over the seeds, 95 % interval, and difference from the reference."""
 
     policy: str
     values: Text
@@ -159,8 +153,9 @@ class SweepResult:
         return tuple(found)
 
     def write(self, folder: str | Path) -> Path:
-        """Write `runs.csv`, `runs.parquet`, `intervals.csv`, `sweep.svg` and `sweep.html` into a folder; returns the
-        page's path.
+        """Write the tables, the picture and the page into a folder; return the page's path.
+
+        Files: `runs.csv`, `runs.parquet`, `intervals.csv`, `sweep.svg` and `sweep.html`.
         """
         out = Path(folder)
         out.mkdir(parents=True, exist_ok=True)
@@ -174,9 +169,7 @@ class SweepResult:
         return self.report(out / "sweep.html")
 
     def picture(self, path: str | Path) -> Path:
-        """Write the picture (SVG): a panel a figure, means with their intervals; over the key, if one alone is varied by
-        numbers.
-        """
+        """Write the picture (SVG): a panel a figure, means with their intervals; over a single key that varies by numbers."""
         from matplotlib.lines import Line2D
 
         keys = self.plan.keys

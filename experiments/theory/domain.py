@@ -16,24 +16,24 @@ class DomainError(TestbedError):
 
 
 def require(holds: bool, name: str, value: object, condition: str) -> None:
-    """DomainError unless `holds`."""
+    """Raise DomainError unless `holds`."""
     if not holds:
         raise DomainError(name, value, condition)
 
 
 def positive(name: str, value: float) -> float:
-    """`value`, if it is a finite number above 0; else DomainError."""
+    """Return `value`, if it is a finite number above 0; else DomainError."""
     require(0.0 < value < math.inf, name, value, "must be a finite number above 0")
     return value
 
 
 def not_negative(name: str, value: float) -> float:
-    """`value`, if it is a finite number of 0 or more; else DomainError."""
+    """Return `value`, if it is a finite number of 0 or more; else DomainError."""
     require(0.0 <= value < math.inf, name, value, "must be a finite number of 0 or more")
     return value
 
 
 def share(name: str, value: float) -> float:
-    """`value`, if it is a number from 0 to 1; else DomainError."""
+    """Return `value`, if it is a number from 0 to 1; else DomainError."""
     require(0.0 <= value <= 1.0, name, value, "must be a number from 0 to 1")
     return value

@@ -45,7 +45,7 @@ LIMITS = (
 
 
 def run(config: Config) -> Values:
-    """Every system at every load."""
+    """Run every system at every load."""
     seeds = range(1, 1 + (config.seeds or (QUICK_SEEDS if config.quick else FULL_SEEDS)))
     days = QUICK_DAYS if config.quick else FULL_DAYS
     wanted = {
@@ -110,7 +110,7 @@ def checks(values: Values) -> Iterator[Check]:
 
 
 def draw(values: Values, path: Path) -> None:
-    """Delay and cost over the load."""
+    """Draw delay and cost over the load."""
     with canvas(path, 1, 2, (11.0, 4.6), "The spot queue on hosts that owners take back") as (_, panels):
         for axes, (quantity, words) in zip(
             panels[0], (("delay", "mean delay, h"), ("cost", "mean cost a job")), strict=True

@@ -1,3 +1,5 @@
-"""The systems of Table III where no paper had them: on owners that others recorded (`traces`, whose runs are
-`owner_records`), and on other campuses (`campuses`). `standings` judges both, by what `run_figures` keeps of each run.
+"""Comparisons of the systems of Table III beyond the papers: on recorded owners, and on other campuses.
+
+`traces` plays owners that others recorded (`owner_records` is a run), `campuses` other campuses. `standings` judges
+both, by the figures that `run_figures` keeps of each run.
 """

@@ -98,7 +98,10 @@ class TraceRun:
 
 
 def records(folder: Path) -> list[OwnerRecord]:
-    """Every record below a folder, by name, and the counts of each folder together. SpecError: none, or a file that is none."""
+    """Return every record below a folder, by name, and the counts of each folder together.
+
+    SpecError: no record, or an unreadable one.
+    """
     files = sorted(path for path in folder.rglob("*") if path.suffix in (".json", ".csv"))
     if not files:
         raise SpecError("--trace", str(folder), "a folder with records of owners (.json or .csv)")
@@ -188,7 +191,7 @@ def play(wanted: TraceRun) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _size(files: tuple[Path, ...]) -> tuple[int, float]:
-    """(hosts, days) of the campus that these records are played on."""
+    """Return (hosts, days) of the campus that these records are played on."""
     found = [_read(path) for path in files]
     if counts := [each for each in found if isinstance(each, Counts)]:
         total = together(counts)

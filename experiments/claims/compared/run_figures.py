@@ -15,7 +15,7 @@ GB = 1e9
 
 
 def figures_of(run: VirtualRun, trace: Trace, days: float) -> dict[str, Any]:
-    """JSON; seconds of a GPU become hours."""
+    """Return a run's figures for JSON; seconds of a GPU become hours."""
     summary = run.summary()
     lost = summary.lost_time
     assert run.background is not None

@@ -1,5 +1,4 @@
-"""The ranking of `reclaimnet` among the rows of Table III, case by case: values, texts and checks of every claim that
-compares rows.
+"""The ranking of `reclaimnet` among the rows of Table III, case by case, for every claim that compares rows.
 
 A case is a campus and its owners. All rows meet the same owners and jobs, seed by seed. `reclaimnet` is compared with
 every other row in work lost and in lost GPU time. Where owners were drawn from a law it is also compared in the work
@@ -136,7 +135,7 @@ def constraint_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Itera
 
 
 def rows(found: Mapping[tuple[str, str], Sequence[Result]]) -> Iterator[Value]:
-    """`case_rows` of every case."""
+    """Yield `case_rows` and `constraint_rows` of every case."""
     for case in dict.fromkeys(case for case, _ in found):
         of_case = {system: runs for (other, system), runs in found.items() if other == case}
         yield from case_rows(case, of_case)
@@ -144,9 +143,7 @@ def rows(found: Mapping[tuple[str, str], Sequence[Result]]) -> Iterator[Value]:
 
 
 def told(values: Values, found: Mapping[tuple[str, str], Sequence[Result]]) -> dict[str, str]:
-    """Return the settings of these runs, the number of cases in which `reclaimnet` is first, and the rows that break a
-    constraint.
-    """
+    """Return settings of these runs, the cases in which `reclaimnet` is first, and the rows that break a constraint."""
     cases = list(dict.fromkeys(case for case, _ in found))
     every = [run for runs in found.values() for run in runs]
     ours = [run for (_, system), runs in found.items() if system == OURS for run in runs]

@@ -56,7 +56,7 @@ LIMITS = (
 
 
 def run(config: Config) -> Values:
-    """Every system in every case. SpecError: no folder, no record in it, or no such case."""
+    """Run every system in every case. SpecError: no folder, no record in it, or no such case."""
     if config.records is None:
         raise SpecError("--trace", "", "a folder with records of owners")
     count = config.seeds or (QUICK_SEEDS if config.quick else FULL_SEEDS)

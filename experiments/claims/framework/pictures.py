@@ -61,7 +61,7 @@ class Bar:
 
 
 def bars(axes: Any, rows: Sequence[Bar], unit: str, title: str, *, log: bool = False) -> None:
-    """Horizontal bars, the first on top; whiskers are 95 % intervals, diamonds the paper's numbers."""
+    """Draw horizontal bars, the first on top; whiskers are 95 % intervals, diamonds the paper's numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     for place, row in enumerate(rows):
@@ -86,7 +86,7 @@ def bars(axes: Any, rows: Sequence[Bar], unit: str, title: str, *, log: bool = F
 
 
 def key_of_bars() -> list[Any]:
-    """Legend handles for `bars`."""
+    """Return legend handles for `bars`."""
     from matplotlib.lines import Line2D
 
     return [

@@ -40,7 +40,7 @@ class ClaimRecord:
 
 
 def write_record(record: ClaimRecord, directory: Path) -> None:
-    """`directory`/claim.json."""
+    """Write `directory`/claim.json."""
     text = msgspec.json.format(msgspec.json.encode(asdict(record)), indent=2)
     write_whole(directory / "claim.json", text + b"\n")
 

@@ -21,7 +21,7 @@ from experiments.results.statistics import (
 def row(
     group: str, system: str, quantity: str, unit: str, found: ConfidenceInterval, note: str = "", **more: Any
 ) -> Value:
-    """`more`: exact, published, p_value."""
+    """Return a row with a statistic's interval. `more`: exact, published, p_value."""
     return Value(
         group, system, quantity, unit, found.mean, found.low, found.high, found.seeds, note=note, **more
     )

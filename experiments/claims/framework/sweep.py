@@ -12,9 +12,6 @@ from experiments.runtime.tasks import RUNS, Result, Task, results_of
 
 
 def sweep(tasks: Sequence[Task], config: Config, modules: Iterable[ModuleType]) -> dict[str, Result]:
-    """Every task's result by its key; those already in the directory are not run again.
-
-    `modules` are those whose code decides on a result. ValueError: two tasks of one key.
-    """
+    """Play tasks; return every result by its key. Results in the directory are not played again."""
     code = fingerprint((), *map(native.source, modules))
     return results_of(tasks, config.directory / RUNS, code, config.engine.opened, config.progress)

@@ -62,7 +62,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """All values of a claim. `settings`: name -> its value, as text."""
+    """The values of a claim. `settings`: name -> its value, as text."""
 
     rows: tuple[Value, ...]
     curves: tuple[Point, ...] = ()

@@ -110,9 +110,7 @@ def _not_held(checks: Sequence[Check]) -> list[Check]:
 
 
 def _because(checks: Sequence[Check]) -> str:
-    """Return the checks that fail before those that are undecided; with their numbers if they are few, and never more than
-    some.
-    """
+    """Return the reason of a verdict: failed checks before undecided ones, with their numbers if they are few."""
     worst_first = sorted(checks, key=lambda check: check.outcome is not ClaimOutcome.FAILS)
     if len(checks) <= FEW:
         return "; ".join(f"{check.outcome}: {check.text} ({check.detail})" for check in worst_first)

@@ -1,3 +1,5 @@
-"""Tables and figures of paper A (ReclaimNet), one module each, and the runs that they share: `campus_runs` (what is kept:
-`campus_result`; what columns mean: `campus_numbers`), `reclaim_bursts`, `drift_runs`, `gap_runs`. Begin with `table3`.
+"""Tables and figures of paper A (ReclaimNet), one module each, and their shared runs.
+
+The shared runs are `campus_runs` (with `campus_result`, the result kept, and `campus_numbers`, the columns),
+`reclaim_bursts`, `drift_runs` and `gap_runs`. Begin with `table3`.
 """

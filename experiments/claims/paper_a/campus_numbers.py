@@ -48,13 +48,13 @@ class Metric:
     note: str = ""
 
     def of(self, runs: Sequence[Result]) -> ConfidenceInterval | None:
-        """Over the seeds; None where there is nothing to count."""
+        """Return the interval over the seeds; None where there is nothing to count."""
         return pooled(self.statistic, [self.samples(run) for run in runs])
 
     def compared(
         self, first: Sequence[Result], second: Sequence[Result], combine: Callable[[float, float], float]
     ) -> ConfidenceInterval | None:
-        """`combine` of two systems on the same seeds."""
+        """Return `combine` of two systems on the same seeds."""
         one, other = ([self.samples(run) for run in runs] for runs in (first, second))
         return pooled_pair(self.statistic, one, other, combine)
 
@@ -288,7 +288,7 @@ def difference_row(
 
 
 def _wilcoxon(metric: Metric, first: Sequence[Result], second: Sequence[Result]) -> float | None:
-    """Over the seeds that have a number of their own under both."""
+    """Return Wilcoxon's p over the seeds that have a number of their own under both."""
     alone = [[metric.statistic([metric.samples(run)]) for run in runs] for runs in (first, second)]
     both = [pair for pair in zip(*alone, strict=True) if all(map(math.isfinite, pair))]
     return paired([one for one, _ in both], [other for _, other in both]).p_value if len(both) > 1 else None

@@ -67,7 +67,7 @@ def online_of(lost: LostGpuTime) -> list[float] | None:
 
 
 def _interruptions(run: VirtualRun, trace: Trace) -> Iterator[list[Any]]:
-    """[hour of the run, job number, its payload in GB, cause, s of work lost, downtime in s]; null: not gone on yet."""
+    """Yield [hour of the run, job number, its payload in GB, cause, s of work lost, downtime in s]; null: not gone on yet."""
     numbers = {arrival.job.name: number for number, arrival in enumerate(trace.arrivals)}
     for one in interruptions(run.facts):
         number = numbers[one.job]
@@ -94,10 +94,7 @@ def _migrations(run: VirtualRun) -> Iterator[list[Any]]:
 
 
 def _days(run: VirtualRun, trace: Trace) -> list[list[float]]:
-    """GPU-hours of each day: [that jobs were begun and not done, of these useful, lent by owners].
-
-    A job is begun with its first dispatch; interruptions count until it is done. Attempts that go on at the end are left out.
-    """
+    """Return the GPU-hours of each day: [of jobs begun and not done, useful ones of these, lent by owners]."""
     end_s = run.context.ended_at_s or 0.0
     count = max(1, math.ceil(end_s / DAY_S - 1e-3))
     days = [[0.0, 0.0, 0.0] for _ in range(count)]
@@ -139,7 +136,7 @@ def _by_day(from_s: float, until_s: float, count: int) -> Iterator[tuple[int, fl
 
 
 def lent_spells(trace: Trace, hosts: Iterable[str], end_s: float) -> Iterator[tuple[str, float, float]]:
-    """(host, from, until) of each time that an owner lends a host; a host under notice is still lent."""
+    """Yield (host, from, until) of each time that an owner lends a host; a host under notice is still lent."""
     away = set(trace.away)
     lent: dict[str, float] = {host: 0.0 for host in hosts if host not in away}
     for event in trace.owner_events:
@@ -152,9 +149,7 @@ def lent_spells(trace: Trace, hosts: Iterable[str], end_s: float) -> Iterator[tu
 
 
 def _intervals(run: VirtualRun) -> list[list[float | None]]:
-    """Return, for each hour of the day, [mean planned checkpoint interval in s, mean hazard assumed by P1, per h]; null if
-    none.
-    """
+    """Return [mean planned interval in s, mean hazard assumed by P1 per h] for each hour of the day; null if none."""
     sums = [[0.0, 0.0, 0] for _ in range(HOURS)]
     for at_s, fact in run.facts:
         if isinstance(fact, f.CheckpointPlanned) and math.isfinite(fact.interval_s):

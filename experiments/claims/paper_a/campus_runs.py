@@ -109,7 +109,7 @@ class CampusSize:
 
 
 def size_of(config: Config) -> CampusSize:
-    """Three days and a few seeds, or the paper's two months and twenty, or the seeds asked for."""
+    """Return the size of the runs: three days and a few seeds, or the paper's two months and twenty, or the seeds asked for."""
     size = CampusSize(QUICK_DAYS, QUICK_SEEDS) if config.quick else CampusSize(FULL_DAYS, FULL_SEEDS)
     return size if config.seeds is None else replace(size, seeds=config.seeds)
 

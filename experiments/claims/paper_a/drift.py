@@ -66,7 +66,7 @@ LIMITS = (
 
 
 def run(config: Config) -> Values:
-    """Systems over the drift, and estimators on the trace alone."""
+    """Run the systems over the drift, and estimators on the trace alone."""
     seeds = range(1, 1 + (config.seeds or (QUICK_SEEDS if config.quick else FULL_SEEDS)))
     days = QUICK_DAYS if config.quick else FULL_DAYS
     played = {
@@ -145,7 +145,7 @@ def checks(values: Values) -> Iterator[Check]:
 
 
 def draw(values: Values, path: Path) -> None:
-    """Errors of estimates after the drift; losses before and after."""
+    """Draw errors of estimates after the drift, and losses before and after."""
     import matplotlib
 
     with canvas(

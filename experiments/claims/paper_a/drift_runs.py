@@ -69,8 +69,9 @@ def drifting(drift: Drift) -> tuple[Scenario, Trace]:
 
 
 def reclaimed_s(owners: Owners, lent_s: float, exposure: float, drift_s: float) -> float:
-    """Return the moment at which a host lent since `lent_s` has collected the exposure, at FACTOR times the rate after the
-    drift.
+    """Return the moment at which a host has collected the exposure, lent since `lent_s`.
+
+    After the drift the rate is FACTOR times as high.
     """
     if lent_s < drift_s:
         collected = owners.exposure(lent_s, drift_s)
@@ -87,7 +88,7 @@ def play(system: str, drift: Drift) -> dict[str, Any]:
 
 
 def watch(seed: int) -> dict[str, Any]:
-    """Hours after the drift until each window's estimate stays right, and the curves of the errors."""
+    """Return the hours after the drift until each window's estimate stays right, and the curves of the errors."""
     drift = Drift(seed, max(WINDOWS_H) / 24.0, WATCHED_DAYS)
     scenario, trace = drifting(drift)
     grid = np.arange(0.0, scenario.duration_s, STEP_S)
@@ -123,7 +124,7 @@ def settled_h(error: Floats, window_h: float) -> float:
 
 
 def losses_by_part(run: dict[str, Any], drift: Drift) -> tuple[Floats, Floats]:
-    """(minutes lost, interruptions) before and after the drift."""
+    """Return (minutes lost, interruptions) before and after the drift."""
     parts: list[list[float]] = [[0.0, 0.0], [0.0, 0.0]]
     for each in run["interruptions"]:
         part = parts[each[0] * 3600.0 >= drift.at_s]

@@ -123,7 +123,7 @@ def checks(values: Values) -> Iterator[Check]:
 
 
 def draw(values: Values, path: Path) -> None:
-    """Distribution functions of downtime."""
+    """Draw distribution functions of downtime."""
     with canvas(path, 1, 1, (8.6, 5.0), "Downtime of a migration") as (_, panels):
         axes = panels[0][0]
         for system in SYSTEMS:

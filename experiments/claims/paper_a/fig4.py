@@ -50,7 +50,7 @@ LIMITS = (
 
 
 def run(config: Config) -> Values:
-    """Each system, each K', with a notice too short for all and with one that is long enough."""
+    """Run each system and each K', with a notice too short for all and with one that is long enough."""
     seeds, sizes = reclaim_bursts.seeds_of(config), reclaim_bursts.sizes_of(config)
     wanted = {
         (system, k, notice_s): [Wave(system, k, notice_s, notice_s == LONG_S, seed) for seed in seeds]
@@ -143,7 +143,7 @@ def checks(values: Values) -> Iterator[Check]:
 
 
 def draw(values: Values, path: Path) -> None:
-    """Completion over K' with time enough; which jobs are in time, and which were admitted, with too little."""
+    """Draw completion over K' with time enough; jobs in time, and jobs admitted, with too little."""
     title = "Simultaneous reclaims: what is admitted is in time"
     with canvas(path, 1, 2, (12.0, 5.0), title) as (figure, panels):
         _lines(panels[0][0], values, "completion")

@@ -87,7 +87,7 @@ BY_REGIME = {
 
 
 def run(config: Config) -> Values:
-    """Classes in runs of their own, regimes in those of Table III."""
+    """Run the classes by themselves; take the regimes from Table III's runs."""
     size, classes = size_of(config), Variation(payloads_mb=tuple(CLASSES.values()))
     cases = {("class", system): size.wanted(system, classes) for system in SYSTEMS}
     cases |= {("day", system): size.wanted(system) for system in MOVING}

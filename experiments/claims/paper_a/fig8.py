@@ -44,7 +44,7 @@ LIMITS = (
 
 
 def run(config: Config) -> Values:
-    """Ticks of the live coordinator's core, timed here and now, never taken from an earlier run."""
+    """Time ticks of the live coordinator's core, here and now, never taken from an earlier run."""
     repeats = config.seeds or (QUICK_REPEATS if config.quick else FULL_REPEATS)
     found: dict[int, list[dict[str, Any]]] = {size: [] for size in SIZES}
     with workers(1, prefer_native=False) as pool:  # as live coordinators are

@@ -80,7 +80,7 @@ def cell(parameter: str, value: float) -> str:
 
 
 def run(config: Config) -> Values:
-    """Each parameter alone, the others at their defaults."""
+    """Run each parameter alone, the others at their defaults."""
     size = size_of(config)
     cases = {(p, v): size.wanted(SYSTEM, variation(p, v)) for p, values in SWEEPS.items() for v in values}
     found = gather((each for some in cases.values() for each in some), config)
@@ -129,7 +129,7 @@ def checks(values: Values) -> Iterator[Check]:
 
 
 def draw(values: Values, path: Path) -> None:
-    """Rows: work loss, downtime; columns: the parameters; the default marked."""
+    """Draw rows of work loss and downtime, a column a parameter; the default is marked."""
     with canvas(path, 2, 3, (12.0, 6.4), "Sensitivity to the three parameters (dark: default)") as (
         _,
         panels,

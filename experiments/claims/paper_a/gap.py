@@ -66,7 +66,7 @@ LIMITS = (
 
 
 def run(config: Config) -> Values:
-    """Every correlation with a state that holds for a day; the printed one with states that hold less long."""
+    """Run every correlation with a state that holds for a day, and the printed one with states that hold less long."""
     seeds = config.seeds or (QUICK_SEEDS if config.quick else FULL_SEEDS)
     cases = [(c, DAY_S) for c in CORRELATIONS] + [(PRINTED_CORRELATION, s) for s in LENGTHS_S[:-1]]
     tasks = [
@@ -114,7 +114,7 @@ def _key(correlation: float, length_s: float, seed: int) -> str:
 
 
 def _campus(config: Config) -> Iterator[Value]:
-    """Predicted from the moments of its traces; measured as what one interval for all loses beside P1, in Table III's runs."""
+    """Yield the gap predicted from the traces' moments, and the loss of one interval for all beside P1, in Table III's runs."""
     size = size_of(config)
     predicted = []
     for seed in range(1, size.seeds + 1):
@@ -174,7 +174,7 @@ def checks(values: Values) -> Iterator[Check]:
 
 
 def draw(values: Values, path: Path) -> None:
-    """Gap over correlation, and over how long the state holds."""
+    """Draw the gap over correlation, and over the time that the state holds."""
     title = "Adaptivity gap: eq. (6) is right where the state holds still, and correlation shrinks it"
     with canvas(path, 1, 2, (12.0, 4.8), title) as (_, panels):
         axes = panels[0][0]

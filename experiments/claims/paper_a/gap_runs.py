@@ -34,7 +34,7 @@ class Epochs:
 
 
 def draw_epochs(correlation: float, count: int, length_s: float, rng: np.random.Generator) -> Epochs:
-    """Lognormal pairs whose hazard and slowness have that (linear) correlation."""
+    """Return epochs with lognormal pairs: hazard and slowness have that (linear) correlation."""
     s, t = (math.sqrt(math.log1p(cv * cv)) for cv in (CV_HAZARD, CV_SLOWNESS))
     rho = log_correlation(correlation)
     first, other = rng.standard_normal((2, count))
@@ -44,15 +44,13 @@ def draw_epochs(correlation: float, count: int, length_s: float, rng: np.random.
 
 
 def log_correlation(correlation: float) -> float:
-    """Return the correlation of the logarithms, for lognormals of F4's variation with that correlation; clipped to what
-    there is.
-    """
+    """Return the logarithms' correlation, for lognormals of F4's variation with that correlation; clipped to its range."""
     s, t = (math.sqrt(math.log1p(cv * cv)) for cv in (CV_HAZARD, CV_SLOWNESS))
     return max(-1.0, min(1.0, math.log1p(correlation * CV_HAZARD * CV_SLOWNESS) / (s * t)))
 
 
 def predicted_gap(correlation: float) -> float:
-    """Eq. (6) less 1, for the law the epochs are drawn from."""
+    """Return Eq. (6) less 1, for the law the epochs are drawn from."""
     return lognormal_gap_ratio(CV_HAZARD, CV_SLOWNESS, log_correlation(correlation)) - 1.0
 
 
@@ -65,7 +63,7 @@ def emergencies(epochs: Epochs, rng: np.random.Generator) -> list[float]:
 
 
 def cost_rate(epochs: Epochs, moments_s: Sequence[float], interval_s: Callable[[int], float]) -> float:
-    """Seconds lost and written per second, with the interval that holds when each begins."""
+    """Return seconds lost and written per second, with the interval that holds when each begins."""
     end_s, now_s, spent_s, coming = epochs.length_s * len(epochs.hazards_per_s), 0.0, 0.0, 0
     writes_s, last = epochs.writes_s.tolist(), len(epochs.writes_s) - 1
     while now_s < end_s:
@@ -80,7 +78,7 @@ def cost_rate(epochs: Epochs, moments_s: Sequence[float], interval_s: Callable[[
 
 
 def one_run(correlation: float, count: int, length_s: float, seed: int) -> dict[str, Any]:
-    """Gaps of one trace: predicted from its moments, and measured."""
+    """Return the gaps of one trace: predicted from its moments, and measured."""
     rng = np.random.default_rng([seed, round(1000.0 * (correlation + 2.0)), count])
     epochs = draw_epochs(correlation, count, length_s, rng)
     moments_s = emergencies(epochs, rng)

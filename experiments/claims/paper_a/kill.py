@@ -55,7 +55,7 @@ LIMITS = (
 
 
 def run(config: Config) -> Values:
-    """Batches of uses of the real switch; a reason instead of numbers where the machine does not allow it."""
+    """Run batches of uses of the real switch; a reason stands for numbers where the machine does not allow it."""
     count = config.seeds or (QUICK_BATCHES if config.quick else BATCHES)
     try:
         batches = []

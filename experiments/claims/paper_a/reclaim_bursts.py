@@ -124,13 +124,15 @@ def trace_of(wave: Wave) -> Trace:
 
 
 def _payload() -> InverseLaw:
-    """Around F2's median; its whole range would make one transfer of 48 GB the figure."""
+    """Return a payload around F2's median; its whole range would make one transfer of 48 GB the figure."""
     return InverseLaw("lognormal", 3.2e9, 0.3, 1.6e9, 6.4e9)
 
 
 def play(wave: Wave) -> dict[str, Any]:
-    """`completions_s`: from the notice until a job runs again elsewhere, of those moved; `admitted`, `in_time`, `late`;
-    `research_share` of the uplink, and `degradation`: what the reference workload lacks of its demand (null: greedy).
+    """Play a wave; return its figures.
+
+    `completions_s`: from the notice until a job runs again elsewhere, of those moved; `admitted`, `in_time`, `late`;
+    `research_share` of the uplink, and `degradation`: the reference workload's shortfall of its demand (null: greedy).
     """
     scenario, watch = scenario_of(wave), _Watch(wave)
     run = simulate(scenario, trace_of(wave), wave.seed, system=wave.system, after_each=watch)
@@ -170,7 +172,7 @@ class _Watch:
             self.seen.append((world.now_s, moved))
 
     def rate_bytes_per_s(self) -> float:
-        """Its rate on the wire."""
+        """Return the research flow's rate on the wire."""
         (from_s, before), (until_s, after) = self.seen
         return (after - before) / (until_s - from_s) / PAYLOAD_SHARE
 
@@ -183,10 +185,10 @@ def gather(waves: Iterable[Wave], config: Config) -> dict[Wave, Result]:
 
 
 def seeds_of(config: Config) -> range:
-    """Seeds of a claim on waves."""
+    """Return the seeds of a claim on waves."""
     return range(1, 1 + (config.seeds or (QUICK_SEEDS if config.quick else FULL_SEEDS)))
 
 
 def sizes_of(config: Config) -> tuple[int, ...]:
-    """K' of a claim on waves."""
+    """Return the K' of a claim on waves."""
     return SEVERAL if config.quick else tuple(range(1, MOST + 1))

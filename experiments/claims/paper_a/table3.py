@@ -107,14 +107,12 @@ LIMITS = (
 
 
 def systems_of(config: Config) -> tuple[str, ...]:
-    """Return the systems of the paper, every other row that has a label, `reclaimnet` with one thing otherwise, and those
-    asked for.
-    """
+    """Return the systems of the paper, labelled rows, ablations of `reclaimnet`, and those asked for."""
     return tuple(dict.fromkeys((*SYSTEMS, ORACLE, *BESIDE, *config.systems)))
 
 
 def run(config: Config) -> Values:
-    """Every system on the campus, and in waves of seven."""
+    """Run every system on the campus, and in waves of seven."""
     systems, size = systems_of(config), size_of(config)
     wanted = [each for system in systems for each in size.wanted(system)]
     found = gather(wanted, config)
@@ -253,7 +251,7 @@ def draw(values: Values, path: Path) -> None:
 def draw_table(
     values: Values, group: str, title: str, path: Path, labels: Mapping[str, str] | None = None
 ) -> None:
-    """Bars of each quantity, systems from top to bottom."""
+    """Draw bars of each quantity, systems from top to bottom."""
     systems = list(dict.fromkeys(row.system for row in values.rows if row.group == group))
     with canvas(path, 1, len(PANELS), (20.0, 1.6 + 0.36 * len(systems)), title) as (figure, panels):
         for place, (quantity, unit, head, is_log) in enumerate(PANELS):

@@ -60,7 +60,7 @@ LIMITS = (
 
 
 def name(subset: Subset) -> str:
-    """`P1+P3`, or `none`."""
+    """Return `P1+P3`, or `none`."""
     return "+".join(f"P{n}" for n, is_on in enumerate(subset, 1) if is_on) or "none"
 
 
@@ -102,7 +102,7 @@ def _part_of_p1(runs: Mapping[Subset, Sequence[Result]]) -> Iterator[Value]:
 
 
 def _steps() -> Iterator[tuple[Subset, Subset]]:
-    """(with one protocol, without it), in every combination of the others; P3 is judged by traffic, not by a ratio."""
+    """Yield (with one protocol, without it), in every combination of the others; P3 is judged by traffic, not by a ratio."""
     for added in (0, 1):
         for others in product((False, True), repeat=2):
             with_it, without = list(others), list(others)

@@ -67,7 +67,7 @@ class LearningSize:
     tolerance: float
 
     def of(self, system: str) -> tuple[int, int]:
-        """(jobs a run, seeds) of a system."""
+        """Return (jobs a run, seeds) of a system."""
         is_slow = SYSTEMS[system].is_slow
         return (self.slow_jobs, self.slow_seeds) if is_slow else (self.jobs, self.seeds)
 
@@ -160,9 +160,7 @@ def _numbers(case: LearningCase, name: str, runs: Sequence[Result]) -> Iterator[
 
 
 def _comparisons(case: LearningCase, mine: dict[str, list[Result]]) -> Iterator[Value]:
-    """Compare on the seeds that both have: the two starts of Algorithm 1, and the replay and age learners with r* fixed
-    and Algorithm 1.
-    """
+    """Compare on the seeds that both have: the starts of Algorithm 1, and the learners with r* fixed and Algorithm 1."""
     pairs = [(label(ALGORITHM1, LARGE), label(ALGORITHM1, SMALL), "cost", "")]
     for system in (REPLAY, AGE):
         for start in SYSTEMS[system].starts:

@@ -67,12 +67,12 @@ SYSTEMS: dict[str, LearningSystem] = {
 
 
 def label(system: str, start: float) -> str:
-    """Its name in values and figures."""
+    """Return the system's name in values and figures."""
     return system if len(SYSTEMS[system].starts) == 1 else f"{system} from {start:g}"
 
 
 def labels() -> dict[str, tuple[str, float]]:
-    """Label -> (system, start), of all that are run."""
+    """Return label -> (system, start), of all that are run."""
     return {label(name, start): (name, start) for name, system in SYSTEMS.items() for start in system.starts}
 
 
@@ -116,14 +116,14 @@ def one_run(target: Target, system: str, start: float, seed: int, jobs: int, hor
 
 
 def _running(samples: Floats) -> Floats:
-    """Averages of the first 1, 2, ... jobs, those left out that wait at the end of the run."""
+    """Return averages of the first 1, 2, ... jobs, without those that wait at the end of the run."""
     counted = np.maximum(1, np.cumsum(~np.isnan(samples)))
     averages: Floats = np.nancumsum(samples) / counted
     return averages
 
 
 def settled(running_h: Floats, delta_h: float, horizon: int) -> float:
-    """Jobs after which the running average stays near delta; the horizon, if it is not near at the end."""
+    """Return the number of jobs after which the running average stays near delta; the horizon, if it is not near at the end."""
     away = np.flatnonzero(np.abs(running_h - delta_h) > SETTLED * delta_h)
     if not len(away):
         return 0.0

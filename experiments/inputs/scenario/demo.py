@@ -124,7 +124,7 @@ def demo_scenario(
 
 
 def _script(free: list[str], duration_s: float) -> tuple[OwnerEvent, ...]:
-    """Reclaims spread over the run, each on a host of its own if there are enough, each for a few played seconds."""
+    """Return reclaims spread over the run, each on a host of its own if there are enough, each for a few played seconds."""
     away_s = min(240.0, 0.08 * duration_s)
     notice_s = 0.8 * away_s
     plan = (
@@ -143,7 +143,7 @@ def _script(free: list[str], duration_s: float) -> tuple[OwnerEvent, ...]:
 
 
 def _research(campus: Campus, hosts: int) -> tuple[ResearchFlow, ...]:
-    """Flows between the first hosts of buildings, the first of them greedy, each about a fifth of an access link else.
+    """Return flows between the first hosts of buildings, the first of them greedy, each about a fifth of an access link else.
 
     Their hosts are loyal: an isolated host would cut its owner's flow, and the reserve could not be judged on it. With
     fewer than six hosts there is one flow, to a host of the server room, so that most owners stay free to reclaim.

@@ -108,7 +108,7 @@ def parts(of: type[Any], default: tuple[Any, ...] = ()) -> Any:
 
 
 def check(part: Any, path: str) -> None:
-    """SpecError for the first field whose value is not allowed; call it in __post_init__.
+    """Raise SpecError for the first field whose value is not allowed; call it in __post_init__.
 
     Numbers of numpy's become Python's (`make_plain`). Fields that are not declared here are not checked.
     """

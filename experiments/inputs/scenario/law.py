@@ -115,7 +115,7 @@ class InverseLaw:
         return _mean(self)
 
     def _mass(self) -> tuple[float, float]:
-        """Probability below the minimum, and below the maximum, before truncation."""
+        """Return the probabilities below the minimum and below the maximum, before truncation."""
         return _mass(self)
 
 

@@ -67,7 +67,7 @@ def read_own_jobs(tables: Iterable[Table], folder: Path) -> tuple[OwnJob, ...]:
 
 
 def check_names(jobs: Iterable[OwnJob], *, beside_generated: bool) -> None:
-    """SpecError: two of one name, or one that a generated job may have (j1, j2, ...)."""
+    """Raise SpecError for two jobs of one name, or a name that a generated job may have (j1, j2, ...)."""
     names: set[str] = set()
     for job in jobs:
         generated = beside_generated and job.name[:1] == "j" and job.name[1:].isdecimal()

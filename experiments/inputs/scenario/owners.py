@@ -136,7 +136,7 @@ class Owners:
         _check_peaks("owners.weekend_peaks", self.weekend_peaks, self.day_s)
 
     def reclaim_hazard_per_s(self, at_s: float) -> float:
-        """Reclaims per second of lent time, `at_s` seconds into the run."""
+        """Return reclaims per second of lent time, `at_s` seconds into the run."""
         day, time_s = divmod(self.day_start_s + at_s, self.day_s)
         peaks = self._peaks_of(int(day))
         factor = next((p.factor for p in peaks if p.start_s <= time_s < p.end_s), 1.0)
@@ -165,7 +165,7 @@ class Owners:
         return math.fsum((min(end_s, until_s) - start_s) * rate for start_s, end_s, rate in parts)
 
     def segments(self, from_s: float) -> Iterator[tuple[float, float, float]]:
-        """(start, end, hazard) in run time, from a moment on, for ever."""
+        """Yield (start, end, hazard) in run time, from a moment on, for ever."""
         day = math.floor((self.day_start_s + from_s) / self.day_s)
         midnight_s = from_s - (self.day_start_s + from_s) % self.day_s
         while True:
@@ -181,7 +181,7 @@ class Owners:
             day += 1
 
     def _peaks_of(self, day: int) -> tuple[Peak, ...]:
-        """Peaks of a day of the run, which begins on day 0."""
+        """Return peaks of a day of the run, which begins on day 0."""
         free = self.weekends and (self.first_weekday + day) % WEEK_DAYS >= SATURDAY
         return self.weekend_peaks if free else self.peaks
 
@@ -194,9 +194,9 @@ def _check_peaks(key: str, peaks: tuple[Peak, ...], day_s: float) -> None:
 
 
 def check_order(events: tuple[OwnerEvent, ...], key: str, away: Collection[str] = ()) -> None:
-    """SpecError unless events are in order of time and each host is reclaimed, then returned, then reclaimed, ...
+    """Raise SpecError unless events are in order of time and each host is reclaimed, returned, reclaimed, ... in turn.
 
-    Hosts begin lent, but for those that are `away`: they are returned first.
+    Hosts begin lent, except those that are `away`: they are returned first.
     """
     last: dict[str, OwnerEvent] = {}
     latest_s = 0.0

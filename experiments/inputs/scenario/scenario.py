@@ -116,7 +116,7 @@ class Scenario:
     def _check_fit(self) -> None:
         """Check that the hungriest job fits somewhere, in spot capacity and (if there is any) in on-demand capacity.
 
-        All scripted events must lie within the run, too.
+        Everything that happens must lie within the run, too.
         """
         check_names(self.own_jobs, beside_generated=self.generates_jobs)
         for role in (Role.VOLUNTEER, Role.ON_DEMAND):

@@ -27,9 +27,7 @@ def snapshot_s(payload_bytes: float) -> float:
 
 
 def count_period_s(control_period_s: float) -> float:
-    """Return the time between two readings of switches' counters: half a control period, and no less than a moment of the
-    kernel's.
-    """
+    """Return the time between readings of switches' counters: half a control period, but not below the kernel's."""
     return max(LEAST_COUNT_S, control_period_s / 2.0)
 
 
@@ -39,7 +37,10 @@ def heartbeat_s(hosts: int, lease_s: float) -> float:
 
 
 def settings_of(played: Scenario) -> Settings:
-    """`played` is `scenario.played()`. Machine time (heartbeats, writing a snapshot) is not scaled: it is what it is."""
+    """Return the coordinator's settings of `played`, which is `scenario.played()`.
+
+    Machine time (heartbeats, writing a snapshot) is not scaled: it is what it is.
+    """
     queue, protocol, owners = played.queue, played.protocol, played.owners
     return Settings(
         on_demand_cost=queue.on_demand_cost,

@@ -140,7 +140,7 @@ def window_hazards(scenario: Scenario) -> list[float]:
 
 
 def windows_left(scenario: Scenario, traffic: BackgroundTraffic) -> tuple[list[float], list[float]]:
-    """(B_local, B_core) in each window of ten minutes, Mbit/s on the wire."""
+    """Return (B_local, B_core) in each window of ten minutes, Mbit/s on the wire."""
     local, core = epochs_left(scenario, traffic)
     count = max(1, int(scenario.duration_s / WINDOW_S))
     width_s = scenario.duration_s / count
@@ -149,7 +149,7 @@ def windows_left(scenario: Scenario, traffic: BackgroundTraffic) -> tuple[list[f
 
 
 def epochs_left(scenario: Scenario, traffic: BackgroundTraffic) -> tuple[list[float], list[float]]:
-    """(mean of what is left of access links, of links to the core) in each epoch, Mbit/s on the wire."""
+    """Return (mean of what is left of access links, of links to the core) in each epoch, Mbit/s on the wire."""
     campus, routes = scenario.campus, Routes(scenario.campus)
     crossing: defaultdict[DirectedLink, list[int]] = defaultdict(list)
     for number, (source, target) in enumerate(traffic.flows):
@@ -204,14 +204,14 @@ def variation(values: Sequence[float]) -> float | None:
 
 
 def correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Pearson's; None if either is constant."""
+    """Return Pearson's correlation; None if either is constant."""
     if len(first) < 2 or min(first) == max(first) or min(second) == max(second) or math.inf in second:
         return None
     return statistics.correlation(first, second)
 
 
 def predicted_gap(hazards: Sequence[float], inverse: Sequence[float]) -> float | None:
-    """Theorem 2 of paper A: sqrt(E[lambda] E[1/B]) / E[sqrt(lambda / B)] - 1."""
+    """Return the gap of Theorem 2 of paper A: sqrt(E[lambda] E[1/B]) / E[sqrt(lambda / B)] - 1."""
     mixed = statistics.fmean(math.sqrt(h * i) for h, i in zip(hazards, inverse, strict=True))
     if not (mixed > 0.0 and math.isfinite(mixed)):
         return None

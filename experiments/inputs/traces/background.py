@@ -46,7 +46,7 @@ def background_traffic(scenario: Scenario) -> BackgroundTraffic | None:
 
     @cache
     def taken(building: str | None, mean: float, capacity: float) -> Series:
-        """Rate taken from a link in each epoch, in whole steps."""
+        """Return the rate taken from a link in each epoch, in whole steps."""
         own = noise(epochs, law.memory, stream(scenario.seed, "background", building or ""))
         shape = [exp(a - law.building_sigma * b) for a, b in zip(common, own, strict=True)]
         left = _with_mean(shape, mean, law.spread, capacity)
@@ -102,7 +102,7 @@ def epoch_hazards(scenario: Scenario, epoch_s: float, epochs: int) -> Series:
 
 
 def standardised(values: Sequence[float]) -> Series:
-    """Mean 0, standard deviation 1; all 0 if they are all alike."""
+    """Return the series with mean 0 and standard deviation 1; all 0 if its values are all alike."""
     mean = math.fsum(values) / len(values)
     deviation = math.sqrt(math.fsum((x - mean) ** 2 for x in values) / len(values))
     return [(x - mean) / deviation if deviation > 1e-12 * abs(mean) else 0.0 for x in values]

@@ -41,7 +41,7 @@ class _Place:
 
 
 def counted_events(scenario: Scenario) -> Recorded:
-    """Exactly `owners.count` reclaims, or SpecError if that is more than the hosts allow."""
+    """Return exactly `owners.count` reclaims. SpecError: more than the hosts allow."""
     owners, seed, count = scenario.owners, scenario.seed, scenario.owners.count
     assert count is not None
     hosts = [host for host in scenario.volunteers if host.name not in owners.loyal]
@@ -86,7 +86,7 @@ def counted_events(scenario: Scenario) -> Recorded:
 
 
 def _groups(owners: Owners, count: int, duration_s: float, rng: Random) -> list[tuple[float, int]]:
-    """(when, how many together), in order of time; the sizes add up to the count."""
+    """Return (when, how many together), in order of time; the sizes add up to the count."""
     together = round(owners.burst_share * count) if owners.burst > 1 else 0
     sizes: list[int] = []
     while together > 1:  # the first is as large as bursts get

@@ -34,9 +34,9 @@ INITIAL_SPEED = 10.0  # the jobs that are there at the start come so much faster
 
 
 def generate(scenario: Scenario) -> Trace:
-    """Jobs, owners and failing trunks of the scenario's `duration_s`, in its units: a real scenario gives real seconds and bytes.
+    """Return the jobs, owners and failing trunks of the scenario's `duration_s`, in its units.
 
-    To play it, generate from `scenario.played()`, or apply `scenario.scale` to the trace; both give the same.
+    A real scenario gives real seconds and bytes.
     """
     if scenario.owners.count is None:
         owners = Recorded(f"generated, seed {scenario.seed}", owner_events(scenario))
@@ -95,7 +95,7 @@ def with_own_jobs(others: tuple[JobArrival, ...], scenario: Scenario) -> tuple[J
 
 
 def arrival_times(jobs: Jobs, seed: int, until_s: float) -> Iterator[float]:
-    """Arrival times of jobs, in seconds from the start."""
+    """Yield arrival times of jobs, in seconds from the start."""
     rng = stream(seed, "arrivals")
     at_s, number = 0.0, 0
     while True:
@@ -107,7 +107,7 @@ def arrival_times(jobs: Jobs, seed: int, until_s: float) -> Iterator[float]:
 
 
 def job_specs(jobs: Jobs, seed: int) -> Iterator[JobDraw]:
-    """Jobs j1, j2, ...: each parameter from a stream of its own."""
+    """Yield jobs j1, j2, ...: each parameter from a stream of its own."""
     payloads, memories = draws(jobs.payload, seed, "payloads"), draws(jobs.memory, seed, "memories")
     runs, capabilities = draws(jobs.run_time, seed, "run times"), stream(seed, "capabilities")
     number = 0
@@ -126,7 +126,7 @@ def job_specs(jobs: Jobs, seed: int) -> Iterator[JobDraw]:
 
 
 def counted_arrivals(jobs: Jobs, count: int, seed: int, until_s: float) -> tuple[JobArrival, ...]:
-    """Exactly `count` jobs.
+    """Return exactly `count` jobs.
 
     Payloads and run times are stratified: one from each of `count` equal parts of the law, in random order, so that a
     short trace, too, has the law's median and spread. Run times add up to `work_s`, if that is given.
@@ -158,14 +158,14 @@ def stratified(law: InverseLaw, count: int, rng: Random) -> list[float]:
 
 
 def draws(law: InverseLaw, seed: int, *purpose: str) -> Iterator[float]:
-    """Independent draws of a law, for ever."""
+    """Yield independent draws of a law, for ever."""
     rng = stream(seed, *purpose)
     while True:
         yield law.quantile(rng.random())
 
 
 def owner_events(scenario: Scenario) -> tuple[OwnerEvent, ...]:
-    """Events of all owners: the script as it stands, nothing for loyal ones, the hazard for the others."""
+    """Return the events of all owners: the script as it stands, nothing for loyal ones, the hazard for the others."""
     owners = scenario.owners
     apart = {event.host for event in owners.script} | set(owners.loyal)
     events = list(owners.script)
@@ -176,7 +176,7 @@ def owner_events(scenario: Scenario) -> tuple[OwnerEvent, ...]:
 
 
 def owner_life(owners: Owners, host: str, seed: int, until_s: float) -> Iterator[OwnerEvent]:
-    """Lent, reclaimed, away, lent again, until the run ends. The hazard runs only while the host is lent."""
+    """Yield a host's events: lent, reclaimed, away, lent again, until the run ends. The hazard runs only while it is lent."""
     rng, factor = stream(seed, "owner", host), host_factor(owners, host, seed)
     lent_s = 0.0
     while True:

@@ -95,12 +95,12 @@ class PaperCampus:
 
 
 def two_buildings() -> Campus:
-    """54 hosts in two buildings instead of four."""
+    """Return 54 hosts in two buildings instead of four."""
     return three_tier(54, 2, hosts_per_access=9, reserve=RESERVE)
 
 
 def eight_buildings() -> Campus:
-    """200 hosts in eight buildings."""
+    """Return 200 hosts in eight buildings."""
     return three_tier(200, 8, reserve=RESERVE)
 
 

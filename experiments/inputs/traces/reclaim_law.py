@@ -30,7 +30,7 @@ class ReclaimLaw:
         return self.owners.count is not None
 
     def segments(self, from_s: float) -> Iterator[tuple[float, float, float]]:
-        """(start, end, emergencies per second) from a moment on, for ever."""
+        """Return (start, end, emergencies per second) from a moment on, for ever."""
         owners = self.owners
         part = owners.emergency_share * (1.0 - owners.grace_share)
         if owners.count is not None:
@@ -40,9 +40,7 @@ class ReclaimLaw:
 
 
 def law_of(scenario: Scenario, trace: Trace) -> ReclaimLaw | None:
-    """Return the law of a trace in the scenario's units; None where its owners are not those that the scenario draws
-    (recorded, or made by hand).
-    """
+    """Return the law of a trace in the scenario's units; None where the scenario did not draw its owners."""
     owners = scenario.owners
     drawn = owner_events(scenario) if owners.count is None else counted_events(scenario).events
     if not trace.owner_events or trace.owner_events != drawn:

@@ -54,10 +54,9 @@ def least_cost_s(
     step_s: float = 0.0,
     longest_interval_s: float = inf,
 ) -> float:
-    """Return the least of pauses and work at risk times hazard, seconds; `pieces` are (seconds, emergencies per second),
-    in order.
+    """Return the least of pauses and work at risk times hazard, in seconds.
 
-    DomainError: a negative number, or an interval of 0.
+    `pieces` are (seconds, emergencies per second), in order.
     """
     for length_s, hazard_per_s in pieces:
         not_negative("seconds of a piece", length_s)
@@ -96,9 +95,7 @@ def _top(
     step_s: float,
     longest_interval_s: float,
 ) -> float:
-    """Return the maximum of the parabola `rising` sqrt(w) - `falling` w + `rest`; 0, a bound without content, where k is 1
-    or more.
-    """
+    """Return the maximum of the parabola `rising` sqrt(w) - `falling` w + `rest`; 0 where k is 1 or more."""
     greatest = max(hazard_per_s for _, hazard_per_s in pieces)
     left = 1.0 - sqrt(2.0 * pause_s * greatest) - greatest * lead_s  # 1 - k
     if left <= 0.0:

@@ -23,7 +23,7 @@ from experiments.theory.paper_b.stationary import under_level
 
 
 def cost_per_job(k: float, mean_job_h: float, mean_spot_h: float, empty_at_spots: float) -> float:
-    """E[C] = k - (k - 1) (mu/lambda) (1 - pi_0) (paper B, Theorem 1).
+    """Return E[C] = k - (k - 1) (mu/lambda) (1 - pi_0) (paper B, Theorem 1).
 
     DomainError: k < 1, or more jobs served on spots than arrive ((mu/lambda)(1 - pi_0) > 1: no system has such a pi_0).
     """
@@ -36,7 +36,7 @@ def cost_per_job(k: float, mean_job_h: float, mean_spot_h: float, empty_at_spots
 
 
 def cost_of_one_slot(k: float, mean_spot_h: float, delta_h: float) -> float:
-    """E[C] = k - (k - 1) mu delta (paper B, Theorem 2): the optimum for delta up to the threshold, if spots are Poisson.
+    """Return E[C] = k - (k - 1) mu delta (paper B, Theorem 2): the optimum for delta up to the threshold, if spots are Poisson.
 
     DomainError: mu delta > 1 (the cost would be below 1).
     """
@@ -46,7 +46,9 @@ def cost_of_one_slot(k: float, mean_spot_h: float, delta_h: float) -> float:
 
 
 def job_before_spot(jobs: Law, spots: Law) -> float:
-    """P(A <= S) of two independent times. Exact by Laplace transforms where one is exponential; else by quadrature.
+    """Return P(A <= S) of two independent times.
+
+    Exact by Laplace transforms where one is exponential; else by quadrature.
 
     DomainError: spots whose law has no density.
     """
@@ -68,16 +70,12 @@ def job_before_spot(jobs: Law, spots: Law) -> float:
 
 
 def printed_threshold_h(jobs: Law, spots: Law) -> float:
-    """P(A <= S)/lambda, up to which paper B's Theorem 2 claims that one slot is optimal."""
+    """Return P(A <= S)/lambda, up to which paper B's Theorem 2 claims that one slot is optimal."""
     return jobs.mean * job_before_spot(jobs, spots)
 
 
 def longest_one_slot_delay_h(jobs: Law, spots: Law) -> float:
-    """Return the mean delay of one slot in which every job that finds it free waits for ever: the true end of Theorem 2's
-    range.
-
-    P(A > S)/mu for Poisson spots; the one-slot closed form for Poisson jobs; the stationary chain for the rest.
-    """
+    """Return the end of Theorem 2's range: the mean delay of one slot in which jobs that find it free wait for ever."""
     if isinstance(spots, Exponential):
         return spots.mean * (1.0 - job_before_spot(jobs, spots))
     if isinstance(jobs, Exponential):

@@ -22,7 +22,7 @@ MOST_CYCLES = 3_000
 
 
 def busy_and_levels(jobs: Law, spots: Law, r: float) -> tuple[float, Floats]:
-    """P(a spot finds a job waiting) and the share of time with n = 0, 1, ... waiting under r = N + p, to about 1e-7.
+    """Return P(a spot finds a job waiting) and the share of time with n = 0, 1, ... waiting under r = N + p, to about 1e-7.
 
     To 1e-4 where a density is infinite at 0. DomainError: a law too heavy-tailed for the grid.
     """
@@ -33,7 +33,7 @@ def busy_and_levels(jobs: Law, spots: Law, r: float) -> tuple[float, Floats]:
 
 
 def _on_grid(jobs: Law, spots: Law, r: float, step_h: float) -> list[float]:
-    """[P(a spot finds a job waiting), P(0 waiting), P(1 waiting), ...]."""
+    """Return [P(a spot finds a job waiting), P(0 waiting), P(1 waiting), ...]."""
     times, gap = _probabilities(jobs, step_h), _probabilities(spots, step_h)
     left = np.cumsum(times[:0:-1])[::-1]
     # P(a job comes i steps after the last one, which none did before)
@@ -66,7 +66,7 @@ def _on_grid(jobs: Law, spots: Law, r: float, step_h: float) -> list[float]:
 
 
 def _probabilities(law: Law, step_h: float) -> Floats:
-    """P(the law is i steps), i = 0, 1, ...: of the same mean."""
+    """Return P(the law is i steps), i = 0, 1, ..., with the same mean."""
     count = int(np.ceil(effective_end(law) / step_h)) + 2
     if count > MOST_STEPS:
         raise DomainError("law", law, f"reaches further than {MOST_STEPS} steps of {step_h:.3g} h")

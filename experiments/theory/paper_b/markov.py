@@ -42,9 +42,9 @@ class Optimum:
 
 
 def under_level(mean_job_h: float, mean_spot_h: float, r: float, k: float) -> Markov:
-    """M/M under r = N + p (paper B, Theorem 4's policy). r = infinity: all jobs wait; the delay is infinite if lambda >= mu.
+    """Return M/M under r = N + p (paper B, Theorem 4's policy).
 
-    DomainError: means or k that are not above 0, or r below 0.
+    r = infinity: all jobs wait; the delay is infinite if lambda >= mu.
     """
     rho = _load(mean_job_h, mean_spot_h, k)
     require(r >= 0.0, "r", r, "must be 0 or more")
@@ -74,11 +74,7 @@ def theorem5(mean_job_h: float, mean_spot_h: float, n_max: float, k: float) -> M
 
 
 def optimum(mean_job_h: float, mean_spot_h: float, delta_h: float, k: float) -> Optimum:
-    """Exact r* and cost* of M/M for any delay target (paper B, Theorem 4, in closed form).
-
-    Infinite r* where even an unlimited queue keeps delta: lambda < mu and delta >= 1/(mu - lambda) (cost 1), or delta itself
-    is infinite. DomainError: as `under_level`, or a negative delta.
-    """
+    """Return the exact r* and cost* of M/M for any delay target (paper B, Theorem 4, in closed form)."""
     rho = _load(mean_job_h, mean_spot_h, k)
     require(delta_h >= 0.0, "delta", delta_h, "must be 0 or more")
     wanted = delta_h / mean_job_h  # lambda delta, the mean number waiting
@@ -104,5 +100,5 @@ def _load(mean_job_h: float, mean_spot_h: float, k: float) -> float:
 
 
 def _cost(k: float, rho: float, busy: float) -> float:
-    """Theorem 1 with pi_0 = 1 - busy; the share served on spots is at most 1, rounding apart."""
+    """Return Theorem 1's cost with pi_0 = 1 - busy; the share served on spots is at most 1, rounding apart."""
     return k - (k - 1.0) * min(1.0, busy / rho)

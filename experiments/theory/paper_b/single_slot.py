@@ -19,7 +19,7 @@ from experiments.theory.laws import Law
 
 
 def delay_h(mean_job_h: float, spots: Law, p: float) -> float:
-    """E[T] over all jobs, those sent to on-demand counting 0."""
+    """Return E[T] over all jobs, those sent to on-demand counting 0."""
     rate = share("p", p) / positive("1/lambda", mean_job_h)
     if rate == 0.0:
         return 0.0
@@ -28,7 +28,7 @@ def delay_h(mean_job_h: float, spots: Law, p: float) -> float:
 
 
 def cost(mean_job_h: float, spots: Law, p: float, k: float) -> float:
-    """E[C]; pi_0 = L_S(lambda p) at spot epochs."""
+    """Return E[C]; pi_0 = L_S(lambda p) at spot epochs."""
     rate = share("p", p) / positive("1/lambda", mean_job_h)
     require(k >= 1.0, "k", k, "must be 1 or more")
     return k - (k - 1.0) * mean_job_h / spots.mean * (1.0 - spots.laplace(rate))

@@ -81,7 +81,7 @@ def under_level(jobs: Law, spots: Law, r: float, k: float = 10.0) -> Stationary:
 
 
 def fixpoint(jobs: Law, spots: Law, delta_h: float, k: float = 10.0) -> Fixpoint:
-    """r* with E[T] = delta, which is where Algorithm 1 settles, and its cost.
+    """Return r* with E[T] = delta, which is where Algorithm 1 settles, and its cost.
 
     DomainError: delta needs more than 64 waiting.
     """
@@ -104,7 +104,7 @@ def fixpoint(jobs: Law, spots: Law, delta_h: float, k: float = 10.0) -> Fixpoint
 
 
 def _clock(law: Law) -> tuple[int, float] | None:
-    """(phases, rate of each) of a law that is a clock: exponential or gamma of whole shape; None for others."""
+    """Return (phases, rate of each) of a law that is a clock: exponential or gamma of whole shape; None for others."""
     if isinstance(law, Exponential):
         return 1, 1.0 / law.mean_h
     if isinstance(law, Gamma) and law.shape == math.floor(law.shape):
@@ -115,7 +115,7 @@ def _clock(law: Law) -> tuple[int, float] | None:
 def _cycle(
     law: Law, clock: tuple[int, float], ticking: sparse.csr_matrix, event: sparse.csr_matrix
 ) -> tuple[Floats, Floats]:
-    """P(n waiting just before an event of `law`), and the share of time with n waiting.
+    """Return P(n waiting just before an event of `law`), and the share of time with n waiting.
 
     `ticking`, `event`: what the end of the clock's last phase, and what an event of `law` does to the number waiting.
     """
@@ -143,9 +143,10 @@ def _cycle(
 
 @lru_cache(maxsize=64)
 def waiting_weights(law: Law, rate: float) -> tuple[Floats, Floats]:
-    """(w, u): w_m = P(a Poisson process of `rate` has m points in X), u_m = E[time within X that it has had m points].
+    """Return (w, u): w_m = P(a Poisson process of `rate` has m points in X), u_m = E[time within X that it has had m points].
 
-    u_m is the integral of (1 - F(t)) e^(-vt) (vt)^m/m!, and w_m = [m = 0] + v (u_(m-1) - u_m); cut where nothing is left.
+    u_m is the integral of (1 - F(t)) e^(-vt) (vt)^m/m!, and w_m = [m = 0] + v (u_(m-1) - u_m); cut where nothing is
+    left.
     """
     mean_count = rate * effective_end(law)
     counts = np.arange(int(mean_count + 12.0 * math.sqrt(mean_count) + 60.0), dtype=np.float64)

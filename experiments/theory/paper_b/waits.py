@@ -21,7 +21,10 @@ ROUNDING = 1e-9  # relative: within it delta counts as the end of the domain
 
 
 def mean_wait_allowed_h(mean_job_h: float, delta_h: float) -> float:
-    """E[W] = delta/(1 - lambda delta) (paper B, Theorem 3); infinite at lambda delta = 1. DomainError: lambda delta > 1."""
+    """Return E[W] = delta/(1 - lambda delta) (paper B, Theorem 3); infinite at lambda delta = 1.
+
+    DomainError: lambda delta > 1.
+    """
     length = not_negative("delta", delta_h) / positive("1/lambda", mean_job_h)
     require(
         length <= 1.0 + ROUNDING, "lambda delta", length, "must be at most 1: one slot holds one job at most"
@@ -30,7 +33,7 @@ def mean_wait_allowed_h(mean_job_h: float, delta_h: float) -> float:
 
 
 def share_that_waits(mean_job_h: float, mean_spot_h: float, delta_h: float) -> float:
-    """P(X >= L) = mu delta/(1 - lambda delta); the others do not wait at all (paper B, Corollary 1).
+    """Return P(X >= L) = mu delta/(1 - lambda delta); the others do not wait at all (paper B, Corollary 1).
 
     For spots of bounded support [0, L], whatever their law. DomainError: delta > 1/(lambda + mu).
     """
@@ -39,9 +42,9 @@ def share_that_waits(mean_job_h: float, mean_spot_h: float, delta_h: float) -> f
 
 
 def laplace_target(mean_job_h: float, mean_spot_h: float, delta_h: float) -> float:
-    """(1 - (lambda + mu) delta)/(1 - lambda delta): any X with this E[e^(-mu X)] is optimal (Corollary 3, Poisson spots).
+    """Return (1 - (lambda + mu) delta)/(1 - lambda delta): any X with this E[e^(-mu X)] is optimal.
 
-    0 at delta = 1/(lambda + mu). DomainError above.
+    Corollary 3, Poisson spots.
     """
     left = _in_domain(mean_job_h, mean_spot_h, delta_h)
     return left / (1.0 - delta_h / mean_job_h)
@@ -54,16 +57,16 @@ def exponential_wait_rate_per_h(mean_job_h: float, mean_spot_h: float, delta_h: 
 
 
 def fixed_wait_h(mean_job_h: float, mean_spot_h: float, delta_h: float) -> float:
-    """X = (1/mu) log[(1 - lambda delta)/(1 - (lambda + mu) delta)], the shortest longest wait (Corollary 4, Poisson spots).
+    """Return the shortest longest wait X = (1/mu) log[(1 - lambda delta)/(1 - (lambda + mu) delta)].
 
-    Infinite at delta = 1/(lambda + mu). DomainError above.
+    Corollary 4, Poisson spots.
     """
     target = laplace_target(mean_job_h, mean_spot_h, delta_h)
     return abs(mean_spot_h * math.log(target)) if target > 0.0 else math.inf
 
 
 def _in_domain(mean_job_h: float, mean_spot_h: float, delta_h: float) -> float:
-    """1 - (lambda + mu) delta, rounded to 0 at the end of the domain."""
+    """Return 1 - (lambda + mu) delta, rounded to 0 at the end of the domain."""
     not_negative("delta", delta_h)
     left = 1.0 - delta_h * (1.0 / positive("1/lambda", mean_job_h) + 1.0 / positive("1/mu", mean_spot_h))
     allowed = f"must be at most 1/(lambda + mu) = {mean_job_h * mean_spot_h / (mean_job_h + mean_spot_h):.9g}"

@@ -70,7 +70,7 @@ class NetworkWatch:
         return rates
 
     def counted(self) -> Rates:
-        """Others' traffic on trunks, where there is news of it; nothing before it is time to read again."""
+        """Return others' traffic on changed trunks; nothing before it is time to read again."""
         now_s = time.monotonic()
         if self._count_s is None or now_s < self._counted_s + self._count_s:
             return []

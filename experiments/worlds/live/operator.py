@@ -70,7 +70,7 @@ class Operator:
             raise RemoteProtocolError(f"counted traffic was answered by {answer}")
 
     async def watch(self) -> AsyncIterator[tuple[float, AnyFact]]:
-        """(seconds since the coordinator started, fact), as they are recorded; ends with the coordinator."""
+        """Yield (seconds since the coordinator started, fact), as they are recorded; ends with the coordinator."""
         await self._out.send(m.Watch())
         while (message := await self._in.receive()) is not None:
             if isinstance(message, m.Observed):

@@ -43,7 +43,7 @@ class OwnersAtWork:
     _hands: defaultdict[str, trio.Lock] = field(default_factory=lambda: defaultdict(trio.Lock))
 
     async def play(self, events: tuple[OwnerEvent, ...], begin_s: float) -> None:
-        """Each event at its time after `begin_s`, not waiting for the one before."""
+        """Play each event at its time after `begin_s`, not waiting for the one before."""
         async with trio.open_nursery() as nursery:
             for event in events:
                 await trio.sleep_until(begin_s + event.at_s)
@@ -105,7 +105,7 @@ class Director:
     status: Status | None = None
 
     def note(self, fact: facts.AnyFact) -> None:
-        """Something of what was promised may have happened."""
+        """Note a fact: a promised part of the demonstration may have happened."""
         match fact:
             case facts.MigrationFinished(in_time=True):
                 self.seen.add("migration")

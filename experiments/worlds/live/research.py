@@ -72,14 +72,14 @@ class Measured:
                 time.sleep(0.2)
 
     def windows(self) -> Iterator[tuple[float, int]]:
-        """(end of window, bytes) so far."""
+        """Return (end of window, bytes) so far."""
         data = self.record.read_bytes() if self.record.exists() else b""
         whole = len(data) - len(data) % _RECORD.size
         yield from _RECORD.iter_unpack(data[:whole])
 
 
 def plan_flows(campus: Campus, flows: Sequence[ResearchFlow], directory: Path) -> list[Measured]:
-    """Ports and record files for the flows of a scenario."""
+    """Return ports and record files for the flows of a scenario."""
     return [
         Measured(
             flow,
@@ -135,7 +135,7 @@ def samples(
 
 
 def _windows(peer: socket.socket, clock: Callable[[], float] = time.monotonic) -> Iterator[tuple[float, int]]:
-    """Bytes taken in during each second, until the sender is gone."""
+    """Yield bytes taken in during each second, until the sender is gone."""
     buffer = bytearray(256 << 10)
     peer.settimeout(WINDOW_S / 4)
     end_s, taken = clock() + WINDOW_S, 0

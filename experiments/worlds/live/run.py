@@ -269,7 +269,7 @@ async def tell_rates(cable: Cable, operator: Operator) -> None:
 
 
 def check_own_jobs(scenario: Scenario) -> None:
-    """SpecError: a job of the user's own that no agent here can run, or that cannot be scaled. Its workload is imported."""
+    """Check that agents here can run and scale the user's own jobs; import their workloads. SpecError: one cannot."""
     for job in scenario.own_jobs:
         played = scenario.scale.apply(job)
         check_runs(msgspec.structs.replace(job.given, payload_bytes=played.payload_bytes), Path.cwd())

@@ -27,7 +27,7 @@ class Usage:
         self._spent_s, self._machine = self._read(), CpuTimes.now()
 
     def shares(self) -> dict[str, float]:
-        """`cpu_PART`: processors kept busy by each part on average (1.0 is one whole processor); `cpu_machine`: by everything."""
+        """Return `cpu_PART`, processors kept busy by each part on average (1.0 is one whole processor), and `cpu_machine`."""
         now, machine = self._read(), CpuTimes.now()
         busy, idle = machine.busy - self._machine.busy, machine.idle - self._machine.idle
         steal = machine.steal - self._machine.steal
@@ -39,7 +39,7 @@ class Usage:
         }
 
     def memory_bytes(self) -> dict[str, float]:
-        """`memory_PART_bytes`: resident memory of each part now, what is shared counted once (PSS)."""
+        """Return `memory_PART_bytes`: resident memory of each part now, with shared pages counted once (PSS)."""
         return {
             f"memory_{part}_bytes": float(sum(pss_bytes(pid) for pid in pids))
             for part, pids in self._pids().items()

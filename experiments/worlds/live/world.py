@@ -116,7 +116,7 @@ class LiveWorld:
     # ------------------------------------------------------------ start
 
     def start_processes(self) -> None:
-        """Coordinator first, agents after; research flows and the prober last."""
+        """Start the coordinator first, agents after; research flows and the prober last."""
         logs = self.out / "logs"
         (logs / JOB_LOGS).mkdir(parents=True, exist_ok=True)
         (self.campus.run_dir / LOGS).symlink_to(logs.absolute())

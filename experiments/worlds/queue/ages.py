@@ -76,5 +76,5 @@ def _climb(level: float, size: int) -> Floats:
 
 
 def _climbed(rates: Floats, begin_h: float, mean_job_h: float, at_h: float) -> Floats:
-    """Rows: number waiting at `begin_h`; columns: P(n wait at `at_h`)."""
+    """Return rows: number waiting at `begin_h`; columns: P(n wait at `at_h`)."""
     return np.asarray(linalg.expm(rates * ((at_h - begin_h) / mean_job_h)))

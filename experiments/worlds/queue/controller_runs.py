@@ -34,7 +34,10 @@ class Course:
 
 
 def follow(controller: Controller, history: Piece, k: float) -> Course:
-    """Paper B's model (an offer not used at once is gone); the controller may work a little after each job."""
+    """Follow a controller through paper B's model, in which an offer not used at once is gone.
+
+    The controller may work a little after each job.
+    """
     count = len(history.draws)
     course = Course(np.full(count, np.nan), np.full(count, np.nan), np.empty(count))
     queue = SpotQueue(controller, offer_ttl_s=0.0)

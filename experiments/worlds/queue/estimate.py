@@ -38,10 +38,7 @@ class Estimate:
 
 
 def ratio(numerators: Floats, denominators: Floats) -> Mean:
-    """Sum over sum, from one pair a batch; the error is that of the ratio estimator (delta method).
-
-    ValueError: fewer than two batches, or nothing to divide by.
-    """
+    """Return sum over sum, from one pair a batch; the error is that of the ratio estimator (delta method)."""
     batches, total = len(numerators), float(denominators.sum())
     if batches < 2 or not total > 0.0:
         raise ValueError(f"{batches} batches that sum to {total}: at least two, and something to divide by")
@@ -71,14 +68,14 @@ class Fates:
     delays_h: Floats
 
     def means(self, k: float, batches: int) -> tuple[Mean, Mean]:
-        """E[C] and E[T] of the jobs that left, by batches of jobs that came after each other."""
+        """Return E[C] and E[T] of the jobs that left, by batches of jobs that came after each other."""
         left = self.decisions != WAITING
         costs = np.where(self.decisions == SPOT, 1.0, k)[left]
         counts = _batched(np.ones(len(costs)), batches)
         return ratio(_batched(costs, batches), counts), ratio(_batched(self.delays_h[left], batches), counts)
 
     def differences(self, other: Fates) -> int:
-        """Jobs that fared otherwise: another decision, or a delay that differs by more than rounding."""
+        """Return the number of jobs with another outcome: another decision, or a delay that differs by more than rounding."""
         delays_differ = ~np.isclose(self.delays_h, other.delays_h, rtol=1e-9, atol=1e-6, equal_nan=True)
         return int(np.count_nonzero((self.decisions != other.decisions) | delays_differ))
 

@@ -48,12 +48,12 @@ class Aggregate:
         return True
 
     def moved(self) -> float:
-        """Payload bytes until now."""
+        """Return payload bytes until now."""
         now_s, fluid = self._env.now_s, self._env.network.fluid
         return self._moved_bytes + sum(fluid.flow(key).moved(now_s) for key in self._flows.values())
 
     def parts(self) -> Iterator[tuple[DirectedLink, float]]:
-        """Each link of each way, with the part that takes that way."""
+        """Yield each link of each way, with the part that takes that way."""
         for part, way in self.ways:
             for link in way:
                 yield link, part

@@ -185,7 +185,7 @@ class VirtualBackground:
             self._epoch(0)
 
     def account(self) -> BackgroundAccount:
-        """Account for the time until now."""
+        """Return the account for the time until now."""
         offered_bytes = self._offered_bytes + self._rate * (self._env.now_s - self._since_s)
         short = self._shortfall
         short.settle()

@@ -84,7 +84,7 @@ class Connections:
         env.to_agent(machine, notice)
 
     def _try_again(self, machine: Machine, pause_s: float) -> None:
-        """After a pause that is twice as long each time in vain."""
+        """Connect again after a pause that is twice as long each time in vain."""
         env = self._env
         longer_s = min(2.0 * pause_s, env.costs.reconnect_most_s)
         connect = partial(self.connect, machine, longer_s)
@@ -210,11 +210,11 @@ class Connections:
     # ------------------------------------------------------------ links that are down
 
     def cut_off(self, host: str) -> None:
-        """No byte passes between a host and the coordinator; what is sent waits, as TCP would send it again."""
+        """Let no byte pass between a host and the coordinator; messages wait, as TCP would send them again."""
         self._cut_off.setdefault(host, [])
 
     def joined(self, host: str) -> None:
-        """Bytes pass again: what waited arrives, in order."""
+        """Let bytes pass again: messages that waited arrive, in order."""
         for deliver in self._cut_off.pop(host, []):
             deliver()
 

@@ -95,7 +95,7 @@ class Egress:
 
 
 def together(samples: list[EgressSample]) -> EgressSample:
-    """Several samples as one."""
+    """Merge several samples into one."""
     return EgressSample(
         0.0,
         sum(sample.period_s for sample in samples),

@@ -136,10 +136,9 @@ def make_environment(
     scheduler: Scheduler,
     borrows: bool,
 ) -> Environment:
-    """Machines, and a network that carries payload; each host's aggregate bucket is a link that only migrations cross.
+    """Make the machines, and a network that carries payload.
 
-    `head_stores`: the coordinator's machine is one of them. `borrows`: ports have a third queue for checkpoints, live, whatever
-    bucket holds a flow; not where nothing is enforced.
+    Each host's aggregate bucket is a link that only migrations cross.
     """
     carried = {link: rate * PAYLOAD_SHARE for link, rate in campus.capacity_bytes_per_s.items()}
     if enforcement is not Enforcement.NONE:

@@ -41,15 +41,15 @@ class ScheduledNetwork:
         )
 
     def regrant(self, key: str, cap_bytes_per_s: float) -> None:
-        """Another cap for a flow."""
+        """Set another cap for a flow."""
         self._changed(self.fluid.regrant(key, cap_bytes_per_s, self._scheduler.now_s))
 
     def regrant_all(self, caps_bytes_per_s: Mapping[str, float]) -> None:
-        """Other caps for many flows at once."""
+        """Set other caps for many flows at once."""
         self._changed(self.fluid.regrant_all(caps_bytes_per_s, self._scheduler.now_s))
 
     def reroute(self, key: str, links: Sequence[DirectedLink]) -> None:
-        """Another path for a flow."""
+        """Set another path for a flow."""
         self._changed(self.fluid.reroute(key, links, self._scheduler.now_s))
 
     def stop(self, key: str) -> FluidFlow:

@@ -27,9 +27,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """A period in which migrations took more of links than their share (payload bytes/s), and messages to a sender were
-    under way.
-    """
+    """A period in which migrations took more of links than their share, with messages to a sender under way (payload bytes/s)."""
 
     from_s: float
     until_s: float

@@ -85,7 +85,7 @@ class Disk:
             del self.partial[job]
 
     def keep_latest(self, job: str, count: int) -> None:
-        """Only the last `count` of a job remain."""
+        """Drop all but the last `count` checkpoints of a job."""
         for sequence in sorted(self.stored.of(job))[:-count]:
             del self.stored[job, sequence]
 
@@ -104,7 +104,7 @@ class Disk:
         return max(0.0, lacking - self._begun(checkpoint, dirty_fraction))
 
     def _begun(self, checkpoint: StoredCheckpoint, dirty_fraction: float) -> float:
-        """Bytes of it that came with transfers which broke off, of this state or of one near it."""
+        """Return bytes of it that came with transfers which broke off, of this state or of one near it."""
         step, arrived = self.partial.get(checkpoint.job, (0, 0.0))
         return arrived * (1.0 - min(1.0, abs(checkpoint.step - step) * dirty_fraction))
 
@@ -129,12 +129,12 @@ class Transfer:
     regranted_s: float = 0.0
 
     def grant(self, rate_bytes_per_s: float, now_s: float) -> None:
-        """Another rate from now on."""
+        """Set another rate from now on."""
         self.granted_bytes, self.regranted_s = self.granted(now_s), now_s
         self.rate_bytes_per_s = rate_bytes_per_s
 
     def granted(self, now_s: float) -> float:
-        """Bytes that the grants since its first byte would have carried."""
+        """Return the bytes that the grants since its first byte would have carried."""
         since_s = max(self.regranted_s, self.flowing_from_s)
         return self.granted_bytes + self.rate_bytes_per_s * max(0.0, now_s - since_s)
 
@@ -165,7 +165,7 @@ class Machine:
         return self.disk.stored
 
     def sends(self, job: str) -> Set[int]:
-        """Sequences of the job's checkpoints that are on their way from here."""
+        """Return sequences of the job's checkpoints that are on their way from here."""
         return {transfer.order.sequence for (name, _), transfer in self.transfers.items() if name == job}
 
     @property
@@ -175,6 +175,6 @@ class Machine:
 
 
 def dirty_fraction(spec: JobSpec | None) -> float:
-    """Share of a job's state that one step rewrites."""
+    """Return the share of a job's state that one step rewrites."""
     value = spec.params.get("dirty_fraction", DEFAULT_DIRTY) if spec else DEFAULT_DIRTY
     return float(value) if isinstance(value, int | float) else DEFAULT_DIRTY

@@ -24,7 +24,10 @@ NOTHING: frozenset[int] = frozenset()
 
 
 class Invariants:
-    """All invariants; raises InvariantBroken, with the world's story, at the first breach. `events` were checked."""
+    """The invariants of a world; raises InvariantBroken, with the world's story, at the first breach.
+
+    `events` were checked.
+    """
 
     def __init__(self) -> None:
         self.events = 0
@@ -155,7 +158,7 @@ def _check_offers(world: VirtualWorld, known: Cluster) -> None:
 
 
 def _check_routes(world: VirtualWorld, known: Cluster) -> None:
-    """Check that a coordinator that knows of every trunk plans on the routes that packets take, and moves no job over a dead"""
+    """Check that the coordinator plans on the routes that packets take, unless a change of them is still on its way to it."""
     if known.bandwidth.capacity != world.env.capacity:
         return  # it was dead meanwhile, and is about to be told
     there = world.connections

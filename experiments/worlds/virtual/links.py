@@ -28,7 +28,7 @@ TELL_AGAIN_S = 0.1  # until a coordinator that is dead listens again, as the liv
 
 
 class VirtualLinks:
-    """All links.
+    """The links of a virtual campus.
 
     `broken_off` is called for each connection that something happens to.
 

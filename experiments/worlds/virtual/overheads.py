@@ -44,7 +44,7 @@ SNAPSHOT_SHARE = (0.2, 0.8)
 
 
 def costs_of(settings: Settings) -> Overheads:
-    """Within what the coordinator reserves: a restart takes part of T_r, a snapshot part of its allowance."""
+    """Return overheads within the reserved times: a restart takes part of T_r, a snapshot part of its allowance."""
     low, high = RESTART_SHARE
     small, large = SNAPSHOT_SHARE
     pause_s = settings.snapshot_pause_s

@@ -32,7 +32,12 @@ class ProcessFaults:
         self._arm = arm
 
     def kill(self, name: str, notice_after_s: float | None = None) -> bool:
-        """SIGKILL; the coordinator notices in its time (by default that of a message). False: it was dead already."""
+        """Kill an agent (SIGKILL).
+
+        False: it was dead already.
+
+        The coordinator notices in its time (by default that of a message).
+        """
         machine = self._env.machines[name]
         if machine.core is None:
             return False
@@ -57,7 +62,7 @@ class ProcessFaults:
         return True
 
     def pause(self, name: str, for_s: float) -> None:
-        """SIGSTOP, and SIGCONT after a while; nothing where it is dead, or stopped already."""
+        """Stop an agent (SIGSTOP), and continue it after a while (SIGCONT); nothing where it is dead, or stopped already."""
         machine = self._env.machines[name]
         if machine.core is None or machine.paused:
             return

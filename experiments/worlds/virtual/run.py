@@ -111,9 +111,7 @@ def make_world(
     kind: type[VirtualWorld] = VirtualWorld,
     **options: Unpack[WorldOptions],
 ) -> VirtualWorld:
-    """Return the world at its beginning, its agents and the trace on its heap; arguments as of `simulate`, and another
-    kind of world.
-    """
+    """Return the world at its beginning, with agents and trace on its heap; arguments as of `simulate`, and a class of world."""
     if system is not None:
         scenario = replace(scenario, protocol=replace(scenario.protocol, policy=system))
     find_policy(scenario.protocol.policy)  # a scenario that came from another process brings only the name

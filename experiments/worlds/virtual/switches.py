@@ -1,6 +1,8 @@
-"""The switches of a campus with several paths: their tables are those that a live campus's controller would send, and
-packets of the testbed's own go where these lead. Research goes as their SELECT groups share it: of many connections
-each way gets its part, and a single one takes the way of its hash.
+"""The switches of a campus with several paths.
+
+Their tables are those that a live campus's controller would send, and packets of the testbed's own follow them.
+Research follows their SELECT groups: of many connections each way gets its part, and a single one takes the way of its
+hash.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class Transfers:
         return links if is_free else (*links, guard_of(source))
 
     def follow_routes(self) -> None:
-        """Whatever is on its way goes on by the routes that are now."""
+        """Move all transfers to the present routes."""
         for machine, transfer in self._flowing.values():
             order = transfer.order
             links = self._way(machine.name, order.destination.host, order.traffic_class)
@@ -135,7 +135,7 @@ class Transfers:
     # ------------------------------------------------------------ on the way
 
     def regrant(self, machine: Machine, job: str, destination: str, rate_bytes_per_s: float) -> None:
-        """Another rate."""
+        """Set another rate."""
         transfer = machine.transfers.get((job, destination))
         if transfer is None:
             return
@@ -155,7 +155,7 @@ class Transfers:
             self.abort(machine, job, destination)
 
     def cut_receiver(self, name: str, after_s: float, reason: str) -> None:
-        """Whatever is on its way to a host stops, and its sender gives up after a while."""
+        """Stop all transfers to a host; their senders give up after a while."""
         for machine, transfer in list(self._flowing.values()):
             if transfer.order.destination.host == name:
                 self._stop(transfer)

@@ -52,7 +52,7 @@ class Workloads:
         self.may_fail: set[str] = set()  # jobs whose workload failed, by a fault
 
     def busy(self) -> list[Machine]:
-        """Hosts on which a process is, in order."""
+        """Return hosts on which a process is, in order."""
         if self._in_order is None:
             self._in_order = [self._busy[number] for number in sorted(self._busy)]
         return self._in_order
@@ -140,7 +140,7 @@ class Workloads:
         self._env.tell_agent(machine, aev.WorkloadEnded(ended, fenced))
 
     def kill(self, machine: Machine, job: str, attempt: int) -> None:
-        """SIGKILL, for certain."""
+        """Kill a process (SIGKILL), for certain."""
         if process := self._remove(machine, job, attempt):
             process.alive = False
 
@@ -156,7 +156,7 @@ class Workloads:
         self._env.after(min(takes_s, order.grace_s), ended, Priority.PROCESS)
 
     def kill_from_outside(self, machine: Machine, job: str) -> bool:
-        """SIGKILL by the kernel's OOM killer, or a user of the host. False: no process of the job is there."""
+        """Kill a process as the kernel's OOM killer does, or a user of the host. False: no process of the job is there."""
         found = [process for (name, _), process in machine.processes.items() if name == job]
         for process in found:
             self._env.note(f"{machine.name}: the process of {job} is killed from outside")
@@ -164,7 +164,7 @@ class Workloads:
         return bool(found)
 
     def kill_all(self, machine: Machine) -> None:
-        """They die with their agent."""
+        """Kill all processes of a machine, as they die with their agent."""
         for job, attempt in list(machine.processes):
             self.kill(machine, job, attempt)
 

@@ -367,15 +367,15 @@ class VirtualWorld:
     # ------------------------------------------------------------ faults
 
     def restart_coordinator(self, at_s: float | None = None, down_s: float = 0.0, given_up: int = 0) -> None:
-        """SIGKILL of the coordinator's process then (by default now); it begins again from its journal `down_s` later.
+        """Kill the coordinator's process (SIGKILL), by default now; it begins again from its journal `down_s` later.
 
-        Of the journal, the last `given_up` events are cut off before.
-        ValueError: in a quiet world the first restart must be planned before the first event, so that its journal is kept.
+        Of the journal, the last `given_up` events are cut off before. ValueError: in a quiet world the first restart
+        must be planned before the first event, so that its journal is kept.
         """
         self.restarts.plan(at_s, down_s, given_up)
 
     def _broken_off(self, link: Connection) -> None:
-        """Something happens to a connection: its heartbeats count from here on."""
+        """Count a connection's heartbeats from here on: something happens to it."""
         machine = self.machines[link.host]
         if machine.held and machine.link is link:
             self.heartbeats.rouse(machine)
@@ -384,12 +384,15 @@ class VirtualWorld:
             self._arm_coordinator()
 
     def kill(self, name: str, notice_after_s: float | None = None, *, again_after_s: float = inf) -> None:
-        """SIGKILL of the agent: its workloads die with it; only its disk remains. It may be started again after a while."""
+        """Kill the agent (SIGKILL): its workloads die with it; only its disk remains.
+
+        It may be started again after a while.
+        """
         if self.process_faults.kill(name, notice_after_s):
             self.at(self.now_s + again_after_s, lambda: self.start(name))
 
     def pause(self, name: str, for_s: float) -> None:
-        """SIGSTOP of the agent; its workloads go on until their lease lapses."""
+        """Stop the agent (SIGSTOP); its workloads go on until their lease lapses."""
         self.process_faults.pause(name, for_s)
 
     def cut(self, name: str, agent_after_s: float = 0.0, coordinator_after_s: float = 0.0) -> None:
