@@ -41,7 +41,12 @@ def results_of(
     opened: Callable[[int], AbstractContextManager[Play]],
     progress: Callable[[int, int], None] = silent,
 ) -> dict[str, Result]:
-    """Play tasks; return every result by its key, in the order of the tasks. Results in the file are not played again."""
+    """Play tasks; return every result by its key, in the order of the tasks.
+
+    Results in the file are not played again.
+
+    `opened(n)` gives what plays so many tasks. Without `path` nothing is kept. ValueError: two tasks of one key.
+    """
     if len({task.key for task in tasks}) < len(tasks):
         raise ValueError("two tasks of one key: the key names everything that a result depends on")
     found = kept(path, code) if path else {}

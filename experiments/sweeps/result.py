@@ -36,7 +36,12 @@ Text = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class SweepInterval:
-    """A figure under a policy at values of the keys: mean over the seeds, 95 % interval, and difference from the reference."""
+    """A figure under a policy at values of the keys: mean over the seeds, 95 % interval, and difference from the reference.
+
+    The reference is the first policy at the same values; with one policy alone, the first values. `pairs`: seeds in
+    which both have the figure. None: no run has it, or it is the reference itself; with one seed there is no interval,
+    and nothing to test.
+    """
 
     policy: str
     values: Text

@@ -12,6 +12,11 @@ from experiments.runtime.tasks import RUNS, Result, Task, results_of
 
 
 def sweep(tasks: Sequence[Task], config: Config, modules: Iterable[ModuleType]) -> dict[str, Result]:
-    """Play tasks; return every result by its key. Results in the directory are not played again."""
+    """Play tasks; return every result by its key.
+
+    Results in the directory are not played again.
+
+    `modules` are those with code that decides on a result. ValueError: two tasks of one key.
+    """
     code = fingerprint((), *map(native.source, modules))
     return results_of(tasks, config.directory / RUNS, code, config.engine.opened, config.progress)

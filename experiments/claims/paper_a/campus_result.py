@@ -94,7 +94,11 @@ def _migrations(run: VirtualRun) -> Iterator[list[Any]]:
 
 
 def _days(run: VirtualRun, trace: Trace) -> list[list[float]]:
-    """Return the GPU-hours of each day: [of jobs begun and not done, useful ones of these, lent by owners]."""
+    """Return the GPU-hours of each day: [of jobs begun and not done, useful ones of these, lent by owners].
+
+    A job is begun with its first dispatch; interruptions count until it is done. Attempts that go on at the end are
+    left out.
+    """
     end_s = run.context.ended_at_s or 0.0
     count = max(1, math.ceil(end_s / DAY_S - 1e-3))
     days = [[0.0, 0.0, 0.0] for _ in range(count)]

@@ -37,6 +37,8 @@ def generate(scenario: Scenario) -> Trace:
     """Return the jobs, owners and failing trunks of the scenario's `duration_s`, in its units.
 
     A real scenario gives real seconds and bytes.
+
+    To play it, generate from `scenario.played()`, or apply `scenario.scale` to the trace; both give the same.
     """
     if scenario.owners.count is None:
         owners = Recorded(f"generated, seed {scenario.seed}", owner_events(scenario))

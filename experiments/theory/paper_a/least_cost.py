@@ -57,6 +57,8 @@ def least_cost_s(
     """Return the least of pauses and work at risk times hazard, in seconds.
 
     `pieces` are (seconds, emergencies per second), in order.
+
+    DomainError: a negative number, or an interval of 0.
     """
     for length_s, hazard_per_s in pieces:
         not_negative("seconds of a piece", length_s)

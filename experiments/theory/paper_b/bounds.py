@@ -39,7 +39,11 @@ class CostBound:
 def level_and_age(
     mean_job_h: float, spots: Law, delta_h: float, k: float, most: int | None = None, cells: int = CELLS
 ) -> CostBound:
-    """Return the age-aware optimum: Poisson jobs, any spot law, policies of (number waiting, time since the last spot)."""
+    """Return the age-aware optimum: Poisson jobs, any spot law, policies of (number waiting, time since the last spot).
+
+    `most`: the longest queue considered, by default several times what delta allows on average. `cells`: of the age;
+    240 give four digits. DomainError: values that are not above 0.
+    """
     positive("1/lambda", mean_job_h)
     require(1.0 <= k < math.inf, "k", k, "must be a finite cost of 1 or more")
     wanted = not_negative("delta", delta_h) / mean_job_h

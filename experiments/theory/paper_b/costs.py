@@ -75,7 +75,10 @@ def printed_threshold_h(jobs: Law, spots: Law) -> float:
 
 
 def longest_one_slot_delay_h(jobs: Law, spots: Law) -> float:
-    """Return the end of Theorem 2's range: the mean delay of one slot in which jobs that find it free wait for ever."""
+    """Return the end of Theorem 2's range: the mean delay of one slot in which jobs that find it free wait for ever.
+
+    P(A > S)/mu for Poisson spots; the one-slot closed form for Poisson jobs; the stationary chain for the rest.
+    """
     if isinstance(spots, Exponential):
         return spots.mean * (1.0 - job_before_spot(jobs, spots))
     if isinstance(jobs, Exponential):

@@ -45,6 +45,8 @@ def under_level(mean_job_h: float, mean_spot_h: float, r: float, k: float) -> Ma
     """Return M/M under r = N + p (paper B, Theorem 4's policy).
 
     r = infinity: all jobs wait; the delay is infinite if lambda >= mu.
+
+    DomainError: means or k that are not above 0, or r below 0.
     """
     rho = _load(mean_job_h, mean_spot_h, k)
     require(r >= 0.0, "r", r, "must be 0 or more")
@@ -74,7 +76,11 @@ def theorem5(mean_job_h: float, mean_spot_h: float, n_max: float, k: float) -> M
 
 
 def optimum(mean_job_h: float, mean_spot_h: float, delta_h: float, k: float) -> Optimum:
-    """Return the exact r* and cost* of M/M for any delay target (paper B, Theorem 4, in closed form)."""
+    """Return the exact r* and cost* of M/M for any delay target (paper B, Theorem 4, in closed form).
+
+    Infinite r* where even an unlimited queue keeps delta: lambda < mu and delta >= 1/(mu - lambda) (cost 1), or delta
+    itself is infinite. DomainError: as `under_level`, or a negative delta.
+    """
     rho = _load(mean_job_h, mean_spot_h, k)
     require(delta_h >= 0.0, "delta", delta_h, "must be 0 or more")
     wanted = delta_h / mean_job_h  # lambda delta, the mean number waiting

@@ -45,6 +45,8 @@ def laplace_target(mean_job_h: float, mean_spot_h: float, delta_h: float) -> flo
     """Return (1 - (lambda + mu) delta)/(1 - lambda delta): any X with this E[e^(-mu X)] is optimal.
 
     Corollary 3, Poisson spots.
+
+    0 at delta = 1/(lambda + mu). DomainError above.
     """
     left = _in_domain(mean_job_h, mean_spot_h, delta_h)
     return left / (1.0 - delta_h / mean_job_h)
@@ -60,6 +62,8 @@ def fixed_wait_h(mean_job_h: float, mean_spot_h: float, delta_h: float) -> float
     """Return the shortest longest wait X = (1/mu) log[(1 - lambda delta)/(1 - (lambda + mu) delta)].
 
     Corollary 4, Poisson spots.
+
+    Infinite at delta = 1/(lambda + mu). DomainError above.
     """
     target = laplace_target(mean_job_h, mean_spot_h, delta_h)
     return abs(mean_spot_h * math.log(target)) if target > 0.0 else math.inf

@@ -38,7 +38,10 @@ class Estimate:
 
 
 def ratio(numerators: Floats, denominators: Floats) -> Mean:
-    """Return sum over sum, from one pair a batch; the error is that of the ratio estimator (delta method)."""
+    """Return sum over sum, from one pair a batch; the error is that of the ratio estimator (delta method).
+
+    ValueError: fewer than two batches, or nothing to divide by.
+    """
     batches, total = len(numerators), float(denominators.sum())
     if batches < 2 or not total > 0.0:
         raise ValueError(f"{batches} batches that sum to {total}: at least two, and something to divide by")

@@ -139,6 +139,9 @@ def make_environment(
     """Make the machines, and a network that carries payload.
 
     Each host's aggregate bucket is a link that only migrations cross.
+
+    `head_stores`: the coordinator's machine is one of them. `borrows`: ports have a third queue for checkpoints, live,
+    whatever bucket holds a flow; not where nothing is enforced.
     """
     carried = {link: rate * PAYLOAD_SHARE for link, rate in campus.capacity_bytes_per_s.items()}
     if enforcement is not Enforcement.NONE:
