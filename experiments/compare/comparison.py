@@ -63,7 +63,7 @@ class ComparedQuantity:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Judged `quantities`, both journeys of each job, and the `reasons` not to believe the live run."""
+    """Judged `quantities`, both journeys of each job, and the `reasons` to distrust the live run."""
 
     quantities: tuple[ComparedQuantity, ...]
     jobs: tuple[tuple[Journey, Journey], ...]

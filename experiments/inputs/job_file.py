@@ -105,7 +105,7 @@ PROGRAM: Final = Section(
 
 
 def load_job(path: Path) -> JobSpec:
-    """Return the job of a file. SpecError says file, key, value and what is allowed."""
+    """Return the job of a file. SpecError names file, key, value and the allowed ones."""
     try:
         return read_job(Table(toml.parse(toml.read_text(path, "a job file (TOML)"))), path.stem, path.parent)
     except SpecError as error:

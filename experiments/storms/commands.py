@@ -1,4 +1,4 @@
-"""What a line of a script does.
+"""Actions of the lines of a script.
 
 Hosts: a name, or `@job` (where the job is), `>job` (where it moves to), `^job` (its standby), at that moment; in the
 action of `upon`, `it` is the host that it happened to.
@@ -9,25 +9,25 @@ action of `upon`, `it` is the host that it happened to.
     reclaim HOST [NOTICE_S] [grace=1]      the owner; without notice at once
     return HOST                            the owner lends it (again); *: all of them do
     kill HOST [COORDINATOR_NOTICES_S]      SIGKILL of the agent
-    crash HOST                             the host dies without a word, its disk stays, its clock will begin at zero
+    crash HOST                             the host dies without a message, its disk stays, its clock will begin at zero
     pause HOST FOR_S                       SIGSTOP of the agent; its workloads go on
     cut HOST [AGENT_S [COORDINATOR_S]]     the connection breaks; each side notices after so long
     restart [DOWN_S] [clock=BY_S]          the coordinator's process is killed, and begins again from its journal; its machine was
                                            booted meanwhile, and its clock goes on by so much later (or stands: never back)
     tear [DOWN_S]                          the same while it writes its next event: that is not in the journal
     forget EVENTS [DOWN_S]                 the same, and the last so many events are cut off its journal (`--up-to`)
-    usurp FOR_S                            SIGSTOP of the coordinator, between writing its next event and telling what follows;
+    usurp FOR_S                            SIGSTOP of the coordinator, between writing its next event and sending what follows;
                                            another one goes on with its journal, and the old one wakes after
     link A B FACTOR [FOR_S]                a cable works at a part of its rate; 0: it is down, and if it is a trunk of a campus
-                                           with several paths, the coordinator is told
+                                           with several paths, the coordinator is informed
     drain A B                              a trunk is announced to go down; whatever can leaves it, until it does
     research A B [BYTES_PER_S]             a research flow from A to B begins; greedy without a rate
-    background A B BYTES_PER_S             what others send from A to B from now on, wire; the coordinator is told, as by switches
+    background A B BYTES_PER_S             what others send from A to B from now on, wire; the coordinator is informed, as by switches
     late HOST BY_S FOR_S                   messages from and to a host (or *) are late, in order
-    repeat HOST KIND                       the next message of that kind, to or from the agent, is said twice
+    repeat HOST KIND                       the next message of that kind, to or from the agent, is sent twice
     overtake HOST KIND BY_S                the next message of that kind is so much later, and others pass it
     mute HOST to|from FOR_S                nothing arrives in one direction; what is sent waits
-    evade HOST FOR_S                       an agent says neither that a job has started nor that it has stopped one, and goes on
+    evade HOST FOR_S                       an agent reports neither that a job has started nor that it has stopped one, and goes on
                                            with its heartbeats: a fault of its own, or a lie
     freeze FOR_S                           SIGSTOP of the coordinator
     step HOST BY_S                         the host's clock jumps ahead
@@ -38,7 +38,7 @@ action of `upon`, `it` is the host that it happened to.
     fail HOST sending|snapshot|workload FOR_S [retry=1]
     oom HOST JOB                           the job's process there is killed by the kernel, not by its agent
     fill HOST | empty HOST                 its disk has no room for more, or has again
-    spoil HOST JOB                         its disk loses the job's checkpoints without a word
+    spoil HOST JOB                         its disk loses the job's checkpoints without a message
     clock HOST OFFSET_S RATE               from its agent's next start on
     upon NAME HOST [after=S] VERB ...      when a message, a fact or an agent's event of that name happens to HOST (or *)
 

@@ -197,7 +197,7 @@ def _of_one_clock(world: StormWorld) -> list[Timed]:
 def _undisturbed(world: StormWorld) -> list[ResearchSample]:
     """Return what research got in windows with no slow cable, with what senders took that had not yet read a lower grant.
 
-    A sender whose agent stands still, or whose orders are late, sends as it was told before, and another has its share already.
+    A sender whose agent stands still, or whose orders are late, sends at its rates of before, and another has its share already.
     """
     excesses = world.judges.invariants.excesses if world.judges is not None else []
     samples: list[ResearchSample] = []

@@ -1,6 +1,6 @@
 """A storm as text, to be read, shortened, replayed and kept.
 
-    # a remark; those at the top say what the scenario is about
+    # a remark; those at the top describe the scenario
     campus hosts=3 on_demand=1        where it happens; the first line. `setup.py` lists the options
     settings policy=share             what differs from the usual settings of storms (fields of `Settings`)
     costs switch_s=0,0.1              what differs in what the machinery takes (fields of `Costs`)

@@ -2,7 +2,7 @@
 
 Sections: `[campus]` (a campus, or `campus = "example:campus54"`, or the path of a campus file, seen from the scenario's),
 `[queue]`, `[protocol]`, `[jobs]` (or `[[jobs]]`), `[owners]`, `[[research]]`, `[[events]]`, `[background]`, `[trunks]`,
-`[scale]`; all but the campus may be left out. What the keys mean is said where they are declared: `parts.py`, `own_jobs.py`,
+`[scale]`; all but the campus may be left out. The keys are described beside their declarations: `parts.py`, `own_jobs.py`,
 `owners.py`, `background.py` and `trunks.py`. Without a section `[background]` there is none; with an empty one it is paper A's.
 Without a section `[trunks]` none fails by itself.
 """
@@ -38,7 +38,7 @@ _SECTIONS: dict[str, type[Any]] = {"queue": Queue, "protocol": Protocol, "jobs":
 
 
 def load(path: str | Path) -> Scenario:
-    """Return the scenario of a file, or of "example:NAME". SpecError says file, key, value and what is allowed."""
+    """Return the scenario of a file, or of "example:NAME". SpecError names file, key, value and the allowed ones."""
     if not isinstance(path, str | Path):
         raise SpecError("scenario", path, 'a Scenario, a scenario file, or "example:NAME"')
     file = files.find(path, EXAMPLES)

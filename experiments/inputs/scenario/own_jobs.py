@@ -55,7 +55,7 @@ class OwnJob:
 
 
 def read_own_jobs(tables: Iterable[Table], folder: Path) -> tuple[OwnJob, ...]:
-    """Return the jobs of a list of tables. SpecError says key, value and what is allowed."""
+    """Return the jobs of a list of tables. SpecError names key, value and the allowed ones."""
     jobs = []
     for number, table in enumerate(tables, 1):
         at_s = _OWN.read_all(table)["at"]

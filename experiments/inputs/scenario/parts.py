@@ -1,6 +1,6 @@
 """The parts of a scenario that are plain parameters: the queue (paper B), the protocols (paper A), jobs, research flows.
 
-Defaults are the papers' values where they give one, in real units; each line says where its number comes from.
+Defaults are the papers' values where they give one, in real units; each line names the source of its number.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ MAX_SEED = 2**63 - 1
 
 @dataclass(frozen=True)
 class Scenario:
-    """Everything one run needs. Construction checks it as a whole; SpecError says what does not fit together."""
+    """Everything one run needs. Construction checks it as a whole; SpecError names the values that do not fit together."""
 
     name: str
     campus: Campus

@@ -1,4 +1,4 @@
-"""Owners that reclaim exactly so often: `owners.count` reclaims, at the times of day that the hazard's profile says.
+"""Owners that reclaim exactly so often: `owners.count` reclaims, at times of day drawn from the hazard's profile.
 
 A renewal process for each host gives a random number of reclaims; a published trace has a certain one. So here the campus as
 a whole is drawn: given their number, the times of a Poisson process are independent draws from its intensity. Some come

@@ -4,7 +4,7 @@
 
 A lifetime becomes a spell for which a host is lent. At its end the host is reclaimed: without notice if the machine was
 preempted, with a notice of the scenario's law if its user ended it (preempted = 0). Between two spells the owner keeps
-the host for as long as the scenario's law of absences says; the record does not say. How it is fitted to a run:
+the host for as long as the scenario's law of absences gives; the record has no absences. How it is fitted to a run:
 
 * All hosts begin lent, with a new spell each; spells are taken in the order in which the machines started, from a row drawn
   by the seed on (and from the first again, after the last), by the host that is free first. So spells that were

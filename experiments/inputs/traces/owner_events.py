@@ -8,7 +8,7 @@
 `time` and `notice` are seconds of the scenario (before its scale), or have a unit; an empty notice is none, and a reclaim
 without notice is an emergency. A time may be a date instead (2026-03-02T11:30; see `csv_rows.times_s`).
 A column `grace` (yes or no) may follow. Rows are in order of time; hosts begin lent, but for those whose first
-row is `0,HOST,away,`: their owners have them. What lies after the end of the run is left out, and `origin` says how much.
+row is `0,HOST,away,`: their owners have them. What lies after the end of the run is left out, and `origin` gives the amount.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The queue under r = N + p (join below N, with probability p at N) is a birth-death chain: pi_n in proportion to rho^n for
 n <= N and p rho^(N+1) for N + 1, rho = lambda/mu. With A = sum of rho^n and B = sum of n rho^n over n <= N, the delay
 E[n]/lambda = delta is met by the last N with lambda delta >= B/A and p = (lambda delta A - B)/(rho^(N+1) (N + 1 - lambda
-delta)). This policy is optimal over all policies (the tests' linear program says so). rho = 1 is 0/0 in the printed Theorem
+delta)). This policy is optimal over all policies (checked by the tests' linear program). rho = 1 is 0/0 in the printed Theorem
 5 and nothing special here, since the sums are not divided out; they are kept relative to rho^N, so that nothing overflows.
 """
 

@@ -1,4 +1,4 @@
-"""The truth of a virtual world, whatever the cores believe: processes, disks, switches, bytes on the links.
+"""The ground truth of a virtual world, whatever the state of the cores: processes, disks, switches, bytes on the links.
 
 Two of the promises are about what cannot be judged while a word is on its way: what senders send on a link, and that they send
 only what the coordinator knows of. Those are held to at the moments when nothing is under way to or from any sender concerned;

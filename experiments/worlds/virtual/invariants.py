@@ -1,4 +1,4 @@
-"""Invariants after every event of a virtual world: the beliefs of the cores against the truth that no core knows.
+"""Invariants after every event of a virtual world: the state of the cores against the ground truth.
 
 `Invariants` is handed to a world as `after_each`. What a journal shows is judged by `results.rules`; what needs no core, in
 `ground_truth`.
@@ -40,7 +40,7 @@ class Invariants:
         return self._ground_truth.excesses
 
     def begin_again(self) -> None:
-        """Forget the beliefs of a coordinator whose journal was cut; what was seen of disks stays seen."""
+        """Forget the state of a coordinator whose journal was cut; what was seen of disks stays seen."""
         self._completions.begin_again()
 
     def __call__(self, world: VirtualWorld) -> None:

@@ -193,7 +193,7 @@ class VirtualWorld:
 
     @property
     def jobs(self) -> dict[str, JobState]:
-        """Jobs as the coordinator believes them."""
+        """Jobs in the state of the coordinator."""
         return self.coordinator.cluster.jobs
 
     def submit(self, spec: m.JobSpec, draw: float = 0.0) -> None:
