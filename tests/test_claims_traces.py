@@ -107,8 +107,8 @@ def test_a_record_in_any_form_is_as_large_and_as_long_as_it_says(tmp_path: Path)
     (tmp_path / "many.json").write_text(json.dumps(many))
     expected = {
         "counts": (5, 5 / 24),
-        "many": (owner_records.MOST_HOSTS, 11 / 24),
-        f"{tmp_path.name}, all zones": (owner_records.MOST_HOSTS, 5 / 24),
+        "many": (owner_records.MAX_HOSTS, 11 / 24),
+        f"{tmp_path.name}, all zones": (owner_records.MAX_HOSTS, 5 / 24),
     }
     found = {each.name: each for each in records(tmp_path)}
     assert found.keys() == expected.keys()
@@ -165,7 +165,7 @@ def test_it_goes_from_records_to_a_page_and_is_resumed(
     assert values.settings["ours"].count("of 1 cases") == 2
     assert values.settings["promises broken"] == "none, in any run"
     # what a row takes of research is measured, and every row is judged or priced
-    assert 0.0 <= values.find(values.groups()[0], "reclaimnet", standings.WORST).ours <= standings.MOST_LOST
+    assert 0.0 <= values.find(values.groups()[0], "reclaimnet", standings.WORST).ours <= standings.MAX_LOST
     for quantity in (standings.WORK, standings.LOST):  # recorded owners have no law
         told = [check.detail for check in record.verdict.checks if quantity in check.text]
         assert "TV-FI (B7)" in " ".join(told) or any("first, before" in each for each in told)

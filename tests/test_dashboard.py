@@ -26,7 +26,7 @@ from controller.core.model import facts as f
 from controller.persistence.journal import Journal
 from experiments.cli import main
 from experiments.dashboard import decisions, feed, picture, serve
-from experiments.dashboard.application import MOST_STREAMS
+from experiments.dashboard.application import MAX_STREAMS
 from experiments.dashboard.chronicle import Chronicle, Stairs
 from experiments.dashboard.decisions import Divergence, decide_journal, decide_virtual
 from experiments.dashboard.feed import Cursor, Feed
@@ -129,7 +129,7 @@ def test_a_moment_is_the_same_whichever_keyframe_it_is_seen_through(
 
 
 def test_deltas_add_up_to_the_whole_however_often_one_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picture, "MOST_GONE", 5)  # so that a seldom reader has to begin anew
+    monkeypatch.setattr(picture, "MAX_GONE", 5)  # so that a seldom reader has to begin anew
     campus, facts = runs.scenario().played().campus, runs.facts()
     seen = Feed(_Listed(campus, facts))  # type: ignore[arg-type]
     stores: dict[int, dict[str, Any]] = {every: {} for every in (1, 7, 150)}
@@ -176,11 +176,11 @@ def test_before_the_first_fact_all_hosts_are_there_and_absent(events: Path) -> N
 
 def test_rows_that_are_gone_are_forgotten_after_a_while() -> None:
     rows = VersionedRows()
-    for version in range(1, 2 * picture.MOST_GONE):
+    for version in range(1, 2 * picture.MAX_GONE):
         rows.put(version, f"row{version}", {})
         rows.drop(version, f"row{version}")
-    assert len(rows._rows) == picture.MOST_GONE
-    assert rows.forgotten == picture.MOST_GONE - 1
+    assert len(rows._rows) == picture.MAX_GONE
+    assert rows.forgotten == picture.MAX_GONE - 1
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_peaks() -> None:
@@ -586,7 +586,7 @@ def test_a_reader_that_stalls_is_closed_and_hurts_no_other(journal: Path, tmp_pa
 
 
 def test_there_are_only_so_many_streams(page: str) -> None:
-    streams = [opened(page) for _ in range(MOST_STREAMS)]
+    streams = [opened(page) for _ in range(MAX_STREAMS)]
     try:
         for stream in streams:
             read_until(stream, b"data: ")

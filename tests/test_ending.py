@@ -194,7 +194,7 @@ def test_an_interrupt_waits_for_the_end_of_an_import_which_may_swallow_it(
 def test_an_import_without_end_is_interrupted_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ending, "MOST_WAITS", 4)
+    monkeypatch.setattr(ending, "MAX_WAITS", 4)
     (tmp_path / "never_done.py").write_text(
         "import signal, time\nsignal.raise_signal(signal.SIGINT)\ntime.sleep(60.0)\n"
     )

@@ -38,7 +38,7 @@ from topologies.files import dumps
 from topologies.spec import Campus
 
 FORMAT = "1"  # of the journal; another one cannot be read
-MOST_TOLD = 4  # differences that are named
+MAX_TOLD = 4  # differences that are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def check_origin(found: dict[str, str], mine: dict[str, str], path: Path) -> Non
             f"{path}: the table origin cannot be read ({quoted(str(error))}): name a new file"
         ) from error
     if differing:
-        told = "; ".join(differing[:MOST_TOLD]) + (" …" if len(differing) > MOST_TOLD else "")
+        told = "; ".join(differing[:MAX_TOLD]) + (" …" if len(differing) > MAX_TOLD else "")
         raise SetupError(
             f"{path} is the journal of another coordinator: {told}. Start as it was, or name a new file"
         )
@@ -152,4 +152,4 @@ def _differences(found: dict[str, str], mine: dict[str, str]) -> Iterator[str]:
             yield f"campus: {line}, which is not so here"
     if found["campus"] != mine["campus"] and lines >= set(found["campus"].splitlines()):
         more = sorted(lines - set(found["campus"].splitlines()))
-        yield f"campus: here also {', '.join(more[:MOST_TOLD])}" if more else "campus: in another order"
+        yield f"campus: here also {', '.join(more[:MAX_TOLD])}" if more else "campus: in another order"

@@ -75,7 +75,7 @@ PICTURE = "isolation.svg"
 AS_RESEARCH = ("sockets", "udp", "frames-unmarked", "ethertype")
 SHORT = 0.05  # as `RunContext.research_tolerance`
 # a sender of frames that sent a smaller share of its intended rate did not attack
-LEAST_SENT = 0.8
+MIN_SENT = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ class IsolationTrial:
         offered = self.row.offered_bytes_per_s * self.windows * WINDOW_S
         for host, counted in ports.items():
             sent = sum(counted[name] for name in ("migration_bytes", "research_bytes", "refused_bytes"))
-            if sent < LEAST_SENT * offered:
+            if sent < MIN_SENT * offered:
                 return f"senders that ignore grants did not get them out: {host} only {sent / offered:.0%}"
         return ""
 

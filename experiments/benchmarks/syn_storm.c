@@ -30,7 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MOST_SYNS (1u << 20) /* of a round; then the storm is over */
+#define MAX_SYNS (1u << 20) /* of a round; then the storm is over */
 #define IDLE_NS 100000
 #define LAST_ANSWERS_NS 1000000 /* how long after the storm answers are waited for */
 #define STORM_NICE (-15)
@@ -60,7 +60,7 @@ struct shared {
 
 static struct {
 	uint64_t sent_ns, answered_ns;
-} syns[MOST_SYNS];
+} syns[MAX_SYNS];
 
 static struct {
 	struct ether_header ether;
@@ -200,7 +200,7 @@ static void play(int fd, struct shared *s, uint64_t round)
 	memset(&s->sent, 0, sizeof(*s) - offsetof(struct shared, sent));
 	__atomic_store_n(&s->begun, round, __ATOMIC_RELEASE);
 	while (__atomic_load_n(&s->stop, __ATOMIC_ACQUIRE) != round) {
-		if (count == MOST_SYNS) {
+		if (count == MAX_SYNS) {
 			s->is_full = 1;
 			break;
 		}

@@ -26,7 +26,7 @@ from experiments.results.pages import render
 from experiments.results.provenance import provenance
 from testbed.emulation.fidelity import CpuTimes
 
-MOST_S = 29 * 60.0  # of all parts
+MAX_S = 29 * 60.0  # of all parts
 PAGE, RESULT = "measure.html", "measure.json"
 FRAME = (sys.executable, "-m", "experiments.benchmarks.frame")
 CLEAN = (sys.executable, "-m", "experiments.cli", "clean")
@@ -48,7 +48,7 @@ class Part:
 
 
 def measure_all(
-    out: Path, *, most_s: float = MOST_S, progress: Callable[[str], None] = lambda _: None
+    out: Path, *, most_s: float = MAX_S, progress: Callable[[str], None] = lambda _: None
 ) -> list[Part]:
     """Run all benchmarks within `most_s`; write measure.html and measure.json to `out`, again after each."""
     limit_s, done, names = time.monotonic() + most_s, list[Part](), list(BENCHMARKS)

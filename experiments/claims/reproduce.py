@@ -42,7 +42,7 @@ COLOURS = {
 }
 
 # checks of a claim on the terminal; the page has all
-MOST_SAID = 4
+MAX_SAID = 4
 
 
 def reproduce(
@@ -101,9 +101,9 @@ def reproduce(
             f"[bold]{claim.name}[/bold] {claim.title}: [{COLOURS[verdict.level]}]{verdict.level}[/{COLOURS[verdict.level]}]"
         )
         open_checks = [check for check in verdict.checks if check.outcome is not ClaimOutcome.HOLDS]
-        for check in open_checks[:MOST_SAID]:
+        for check in open_checks[:MAX_SAID]:
             console.print(f"   {check.outcome} ({check.kind}): {check.text}: {check.detail}", markup=False)
-        if (more := len(open_checks) - MOST_SAID) > 0:
+        if (more := len(open_checks) - MAX_SAID) > 0:
             console.print(f"   and {more} more that do not hold or cannot be told, see the page")
         console.print(f"   {place}: values.csv, curves.csv, {PICTURE}", markup=False)
         page = write_index(out)

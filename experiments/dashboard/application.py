@@ -40,8 +40,8 @@ from topologies.decoding import UNDECODABLE
 
 HERE = Path(__file__).parent
 LOOPBACK = ["127.0.0.1", "localhost"]
-MOST_STREAMS, MOST_PLAYING = 100, 16  # of all pages; of them, those that play a replay
-MOST_BODY = 4096
+MAX_STREAMS, MAX_PLAYING = 100, 16  # of all pages; of them, those that play a replay
+MAX_BODY = 4096
 SPEEDS = (0.01, 1e7)
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -152,8 +152,8 @@ class Application:
         return self._opened(self._feed.play(from_s, speed), playing=True)
 
     def _opened(self, chunks: AsyncIterator[bytes], *, playing: bool) -> Response:
-        full = self.streams["open"] >= MOST_STREAMS
-        if full or (playing and self.streams["playing"] >= MOST_PLAYING):
+        full = self.streams["open"] >= MAX_STREAMS
+        if full or (playing and self.streams["playing"] >= MAX_PLAYING):
             raise RequestRefused(503, "there are too many open pages: close one")
         return _Events(chunks, self.streams, playing)
 
@@ -216,8 +216,8 @@ class Application:
         body = b""
         async for part in request.stream():
             body += part
-            if len(body) > MOST_BODY:
-                raise RequestRefused(413, f"at most {MOST_BODY} bytes")
+            if len(body) > MAX_BODY:
+                raise RequestRefused(413, f"at most {MAX_BODY} bytes")
         try:
             wish = msgspec.json.decode(body, type=OwnerRequest)
             return _json({"words": await self._switches.do(wish)})

@@ -1,7 +1,7 @@
 """The whole run so far: the time line's bars and spans, the queue's curve, and the facts shown in words.
 
-It follows the head of the run only; `picture` shows a moment. Everything is bounded: of more than MOST_BARS the oldest
-are left out, and the curve is thinned where it has more than MOST_POINTS points (the highest of each pair stays).
+It follows the head of the run only; `picture` shows a moment. Everything is bounded: of more than MAX_BARS the oldest
+are left out, and the curve is thinned where it has more than MAX_POINTS points (the highest of each pair stays).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from controller.core.model import facts as f
 from experiments.dashboard.picture import Row, VersionedRows
 from experiments.results.history import OVER, end_of_attempt
 
-MOST_BARS, MOST_POINTS = 20_000, 4_000
+MAX_BARS, MAX_POINTS = 20_000, 4_000
 # facts that are not told: they come and go with each checkpoint, or are counters
 ROUTINE = (
     f.EgressMeasured,
@@ -32,9 +32,9 @@ class Strip(VersionedRows):
     """Rows of which the longest unchanged make room for others."""
 
     def put(self, version: int, key: str, row: Row) -> None:
-        """Set a row; drop the oldest beyond MOST_BARS."""
+        """Set a row; drop the oldest beyond MAX_BARS."""
         super().put(version, key, row)
-        if len(self._rows) > MOST_BARS:
+        if len(self._rows) > MAX_BARS:
             del self._rows[next(iter(self._rows))]
 
 
@@ -52,7 +52,7 @@ class Stairs:
             return
         self.points.append((at_s, length, level))
         self.versions.append(version)
-        if len(self.points) > MOST_POINTS:
+        if len(self.points) > MAX_POINTS:
             pairs = list(zip(self.points[::2], self.points[1::2], strict=False))
             kept = [max(pair, key=lambda point: point[1]) for pair in pairs]
             self.points = kept + self.points[2 * len(pairs) :]

@@ -11,8 +11,8 @@ import trio
 from experiments.worlds.live.operator import SOCKET, connected
 from testbed.errors import ProtocolError
 
-ASK_S, MOST_S, PATIENCE_S = 2.0, 8.0, 2.0
-SHARE = 200.0  # an answer that took so long is followed by so many times as long without a question, MOST_S at most
+ASK_S, MAX_S, PATIENCE_S = 2.0, 8.0, 2.0
+SHARE = 200.0  # an answer that took so long is followed by so many times as long without a question, MAX_S at most
 
 
 @dataclass
@@ -47,4 +47,4 @@ class Health:
             else:
                 self.answers, self.answered_s = True, trio.current_time()
                 self.took_s = self.answered_s - began_s
-            await trio.sleep(min(MOST_S, max(ASK_S, SHARE * self.took_s if self.answers else 0.0)))
+            await trio.sleep(min(MAX_S, max(ASK_S, SHARE * self.took_s if self.answers else 0.0)))

@@ -1,6 +1,6 @@
 """Explanations found so far: written by the process that decides again, read by the one that serves the page.
 
-A file in a private folder (SQLite), compressed, at most MOST_BYTES of it: of more, the oldest are given up.
+A file in a private folder (SQLite), compressed, at most MAX_BYTES of it: of more, the oldest are given up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from controller.core.model import facts as f
 
 Decision = dict[str, Any]  # as the page shows it
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 COMMIT_S = 0.5
 DECIDED = (  # facts that a decision of P1, P2, P3 or the queue is behind
     f.JobQueued,
@@ -37,7 +37,7 @@ CREATE TABLE progress (one INTEGER PRIMARY KEY, number INTEGER, state TEXT, word
 class Kept:
     """The writing side of what was found."""
 
-    def __init__(self, path: Path, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, path: Path, most_bytes: int = MAX_BYTES) -> None:
         self._db = sqlite3.connect(path, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=OFF")

@@ -21,13 +21,13 @@ from topologies.spec import Campus, DirectedLink, Role
 
 Row = dict[str, Any]
 # rows that are gone and are remembered, so that a client can be told: one that has seen less begins anew
-MOST_GONE = 4096
+MAX_GONE = 4096
 OVER_BY: dict[type[f.Fact], str] = {
     f.JobFinished: "finished",
     f.JobFailed: "failed",
     f.JobCancelled: "cancelled",
 }
-MOST_ENDED = 200  # jobs that are over and still listed
+MAX_ENDED = 200  # jobs that are over and still listed
 
 
 class VersionedRows:
@@ -73,7 +73,7 @@ class VersionedRows:
             return
         self._rows[key] = version, None
         self._gone += 1
-        if self._gone > MOST_GONE:
+        if self._gone > MAX_GONE:
             oldest = next(key for key, (_, row) in self._rows.items() if row is None)
             self.forgotten = self._rows.pop(oldest)[0]
             self._gone -= 1
@@ -395,7 +395,7 @@ class Picture:
                 if not isinstance(fact, f.JobFailed):
                     jobs.change(v, job, step=fact.step)
                 self._ended.append(job)
-                if len(self._ended) > MOST_ENDED:
+                if len(self._ended) > MAX_ENDED:
                     jobs.drop(v, self._ended.pop(0))
 
     def _waits_no_more(self, job: str) -> None:

@@ -44,8 +44,8 @@ from experiments.dashboard.kept import DECIDED, Decision
 from topologies.spec import DirectedLink
 from topologies.units import format_duration, format_rate, format_size
 
-MOST_ROWS = 60  # of a table; the chosen one and the best are among them
-MOST_REMEMBERED = 500  # jobs whose last choice of a store is remembered: 10 kB each
+MAX_ROWS = 60  # of a table; the chosen one and the best are among them
+MAX_REMEMBERED = 500  # jobs whose last choice of a store is remembered: 10 kB each
 PURPOSES = {
     "destination": "a destination to move to",
     "rescue": "a host that takes its state before the notice ends",
@@ -96,7 +96,7 @@ class Reasons:
         if purpose == "store":
             self._stores.pop(job.name, None)
             self._stores[job.name] = told() | {"at_s": self.cluster.now_s}
-            if len(self._stores) > MOST_REMEMBERED:
+            if len(self._stores) > MAX_REMEMBERED:
                 del self._stores[next(iter(self._stores))]
 
     def admitted(
@@ -543,8 +543,8 @@ def _told_plan(
 
 
 def _table(columns: list[str], rows: Sequence[tuple[list[str], str, str]]) -> Decision:
-    shown = [{"cells": cells, "mark": mark, "why": why} for cells, mark, why in rows[:MOST_ROWS]]
-    return {"columns": columns, "rows": shown, "left_off": max(0, len(rows) - MOST_ROWS)}
+    shown = [{"cells": cells, "mark": mark, "why": why} for cells, mark, why in rows[:MAX_ROWS]]
+    return {"columns": columns, "rows": shown, "left_off": max(0, len(rows) - MAX_ROWS)}
 
 
 def _duration(seconds: float) -> str:

@@ -12,7 +12,7 @@ from testbed import owner
 from testbed.emulation.safety.ledger import RunningCampus
 from testbed.errors import SpecError
 
-MOST_NOTICE_S = 86_400.0
+MAX_NOTICE_S = 86_400.0
 
 
 class OwnerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,8 +42,8 @@ class Switches:
         campus, host = self._campus, wish.host
         if host not in campus.volunteers:
             raise SpecError("host", host, "a host with an owner")
-        if not 0.0 <= wish.notice_s <= MOST_NOTICE_S:
-            raise SpecError("notice_s", wish.notice_s, f"seconds, from 0 to {MOST_NOTICE_S:g}")
+        if not 0.0 <= wish.notice_s <= MAX_NOTICE_S:
+            raise SpecError("notice_s", wish.notice_s, f"seconds, from 0 to {MAX_NOTICE_S:g}")
         pin, socket = campus.switch_pin(host), campus.run_dir / f"{host}.sock"
         if not pin.exists():
             raise SpecError(

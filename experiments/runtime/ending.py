@@ -38,7 +38,7 @@ _MACHINE = frozenset(
 )
 
 
-MOST_WAITS = 100  # for imports, of AGAIN_S each
+MAX_WAITS = 100  # for imports, of AGAIN_S each
 AGAIN_S = 0.05  # long enough for a callback to have returned, too short for a person to notice
 IMPORTER = "<frozen importlib._bootstrap>"  # the file that frames of an import are of
 _INTERRUPTS = (KeyboardInterrupt, SystemExit)
@@ -216,7 +216,7 @@ def _can_wait(frame: FrameType | None) -> bool:
     importlib and modules in C may swallow errors raised there, or fail half made. A module of a user may import without
     end, so this is true for some seconds only.
     """
-    while frame is not None and len(_CAME) < MOST_WAITS:
+    while frame is not None and len(_CAME) < MAX_WAITS:
         if frame.f_code.co_filename == IMPORTER:
             return True
         frame = frame.f_back

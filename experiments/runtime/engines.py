@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 CONNECT_S, WORKERS_S = 10.0, 60.0  # until a scheduler answers, and until it has a worker
 ONE_IN = 100  # tasks is played twice
-MOST_TRIES = 3  # to play a task on a worker that has not played it yet
-MOST_BYTES = 8 << 20  # of a user's modules, sent with each task
+MAX_TRIES = 3  # to play a task on a worker that has not played it yet
+MAX_BYTES = 8 << 20  # of a user's modules, sent with each task
 
 
 @dataclass
@@ -93,9 +93,9 @@ class _Dask:
         # tasks that were played twice alike, and those that no second worker could play
         self._same = self._alone = 0
         files = {name: path.read_bytes() for name, path in engine.modules.items()}
-        if sum(map(len, files.values())) > MOST_BYTES:
+        if sum(map(len, files.values())) > MAX_BYTES:
             raise SetupError(
-                f"modules of {MOST_BYTES >> 20} MiB at most can be sent: install them on the workers"
+                f"modules of {MAX_BYTES >> 20} MiB at most can be sent: install them on the workers"
             )
         self._frame = (native.program(), engine.prefer_native, files)
 
@@ -149,7 +149,7 @@ class _Dask:
                         story = [f"{name}: {found}" for name, found in hashes.items()]
                         raise InvariantBroken(task.key, "played twice, it has two results", story)
                     self._same += 1
-                elif others and tries < MOST_TRIES:
+                elif others and tries < MAX_TRIES:
                     again = self._submit(task, others)
                     running[again] = (task, tries + 1)
                     ending.add(again)

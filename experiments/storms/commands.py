@@ -22,12 +22,12 @@ action of `upon`, `it` is the host that it happened to.
                                            with several paths, the coordinator is informed
     drain A B                              a trunk is announced to go down; whatever can leaves it, until it does
     research A B [BYTES_PER_S]             a research flow from A to B begins; greedy without a rate
-    background A B BYTES_PER_S             what others send from A to B from now on, wire; the coordinator is informed, as by switches
+    background A B BYTES_PER_S             others' traffic from A to B from now on, wire; the coordinator gets it, as by switches
     late HOST BY_S FOR_S                   messages from and to a host (or *) are late, in order
     repeat HOST KIND                       the next message of that kind, to or from the agent, is sent twice
     overtake HOST KIND BY_S                the next message of that kind is so much later, and others pass it
     mute HOST to|from FOR_S                nothing arrives in one direction; what is sent waits
-    evade HOST FOR_S                       an agent reports neither that a job has started nor that it has stopped one, and goes on
+    evade HOST FOR_S                       an agent reports neither started jobs nor stopped ones, and goes on
                                            with its heartbeats: a fault of its own, or a lie
     freeze FOR_S                           SIGSTOP of the coordinator
     step HOST BY_S                         the host's clock jumps ahead

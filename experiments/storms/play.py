@@ -42,7 +42,7 @@ from topologies.scale import Scale
 
 AFTER_S = 10.0  # after the last line: what was planned with a delay happens
 CALM_S = 240.0
-MOST_EVENTS = 400_000
+MAX_EVENTS = 400_000
 SETTLE_LEASES = 3.0  # after the end: the last messages arrive
 STORY_LINES = 60
 CRASHES = (  # what a core may raise that is a bug of it
@@ -134,8 +134,8 @@ def calm(world: StormWorld) -> None:
     world.end_background()
     if left := run_until_over(world, CALM_S):
         raise broken(world, min(left), f"not over {CALM_S:.0f} s after the last fault: {left}")
-    if world.events > MOST_EVENTS:
-        raise broken(world, "the world", f"{world.events} events, at most {MOST_EVENTS} are sensible")
+    if world.events > MAX_EVENTS:
+        raise broken(world, "the world", f"{world.events} events, at most {MAX_EVENTS} are sensible")
     world.run(world.now_s + SETTLE_LEASES * world.settings.lease_s)
     check_nothing_is_left(world)
     for breach in promises(world):

@@ -27,7 +27,7 @@ from topologies.errors import SpecError
 from topologies.keys import flag, texts
 from topologies.tables import Table
 
-MOST_RUNS = 1_000_000
+MAX_RUNS = 1_000_000
 FEWEST_SEEDS = range(1, 6)  # if none are named
 OTHERWISE = {
     "seed": "seeds",
@@ -113,8 +113,8 @@ class SweepPlan:
                 raise SpecError(
                     "figures", figure, f"figures of summary.json, such as {', '.join(near[:6] or FIGURES)}"
                 )
-        if (count := len(self)) > MOST_RUNS:
-            raise SpecError("runs", count, f"at most {MOST_RUNS}")
+        if (count := len(self)) > MAX_RUNS:
+            raise SpecError("runs", count, f"at most {MAX_RUNS}")
         _ = self._varied
 
     def __len__(self) -> int:
@@ -286,8 +286,8 @@ def seeds_of(text: str) -> tuple[int, ...]:
     """Return seeds of `N`, of `A:B` (`seed_range`), or of whole numbers with commas. SpecError: none of them."""
     if ":" in text or text.isdecimal():
         chosen = seed_range(text)
-        if len(chosen) > MOST_RUNS:
-            raise SpecError("--seeds", text, f"at most {MOST_RUNS} seeds")
+        if len(chosen) > MAX_RUNS:
+            raise SpecError("--seeds", text, f"at most {MAX_RUNS} seeds")
         return tuple(chosen)
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdecimal() and len(word) < 20 for word in words):

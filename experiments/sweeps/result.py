@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     import polars
 
 COLUMN_IN, ROW_IN, PANEL_IN = 5.2, 0.26, 2.9  # of the picture
-MOST_TICKS, APART = 8, 0.012  # values that are written on an axis; lines of two policies, of its length
-LEAST_SEEDS = 2  # of an interval: one seed says nothing of the others
-MOST_LISTED = 40  # promises that were broken, on the page
+MAX_TICKS, APART = 8, 0.012  # values that are written on an axis; lines of two policies, of its length
+MIN_SEEDS = 2  # of an interval: one seed says nothing of the others
+MAX_LISTED = 40  # promises that were broken, on the page
 Text = tuple[tuple[str, str], ...]
 
 
@@ -139,7 +139,7 @@ class SweepResult:
                 row = SweepInterval(policy, values, figure, seeds=len(known))
                 if mean is not None:
                     row = replace(row, mean=mean.mean)
-                    row = replace(row, low=mean.low, high=mean.high) if len(known) >= LEAST_SEEDS else row
+                    row = replace(row, low=mean.low, high=mean.high) if len(known) >= MIN_SEEDS else row
                 base = self._reference(values)
                 if base != (values, policy):
                     theirs = [result["figures"].get(figure) for result in cells[base]]
@@ -147,7 +147,7 @@ class SweepResult:
                     if pairs:
                         both = paired(*map(list, zip(*pairs, strict=True)))
                         row = replace(row, difference=both.difference.mean, pairs=len(pairs))
-                        if len(pairs) >= LEAST_SEEDS:
+                        if len(pairs) >= MIN_SEEDS:
                             row = replace(
                                 row,
                                 difference_low=both.difference.low,
@@ -236,7 +236,7 @@ class SweepResult:
                 for figure in self.shown
             ],
             keys=self.plan.keys,
-            broken=broken[:MOST_LISTED],
+            broken=broken[:MAX_LISTED],
             count=len(broken),
             runs=len(self.cases),
             notes=self.notes,
@@ -273,7 +273,7 @@ def _draw_lines(axes: Any, rows: Sequence[SweepInterval], policies: Sequence[str
             moved = [place + beside * (number - (len(policies) - 1) / 2) for place in x]
             look = {"color": SERIES[number % len(SERIES)], "marker": "o", "markersize": 4, "capsize": 3}
             axes.errorbar(moved, mean, yerr=(below, above), linewidth=1.2, label=policy, **look)
-    if len(places) <= MOST_TICKS:
+    if len(places) <= MAX_TICKS:
         axes.set_xticks(places, [f"{place:g}" for place in places])
 
 

@@ -12,7 +12,7 @@ every system is judged on each combination:
   Without such a host Slurm's checkpoints go to the first host by name.
 
 A host is a machine of one GPU. A record of counts has a host for each instance that it ever had at once; larger records
-are scaled down to `MOST_HOSTS`. Each is played for as long as it lasts, two weeks at most. Counts of one folder are
+are scaled down to `MAX_HOSTS`. Each is played for as long as it lasts, two weeks at most. Counts of one folder are
 also played together, as the zones of one region. A record of lifetimes is played for a week, by as many hosts as the
 largest zone has.
 """
@@ -43,8 +43,8 @@ from topologies.presets import RTX3090, GpuShare, three_tier
 
 NOTICES_S = (0.0, 30.0, 120.0)
 STORAGES = (False, True)
-MOST_DAYS, DAYS_OF_LIVES, QUICK_DAYS = 14.0, 7.0, 2.0
-HOSTS_OF_LIVES, MOST_HOSTS = 16, 64
+MAX_DAYS, DAYS_OF_LIVES, QUICK_DAYS = 14.0, 7.0, 2.0
+HOSTS_OF_LIVES, MAX_HOSTS = 16, 64
 BUILDINGS = 3
 # of the GPU time that owners lend: jobs share hosts and wait, and there is room to move to; the middle of .3 and .7, at which
 # the paper's campus is judged beside its own 4 %
@@ -198,7 +198,7 @@ def _size(files: tuple[Path, ...]) -> tuple[int, float]:
         hosts, span_s = max(total.available), total.gap_s * (len(total.available) - 1)
     else:
         hosts, span_s = HOSTS_OF_LIVES, DAYS_OF_LIVES * DAY_S
-    return min(hosts, MOST_HOSTS), min(span_s / DAY_S, MOST_DAYS)
+    return min(hosts, MAX_HOSTS), min(span_s / DAY_S, MAX_DAYS)
 
 
 @lru_cache(maxsize=64)

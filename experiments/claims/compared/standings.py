@@ -9,10 +9,10 @@ seeds could decide.
 
 Two constraints are measured in the runs that are compared, for every row:
 
-- *Research*: broken where a research flow lacked more than 3 % (`MOST_LOST`) of its demand in one hour of one run. The mean over
+- *Research*: broken where a research flow lacked more than 3 % (`MAX_LOST`) of its demand in one hour of one run. The mean over
   all links and days (`research lost`) would hide an evening of one building: by that mean every row keeps the constraint.
 - *Loss budgets*: intervals of at most 2 L_max (paper A's eq. 9). The checkpoint on its way comes on top of the cost of a
-  reclaim, see `experiments.results.loss_budgets`. Broken where intervals were planned above that for more than 3 % (`MOST_OVER`)
+  reclaim, see `experiments.results.loss_budgets`. Broken where intervals were planned above that for more than 3 % (`MAX_OVER`)
   of jobs' time, and for more than under `reclaimnet`: where budgets do not fit the links together no row can keep all.
 
 A row breaks a constraint when it is beyond it by more than one percentage point (`TOLERANCE`): a few seeds do not
@@ -69,10 +69,10 @@ QUANTITIES: dict[str, tuple[str, Callable[[Result], float | None]]] = {
 }
 JUDGED = (WORK, EXPECTED, LOST)
 # of what a research flow asks for in an hour, %: it may lose that much ("under 3 %", paper A)
-MOST_LOST = 3.0
+MAX_LOST = 3.0
 WORST = "research lost in its worst hour"
 # of the time that jobs run with planned checkpoints, %: intervals may be above what loss budgets allow for that much
-MOST_OVER = 3.0
+MAX_OVER = 3.0
 OVER = "intervals above 2 L_max"
 # percentage points: a row that is nearer to a limit than that counts as keeping it
 TOLERANCE = 1.0
@@ -152,8 +152,8 @@ def told(values: Values, found: Mapping[tuple[str, str], Sequence[Result]]) -> d
         "runs": f"{len(cases)} cases: {sum(run['submitted'] for run in ours)} jobs, "
         f"{sum(run['interruptions'] for run in ours)} interruptions under ours, {len(every)} runs",
         "ours": "; ".join(f"{quantity}: {_counted(values, cases, quantity)}" for quantity in judged),
-        "constraints": f"a research flow lacks at most {MOST_LOST:g} % of what it asks for in any hour of any run, and jobs' "
-        f"intervals are above 2 L_max for at most {MOST_OVER:g} % of their time, or as long as under ours, either to within "
+        "constraints": f"a research flow lacks at most {MAX_LOST:g} % of what it asks for in any hour of any run, and jobs' "
+        f"intervals are above 2 L_max for at most {MAX_OVER:g} % of their time, or as long as under ours, either to within "
         f"{TOLERANCE:g} %; broken by " + (_told_breaches(values, cases) or "no row"),
         "were rows rivals that break them": "; ".join(
             f"{quantity}: {_counted(values, cases, quantity, all_rows=True)}" for quantity in judged
@@ -199,9 +199,9 @@ def breach(values: Values, case: str, system: str) -> str:
     """Return, in words, the constraints that a row broke in its runs of a case; empty if it kept both."""
     took, over = (values.find(case, system, each).ours for each in (WORST, OVER))
     broken = []
-    if took > MOST_LOST + TOLERANCE:
+    if took > MAX_LOST + TOLERANCE:
         broken.append(f"takes {took:.3g} % of research in an hour")
-    if over > max(MOST_OVER, values.find(case, OURS, OVER).ours) + TOLERANCE:
+    if over > max(MAX_OVER, values.find(case, OURS, OVER).ours) + TOLERANCE:
         broken.append(f"has intervals above 2 L_max for {over:.3g} % of jobs' time")
     return " and ".join(broken)
 

@@ -16,7 +16,7 @@ from statistics import fmean
 from experiments.claims.compared import owner_records, run_figures, standings
 from experiments.claims.compared.owner_records import (
     LOAD,
-    MOST_DAYS,
+    MAX_DAYS,
     QUICK_DAYS,
     TraceCase,
     TraceRun,
@@ -60,7 +60,7 @@ def run(config: Config) -> Values:
     if config.records is None:
         raise SpecError("--trace", "", "a folder with records of owners")
     count = config.seeds or (QUICK_SEEDS if config.quick else FULL_SEEDS)
-    most_days = QUICK_DAYS if config.quick else MOST_DAYS
+    most_days = QUICK_DAYS if config.quick else MAX_DAYS
     found_cases = cases(config.records, config.only)
     systems = dict.fromkeys((*standings.systems(), *config.systems))
     wanted = {

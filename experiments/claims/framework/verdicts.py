@@ -22,7 +22,7 @@ from experiments.claims.framework.claim import (
 from experiments.claims.framework.values import Value, Values
 
 NOTHING = "nothing of it happened in these runs"
-FEW, MOST_TOLD = 2, 4  # checks that a verdict tells with their numbers, and at all
+FEW, MAX_TOLD = 2, 4  # checks that a verdict tells with their numbers, and at all
 
 
 def near(kind: ClaimKind, text: str, value: Value | None, target: float, tolerance: float) -> Check:
@@ -114,10 +114,8 @@ def _because(checks: Sequence[Check]) -> str:
     worst_first = sorted(checks, key=lambda check: check.outcome is not ClaimOutcome.FAILS)
     if len(checks) <= FEW:
         return "; ".join(f"{check.outcome}: {check.text} ({check.detail})" for check in worst_first)
-    told = "; ".join(f"{check.outcome}: {check.text}" for check in worst_first[:MOST_TOLD])
-    return (
-        told if len(checks) <= MOST_TOLD else f"{told}; and {len(checks) - MOST_TOLD} more (see the checks)"
-    )
+    told = "; ".join(f"{check.outcome}: {check.text}" for check in worst_first[:MAX_TOLD])
+    return told if len(checks) <= MAX_TOLD else f"{told}; and {len(checks) - MAX_TOLD} more (see the checks)"
 
 
 def _ends(value: Value) -> tuple[float, float]:

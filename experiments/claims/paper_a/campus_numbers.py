@@ -147,7 +147,7 @@ PAID = Metric(
     ratio_of_sums,
     "what checkpoints lessen, and what they cost",
 )
-LEAST_ONLINE, LEAST_WITHIN = (
+MIN_ONLINE, MIN_WITHIN = (
     Metric(
         quantity,
         "GPU-h in 61 days",
@@ -172,7 +172,7 @@ OVER_ONLINE, OVER_WITHIN = (
     )
     for place, quantity in enumerate(("over the least on line", "over the least within loss budgets"))
 )
-ONLINE = (PAID, LEAST_ONLINE, OVER_ONLINE, LEAST_WITHIN, OVER_WITHIN)
+ONLINE = (PAID, MIN_ONLINE, OVER_ONLINE, MIN_WITHIN, OVER_WITHIN)
 LOST_TIME = Metric(
     "lost GPU time",
     "GPU-h in 61 days",

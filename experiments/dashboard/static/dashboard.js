@@ -4,7 +4,7 @@ import { CampusMap } from "/campus.js";
 import { TimeLine } from "/charts.js";
 
 const $ = (id) => document.getElementById(id);
-const MOST_LINES = 500, MOST_ROWS = 250, SPEEDS = [0.1, 0.5, 1, 2, 5, 10, 60, 600, 3600, 36000];
+const MAX_LINES = 500, MAX_ROWS = 250, SPEEDS = [0.1, 0.5, 1, 2, 5, 10, 60, 600, 3600, 36000];
 
 const format = {
   duration(s) {
@@ -66,7 +66,7 @@ class Picture {
     if (told.queue) this.queue = told.queue;
     if (told.totals) this.totals = told.totals;
     for (const line of told.story || []) if (line.n > (this.story.at(-1)?.n ?? 0)) this.story.push(line);
-    if (this.story.length > MOST_LINES) this.story.splice(0, this.story.length - MOST_LINES);
+    if (this.story.length > MAX_LINES) this.story.splice(0, this.story.length - MAX_LINES);
   }
 }
 
@@ -306,8 +306,8 @@ function jobs(view) {
   const find = $("find-job").value.trim().toLowerCase();
   const rows = [...view.jobs.entries()].filter(([name, job]) => !find || [name, job.host, job.phase, job.standby].some((text) => text.toLowerCase().includes(find)));
   rows.sort(([a, one], [b, other]) => ORDER[one.phase] - ORDER[other.phase] || a.length - b.length || a.localeCompare(b));
-  $("jobs-count").textContent = rows.length > MOST_ROWS ? `${MOST_ROWS} of ${rows.length} shown` : `${rows.length}`;
-  table($("jobs"), rows.slice(0, MOST_ROWS), ([name, job]) => ({
+  $("jobs-count").textContent = rows.length > MAX_ROWS ? `${MAX_ROWS} of ${rows.length} shown` : `${rows.length}`;
+  table($("jobs"), rows.slice(0, MAX_ROWS), ([name, job]) => ({
     picked: name === S.job,
     cells: [
       { job: name },
@@ -322,9 +322,9 @@ function jobs(view) {
 
 function flows(view) {
   const rows = [...view.flows.entries()].sort((a, b) => (a[1].class === "presync") - (b[1].class === "presync") || b[1].grant - a[1].grant || a[0].localeCompare(b[0]));
-  $("flows-count").textContent = rows.length > MOST_ROWS ? `${MOST_ROWS} of ${rows.length} shown` : `${rows.length}`;
+  $("flows-count").textContent = rows.length > MAX_ROWS ? `${MAX_ROWS} of ${rows.length} shown` : `${rows.length}`;
   const most = Math.max(1, ...rows.map(([, flow]) => flow.grant));
-  table($("flows"), rows.slice(0, MOST_ROWS), ([, flow]) => ({
+  table($("flows"), rows.slice(0, MAX_ROWS), ([, flow]) => ({
     picked: flow.job === S.job,
     cells: [
       { job: flow.job },

@@ -31,7 +31,7 @@ from topologies.tables import Table
 
 _NORMAL = NormalDist()
 _SPREAD = number(Dimension.NUMBER)
-_LEAST_MASS = 1e-6  # of the law between its limits; with less, the draws would be rounding noise
+_MIN_MASS = 1e-6  # of the law between its limits; with less, the draws would be rounding noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class InverseLaw:
         if not 0.0 <= self.minimum <= self.maximum or math.isinf(self.minimum):
             raise SpecError("minimum", self.minimum, f"at least 0 and at most the maximum, {self.maximum:g}")
         low, high = self._mass()
-        holds_something = high - low >= _LEAST_MASS
+        holds_something = high - low >= _MIN_MASS
         if self.shape == "deterministic":
             holds_something = self.minimum <= self.typical <= self.maximum
         if not holds_something:

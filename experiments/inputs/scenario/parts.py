@@ -30,7 +30,7 @@ from topologies.keys import flag as true_or_false
 from topologies.keys import number
 
 D = Dimension
-LEAST_LEASE_S = (
+MIN_LEASE_S = (
     0.01  # as played: three heartbeats of each host fit into it, and no timer here is finer than a few ms
 )
 ENFORCEMENTS = ("pace", "drop", "none")
@@ -100,7 +100,7 @@ class Protocol:
     # ways from one host to another that P2 and P3 choose from on a campus with several paths; 1: one tree's
     paths: int = whole(1, 4, 4)
     # an agent unheard for so long must have stopped its jobs
-    lease_s: float = quantity(D.DURATION, 30.0, low=LEAST_LEASE_S)
+    lease_s: float = quantity(D.DURATION, 30.0, low=MIN_LEASE_S)
 
     def __post_init__(self) -> None:
         check(self, "protocol")

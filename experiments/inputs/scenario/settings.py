@@ -13,7 +13,7 @@ from topologies.errors import SpecError
 HEARTBEAT_S = 1.0  # counters are sent on at 1 Hz; a shorter lease needs more
 # of all hosts together, as Nomad's servers bound them: each costs the coordinator some half a millisecond of a processor
 HEARTBEATS_PER_S = 250.0
-LEAST_COUNT_S = 0.2
+MIN_COUNT_S = 0.2
 SNAPSHOT_S = 0.15  # to order a snapshot and hear of it: a migration needs it beside transfer and restart
 SNAPSHOT_BYTES_PER_S = 1.5e9  # to write it into memory, which a quiet core does at 1.7 to 2.1 GB/s
 # where a job stands still for a copy in memory alone (`reclaimnet measure snapshots`), beside the copy at the protocol's rate (by
@@ -28,7 +28,7 @@ def snapshot_s(payload_bytes: float) -> float:
 
 def count_period_s(control_period_s: float) -> float:
     """Return the time between readings of switches' counters: half a control period, but not below the kernel's."""
-    return max(LEAST_COUNT_S, control_period_s / 2.0)
+    return max(MIN_COUNT_S, control_period_s / 2.0)
 
 
 def heartbeat_s(hosts: int, lease_s: float) -> float:

@@ -41,7 +41,7 @@ MOST = 100_000  # instances
 SHORTEST_GAP_S, LONGEST_GAP_S = 1e-3, 30 * 86_400.0
 FASTEST = 4096
 # Of a record whose changes are written at any time: enough for a second's grain in a day.
-MOST_SAMPLES = 100_000
+MAX_SAMPLES = 100_000
 LATEST_S = 1e10  # seconds since 1970, say; larger numbers are in a finer unit
 BUSY = 0.8  # of the reclaims of the busiest window
 
@@ -122,7 +122,7 @@ def parse_counts_csv(text: str) -> Counts:
     if not gaps_s or since_s[-1] < SHORTEST_GAP_S:
         allowed = f"at least two rows, at times that are {SHORTEST_GAP_S:g} s apart or more"
         raise SpecError("rows", len(rows), allowed)
-    gap_s = max(min(gaps_s), since_s[-1] / MOST_SAMPLES, SHORTEST_GAP_S)
+    gap_s = max(min(gaps_s), since_s[-1] / MAX_SAMPLES, SHORTEST_GAP_S)
     samples = round(since_s[-1] / gap_s) + 1
     available = [totals[bisect_right(since_s, step * gap_s * (1.0 + 1e-9)) - 1] for step in range(samples)]
     if not any(available):
@@ -136,7 +136,7 @@ def together(records: Sequence[Counts]) -> Counts:
         return records[0]
     gap_s = min(record.gap_s for record in records)
     length_s = min(record.gap_s * (len(record.available) - 1) for record in records)
-    gap_s = max(gap_s, length_s / MOST_SAMPLES)
+    gap_s = max(gap_s, length_s / MAX_SAMPLES)
     columns = [record.at(gap_s, int(length_s / gap_s + 1e-6) + 1) for record in records]
     return Counts(gap_s, tuple(map(sum, zip(*columns, strict=True))))
 

@@ -16,9 +16,9 @@ from experiments.theory.domain import DomainError
 from experiments.theory.laws import Law, effective_end
 
 STEPS_A_MEAN = 50
-MOST_STEPS = 40_000
+MAX_STEPS = 40_000
 CONVERGED = 1e-12
-MOST_CYCLES = 3_000
+MAX_CYCLES = 3_000
 
 
 def busy_and_levels(jobs: Law, spots: Law, r: float) -> tuple[float, Floats]:
@@ -46,7 +46,7 @@ def _on_grid(jobs: Law, spots: Law, r: float, step_h: float) -> list[float]:
     open_gaps = 1.0 - np.cumsum(gap)
     start = np.zeros((count, len(renewal)))  # (number waiting, steps since the last job) just after a spot
     start[0, 0] = 1.0
-    for _ in range(MOST_CYCLES):
+    for _ in range(MAX_CYCLES):
         state = start
         before, spent = gap[0] * state, 0.5 * open_gaps[0] * state.sum(axis=1)
         for chance, longer in zip(gap[1:], open_gaps[1:], strict=True):
@@ -62,14 +62,14 @@ def _on_grid(jobs: Law, spots: Law, r: float, step_h: float) -> list[float]:
         if float(np.abs(after - start).sum()) < CONVERGED:
             return [1.0 - float(before[0].sum()), *(spent / spent.sum()).tolist()]
         start = after
-    raise DomainError("laws", (jobs, spots), f"must settle within {MOST_CYCLES} gaps between spots")
+    raise DomainError("laws", (jobs, spots), f"must settle within {MAX_CYCLES} gaps between spots")
 
 
 def _probabilities(law: Law, step_h: float) -> Floats:
     """Return P(the law is i steps), i = 0, 1, ..., with the same mean."""
     count = int(np.ceil(effective_end(law) / step_h)) + 2
-    if count > MOST_STEPS:
-        raise DomainError("law", law, f"reaches further than {MOST_STEPS} steps of {step_h:.3g} h")
+    if count > MAX_STEPS:
+        raise DomainError("law", law, f"reaches further than {MAX_STEPS} steps of {step_h:.3g} h")
     limited = np.array([law.limited_mean(i * step_h) for i in range(count + 1)])
     chances = -np.diff(limited, n=2, prepend=[-step_h]) / step_h
     chances = np.maximum(chances, 0.0)

@@ -17,7 +17,7 @@ import numpy as np
 from experiments.theory.domain import DomainError, positive, require
 
 ROUNDING = 1e-12  # relative: within it a delay target counts as met
-MOST_LEVELS = 10_000_000
+MAX_LEVELS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def under_level(mean_job_h: float, mean_spot_h: float, r: float, k: float) -> Ma
         return Markov(math.inf, _cost(k, rho, 1.0), 0.0, ())
     if math.isinf(r):
         return Markov(rho / (1.0 - rho) * mean_job_h, 1.0, 1.0 - rho, ())
-    require(r < MOST_LEVELS, "r", r, f"must be below {MOST_LEVELS}, or infinite")
+    require(r < MAX_LEVELS, "r", r, f"must be below {MAX_LEVELS}, or infinite")
     n, p = math.floor(r), r - math.floor(r)
     logs = np.arange(n + 1 + (p > 0.0)) * math.log(rho)
     if p > 0.0:
@@ -88,14 +88,14 @@ def optimum(mean_job_h: float, mean_spot_h: float, delta_h: float, k: float) -> 
     if wanted >= most * (1.0 - ROUNDING):
         return Optimum(math.inf, _cost(k, rho, min(1.0, rho)))
     n, mean, total = 0, 0.0, 1.0  # cap N, B/A and A/rho^N
-    while n < MOST_LEVELS:
+    while n < MAX_LEVELS:
         share = total / rho
         following = (mean * share + n + 1) / (share + 1.0)
         if following > wanted * (1.0 + ROUNDING):
             p = max(0.0, min(1.0, share * (wanted - mean) / (n + 1 - wanted)))
             return Optimum(n + p, under_level(mean_job_h, mean_spot_h, n + p, k).cost)
         n, mean, total = n + 1, following, share + 1.0
-    raise DomainError("delta", delta_h, f"needs a queue of more than {MOST_LEVELS}")
+    raise DomainError("delta", delta_h, f"needs a queue of more than {MAX_LEVELS}")
 
 
 def _load(mean_job_h: float, mean_spot_h: float, k: float) -> float:

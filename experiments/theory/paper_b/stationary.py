@@ -29,7 +29,7 @@ from experiments.theory.domain import not_negative, require
 from experiments.theory.laws import Exponential, Gamma, Law, effective_end, while_it_lasts
 from experiments.theory.paper_b import lattice
 
-MOST_LEVELS = 64
+MAX_LEVELS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def under_level(jobs: Law, spots: Law, r: float, k: float = 10.0) -> Stationary:
 
     Exact where jobs or spots are Poisson or gamma of whole shape, on a grid otherwise. DomainError: r outside [0, 64].
     """
-    require(0.0 <= r <= MOST_LEVELS, "r", r, f"must be a number from 0 to {MOST_LEVELS}")
+    require(0.0 <= r <= MAX_LEVELS, "r", r, f"must be a number from 0 to {MAX_LEVELS}")
     require(1.0 <= k < math.inf, "k", k, "must be a finite cost of 1 or more")
     count = math.ceil(r) + 1  # levels that can be reached
     joins = np.array([admit_probability(r, n) for n in range(count)])
@@ -89,11 +89,11 @@ def fixpoint(jobs: Law, spots: Law, delta_h: float, k: float = 10.0) -> Fixpoint
         return Fixpoint(0.0, under_level(jobs, spots, 0.0, k).cost)
     high = 1.0
     while (found := under_level(jobs, spots, high, k)).delay_h < delta_h:
-        if high == MOST_LEVELS:  # is the queue as long as it ever gets, or would it go on?
-            grown_h = found.delay_h - under_level(jobs, spots, MOST_LEVELS - 1.0, k).delay_h
-            require(grown_h < 1e-9 * delta_h, "delta", delta_h, f"needs more than {MOST_LEVELS} waiting")
+        if high == MAX_LEVELS:  # is the queue as long as it ever gets, or would it go on?
+            grown_h = found.delay_h - under_level(jobs, spots, MAX_LEVELS - 1.0, k).delay_h
+            require(grown_h < 1e-9 * delta_h, "delta", delta_h, f"needs more than {MAX_LEVELS} waiting")
             return Fixpoint(math.inf, found.cost)
-        high = min(2.0 * high, MOST_LEVELS)
+        high = min(2.0 * high, MAX_LEVELS)
     low = 0.0 if high == 1.0 else high / 2.0
     r_star = float(
         optimize.brentq(

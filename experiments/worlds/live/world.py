@@ -4,7 +4,7 @@ An agent has a process of its own, or shares one with others (`testbed.agent.poo
 each, as long as there are not many.
 
 Agents and the coordinator that die are started again after a moment, as a service manager would on a real host: an agent as
-often as it dies, the coordinator, which goes on with its journal, `MOST_RESTARTS` times.
+often as it dies, the coordinator, which goes on with its journal, `MAX_RESTARTS` times.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ COORDINATOR = "coordinator"
 DATA_ROOT = Path("/var/tmp/reclaimnet")  # checkpoints live on disk, not on a RAM disk such as /run
 RESTART_AFTER_S = 1.0
 COORDINATOR_AFTER_S = 0.3  # and some time to replay its journal: less than a lease, if that is short
-MOST_RESTARTS = 3  # what dies more often than this will die again
+MAX_RESTARTS = 3  # what dies more often than this will die again
 COORDINATOR_NICE = -15  # some thirty times the share of another process, and at once
 END_S = 5.0  # how long the coordinator may take to close its journal
 # agents in pools where nothing else is asked for: above so many hosts, and so many in one process
@@ -218,7 +218,7 @@ class LiveWorld:
         assert self.coordinator is not None
         if self._coordinator_again_at_s is None and self._died(COORDINATOR, self.coordinator):
             self._coordinator_again_at_s = now_s + COORDINATOR_AFTER_S
-        if sum(death.subject == COORDINATOR for death in self.deaths) > MOST_RESTARTS:
+        if sum(death.subject == COORDINATOR for death in self.deaths) > MAX_RESTARTS:
             return False
         if self._coordinator_again_at_s is not None and now_s >= self._coordinator_again_at_s:
             self._coordinator_again_at_s = None

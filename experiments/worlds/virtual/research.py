@@ -2,7 +2,7 @@
 
 A flow is one connection: among several ways it takes the one of its hash. It goes on until one of its ends is closed, and again,
 as another connection, when it is open. Windows are a second long as live, or longer in long runs, so that a run has at most
-MOST_WINDOWS; one in which the flow began, was cut, or took another way counts only for others.
+MAX_WINDOWS; one in which the flow began, was cut, or took another way counts only for others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from topologies.paths import Routes, Way
 from topologies.spec import DirectedLink, TrafficClass
 
 WINDOW_S = 1.0
-MOST_WINDOWS = 200
+MAX_WINDOWS = 200
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +43,7 @@ class ResearchTraffic:
         self._env = env
         self._flows = [_Running(flow, f"research {number}") for number, flow in enumerate(flows)]
         self._described = Routes(env.campus)
-        self._window_s = max(WINDOW_S, duration_s / MOST_WINDOWS)
+        self._window_s = max(WINDOW_S, duration_s / MAX_WINDOWS)
         self.samples: list[ResearchSample] = []
 
     def begin(self) -> None:

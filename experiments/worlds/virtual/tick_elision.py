@@ -29,9 +29,9 @@ from testbed import messages as m
 from topologies.spec import Campus
 
 TICKS_A_DAY = 24  # the hourly hazard table
-LEAST_NEWS = 0.05  # of the record so far: by so little more of it estimates hardly move
+MIN_NEWS = 0.05  # of the record so far: by so little more of it estimates hardly move
 ROUNDING = 1e-6  # of a period: a tick that happens now is not the next one
-LEAST_CHANGE = 0.1  # of what a checkpoint sends, before P1 is asked again; what P1 itself takes for a change
+MIN_CHANGE = 0.1  # of what a checkpoint sends, before P1 is asked again; what P1 itself takes for a change
 
 QUIET = frozenset(
     (
@@ -73,7 +73,7 @@ class ElidingCoordinator(Coordinator):
             self._tick_s = min(self._tick_s, self._live_tick_s(now_s))
         elif ticked:
             hour_s = self.cluster.settings.day_s / TICKS_A_DAY
-            self._tick_s = self._live_tick_s(now_s + min(hour_s, LEAST_NEWS * now_s))
+            self._tick_s = self._live_tick_s(now_s + min(hour_s, MIN_NEWS * now_s))
         return effects
 
     def _live_tick_s(self, after_s: float) -> float:
@@ -92,7 +92,7 @@ class ElidingCoordinator(Coordinator):
         if job is None or job.sent_bytes is None:
             return False
         before, now = self._counted.get(name), job.checkpoint_bytes
-        if before is not None and abs(now - before) <= LEAST_CHANGE * before:
+        if before is not None and abs(now - before) <= MIN_CHANGE * before:
             return False
         self._counted[name] = now
         return True

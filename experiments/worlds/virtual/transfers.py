@@ -19,8 +19,8 @@ from testbed.messages import StoredCheckpoint, TransferEnded
 from topologies.spec import DirectedLink, TrafficClass
 from topologies.units import WIRE_PER_PAYLOAD
 
-LEAST_MEASURED_S = 0.5  # of a transfer whose goodput says something about its grant
-LEAST_MEASURED_BYTES = 1 << 20
+MIN_MEASURED_S = 0.5  # of a transfer whose goodput says something about its grant
+MIN_MEASURED_BYTES = 1 << 20
 STANDSTILL_S = 0.2  # how often it is looked whether a process that stood still goes on
 DROP_TIMER_S = 0.2  # floor of TCP's probe timer, which a drop at local egress makes it wait for
 
@@ -213,7 +213,7 @@ class Transfers:
     def _account_of(self, transfer: Transfer, stored: StoredCheckpoint, arrived_s: float) -> aev.SendEnded:
         order, sent = transfer.order, round(transfer.lacking_bytes)
         lasted_s, granted = arrived_s - transfer.flowing_from_s, transfer.granted(arrived_s)
-        measured = lasted_s >= LEAST_MEASURED_S and sent >= LEAST_MEASURED_BYTES and granted > 0.0
+        measured = lasted_s >= MIN_MEASURED_S and sent >= MIN_MEASURED_BYTES and granted > 0.0
         account = TransferEnded(
             order.transfer,
             order.job,
