@@ -23,8 +23,43 @@ from testbed import messages as m
 from testbed.emulation.capabilities import Capability
 from tests.live_campus import CLI, command, live, needs_root, running
 
-DOCS = Path(__file__).parents[1] / "docs/scripts.md"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs/scripts.md"
 USER = "1234"
+
+HEADLESS = re.compile(r"(What|Whose|Which|One|Of|How|Why|Whether|Where|When|Those|All|Who)\b")
+# Every docstring here begins with a verb or a noun phrase with a head. Add a directory when it is clean.
+CLEAN = (
+    "controller/__init__.py",
+    "controller/__main__.py",
+    "controller/host.py",
+    "controller/load.py",
+    "controller/network_link.py",
+    "controller/own_policies.py",
+    "controller/persistence/",
+    "controller/process.py",
+    "controller/warm_up.py",
+    "experiments/__init__.py",
+    "experiments/api.py",
+    "experiments/benchmarks/",
+    "experiments/claims/",
+    "experiments/compare/",
+    "experiments/dashboard/",
+    "experiments/examples/",
+    "experiments/inputs/",
+    "experiments/runtime/",
+    "experiments/storms/",
+    "experiments/sweeps/",
+    "experiments/theory/",
+    "experiments/worlds/__init__.py",
+    "experiments/worlds/deciding.py",
+    "experiments/worlds/live/",
+    "experiments/worlds/played.py",
+    "experiments/worlds/queue/",
+    "experiments/worlds/virtual/",
+    "topologies/",
+)
+MAX_HEADLESS = 340  # in the whole tree, as counted when the last directory above was added; it only falls
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -68,6 +103,25 @@ def test_what_others_wrote_is_decoded_by_those_who_know_all_that_this_raises() -
                     if names & {"MsgspecError", "DecodeError"}:
                         alone.append(f"{path}:{caught.lineno}")
     assert not alone
+
+
+def headless(path: Path) -> list[str]:
+    """Return the docstrings of a module that begin without a head, as "path:line first words"."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return [
+        f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)} {text[:40]}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, kinds) and HEADLESS.match(text := ast.get_docstring(node) or "")
+    ]
+
+
+def test_docstrings_begin_with_a_verb_or_a_head() -> None:
+    packages = ("bpf", "topologies", "testbed", "controller", "experiments")
+    found = [
+        each for name in packages for path in sorted((ROOT / name).rglob("*.py")) for each in headless(path)
+    ]
+    assert [each for each in found if each.startswith(CLEAN)] == []
+    assert len(found) <= MAX_HEADLESS
 
 
 def test_the_version_names_package_and_commit() -> None:
