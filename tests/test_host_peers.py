@@ -6,7 +6,7 @@ import logging
 import random
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -133,15 +133,11 @@ async def running(folder: Path) -> AsyncIterator[Running]:
         journal.close()
 
 
-def play(folder: Path, scenario: Callable[[Running], Awaitable[None]]) -> None:
-    """A scenario against a coordinator; what that raises fails the test."""
-
-    async def main() -> None:
-        with trio.fail_after(60.0):
-            async with running(folder) as coordinator:
-                await scenario(coordinator)
-
-    trio.run(main)
+@pytest.fixture
+async def coordinator(tmp_path: Path) -> AsyncIterator[Running]:
+    """A coordinator that serves; what it raises fails the test."""
+    async with running(tmp_path) as serving:
+        yield serving
 
 
 def reset(stream: trio.SocketStream) -> None:
@@ -156,132 +152,118 @@ def reset(stream: trio.SocketStream) -> None:
 @pytest.mark.parametrize(
     "said", [b"", b"R", b"GARBAGE\n", b"RCLM\0\1\0\0\0\4....", b"RCLM\0\1\0\0\0\x10half"]
 )
-def test_bytes_and_a_reset_end_one_connection(tmp_path: Path, said: bytes) -> None:
-    async def scenario(coordinator: Running) -> None:
-        for _ in range(20):
-            stream = await coordinator.connect()
-            if said:
-                await stream.send_all(said)
-            reset(stream)
-        await coordinator.serves()
-
-    play(tmp_path, scenario)
+@pytest.mark.trio
+async def test_bytes_and_a_reset_end_one_connection(coordinator: Running, said: bytes) -> None:
+    for _ in range(20):
+        stream = await coordinator.connect()
+        if said:
+            await stream.send_all(said)
+        reset(stream)
+    await coordinator.serves()
 
 
-def test_a_reset_behind_a_good_hello_ends_one_connection(tmp_path: Path) -> None:
-    async def scenario(coordinator: Running) -> None:
-        for _ in range(20):
-            agent = await coordinator.agent()
-            await agent.stream.send_all(b"GARBAGE\n")
-            reset(agent.stream)
-        await coordinator.until(lambda: "h1" not in coordinator.host.agents)
-        await coordinator.serves()
-
-    play(tmp_path, scenario)
+@pytest.mark.trio
+async def test_a_reset_behind_a_good_hello_ends_one_connection(coordinator: Running) -> None:
+    for _ in range(20):
+        agent = await coordinator.agent()
+        await agent.stream.send_all(b"GARBAGE\n")
+        reset(agent.stream)
+    await coordinator.until(lambda: "h1" not in coordinator.host.agents)
+    await coordinator.serves()
 
 
-def test_an_operator_that_resets_ends_one_connection(tmp_path: Path) -> None:
-    async def scenario(coordinator: Running) -> None:
-        for said in (b"", b"GARBAGE\n", b"RCLM\0\1\0\0\0\4....") * 5:
-            stream = await trio.open_unix_socket(str(coordinator.operators))
-            if said:
-                await stream.send_all(said)
-            await stream.aclose()
-        await coordinator.serves()
-
-    play(tmp_path, scenario)
+@pytest.mark.trio
+async def test_an_operator_that_resets_ends_one_connection(coordinator: Running) -> None:
+    for said in (b"", b"GARBAGE\n", b"RCLM\0\1\0\0\0\4....") * 5:
+        stream = await trio.open_unix_socket(str(coordinator.operators))
+        if said:
+            await stream.send_all(said)
+        await stream.aclose()
+    await coordinator.serves()
 
 
-def test_an_answer_that_no_frame_holds_ends_one_connection(
+@pytest.mark.trio
+async def test_an_answer_that_no_frame_holds_ends_one_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host.OPERATOR_OUT, "max_bytes", 10)
-
-    async def scenario(coordinator: Running) -> None:
+    async with running(tmp_path) as coordinator:
         stream = await trio.open_unix_socket(str(coordinator.operators))
         await Channel(stream, host.OPERATOR_IN).send(m.StatusRequest())
         assert await stream.receive_some() == b""
         await coordinator.serves()
 
-    play(tmp_path, scenario)
 
-
-def test_a_broken_invariant_still_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.trio
+async def test_a_broken_invariant_still_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: object, event: object, now_s: float) -> None:
         raise InvariantBroken("h1", "a promise")
 
     monkeypatch.setattr(Coordinator, "handle", broken)
 
-    async def scenario(coordinator: Running) -> None:
-        await coordinator.agent()
-        await trio.sleep_forever()
-
     with pytest.raises(ExceptionGroup) as raised:
-        play(tmp_path, scenario)
+        async with running(tmp_path) as coordinator:
+            await coordinator.agent()
+            await trio.sleep_forever()
     assert raised.group_contains(InvariantBroken)
 
 
 # ---------------------------------------------------------------- before it is known who is there
 
 
-def test_connections_of_one_address_are_so_many_and_no_more(tmp_path: Path) -> None:
-    async def scenario(coordinator: Running) -> None:
-        idle = [await coordinator.connect() for _ in range(1 + host.UNKNOWN_OF_ONE)]
-        more = await coordinator.connect()
-        assert await more.receive_some() == b""
-        await coordinator.serves()  # another address
-        await idle[0].aclose()
-        while (agent := await coordinator.agent()) and not isinstance(await agent.heard(), m.Welcome):
-            await trio.sleep(0.001)  # until the first is known to be gone
-
-    play(tmp_path, scenario)
+@pytest.mark.trio
+async def test_connections_of_one_address_are_so_many_and_no_more(coordinator: Running) -> None:
+    idle = [await coordinator.connect() for _ in range(1 + host.UNKNOWN_OF_ONE)]
+    more = await coordinator.connect()
+    assert await more.receive_some() == b""
+    await coordinator.serves()  # another address
+    await idle[0].aclose()
+    while (agent := await coordinator.agent()) and not isinstance(await agent.heard(), m.Welcome):
+        await trio.sleep(0.001)  # until the first is known to be gone
 
 
-def test_connections_from_elsewhere_keep_no_host_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.trio
+async def test_connections_from_elsewhere_keep_no_host_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(host, "UNKNOWN", 8)
-
-    async def scenario(coordinator: Running) -> None:
+    async with running(tmp_path) as coordinator:
         elsewhere = [await coordinator.connect(f"127.0.0.{last}") for last in range(3, 13) for _ in range(4)]
         closed = [stream for stream in elsewhere[host.STRANGERS :] if await stream.receive_some() == b""]
         assert len(closed) == len(elsewhere) - host.STRANGERS
         agent = await coordinator.agent()
         assert isinstance(await agent.heard(), m.Welcome)
 
-    play(tmp_path, scenario)
 
-
-def test_one_hosts_connections_keep_no_other_host_out(
+@pytest.mark.trio
+async def test_one_hosts_connections_keep_no_other_host_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host, "UNKNOWN", 0)
-
-    async def scenario(coordinator: Running) -> None:
+    async with running(tmp_path) as coordinator:
         first = await coordinator.connect()
         more = await coordinator.connect()
         assert await more.receive_some() == b""
         await coordinator.serves()  # another host
         await first.aclose()
 
-    play(tmp_path, scenario)
+
+@pytest.mark.trio
+async def test_an_agent_that_has_said_hello_takes_no_place_of_others(coordinator: Running) -> None:
+    agent = await coordinator.agent()
+    assert isinstance(await agent.heard(), m.Welcome)
+    idle = [await coordinator.connect() for _ in range(1 + host.UNKNOWN_OF_ONE)]
+    more = await coordinator.connect()
+    assert await more.receive_some() == b""
+    assert len(idle) == 1 + host.UNKNOWN_OF_ONE
+    await agent.out.send(m.Heartbeat(1, []))
+    while not isinstance(word := await agent.heard(), m.HeartbeatAck):
+        assert word is not None
 
 
-def test_an_agent_that_has_said_hello_takes_no_place_of_others(tmp_path: Path) -> None:
-    async def scenario(coordinator: Running) -> None:
-        agent = await coordinator.agent()
-        assert isinstance(await agent.heard(), m.Welcome)
-        idle = [await coordinator.connect() for _ in range(1 + host.UNKNOWN_OF_ONE)]
-        more = await coordinator.connect()
-        assert await more.receive_some() == b""
-        assert len(idle) == 1 + host.UNKNOWN_OF_ONE
-        await agent.out.send(m.Heartbeat(1, []))
-        while not isinstance(word := await agent.heard(), m.HeartbeatAck):
-            assert word is not None
-
-    play(tmp_path, scenario)
-
-
-def test_a_frame_before_hello_is_short(tmp_path: Path) -> None:
-    async def scenario(coordinator: Running) -> None:
+@pytest.mark.trio
+async def test_a_frame_before_hello_is_short(tmp_path: Path) -> None:
+    async with running(tmp_path) as coordinator:
         stranger = Agent(await coordinator.connect())
         await stranger.stream.send_all(b"RCLM\0\1" + struct.pack(">I", host.HELLO_BYTES + 1))
         refused = await stranger.heard()
@@ -294,20 +276,18 @@ def test_a_frame_before_hello_is_short(tmp_path: Path) -> None:
         while not isinstance(word := await agent.heard(), m.HeartbeatAck):
             assert word is not None
 
-    play(tmp_path, scenario)
-
 
 def held(count: int) -> list[m.StoredCheckpoint]:
     """As long as a checkpoint's name, number and digest may be."""
     return [m.StoredCheckpoint(f"{n:064}", 2**61, 2**61, 2**49, "d" * 128) for n in range(count)]
 
 
-def test_a_host_that_holds_thousands_of_checkpoints_registers_with_all_of_them(tmp_path: Path) -> None:
+@pytest.mark.trio
+async def test_a_host_that_holds_thousands_of_checkpoints_registers_with_all_of_them(tmp_path: Path) -> None:
     """1 400 of a usual length were more than a frame before Hello takes, so such a host never came back."""
     stored, ended = held(4000), [m.JobEnded(f"e{n}", 1, "failed", 1, reason="x" * 4096) for n in range(90)]
     hello = m.Hello("h1", 1, 7200, [], stored, ended, True)
-
-    async def scenario(coordinator: Running) -> None:
+    async with running(tmp_path) as coordinator:
         told = list[object]()
         stream = await coordinator.connect()
 
@@ -332,8 +312,6 @@ def test_a_host_that_holds_thousands_of_checkpoints_registers_with_all_of_them(t
         assert heard == [hello]
         assert not coordinator.host._in_parts
 
-    play(tmp_path, scenario)
-
 
 def test_a_hello_in_parts_is_the_same_hello_and_each_frame_is_short() -> None:
     for count in (0, 1, 700, 5000):
@@ -345,12 +323,12 @@ def test_a_hello_in_parts_is_the_same_hello_and_each_frame_is_short() -> None:
 
 
 @pytest.mark.parametrize("part", [m.HelloPart([], []), m.HelloPart(held(700), [])], ids=["empty", "long"])
-def test_a_flood_of_parts_ends_with_the_connection_and_only_one_of_a_host_holds_any(
+@pytest.mark.trio
+async def test_a_flood_of_parts_ends_with_the_connection_and_only_one_of_a_host_holds_any(
     tmp_path: Path, part: m.HelloPart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host, "WORDS_AT_ONCE", 1e5)
-
-    async def scenario(coordinator: Running) -> None:
+    async with running(tmp_path) as coordinator:
         one = await coordinator.connect()
         await one.send_all(host.AGENT_IN.encode(part))
         await coordinator.until(lambda: "h1" in coordinator.host._in_parts)
@@ -373,46 +351,42 @@ def test_a_flood_of_parts_ends_with_the_connection_and_only_one_of_a_host_holds_
         assert await late.heard() is None
         await coordinator.serves()
 
-    play(tmp_path, scenario)
 
-
-def test_a_connection_that_dribbles_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.trio
+async def test_a_connection_that_dribbles_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "HELLO_TIMEOUT_S", 0.05)
-
-    async def scenario(coordinator: Running) -> None:
+    async with running(tmp_path) as coordinator:
         stranger = Agent(await coordinator.connect())
         await stranger.stream.send_all(b"RCLM")
         refused = await stranger.heard()
         assert isinstance(refused, m.Refused)
         assert "no Hello" in refused.reason
 
-    play(tmp_path, scenario)
 
-
-def test_thousands_of_refused_connections_are_a_few_lines(
+@pytest.mark.trio
+async def test_thousands_of_refused_connections_are_a_few_lines(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(coordinator: Running) -> None:
-        for _ in range(300):
-            stream = await coordinator.connect()
-            await stream.send_all(b"GARBAGE\n")
-            reset(stream)
-        await coordinator.serves()
-        assert coordinator.host._occasions.counts["connection"] > 100
-
     with caplog.at_level(logging.INFO):
-        play(tmp_path, scenario)
+        async with running(tmp_path) as coordinator:
+            for _ in range(300):
+                stream = await coordinator.connect()
+                await stream.send_all(b"GARBAGE\n")
+                reset(stream)
+            await coordinator.serves()
+            assert coordinator.host._occasions.counts["connection"] > 100
     assert len(caplog.records) <= 2
 
 
-def test_an_agent_that_says_too_much_is_heard_later_and_others_at_once(
+@pytest.mark.trio
+async def test_an_agent_that_says_too_much_is_heard_later_and_others_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """2 600 short words fit in what is read at a time: others' heartbeats came after all of them, six seconds late."""
     monkeypatch.setattr(host, "WORDS_AT_ONCE", 100.0)
     monkeypatch.setattr(host, "WORDS_PER_S", 10.0)
+    async with running(tmp_path) as coordinator:
 
-    async def scenario(coordinator: Running) -> None:
         def returns() -> int:
             journal = coordinator.host.journal
             return sum(b"HostReturned" in fact for _, fact in journal.facts())
@@ -434,8 +408,6 @@ def test_an_agent_that_says_too_much_is_heard_later_and_others_at_once(
         await trio.sleep(0.2)
         assert returns() <= 100 + 2
 
-    play(tmp_path, scenario)
-
 
 def frame(words: object) -> bytes:
     """A frame of a body that is no message."""
@@ -443,24 +415,22 @@ def frame(words: object) -> bytes:
     return struct.pack(">4sHI", b"RCLM", 1, len(body)) + body
 
 
-def test_a_peers_own_words_are_quoted_in_one_short_line(
+@pytest.mark.trio
+async def test_a_peers_own_words_are_quoted_in_one_short_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An unknown tag or field of a megabyte was a line of the log, and of the journal, on each connection."""
-
-    async def scenario(coordinator: Running) -> None:
-        stranger = Agent(await coordinator.connect())
-        await stranger.stream.send_all(frame({"type": "Hello", "\x1b[2J" * 50_000: 1}))
-        refused = await stranger.heard()
-        assert isinstance(refused, m.Refused)
-        agent = await coordinator.agent()
-        assert isinstance(await agent.heard(), m.Welcome)
-        await agent.stream.send_all(frame({"type": "\n\x1b[31m" + "Z" * 1_000_000}))
-        await coordinator.until(lambda: "h1" not in coordinator.host.agents)
-        await coordinator.serves()
-
     with caplog.at_level(logging.INFO):
-        play(tmp_path, scenario)
+        async with running(tmp_path) as coordinator:
+            stranger = Agent(await coordinator.connect())
+            await stranger.stream.send_all(frame({"type": "Hello", "\x1b[2J" * 50_000: 1}))
+            refused = await stranger.heard()
+            assert isinstance(refused, m.Refused)
+            agent = await coordinator.agent()
+            assert isinstance(await agent.heard(), m.Welcome)
+            await agent.stream.send_all(frame({"type": "\n\x1b[31m" + "Z" * 1_000_000}))
+            await coordinator.until(lambda: "h1" not in coordinator.host.agents)
+            await coordinator.serves()
     lost = [
         fact.reason for _, fact in read_facts(tmp_path / "journal.sqlite") if isinstance(fact, facts.HostLost)
     ]
@@ -473,39 +443,35 @@ def test_a_peers_own_words_are_quoted_in_one_short_line(
 # ---------------------------------------------------------------- leases
 
 
-def test_another_agent_of_a_host_does_not_end_the_first_ones_lease(tmp_path: Path) -> None:
-    async def scenario(coordinator: Running) -> None:
-        first = await coordinator.agent(incarnation=1)
-        assert isinstance(await first.heard(), m.Welcome)
-        coordinator.host.handle(submitted("a"))
-        order = await first.heard()
-        assert isinstance(order, m.StartJob)
-        second = await coordinator.agent(incarnation=2)
-        refused = await second.heard()
-        assert isinstance(refused, m.Refused)
-        assert "lease" in refused.reason
-        assert coordinator.host.core.cluster.jobs["a"].attempt == order.attempt
-        await first.out.send(m.Heartbeat(1, []))
-        assert isinstance(await first.heard(), m.HeartbeatAck)
-
-    play(tmp_path, scenario)
+@pytest.mark.trio
+async def test_another_agent_of_a_host_does_not_end_the_first_ones_lease(coordinator: Running) -> None:
+    first = await coordinator.agent(incarnation=1)
+    assert isinstance(await first.heard(), m.Welcome)
+    coordinator.host.handle(submitted("a"))
+    order = await first.heard()
+    assert isinstance(order, m.StartJob)
+    second = await coordinator.agent(incarnation=2)
+    refused = await second.heard()
+    assert isinstance(refused, m.Refused)
+    assert "lease" in refused.reason
+    assert coordinator.host.core.cluster.jobs["a"].attempt == order.attempt
+    await first.out.send(m.Heartbeat(1, []))
+    assert isinstance(await first.heard(), m.HeartbeatAck)
 
 
-def test_an_agent_that_connects_again_takes_its_old_connections_place(tmp_path: Path) -> None:
-    async def scenario(coordinator: Running) -> None:
-        first = await coordinator.agent(incarnation=1)
-        assert isinstance(await first.heard(), m.Welcome)
-        again = await coordinator.agent(incarnation=1)
-        assert isinstance(await again.heard(), m.Welcome)
-        assert await first.heard() is None
-
-    play(tmp_path, scenario)
+@pytest.mark.trio
+async def test_an_agent_that_connects_again_takes_its_old_connections_place(coordinator: Running) -> None:
+    first = await coordinator.agent(incarnation=1)
+    assert isinstance(await first.heard(), m.Welcome)
+    again = await coordinator.agent(incarnation=1)
+    assert isinstance(await again.heard(), m.Welcome)
+    assert await first.heard() is None
 
 
-def test_an_agent_that_was_started_anew_comes_back(tmp_path: Path) -> None:
+@pytest.mark.trio
+async def test_an_agent_that_was_started_anew_comes_back(tmp_path: Path) -> None:
     """At once if no job was to run there; else when the first one's lease has lapsed."""
-
-    async def scenario(coordinator: Running) -> None:
+    async with running(tmp_path) as coordinator:
         first = await coordinator.agent(incarnation=1)
         assert isinstance(await first.heard(), m.Welcome)
         reset(first.stream)
@@ -521,8 +487,6 @@ def test_an_agent_that_was_started_anew_comes_back(tmp_path: Path) -> None:
         coordinator.host.started_s -= LEASE_S + 1.0  # time passes
         third = await coordinator.agent(incarnation=3)
         assert isinstance(await third.heard(), m.Welcome)
-
-    play(tmp_path, scenario)
 
 
 def submitted(name: str) -> JobSubmitted:
@@ -550,21 +514,19 @@ def submitted(name: str) -> JobSubmitted:
         ),
     ],
 )
-def test_a_job_that_no_agent_can_run_is_refused_and_not_written_down(
-    tmp_path: Path, changes: dict[str, Any], why: str
+@pytest.mark.trio
+async def test_a_job_that_no_agent_can_run_is_refused_and_not_written_down(
+    coordinator: Running, changes: dict[str, Any], why: str
 ) -> None:
-    async def scenario(coordinator: Running) -> None:
-        stream = await trio.open_unix_socket(str(coordinator.operators))
-        ask, answers = Channel(stream, host.OPERATOR_IN), Channel(stream, host.OPERATOR_OUT)
-        await ask.send(m.Submit(structs.replace(m.JobSpec("a", 10, 1.0, 1000), **changes)))
-        refused = await answers.receive()
-        assert isinstance(refused, m.Rejected)
-        assert why in refused.reason
-        assert coordinator.host.submitted == 0
-        await ask.send(m.Submit(m.JobSpec("a", 10, 1.0, 1000, "somebody.elses:Work", {"speed": 2})))
-        assert isinstance(await answers.receive(), m.Accepted)
-
-    play(tmp_path, scenario)
+    stream = await trio.open_unix_socket(str(coordinator.operators))
+    ask, answers = Channel(stream, host.OPERATOR_IN), Channel(stream, host.OPERATOR_OUT)
+    await ask.send(m.Submit(structs.replace(m.JobSpec("a", 10, 1.0, 1000), **changes)))
+    refused = await answers.receive()
+    assert isinstance(refused, m.Rejected)
+    assert why in refused.reason
+    assert coordinator.host.submitted == 0
+    await ask.send(m.Submit(m.JobSpec("a", 10, 1.0, 1000, "somebody.elses:Work", {"speed": 2})))
+    assert isinstance(await answers.receive(), m.Accepted)
 
 
 def test_a_job_that_is_accepted_can_be_told_to_its_host_and_its_process() -> None:
