@@ -37,7 +37,6 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "bpf_obj_pin": (INT, [INT, TEXT]),
     "bpf_obj_get": (INT, [TEXT]),
     "bpf_prog_get_fd_by_id": (INT, [U32]),
-    "bpf_prog_load": (INT, [INT, TEXT, TEXT, POINTER, ctypes.c_size_t, POINTER]),
     "bpf_raw_tracepoint_open": (INT, [TEXT, INT]),
     "bpf_prog_test_run_opts": (INT, [INT, POINTER]),
     "btf__parse_elf": (POINTER, [TEXT, POINTER]),

@@ -175,13 +175,13 @@ class AggregateBucket(Meters):
 
     size_bytes = MappedMap.size_bytes
 
-    def set_grant(self, rate_bytes_per_s: int, burst_bytes: int, mode: BucketMode = BucketMode.DEBT) -> None:
+    def set_grant(self, rate_bytes_per_s: int, burst_bytes: int) -> None:
         """Wire bytes/s and depth from now on; a bucket that only counted begins full, another keeps its credit."""
         was_counting = self.state().mode is BucketMode.ACCOUNT
         self.set_rate(0, rate_bytes_per_s, burst_bytes)
         if was_counting:
             self.set_credit(0)
-        self.set_mode(0, mode)
+        self.set_mode(0, BucketMode.DEBT)
 
     def unset(self) -> None:
         """Return to counting only."""

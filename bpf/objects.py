@@ -80,15 +80,14 @@ class HostPrograms:
         self.maps.close()
 
 
-def load_host_programs(pin_dir: Path | None = None, *, egress: Path | None = None) -> HostPrograms:
+def load_host_programs(pin_dir: Path | None = None) -> HostPrograms:
     """Load both programs with new maps. Maps are pinned (flows, meters, aggregate, counters, switch) under `pin_dir`, a
     folder on a bpffs (`ensure_bpffs`), made if need be.
 
     Takes about 2.8 ms, of which 2.4 ms are the verifier and the JIT, .15 ms libbpf's BTF and probes, .2 ms the maps.
-    `egress` is another object to load in the place of the built one (a benchmark's variant).
     BpfError: not permitted, refused by the verifier (with the tail of its log), or a pin that exists already.
     """
-    with loaded("egress", egress) as outward, loaded("ingress") as inward:
+    with loaded("egress") as outward, loaded("ingress") as inward:
         maps = HostMaps(
             FlowTable(map_fd(outward, "reclaim_flows"), Meters(map_fd(outward, "reclaim_meters"))),
             AggregateBucket(map_fd(outward, "reclaim_aggr")),
@@ -108,41 +107,40 @@ def load_host_programs(pin_dir: Path | None = None, *, egress: Path | None = Non
     return programs
 
 
-def ensure_bpffs(path: Path | str = BPFFS) -> Path:
-    """Mount a BPF filesystem on `path` unless it has one. BpfError if it cannot be mounted."""
-    at = Path(path)
-    if not _is_bpffs(at):
-        at.mkdir(parents=True, exist_ok=True)
+def ensure_bpffs() -> Path:
+    """Mount a BPF filesystem on BPFFS unless it has one; return BPFFS. BpfError if it cannot be mounted."""
+    if not _is_bpffs():
+        BPFFS.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(
-            ["mount", "-t", "bpf", "bpf", str(at)], capture_output=True, text=True, check=False
+            ["mount", "-t", "bpf", "bpf", str(BPFFS)], capture_output=True, text=True, check=False
         )
-        if done.returncode and not _is_bpffs(at):
-            raise BpfError(f"mount a bpffs on {at}: {done.stderr.strip()}")
-    return at
+        if done.returncode and not _is_bpffs():
+            raise BpfError(f"mount a bpffs on {BPFFS}: {done.stderr.strip()}")
+    return BPFFS
 
 
-def _is_bpffs(path: Path) -> bool:
+def _is_bpffs() -> bool:
     class StatFs(ctypes.Structure):
         _fields_ = [("f_type", ctypes.c_long), ("rest", ctypes.c_byte * 256)]
 
     found = StatFs()
     libc = ctypes.CDLL(None, use_errno=True)
-    done: int = libc.statfs(os.fsencode(path), ctypes.byref(found))
+    done: int = libc.statfs(os.fsencode(BPFFS), ctypes.byref(found))
     return done == 0 and int(found.f_type) == BPF_FS_MAGIC
 
 
 @cache
-def _image(name: str, path: Path | None) -> bytes:
-    if path is None and is_stale(name):
+def _image(name: str) -> bytes:
+    if is_stale(name):
         build()
-    return (path or object_path(name)).read_bytes()
+    return object_path(name).read_bytes()
 
 
 @contextmanager
-def loaded(name: str, path: Path | None = None, *, entries: Mapping[str, int] | None = None) -> Iterator[int]:
+def loaded(name: str, *, entries: Mapping[str, int] | None = None) -> Iterator[int]:
     """A loaded object, its maps of as many entries as `entries` says; its descriptors are closed at the end (`map_fd` and
     `program_fd` duplicate them). BpfError with the tail of the verifier's log."""
-    image, log = _image(name, path), ctypes.create_string_buffer(LOG_BYTES)
+    image, log = _image(name), ctypes.create_string_buffer(LOG_BYTES)
     options = _OpenOptions(
         sz=ctypes.sizeof(_OpenOptions),
         object_name=f"reclaim_{name}".encode(),

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from bpf.errors import BpfError
 from bpf.library import check, libbpf
 
-SCHED_CLS = 3  # BPF_PROG_TYPE_SCHED_CLS
 PASS, DROP = 0, 2  # TC_ACT_OK, TC_ACT_SHOT
 ETHERNET_BYTES = 14
 HEADROOM_BYTES = 256  # the packet may come back longer than it went in
@@ -74,18 +73,10 @@ class TestRun:
 
     verdict: int
     packet: bytes
-    duration_ns: int
 
 
-def load_nothing() -> int:
-    """Descriptor of a sched_cls program of two instructions that passes everything: what `run` itself costs."""
-    instructions = bytes([0xB7, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0])  # r0 = 0; exit
-    loaded = libbpf().bpf_prog_load(SCHED_CLS, b"nothing", b"GPL", instructions, 2, None)
-    return check(loaded, "load the empty program")
-
-
-def run(fd: int, packet: bytes, *, repeat: int = 1, ctx: SkBuff | None = None) -> TestRun:
-    """Run the program `repeat` times on `packet` (changes made by one run stay for the next).
+def run(fd: int, packet: bytes, *, ctx: SkBuff | None = None) -> TestRun:
+    """Run the program once on `packet`.
 
     `wire_len` of `ctx` may be at most 65 536, the longest that the kernel believes of a test. BpfError if the kernel
     refuses the packet or the context.
@@ -101,9 +92,9 @@ def run(fd: int, packet: bytes, *, repeat: int = 1, ctx: SkBuff | None = None) -
         data_out=ctypes.addressof(out),
         data_size_in=len(packet),
         data_size_out=len(out),
-        repeat=repeat,
+        repeat=1,
     )
     if ctx is not None:
         options.ctx_in, options.ctx_size_in = ctypes.addressof(ctx), ctypes.sizeof(ctx)
     check(libbpf().bpf_prog_test_run_opts(fd, ctypes.byref(options)), "run a program on a test packet")
-    return TestRun(options.retval, out.raw[: options.data_size_out], options.duration)
+    return TestRun(options.retval, out.raw[: options.data_size_out])

@@ -94,8 +94,6 @@ def test_checkpoints_survive_reopening(store: CheckpointStore) -> None:
     manifests = [ingest(store, payload(3, n), sequence=n) for n in (1, 2)]
     with reopened(store) as again:
         assert again.manifests() == manifests
-        assert again.latest("job") == manifests[1]
-        assert again.latest("nobody") is None
         again.verify(manifests[0])
 
 

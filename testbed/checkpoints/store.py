@@ -106,10 +106,6 @@ class CheckpointStore:
         with self._guard:
             return [self._manifests[key] for key in sorted(self._manifests)]
 
-    def latest(self, job: str) -> Manifest | None:
-        """The completed checkpoint of a job with the highest sequence."""
-        return max((m for m in self.manifests() if m.job == job), key=lambda m: m.sequence, default=None)
-
     def get(self, job: str, sequence: int) -> Manifest:
         """A completed checkpoint. Raises NotStored."""
         with self._guard:

@@ -613,11 +613,11 @@ def _remove_what_goes(directory: Path) -> None:
         remove_tree(directory)
 
 
-def _wait_listening(server: Any, port: int, transport: str, attempts: int = 200) -> None:
+def _wait_listening(server: Any, port: int, transport: str) -> None:
     """Wait until the server's socket is bound: read its namespace's socket table, so that no probing connection disturbs it."""
     table = Path(f"/proc/{server.pid}/net/{transport.lower()}")
     wanted = re.compile(rf":{port:04X} 00000000:0000 0[7A] ")
-    for _ in range(attempts):
+    for _ in range(200):
         if wanted.search(table.read_text()):
             return
         time.sleep(0.02)

@@ -392,23 +392,6 @@ def _pressure() -> str:
 
 
 @_feature(
-    "cgroup v2, cpu",
-    Need.OPTIONAL,
-    "workloads cannot be given CPU shares",
-    "boot with systemd.unified_cgroup_hierarchy=1",
-)
-def _cgroup_cpu() -> str:
-    for line in Path("/proc/mounts").read_text().splitlines():
-        _, where, kind, *_ = line.split()
-        if kind == "cgroup2":
-            controllers = Path(where, "cgroup.controllers").read_text().split()
-            if "cpu" in controllers:
-                return where
-            raise Absent(f"{where} has the controllers {controllers}")
-    raise Absent("no cgroup2 mount")
-
-
-@_feature(
     "size of the neighbour table",
     Need.OPTIONAL,
     "the machine's own limit holds for all namespaces together (1024 unless raised): some 30 hosts that all "

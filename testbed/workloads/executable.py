@@ -97,17 +97,13 @@ class ProgramRunner(ABC, Generic[P]):
         self._step_now = 0
         self._has_told = False
 
-    def _restore(self, restore: str | None) -> bytes:
-        """Make that file's contents the kept files, or leave these empty; return its digest."""
+    def run(self, restore: str | None) -> None:
+        """Run until it is finished, or ordered to stop. CannotRun, StateMismatch, OSError pass."""
         self._kept.mkdir(parents=True)
         if restore is not None:
             self._from = unpack(Path(restore), self._kept, self._run.most_bytes)
         self._step_now = self._from.step
-        return self._proof()
-
-    def run(self, restore: str | None) -> None:
-        """Run until it is finished, or ordered to stop. CannotRun, StateMismatch, OSError pass."""
-        proof = self._restore(restore)
+        proof = self._proof()
         program = self._start()
         self._link.send(Started(self._from.step, proof))
         while True:
@@ -152,7 +148,9 @@ class ProgramRunner(ABC, Generic[P]):
 
     def _has_finished(self, program: P) -> bool:
         """Return True if the program has finished, False if it is to be started again. CannotRun."""
-        asked, ran_s = self._asked, self._count_run()
+        ran_s = self._running_s()
+        self._ran_s, self._started_s = self._ran_s + ran_s, None
+        asked = self._asked
         if program.status == 0:
             if asked is not None:
                 self._fail(asked, "it has finished")
@@ -163,11 +161,9 @@ class ProgramRunner(ABC, Generic[P]):
         self._check_end(program, ran_s)
         return False
 
-    def _count_run(self) -> float:
-        """The program has ended; for how long it ran."""
-        ran_s = 0.0 if self._started_s is None else time.monotonic() - self._started_s
-        self._ran_s, self._started_s = self._ran_s + ran_s, None
-        return ran_s
+    def _running_s(self) -> float:
+        """Return the seconds since the program was started; 0 if none runs."""
+        return 0.0 if self._started_s is None else time.monotonic() - self._started_s
 
     def _check_end(self, program: P, ran_s: float) -> None:
         """Check that a program that ended in another way, after so long, is to be started again. CannotRun: it is not."""
@@ -220,8 +216,7 @@ class ProgramRunner(ABC, Generic[P]):
                 self._has_told, self._step_now = True, self._from.step
             step = self._read_step()
         else:
-            runs_s = 0.0 if self._started_s is None else time.monotonic() - self._started_s
-            step = self._from.step + int((self._ran_s + runs_s) / self._run.step_s)
+            step = self._from.step + int((self._ran_s + self._running_s()) / self._run.step_s)
         self._step_now = max(self._step_now, min(step, self._run.steps - 1))
         return self._step_now
 

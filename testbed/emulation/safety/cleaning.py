@@ -29,6 +29,7 @@ from testbed.emulation.safety.ledger import (
 )
 from testbed.emulation.safety.living import SUFFIX
 
+GONE_S = 5.0  # for which a killed process is waited for
 REMOVERS = 8  # threads that remove files
 
 
@@ -96,8 +97,8 @@ def marked_processes(campus_id: str) -> list[dict[str, Any]]:
     return found
 
 
-def _wait_gone(victims: Sequence[dict[str, Any]], timeout_s: float = 5.0) -> list[dict[str, Any]]:
-    """Victims that still live after the timeout."""
+def _wait_gone(victims: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the victims that still live after GONE_S each."""
     for victim in victims:
         try:
             fd = os.pidfd_open(int(victim["pid"]))
@@ -107,7 +108,7 @@ def _wait_gone(victims: Sequence[dict[str, Any]], timeout_s: float = 5.0) -> lis
             if identity.is_alive(int(victim["pid"]), int(victim["start"])):
                 poller = select.poll()
                 poller.register(fd, select.POLLIN)
-                poller.poll(timeout_s * 1e3)
+                poller.poll(GONE_S * 1e3)
         finally:
             os.close(fd)
     return [v for v in victims if identity.is_alive(int(v["pid"]), int(v["start"]))]
