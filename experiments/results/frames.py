@@ -1,4 +1,4 @@
-"""A run as tables: a row a job, a checkpoint, a reclaim and so on, each column declared once, with its meaning.
+"""Tables of a run: a row a job, a checkpoint, a reclaim and so on, each column declared once, with its meaning.
 
 Times are seconds since the coordinator started, sizes and rates as they were played. A row is a frozen dataclass, so the tables
 need no library; `frame` makes one a polars frame. Polars, not pandas: its columns keep whole numbers beside missing values, it
@@ -179,24 +179,24 @@ class EventRow:
 
 
 class RunTable(NamedTuple):
-    """The declaration of the rows, and what makes them."""
+    """Declaration of the rows, and the function that makes them."""
 
     row: type[Any]
     make: Callable[[Sequence[Timed], RunContext], Iterable[Any]]
 
 
 def columns(table: str) -> Mapping[str, str]:
-    """Column -> its type as it is declared. SpecError: no such table."""
+    """Return column -> its type as it is declared. SpecError: no such table."""
     return {column.name: str(column.type) for column in fields(_table(table).row)}
 
 
 def rows(table: str, facts: Sequence[Timed], context: RunContext) -> list[Any]:
-    """The rows of a table, dataclasses. SpecError: no such table."""
+    """Return the rows of a table, dataclasses. SpecError: no such table."""
     return list(_table(table).make(facts, context))
 
 
 def frame(table: str, facts: Sequence[Timed], context: RunContext) -> polars.DataFrame:
-    """The table as a polars frame. SpecError: no such table."""
+    """Return the table as a polars frame. SpecError: no such table."""
     import polars
 
     kinds = {"str": polars.String, "int": polars.Int64, "float": polars.Float64, "bool": polars.Boolean}
@@ -212,7 +212,7 @@ def frame(table: str, facts: Sequence[Timed], context: RunContext) -> polars.Dat
 
 
 def described() -> Iterator[tuple[str, str, type[Any]]]:
-    """(table, what a row is, its declaration) of each table."""
+    """Yield (table, description of a row, its declaration) of each table."""
     for name, table in TABLES.items():
         yield name, (inspect.getdoc(table.row) or "").partition("\n\n")[0], table.row
 
@@ -267,30 +267,15 @@ def _jobs(facts: Sequence[Timed], context: RunContext) -> Iterator[JobRow]:
         )
 
 
-def _attempts(facts: Sequence[Timed], _: RunContext) -> Iterator[AttemptRow]:
-    for one in attempts(facts):
-        yield AttemptRow(
-            one.job,
-            one.attempt,
-            one.host,
-            one.dispatched_s,
-            one.running_s,
-            one.ended_s,
-            one.how,
-            one.from_step,
-            one.to_step,
-        )
-
-
 def _checkpoints(facts: Sequence[Timed], _: RunContext) -> Iterator[CheckpointRow]:
     completed: dict[tuple[str, int], tuple[float, str]] = {}
     copies = Counter[tuple[str, int]]()
-    for at_s, fact in only(facts, (f.CheckpointCompleted, f.CheckpointHeld)):
+    for at_s, fact in facts:
         if isinstance(fact, f.CheckpointCompleted):
             completed[fact.job, fact.sequence] = (at_s, fact.holder)
         if isinstance(fact, f.CheckpointCompleted | f.CheckpointHeld):
             copies[fact.job, fact.sequence] += 1
-    for at_s, fact in only(facts, (f.CheckpointTaken,)):
+    for at_s, fact in facts:
         if isinstance(fact, f.CheckpointTaken):
             done_s, holder = completed.get((fact.job, fact.sequence), (None, None))
             yield CheckpointRow(
@@ -309,23 +294,22 @@ def _checkpoints(facts: Sequence[Timed], _: RunContext) -> Iterator[CheckpointRo
 
 
 def _transfers(facts: Sequence[Timed], _: RunContext) -> Iterator[TransferRow]:
-    for at_s, fact in only(facts, (f.TransferFinished,)):
+    names = [column.name for column in fields(TransferRow)][1:]
+    for at_s, fact in facts:
         if isinstance(fact, f.TransferFinished):
-            yield TransferRow(
-                ended_s=at_s,
-                **{name: getattr(fact, name) for name in TransferRow.__slots__ if name != "ended_s"},
-            )
+            yield TransferRow(at_s, *(getattr(fact, name) for name in names))
 
 
 def _reclaims(facts: Sequence[Timed], _: RunContext) -> Iterator[ReclaimRow]:
-    returned: dict[str, list[float]] = {}
-    for at_s, fact in only(facts, (f.HostReturned,)):
+    returned_s: dict[str, float] = {}
+    found: list[ReclaimRow] = []
+    for at_s, fact in reversed(facts):
         if isinstance(fact, f.HostReturned):
-            returned.setdefault(fact.host, []).append(at_s)
-    for at_s, fact in only(facts, (f.HostReclaimed,)):
-        if isinstance(fact, f.HostReclaimed):
-            after_s = next((back_s for back_s in returned.get(fact.host, ()) if back_s >= at_s), None)
-            yield ReclaimRow(at_s, fact.host, fact.notice_s, fact.grace, len(fact.jobs), after_s)
+            returned_s[fact.host] = at_s
+        elif isinstance(fact, f.HostReclaimed):
+            back_s = returned_s.get(fact.host)
+            found.append(ReclaimRow(at_s, fact.host, fact.notice_s, fact.grace, len(fact.jobs), back_s))
+    return reversed(found)
 
 
 def _links(facts: Sequence[Timed], context: RunContext) -> Iterator[LinkRow]:
@@ -355,7 +339,7 @@ def _links(facts: Sequence[Timed], context: RunContext) -> Iterator[LinkRow]:
 
 
 def _levels(facts: Sequence[Timed], _: RunContext) -> Iterator[LevelRow]:
-    for at_s, fact in only(facts, (f.JobQueued, f.JobRedirected, f.LevelLearned)):
+    for at_s, fact in facts:
         if isinstance(fact, f.JobQueued | f.JobRedirected | f.LevelLearned):
             yield LevelRow(at_s, fact.level, getattr(fact, "ahead", None))
 
@@ -368,14 +352,14 @@ def _events(facts: Sequence[Timed], _: RunContext) -> Iterator[EventRow]:
 
 
 def _like(row: type[Any], found: Callable[[Sequence[Timed]], Iterable[Any]]) -> RunTable:
-    """A table whose columns are fields of what is found in the facts."""
+    """Return a table whose columns are fields of the records that are found in the facts."""
     names = [column.name for column in fields(row)]
     return RunTable(row, lambda facts, _: (row(*(getattr(one, n) for n in names)) for one in found(facts)))
 
 
 TABLES: dict[str, RunTable] = {
     "jobs": RunTable(JobRow, _jobs),
-    "attempts": RunTable(AttemptRow, _attempts),
+    "attempts": _like(AttemptRow, attempts),
     "checkpoints": RunTable(CheckpointRow, _checkpoints),
     "transfers": RunTable(TransferRow, _transfers),
     "migrations": _like(MigrationRow, notices),
