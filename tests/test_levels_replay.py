@@ -9,7 +9,7 @@ import pytest
 from controller.core.queueing.controllers.arrivals import Arrivals, RecordedArrivals
 from controller.core.queueing.controllers.delay_budget import Balance
 from controller.core.queueing.controllers.replay import (
-    LEAST_JOBS,
+    MIN_JOBS,
     Replay,
     Sliced,
     bisect_level,
@@ -160,7 +160,7 @@ def test_nothing_moves_in_a_decision_only_between_them() -> None:
 
 def test_too_little_of_a_past_leaves_the_start_alone() -> None:
     learner = Replay(3.0, r0=2.0)
-    for number in range(LEAST_JOBS - 1):
+    for number in range(MIN_JOBS - 1):
         learner.spot(float(number))
         learner.arrived(number + 0.5)
     assert not learner.work()

@@ -31,7 +31,7 @@ from controller.numerics.portable_math import (
     polynomial,
 )
 
-MOST = 700.0  # of what e is raised to
+MAX_EXPONENT = 700.0  # of what e is raised to
 F = TypeVar("F", bound=Callable[..., object])
 
 HERE = Path(__file__).parent
@@ -79,7 +79,7 @@ def survivals(expected: Floats) -> Floats:
     """exp(-x) of numbers of 0 or more; 0 where hardly anything is left."""
     answer = np.zeros(len(expected))
     for place in range(len(expected)):
-        if expected[place] < MOST:
+        if expected[place] < MAX_EXPONENT:
             answer[place] = exp(-expected[place])
     return answer
 

@@ -44,7 +44,7 @@ from topologies.spec import DirectedLink, ResearchReserve
 
 
 class Reason(StrEnum):
-    """Why a migration is not admitted."""
+    """Reasons to refuse a migration."""
 
     NO_TIME = "the notice is not longer than the restart"
     NO_ROOM = "a link cannot carry its minimum rate beside those admitted"
@@ -75,7 +75,7 @@ class MigrationRequest:
 
     @property
     def due_s(self) -> float:
-        """When the last byte must be there: D - T_r."""
+        """Time at which the last byte must be there: D - T_r."""
         return self.deadline_s - self.restart_s
 
     @property
@@ -86,7 +86,7 @@ class MigrationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a flow was refused, and the link that is shortest of room for it."""
+    """Reason for refusing a flow, and the link that is shortest of room for it."""
 
     reason: Reason
     link: DirectedLink | None = None
@@ -94,7 +94,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Which requests are admitted, to be in time, and at which rates."""
+    """Answer of P3: requests that are admitted, with their rates, and those that are refused."""
 
     admitted: dict[str, float]  # key -> guaranteed payload bytes/s; where rates vary, those of this moment
     refused: dict[str, Refusal]  # all others, for degraded recovery
@@ -183,7 +183,7 @@ def fluid_edf(requests: Requests, now_s: float, share: LinkShares, committed: Co
 
 
 def admit_all(requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()) -> Admission:
-    """Admits every request and reserves nothing for it (floor 0): no admission control, a baseline."""
+    """Admit every request and reserve nothing for it (floor 0): a baseline without admission control."""
     return Admission({request.key: 0.0 for request in requests}, {})
 
 
@@ -238,7 +238,7 @@ def _check_known(links: Iterable[DirectedLink], share: LinkShares) -> None:
 def committed_rates(
     commitments: Commitments, now_s: float, only: type | None = None
 ) -> dict[DirectedLink, float]:
-    """What commitments (of one kind) take of each link now; bytes by a deadline count at their minimum rate."""
+    """Return the load of commitments (of one kind) on each link now; bytes by a deadline count at their minimum rate."""
     taken: dict[DirectedLink, float] = {}
     for each in commitments:
         if isinstance(each, only or object):

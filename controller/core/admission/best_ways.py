@@ -33,7 +33,7 @@ from topologies.paths import Way
 
 Pair = tuple[str, str]  # source, destination
 COMFORTABLE = 0.5  # of a link's share: up to here no other way is looked for
-MOST_TRIES = 24  # admissions that `mend` may ask for: some milliseconds each with dozens of migrations
+MAX_TRIES = 24  # admissions that `mend` may ask for: some milliseconds each with dozens of migrations
 
 Asked = dict[str, MigrationRequest]
 
@@ -47,7 +47,7 @@ def admit_best(
     share: LinkShares,
     committed: Commitments,
 ) -> tuple[Asked, Admission]:
-    """(the requests with the links of their ways, P3's answer to them); requests are in `asked` by key, which is in `pairs`.
+    """Return the requests with the links of their ways, and P3's answer to them. `asked`: requests by key, which is in `pairs`.
 
     Where no pair has more than one way, which is that of its requests, this is `admit`, asked once.
     """
@@ -70,7 +70,7 @@ def admit_best(
         and len((plain := answer(first))[1].admitted) > len(best[1].admitted)
     ):
         chosen, best = first, plain
-    tries, mended = MOST_TRIES, True
+    tries, mended = MAX_TRIES, True
     while mended:
         mended = False
         for key in sorted(_no_room(best[1]), key=lambda key: (asked[key].payload_bytes, key)):

@@ -36,7 +36,7 @@ from topologies.spec import DirectedLink
 
 @dataclass(frozen=True, slots=True)
 class AdmissionChoice:
-    """Which parcels are delivered, and when."""
+    """Choice of the parcels that are delivered, with their schedule."""
 
     schedule: Timetable
     # of each parcel refused, the link that is shortest of room for it
@@ -160,13 +160,13 @@ class _Room:
         return timetable(parcels, self.now_s, self.share)
 
     def has(self, parcels: Sequence[Parcel]) -> bool:
-        """Whether all can be delivered in time that can be at all."""
+        """Return whether every parcel that can be in time at all is delivered in time."""
         if not self.late:
             return all_in_time(parcels, self.now_s, self.share)
         return self.plan(parcels).late <= self.late
 
     def occupied_s(self, parcel: Parcel, links: set[DirectedLink]) -> float:
-        """How long its payload fills those of its links, at their full rates."""
+        """Return the seconds for which its payload fills those of its links, at their full rates."""
         mine = [link for link in parcel.links if link in links]
         return math.fsum(
             parcel.payload_bytes / self.share[link] if self.share[link] else math.inf for link in mine

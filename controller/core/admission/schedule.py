@@ -82,17 +82,17 @@ class Timetable:
     late: frozenset[str] = frozenset()
 
     def rate_at(self, key: str, now_s: float) -> float:
-        """What a parcel may send at a moment, bytes/s; 0 outside its spans."""
+        """Return the rate of a parcel at a moment, bytes/s; 0 outside its spans."""
         spans = self.spans.get(key, ())
         return next((s.rate_bytes_per_s for s in spans if s.from_s <= now_s < s.until_s), 0.0)
 
     def begins_s(self, key: str) -> float:
-        """When its first span begins; infinity for a parcel that has none."""
+        """Return the start of its first span; infinity for a parcel that has none."""
         spans = self.spans.get(key)
         return spans[0].from_s if spans else math.inf
 
     def ends_s(self, key: str) -> float:
-        """When its last byte is sent; minus infinity for a parcel without spans."""
+        """Return the time of its last byte; minus infinity for a parcel without spans."""
         spans = self.spans.get(key)
         return spans[-1].until_s if spans else -math.inf
 
@@ -119,7 +119,7 @@ def timetable(parcels: Iterable[Parcel], now_s: float, share: Mapping[DirectedLi
 
 
 def all_in_time(parcels: Iterable[Parcel], now_s: float, share: Mapping[DirectedLink, float]) -> bool:
-    """Whether in their `timetable` no parcel is late; a sum too large for a link, which rounding forgives there, is not here.
+    """Return whether no parcel is late in their `timetable`; sums that rounding makes too large are not forgiven here.
 
     ValueError: a link without a share.
     """
@@ -152,7 +152,7 @@ def _by_due(parcels: Iterable[Parcel]) -> list[Parcel]:
 def _columns(
     parcels: Sequence[Parcel], share: Mapping[DirectedLink, float]
 ) -> tuple[Floats, Numbers, Numbers, Floats]:
-    """(payloads, starts, due times and caps; where the links of each begin; links, numbered as they come; their shares)."""
+    """Return payloads, starts, due times and caps; where the links of each begin; links, numbered as they come; their shares."""
     number: dict[DirectedLink, int] = {}
     first, crossed = [0], []
     for parcel in parcels:
@@ -191,7 +191,7 @@ def _freight(columns: Floats, first: Numbers, link: Numbers, share: Floats, now_
 def _timetable(
     columns: Floats, first: Numbers, link: Numbers, share: Floats, now_s: float
 ) -> tuple[Mask, Spans]:
-    """(the parcels that are late, spans): `timetable` on columns."""
+    """Return the parcels that are late, and spans: `timetable` on columns."""
     freight = _freight(columns, first, link, share, now_s)
     late, spans = _simulate(freight, now_s, True)
     if late.any():
@@ -211,7 +211,7 @@ def _all_in_time(columns: Floats, first: Numbers, link: Numbers, share: Floats, 
 
 @compiled
 def _overrun(freight: _Freight) -> bool:
-    """Whether on some link what is due by some moment is more than it can carry from the earliest start: nothing can help."""
+    """Return whether some link cannot carry the bytes due by some moment, even from the earliest start."""
     start_s, sent = np.full(len(freight.share), np.inf), np.zeros(len(freight.share))
     for number in range(len(freight.peak)):
         for link in freight.link[freight.first[number] : freight.first[number + 1]]:
@@ -229,7 +229,7 @@ def _overrun(freight: _Freight) -> bool:
 
 
 class _UnderWay(NamedTuple):
-    """Of each parcel: what is left of it, its rate now (NaN: none, it may not start yet), and the span that it is in."""
+    """State of each parcel: bytes left, its rate now (NaN: it may not start yet), and the span that it is in."""
 
     left: Floats
     rate: Floats
@@ -297,7 +297,7 @@ def _set_rates(freight: _Freight, way: _UnderWay, at_s: float) -> None:
 
 @compiled
 def _next_event_s(freight: _Freight, way: _UnderWay, at_s: float) -> float:
-    """When the rates must be looked at again: an arrival, a last byte, or the end of a parcel's laxity."""
+    """Return the time at which rates change next: an arrival, a last byte, or the end of a parcel's laxity."""
     soonest_s = np.inf
     for number in range(len(way.rate)):
         rate, peak = way.rate[number], freight.peak[number]
@@ -347,7 +347,7 @@ def _constant(freight: _Freight) -> Spans:
 
 @compiled
 def _fits(freight: _Freight) -> bool:
-    """Whether the constant rates are within caps, and on every link at every moment within its share."""
+    """Return whether the constant rates are within caps, and on every link at every moment within its share."""
     for number, from_s, until_s, _ in _constant(freight):
         if not until_s > from_s or not freight.payload[number] <= freight.peak[number] * (until_s - from_s):
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from controller.core.checkpointing.contention import LEAST, TINY, Market, between
+from controller.core.checkpointing.contention import MIN_PART, TINY, Market, between
 from controller.core.checkpointing.cost import worth
 from controller.numerics.arrays import Floats
 from controller.numerics.jit import cbrt, compiled
@@ -27,7 +27,7 @@ def first_guess(market: Market) -> Floats:
     spent, sold = np.zeros(len(level)), np.zeros(len(level))
     for job in range(len(weight)):
         payer = _narrowest(market, level, job)
-        least = max(market.lower[job], LEAST * market.upper[job])
+        least = max(market.lower[job], MIN_PART * market.upper[job])
         rate = between(level[payer] * weight[job], least, market.upper[job])
         spent[payer] += worth(market.costs, market.jobs[job], rate) * rate
         sold[payer] += rate

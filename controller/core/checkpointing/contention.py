@@ -14,7 +14,7 @@ from controller.core.checkpointing.cost import CheckpointCosts
 from controller.numerics.arrays import Floats, Numbers
 from controller.numerics.jit import compiled
 
-LEAST = 1e-9  # of a job's upper bound: what a guess gives it at least
+MIN_PART = 1e-9  # of a job's upper bound: what a guess gives it at least
 TINY = 1e-300  # in place of 0, where something is divided by it
 
 
@@ -33,7 +33,7 @@ class Market(NamedTuple):
 def ceilings(
     costs: CheckpointCosts, lower: Floats, upper: Floats, routes: Numbers, capacity: Floats
 ) -> Floats:
-    """The most each job can get: its upper bound or its narrowest link; its lower bound where nothing is gained by more."""
+    """Return the most each job can get: its upper bound or narrowest link, or its lower bound where more gains nothing."""
     ceiling = upper.copy()
     for job in range(len(ceiling)):
         for link in routes[job]:
@@ -46,7 +46,7 @@ def ceilings(
 
 @compiled
 def contended_links(ceiling: Floats, routes: Numbers, capacity: Floats) -> Numbers:
-    """Links that would be over their budgets with all jobs at their ceilings."""
+    """Return the links that would be over their budgets with all jobs at their ceilings."""
     load = np.zeros(len(capacity) + 1)
     for job in range(len(ceiling)):
         for link in routes[job]:
@@ -63,7 +63,7 @@ def market_of(
     capacity: Floats,
     contended: Numbers,
 ) -> Market:
-    """The market of the contended links."""
+    """Return the market of the contended links."""
     none = len(contended)
     number = np.full(len(capacity) + 1, none)
     number[contended] = np.arange(none)
@@ -84,7 +84,7 @@ def market_of(
 
 @compiled
 def carry(market: Market, load: Floats, job: int, rate: float) -> None:
-    """Puts a job's rate on the links of its way."""
+    """Add a job's rate to the links of its way."""
     for link in market.ways[job]:
         if link < len(load):
             load[link] += rate
@@ -92,7 +92,7 @@ def carry(market: Market, load: Floats, job: int, rate: float) -> None:
 
 @compiled
 def paid(market: Market, multipliers: Floats, job: int) -> float:
-    """What a job pays on its way for a byte/s."""
+    """Return the price of a byte/s on a job's way."""
     paid = 0.0
     for link in market.ways[job]:
         if link < len(multipliers):
@@ -102,5 +102,5 @@ def paid(market: Market, multipliers: Floats, job: int) -> float:
 
 @compiled
 def between(value: float, low: float, high: float) -> float:
-    """The value, clipped."""
+    """Clip the value."""
     return min(max(value, low), high)

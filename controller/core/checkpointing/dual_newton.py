@@ -26,7 +26,7 @@ sum over jobs of what each makes of the links on its way. All of it is plain loo
 **Certificate.** D(mu) is a lower bound of the optimum whatever mu is. At the end rates are cut back where a link is over
 its budget by a last digit, and `gap` is (cost - D)/cost of the rates that are handed out: an upper bound on what any other
 allocation could save, below TOLERANCE for jobs and links as campuses have them. Where payloads, hazards and links differ by
-ten decades and more Newton may end at MOST_STEPS without it (12 of 300 such instances): the rates still fit, but may be
+ten decades and more Newton may end at MAX_STEPS without it (12 of 300 such instances): the rates still fit, but may be
 far from the best, and `gap` says by how much at most. It is a certificate of the curves that it is given: of broken loss budgets
 these stand for the jobs' losses (`cost`).
 """
@@ -40,7 +40,7 @@ import numpy as np
 
 from controller.core.checkpointing.cold_start import first_guess
 from controller.core.checkpointing.contention import (
-    LEAST,
+    MIN_PART,
     TINY,
     Market,
     between,
@@ -62,18 +62,18 @@ from controller.numerics.jit import compiled, exp, log
 TOLERANCE = 1e-6  # of the cost, between what is handed out and the optimum
 SETTLED = 5e-7  # of the cost: Newton stops there
 # the worst of some thousand random campuses took 60
-MOST_STEPS = 200
+MAX_STEPS = 200
 NOTHING = 1e-15  # of the cost: a multiplier that earns less is let go
 # the Levenberg term, its factor after a step taken, and taken back
 FIRST_DAMPING, EASED, TIGHTENED = 0.1, 0.1, 10.0
-LEAST_DAMPING, LEAST_TIGHTENED = 1e-10, 1e-4
+MIN_DAMPING, MIN_TIGHTENED = 1e-10, 1e-4
 STIFFNESS = 1.0  # of a link whose jobs do not move, as a share of what it earns: its step stays finite
 KINK = 3.0  # jobs beyond a bound by less than so many misfits count as partly moving
 FAINT = 0.1  # with what part of the price that would empty it an overflowing link begins to charge
 LARGEST_FALL = -6.0  # of a multiplier's logarithm in one step
 LARGEST_RISE = 1.0  # of a multiplier in one step, as a share of what its jobs pay in all
 # relative residual at which a Newton step is solved well enough, and rounds at most
-NEAR, MOST_ROUNDS = 1e-2, 60
+NEAR, MAX_ROUNDS = 1e-2, 60
 NO_GUESS: Floats = np.empty(0)
 
 
@@ -120,13 +120,13 @@ def cheapest(
     first = guess[contended] if len(guess) else first_guess(market)
     # Newton, until the links are full or free; steps that were taken back count too
     here, damping, steps = _at(market, first, settled), FIRST_DAMPING, 0
-    while not here.settled and steps < MOST_STEPS:
+    while not here.settled and steps < MAX_STEPS:
         there = _at(market, _stepped(market, here, damping), settled)
         steps += 1
         if there.dual > here.dual or there.misfit < 0.5 * here.misfit:
-            here, damping = there, max(damping * EASED, LEAST_DAMPING)
+            here, damping = there, max(damping * EASED, MIN_DAMPING)
         else:
-            damping = max(damping, LEAST_TIGHTENED) * TIGHTENED
+            damping = max(damping, MIN_TIGHTENED) * TIGHTENED
     rates = _fitted(market, here.rates, here.load, here.price)
     ceiling[market.jobs] = rates
     multipliers[contended] = here.multipliers
@@ -138,7 +138,7 @@ def cheapest(
 
 @compiled
 def _at(market: Market, multipliers: Floats, near: float) -> _Point:
-    """What the jobs buy at these multipliers, and what that says about them."""
+    """Evaluate the multipliers: rates that jobs buy at them, and the misfit of the links."""
     count = len(market.jobs)
     rates, moves, price, beyond = np.empty(count), np.empty(count), np.empty(count), np.empty(count)
     load, cost, misfit, earned = np.zeros(len(multipliers)), 0.0, 0.0, 0.0
@@ -166,7 +166,7 @@ def _at(market: Market, multipliers: Floats, near: float) -> _Point:
 
 @compiled
 def _stepped(market: Market, here: _Point, damping: float) -> Floats:
-    """One damped Newton step of the logarithms of the multipliers that charge or have to."""
+    """Take one damped Newton step of the logarithms of the multipliers that charge or have to."""
     multipliers, capacity = here.multipliers.copy(), market.capacity
     # links that stay below their budgets for nothing charge no more; links that overflow begin to
     new = np.zeros(len(multipliers), np.bool_)
@@ -182,7 +182,7 @@ def _stepped(market: Market, here: _Point, damping: float) -> Floats:
             for link in market.ways[job]:
                 if link < len(new) and new[link]:
                     keep = min(keep, capacity[link] / here.load[link])
-            target = max(here.rates[job] * keep, LEAST * market.upper[job])
+            target = max(here.rates[job] * keep, MIN_PART * market.upper[job])
             more = max(worth(market.costs, market.jobs[job], target) - here.price[job], 0.0)
             carry(market, extra, job, more * target)
             carry(market, carried, job, target)
@@ -225,7 +225,7 @@ def _newton_step(
     scale, answer, direction = multipliers * root, np.zeros(links), left.copy()
     squares = _dot(left, left)
     enough = NEAR * NEAR * squares
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         if squares <= enough:
             break
         # the scaled system times the direction: what each job's reaction to all its links' prices means for each of them
@@ -256,7 +256,7 @@ def _dot(one: Floats, other: Floats) -> float:
 
 @compiled
 def _fitted(market: Market, rates: Floats, load: Floats, price: Floats) -> Floats:
-    """What exceeds the lower bounds, cut back on each link that is over its budget.
+    """Cut rates back towards their lower bounds on each link that is over its budget.
 
     First of the jobs that pay what a byte/s is worth to them: one that its cap holds back has a better use for it.
     """

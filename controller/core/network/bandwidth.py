@@ -96,24 +96,24 @@ class LinkBandwidth:
         self._unmeasured = self._left(self._wire, self._reserved, np.minimum(told, self._wire))
 
     def _left(self, wire: Floats, reserved: Floats, asked: Floats) -> Floats:
-        """What is left of links, payload bytes/s, of which research asks for so much (`kept_bytes_per_s`, in columns)."""
+        """Return the rest of links, payload bytes/s, of which research asks for so much (`kept_bytes_per_s`, in columns)."""
         if self.lends:
             reserved = np.minimum(reserved, asked)
         return self.payload_share * (wire - np.maximum(reserved, (1.0 - self.reserve.most_lost) * asked))
 
     def _columns(self) -> tuple[Floats, Floats]:
-        """What each link carries and what of it is kept whatever is told, wire bytes/s, by its number."""
+        """Return the rate of each link and its fixed reserve, wire bytes/s, by its number."""
         kept = {link: self.reserve.reserve_bytes_per_s(wire) for link, wire in self.capacity.items()}
         return self.network.column(self.capacity), self.network.column(kept)
 
     def share(self, link: DirectedLink) -> float:
-        """What migrations may use of a link, payload bytes/s; all of it where the reserve is lent."""
+        """Return the share of migrations in a link, payload bytes/s; all of it where the reserve is lent."""
         reserved = 0.0 if self.lends else self.reserve.reserve_bytes_per_s(self.capacity[link])
         return self.payload_share * (self.capacity[link] - reserved)
 
     @property
     def left_column(self) -> Floats:
-        """What the reserve and the traffic that was told leave of each link, payload bytes/s, by its number."""
+        """Rest of each link after the reserve and the reported traffic, payload bytes/s, by its number."""
         return self._unmeasured
 
     def delivered(self, link: DirectedLink | None, goodput_over_grant: float, now_s: float) -> None:
@@ -136,7 +136,7 @@ class LinkBandwidth:
         return low
 
     def available(self, link: DirectedLink, now_s: float, committed_bytes_per_s: float = 0.0) -> float:
-        """What a new flow may count on, payload bytes/s, 0 or more; the committed rate is payload too."""
+        """Return the rate that a new flow may count on, payload bytes/s, 0 or more; the committed rate is payload too."""
         wire, asked = self.capacity[link], self.told.get(link, 0.0)
         kept = self.reserve.kept_bytes_per_s(wire, asked)
         if self.lends:

@@ -31,7 +31,7 @@ def trunks(campus: Campus) -> list[DirectedLink]:
 
 
 class CountedTraffic:
-    """What counters say of links, reading after reading. `capacity`: wire bytes/s of each that is counted."""
+    """Readings of the counters of links. `capacity`: wire bytes/s of each that is counted."""
 
     def __init__(self, capacity_bytes_per_s: Mapping[DirectedLink, float]) -> None:
         self._capacity = dict(capacity_bytes_per_s)
@@ -57,7 +57,7 @@ class CountedTraffic:
                 rates.append(rate)
 
     def taken(self, link: DirectedLink) -> float:
-        """What others take of a link with confidence, wire bytes/s, at most its rate."""
+        """Return an upper bound of others' rate on a link, wire bytes/s, at most its capacity."""
         rates = self._rates[link]
         if not rates:
             return 0.0
@@ -66,7 +66,7 @@ class CountedTraffic:
         return min(self._capacity[link], mean + Z * sigma)
 
     def take_news(self) -> list[tuple[str, str, float]]:
-        """(source, target, wire bytes/s) of each link of which something else is to be told than was last taken here."""
+        """Return (source, target, wire bytes/s) of each link whose reported rate has changed since the last call."""
         news = []
         for link, capacity in self._capacity.items():
             taken, least = self.taken(link), NEWS * capacity

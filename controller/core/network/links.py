@@ -31,7 +31,7 @@ class Network:
         return len(self.links)
 
     def column(self, values: Mapping[DirectedLink, float]) -> Floats:
-        """One value a link, by number. KeyError: a link without a value."""
+        """Return one value a link, by number. KeyError: a link without a value."""
         return np.array([values[link] for link in self.links], dtype=float)
 
     def mapping(self, column: Floats) -> dict[DirectedLink, float]:
@@ -45,7 +45,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Residual(Mapping[DirectedLink, float]):
-    """What each link could still reserve, payload bytes/s: a column by the link's number, and a mapping."""
+    """Rest that each link could still reserve, payload bytes/s: a column by the link's number, and a mapping."""
 
     network: Network
     column: Floats
@@ -61,7 +61,7 @@ class Residual(Mapping[DirectedLink, float]):
 
 
 def fits(wanted_bytes_per_s: float, capacity_bytes_per_s: float) -> bool:
-    """Whether a sum of rates is within a capacity, rounding forgiven."""
+    """Return whether a sum of rates is within a capacity, rounding forgiven."""
     return wanted_bytes_per_s <= capacity_bytes_per_s * (1.0 + SLACK)
 
 
@@ -109,18 +109,18 @@ class Paths:
         return Paths(link, np.concatenate((start[:row], start[row + 1 :] - (after - first))))
 
     def some(self, which: Mask) -> Paths:
-        """Those of the paths, in order."""
+        """Return some of the paths, in order."""
         lengths = np.diff(self.start)
         start = np.zeros(np.count_nonzero(which) + 1, dtype=np.intp)
         np.cumsum(lengths[which], out=start[1:])
         return Paths(self.link[np.repeat(which, lengths)], start)
 
     def load(self, rates: Floats, links: int) -> Floats:
-        """What flows of these rates put on each of `links` links together."""
+        """Return the load of flows of these rates on each of `links` links."""
         return _loads(self.start, self.link, rates, links)
 
     def crossing(self, links: Sequence[int]) -> Mask:
-        """Which of the paths cross any of these links."""
+        """Return a mask of the paths that cross any of these links."""
         return _crossing(self.start, self.link, np.array(links, dtype=np.intp))
 
     def least(self, values: Floats, nowhere: float = np.inf) -> Floats:

@@ -59,12 +59,12 @@ class Wants:
 
     @property
     def floors(self) -> Floats:
-        """What the floors need of each link together."""
+        """Load of the floors on each link."""
         return self.paths.load(self.floor, len(self.network))
 
 
 def fill(wants: Wants, capacity: Floats, *, stretched: bool = False) -> tuple[Floats, Numbers]:
-    """(rate of each flow in bytes/s, number of the link that holds it down); `capacity` by the link's number.
+    """Return the rate of each flow in bytes/s, and the number of the link that holds it down. `capacity`: by the link's number.
 
     NO_LINK where the flow has its cap, or its weight is 0. Of several links that are full at one level the first by name is
     named. Sums are taken in the order given, so another order may change the last digit. `stretched`: a capacity that is less
@@ -93,7 +93,7 @@ class _Crossings(NamedTuple):
 
 
 class _Flows(NamedTuple):
-    """What is known of each flow; `settled`: its rate is final, and taken off the room of its links."""
+    """State of each flow; `settled`: its rate is final, and taken off the room of its links."""
 
     weight: Floats
     floor: Floats
@@ -134,7 +134,7 @@ def _filled(
     capacity: Floats,
     stretched: bool,
 ) -> tuple[int, Floats, Numbers]:
-    """(The first link whose capacity is no rate or too little for the floors, or NO_LINK, and then: rates, what holds each).
+    """Return the first link whose capacity is no rate or too little for the floors, or NO_LINK; then rates, and each one's link.
 
     Every link is crossed.
     """
@@ -185,7 +185,7 @@ def _filled(
 
 @compiled
 def _take(crossings: _Crossings, flow: int, rate: float, room: Floats, changed: Mask) -> None:
-    """Takes a settled flow's rate off the room of its links, whose levels are others from now on."""
+    """Take a settled flow's rate off the room of its links, whose levels change with it."""
     for link in crossings.link[crossings.start[flow] : crossings.start[flow + 1]]:
         room[link] = max(room[link] - rate, 0.0)
         changed[link] = True

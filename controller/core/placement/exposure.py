@@ -78,11 +78,11 @@ class LentTime:
 
     @property
     def shape(self) -> tuple[int, float]:
-        """(hosts that were ever heard of and one more, seconds in an hour): the rest of what `between` takes."""
+        """Return the other arguments of `between`: known hosts and one more, and seconds in an hour."""
         return len(self.number) + 1, self._day_s / HOURS
 
     def seen(self, now_s: float) -> Seen:
-        """What was seen in the window that ends now; hosts by `numbers`, with one that was never heard of at the end."""
+        """Return the record of the window that ends now; hosts by `numbers`, with an unknown one at the end."""
         return between(*self.ends(now_s), *self.shape)
 
     def numbers(self, hosts: Sequence[str]) -> Numbers:
@@ -103,13 +103,13 @@ class LentTime:
         return numbers
 
     def of_all(self, now_s: float) -> tuple[float, float]:
-        """All hosts together."""
+        """Return emergencies and lent time of all hosts together."""
         from_s = self._slide(now_s)
         (n, lent_s), (n_before, before_s) = self._head.of_all(now_s), self._tail.of_all(from_s)
         return n - n_before, max(0.0, lent_s - before_s)
 
     def days(self, now_s: float) -> float:
-        """How many the window has seen."""
+        """Return the number of days in the window."""
         return max(0.0, (now_s - max(now_s - self._window_s, self._first_s)) / self._day_s)
 
     def _slide(self, now_s: float) -> float:
@@ -168,7 +168,7 @@ class _Edge:
         return self._hosts
 
     def _clock(self, at_s: float) -> tuple[float, float]:
-        """How much of each hour whole days have had until then, and how long the last one has lasted."""
+        """Return the seconds of each hour in whole days until then, and the length of the last day so far."""
         days, rest_s = divmod(at_s + self._start_s, self._day_s)
         return days * self._hour_s, rest_s
 
@@ -213,7 +213,7 @@ def _take(
 
 @compiled
 def between(until: Until, since: Until, size: int, hour_s: float) -> Seen:
-    """What was seen between two moments: of hosts 0 to size - 1, of hours that are so long, of all."""
+    """Return the record between two moments: of hosts 0 to size - 1, of hours that are so long, of all."""
     events, lent_s = np.empty(size), np.empty(size)
     for host in range(size):
         events[host] = until.hosts[TAKEN, host] - since.hosts[TAKEN, host]

@@ -62,7 +62,7 @@ BURSTS = 2.0
 BELIEF = 20.0  # expected events, squared and added up, after which what was seen counts as much as what is believed
 SOME = 5.0  # events after which their scatter counts as much as what is believed of it
 STEPS = 8  # from a number of events borrowed to its double
-MOST_DIFFER = 1.0  # squared CV that is credited to hosts at most, so that a host borrows one event at least
+MAX_DIFFER = 1.0  # squared CV that is credited to hosts at most, so that a host borrows one event at least
 
 Table = Sequence[float]  # hazard per second in each of the 24 hours of a day that begins at midnight
 
@@ -166,7 +166,7 @@ class HazardWindow:
         self._seen.happened(host, now_s, what)
 
     def campus(self, now_s: float) -> Experience:
-        """What was seen on all hosts in the window, and the prior."""
+        """Return the record of all hosts in the window, with the prior."""
         events, exposure_s = self._seen.of_all(now_s)
         return Experience(events + self.prior.events, exposure_s + self.prior.exposure_s)
 
@@ -191,7 +191,7 @@ class HazardWindow:
 
 @compiled
 def _over(events: Floats, exposure_s: Floats, known_events: Floats, quantiles: Floats) -> tuple[bool, Floats]:
-    """(Whether these are the quantiles of so many events; each over its exposure, infinite where there is none)."""
+    """Return whether these are the quantiles of so many events, and each over its exposure, infinite where there is none."""
     upper = np.full(len(events), np.inf)
     if len(events) != len(known_events):
         return False, upper
@@ -205,7 +205,7 @@ def _over(events: Floats, exposure_s: Floats, known_events: Floats, quantiles: F
 
 @compiled
 def _different(events: Floats) -> tuple[Floats, Numbers]:
-    """(each number of events once, which of these each is): hosts are many, their counts few."""
+    """Return each number of events once, and the place of each host's among these: hosts are many, their counts few."""
     few, which, found = np.empty(len(events)), np.empty(len(events), np.intp), 0
     for place in range(len(events)):
         number = 0
@@ -239,7 +239,7 @@ def _estimated(
     prior_events: float,
     prior_exposure_s: float,
 ) -> tuple[Floats, Floats, Floats]:
-    """(events and exposure of these hosts, with what each borrows; the campus's profile)."""
+    """Return events and exposure of these hosts, borrowed ones included, and the campus's profile."""
     seen = between(
         Until(hosts_until, hours_until, all_until, until_s, whole_until_s, rest_until_s),
         Until(hosts_since, hours_since, all_since, since_s, whole_since_s, rest_since_s),
@@ -268,7 +268,7 @@ def _borrowed(events: Floats, exposure_s: Floats, rate_per_s: float) -> float:
     differ = differences(events, exposure_s * rate_per_s, 1.0, HOSTS_DIFFER)
     if differ == 0.0:
         return math.inf
-    mantissa, exponent = math.frexp(1.0 / min(differ, MOST_DIFFER))
+    mantissa, exponent = math.frexp(1.0 / min(differ, MAX_DIFFER))
     return math.ldexp(np.rint(mantissa * STEPS) / STEPS, exponent)
 
 

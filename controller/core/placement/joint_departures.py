@@ -49,7 +49,7 @@ Counts = tuple[int, int, int]
 
 
 class Neighbourhood(NamedTuple):
-    """Where a host stands."""
+    """Switch and building of a host."""
 
     switch: str  # its access switch
     building: str
@@ -61,7 +61,7 @@ def neighbourhoods(campus: Campus) -> dict[str, Neighbourhood]:
 
 
 class _Departure(NamedTuple):
-    """What one departure adds to the sums, by class."""
+    """Terms of one departure in the sums, by class."""
 
     at_s: float
     trials: Counts
@@ -94,7 +94,7 @@ class JointWindow:
         self._asked: tuple[Sequence[str], int, Numbers, Numbers, Numbers] | None = None
 
     def is_lent(self, host: str) -> bool:
-        """Whether the host is lent, as far as was said, and its owner has not said when that ends."""
+        """Return whether the host is lent, and its owner has announced no end."""
         number = self._number.get(host)
         return number in self._lent and number not in self._closes
 
@@ -154,7 +154,7 @@ class JointWindow:
         return q[SAME_SWITCH], q[SAME_BUILDING], q[OTHER]
 
     def counts(self, now_s: float) -> tuple[Counts, Counts]:
-        """(trials, joint) of the window that ends now, by class."""
+        """Return trials and joint departures of the window that ends now, by class."""
         self._slide(now_s)
         (a, b, c), (d, e, f) = self._trials, self._joint
         return (a, b, c), (d, e, f)
@@ -223,7 +223,7 @@ class JointWindow:
         return number
 
     def _columns(self, hosts: Sequence[str]) -> tuple[Numbers, Numbers, Numbers]:
-        """(number, switch, building) of each."""
+        """Return number, switch and building of each."""
         asked = self._asked
         if asked is None or asked[0] is not hosts or asked[1] != len(hosts):
             numbers = [self._numbered(host) for host in hosts]
@@ -235,7 +235,7 @@ class JointWindow:
 
 
 class _Tally:
-    """How many hosts of some kind there are: in all, by switch, by building, and by both."""
+    """Numbers of hosts of some kind: in all, by switch, by building, and by both."""
 
     def __init__(self) -> None:
         self._all = 0

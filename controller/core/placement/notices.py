@@ -69,7 +69,7 @@ def needed_s(
     snapshot_s: float,
     snapshot_bytes_per_s: float,
 ) -> Floats:
-    """How long a notice must be to send so much at each rate: one snapshot may have to be written after another."""
+    """Return the notice needed to send so much at each rate: one snapshot may have to be written after another."""
     writes_s = snapshot_s + payload_bytes / snapshot_bytes_per_s
     needed: Floats = payload_bytes / rates_bytes_per_s + 2.0 * writes_s
     return needed

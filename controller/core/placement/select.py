@@ -138,7 +138,7 @@ class DestinationChoice:
 
 
 class Missing(StrEnum):
-    """Why no host is left: the first requirement that the last candidates did not meet."""
+    """Reasons for a refusal: the first requirement that the last candidates did not meet."""
 
     CANDIDATE = "no other host is lent"
     GPU = "no host has a free GPU"
@@ -150,7 +150,7 @@ class Missing(StrEnum):
 
     @property
     def unit(self) -> str:
-        """What a shortfall of this is counted in."""
+        """Unit of a shortfall."""
         units = {Missing.GPU: "GPUs", Missing.MEMORY: "bytes", Missing.PATH: "s", Missing.TIME: "s"}
         return units.get(self, str(self.name).lower())
 
@@ -166,7 +166,7 @@ class NoDestination:
 
 
 class Selector(Protocol):
-    """How a policy picks a destination. `draw` in [0, 1) is for rules that choose at random."""
+    """Function that picks a policy's destination. `draw` in [0, 1) is for rules that choose at random."""
 
     def __call__(
         self, request: PlacementRequest, candidates: Candidates, *, draw: float = 0.0
@@ -268,7 +268,7 @@ def select_standby(
 def standby_costs_s(
     request: PlacementRequest, candidates: Candidates, there_s: Floats, rows: Numbers
 ) -> Floats:
-    """What `select_standby` compares, of these rows."""
+    """Return the costs that `select_standby` compares, of these rows."""
     sending_s = there_s[rows] - request.restart_s
     lost_s = loss_at_reclaim_s(sending_s, request.aim_s, request.checkpoint_share)
     on_s = np.where(

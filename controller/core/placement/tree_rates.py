@@ -85,7 +85,7 @@ class Places:
         self.uplink[self.line] = self.own_up
 
     def way_up(self, host: str) -> tuple[Numbers, Numbers]:
-        """(nodes of a host of any role, links up from them), level by level from the root; below it -2, and NOWHERE."""
+        """Return a host's nodes and the links up from them, level by level from the root; below it -2, and NOWHERE."""
         known = self._ways.get(host)
         if known is None:
             levels = len(self.node)
@@ -171,7 +171,7 @@ def _mean_slowness(
 def _kinds(
     free: Floats, line: Numbers, switch: Numbers, own_up: Numbers, own_down: Numbers, among: Mask
 ) -> tuple[Numbers, Numbers, Floats]:
-    """(along the line of hosts: the number of its kind, -1 for one not among them; one host of each kind; how many there are).
+    """Return each host's kind along the line (-1: not among them), one host of each kind, and how many there are.
 
     A kind ends where one is not like the one before.
     """
@@ -356,7 +356,7 @@ class Rows:
     links: Numbers = field(default_factory=lambda: np.empty((0, 0), dtype=np.intp))
 
     def add(self, ends: Sequence[tuple[str, str]], paths: Sequence[Sequence[int]], nowhere: int) -> None:
-        """One more row for each of these pairs."""
+        """Append a row for each of these pairs."""
         width = max(self.links.shape[1], *map(len, paths))
         links = np.full((len(self.row) + len(paths), width), nowhere, dtype=np.intp)
         links[: len(self.row), : self.links.shape[1]] = self.links[: len(self.row)]
@@ -368,7 +368,7 @@ class Rows:
 
 @dataclass
 class Known:
-    """What was computed for one decision and holds for the next one too, unless what it was computed from has changed."""
+    """Cache of results that hold for the next decision too, until their inputs change."""
 
     reaches: Reaches | None = None
     slowness: tuple[Reaches, Mask, Floats] | None = None  # of these, among those, the means
@@ -378,7 +378,7 @@ class Known:
     multipliers: Floats | None = None  # P1's, of each link
 
     def forget(self) -> None:
-        """What depends on the moment."""
+        """Drop the results that depend on the moment."""
         self.reaches, self.slowness, self.hazards = None, None, None
 
     def reaches_of(self, places: Places, free_bytes_per_s: Floats) -> Reaches:
@@ -397,5 +397,5 @@ class Known:
 
 @compiled
 def _equal(one: Floats | Mask, other: Floats | Mask) -> bool:
-    """Whether columns of one length are the same."""
+    """Return whether columns of one length are the same."""
     return bool((one == other).all())

@@ -84,13 +84,13 @@ class OwnFunction:
 
 
 def _written(function: object) -> object:
-    """The function that was written, without the parameters that a row gives it."""
+    """Return the function itself, without the parameters that a row gives it."""
     return _written(function.func) if isinstance(function, partial) else function
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One system: a function for each decision, and where it differs in more than a function."""
+    """Row of a system: a function for each decision, and switches where it differs in more than a function."""
 
     about: str  # what it does, in a line
     # P1: rates and intervals of checkpoints
@@ -130,23 +130,23 @@ class Policy:
 
     @property
     def enforced(self) -> bool:
-        """Whether links keep research's reserve and senders their grants; without admission TCP shares links, and grants are
+        """True if links keep research's reserve and senders their grants; without admission TCP shares links, and grants are
         advice."""
         return _written(self.admit) is not admission.admit_all
 
     @property
     def migrates(self) -> bool:
-        """Whether P2 and P3 move jobs at a notice; else they run until their host closes."""
+        """True if P2 and P3 move jobs at a notice; else they run until their host closes."""
         return self.interruption is None
 
     @property
     def stays(self) -> bool:
-        """Whether an interrupted job waits for its own host, which keeps its checkpoints."""
+        """True if an interrupted job waits for its own host, which keeps its checkpoints."""
         return self.interruption is not None and self.interruption.stays
 
     @property
     def central_store(self) -> bool:
-        """Whether checkpoints go to a host that no owner can take, where the campus has one."""
+        """True if checkpoints go to a host that no owner can take, where the campus has one."""
         return self.interruption is not None and self.interruption.central_store
 
     @property
@@ -161,12 +161,12 @@ class Policy:
 
     @property
     def rates_vary(self) -> bool:
-        """Whether `admit` answers with a timetable, which no user's function does: migrations have reservations, with margins."""
+        """True if `admit` answers with a timetable, which no user's function does: migrations have reservations, with margins."""
         return _written(self.admit) is admission.fluid_edf
 
     @property
     def counts_congestion(self) -> bool:
-        """Whether `select` may count the loss that a job causes its neighbours."""
+        """True if `select` may count the loss that a job causes its neighbours."""
         rule = self.select if isinstance(self.select, partial) else partial(self.select)
         return isinstance(rule.func, OwnFunction) or (
             rule.func is placement.select and not rule.keywords.get("as_printed")
@@ -181,11 +181,11 @@ class Policy:
 
     @property
     def reserves_rates(self) -> bool:
-        """Whether an admitted migration is sure to be in time: it has a rate that holds, and senders keep to theirs."""
+        """True if an admitted migration is sure to be in time: it has a rate that holds, and senders keep to theirs."""
         return self.migrates and self.enforced
 
     def reserve(self, wanted: ResearchReserve) -> ResearchReserve:
-        """What is kept for research where the campus wants `wanted`."""
+        """Return the reserve for research where the campus wants `wanted`."""
         if not self.enforced:
             return NO_RESERVE
         return wanted if self.takes_allowance else replace(wanted, most_lost=0.0)

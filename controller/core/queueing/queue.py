@@ -62,7 +62,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SpotJob:
-    """What a job needs of a GPU."""
+    """Requirements of a job on a GPU."""
 
     key: str
     memory_bytes: float = 0.0
@@ -81,7 +81,7 @@ class Offer:
     made_s: float = 0.0
 
     def suits(self, job: SpotJob) -> bool:
-        """Whether the job can run on it."""
+        """Return whether the job can run on it."""
         return job.memory_bytes <= self.memory_bytes and job.min_capability <= self.capability
 
 
@@ -163,7 +163,7 @@ class Controller(Protocol):
         """A job was dispatched for the first time, or went to on-demand (delay 0 if at once)."""
 
     def work(self) -> bool:
-        """One slice, O(window) at most, of what can be done between decisions; False: there was nothing to do."""
+        """Do one slice, O(window) at most, of the work between decisions; False: there was nothing to do."""
 
 
 @dataclass(slots=True)
@@ -358,11 +358,11 @@ class SpotQueue:
         return Reneged(waiting.job.key, delay_s)
 
     def next_deadline_s(self) -> float:
-        """When the next offer lapses, or the next job leaves (`expire`, `renege`); infinity for never."""
+        """Return the time at which the next offer lapses, or the next job leaves (`expire`, `renege`); infinity for never."""
         return min(self._next_lapse_s(), min(map(self._leaves_s, self._impatient()), default=math.inf))
 
     def _next_lapse_s(self) -> float:
-        """All offers stand equally long, so the oldest lapses first."""
+        """Return when the oldest offer lapses: all stand equally long."""
         return next(iter(self._offers.values())).expires_s if self._offers else math.inf
 
     def _check_new(self, job: SpotJob) -> None:
@@ -375,7 +375,7 @@ class SpotQueue:
         return () if forever else self._fresh.values()
 
     def _leaves_s(self, waiting: _Waiting) -> float:
-        """When the job goes to on-demand if no offer comes."""
+        """Return when the job goes to on-demand if no offer comes."""
         outgrown_s = (self._gap_began_s or 0.0) + self.controller.leave_at_age_s
         return min(
             waiting.since_s + self.controller.longest_wait_s,

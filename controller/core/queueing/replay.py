@@ -81,7 +81,7 @@ NUMBERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """Where a replay begins and ends, so that a long history can be run in pieces."""
+    """State at the begin and end of a replay, so that a long history can be run in pieces."""
 
     waiting_since_s: tuple[float, ...] = ()  # arrivals of the waiting jobs, oldest first
     standing_since_s: tuple[float, ...] = ()  # of the offers that may still stand, oldest first
@@ -98,7 +98,7 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayOutcome:
-    """What happened to the jobs that left during a replay, those that waited at its start included."""
+    """Outcomes of the jobs that left during a replay, those that waited at its start included."""
 
     jobs: int  # that arrived
     spot: int  # jobs that took a spot

@@ -26,7 +26,7 @@ from controller.core.queueing.controllers.age_rules import (
 )
 from controller.core.queueing.controllers.arrivals import Arrivals
 from controller.core.queueing.controllers.replay import (
-    LEAST_SPOTS,
+    MIN_SPOTS,
     Replay,
     ReplayParameters,
     Search,
@@ -62,7 +62,7 @@ class Age(Replay):
         """A slice of the fit of r if that is due, else of the search for a shape."""
         if super().work():
             return True
-        if self._searching.idle and self._arrived >= self._search_at and self.history.spots >= LEAST_SPOTS:
+        if self._searching.idle and self._arrived >= self._search_at and self.history.spots >= MIN_SPOTS:
             self._search_at = self._arrived + max(1, min(self._arrived // 2, self.window // 2))
             self._searching.begin(self._reshape())
         return self._searching.slice()

@@ -59,7 +59,7 @@ class RuleShape:
     fewer: float = inf
 
     def rule(self, level: float) -> Rule:
-        """With this level."""
+        """Return the rule with this level."""
         return Rule(level, self.until_s, self.from_s, self.leave_s, fewer=self.fewer)
 
 
@@ -191,13 +191,13 @@ class Shape(Protocol):
     """Rules that differ in their level."""
 
     def rule(self, level: float) -> Rule:
-        """With this level."""
+        """Return the rule with this level."""
 
 
 def saving(
     arrivals: Arrivals, shape: Shape, aim_s: float, r_max: float, against: Shape = PLAIN
 ) -> Generator[int, None, tuple[float, float]]:
-    """(share of jobs that the shape keeps from on-demand where the other does not, its standard error).
+    """Return the share of jobs that the shape keeps from on-demand where the other does not, and its standard error.
 
     Both at the level whose mean delay on these arrivals is the aim, or at r_max if none has so much.
     """
@@ -215,7 +215,7 @@ def saving(
 
 
 def _batches(jobs: int) -> tuple[int, int]:
-    """(how many batches so many jobs are taken in, jobs in each)."""
+    """Return the number of batches for so many jobs, and the jobs in each."""
     size = max(1, min(BATCH, jobs // FEWEST_BATCHES))
     return jobs // size, size
 
@@ -229,7 +229,7 @@ def _standard_error(values: Floats) -> float:
 
 
 def proves(trials: Sequence[tuple[float, float]], caution: float = CAUTION) -> bool:
-    """Whether independent trials (`saving`), taken together, save more than so many standard errors."""
+    """Return whether independent trials (`saving`), taken together, save more than so many standard errors."""
     return sum(saved for saved, _ in trials) > caution * sqrt(sum(error**2 for _, error in trials))
 
 

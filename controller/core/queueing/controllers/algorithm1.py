@@ -65,6 +65,6 @@ class Algorithm1(Fixed):
             self._arrived, self._left, self._delay_s = 0, 0, 0.0
 
     def left(self, delay_s: float) -> None:
-        """One more delay of this window."""
+        """Record a delay of this window."""
         self._left += 1
         self._delay_s += delay_s

@@ -43,7 +43,7 @@ class Arrivals:
         return len(self.jobs_s) + len(self.spots_s)
 
     def run(self, rule: Rule, record: bool = False) -> ReplayOutcome:
-        """What the rule would have done; takes O(len) steps."""
+        """Replay the rule over the arrivals; takes O(len) steps."""
         start = QueueState(last_spot_s=self.began_s)
         return replay(rule, self.jobs_s, self.spots_s, self.draws, self.offer_ttl_s, start, record=record)
 

@@ -35,7 +35,7 @@ class Balance:
         self.jobs, self.debt_s = 0, 0.0
 
     def left(self, delay_s: float) -> None:
-        """One more job, with this delay."""
+        """Record a job's delay."""
         self.jobs += 1
         bound_s = MEMORY * LONGEST * self.target_delay_s
         self.debt_s = min(bound_s, max(-bound_s, self.debt_s + delay_s - self.target_delay_s))

@@ -24,7 +24,7 @@ from controller.core.queueing.replay import ReplayOutcome, Rule
 
 # jobs of the past: they measure a delay to about 2 % (1 400 to 15 500 in the cases of paper B)
 WINDOW = 10_000
-LEAST_JOBS, LEAST_SPOTS = 8, 4  # before which r_0 holds: any guess from the past beats a bad r_0
+MIN_JOBS, MIN_SPOTS = 8, 4  # before which r_0 holds: any guess from the past beats a bad r_0
 SOONER = 0.2  # early on, r is fitted again when the past has grown by so much
 HALVINGS = 14  # of [0, r_max]: r to r_max / 16 000
 STEP = 0.5  # of r, at a fit whose past says nothing of r
@@ -43,7 +43,7 @@ class Sliced:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way."""
+        """True if no search is under way."""
         return self._search is None
 
     def begin(self, search: Search) -> None:
@@ -51,7 +51,7 @@ class Sliced:
         self._search = search
 
     def slice(self) -> bool:
-        """One slice; False: there was nothing to do."""
+        """Do one slice of work; False: there was nothing to do."""
         if self._search is None:
             return False
         spent = 0
@@ -86,7 +86,7 @@ def bisect_level(
 
 
 class ReplayParameters(TypedDict, total=False):
-    """Of `Replay`, and of what goes beyond it."""
+    """Parameters of `Replay` and of the rules that extend it."""
 
     every: int
     r0: float
@@ -138,7 +138,7 @@ class Replay(Fixed):
 
     def work(self) -> bool:
         """A slice of the fit: replays of no more than one window of events in all, or one replay."""
-        is_known = self.history.jobs >= LEAST_JOBS and self.history.spots >= LEAST_SPOTS
+        is_known = self.history.jobs >= MIN_JOBS and self.history.spots >= MIN_SPOTS
         if self._fitting.idle and is_known:
             due_after = min(self.every, max(1.0, SOONER * self._fitted_at))
             if self._arrived - self._fitted_at >= due_after:
