@@ -1,6 +1,5 @@
-"""What the kernel did to the network namespaces of a campus: segments sent again, packets dropped by reason, round trips, and
-how long tasks waited for a processor. The programs (`src/observe.bpf.c`) run while an `Observer` is open, and are gone with its
-process.
+"""Counts of the kernel in network namespaces of a campus: segments sent again, packets dropped by reason, round trips, and
+waiting times of tasks. The programs (`src/observe.bpf.c`) run while an `Observer` is open, and are gone with its process.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _BYTES = ctypes.sizeof(ObservedStruct)
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How often delays were seen: `counts` of four buckets an octave of microseconds (`src/observe.h`)."""
+    """Frequencies of delays: `counts` of four buckets an octave of microseconds (`src/observe.h`)."""
 
     counts: NDArray[np.uint64]
 
@@ -52,7 +51,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was seen in one network namespace, or in several together: `words` are those of `struct observed`."""
+    """Counts of one network namespace, or of several together: `words` are those of `struct observed`."""
 
     words: NDArray[np.uint64]
 
@@ -92,12 +91,12 @@ class Observation:
         return Observation(self.words + other.words)
 
     def __sub__(self, earlier: Observation) -> Observation:
-        """What was seen after `earlier`, an observation of the same namespace."""
+        """Return counts since `earlier`, an observation of the same namespace."""
         return Observation(self.words - earlier.words)
 
 
 class Observer:
-    """Watches the named network namespaces from now until `close` (or as a context manager).
+    """Observer of the named network namespaces from now until `close` (or as a context manager).
 
     `namespaces` has each one's inode (`inode_of`). BpfError if the kernel has no typed tracepoints, or
     not these: its first line says which.
@@ -135,12 +134,12 @@ class Observer:
         self.close()
 
     def read(self) -> dict[str, Observation]:
-        """What each namespace has seen since the beginning. Each count is exact; they are not one instant."""
+        """Return counts of each namespace since the beginning. Each count is exact; they are not one instant."""
         words = np.frombuffer(self._records.u8[: _BYTES * len(self.names)], np.uint64).copy()
         return dict(zip(self.names, map(Observation, words.reshape(len(self.names), -1)), strict=True))
 
     def close(self) -> None:
-        """Takes the programs off; safe to repeat."""
+        """Take the programs off; safe to repeat."""
         while self._links:
             os.close(self._links.pop())
         self._records.close()

@@ -28,7 +28,7 @@ ESTABLISHED, CLOSED, LISTENING = 1, 7, 10
 
 @dataclass(frozen=True, slots=True)
 class SecondObservation:
-    """What was seen in one network namespace."""
+    """Counts of one network namespace."""
 
     dropped: Mapping[str, int]  # packets, by the kernel's reason in words
     changes: Mapping[tuple[int, int], int]  # of sockets from one state (include/net/tcp_states.h) to the next
@@ -39,7 +39,7 @@ class SecondObservation:
         return sum(count for (_, new), count in self.changes.items() if new == ESTABLISHED)
 
     def __sub__(self, earlier: SecondObservation) -> SecondObservation:
-        """What was seen after `earlier`."""
+        """Return counts since `earlier`."""
         return SecondObservation(
             {key: count - earlier.dropped.get(key, 0) for key, count in self.dropped.items()},
             {key: count - earlier.changes.get(key, 0) for key, count in self.changes.items()},
@@ -85,7 +85,7 @@ class SecondObserver:
         self.close()
 
     def read(self, inode: int) -> SecondObservation:
-        """What the network namespace of this inode has seen since the beginning. BpfError if the process died."""
+        """Return counts of the network namespace of this inode since the beginning. BpfError if the process died."""
         answer = self._ask(str(inode), ANSWER_S)
         if not answer:
             self.close()
@@ -106,7 +106,7 @@ class SecondObserver:
             self._process.wait()
 
     def _ask(self, line: str, limit_s: float) -> str:
-        """The line that answers; empty: none came in time, or it died."""
+        """Return the line that answers; empty: none came in time, or it died."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:

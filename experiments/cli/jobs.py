@@ -122,7 +122,7 @@ def jobs(console: Console, campus_id: str | None, *, as_json: bool = False) -> N
 
 
 def logs(job: str, follow: bool, campus_id: str | None) -> None:
-    """What a job wrote to stdout and stderr, attempt by attempt. `follow`: until it is over."""
+    """Print what a job wrote to stdout and stderr, attempt by attempt. `follow`: until it is over."""
     campus = only_campus(campus_id)
     folder = campus.run_dir / LOGS / JOB_LOGS
     read: dict[Path, int] = {}
@@ -155,7 +155,7 @@ def events(job: str | None, campus_id: str | None) -> None:
 
 
 def _copy_on(head: str, path: Path, read: dict[Path, int]) -> None:
-    """What has been added to a log since it was read; a line with whose it is before its beginning."""
+    """Print the lines added to a log since it was read, each new log after its head."""
     try:
         file = path.open("rb")
     except FileNotFoundError:  # nothing was written to it, and the attempt is over

@@ -1,4 +1,4 @@
-"""What commands share: the terminal that they write to, options that several of them have, and what shells complete."""
+"""Parts that commands share: the terminal that they write to, options that several of them have, and what shells complete."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _page(path: Path | None) -> Path | None:
 
 
 def held_beyond_exec() -> None:
-    """What this process becomes writes to its directories still: they stay its own."""
+    """Keep the locks of directories for the program that this process becomes: it still writes there."""
     for lock in _HELD.values():
         os.set_inheritable(lock.fileno(), True)
 
@@ -119,7 +119,7 @@ def put_away() -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout, for a script: nothing else is printed there."""
+    """Print one JSON document, for a script: nothing else is printed there."""
     sys.stdout.write(json.dumps(msgspec.to_builtins(value), indent=2) + "\n")
 
 

@@ -33,7 +33,7 @@ def lend(host: str, campus_id: str | None = None) -> str:
 
 
 def read_plain(words: list[str]) -> Callable[[], str] | None:
-    """What `reclaim HOST [--notice S] [--grace] [--campus ID]` or `return HOST [--campus ID]` asks for; None for other words."""
+    """Return the act of `reclaim HOST [--notice S] [--grace] [--campus ID]` or `return HOST [--campus ID]`, None for others."""
     command, *rest = words
     valued = ("--campus", "--notice") if command == "reclaim" else ("--campus",)
     hosts, given, grace = [], dict[str, str](), False

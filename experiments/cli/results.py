@@ -1,4 +1,4 @@
-"""What every played run leaves, live or virtual: its files, and the terminal's table of it; `reclaimnet results`: several."""
+"""Results of every played run, live or virtual: its files, and the terminal's table of it; `reclaimnet results`: several."""
 
 from __future__ import annotations
 

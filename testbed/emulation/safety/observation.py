@@ -1,4 +1,4 @@
-"""What the kernel did to a campus while it ran, looked at once a second: the reason why something was late.
+"""Disturbances of a campus by its machine, looked at once a second: the reason for something late.
 
 A move that misses its deadline on a busy machine is the machine's doing, not the protocol's. The fidelity verdict says that of a
 whole run; this says it of one host in one second: its tasks waited for a processor, or a queue dropped its packets.
@@ -30,7 +30,7 @@ class DisturbedWindow:
 
 
 class CampusObserver:
-    """Observes every namespace of a campus until `close`; `look` ends a window. BpfError as `Observer`.
+    """Observer of every namespace of a campus until `close`; `look` ends a window. BpfError as `Observer`.
 
     `pids`: a process in the network of each host, by name, and of the switches, by "".
     """
@@ -42,7 +42,7 @@ class CampusObserver:
         self.disturbances: list[DisturbedWindow] = []
 
     def look(self, now_s: float) -> dict[str, Observation]:
-        """What was seen since the beginning; the window since the last look is judged."""
+        """Return counts since the beginning; the window since the last look is judged."""
         seen = self._observer.read()
         for where, whole in seen.items():
             window = whole - self._before[where]
@@ -53,14 +53,14 @@ class CampusObserver:
         return seen
 
     def close(self) -> None:
-        """Takes the programs off; safe to repeat."""
+        """Take the programs off; safe to repeat."""
         self._observer.close()
 
 
 def cause_of(
     disturbances: Sequence[DisturbedWindow], hosts: Sequence[str], from_s: float, to_s: float
 ) -> str:
-    """Why something between `hosts` was late from `from_s` to `to_s`, in words: the worst that happened there."""
+    """Say why something between `hosts` was late from `from_s` to `to_s`, in words: the worst that happened there."""
     found = [
         each
         for each in disturbances
