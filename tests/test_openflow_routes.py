@@ -17,7 +17,6 @@ from controller.openflow.routes import (
     KBIT_PER_BYTE,
     MOST_SLOTS,
     SLOTS,
-    distances_to,
     guard,
     live_neighbours,
     research_hops_to,
@@ -45,7 +44,7 @@ from testbed.emulation.description.plan import plan
 from testbed.emulation.description.shaping import LinkShape
 from topologies.errors import SpecError
 from topologies.openflow import Station, Topology, Trunk, WayPin, read
-from topologies.paths import NONE_DEAD, Routes, tree_of, ways_beside
+from topologies.paths import NONE_DEAD, Routes, distances_to, tree_of, ways_beside
 from topologies.presets import fat_tree, leaf_spine
 from topologies.spec import TrafficClass
 
@@ -398,7 +397,7 @@ def test_research_of_the_virtual_campus_is_shared_as_the_groups_of_the_switches_
             continue
         packet, expected = addressed(BEST_EFFORT, a, b), dict[tuple[str, str], float]()
         crossed(a.switch, a.port, packet, 1.0)
-        hops = research_hops_to(topology, distances_to(b.switch, live), live, loads)
+        hops = research_hops_to(topology, distances_to(b.switch, live.__getitem__), live, loads)
         found = spread.many(hops, a.switch)
         assert sum(part for part, _ in found) == pytest.approx(1.0)
         assert len(found) <= len(expected)
@@ -415,7 +414,7 @@ def test_research_of_the_virtual_campus_is_shared_as_the_groups_of_the_switches_
 def test_connections_take_ways_as_often_as_their_weights_say() -> None:
     topology, draws = square(), random.Random(5)
     live = live_neighbours(topology, NONE_DEAD)
-    hops = research_hops_to(topology, distances_to("b", live), live)
+    hops = research_hops_to(topology, distances_to("b", live.__getitem__), live)
     taken = [spread.one(hops, "a", lambda _: draws.random())[1] for _ in range(3000)]
     assert taken.count("c2") / 3000 == pytest.approx(11 / 16, abs=0.03)
     assert spread.many(hops, "b") == [(1.0, ["b"])]
@@ -434,7 +433,7 @@ def test_more_shortest_ways_than_can_be_counted_are_shared_by_as_many_as_there_a
                 trunks.append(Trunk(a, used[a], b, used[b], 1e8))
     topology = Topology({name: n for n, name in enumerate(names.values(), 1)}, tuple(trunks), (), "g0.0")
     live, end = live_neighbours(topology, NONE_DEAD), f"g{size - 1}.{size - 1}"
-    found = spread.many(research_hops_to(topology, distances_to(end, live), live), "g0.0")
+    found = spread.many(research_hops_to(topology, distances_to(end, live.__getitem__), live), "g0.0")
     assert len(found) <= len(trunks)
     middle: dict[str, float] = {}
     for part, way in found:

@@ -16,7 +16,7 @@ import copy
 import difflib
 import math
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from heapq import heappop, heappush
 from itertools import chain, pairwise
 
@@ -33,25 +33,40 @@ DeadTrunks = Collection[frozenset[str]]  # each by its two switches
 NONE_DEAD: frozenset[frozenset[str]] = frozenset()
 
 
+def breadth_first(begin: str, near: Callable[[str], Iterable[str]]) -> dict[str, str]:
+    """Return the node before each other one on a shortest way from `begin`, the nearest first. `near`: a node's neighbours."""
+    before: dict[str, str] = {}
+    todo = [begin]
+    for node in todo:  # grows while it is walked
+        for other in near(node):
+            if other != begin and other not in before:
+                before[other] = node
+                todo.append(other)
+    return before
+
+
+def distances_to(target: str, near: Callable[[str], Iterable[str]]) -> dict[str, int]:
+    """Return the cables to cross from each node to `target`, the nearest first; nodes that cannot reach it are absent."""
+    distance = {target: 0}
+    for node, before in breadth_first(target, near).items():
+        distance[node] = distance[before] + 1
+    return distance
+
+
 def tree_of(root: str, switches: Iterable[str], live: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-    """Return switch -> its neighbours in the tree: breadth first from the root, then from the first switch that is cut off.
+    """Return each switch's neighbours in the tree: breadth first from the root, then from the first of each part cut off.
 
     `live`: each switch's neighbours over trunks that are alive, in the order of the trunks.
     """
     tree: dict[str, list[str]] = {switch: [] for switch in switches}
     seen: set[str] = set()
     for first in chain([root], tree):
-        if first in seen:
-            continue
-        seen.add(first)
-        todo = [first]
-        for switch in todo:  # grows while it is walked
-            for neighbour in live[switch]:
-                if neighbour not in seen:
-                    seen.add(neighbour)
-                    tree[switch].append(neighbour)
-                    tree[neighbour].append(switch)
-                    todo.append(neighbour)
+        if first not in seen:
+            before = breadth_first(first, live.__getitem__)
+            seen.update([first], before)
+            for switch, above in before.items():
+                tree[above].append(switch)
+                tree[switch].append(above)
     return tree
 
 
@@ -239,23 +254,19 @@ class Routes:
         """
         if not self.has_choice or not self.is_live(a, b):
             return frozenset(self.route(a, b))
-        from_a, to_b = self._steps(a), self._steps(b)
-        return frozenset(
-            DirectedLink(near, far)
-            for near, steps in from_a.items()
-            for far in self._campus.neighbours[near]
-            if far in to_b and steps + 1 + to_b[far] == from_a[b] and frozenset((near, far)) not in self.dead
-        )
 
-    def _steps(self, begin: str) -> dict[str, int]:
-        """Return node -> live cables from `begin`."""
-        steps, todo = {begin: 0}, [begin]
-        for node in todo:  # grows while it is walked: breadth first
-            for near in self._campus.neighbours[node]:
-                if near not in steps and frozenset((node, near)) not in self.dead:
-                    steps[near] = steps[node] + 1
-                    todo.append(near)
-        return steps
+        def near(node: str) -> Iterator[str]:
+            return (
+                other for other in self._campus.neighbours[node] if frozenset((node, other)) not in self.dead
+            )
+
+        from_a, to_b = distances_to(a, near), distances_to(b, near)
+        return frozenset(
+            DirectedLink(node, other)
+            for node, steps in from_a.items()
+            for other in near(node)
+            if other in to_b and steps + 1 + to_b[other] == from_a[b]
+        )
 
     def links_of(self, a: str, b: str) -> tuple[Link, ...]:
         """The cables from a to b, in order, with their rates, delays and losses."""
@@ -310,15 +321,11 @@ class Routes:
         return near
 
     def _hang_from(self, root: str) -> None:
-        tree = self._tree()
         self._depth[root] = 0
-        todo = [root]
-        for node in todo:  # grows while it is walked: breadth first
-            for child in tree[node]:
-                if child not in self._depth:
-                    self._parent[child], self._depth[child] = node, self._depth[node] + 1
-                    self._up[child], self._down[child] = DirectedLink(child, node), DirectedLink(node, child)
-                    todo.append(child)
+        self._parent = breadth_first(root, self._tree().__getitem__)
+        for child, node in self._parent.items():
+            self._depth[child] = self._depth[node] + 1
+            self._up[child], self._down[child] = DirectedLink(child, node), DirectedLink(node, child)
 
     def _check(self, node: str) -> None:
         if node not in self._depth:

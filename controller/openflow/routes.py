@@ -55,7 +55,7 @@ from controller.openflow.tables import (
     ToGroup,
 )
 from topologies.openflow import Topology, WayPin
-from topologies.paths import NONE_DEAD, DeadTrunks, tree_of
+from topologies.paths import NONE_DEAD, DeadTrunks, breadth_first, distances_to, tree_of
 from topologies.spec import TrafficClass
 
 GUARD, CLASSIFY, ARP, OWN, RESEARCH = 0, 1, 2, 3, 4  # tables, in the order of the pipeline
@@ -88,7 +88,7 @@ def tables(
     live = live_neighbours(topology, dead)
     tree = tree_of(topology.root, topology.switches, live)
     targets = [name for name, stations in topology.stations_at.items() if stations]
-    distances = {target: distances_to(target, live) for target in targets}
+    distances = {target: distances_to(target, live.__getitem__) for target in targets}
     own_hops = {target: own_hops_to(target, tree, live, distances[target], targets) for target in targets}
     research_hops = {target: research_hops_to(topology, distances[target], live, loads) for target in targets}
     own_dscps = [traffic.dscp for traffic in TrafficClass if traffic is not TrafficClass.RESEARCH]
@@ -211,7 +211,10 @@ def along_the_tree(topology: Topology, dead: DeadTrunks, pin: WayPin) -> WayPin 
     if source is None or target is None:
         return None
     live = live_neighbours(topology, dead)
-    tree, distance = tree_of(topology.root, topology.switches, live), distances_to(target.switch, live)
+    tree, distance = (
+        tree_of(topology.root, topology.switches, live),
+        distances_to(target.switch, live.__getitem__),
+    )
     hops, way = own_hops_to(target.switch, tree, live, distance, [source.switch]), [source.switch]
     while way[-1] != target.switch:
         if way[-1] not in hops:
@@ -251,13 +254,7 @@ def own_hops_to(
     others meet such packets only on a way around a dead trunk: they take a shortest way, step by step nearer until they reach
     the target or a switch on the tree's way. So there are no loops.
     """
-    in_tree: dict[str, str] = {}
-    todo = [target]
-    for switch in todo:  # grows while it is walked
-        for neighbour in tree[switch]:
-            if neighbour != target and neighbour not in in_tree:
-                in_tree[neighbour] = switch
-                todo.append(neighbour)
+    in_tree = breadth_first(target, tree.__getitem__)
     hops = {
         switch: next(n for n in live[switch] if distance[n] < steps)
         for switch, steps in distance.items()
@@ -267,18 +264,6 @@ def own_hops_to(
         while source in in_tree:
             hops[source] = source = in_tree[source]
     return hops
-
-
-def distances_to(target: str, live: dict[str, list[str]]) -> dict[str, int]:
-    """switch -> live trunks to cross to `target`; switches that cannot reach it are absent."""
-    distance = {target: 0}
-    todo = [target]
-    for switch in todo:  # grows while it is walked
-        for neighbour in live[switch]:
-            if neighbour not in distance:
-                distance[neighbour] = distance[switch] + 1
-                todo.append(neighbour)
-    return distance
 
 
 def _failover(topology: Topology, switch: str, hops: dict[str, str], live: dict[str, list[str]]) -> Group:
@@ -303,7 +288,7 @@ def research_hops_to(
 ) -> dict[str, dict[str, int]]:
     """switch -> each neighbour that is one step nearer to the target -> its slots: research is shared as there is room by it.
 
-    `distance`: of `distances_to` the target, the nearest first. Of the target itself there is no neighbour.
+    `distance`: `paths.distances_to` the target, the nearest first. Of the target itself there is no neighbour.
     """
     rooms: dict[str, dict[str, float]] = {}  # bytes/s of research
     slots: dict[str, dict[str, int]] = {}

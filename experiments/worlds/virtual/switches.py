@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from controller.openflow import spread
-from controller.openflow.routes import NO_LOADS, distances_to, live_neighbours, research_hops_to, tables
+from controller.openflow.routes import NO_LOADS, live_neighbours, research_hops_to, tables
 from controller.openflow.walk import TableWalk
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import plan
 from topologies.openflow import WayPin
-from topologies.paths import NONE_DEAD, DeadTrunks, Routes, Way
+from topologies.paths import NONE_DEAD, DeadTrunks, Routes, Way, distances_to
 from topologies.spec import Campus, DirectedLink, TrafficClass
 
 Ways = tuple[tuple[float, Way], ...]  # part of the whole, and where it goes
@@ -128,7 +128,7 @@ class ProgrammedSwitches:
         begin, end = self._edge(source), self._edge(target)
         to = end[-1]
         if to not in self._hops:
-            self._distance[to] = distances_to(to, self._live)
+            self._distance[to] = distances_to(to, self._live.__getitem__)
             self._hops[to] = research_hops_to(self._topology, self._distance[to], self._live, self._loads)
         hops = self._hops[to]
         if begin[-1] not in hops or not set(begin[:-1]).isdisjoint(
