@@ -377,7 +377,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     def _check_links(self, told: list[tuple[str, str, float]]) -> None:
         """Raise RemoteProtocolError for a link that this campus does not have."""
         for source, target, _ in told:
-            if DirectedLink(source, target) not in self.core.cluster.share:
+            if DirectedLink(source, target) not in self.core.cluster.capacity.share:
                 raise RemoteProtocolError(f"this campus has no link {source}-{target}")
 
 

@@ -46,16 +46,16 @@ def rehearse(policy: str = Settings().policy) -> None:
         host = core.cluster.jobs[f"job{number}"].host
         if host is not None:
             core.handle(ev.AgentSaid(host, OwnerReclaims(notice_s, False, [])), float(at_s))
-    core.cluster.flow_paths()[1].crossing([0])  # what a second copy asks where links are full
+    core.cluster.flows.paths()[1].crossing([0])  # what a second copy asks where links are full
     # hosts of more kinds than this campus has
-    places, kinds = core.cluster.places, np.arange(HOSTS)
-    free = np.append(core.cluster.spendable_column, np.inf)
+    places, kinds = core.cluster.index.places, np.arange(HOSTS)
+    free = np.append(core.cluster.capacity.spendable_column, np.inf)
     means_of_kinds(free, places.up, places.down, places.node, kinds, np.ones(HOSTS))
     # more migrations than a link can carry ask P3, so that it has to choose
     cluster = core.cluster
     way = cluster.routes.way(*list(cluster.hosts)[:2])
-    asked = [MigrationRequest(f"job{n}", cluster.share[way[0]], 1.5, 0.0, way) for n in range(2)]
-    cluster.policy.admit(asked, 0.0, cluster.share, ())
+    asked = [MigrationRequest(f"job{n}", cluster.capacity.share[way[0]], 1.5, 0.0, way) for n in range(2)]
+    cluster.policy.admit(asked, 0.0, cluster.capacity.share, ())
 
 
 def compile_once() -> None:

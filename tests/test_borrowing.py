@@ -66,8 +66,8 @@ def test_research_that_was_told_has_what_it_asks_for_and_promises_stand_on_the_s
     number = core.network.number[link]
     for told, left in ((0.0, 1.0), (1e6, 0.9), (3e6, 0.7), (5e6, 1.0 - 0.97 * 0.5)):
         core.links_measured({link: told})
-        assert core.checkpoint_column[number] == pytest.approx(0.99 * left * LINK)
-        assert core.spendable[link] == pytest.approx(0.99 * min(SHARE, left * LINK))
+        assert core.capacity.checkpoint_column[number] == pytest.approx(0.99 * left * LINK)
+        assert core.capacity.spendable[link] == pytest.approx(0.99 * min(SHARE, left * LINK))
 
 
 def test_a_greedy_stranger_that_nobody_counts_has_the_reserve_and_checkpoints_go_on(

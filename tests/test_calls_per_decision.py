@@ -14,7 +14,7 @@ import pytest
 
 from controller.core.lifecycle import conclusion
 from controller.core.lifecycle.grants import close_flow, open_flow, presync_flow, settle
-from controller.core.model.cluster import Shared
+from controller.core.network.sharing import ShareMemo
 from controller.warm_up import rehearse
 from experiments.benchmarks.decisions import AtWork
 from experiments.benchmarks.decisions_world import coordinator_at_work
@@ -80,27 +80,29 @@ def test_a_tick_in_which_nothing_changed_asks_no_job_and_shares_links_once(
 
 def test_streams_are_counted_anew_only_when_a_job_has_moved(at_work: tuple[AtWork, AtWork]) -> None:
     cluster = at_work[0].core.cluster
-    known, job = cluster.crossing(), next(iter(cluster.jobs.values()))
+    known, job = cluster.flows.crossing(), next(iter(cluster.jobs.values()))
     at_work[0]._periodic_tick()
     at_work[0]._destinations(1)
-    assert cluster.crossing() is known
+    assert cluster.flows.crossing() is known
     cluster.put_job(job, job.host)
-    assert cluster.crossing() is not known
-    assert cluster.crossing().tolist() == known.tolist()
+    assert cluster.flows.crossing() is not known
+    assert cluster.flows.crossing().tolist() == known.tolist()
 
 
 def test_a_copy_to_a_vault_is_no_stream(at_work: tuple[AtWork, AtWork]) -> None:
     cluster = at_work[0].core.cluster
     job = next(job for job in cluster.jobs.values() if job.standby not in (None, job.host))
-    streams, crossing = cluster.streams(), cluster.crossing().tolist()
+    streams, crossing = cluster.flows.streams(), cluster.flows.crossing().tolist()
     vault = next(name for name in cluster.hosts if name not in (job.host, job.standby))
     copy = presync_flow(job.name, job.standby or "", vault, 1.0)
     open_flow(cluster, copy)
-    assert cluster.streams() is streams and cluster.crossing().tolist() == crossing
+    assert cluster.flows.streams() is streams and cluster.flows.crossing().tolist() == crossing
     close_flow(cluster, copy)
-    assert cluster.streams() is streams and cluster.crossing().tolist() == crossing
+    assert cluster.flows.streams() is streams and cluster.flows.crossing().tolist() == crossing
     close_flow(cluster, cluster.flows[f"{job.name}:{job.host}>{job.standby}"])
-    assert sum(cluster.crossing()) == sum(crossing) - len(cluster.path(job.host or "", job.standby or ""))
+    assert sum(cluster.flows.crossing()) == sum(crossing) - len(
+        cluster.paths.of(job.host or "", job.standby or "")
+    )
 
 
 def test_few_flows_are_shared_as_they_were_before_without_filling_links() -> None:
@@ -123,9 +125,9 @@ def test_few_flows_are_shared_as_they_were_before_without_filling_links() -> Non
     filled.clear()
     known = copies()
     assert not filled
-    cluster.shared = Shared(cluster.given_column)
+    cluster.flows.shares = ShareMemo()
     assert copies() == known and len(filled) == 4  # twice each: what is lent is shared apart
-    cluster.links_measured({link: 0.9 * rate for link, rate in cluster.bandwidth.capacity.items()})
+    cluster.links_measured({link: 0.9 * rate for link, rate in cluster.capacity.bandwidth.capacity.items()})
     assert (
         sum(copies()) < sum(known) and len(filled) == 8
     )  # links have less for them: nothing of before holds

@@ -100,7 +100,7 @@ def test_a_notice_that_is_too_short_for_a_neighbour_alone_hurts_that_one_alone()
     for _ in range(500):
         core.hazards.notices.departed(core.now_s, 10.0)  # enough for the small one
     levels, _ = core.hazard_levels(core.now_s)
-    place = core.places.number[host]
+    place = core.index.places.number[host]
     longer_s = (
         20_000_000 / core.checkpoint_uplinks_bytes_per_s[place]
     )  # that a checkpoint of the large one then takes

@@ -17,8 +17,8 @@ from controller.core.lifecycle.job_reports import MOST_FAILED_STARTS
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
-from controller.core.model.cluster import LEAST_FALL
 from controller.core.model.entities import CheckpointFlow, JobState, Phase
+from controller.core.network.capacity import LEAST_FALL
 from controller.core.queueing.queue import SpotJob
 from testbed import messages as m
 from tests.cores_world import SETTINGS, CoresWorld, a_running_job, calm_and_finish, small_campus
@@ -219,7 +219,7 @@ def a_full_world(**settings: Any) -> tuple[CoresWorld, str]:
     for name in ("b", "c"):
         world.submit(job(name))
     world.run(20.0)
-    assert not any(known.free_gpus for known in world.coordinator.cluster.volunteers)
+    assert not any(known.free_gpus for known in world.coordinator.cluster.index.volunteers)
     return world, host
 
 
@@ -277,16 +277,16 @@ def test_jobs_that_wait_for_their_state_come_before_checkpoints_the_shortest_fir
     stream = next(flow for flow in core.flows.values() if flow.job == "c" and flow.source == source)
     alone = stream.rate_bytes_per_s
     assert alone > 0.0
-    to = [name for name in core.places.hosts if name not in (source, stream.destination)][:2]
+    to = [name for name in core.index.places.hosts if name not in (source, stream.destination)][:2]
     flows = [recovery(name, source, host) for name, host in zip(("long", "short"), to, strict=True)]
     long, short = flows
     for flow in flows:
         open_flow(core, flow)
     settle(core)
     rates = [flow.rate_bytes_per_s for flow in (short, long, stream)]
-    uplink = core.path(source, to[0])[0]
-    share = float(core.given_column[uplink])
-    lent = float(core.lent_column[uplink]) - share  # of research's reserve, to checkpoints alone
+    uplink = core.paths.of(source, to[0])[0]
+    share = float(core.capacity.given_column[uplink])
+    lent = float(core.capacity.lent_column[uplink]) - share  # of research's reserve, to checkpoints alone
     assert lent > 0.0
     if row == "reclaimnet+recoveries_first=false":
         assert rates == pytest.approx([share / 3.0, share / 3.0, share / 3.0 + lent])

@@ -210,7 +210,7 @@ def test_migration_goes_on_by_the_other_trunk_with_its_grant_reserved_there() ->
     assert trunk not in after and world.env.routes.route(flow.source, flow.destination) == after
     (real,) = world.env.network.fluid.flows_from(flow.source)
     assert real.links[:-1] == after and real.rate_bytes_per_s > 0.0
-    assert cluster.share[trunk] == 0.0 and cluster.flow_paths()[1].link.tolist() == list(
+    assert cluster.capacity.share[trunk] == 0.0 and cluster.flows.paths()[1].link.tolist() == list(
         cluster.network.path(after)
     )
     world.run(60.0)
@@ -237,7 +237,7 @@ def test_checkpoints_are_planned_on_what_the_trunk_that_they_take_has_left_also_
     before_s, standby = job.interval_s, job.standby
     assert before_s is not None and stream.rate_bytes_per_s > 4 * MB
     world.set_link(*trunk, 0.0)
-    assert 0.5 * MB < stream.rate_bytes_per_s <= cluster.spendable[crowded] < (8 - 0.97 * 7) * MB
+    assert 0.5 * MB < stream.rate_bytes_per_s <= cluster.capacity.spendable[crowded] < (8 - 0.97 * 7) * MB
     assert job.standby == standby and job.interval_s is not None and job.interval_s > 3.0 * before_s
     while not any(flow.links[0].source == job.host for flow in sent.flows()):
         world.run(world.now_s + 0.1)
@@ -335,12 +335,12 @@ def test_coordinator_that_begins_again_plans_on_the_routes_of_its_journal() -> N
     for core in cores:
         core.handle(event, 1.0)
     assert cores[0].cluster.routes.dead == {frozenset(("library", "core1"))}
-    assert cores[0].cluster.places.up.tolist() == cores[1].cluster.places.up.tolist()
+    assert cores[0].cluster.index.places.up.tolist() == cores[1].cluster.index.places.up.tolist()
     assert (
-        cores[0].cluster.places.up.tolist()
-        != Coordinator(played.campus, settings_of(played), lambda: 0.5).cluster.places.up.tolist()
+        cores[0].cluster.index.places.up.tolist()
+        != Coordinator(played.campus, settings_of(played), lambda: 0.5).cluster.index.places.up.tolist()
     )
-    assert dead_trunks(cores[0].cluster.bandwidth.capacity) == cores[0].cluster.routes.dead
+    assert dead_trunks(cores[0].cluster.capacity.bandwidth.capacity) == cores[0].cluster.routes.dead
 
 
 def test_storms_of_dying_trunks_break_nothing() -> None:

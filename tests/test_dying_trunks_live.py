@@ -104,8 +104,8 @@ def check_the_coordinators_picture(out: Path, scenario: Scenario, story: str) ->
         draw = random.Random(f"{played.seed} placement").random
         core = Coordinator(played.campus, settings_of(played), draw, secret)
         cluster = recall(journal, core).core.cluster
-        assert cluster.routes.dead == frozenset() and not cluster.draining, story
-        assert cluster.network_answers, story
+        assert cluster.routes.dead == frozenset() and not cluster.capacity.draining, story
+        assert cluster.installation.answers, story
         routes = Routes(played.campus)
         for a, b in (("l1", "p1"), ("p2", "l3")):
             assert cluster.routes.route(a, b) == routes.route(a, b), story

@@ -49,7 +49,7 @@ def evacuated(
     made = CoresWorld(campus(), replace(PATIENT, policy=policy), seed)
     made.start()
     made.run(2.0)
-    for host in made.coordinator.cluster.volunteers:
+    for host in made.coordinator.cluster.index.volunteers:
         if host.name != GATHER:
             made.reclaim(host.name)
     made.run(3.0)

@@ -110,14 +110,14 @@ def test_coordinator_plans_with_the_rates_that_it_is_told() -> None:
     played = scenario.played()
     core = Coordinator(played.campus, settings_of(played), lambda: 0.5)
     link = DirectedLink(*access(scenario))
-    before = dict(core.cluster.spendable)
+    before = dict(core.cluster.capacity.spendable)
     effects = core.handle(ev.LinksChanged([(*link, 1e6)]), 1.0)
     assert [e.fact for e in effects if isinstance(e, do.Record)] == [f.LinkChanged(*link, 1e6)]
     share = migration_share(played.campus, 1e6)
-    assert core.cluster.share[link] == pytest.approx(share)
-    assert core.cluster.spendable == {**before, link: pytest.approx(0.99 * share)}
+    assert core.cluster.capacity.share[link] == pytest.approx(share)
+    assert core.cluster.capacity.spendable == {**before, link: pytest.approx(0.99 * share)}
     core.handle(ev.LinksChanged([(*link, 0.0)]), 2.0)
-    assert core.cluster.spendable[link] == core.cluster.reservable[link] == 0.0
+    assert core.cluster.capacity.spendable[link] == core.cluster.capacity.reservable[link] == 0.0
 
 
 def granted(facts: list[tuple[float, f.AnyFact]]) -> list[tuple[float, f.Granted]]:

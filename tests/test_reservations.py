@@ -19,8 +19,8 @@ from controller.core.admission.reservation import (
 )
 from controller.core.lifecycle.grants import committed, planned, reservations
 from controller.core.model import facts as f
-from controller.core.model.cluster import LEAST_FALL
 from controller.core.model.entities import CheckpointFlow
+from controller.core.network.capacity import LEAST_FALL
 from testbed import messages as m
 from tests.cores_world import SETTINGS, CoresWorld, small_campus
 from topologies import presets
@@ -71,7 +71,7 @@ def test_a_move_alone_stops_half_way_and_then_has_the_whole_path() -> None:
     flow, _ = only_flow(world)
     assert flow.floor_bytes_per_s == 0.0  # not begun: it sends what is left
     assert flow.rate_bytes_per_s > 0.0
-    whole = world.coordinator.cluster.share[
+    whole = world.coordinator.cluster.capacity.share[
         world.coordinator.cluster.routes.route(host, admitted.destination)[0]
     ]
     assert admitted.floor_bytes_per_s == pytest.approx(whole * (1.0 - LEAST_FALL))

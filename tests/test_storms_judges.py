@@ -70,6 +70,6 @@ def test_background_traffic_is_told_to_the_coordinator_and_taken_off_what_it_giv
     for line in script.lines:
         world.run(line.at_s)
         perform(world, line)
-    assert world.coordinator.cluster.spendable[up] < 0.5 * share
+    assert world.coordinator.cluster.capacity.spendable[up] < 0.5 * share
     calm(world)
-    assert world.coordinator.cluster.spendable[up] > 0.9 * share
+    assert world.coordinator.cluster.capacity.spendable[up] > 0.9 * share

@@ -191,8 +191,8 @@ def test_without_enforcement_there_is_no_reserve_and_ours_has_it() -> None:
         assert kept.kept_bytes_per_s(100.0, 90.0) == 90.0 > wanted.kept_bytes_per_s(100.0, 90.0)
         assert kept.reserve_bytes_per_s(1e9) == wanted.reserve_bytes_per_s(1e9)
     free, ours = Small("no-tc-bpf"), Small("reclaimnet")
-    for link, rate in free.coordinator.cluster.share.items():
-        assert ours.coordinator.cluster.share[link] == pytest.approx(0.7 * rate)
+    for link, rate in free.coordinator.cluster.capacity.share.items():
+        assert ours.coordinator.cluster.capacity.share[link] == pytest.approx(0.7 * rate)
 
 
 def test_who_promises_no_rate_copies_first_and_stops_when_the_rate_that_it_hopes_for_says_so() -> None:

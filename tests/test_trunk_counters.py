@@ -137,7 +137,7 @@ def test_stranger_on_a_trunk_lowers_what_is_granted_there(counts: bool) -> None:
     )  # else the stranger would leave for the core that grants leave free
     world.run(end_s / 2.0)
     cluster, played = world.coordinator.cluster, scenario.played().campus
-    there, left = Routes(played).route("l3", "p3")[1:-1], dict(cluster.spendable)
+    there, left = Routes(played).route("l3", "p3")[1:-1], dict(cluster.capacity.spendable)
     room = played.capacity_bytes_per_s[UP] * PAYLOAD_SHARE
 
     def most_granted(from_s: float) -> float:
@@ -153,15 +153,15 @@ def test_stranger_on_a_trunk_lowers_what_is_granted_there(counts: bool) -> None:
     world.run(0.9 * end_s)
     said = [event for event in heard if isinstance(event, LinksMeasured)]
     if not counts:
-        assert not said and cluster.spendable == left and most_granted(0.6 * end_s) > 0.3
+        assert not said and cluster.capacity.spendable == left and most_granted(0.6 * end_s) > 0.3
         return
     assert {(a, b) for event in said for a, b, _ in event.research} == {tuple(link) for link in there}
     for link, before in left.items():
         if link in there:
             # of the stranger's 80 % it may take 3 %
-            assert 0.2 - NEWS <= cluster.spendable[link] / (0.99 * room) <= 1.0 - 0.97 * 0.8 + 1e-9
+            assert 0.2 - NEWS <= cluster.capacity.spendable[link] / (0.99 * room) <= 1.0 - 0.97 * 0.8 + 1e-9
         else:
-            assert cluster.spendable[link] == before
+            assert cluster.capacity.spendable[link] == before
     assert 0.05 < most_granted(0.6 * end_s) <= 1.0 - 0.97 * 0.8
 
 

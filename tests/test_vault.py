@@ -75,7 +75,7 @@ def test_a_copy_waits_while_others_fill_the_port_of_its_vault(monkeypatch: pytes
         most = 0
         while world.now_s < until_s:
             world.run(world.now_s + 0.05)
-            most = max(most, len(core.flows_to(vault)))
+            most = max(most, len(core.flows.to_host(vault)))
         return most
 
     assert at_once(world.now_s + 60.0) > 1
@@ -105,10 +105,10 @@ def test_bytes_cost_what_the_streams_lose_that_fill_the_links() -> None:
     world = with_copy(campus_with())
     core, job = world.coordinator.cluster, world.jobs["a"]
     assert job.host and job.standby and job.vault
-    assert price_of(core, core.path(job.standby, job.vault)) == 0.0  # no stream leaves the standby
+    assert price_of(core, core.paths.of(job.standby, job.vault)) == 0.0  # no stream leaves the standby
     [hazard_per_s] = core.hazards_now_per_s([job], core.now_s).tolist()
     rate = core.flows[f"a:{job.host}>{job.standby}"].cap_bytes_per_s
-    own = core.path(job.host, job.standby)
+    own = core.paths.of(job.host, job.standby)
     # from one stream a copy takes half, which costs that twice what it would save with a little more
     assert price_of(core, own) == pytest.approx(2.0 * hazard_per_s * LONG.payload_bytes / rate**2)
 
@@ -135,18 +135,19 @@ def test_what_a_stream_would_save_is_the_price_of_its_whole_way() -> None:
         world.submit(m.JobSpec(name, 40_000, 0.1, 20_000_000 * (1 + place % 3), loss_budget_s=1000.0))
     world.run(60.0)
     core, prices, worth = world.coordinator.cluster, [], []
-    for flow in core.streams().flows:
+    for flow in core.flows.streams().flows:
         job, rate, beta = core.jobs[flow.job], flow.cap_bytes_per_s, core.checkpoint_share
         hazards = core.hazards_now_per_s([job], core.now_s)
         [aim_s] = aims_of(core, job.spec.payload_bytes, job.spec.loss_budget_s, hazards).tolist()
         sending_s = job.checkpoint_bytes / rate
         longer = max(0.0, 1.0 - (beta * aim_s / sending_s) ** 2)
         worth.append(float(hazards[0]) * (1.0 + longer / (2.0 * beta)) * sending_s / rate)
-        prices.append(worth_at(core, core.path(flow.source, flow.destination)))
+        prices.append(worth_at(core, core.paths.of(flow.source, flow.destination)))
     assert prices == pytest.approx(worth, rel=0.05)  # hazards have moved on since P1 planned
-    ways = [core.path(flow.source, flow.destination) for flow in core.streams().flows]
+    ways = [core.paths.of(flow.source, flow.destination) for flow in core.flows.streams().flows]
     most = {
-        link: max(w for w, way in zip(worth, ways, strict=True) if link in way) for link in core.full_links()
+        link: max(w for w, way in zip(worth, ways, strict=True) if link in way)
+        for link in core.flows.full_links(core.capacity.checkpoint_column)
     }
     assert any(most[link] > 3.0 * worth_at(core, [link]) for link in most)
     # two jobs of one host with one standby: P1 charges them once, at either end, and so is a copy that crosses both

@@ -124,14 +124,16 @@ def test_the_coordinator_gives_out_what_switches_say_is_left() -> None:
     background = BackgroundTraffic(3600.0, (("d1", "core"),), rates, (41,))
     world = make_world(scenario, replace(trace, background=background, arrivals=()))
     core = world.coordinator.cluster
-    whole = core.share[UPLINK] * 0.99
+    whole = core.capacity.share[UPLINK] * 0.99
     # of what others ask for 3 % may be lost to them
     left = (240 * MBIT_PER_S + 0.03 * 9.76e9 / 8) * PAYLOAD_SHARE * 0.99
     for hour, expected in ((0.5, whole), (1.5, left), (2.5, whole)):
         world.run(3600.0 * hour)
-        assert core.spendable[UPLINK] == pytest.approx(expected, rel=1e-6)
-        assert core.bandwidth.available(UPLINK, world.now_s) == pytest.approx(expected / 0.99, rel=1e-6)
-        assert core.reservable[UPLINK] == pytest.approx(whole)
+        assert core.capacity.spendable[UPLINK] == pytest.approx(expected, rel=1e-6)
+        assert core.capacity.bandwidth.available(UPLINK, world.now_s) == pytest.approx(
+            expected / 0.99, rel=1e-6
+        )
+        assert core.capacity.reservable[UPLINK] == pytest.approx(whole)
 
 
 def test_less_than_the_reserve_leaves_all_that_may_be_given_out() -> None:
@@ -140,8 +142,8 @@ def test_less_than_the_reserve_leaves_all_that_may_be_given_out() -> None:
     world = make_world(scenario, replace(trace, background=little))
     world.run(2 * 3600.0)
     core = world.coordinator.cluster
-    assert core.bandwidth.told[UPLINK] == 2e8
-    assert core.spendable == pytest.approx(core.reservable, rel=1e-9)
+    assert core.capacity.bandwidth.told[UPLINK] == 2e8
+    assert core.capacity.spendable == pytest.approx(core.capacity.reservable, rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])

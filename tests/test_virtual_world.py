@@ -52,7 +52,7 @@ def at_s(world: VirtualWorld, kind: type) -> list[float]:
 
 
 def promises(world: VirtualWorld) -> list[Any]:
-    share = world.coordinator.cluster.share
+    share = world.coordinator.cluster.capacity.share
     borrows = world.policy.borrows
     context = RunContext(
         0, Scale(), world.env.campus, share, 10.0, 20.0, ended_at_s=world.now_s, borrows=borrows

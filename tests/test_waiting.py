@@ -50,7 +50,7 @@ class Silent:
         release(cluster, self.job)
         self.job.standby = None
         for key in list(cluster.flows):
-            cluster.take_flow(key)
+            cluster.flows.take(key)
         to = next(h for h in cluster.hosts.values() if h.usable and h.name not in checkpoint.holders)
         dispatch(cluster, self.job, to)
         [(sender, _)] = orders(self.core.handle(ev.Woke(), self.now_s), m.SendStored)

@@ -215,7 +215,7 @@ def test_migrations_over_two_trunks_keep_their_promises_and_leave_no_way_behind(
     world.run(60.0)
     finished = told(world, f.MigrationFinished)
     assert len(finished) == len(told(world, f.MigrationAdmitted)) and all(fact.in_time for fact in finished)
-    assert not world.coordinator.cluster.held and not world.env.routes.pins
+    assert not world.coordinator.cluster.installation.held and not world.env.routes.pins
     assert {tuple(fact.nodes[2:3]) for fact in told(world, f.WayTaken)} == {(), ("s2",)}
     judged(world)
 
@@ -232,7 +232,7 @@ def moving(paths: int = 4) -> VirtualWorld:
 
 def until_chosen(world: VirtualWorld) -> None:
     """Until some migration takes another way than the tree's."""
-    while not world.coordinator.cluster.held:
+    while not world.coordinator.cluster.installation.held:
         world.run(world.now_s + 0.001)
 
 
@@ -248,7 +248,9 @@ def test_order_to_send_over_another_way_comes_when_the_network_has_it() -> None:
     def watch() -> None:
         cluster = world.coordinator.cluster
         held.extend(
-            key for key, flow in cluster.flows.items() if (flow.source, flow.destination) in cluster.held
+            key
+            for key, flow in cluster.flows.items()
+            if (flow.source, flow.destination) in cluster.installation.held
         )
 
     for name in busy(world):
@@ -260,7 +262,7 @@ def test_order_to_send_over_another_way_comes_when_the_network_has_it() -> None:
     cluster = world.coordinator.cluster
     assert all(key in cluster.orders for key in held)
     world.run(world.now_s + 0.02)
-    assert not cluster.held and not cluster.orders
+    assert not cluster.installation.held and not cluster.orders
     assert {ends: nodes_of(way) for ends, way in world.env.routes.pins.items()} == ways
 
 
@@ -270,15 +272,15 @@ def test_drained_trunk_is_left_before_it_is_cut_and_every_migration_is_in_time()
     assert all(over.values())
     world.drain_link("l1", "s1")
     cluster = world.coordinator.cluster
-    assert cluster.held and cluster.draining == {frozenset(("l1", "s1"))}
-    both = {link for number in cluster.flow_paths()[1].link for link in [cluster.network.links[number]]}
+    assert cluster.installation.held and cluster.capacity.draining == {frozenset(("l1", "s1"))}
+    both = {link for number in cluster.flows.paths()[1].link for link in [cluster.network.links[number]]}
     assert set(uplinks()) <= both  # what may go over either is paid for on both
     world.run(world.now_s + 0.02)
-    assert not cluster.held
+    assert not cluster.installation.held
     assert not any(uplinks()[0] in flow.links for flow in sent(world)) and len(sent(world)) == 3
     admitted = len(told(world, f.MigrationAdmitted))
     world.change_link("l1", "s1", up=False)
-    assert not cluster.draining and len(told(world, f.MigrationAdmitted)) == admitted == 3
+    assert not cluster.capacity.draining and len(told(world, f.MigrationAdmitted)) == admitted == 3
     assert not told(world, f.MigrationDegraded)
     world.run(world.now_s + 2.0)
     world.change_link("l1", "s1", up=True)
@@ -342,9 +344,14 @@ def test_migration_is_granted_what_a_stranger_leaves_unless_it_would_be_late(
     [flow], wire = cluster.flows.values(), 40 * MB * PAYLOAD_SHARE
     promise = 100 * MB / (10.0 - cluster.settings.restart_s)
     if taken == 0.75:
-        assert cluster.spendable[trunk] < promise < flow.rate_bytes_per_s
+        assert cluster.capacity.spendable[trunk] < promise < flow.rate_bytes_per_s
     else:
-        assert promise < flow.rate_bytes_per_s <= cluster.spendable[trunk] <= (1.0 - 0.97 * taken) * wire
+        assert (
+            promise
+            < flow.rate_bytes_per_s
+            <= cluster.capacity.spendable[trunk]
+            <= (1.0 - 0.97 * taken) * wire
+        )
     world.run(60.0)
     assert [fact.in_time for fact in told(world, f.MigrationFinished)] == [True]
     judged(world)
@@ -358,10 +365,10 @@ def test_network_that_does_not_answer_has_one_path_until_it_does() -> None:
         world.reclaim(name, 20.0, grace=True)
     until_chosen(world)
     cluster = world.coordinator.cluster
-    waiting = dict(cluster.held)
+    waiting = dict(cluster.installation.held)
     assert waiting and asked[-1].ways
     world.run(world.now_s + ANSWER_S + 0.01)
-    assert not cluster.network_answers and not cluster.held and not cluster.routes.pins
+    assert not cluster.installation.answers and not cluster.installation.held and not cluster.routes.pins
     assert asked[-1].ways == [] and asked[-1].number > asked[0].number
     admitted = [flow for flow in cluster.flows.values() if flow.reservation]
     assert admitted and len(cluster.choices("h1", "h6")) == 1
@@ -483,7 +490,7 @@ def test_what_is_told_of_a_trunk_while_agents_are_gathered_outlives_another_rest
     world.restart_coordinator(down_s=0.01)
     world.run(world.now_s + 20.0)
     assert not world.coordinator.gathers
-    assert world.coordinator.cluster.bandwidth.capacity == world.env.capacity
+    assert world.coordinator.cluster.capacity.bandwidth.capacity == world.env.capacity
 
 
 def test_invariants_notice_ways_that_the_network_does_not_have() -> None:

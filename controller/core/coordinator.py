@@ -44,7 +44,7 @@ from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import HostState
-from controller.core.network.bandwidth import LinkBandwidth
+from controller.core.network.capacity import LinkCapacity
 from controller.core.placement.hazard import Experience
 from controller.core.placement.joint_departures import neighbourhoods
 from controller.core.placement.owner_history import OwnerHistory
@@ -80,7 +80,12 @@ class Coordinator:
             settings,
             row,
             Routes(campus),
-            migration_share(campus.capacity_bytes_per_s, reserve, PAYLOAD_SHARE),
+            LinkCapacity(
+                campus.capacity_bytes_per_s,
+                reserve,
+                migration_share(campus.capacity_bytes_per_s, reserve, PAYLOAD_SHARE),
+                borrows=row.borrows,
+            ),
             SpotQueue(learner, settings.offer_ttl_s, self._choose, self._gpus_behind),
             OwnerHistory(
                 settings.hazard_window_s,
@@ -89,12 +94,10 @@ class Coordinator:
                 settings.day_start_s,
                 neighbourhoods(campus),
             ),
-            LinkBandwidth(campus.capacity_bytes_per_s, reserve),
             {host.name: HostState(host) for host in agents},
             draw,
             secret=secret,
         )
-        self.cluster.ways_stale = self.cluster.routes.has_choice  # so that the network knows who wants ways
         self._tick_s = inf  # the first agent starts the clock
         self._learn_s = inf  # when there may be something to learn from
         # after a restart, until it is known which agents are there
@@ -132,7 +135,7 @@ class Coordinator:
             return self._reunion.until_s
         cluster, queue_s = self.cluster, self.cluster.queue.next_deadline_s()
         next_s = min(self._tick_s, self._learn_s, cluster.regrant_at_s, cluster.plan_at_s, queue_s)
-        next_s = min(next_s, cluster.next_word_s(), cluster.next_silence_s(), cluster.network_due_s)
+        next_s = min(next_s, cluster.next_word_s(), cluster.leases.next_s(), cluster.installation.due_s)
         if cluster.requeued:
             next_s = min(next_s, *cluster.requeued.values())
         return next_s
@@ -196,8 +199,8 @@ class Coordinator:
                 drain_trunks(cluster, {frozenset(trunk) for trunk in trunks})
             case ev.Restarted(silent_s, cuts):
                 # what its controller was told last is not known
-                cluster.ways_stale, cluster.network_due_s = cluster.routes.has_choice, inf
-                cluster.loads_told = None
+                cluster.installation.dirty, cluster.installation.due_s = cluster.routes.has_choice, inf
+                cluster.installation.loads_sent = None
                 self._reunion = resync.begin(cluster, self._reunion, cuts)
                 cluster.record(facts.CoordinatorRestarted(silent_s, sorted(self._reunion.awaited)))
 
@@ -229,7 +232,7 @@ class Coordinator:
             expire_offers(cluster)
             send_off_waiting(cluster)
         margin_s = cluster.settings.fence_margin_s
-        for host, since_s in cluster.silent_hosts():
+        for host, since_s in cluster.leases.ended(now_s):
             if (
                 now_s > since_s + margin_s
             ):  # this process stood still: what the host said meanwhile may not have been read yet
@@ -239,7 +242,7 @@ class Coordinator:
                 membership.silent(cluster, host)
             if now_s >= host.fence_at_s:
                 membership.fence(cluster, host)
-        if now_s >= cluster.network_due_s:
+        if now_s >= cluster.installation.due_s:
             network_silent(cluster)
         resume_requeued(cluster)
         if now_s >= cluster.next_word_s():

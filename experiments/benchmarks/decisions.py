@@ -157,7 +157,7 @@ def measure_size(hosts: int, samples: int | None = None) -> dict[str, Any]:
     return {
         "hosts": hosts,
         "jobs": len(core.cluster.jobs),
-        "links": len(core.cluster.share),
+        "links": len(core.cluster.capacity.share),
         **{name: asdict(Spread.of(taken)) for name, taken in times.items()},
     }
 
@@ -255,7 +255,7 @@ class AtWork:
             for job in jobs
             if job.standby is not None
         ]
-        world.policy.admit(asked, self.now_s, world.spendable, committed(world))
+        world.policy.admit(asked, self.now_s, world.capacity.spendable, committed(world))
 
 
 def growth_exponent(seconds: dict[int, float]) -> float:

@@ -88,7 +88,7 @@ class Reasons:
         considered = set(found.hosts)
         others = [
             (host.name, why)
-            for host in self.cluster.volunteers
+            for host in self.cluster.index.volunteers
             if host.name not in considered and (why := _excluded(host, wanted, job, self.cluster))
         ]
         told = partial(_told_placement, self.cluster, purpose, job.name, wanted, found, choice, others)

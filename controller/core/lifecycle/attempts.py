@@ -66,7 +66,7 @@ def fetches_s(cluster: Cluster, job: JobState, to: str) -> Callable[[str], float
     carried = job.spec.payload_bytes + recovery_bytes(cluster)
 
     def takes_s(holder: str) -> float:
-        way = [*cluster.path(holder, to)]
+        way = [*cluster.paths.of(holder, to)]
         return float((carried[way] / free[way].clip(TRICKLE_BYTES_PER_S)).max(initial=0.0))
 
     return takes_s

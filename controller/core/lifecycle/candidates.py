@@ -38,15 +38,15 @@ def residual(
     """
     crossed: list[int] = []
     amounts: list[float] = []
-    for flow in cluster.firm_flows():
+    for flow in cluster.flows.firm():
         if flow.reservation is not None or flow.floor_bytes_per_s > 0.0:
-            path = cluster.path(flow.source, flow.destination)
+            path = cluster.paths.of(flow.source, flow.destination)
             crossed += path
             amounts += [taken(flow)] * len(path)
     committed: Floats | float = 0.0
     if crossed:
         committed = sums(np.array(crossed, dtype=np.intp), np.array(amounts), len(cluster.network))
-    account = cluster.bandwidth if bandwidth is None else bandwidth
+    account = cluster.capacity.bandwidth if bandwidth is None else bandwidth
     return Residual(cluster.network, account.available_column(now_s, committed))
 
 
@@ -56,9 +56,9 @@ def reserved_rate(flow: CheckpointFlow) -> float:
 
 
 def left_for_checkpoints(cluster: Cluster, now_s: float) -> Residual:
-    """Return the bytes/s of each link that P1 may give out: `Cluster.checkpoint_column` less what is reserved."""
-    free = residual(cluster, now_s, reserved_rate, cluster.checkpoint_bandwidth)
-    return Residual(cluster.network, np.maximum(0.0, free.column - cluster.withheld_column))
+    """Return the bytes/s of each link that P1 may give out: `LinkCapacity.checkpoint_column` less what is reserved."""
+    free = residual(cluster, now_s, reserved_rate, cluster.capacity.checkpoint_bandwidth)
+    return Residual(cluster.network, np.maximum(0.0, free.column - cluster.capacity.withheld_column))
 
 
 def fair_share(cluster: Cluster, job: JobState, now_s: float) -> Residual:
@@ -75,14 +75,14 @@ class FairShares:
 
     def __init__(self, cluster: Cluster, now_s: float) -> None:
         self._cluster = cluster
-        self._free = residual(cluster, now_s, reserved_rate, cluster.checkpoint_bandwidth).column
-        self._among = 1.0 + cluster.crossing()  # how many streams would share each link
+        self._free = residual(cluster, now_s, reserved_rate, cluster.capacity.checkpoint_bandwidth).column
+        self._among = 1.0 + cluster.flows.crossing()  # how many streams would share each link
 
     def _own(self, job: JobState) -> dict[int, float]:
         """Count the job's streams on each link."""
         own: dict[int, float] = {}
-        for flow in self._cluster.streams_of(job.name):
-            for link in self._cluster.path(flow.source, flow.destination):
+        for flow in self._cluster.flows.streams_of(job.name):
+            for link in self._cluster.paths.of(flow.source, flow.destination):
                 own[link] = own.get(link, 0.0) + 1.0
         return own
 
@@ -102,7 +102,7 @@ class FairShares:
 def safe_store(cluster: Cluster, job: JobState, source: str, free: Residual) -> str | None:
     """Return the best connected host without an owner."""
     fit = cluster.fit_hosts(job)
-    kept = [host.name for host in cluster.ownerless if host.usable and host.name in fit]
+    kept = [host.name for host in cluster.index.ownerless if host.usable and host.name in fit]
     return max(
         kept, key=lambda to: bottleneck(cluster.routes.way(source, to), free).bytes_per_s, default=None
     )
@@ -143,8 +143,8 @@ def candidates(
 
     `all_ways`: by whichever way is widest, not only by the tree's.
     """
-    places, taken = cluster.places, cluster.taken_column
-    able = cluster.usable_column.copy()
+    places, taken = cluster.index.places, cluster.index.taken_column
+    able = cluster.index.usable_column.copy()
     if among is not None and len(among) != len(cluster.hosts):
         named = np.zeros(len(places.hosts), dtype=bool)
         named[[places.number[name] for name in among if name in places.number]] = True
@@ -161,7 +161,7 @@ def candidates(
     )
     ways = [reaches.from_host(source) for source in sources]
     if all_ways and cluster.chooses_ways:
-        ways += [cluster.widest_beside(source, free.column) for source in sources]
+        ways += [cluster.paths.widest_beside(source, places.hosts, free.column) for source in sources]
     bandwidth = reduce(np.maximum, ways) if ways else filled(np.inf, len(places.hosts))
     added = gone = np.zeros(len(places.hosts))
     if wanted.needs_gpu and cluster.policy.counts_congestion:
@@ -192,7 +192,7 @@ def added_loss_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floa
 
     A departure hurts the job, or a neighbour, if its notice is too short for that one (`congestion.added_loss_s`).
     """
-    payload, there = float(job.spec.payload_bytes), cluster.occupants
+    payload, there = float(job.spec.payload_bytes), cluster.index.occupants
     uplinks = cluster.uplinks_bytes_per_s
     hurt = cluster.too_short(payload, uplinks, cluster.now_s)
     hurt_there = cluster.too_short(there.payload_bytes, uplinks[there.place], cluster.now_s)
@@ -200,15 +200,15 @@ def added_loss_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floa
         cluster, there.payload_bytes, there.loss_budget_s, hazards_per_s[there.place] * hurt_there
     )
     streams = congestion.Streams(
-        there.beside(job, cluster.places.hosts),  # those that leave are in no one's way
+        there.beside(job, cluster.index.places.hosts),  # those that leave are in no one's way
         there.place,
         there.checkpoint_bytes,
         aims_s,
         there.remaining_s,
         hurt_there,
     )
-    ways = Reaches(cluster.places, fair_share(cluster, job, cluster.now_s).column).to_best(
-        cluster.usable_column
+    ways = Reaches(cluster.index.places, fair_share(cluster, job, cluster.now_s).column).to_best(
+        cluster.index.usable_column
     )
     aims, beta = aim_s(cluster, job, hazards_per_s * hurt), cluster.checkpoint_share
     sending = cluster.checkpoint_uplinks_bytes_per_s

@@ -18,7 +18,7 @@ from controller.core.checkpointing.planner import CLOSE, ExactPlanner, JobColumn
 from controller.core.lifecycle.candidates import left_for_checkpoints
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState
-from controller.core.model.occupants import checkpoint_bytes
+from controller.core.model.host_index import checkpoint_bytes
 from controller.core.network.links import filled
 from controller.numerics.arrays import Floats, Mask, Numbers
 
@@ -126,13 +126,13 @@ def _in_objects(
 
 def _routes(cluster: Cluster, jobs: Sequence[JobState]) -> Numbers:
     """Links from each job's host to its standby, looked up once for each pair."""
-    known = cluster.known.routes
+    known = cluster.paths.rows
     ends: list[tuple[str, str]] = list(map(_HOST_STANDBY, jobs))
     rows = list(map(known.row.get, ends))
     if None in rows:
         if len(known.row) > MOST_ROWS:
             known.row.clear()
         new = [pair for pair in dict.fromkeys(ends) if pair not in known.row]
-        known.add(new, [cluster.path(host, standby) for host, standby in new], len(cluster.network))
+        known.add(new, [cluster.paths.of(host, standby) for host, standby in new], len(cluster.network))
         rows = list(map(known.row.get, ends))
     return known.links[np.array(rows, dtype=np.intp)]

@@ -38,7 +38,7 @@ def all_stored_by(cluster: Cluster, host: HostState, hello: m.Hello) -> None:
     listed = defaultdict[str, set[int]](set)
     for stored in hello.stored:
         listed[stored.job].add(stored.sequence)
-    for job in cluster.unfinished():
+    for job in cluster.jobs.unfinished():
         for sequence, known in job.checkpoints.items():
             if sequence not in listed[job.name]:
                 known.holders.discard(host.name)
@@ -160,7 +160,7 @@ def transfer_ended(cluster: Cluster, host: HostState, message: m.TransferEnded) 
         return
     flow = cluster.flows.get(f"{message.job}:{host.name}>{message.destination}")
     if flow is not None and message.goodput_over_grant is not None and flow.bottleneck:
-        cluster.delivered(flow, message.goodput_over_grant)
+        cluster.capacity.delivered(flow.bottleneck, message.goodput_over_grant, cluster.now_s)
     if job.host != host.name and any(f.job == job.name for f in copies_to_vaults(cluster, host.name)):
         if not message.ok:
             job.unfit[message.destination] = _again_s(cluster)

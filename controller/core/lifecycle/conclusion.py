@@ -55,7 +55,7 @@ def send_orders(cluster: Cluster) -> None:
     flows = [flow for key in cluster.orders if (flow := cluster.flows.get(key)) is not None]
     cluster.orders.clear()
     for flow in flows:
-        if (flow.source, flow.destination) in cluster.held:
+        if (flow.source, flow.destination) in cluster.installation.held:
             cluster.orders[flow.key] = None
             continue
         job, to, rate = cluster.jobs[flow.job], cluster.endpoint(flow), flow.rate_bytes_per_s
@@ -76,6 +76,6 @@ def _fetch_s(cluster: Cluster, flow: CheckpointFlow) -> float:
     payload_bytes = float(cluster.jobs[flow.job].spec.payload_bytes)
     if flow.rate_bytes_per_s > TRICKLE_BYTES_PER_S:
         return payload_bytes / flow.rate_bytes_per_s
-    way = [*cluster.path(flow.source, flow.destination)]
-    carried, free = recovery_bytes(cluster)[way].clip(payload_bytes), cluster.given_column[way]
+    way = [*cluster.paths.of(flow.source, flow.destination)]
+    carried, free = recovery_bytes(cluster)[way].clip(payload_bytes), cluster.capacity.given_column[way]
     return float((carried / free.clip(TRICKLE_BYTES_PER_S)).max(initial=0.0))

@@ -28,13 +28,15 @@ from controller.core.admission.schedule import Timetable
 from controller.core.lifecycle.announcements import ticket
 from controller.core.lifecycle.changes import rates_moved
 from controller.core.model import facts
-from controller.core.model.cluster import LEAST_FALL, Cluster, Shared
+from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow
+from controller.core.network.capacity import LEAST_FALL
 from controller.core.network.links import NO_LINK, filled
 from controller.core.network.max_min import Wants
 from controller.core.network.sharing import Demand
 from controller.numerics.arrays import Floats, Mask, Numbers
 from testbed.messages import CancelTransfers, Grant
+from topologies.paths import Routes
 from topologies.spec import TrafficClass
 
 LEAST_RISE = 0.02  # a rate that rises by less than 2 % is not worth a message
@@ -43,7 +45,7 @@ LEAST_RISE = 0.02  # a rate that rises by less than 2 % is not worth a message
 LEAST_STREAM_RISE = 0.05
 # rates are not changed more often by a timetable than this: a message takes about as long
 LEAST_SPAN_S = 0.02
-FEW, MOST_SHARED = 16, 200  # flows up to which how they were shared is kept, and so often
+FEW = 16  # flows up to which the answer of sharing is kept
 
 
 def open_flow(cluster: Cluster, flow: CheckpointFlow) -> None:
@@ -55,14 +57,14 @@ def open_flow(cluster: Cluster, flow: CheckpointFlow) -> None:
     else:
         cluster.opened += 1
         flow.ticket = ticket(cluster.secret, cluster.opened)
-    cluster.put_flow(flow)
+    cluster.flows.put(flow)
     cluster.changed_flows[key] = None
     cluster.rates_stale = True
 
 
 def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) -> None:
     """Remove a flow; `tell`: stop its sender, which has not stopped by itself."""
-    if not cluster.take_flow(flow.key):
+    if not cluster.flows.take(flow.key):
         return
     cluster.orders.pop(flow.key, None)  # one that waited for its way
     cluster.changed_flows[flow.key] = None
@@ -71,7 +73,7 @@ def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) ->
         cluster.tell(flow.source, CancelTransfers(flow.job, flow.destination))
     cluster.record(facts.GrantEnded(flow.job, flow.source, flow.destination))
     ends = (flow.source, flow.destination)
-    if ends in cluster.way_numbers and not goes_between(cluster, *ends):
+    if ends in cluster.installation.numbers and not goes_between(cluster, *ends):
         cluster.set_way(*ends, None)
 
 
@@ -102,19 +104,21 @@ def close_flows(
             close_flow(cluster, flow, tell=tell)
 
 
-def committed(cluster: Cluster, *, movable: bool = False) -> list[Commitment]:
+def committed(cluster: Cluster, *, movable: bool = False, routes: Routes | None = None) -> list[Commitment]:
     """Return what is reserved for admitted migrations and cannot be taken back.
 
-    `movable`: sources that have not stopped their job yet may be given another moment to do so.
+    `movable`: sources that have not stopped their job yet may be given another moment to do so. `routes`: others than the
+    present ones.
     """
+    routes = cluster.routes if routes is None else routes
     commitments: list[Commitment] = []
-    for flow in cluster.flows.values() if cluster.apart else cluster.firm_flows():
-        connected = flow.source not in cluster.apart
+    for flow in cluster.flows.values() if cluster.index.apart else cluster.flows.firm():
+        connected = flow.source not in cluster.index.apart
         if flow.reservation is None and flow.floor_bytes_per_s <= 0.0 and connected:
             continue
         if cluster.policy.borrows and flow.traffic_class is TrafficClass.PRESYNC:
             continue  # it yields on the wire, told or not
-        links, cap = cluster.routes.way(flow.source, flow.destination), flow.cap_bytes_per_s
+        links, cap = routes.way(flow.source, flow.destination), flow.cap_bytes_per_s
         if flow.reservation is not None and connected:
             commitments.append(flow.reservation.request(flow.key, links, cap, cluster.now_s, movable=movable))
         else:
@@ -124,15 +128,15 @@ def committed(cluster: Cluster, *, movable: bool = False) -> list[Commitment]:
 
 def reservations(cluster: Cluster) -> list[tuple[CheckpointFlow, Reservation]]:
     """Flows that follow the timetable, without those whose sender is disconnected and keeps its rate."""
-    firm, apart = cluster.firm_flows(), cluster.apart
+    firm, apart = cluster.flows.firm(), cluster.index.apart
     return [(f, f.reservation) for f in firm if f.reservation is not None and f.source not in apart]
 
 
 def count_sent(cluster: Cluster) -> None:
     """Count what has been sent of each reservation until now."""
-    for flow in cluster.firm_flows():
+    for flow in cluster.flows.firm():
         if flow.reservation is not None:
-            connected = flow.source not in cluster.apart
+            connected = flow.source not in cluster.index.apart
             flow.reservation.count(cluster.now_s, flow.rate_bytes_per_s if connected else 0.0)
 
 
@@ -141,11 +145,11 @@ def planned(cluster: Cluster, commitments: Sequence[Commitment]) -> Timetable:
 
     Where a migration would be late by that, it is planned on all that may be reserved.
     """
-    if cluster.bandwidth.told:
-        plan = cluster.policy.admit([], cluster.now_s, cluster.spendable, commitments).timetable
+    if cluster.capacity.bandwidth.told:
+        plan = cluster.policy.admit([], cluster.now_s, cluster.capacity.spendable, commitments).timetable
         if not plan.late:
             return plan
-    return cluster.policy.admit([], cluster.now_s, cluster.reservable, commitments).timetable
+    return cluster.policy.admit([], cluster.now_s, cluster.capacity.reservable, commitments).timetable
 
 
 def _follow_timetable(cluster: Cluster) -> None:
@@ -170,16 +174,16 @@ def recovery_bytes(cluster: Cluster) -> Floats:
     if cluster.policy.recoveries_first:
         for flow in [flow for flow in cluster.flows.values() if flow.is_recovery]:
             size = cluster.jobs[flow.job].spec.payload_bytes
-            column[[*cluster.path(flow.source, flow.destination)]] += size
+            column[[*cluster.paths.of(flow.source, flow.destination)]] += size
     return column
 
 
 def reserved_bytes(cluster: Cluster) -> Floats:
     """What is reserved on each link, by its number, and not sent yet."""
     column = np.zeros(len(cluster.network))
-    for flow in cluster.firm_flows():
+    for flow in cluster.flows.firm():
         if flow.reservation is not None:
-            column[[*cluster.path(flow.source, flow.destination)]] += flow.reservation.left_bytes
+            column[[*cluster.paths.of(flow.source, flow.destination)]] += flow.reservation.left_bytes
     return column
 
 
@@ -190,9 +194,9 @@ def _give_recoveries(
 
     The shortest recovery comes first.
     """
-    _, paths = cluster.flow_paths()
+    _, paths = cluster.flows.paths()
     floor = np.array(floors, dtype=float)
-    left = cluster.given_column - paths.load(floor, len(cluster.network))
+    left = cluster.capacity.given_column - paths.load(floor, len(cluster.network))
     for row in sorted(rows, key=lambda row: cluster.jobs[flows[row].job].spec.payload_bytes):
         way = paths.link[paths.start[row] : paths.start[row + 1]]
         if len(way):
@@ -207,7 +211,7 @@ def settle(cluster: Cluster) -> None:
     """Share all links again (max-min of totals with floors and caps), and announce changed rates, falls first."""
     cluster.rates_stale = False
     _follow_timetable(cluster)
-    flows = cluster.flows_in_order()
+    flows = cluster.flows.in_order()
     for n, rate, link in _moved(cluster, flows):
         flow = flows[n]
         if flow.reservation is not None:
@@ -239,22 +243,22 @@ def _moved(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> list[tuple[int,
     below = [flow.traffic_class is TrafficClass.PRESYNC for flow in flows]
     for row in [row for row, floor in enumerate(floors) if floor > caps[row]]:
         floors[row] = caps[row]
-    if cluster.apart:
-        for row in [row for row, flow in enumerate(flows) if flow.source in cluster.apart]:
+    if cluster.index.apart:
+        for row in [row for row, flow in enumerate(flows) if flow.source in cluster.index.apart]:
             floors[row], caps[row] = _bounds(flows[row], connected=False)
     if cluster.policy.recoveries_first and not all(below):
         others = [row for row, is_below in enumerate(below) if not is_below]
-        rows = [row for row in others if flows[row].is_recovery and flows[row].source not in cluster.apart]
+        rows = [
+            row for row in others if flows[row].is_recovery and flows[row].source not in cluster.index.apart
+        ]
         if rows:
             floors = _give_recoveries(cluster, flows, rows, floors)
-    capacity, key = cluster.given_column, None
+    capacity, key = cluster.capacity.given_column, None
     if len(flows) <= FEW:
-        if cluster.shared.capacity is not capacity or len(cluster.shared.moved) >= MOST_SHARED:
-            cluster.shared = Shared(capacity)
-        key = (*cluster.flow_ways(), *floors, *caps, *below, *old)
-        if (known := cluster.shared.moved.get(key)) is not None:
+        key = (*cluster.flows.links(), *floors, *caps, *below, *old)
+        if (known := cluster.flows.shares.of(capacity).get(key)) is not None:
             return known
-    _, paths = cluster.flow_paths()
+    _, paths = cluster.flows.paths()
     floor, cap = np.array(floors, dtype=float), np.array(caps, dtype=float)
     is_stream = np.array(below, dtype=bool)
     wants = Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap)
@@ -265,7 +269,7 @@ def _moved(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> list[tuple[int,
     changed = rates_moved(before, rates, is_stream, LEAST_FALL, LEAST_RISE, LEAST_STREAM_RISE)
     moved = [(row, float(rates[row]), int(held_by[row])) for row in changed.tolist()]
     if key is not None:
-        cluster.shared.moved[key] = moved
+        cluster.flows.shares.of(capacity)[key] = moved
     return moved
 
 
@@ -274,7 +278,7 @@ def _lend(
 ) -> tuple[Floats, Numbers]:
     """Return rates where streams of checkpoints (`below`) share what is lent of the reserve on top of the share."""
     # a sender that is not connected may have more than is left
-    capacity = np.maximum(wants.paths.load(rates, len(cluster.network)), cluster.lent_column)
+    capacity = np.maximum(wants.paths.load(rates, len(cluster.network)), cluster.capacity.lent_column)
     more = replace(wants, floor=rates, cap=np.where(below, np.maximum(rates, wants.cap), rates))
     raised, bound = cluster.policy.share(more, capacity)
     return np.where(below, raised, rates), np.where(below, bound, held_by)

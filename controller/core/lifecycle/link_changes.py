@@ -26,9 +26,10 @@ from controller.core.lifecycle.grants import committed, planned
 from controller.core.lifecycle.migration import replan, tell_starts
 from controller.core.lifecycle.ways import late_by
 from controller.core.model import facts
-from controller.core.model.cluster import Cluster, Ends
+from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow
 from controller.core.network.links import fits
+from controller.core.network.routing import Ends
 from topologies.paths import DeadTrunks, Way
 from topologies.spec import DirectedLink, TrafficClass
 
@@ -52,15 +53,15 @@ def links_changed(cluster: Cluster, wire_bytes_per_s: Mapping[DirectedLink, floa
     for link in wire_bytes_per_s:
         crossing = [f for f in constant if link in cluster.routes.way(f.source, f.destination)]
         floors = sum(flow.floor_bytes_per_s for flow in crossing)
-        if floors > cluster.reservable[link]:
+        if floors > cluster.capacity.reservable[link]:
             for flow in crossing:
-                flow.floor_bytes_per_s *= cluster.reservable[link] / floors
+                flow.floor_bytes_per_s *= cluster.capacity.reservable[link] / floors
 
 
 def drain_trunks(cluster: Cluster, trunks: DeadTrunks) -> None:
     """Plan nothing over the trunks that are announced to go down, and move off them what is there."""
     late = late_by(cluster, {}) if cluster.routes.has_choice else frozenset()
-    cluster.network_answers = True
+    cluster.installation.answers = True
     if cluster.drain(trunks):
         _replan_moves(cluster, late)
 
@@ -73,15 +74,15 @@ def take_live_ways(cluster: Cluster) -> None:
 def network_silent(cluster: Cluster) -> None:
     """Give up the ways that the network has not confirmed in time."""
     late = late_by(cluster, {})
-    cluster.network_answers, cluster.network_due_s = False, inf
-    for ends, held in list(cluster.held.items()):
+    cluster.installation.answers, cluster.installation.due_s = False, inf
+    for ends, held in list(cluster.installation.held.items()):
         is_live = held.confirmed is not None and cluster.routes.is_carried(held.confirmed)
         cluster.set_way(*ends, held.confirmed if is_live else None)
-    for ends in list(cluster.held):
-        del cluster.held[ends]
+    for ends in list(cluster.installation.held):
+        del cluster.installation.held[ends]
         cluster.forget_paths(ends)
     cluster.drain(())
-    cluster.ways_stale = True  # it is told so, and may answer that
+    cluster.installation.dirty = True  # it is told so, and may answer that
     _replan_moves(cluster, late)
 
 
@@ -92,7 +93,7 @@ def leave_hot_trunks(cluster: Cluster) -> None:
     """
     if not cluster.chooses_ways:
         return
-    share, moved = cluster.spendable, False
+    share, moved = cluster.capacity.spendable, False
     for flow in _planned_flows(cluster):
         ends = (flow.source, flow.destination)
         if not _is_hot(cluster, cluster.routes.way(*ends), _reserved_on(cluster, {})):
@@ -152,9 +153,11 @@ def _failing(cluster: Cluster, late_before: Set[str], ways: Mapping[Ends, Way]) 
             floor = flow.floor_bytes_per_s
         if connected and job.move is not None and ends == (job.host, job.move.destination):
             is_carried = cluster.routes.is_carried(way) and all(
-                cluster.reservable[link] > 0.0 for link in way
+                cluster.capacity.reservable[link] > 0.0 for link in way
             )
-            has_room = all(fits(reserved.get(link, 0.0) + floor, cluster.reservable[link]) for link in way)
+            has_room = all(
+                fits(reserved.get(link, 0.0) + floor, cluster.capacity.reservable[link]) for link in way
+            )
             if key in late or not is_carried or (floor > 0.0 and not has_room):
                 failing.append(flow)
                 continue
@@ -170,7 +173,7 @@ def _planned_flows(cluster: Cluster) -> list[CheckpointFlow]:
 
 
 def _is_hot(cluster: Cluster, way: Way, taken: Mapping[DirectedLink, float]) -> bool:
-    return not all(fits(taken.get(link, 0.0), cluster.spendable[link]) for link in way)
+    return not all(fits(taken.get(link, 0.0), cluster.capacity.spendable[link]) for link in way)
 
 
 def _reserved_on(cluster: Cluster, ways: Mapping[Ends, Way]) -> dict[DirectedLink, float]:

@@ -298,7 +298,7 @@ def let_go(cluster: Cluster, host: HostState) -> None:
     name = host.name
     counting = [
         job
-        for job in cluster.unfinished()
+        for job in cluster.jobs.unfinished()
         if job.standby == name or job.host == name or (job.move is not None and job.move.destination == name)
     ]
     for job in counting:
@@ -311,7 +311,7 @@ def let_go(cluster: Cluster, host: HostState) -> None:
     if cluster.can_send(host.name):
         return
     stop_copying(cluster, host.name)
-    for flow in cluster.flows_from(host.name):
+    for flow in cluster.flows.from_host(host.name):
         job = cluster.jobs[flow.job]
         if job.phase is Phase.FETCHING:  # it starts again from another holder
             interrupt(cluster, job, "checkpoint_lost")

@@ -98,7 +98,7 @@ def _record_degraded(cluster: Cluster, job: JobState, reason: str, rescued_to: s
 
 def retry_degraded(cluster: Cluster) -> None:
     """Plan degraded jobs again: a GPU or bandwidth may have become free while the notice runs."""
-    jobs = [job for job in cluster.unfinished() if job.degraded and _can_be_told(cluster, job)]
+    jobs = [job for job in cluster.jobs.unfinished() if job.degraded and _can_be_told(cluster, job)]
     if jobs:
         plan_moves(cluster, jobs)
 
@@ -321,10 +321,10 @@ def _admit(
     if cluster.chooses_ways:
         ways |= {pair: cluster.choices(*pair) for pair in ways if not goes_between(cluster, *pair)}
     asked, answer = admit_best(
-        cluster.policy.admit, asked, pairs, ways, cluster.now_s, cluster.spendable, commitments
+        cluster.policy.admit, asked, pairs, ways, cluster.now_s, cluster.capacity.spendable, commitments
     )
     if cluster.witness is not None:
-        cluster.witness.admitted(list(asked.values()), cluster.spendable, commitments, answer)
+        cluster.witness.admitted(list(asked.values()), cluster.capacity.spendable, commitments, answer)
     return asked, answer
 
 

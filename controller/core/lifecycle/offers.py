@@ -112,7 +112,7 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
 
 def _idle_gpus(cluster: Cluster) -> int:
     """Return how many GPUs of volunteers are free, offered or not."""
-    return int((cluster.places.gpus - cluster.taken_column)[cluster.usable_column].sum())
+    return int((cluster.index.places.gpus - cluster.index.taken_column)[cluster.index.usable_column].sum())
 
 
 def gpus_behind(cluster: Cluster, offer: int) -> int:

@@ -11,7 +11,7 @@ def slots(cluster: Cluster, job: JobState) -> list[HostState]:
     """Return the connected on-demand hosts that have the job's GPUs free, the emptiest first."""
     hosts = [
         host
-        for host in cluster.ownerless
+        for host in cluster.index.ownerless
         if host.spec.role is Role.ON_DEMAND
         and host.usable
         and host.free_gpus >= job.spec.gpus

@@ -66,7 +66,7 @@ def plan_checkpoints(cluster: Cluster) -> CheckpointPlan | None:
             if job.interval_s is None:
                 _protect_at_home(cluster, job, plan.interval_s)
         return None
-    usable, replicates = cluster.usable_hosts, cluster.policy.replication is not None
+    usable, replicates = cluster.index.usable, cluster.policy.replication is not None
     for job in jobs if replicates else [job for job in jobs if job.standby not in usable]:
         _keep_standby(cluster, job)
     protected = [job for job in jobs if job.standby is not None]
@@ -79,7 +79,7 @@ def plan_checkpoints(cluster: Cluster) -> CheckpointPlan | None:
             planned.hazards_per_s,
             planned.infeasible,
         )
-    flows, presync = cluster.flows_to_standbys(protected), TrafficClass.PRESYNC
+    flows, presync = cluster.flows.to_standbys(protected), TrafficClass.PRESYNC
     rates, infeasible = planned.rates_bytes_per_s.tolist(), planned.infeasible.tolist()
     for job, known, rate, endangered in zip(protected, flows, rates, infeasible, strict=True):
         job.endangered = endangered
@@ -87,7 +87,7 @@ def plan_checkpoints(cluster: Cluster) -> CheckpointPlan | None:
             known.cap_bytes_per_s = rate
         else:
             open_flow(cluster, presync_flow(job.name, job.host or "", job.standby or "", rate))
-    cluster.streams_planned()
+    cluster.flows.streams_planned()
     cluster.plan_stale, cluster.rates_stale = False, True
     return CheckpointPlan(protected, planned)
 
@@ -150,7 +150,7 @@ def improve_standby(cluster: Cluster) -> None:
     ):
         if job.standby is None or job.host is None:
             continue
-        host, on_the_way = job.host, shares.on(job, cluster.path(job.host, job.standby))
+        host, on_the_way = job.host, shares.on(job, cluster.paths.of(job.host, job.standby))
         wanted = CLEARLY_BETTER * min(on_the_way)
         if on_the_way[0] < wanted:
             continue  # every way begins at the host's own link
@@ -166,10 +166,10 @@ def improve_standby(cluster: Cluster) -> None:
 
 def _needing_protection(cluster: Cluster) -> list[JobState]:
     """Jobs that run on a volunteer that can be told, and were not stopped, by name."""
-    running, volunteers, apart = Phase.RUNNING, cluster.places.number, cluster.apart
+    running, volunteers, apart = Phase.RUNNING, cluster.index.places.number, cluster.index.apart
     return [
         job
-        for job in cluster.unfinished()
+        for job in cluster.jobs.unfinished()
         if job.phase is running
         and job.final_sequence is None
         and job.host in volunteers

@@ -120,7 +120,7 @@ def begin(cluster: Cluster, before: Reunion | None, cuts: int) -> Reunion:
     once = (ev.JobSubmitted, ev.CancelAsked, ev.LinksChanged)
     told_once = [event for event in before.kept if isinstance(event, once)] if before else []
     if is_cut:  # any host may hold a checkpoint of any job by now, and may have been told to start what was on its way there
-        for job in cluster.unfinished():
+        for job in cluster.jobs.unfinished():
             if job.phase is Phase.FETCHING:  # it may have been started since, under this very number
                 interrupt(cluster, job, "checkpoint_lost")
     listens_from_s = max(now_s, cluster.barred_until_s)

@@ -29,7 +29,7 @@ WORTH = 2.0  # times what it takes to fetch a checkpoint and to start from it: w
 
 def take_up(cluster: Cluster, host: HostState) -> None:
     """Stop running jobs that have a better checkpoint on this host, which is in reach again."""
-    for job in cluster.unfinished():
+    for job in cluster.jobs.unfinished():
         if host.name in job.traces:
             take_up_better(cluster, job)
 

@@ -29,13 +29,14 @@ from controller.core.lifecycle.grants import (
     presync_flow,
 )
 from controller.core.lifecycle.protection import choose_volunteer
-from controller.core.model.cluster import FULL, Cluster
+from controller.core.model.cluster import Cluster
 from controller.core.model.entities import (
     Checkpoint,
     CheckpointFlow,
     JobState,
     Phase,
 )
+from controller.core.model.open_flows import FULL
 from controller.numerics.arrays import Floats
 from topologies.spec import TrafficClass
 
@@ -79,13 +80,13 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
 
 def _is_full(cluster: Cluster, vault: str) -> bool:
     """Return whether copies on their way to a vault fill its port: one more would delay all of them."""
-    coming = cluster.flows_to(vault)
+    coming = cluster.flows.to_host(vault)
     if len(coming) < FEW_COPIES:
         return False
-    port = cluster.path(coming[0].source, vault)[-1]
+    port = cluster.paths.of(coming[0].source, vault)[-1]
     granted = sum([min(flow.rate_bytes_per_s, flow.cap_bytes_per_s) for flow in coming])
     # some may be granted a little more, which is not worth a message
-    return granted * (1.0 + LEAST_STREAM_RISE) >= FULL * float(cluster.checkpoint_column[port])
+    return granted * (1.0 + LEAST_STREAM_RISE) >= FULL * float(cluster.capacity.checkpoint_column[port])
 
 
 def _serves(cluster: Cluster, job: JobState) -> bool:
@@ -94,7 +95,7 @@ def _serves(cluster: Cluster, job: JobState) -> bool:
 
 def _due_after_s(cluster: Cluster, job: JobState, standby: str, vault: str) -> float:
     """Return how much work the copy may lack before the next one is due, in seconds (`second_level`)."""
-    price = price_of(cluster, cluster.path(standby, vault))
+    price = price_of(cluster, cluster.paths.of(standby, vault))
     if price <= 0.0:
         return 0.0  # whatever the hazard
     [hazard_per_s] = cluster.hazards_now_per_s([job], cluster.now_s).tolist()
@@ -118,10 +119,10 @@ def worth_of(cluster: Cluster, links: Sequence[int]) -> Iterator[tuple[float, fl
     multiplier where a planner knows none, or where no stream is in another's way: one that is alone, or streams that are held
     elsewhere to what the link has. There it is what the stream would save that saves least, less what it pays on its way.
     """
-    full = cluster.full_links().intersection(links)
+    full = cluster.flows.full_links(cluster.capacity.checkpoint_column).intersection(links)
     if not full:
         return
-    (flows, paths), crossing = cluster.streams(), cluster.crossing()
+    (flows, paths), crossing = cluster.flows.streams(), cluster.flows.crossing()
     multipliers = cluster.known.multipliers
     if multipliers is None:
         multipliers = np.zeros(len(crossing))
@@ -163,7 +164,7 @@ def copies_to_vaults(cluster: Cluster, source: str) -> list[CheckpointFlow]:
     """Flows from a host of checkpoints of jobs that run elsewhere."""
     return [
         flow
-        for flow in cluster.flows_from(source)
+        for flow in cluster.flows.from_host(source)
         if flow.traffic_class is TrafficClass.PRESYNC and cluster.jobs[flow.job].host != source
     ]
 

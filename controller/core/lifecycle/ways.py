@@ -5,7 +5,7 @@ network's controller everything that it is to have (so nothing is lost with a co
 `WaysSet`, which says that all switches have it.
 
 **Make before break.** While a way is being changed, what the pair sends may go over either, and is shared on both
-(`Cluster.held`); when the new one is set, the old one is free. So no byte goes where it is not granted.
+(`RouteInstallation.held`); when the new one is set, the old one is free. So no byte goes where it is not granted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from math import inf
 
 from controller.core.lifecycle.grants import committed, count_sent
 from controller.core.model import effects as do
-from controller.core.model.cluster import Cluster, Ends
+from controller.core.model.cluster import Cluster
+from controller.core.network.routing import Ends
 from topologies.paths import Way
 from topologies.spec import DirectedLink
 from topologies.units import PAYLOAD_SHARE
@@ -26,18 +27,18 @@ ANSWER_S = 1.0  # programming takes some milliseconds; a controller that dies is
 
 def ask_network(cluster: Cluster) -> None:
     """Tell the network's controller which ways to have, if they have changed."""
-    if not cluster.ways_stale:
+    if not cluster.installation.dirty:
         return
-    cluster.ways_stale = False
-    cluster.ways_asked += 1
+    cluster.installation.dirty = False
+    cluster.installation.requested += 1
     pins = [
-        do.PinnedWay(cluster.way_numbers[ends], [ends[0], *(link.target for link in way)])
+        do.PinnedWay(cluster.installation.numbers[ends], [ends[0], *(link.target for link in way)])
         for ends, way in cluster.routes.pins.items()
     ]
-    draining = [(a, b) for a, b in sorted(sorted(trunk) for trunk in cluster.draining)]
-    cluster.outbox.append(do.SetWays(cluster.ways_asked, pins, draining))
-    if cluster.network_answers and cluster.held:
-        cluster.network_due_s = min(cluster.network_due_s, cluster.now_s + ANSWER_S)
+    draining = [(a, b) for a, b in sorted(sorted(trunk) for trunk in cluster.capacity.draining)]
+    cluster.outbox.append(do.SetWays(cluster.installation.requested, pins, draining))
+    if cluster.installation.answers and cluster.installation.held:
+        cluster.installation.due_s = min(cluster.installation.due_s, cluster.now_s + ANSWER_S)
 
 
 def tell_loads(cluster: Cluster) -> None:
@@ -48,24 +49,24 @@ def tell_loads(cluster: Cluster) -> None:
     for flow in cluster.flows.values():
         for link in cluster.routes.way(flow.source, flow.destination)[1:-1]:
             loads[link] = loads.get(link, 0.0) + flow.rate_bytes_per_s / PAYLOAD_SHARE
-    told, capacity = cluster.loads_told, cluster.bandwidth.capacity
+    told, capacity = cluster.installation.loads_sent, cluster.capacity.bandwidth.capacity
     if told is None or any(
         abs(loads.get(link, 0.0) - told.get(link, 0.0)) > LOAD_STEP * capacity[link]
         for link in loads.keys() | told.keys()
     ):
-        cluster.loads_told = loads
+        cluster.installation.loads_sent = loads
         cluster.outbox.append(do.SetLoads([(*link, load) for link, load in sorted(loads.items())]))
 
 
 def ways_set(cluster: Cluster, number: int) -> None:
     """Free old ways and send what waited for new ones: the network has confirmed that number."""
-    cluster.network_answers, cluster.ways_done = True, number
-    for ends in [ends for ends, held in cluster.held.items() if held.asked <= number]:
-        del cluster.held[ends]
+    cluster.installation.answers, cluster.installation.confirmed = True, number
+    for ends in [ends for ends, held in cluster.installation.held.items() if held.request <= number]:
+        del cluster.installation.held[ends]
         cluster.forget_paths(ends)
         cluster.rates_stale = True
-    if not cluster.held:
-        cluster.network_due_s = inf
+    if not cluster.installation.held:
+        cluster.installation.due_s = inf
 
 
 def late_by(
@@ -77,11 +78,7 @@ def late_by(
     """
     count_sent(cluster)
     routes = cluster.routes
-    if ways:
-        cluster.routes = routes.pinned({**routes.pins, **ways})
-    try:
-        commitments = committed(cluster, movable=True)
-    finally:
-        cluster.routes = routes
-    share = cluster.reservable if share is None else share
+    pinned = routes.pinned({**routes.pins, **ways}) if ways else routes
+    commitments = committed(cluster, movable=True, routes=pinned)
+    share = cluster.capacity.reservable if share is None else share
     return cluster.policy.admit([], cluster.now_s, share, commitments).timetable.late

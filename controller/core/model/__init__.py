@@ -1,4 +1,4 @@
-"""What the coordinator knows and what can happen: `entities` (job, host, checkpoint, and the table of allowed transitions),
-`cluster` (all of them, with derived tables), `occupants` (jobs on volunteers, as columns), `events` in, `effects` out,
-`facts` for the journal, `witness` (to whom a decision shows what it was made from). Decides nothing. May import `policies`
-and below. Begin with `entities`."""
+"""The coordinator's state and what changes it: `entities` (job, host, checkpoint, and the table of allowed transitions),
+`cluster` (all of them), `open_flows` and `host_index` (what is derived from flows and hosts, kept in step by themselves),
+`events` in, `effects` out, `facts` for the journal, `witness` (the inputs of decisions, for a replay). Decides nothing. May
+import `policies` and below. Begin with `entities`."""

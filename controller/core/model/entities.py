@@ -1,4 +1,4 @@
-"""What the coordinator knows: hosts, jobs, checkpoints, flows. Data and the table of a job's transitions; decisions are
+"""The state that the coordinator keeps of hosts, jobs, checkpoints and flows, and the table of a job's transitions. Decisions are
 elsewhere.
 
 `docs/states.svg` is drawn from the table (`python docs/generate.py`).
@@ -9,9 +9,13 @@ interrupted nor started elsewhere.
 
 from __future__ import annotations
 
+from bisect import insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from math import inf
+from operator import attrgetter
 
 from controller.core.admission.reservation import Reservation
 from testbed.errors import InvariantBroken
@@ -267,3 +271,27 @@ class CheckpointFlow:
         """Whether it carries a stored checkpoint to a host where its job is to go on: not what a job that moves is still to take,
         and no copy."""
         return self.traffic_class is TrafficClass.PLANNED and self.sequence is not None
+
+
+class JobTable(dict[str, JobState]):
+    """Jobs by name, in the order of their submission; none is ever removed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unfinished: list[JobState] = []  # of the first so many, by name
+        self._seen = 0
+        self._some_over = False  # since then
+
+    def ended(self) -> None:
+        """Note that a job is over."""
+        self._some_over = True
+
+    def unfinished(self) -> Sequence[JobState]:
+        """Jobs that are not over, by name. The answer stays as it is while jobs end."""
+        if self._some_over or self._seen < len(self):
+            jobs = [job for job in self._unfinished if job.phase not in OVER]
+            for job in islice(reversed(self.values()), len(self) - self._seen):
+                if job.phase not in OVER:
+                    insort(jobs, job, key=attrgetter("name"))
+            self._unfinished, self._seen, self._some_over = jobs, len(self), False
+        return self._unfinished

@@ -11,7 +11,10 @@ import numpy as np
 
 from controller.core.network import max_min
 from controller.core.network.links import Network, Paths
+from controller.numerics.arrays import Floats
 from topologies.spec import DirectedLink
+
+MOST_SHARED = 200  # answers that are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +78,17 @@ def in_columns(demands: Sequence[Demand], network: Network) -> max_min.Wants:
         np.array([demand.floor_bytes_per_s for demand in demands], dtype=float),
         np.array([demand.cap_bytes_per_s for demand in demands], dtype=float),
     )
+
+
+class ShareMemo:
+    """Answers of how few flows were shared, while links have one capacity."""
+
+    def __init__(self) -> None:
+        self._capacity: Floats | None = None
+        self._moved: dict[tuple[object, ...], list[tuple[int, float, int]]] = {}
+
+    def of(self, capacity: Floats) -> dict[tuple[object, ...], list[tuple[int, float, int]]]:
+        """Rows whose rates moved, with rates and binding links, by ways, floors, caps, classes and rates before."""
+        if self._capacity is not capacity or len(self._moved) >= MOST_SHARED:
+            self._capacity, self._moved = capacity, {}
+        return self._moved

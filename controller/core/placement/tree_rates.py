@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -349,24 +349,6 @@ def _tail_sums(tails: _Tails, number: int, least: float) -> tuple[float, float]:
 
 
 @dataclass
-class Rows:
-    """Routes as rows of numbers of links, padded: `row` says which row is from one host to another."""
-
-    row: dict[tuple[str, str], int] = field(default_factory=dict)
-    links: Numbers = field(default_factory=lambda: np.empty((0, 0), dtype=np.intp))
-
-    def add(self, ends: Sequence[tuple[str, str]], paths: Sequence[Sequence[int]], nowhere: int) -> None:
-        """Append a row for each of these pairs."""
-        width = max(self.links.shape[1], *map(len, paths))
-        links = np.full((len(self.row) + len(paths), width), nowhere, dtype=np.intp)
-        links[: len(self.row), : self.links.shape[1]] = self.links[: len(self.row)]
-        for row, (pair, path) in enumerate(zip(ends, paths, strict=True), start=len(self.row)):
-            links[row, : len(path)] = path
-            self.row[pair] = row
-        self.links = links
-
-
-@dataclass
 class Known:
     """Cache of results that hold for the next decision too, until their inputs change."""
 
@@ -374,7 +356,6 @@ class Known:
     slowness: tuple[Reaches, Mask, Floats] | None = None  # of these, among those, the means
     # at, changes until then, levels, profile
     hazards: tuple[float, int, Floats, tuple[float, ...]] | None = None
-    routes: Rows = field(default_factory=Rows)  # from one host to another
     multipliers: Floats | None = None  # P1's, of each link
 
     def forget(self) -> None:

@@ -2,7 +2,7 @@
 
 Migrations may have the migration share. Where checkpoints borrow, what both have together may be all that research does not ask
 for; else that is the share, too. Where a trace has background traffic, which is known as well, only what it leaves is: constant
-within an epoch. All of it is the coordinator's own arithmetic (`Cluster.spendable`, `Cluster.lent_column`).
+within an epoch. All of it is the coordinator's own arithmetic (`LinkCapacity`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor, inf
 
-from controller.core.model.cluster import LEAST_FALL, Cluster
+from controller.core.model.cluster import Cluster
+from controller.core.network.capacity import LEAST_FALL
 from experiments.inputs.scenario import ResearchFlow
 from experiments.inputs.traces import BackgroundTraffic
 from topologies.spec import DirectedLink
@@ -101,7 +102,7 @@ def class_budgets_of(
     `research`: a scenario's flows, which go on all the time. A coordinator is told of the background alone; of the reserve these
     have what they ask for.
     """
-    account = cluster.bandwidth
+    account = cluster.capacity.bandwidth
     wire, reserve = account.capacity, account.reserve
     told = _asked(cluster, background) if background is not None else {}
     epoch_s = background.epoch_s if background is not None else inf
@@ -125,7 +126,7 @@ def class_budgets_of(
     def kept_if_asked(link: DirectedLink, told_bytes_per_s: float) -> float:
         return min(wire[link], told_bytes_per_s + steady[link], kept(link, told_bytes_per_s))
 
-    migrations = budgets(cluster.reservable, kept)
+    migrations = budgets(cluster.capacity.reservable, kept)
     if not cluster.policy.borrows:
         return ClassBudgets(migrations, migrations)
     always = {link: left_of(link, kept_if_asked(link, 0.0)) for link in wire}

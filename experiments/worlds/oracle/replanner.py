@@ -170,7 +170,9 @@ class Replanner:
 
     def _choices(self) -> Choices:
         campus, now_s = self._world.env.campus, self._world.now_s
-        stores = [host.name for host in self._cluster.ownerless if host.usable and self._cluster.policy.vault]
+        stores = [
+            host.name for host in self._cluster.index.ownerless if host.usable and self._cluster.policy.vault
+        ]
         store = max(stores, key=lambda name: campus.access_link(name).rate_bytes_per_s, default=None)
         return Choices(campus, self._future, self._transfer_times, now_s, self._until_s, store)
 
@@ -290,6 +292,6 @@ class Replanner:
         flow.cap_bytes_per_s = self._plan.granted_bytes_per_s[way.job] = most
         if rate > 0.0:
             flow.rate_bytes_per_s = 0.0  # so that its sender is told however little it rises
-        self._cluster.put_flow(flow)
+        self._cluster.flows.put(flow)
         settle(self._cluster)
         self._post()

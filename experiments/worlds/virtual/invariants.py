@@ -106,23 +106,26 @@ def _check_hosts(world: VirtualWorld, known: Cluster) -> None:
 def _check_columns(world: VirtualWorld, known: Cluster) -> None:
     """Check that what is kept in columns, so that no decision looks at every host, is what the hosts are."""
     for host, usable, taken in zip(
-        known.volunteers, known.usable_column.tolist(), known.taken_column.tolist(), strict=True
+        known.index.volunteers,
+        known.index.usable_column.tolist(),
+        known.index.taken_column.tolist(),
+        strict=True,
     ):
         if (usable, taken) != (host.usable, host.taken_gpus):
             raise broken(world, host.name, f"columns say usable {usable}, {taken:g} GPUs taken")
-    there = known.occupants
+    there = known.index.occupants
     held = [
         (place, name)
-        for place, host in enumerate(known.volunteers)
+        for place, host in enumerate(known.index.volunteers)
         if host.jobs
         for name in sorted(host.jobs)
     ]
     if list(zip(there.place.tolist(), [job.name for job in there.jobs], strict=True)) != held:
         raise broken(world, "GPUs", f"held by {there.jobs}, and that is {held}")
-    if known.flow_paths()[0] != sorted(known.flows):
-        raise broken(world, "flows", f"paths of {known.flow_paths()[0]}, open are {sorted(known.flows)}")
+    if known.flows.paths()[0] != sorted(known.flows):
+        raise broken(world, "flows", f"paths of {known.flows.paths()[0]}, open are {sorted(known.flows)}")
     in_order = sorted(known.flows.values(), key=attrgetter("key"))
-    streams = known.streams().flows
+    streams = known.flows.streams().flows
     going = [
         flow
         for flow in in_order
@@ -130,11 +133,11 @@ def _check_columns(world: VirtualWorld, known: Cluster) -> None:
     ]
     if len(streams) != len(going) or not all(map(is_, streams, going)):
         raise broken(world, "flows", f"streams of checkpoints are {streams}, and that is {going}")
-    crossing = known.crossing().tolist()
-    counted = known.streams().paths.load(filled(1.0, len(going)), len(known.network)).tolist()
+    crossing = known.flows.crossing().tolist()
+    counted = known.flows.streams().paths.load(filled(1.0, len(going)), len(known.network)).tolist()
     if crossing != counted:
         raise broken(world, "links", f"streams cross them: {crossing}, and that is {counted}")
-    firm, every = _firm(known.firm_flows()), _firm(known.flows.values())
+    firm, every = _firm(known.flows.firm()), _firm(known.flows.values())
     if firm != every:
         raise broken(world, "flows", f"something is reserved for {firm}, and that is for {every}")
 
@@ -159,10 +162,15 @@ def _check_offers(world: VirtualWorld, known: Cluster) -> None:
 
 def _check_routes(world: VirtualWorld, known: Cluster) -> None:
     """Check that the coordinator plans on the routes that packets take, unless a change of them is still on its way to it."""
-    if known.bandwidth.capacity != world.env.capacity:
+    if known.capacity.bandwidth.capacity != world.env.capacity:
         return  # it was dead meanwhile, and is about to be told
     there = world.connections
-    if known.ways_stale or known.ways_done < known.ways_asked or there.refused or there.unread is not None:
+    if (
+        known.installation.dirty
+        or known.installation.confirmed < known.installation.requested
+        or there.refused
+        or there.unread is not None
+    ):
         return  # the network is being told, or the coordinator is dead or frozen and drains what may have been cut since
     if not known.routes.equals(world.env.routes):
         rule = f"planned on as if {sorted(map(sorted, known.routes.dead))} were dead, with ways {sorted(known.routes.pins)}"
