@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.core.coordinator import Coordinator
-from controller.core.lifecycle.announcements import ticket
+from controller.core.lifecycle.grants import ticket
 from controller.core.model import effects as do
 from experiments.inputs.scenario import demo_scenario
 from experiments.inputs.traces import generate

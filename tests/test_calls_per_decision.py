@@ -12,7 +12,7 @@ from types import FrameType
 
 import pytest
 
-from controller.core.lifecycle import conclusion
+from controller.core.lifecycle import finish
 from controller.core.lifecycle.grants import close_flow, open_flow, presync_flow, settle
 from controller.core.network.sharing import ShareMemo
 from controller.warm_up import rehearse
@@ -69,9 +69,9 @@ def test_a_tick_in_which_nothing_changed_asks_no_job_and_shares_links_once(
 ) -> None:
     runs: list[str] = []
     for name in ("plan_checkpoints", "settle"):
-        whole = getattr(conclusion, name)
+        whole = getattr(finish, name)
         monkeypatch.setattr(
-            conclusion, name, lambda cluster, whole=whole, name=name: (runs.append(name), whole(cluster))[1]
+            finish, name, lambda cluster, whole=whole, name=name: (runs.append(name), whole(cluster))[1]
         )
     few, many = (calls(one._periodic_tick) for one in at_work)
     assert runs == ["plan_checkpoints", "settle"] * 2

@@ -111,16 +111,16 @@ def test_a_speed_that_no_machine_has_is_refused_where_it_arrives(bytes_per_s: fl
 
 
 def test_a_slow_disk_makes_final_snapshots_begin_earlier() -> None:
-    from controller.core.lifecycle.move_times import lead_s
+    from controller.core.lifecycle.migration import final_lead_s
 
     world = a_world()
     host = a_running_job(world, a_job(), 2.0)
     cluster, state = world.coordinator.cluster, world.jobs["a"]
-    before_s = lead_s(cluster, state, host)
+    before_s = final_lead_s(cluster, state, host)
     cluster.hosts[host].speed = m.SnapshotSpeed(1e9, 1e11)
-    assert lead_s(cluster, state, host) == pytest.approx(before_s, rel=0.01)
+    assert final_lead_s(cluster, state, host) == pytest.approx(before_s, rel=0.01)
     cluster.hosts[host].speed = m.SnapshotSpeed(1e9, PAYLOAD / 5.0)
-    assert lead_s(cluster, state, host) == pytest.approx(before_s + 10.0)
+    assert final_lead_s(cluster, state, host) == pytest.approx(before_s + 10.0)
 
 
 # ---------------------------------------------------------------- virtual time

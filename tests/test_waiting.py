@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.core.lifecycle.attempts import dispatch, release
-from controller.core.lifecycle.waiting import MOST_ASKED
+from controller.core.lifecycle.timeouts import MOST_ASKED
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
@@ -211,7 +211,7 @@ def test_a_move_whose_notice_never_ends_is_ordered_to_stop(silent: Silent) -> No
 
 def test_a_word_that_came_is_not_waited_for(silent: Silent) -> None:
     assert silent.job.phase is Phase.RUNNING
-    assert silent.core.cluster.next_word_s() == inf
+    assert silent.core.cluster.next_timeout_s() == inf
 
 
 def test_the_page_says_of_each_phase_what_ends_it() -> None:

@@ -485,11 +485,11 @@ def test_what_is_told_of_a_trunk_while_agents_are_gathered_outlives_another_rest
     world = two_leaves(4, hosts=3, quiet=False)
     world.restart_coordinator(down_s=0.01)
     world.run(world.now_s + 0.02)
-    assert world.coordinator.gathers
+    assert world.coordinator.is_resyncing
     world.links.change("l1", "s2", None, False)
     world.restart_coordinator(down_s=0.01)
     world.run(world.now_s + 20.0)
-    assert not world.coordinator.gathers
+    assert not world.coordinator.is_resyncing
     assert world.coordinator.cluster.capacity.bandwidth.capacity == world.env.capacity
 
 

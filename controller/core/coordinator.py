@@ -1,8 +1,8 @@
 """The coordinator's decisions as one function: (event, now) -> effects, and the time at which it wants to be woken.
 
-What an event means is decided in the modules of `lifecycle`, which work on one `Cluster`, and nothing else does. They put what
-follows into its outbox, in order, and note what is left to be done once at the end of every event (`conclusion`): idle GPUs
-offered, checkpoints planned, links shared. So the way of an event is: `handle`, its function, `conclude`, `announce`.
+The modules of `lifecycle` decide on events. They work on one `Cluster` and nothing else, put effects into its outbox in order,
+and mark what is left for the end of the event (`finish`): idle GPUs offered, checkpoints planned, links shared. So an event
+passes through `handle`, its own function, `finish_event` and `sync_expected_transfers`.
 
 Same events, same effects: a coordinator that is handed the events of a journal is the one that wrote it (see `recovery`).
 """
@@ -14,10 +14,9 @@ from math import inf
 
 from controller.core.admission.admission import migration_share
 from controller.core.lifecycle import membership, resync
-from controller.core.lifecycle.announcements import announce
 from controller.core.lifecycle.cancellation import cancel
 from controller.core.lifecycle.checkpoints import stored_by, transfer_ended
-from controller.core.lifecycle.conclusion import conclude
+from controller.core.lifecycle.finish import finish_event, sync_expected_transfers
 from controller.core.lifecycle.job_reports import job_ended, job_started, snapshot_taken
 from controller.core.lifecycle.link_changes import (
     drain_trunks,
@@ -37,7 +36,7 @@ from controller.core.lifecycle.offers import (
 )
 from controller.core.lifecycle.protection import improve_standby
 from controller.core.lifecycle.status import status
-from controller.core.lifecycle.waiting import ask_again
+from controller.core.lifecycle.timeouts import retry_overdue
 from controller.core.lifecycle.ways import ways_set
 from controller.core.model import effects as do
 from controller.core.model import events as ev
@@ -101,7 +100,7 @@ class Coordinator:
         self._tick_s = inf  # the first agent starts the clock
         self._learn_s = inf  # when there may be something to learn from
         # after a restart, until it is known which agents are there
-        self._reunion: resync.Reunion | None = None
+        self._resync: resync.Resync | None = None
 
     # ------------------------------------------------------------ the two calls
 
@@ -110,40 +109,40 @@ class Coordinator:
         cluster = self.cluster
         cluster.now_s = now_s
         level = cluster.queue.controller.level
-        if self._reunion is None or isinstance(event, ev.Restarted):
+        if self._resync is None or isinstance(event, ev.Restarted):
             self._react(event)
         else:
-            self._gather(self._reunion, event)
-        if self._reunion is not None and self._reunion.over(now_s):
-            gathered, self._reunion = self._reunion, None
-            resync.judge(cluster, gathered)
+            self._collect(self._resync, event)
+        if self._resync is not None and self._resync.over(now_s):
+            gathered, self._resync = self._resync, None
+            resync.reconcile(cluster, gathered)
             for kept in gathered.kept:
                 self._react(kept)
-        if self._reunion is None:
+        if self._resync is None:
             ticks = now_s >= self._tick_s
             self._do_what_is_due()
             reclaims = isinstance(event, ev.AgentSaid) and isinstance(event.message, m.OwnerReclaims)
-            conclude(cluster, in_a_hurry=reclaims and not ticks)
-        announce(cluster)
+            finish_event(cluster, in_a_hurry=reclaims and not ticks)
+        sync_expected_transfers(cluster)
         if cluster.queue.controller.level != level:
             cluster.record(facts.LevelLearned(cluster.queue.controller.level))
         return cluster.take_outbox()
 
     def next_deadline_s(self) -> float:
         """When `handle(Woke(), …)` is wanted; inf if only events matter."""
-        if self._reunion is not None:
-            return self._reunion.until_s
+        if self._resync is not None:
+            return self._resync.until_s
         cluster, queue_s = self.cluster, self.cluster.queue.next_deadline_s()
         next_s = min(self._tick_s, self._learn_s, cluster.regrant_at_s, cluster.plan_at_s, queue_s)
-        next_s = min(next_s, cluster.next_word_s(), cluster.leases.next_s(), cluster.installation.due_s)
+        next_s = min(next_s, cluster.next_timeout_s(), cluster.leases.next_s(), cluster.installation.due_s)
         if cluster.requeued:
             next_s = min(next_s, *cluster.requeued.values())
         return next_s
 
     @property
-    def gathers(self) -> bool:
-        """Whether it has begun again, and still listens: it believes what was."""
-        return self._reunion is not None
+    def is_resyncing(self) -> bool:
+        """Whether agents are still awaited after a restart: decisions stand on what was believed before."""
+        return self._resync is not None
 
     def status(self, now_s: float) -> m.Status:
         """What an operator sees."""
@@ -178,7 +177,7 @@ class Coordinator:
                     case m.SnapshotTaken():
                         snapshot_taken(cluster, host, message)
             case ev.AgentGone(name, reason):
-                membership.leave(cluster, cluster.hosts[name], reason)
+                membership.on_disconnect(cluster, cluster.hosts[name], reason)
             case ev.JobSubmitted():
                 if submit(cluster, event):
                     self._learn_s = now_s
@@ -201,19 +200,19 @@ class Coordinator:
                 # what its controller was told last is not known
                 cluster.installation.dirty, cluster.installation.due_s = cluster.routes.has_choice, inf
                 cluster.installation.loads_sent = None
-                self._reunion = resync.begin(cluster, self._reunion, cuts)
-                cluster.record(facts.CoordinatorRestarted(silent_s, sorted(self._reunion.awaited)))
+                self._resync = resync.begin(cluster, self._resync, cuts)
+                cluster.record(facts.CoordinatorRestarted(silent_s, sorted(self._resync.awaited)))
 
-    def _gather(self, reunion: resync.Reunion, event: ev.Event) -> None:
+    def _collect(self, resyncing: resync.Resync, event: ev.Event) -> None:
         """Keep for later what is said after a restart; only Hellos and heartbeats are answered at once."""
         match event:
             case ev.AgentSaid(_, m.Hello() as hello):
                 self._begin_ticking()
-                reunion.came(self.cluster, hello)
+                resyncing.registered(self.cluster, hello)
             case ev.AgentSaid(name, m.Heartbeat() as beat):
                 membership.heartbeat(self.cluster, self.cluster.hosts[name], beat)
             case ev.AgentGone(name, _):
-                reunion.went(self.cluster, self.cluster.hosts[name])
+                resyncing.disconnected(self.cluster, self.cluster.hosts[name])
             case (
                 ev.AgentSaid()
                 | ev.JobSubmitted()
@@ -223,7 +222,7 @@ class Coordinator:
                 | ev.WaysSet()
                 | ev.DrainAsked()
             ):
-                reunion.kept.append(event)
+                resyncing.kept.append(event)
 
     def _do_what_is_due(self) -> None:
         """What follows from the time, whatever the event."""
@@ -245,8 +244,8 @@ class Coordinator:
         if now_s >= cluster.installation.due_s:
             network_silent(cluster)
         resume_requeued(cluster)
-        if now_s >= cluster.next_word_s():
-            ask_again(cluster)
+        if now_s >= cluster.next_timeout_s():
+            retry_overdue(cluster)
         cluster.rates_stale |= now_s >= cluster.regrant_at_s
         cluster.plan_stale |= now_s >= min(cluster.plan_at_s, self._tick_s)
         if now_s >= self._tick_s:

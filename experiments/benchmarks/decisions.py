@@ -34,7 +34,7 @@ from controller.core.lifecycle.candidates import (
     residual,
 )
 from controller.core.lifecycle.checkpoint_plans import plan_all
-from controller.core.lifecycle.conclusion import TOGETHER_S
+from controller.core.lifecycle.finish import TOGETHER_S
 from controller.core.lifecycle.grants import committed
 from controller.core.model import events as ev
 from controller.core.model.entities import JobState

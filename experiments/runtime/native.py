@@ -38,13 +38,13 @@ MODULES = tuple(
     for package, names in {
         "controller.core": "coordinator",
         "controller.core.admission": "reservation",
-        "controller.core.lifecycle": "announcements attempts candidates checkpoint_plans checkpoints conclusion grants "
+        "controller.core.lifecycle": "attempts candidates checkpoint_plans checkpoints finish grants "
         "job_reports membership migration offers protection second_copy ways",
         "controller.core.model": "cluster entities",
         "controller.core.network": "bandwidth sharing",
         "controller.core.queueing": "queue",
         "experiments.storms": "clock fault_windows judges world",
-        "experiments.worlds.virtual": "background collectives connections egress environment fluid ground_truth "
+        "experiments.worlds.virtual": "background connections egress environment fluid ground_truth "
         "heartbeat_elision hosts invariants journal owners process_faults scheduler tick_elision transfers workloads world",
         "testbed.agent.core": "agent announced lease send_queue running speed",
         "testbed.model": "network",

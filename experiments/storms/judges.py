@@ -72,7 +72,7 @@ class StormJudges:
                 for (name, _), process in machine.processes.items():
                     if process.alive and name in self._cancelled:
                         raise broken(world, name, f"it computes on {machine.name}, and it was cancelled")
-        if world.coordinator.gathers or world.connections.refused:
+        if world.coordinator.is_resyncing or world.connections.refused:
             return
         hosts = world.coordinator.cluster.hosts
         for job in world.coordinator.cluster.jobs.unfinished():
@@ -170,7 +170,7 @@ class StormJudges:
                 job, cluster = world.jobs.get(name), world.coordinator.cluster
                 if job is None or (job.host, job.attempt) != (host, attempt):
                     return
-                wait = cluster.waits.get(name)
+                wait = cluster.timeouts.get(name)
                 asks = wait is not None and wait.holds(job) and wait.asked > 0  # what has become of it
                 if job.phase is not Phase.RUNNING or job.final_sequence is not None or asks:
                     return

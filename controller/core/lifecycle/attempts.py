@@ -124,7 +124,7 @@ def start_s(cluster: Cluster, job: JobState) -> float:
 
 def start(cluster: Cluster, job: JobState, host: HostState) -> None:
     """Order the host to run the attempt, and arm the timeout of its answer."""
-    cluster.expect_word(job, PATIENCE * start_s(cluster, job))
+    cluster.arm_timeout(job, PATIENCE * start_s(cluster, job))
     restore = job.restore.stored if job.restore else None
     cluster.tell(host.name, StartJob(job.spec, job.attempt, restore, host.closures))
 

@@ -3,7 +3,7 @@
 A job that waits, or whose checkpoint is still on its way to a host, is cancelled at once. One that a host was told to run is
 *cancelling* until that host has said that its process is gone, or can have none any more (its owner has taken it, its lease has
 lapsed): its GPU is not free before. It is protected, moved and restored no more from the moment on at which it is cancelled.
-The order to end it is told again to a host that comes back (`membership`) or does not answer (`waiting`).
+The order to end it is told again to a host that comes back (`membership`) or does not answer (`timeouts`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _end(cluster: Cluster, job: JobState) -> None:
     drop_move(cluster, job)
     job.landing, job.degraded = None, False
     cluster.advance(job, "cancel")
-    cluster.expect_word(job, PATIENCE * (job.spec.grace_s + cluster.settings.restart_s))
+    cluster.arm_timeout(job, PATIENCE * (job.spec.grace_s + cluster.settings.restart_s))
     tell_to_end(cluster, job)
 
 

@@ -168,7 +168,7 @@ def transfer_ended(cluster: Cluster, host: HostState, message: m.TransferEnded) 
     elif not message.ok:
         _failed(cluster, job, host, message)
     elif job.phase is Phase.FETCHING and job.host == message.destination:
-        cluster.expect_word(job, 0.0)  # the receiver has it, and is to say so
+        cluster.arm_timeout(job, 0.0)  # the receiver has it, and is to say so
     elif message.destination == job.standby and job.host == host.name:
         job.sent_bytes, job.misses = message.bytes_sent, 0
 

@@ -1,7 +1,7 @@
 """One account for everything that the testbed sends: rates of all flows, on all links that they cross.
 
 A migration has a floor, P3's guarantee; a checkpoint has a cap, P1's b_i, and no floor; a recovery has neither. An event that
-changes the set of flows ends with `settle` (`conclusion`), which shares the links anew and tells the senders whose rate changed.
+changes the set of flows ends with `settle` (`finish`), which shares the links anew and tells the senders whose rate changed.
 
 Where P3 lets rates vary, the floors of admitted migrations are those of a timetable at this moment. `settle` plans it anew
 from what is left of each (`reservation`), and `Cluster.regrant_at_s` is when the next rate in it changes.
@@ -16,6 +16,7 @@ at any moment (shortest processing time first: the least sum of waits on one lin
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
@@ -25,8 +26,6 @@ import numpy as np
 from controller.core.admission.admission import Commitment
 from controller.core.admission.reservation import Reservation
 from controller.core.admission.schedule import Timetable
-from controller.core.lifecycle.announcements import ticket
-from controller.core.lifecycle.changes import rates_moved
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow
@@ -35,6 +34,8 @@ from controller.core.network.links import NO_LINK, filled
 from controller.core.network.max_min import Wants
 from controller.core.network.sharing import Demand
 from controller.numerics.arrays import Floats, Mask, Numbers
+from controller.numerics.jit import compiled
+from testbed.bounds import LARGEST_INTEGER
 from testbed.messages import CancelTransfers, Grant
 from topologies.paths import Routes
 from topologies.spec import TrafficClass
@@ -266,11 +267,27 @@ def _moved(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> list[tuple[int,
     if cluster.policy.borrows and is_stream.any():
         rates, held_by = _lend(cluster, wants, rates, held_by, is_stream)
     before = np.array(old, dtype=float)
-    changed = rates_moved(before, rates, is_stream, LEAST_FALL, LEAST_RISE, LEAST_STREAM_RISE)
+    changed = _rates_moved(before, rates, is_stream, LEAST_FALL, LEAST_RISE, LEAST_STREAM_RISE)
     moved = [(row, float(rates[row]), int(held_by[row])) for row in changed.tolist()]
     if key is not None:
         cluster.flows.shares.of(capacity)[key] = moved
     return moved
+
+
+@compiled
+def _rates_moved(
+    old: Floats,
+    new: Floats,
+    is_stream: Mask,
+    least_fall: float,
+    least_rise: float,
+    least_stream_rise: float,
+) -> Numbers:
+    """Return rows whose rate changed enough to announce: falls first. Streams use a higher threshold for rises."""
+    fell = np.flatnonzero(old > new * (1.0 + least_fall))
+    return np.append(
+        fell, np.flatnonzero(new > old * (1.0 + np.where(is_stream, least_stream_rise, least_rise)))
+    )
 
 
 def _lend(
@@ -301,3 +318,18 @@ def _bounds(flow: CheckpointFlow, connected: bool) -> tuple[float, float]:
 def presync_flow(job: str, source: str, standby: str, cap_bytes_per_s: float) -> CheckpointFlow:
     """Return P1's stream of checkpoints from a job's host to its standby."""
     return CheckpointFlow(job, source, standby, TrafficClass.PRESYNC, cap_bytes_per_s=cap_bytes_per_s)
+
+
+def expect_again(cluster: Cluster, host: str) -> None:
+    """Have a host that has just registered sent again which transfers to expect."""
+    for key in [key for key, (to, _) in cluster.announced.items() if to == host]:
+        del cluster.announced[key]
+    for key, flow in cluster.flows.items():
+        if flow.destination == host:
+            cluster.changed_flows[key] = None
+
+
+def ticket(secret: bytes, count: int) -> int:
+    """Return the one-time number of the n-th flow that was opened."""
+    digest = hashlib.blake2b(count.to_bytes(8, "big"), key=secret, digest_size=8).digest()
+    return int.from_bytes(digest, "big") & LARGEST_INTEGER or 1

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from math import inf
 
-from controller.core.lifecycle.announcements import announce_again
 from controller.core.lifecycle.attempts import withdraw_offers
 from controller.core.lifecycle.cancellation import tell_to_end
 from controller.core.lifecycle.checkpoints import all_stored_by
-from controller.core.lifecycle.grants import tell_grants
+from controller.core.lifecycle.grants import expect_again, tell_grants
 from controller.core.lifecycle.job_reports import job_ended
 from controller.core.lifecycle.link_changes import take_live_ways
 from controller.core.lifecycle.migration import (
@@ -43,13 +42,13 @@ from testbed.messages import (
 
 def register(cluster: Cluster, host: HostState, hello: Hello) -> None:
     """Reconcile a registering agent with what was ordered there; then offer its free GPUs."""
-    told = told_to_run(cluster, host)  # what is decided below, it cannot claim yet
+    told = expected_attempts(cluster, host)  # what is decided below, it cannot claim yet
     join(cluster, host, hello)
     for ended in hello.ended:
         job_ended(cluster, host, ended)
     all_stored_by(cluster, host, hello)
-    agree(cluster, host, hello, told)
-    remind(cluster, host)
+    reconcile_attempts(cluster, host, hello, told)
+    resend_orders(cluster, host)
     offer_all(cluster, host)
     take_up(cluster, host)
 
@@ -60,7 +59,7 @@ def join(cluster: Cluster, host: HostState, hello: Hello) -> None:
     cluster.connect(host)
     host.incarnation, host.data_port, host.closures = hello.incarnation, hello.data_port, hello.closures
     cluster.lend(host, hello.lent, None if hello.reclaim_in_s is None else now_s + hello.reclaim_in_s)
-    announce_again(cluster, host.name)
+    expect_again(cluster, host.name)
     heard(cluster, host)
     if host.is_volunteer and host.usable:
         cluster.hazards.lend(host.name, now_s)
@@ -86,19 +85,19 @@ def not_yet(cluster: Cluster, host: HostState, hello: Hello, now_s: float) -> st
     if host.connected:
         lapses_s = host.lease_until_s + cluster.settings.fence_margin_s
     else:
-        lapses_s = host.fence_at_s if host.fence_at_s < inf and told_to_run(cluster, host) else -inf
+        lapses_s = host.fence_at_s if host.fence_at_s < inf and expected_attempts(cluster, host) else -inf
     if now_s >= lapses_s:
         return ""
     return f"the lease of another agent of {host.name} runs for {lapses_s - now_s:.3f} s yet: try again then"
 
 
-def told_to_run(cluster: Cluster, host: HostState) -> list[tuple[str, int]]:
+def expected_attempts(cluster: Cluster, host: HostState) -> list[tuple[str, int]]:
     """Return (job, attempt) of what the host was ordered to run, by name: what its Hello should claim."""
     here = [job for job in cluster.jobs_on(host) if job.host == host.name and job.phase is not Phase.FETCHING]
     return [(job.name, job.attempt) for job in here]
 
 
-def agree(cluster: Cluster, host: HostState, hello: Hello, told: list[tuple[str, int]]) -> None:
+def reconcile_attempts(cluster: Cluster, host: HostState, hello: Hello, told: list[tuple[str, int]]) -> None:
     """Interrupt what was ordered and is not claimed; stop what runs or is sent without an order.
 
     `told`: orders from before its Hello; it cannot claim later ones yet.
@@ -121,7 +120,7 @@ def agree(cluster: Cluster, host: HostState, hello: Hello, told: list[tuple[str,
             cluster.tell(host.name, CancelTransfers(name, destination))
 
 
-def remind(cluster: Cluster, host: HostState) -> None:
+def resend_orders(cluster: Cluster, host: HostState) -> None:
     """Send again what the host may have missed: rates, and what was decided for its jobs meanwhile."""
     tell_grants(cluster, host.name)
     here = [job for job in cluster.jobs_on(host) if job.host == host.name]
@@ -185,19 +184,19 @@ def expect_ends(cluster: Cluster, host: HostState, claimed: set[tuple[str, int]]
     for job in cluster.jobs_on(host):
         if job.host != host.name or job.phase is not Phase.RUNNING:
             continue
-        wait = cluster.waits.get(job.name)
+        wait = cluster.timeouts.get(job.name)
         if (job.name, job.attempt) in claimed:
             if wait is not None and wait.phase is Phase.RUNNING:
-                del cluster.waits[job.name]
+                del cluster.timeouts[job.name]
         elif wait is None:
-            cluster.expect_word(job, 0.0)
+            cluster.arm_timeout(job, 0.0)
 
 
-def leave(cluster: Cluster, host: HostState, reason: str) -> None:
+def on_disconnect(cluster: Cluster, host: HostState, reason: str) -> None:
     """Give up a lost connection: nothing is sent there, nothing new starts there, its jobs are fenced."""
     if host.connected:
         disconnect(cluster, host)
-        lose(cluster, host, reason)
+        mark_lost(cluster, host, reason)
 
 
 def disconnect(cluster: Cluster, host: HostState) -> None:
@@ -207,10 +206,10 @@ def disconnect(cluster: Cluster, host: HostState) -> None:
     withdraw_offers(cluster, host)
 
 
-def lose(cluster: Cluster, host: HostState, reason: str) -> None:
+def mark_lost(cluster: Cluster, host: HostState, reason: str) -> None:
     """Replace all that counted on a host that is not expected back soon."""
     cluster.record(facts.HostLost(host.name, reason, sorted(host.jobs)))
-    let_go(cluster, host)
+    release_dependents(cluster, host)
 
 
 def fence(cluster: Cluster, host: HostState) -> None:
@@ -228,7 +227,7 @@ def _interrupt_all(cluster: Cluster, host: HostState, cause: str) -> None:
 def silent(cluster: Cluster, host: HostState, why: str = "silent for a whole lease") -> None:
     """Disconnect an agent that does not answer."""
     cluster.outbox.append(do.Disconnect(host.name))
-    leave(cluster, host, why)
+    on_disconnect(cluster, host, why)
 
 
 def hear_longer(cluster: Cluster, host: HostState) -> None:
@@ -261,14 +260,14 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
         running = [
             job for job in cluster.jobs_on(host) if job.host == host.name and job.phase is Phase.RUNNING
         ]
-        let_go(cluster, host)
+        release_dependents(cluster, host)
         plan_moves(cluster, running)
         return
     if announced:
         cluster.hazards.withdraw(host.name, now_s, 0.0)
     else:
         cluster.hazards.emergency(host.name, now_s)
-    let_go(cluster, host)
+    release_dependents(cluster, host)
     _interrupt_all(cluster, host, "deadline" if announced else "emergency")
 
 
@@ -293,7 +292,7 @@ def lent_again(cluster: Cluster, host: HostState) -> None:
             job.degraded = False
 
 
-def let_go(cluster: Cluster, host: HostState) -> None:
+def release_dependents(cluster: Cluster, host: HostState) -> None:
     """Replace all that counted on this host: standbys, fetches, destinations of moves, senders."""
     name = host.name
     counting = [

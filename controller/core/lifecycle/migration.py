@@ -25,10 +25,9 @@ from math import inf
 
 from controller.core.admission.admission import Admission, MigrationRequest
 from controller.core.admission.best_ways import admit_best
-from controller.core.admission.reservation import LAG_S, MARGIN_S, Reservation
+from controller.core.admission.reservation import GOODPUT, LAG_S, MARGIN_S, Reservation
 from controller.core.admission.schedule import Timetable
 from controller.core.checkpointing.intervals import latest_final_start_s, transfer_s
-from controller.core.lifecycle import move_times
 from controller.core.lifecycle.attempts import begin_attempt, drop_move, release, reserve, start
 from controller.core.lifecycle.candidates import candidates, request, residual, safe_store
 from controller.core.lifecycle.grants import (
@@ -56,6 +55,8 @@ from controller.core.placement.select import DestinationChoice, Missing, NoDesti
 from testbed.messages import SEQUENCES_PER_ATTEMPT, StopJob
 from topologies.spec import TrafficClass
 
+# until all switches have a new way: some milliseconds for each of its switches (`measure fabric`)
+PROGRAMMED_S = 0.05
 # what a free GPU lacks for a job, though it may do for another
 TOO_SMALL = (Missing.MEMORY, Missing.CAPABILITY)
 
@@ -86,7 +87,7 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
     for job, move in moves:
         job.degraded = False
         cluster.advance(job, "migrate")
-        cluster.expect_word(job, move.deadline_s - cluster.now_s + LEAST_LEASES * cluster.settings.lease_s)
+        cluster.arm_timeout(job, move.deadline_s - cluster.now_s + LEAST_LEASES * cluster.settings.lease_s)
         if move.rescue:
             _record_degraded(cluster, job, reasons[job.name], move.destination)
 
@@ -367,12 +368,12 @@ def _request(
     """Return the request to P3: copy first and stop half-way, if possible, else stop when the timetable says."""
     assert job.host is not None
     now_s = cluster.now_s
-    size = move_times.granted_bytes(cluster, job)
+    size = granted_bytes(cluster, job)
     deadline_s = now_s + _notice_s(cluster, job)
     if cluster.policy.rates_vary:
         deadline_s -= MARGIN_S
     lead_s, restart_s = (
-        move_times.lead_s(cluster, job, job.host or ""),
+        final_lead_s(cluster, job, job.host or ""),
         0.0 if rescue else cluster.settings.restart_s,
     )
     links = cluster.routes.way(job.host, choice.host)
@@ -397,7 +398,7 @@ def _begin_move(
     constant = floor = answer.admitted[job.name]
     reservation = None
     if cluster.policy.rates_vary:
-        table, lead_s = answer.timetable, move_times.lead_s(cluster, job, job.host or "")
+        table, lead_s = answer.timetable, final_lead_s(cluster, job, job.host or "")
         begins_s, ends_s = table.begins_s(job.name), table.ends_s(job.name)
         reserved_bytes = sum(
             span.rate_bytes_per_s * (span.until_s - span.from_s) for span in table.spans[job.name]
@@ -457,11 +458,9 @@ def final_within_s(cluster: Cluster, job: JobState, flow: CheckpointFlow) -> flo
         return max(0.0, flow.reservation.final_at_s - cluster.now_s)
     assert job.move is not None
     restart_s = 0.0 if job.move.rescue else cluster.settings.restart_s
-    overhead_s = restart_s + move_times.lead_s(cluster, job, job.host or "")
+    overhead_s = restart_s + final_lead_s(cluster, job, job.host or "")
     floor = job.move.floor_bytes_per_s or job.move.hoped_bytes_per_s
-    latest_s = latest_final_start_s(
-        job.move.deadline_s, overhead_s, move_times.granted_bytes(cluster, job), floor
-    )
+    latest_s = latest_final_start_s(job.move.deadline_s, overhead_s, granted_bytes(cluster, job), floor)
     return max(0.0, latest_s - cluster.now_s)
 
 
@@ -475,3 +474,20 @@ def _notice_s(cluster: Cluster, job: JobState) -> float:
     """Return the seconds that are left of the notice of the job's host; 0 without one."""
     reclaim_at_s = cluster.hosts[job.host or ""].reclaim_at_s
     return 0.0 if reclaim_at_s is None else max(0.0, reclaim_at_s - cluster.now_s)
+
+
+def granted_bytes(cluster: Cluster, job: JobState) -> float:
+    """Return the bytes to grant for the payload: a flow gets a little less than its grant, for which a reservation allows."""
+    return job.spec.payload_bytes / (GOODPUT if cluster.policy.reserves_rates else 1.0)
+
+
+def final_lead_s(cluster: Cluster, job: JobState, source: str) -> float:
+    """Return the seconds from the order of the final snapshot to its first byte; another snapshot may be under way then."""
+    lag_s = LAG_S if cluster.policy.rates_vary else 0.0
+    if cluster.chooses_ways:  # the order waits for the network
+        lag_s += PROGRAMMED_S
+    payload_bytes, speed = job.spec.payload_bytes, cluster.hosts[source].speed
+    writes_s = cluster.settings.writes_s(payload_bytes)
+    if speed is not None:  # a reservation is kept by a slow disk too
+        writes_s = max(writes_s, cluster.settings.snapshot_s + payload_bytes / speed.write_bytes_per_s)
+    return 2.0 * writes_s + lag_s

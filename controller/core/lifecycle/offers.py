@@ -1,6 +1,6 @@
 """Which job gets which GPU: arrivals, spot offers, on-demand slots, and jobs that were interrupted.
 
-GPUs that become idle are noted by the functions that free them, and offered once an event has been decided (`conclusion`).
+GPUs that become idle are noted by the functions that free them, and offered once an event has been decided (`finish`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from controller.core.lifecycle.attempts import (
 )
 from controller.core.lifecycle.candidates import candidates, request, reserved_rate, residual
 from controller.core.lifecycle.grants import close_flows
-from controller.core.lifecycle.on_demand import slots
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
@@ -180,7 +179,7 @@ def _spot_job(job: JobState) -> SpotJob:
 
 def to_on_demand(cluster: Cluster, job: JobState) -> None:
     """Give the job a GPU of the emptiest on-demand host that fits it, or a place in the backlog."""
-    fitting = slots(cluster, job)
+    fitting = _on_demand_slots(cluster, job)
     if not fitting:
         cluster.backlog.append(job.name)
         cluster.record(facts.JobWaits(job.name, "no on-demand host is ready for it"))
@@ -270,3 +269,16 @@ def _choose_host(cluster: Cluster, job: JobState, among: Set[str]) -> str | None
     if cluster.witness is not None:
         cluster.witness.chose_host("host", job, wanted, found, choice)
     return None if isinstance(choice, NoDestination) else choice.host
+
+
+def _on_demand_slots(cluster: Cluster, job: JobState) -> list[HostState]:
+    """Return the connected on-demand hosts that have the job's GPUs free, the emptiest first."""
+    hosts = [
+        host
+        for host in cluster.index.ownerless
+        if host.spec.role is Role.ON_DEMAND
+        and host.usable
+        and host.free_gpus >= job.spec.gpus
+        and cluster.fits(job, host)
+    ]
+    return sorted(hosts, key=lambda h: (h.taken_gpus / h.spec.gpus, h.name))

@@ -4,7 +4,7 @@ The journal brings back what the coordinator believed when it died, and that no 
 without it: jobs computed and finished, checkpoints arrived, owners came and went. An agent that reconnects says all of that in
 its Hello, but each says its own half only. A move whose final checkpoint has arrived is known to its destination, and at
 its source nothing is left of the job; a coordinator that judged the source's Hello before it had heard the destination
-would take the job for dead. So it gathers: Hellos are answered, which renews leases, and everything else waits until every
+would take the job for dead. So it collects first: Hellos are answered, which renews leases, and everything else waits until every
 agent that was connected has come back, or until `PATIENCE` heartbeats are over. Then all are judged together: first whose owner
 has returned it since, and what is stored, then which are missing, then what runs where; at last what else was said meanwhile.
 
@@ -30,14 +30,14 @@ from dataclasses import dataclass, field
 from controller.core.lifecycle.checkpoints import all_stored_by
 from controller.core.lifecycle.job_reports import job_ended
 from controller.core.lifecycle.membership import (
-    agree,
     disconnect,
+    expected_attempts,
     join,
     lent_again,
-    let_go,
-    lose,
-    remind,
-    told_to_run,
+    mark_lost,
+    reconcile_attempts,
+    release_dependents,
+    resend_orders,
 )
 from controller.core.lifecycle.offers import interrupt, offer_all
 from controller.core.lifecycle.rollforward import take_up
@@ -51,7 +51,7 @@ PATIENCE = 2  # heartbeats: two attempts of an agent to connect at its slowest, 
 
 
 @dataclass
-class Reunion:
+class Resync:
     """Agents awaited after a restart, until when, and what was received meanwhile."""
 
     awaited: set[str]
@@ -72,7 +72,7 @@ class Reunion:
         """Return whether all are there, or the patience is over. After a cut it is not known which all are."""
         return now_s >= self.until_s or not (self.awaited or self.is_cut)
 
-    def came(self, cluster: Cluster, hello: Hello) -> None:
+    def registered(self, cluster: Cluster, hello: Hello) -> None:
         """Accept a registering agent: it may go on with its jobs, and is reconciled later."""
         self.awaited.discard(hello.host)
         self.hellos[hello.host] = hello
@@ -88,7 +88,7 @@ class Reunion:
         self.kept = [event for event in self.kept if not any(event is each for each in found)]
         return [event.host for event in found]
 
-    def went(self, cluster: Cluster, host: HostState) -> None:
+    def disconnected(self, cluster: Cluster, host: HostState) -> None:
         """Forget the messages of a host that has lost its connection again: it will send them again."""
         if self.hellos.pop(host.name, None) is None:
             return
@@ -97,7 +97,7 @@ class Reunion:
         self.kept = [e for e in self.kept if not isinstance(e, ev.AgentSaid) or e.host != host.name]
 
 
-def begin(cluster: Cluster, before: Reunion | None, cuts: int) -> Reunion:
+def begin(cluster: Cluster, before: Resync | None, cuts: int) -> Resync:
     """Await all agents: no connection survived. What was told once is kept from an earlier resync that ended so.
 
     `cuts`: times that the journal was cut so far.
@@ -124,7 +124,7 @@ def begin(cluster: Cluster, before: Reunion | None, cuts: int) -> Reunion:
             if job.phase is Phase.FETCHING:  # it may have been started since, under this very number
                 interrupt(cluster, job, "checkpoint_lost")
     listens_from_s = max(now_s, cluster.barred_until_s)
-    return Reunion(
+    return Resync(
         awaited,
         listens_from_s + PATIENCE * settings.heartbeat_s,
         kept=list(told_once),
@@ -132,26 +132,26 @@ def begin(cluster: Cluster, before: Reunion | None, cuts: int) -> Reunion:
     )
 
 
-def judge(cluster: Cluster, reunion: Reunion) -> None:
+def reconcile(cluster: Cluster, resyncing: Resync) -> None:
     """Reconcile all agents that came back: from here on the state is the truth, as far as it can be known."""
-    came = [(cluster.hosts[name], hello) for name, hello in sorted(reunion.hellos.items())]
-    for name in reunion.take_returns():
+    came = [(cluster.hosts[name], hello) for name, hello in sorted(resyncing.hellos.items())]
+    for name in resyncing.take_returns():
         lent_again(cluster, cluster.hosts[name])
-    told = {host.name: told_to_run(cluster, host) for host, _ in came}
+    told = {host.name: expected_attempts(cluster, host) for host, _ in came}
     for host, hello in came:
         all_stored_by(cluster, host, hello)
-    for name in sorted(reunion.awaited):
-        lose(cluster, cluster.hosts[name], "did not come back after the coordinator")
+    for name in sorted(resyncing.awaited):
+        mark_lost(cluster, cluster.hosts[name], "did not come back after the coordinator")
     for host, _ in came:
         if not host.usable:
-            let_go(cluster, host)
+            release_dependents(cluster, host)
     for host, hello in came:
         for ended in hello.ended:
             job_ended(cluster, host, ended)
     for host, hello in came:
-        agree(cluster, host, hello, told[host.name])
+        reconcile_attempts(cluster, host, hello, told[host.name])
     for host, _ in came:
-        remind(cluster, host)
+        resend_orders(cluster, host)
         for _, flow in sorted(cluster.flows.items()):  # recoveries that were being sent from here
             job = cluster.jobs[flow.job]
             if flow.source == host.name and job.phase is Phase.FETCHING and job.restore is not None:

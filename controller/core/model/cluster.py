@@ -18,7 +18,7 @@ from controller.core.model.entities import (
     JobState,
     JobTable,
     Phase,
-    Wait,
+    Timeout,
 )
 from controller.core.model.facts import Fact, TrunksDraining, WayTaken
 from controller.core.model.host_index import HostIndex, LeaseTimers
@@ -61,7 +61,7 @@ class Cluster:
     draw: Callable[[], float]  # uniform in [0, 1), for policies that choose at random
     now_s: float = 0.0
     outbox: list[do.Effect] = field(default_factory=list)  # what follows from the present event, in order
-    # what the present event leaves to be done once, at its end (`conclusion`)
+    # what the present event leaves to be done once, at its end (`finish`)
     freed: list[str] = field(default_factory=list)  # hosts, each once for every GPU that may have become idle
     plan_stale: bool = False  # P1 counts with other jobs, hosts or links than when it last planned
     rates_stale: bool = False  # links are to be shared anew
@@ -73,7 +73,7 @@ class Cluster:
     requeued: dict[str, float] = field(default_factory=dict)  # interrupted job -> when it may start again
     homes: dict[str, str] = field(default_factory=dict)  # interrupted job -> the host that it waits for
     timers: int = 0  # checkpoint timers given so far
-    waits: dict[str, Wait] = field(default_factory=dict)  # job -> what it waits for (`waiting`)
+    timeouts: dict[str, Timeout] = field(default_factory=dict)  # job -> what it waits for (`timeouts`)
     secret: bytes = b""  # that no host knows: key of the numbers of transfers
     opened: int = 0  # flows so far
     cuts: int = 0  # how often the end of the journal was cut off (`resync`)
@@ -287,18 +287,18 @@ class Cluster:
         """Attempts to come are numbered above this: none that was cut off the journal is as high."""
         return self.cuts * ATTEMPTS_PER_CUT
 
-    def expect_word(self, job: JobState, within_s: float, asked: int = 0) -> None:
+    def arm_timeout(self, job: JobState, within_s: float, asked: int = 0) -> None:
         """The phase that the job is in now is to end within that time, or it is asked why."""
         within_s = max(LEAST_LEASES * self.settings.lease_s, within_s)
-        self.waits[job.name] = Wait(job.phase, job.attempt, self.now_s + within_s, within_s, asked)
+        self.timeouts[job.name] = Timeout(job.phase, job.attempt, self.now_s + within_s, within_s, asked)
 
-    def next_word_s(self) -> float:
+    def next_timeout_s(self) -> float:
         """When the first word is overdue; inf if none is waited for."""
-        while self.waits:
-            first_s, name = min([(wait.until_s, name) for name, wait in self.waits.items()])
-            if self.waits[name].holds(self.jobs[name]):
+        while self.timeouts:
+            first_s, name = min([(wait.until_s, name) for name, wait in self.timeouts.items()])
+            if self.timeouts[name].holds(self.jobs[name]):
                 return first_s
-            del self.waits[name]
+            del self.timeouts[name]
         return inf
 
     def endpoint(self, flow: CheckpointFlow) -> Endpoint:

@@ -178,7 +178,7 @@ class JobState:
 
 
 @dataclass
-class Wait:
+class Timeout:
     """A job's agent, or its receiver, is to say something by then; for how long it was given, how often it was asked before."""
 
     phase: Phase

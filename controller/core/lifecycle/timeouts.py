@@ -1,12 +1,15 @@
 """Timeouts of jobs that wait for a report.
 
-Messages are lost with connections, and an agent may have a fault. A job that is being fetched waits for its receiver's
-word, one that was started for its agent's, one that moves for the end of the notice, one that is cancelled for the end of its
-process, one that runs and is in no heartbeat any more for word of its end. `Cluster.expect_word` says until when. After that the
-question is put again: the checkpoint is ordered once more (a receiver that has it says so), or the job is ordered to stop, which
-is answered whatever has become of it. Each time is twice as long as the one before; a checkpoint that is still not there after
-`MOST_ASKED` is sought elsewhere, and from a holder that failed so a few times no more (`JobState.fetch_failed`). What takes its
-time for a good reason is so asked a few times, and not broken off.
+Messages are lost with connections, and an agent may have a fault. `Cluster.arm_timeout` sets the time by which a report is due:
+
+- from the receiver of a job that is being fetched, or from the agent of one that was started;
+- of the end of a move when its notice ends, or of the end of a job that was cancelled;
+- of the end of a job that ran and is in no heartbeat any more.
+
+After that time the order is sent again: to send the checkpoint (a receiver that has it reports it), or to stop the job, which is
+answered whatever has become of it. Each timeout is twice as long as the one before. A checkpoint that is still missing after
+`MOST_ASKED` is fetched from elsewhere; a holder that failed a few times is not asked any more (`JobState.fetch_failed`). A slow
+transfer is so asked for a few times, and not broken off.
 
 An agent that goes on with its heartbeats and leaves `MOST_UNANSWERED` orders to stop unanswered is as good as silent: it is
 disconnected.
@@ -26,12 +29,12 @@ MOST_ASKED = 5
 MOST_UNANSWERED = 2
 
 
-def ask_again(cluster: Cluster) -> None:
+def retry_overdue(cluster: Cluster) -> None:
     """Retry the order of each job whose timeout has passed, or give it up."""
-    for name, wait in list(cluster.waits.items()):
+    for name, wait in list(cluster.timeouts.items()):
         if cluster.now_s < wait.until_s:
             continue
-        del cluster.waits[name]
+        del cluster.timeouts[name]
         job = cluster.jobs[name]
         if not wait.holds(job):
             continue
@@ -50,4 +53,4 @@ def ask_again(cluster: Cluster) -> None:
         else:
             cluster.orders[flows[0].key] = None
         if wait.holds(job):
-            cluster.expect_word(job, 2.0 * wait.within_s, asked)
+            cluster.arm_timeout(job, 2.0 * wait.within_s, asked)

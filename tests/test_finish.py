@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.core.lifecycle import conclusion
+from controller.core.lifecycle import finish
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from tests.cores_world import a_running_job
@@ -21,7 +21,7 @@ def test_each_event_shares_links_and_plans_at_most_once_and_leaves_nothing_to_be
     handle = core.handle
 
     def counted(name: str) -> Any:
-        original = getattr(conclusion, name)
+        original = getattr(finish, name)
 
         def call(cluster: Any) -> Any:
             calls.append(name)
@@ -30,7 +30,7 @@ def test_each_event_shares_links_and_plans_at_most_once_and_leaves_nothing_to_be
         return call
 
     for name in ("settle", "plan_checkpoints"):
-        monkeypatch.setattr(conclusion, name, counted(name))
+        monkeypatch.setattr(finish, name, counted(name))
 
     def checked(event: ev.Event, now_s: float) -> list[do.Effect]:
         calls.clear()
