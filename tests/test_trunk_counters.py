@@ -201,7 +201,7 @@ def test_live_coordinator_hears_of_a_stranger_a_cut_trunk_and_links_that_change(
         draw = random.Random(f"{scenario.seed} placement").random
         secret = bytes.fromhex(journal.origin()["secret"])
         core = Coordinator(played, settings_of(scenario.played()), draw, secret)
-        assert recall(journal, core).core.cluster.bandwidth.capacity[DirectedLink(*end)] == full
+        assert recall(journal, core).core.cluster.capacity.bandwidth.capacity[DirectedLink(*end)] == full
     told = [said for event in inputs if isinstance(event, LinksMeasured) for said in event.research]
     # by which core it goes, a hash decides; while one of them is cut off, by the other
     room = played.capacity_bytes_per_s[UP]
