@@ -49,6 +49,7 @@ def test_a_scenario_survives_a_file_exactly(scenario: Scenario) -> None:
 
 def test_the_examples_load() -> None:
     assert "lab" in examples()
+    assert "campuses" not in examples()  # a sweep
     for name in examples():
         assert load(f"example:{name}").volunteers
 

@@ -9,6 +9,7 @@ Without a section `[trunks]` none fails by itself.
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +83,11 @@ def dumps(scenario: Scenario) -> str:
 
 
 def examples() -> tuple[str, ...]:
-    """Return the names of the scenario files that the package brings; `load("example:NAME")` reads one."""
-    return toml.example_names(EXAMPLES)
+    """Return the names of the scenario files that the package brings; `load("example:NAME")` reads one. Sweeps are left out."""
+    names = toml.example_names(EXAMPLES)
+    return tuple(
+        name for name in names if "scenario" not in tomllib.loads((EXAMPLES / f"{name}.toml").read_text())
+    )
 
 
 def scenario_of(tables: dict[str, Any], folder: Path) -> Scenario:
