@@ -21,7 +21,7 @@ from testbed.checkpoints import CheckpointStore
 operation, root, countdown = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 store = CheckpointStore(root / "store", chunk_bytes=4096)
 with CheckpointStore(root / "origin", chunk_bytes=4096) as origin:
-    manifest = origin.latest("job")
+    manifest = max(origin.manifests(), key=lambda m: m.sequence)
 
 def receive():
     reception = store.begin(manifest)

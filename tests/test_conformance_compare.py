@@ -120,6 +120,6 @@ def test_the_page_shows_both_runs_and_says_why_it_does_not_judge() -> None:
     assert "two &lt;worlds&gt;" in text
     assert "Not judged" in text
     assert "processors &lt;busy&gt;" in text
-    assert text.count('class="timed timeline"') == 2
+    assert text.count('class="timeline"') == 2
     good = compare(live, live)
     assert "The two worlds agree" in page("x", live, live, good, good, measured, Overheads())

@@ -59,7 +59,7 @@ def test_a_page_shows_a_command_as_text() -> None:
 
 HOLD = """
 import sys; from pathlib import Path; from experiments.cli import options
-options._results(Path(sys.argv[1])); print("held", flush=True); sys.stdin.read()
+options.results_folder(Path(sys.argv[1])); print("held", flush=True); sys.stdin.read()
 """
 
 
@@ -72,15 +72,15 @@ def test_a_second_run_into_one_directory_is_refused_while_the_first_lives(tmp_pa
         assert first.stdout is not None
         assert first.stdout.readline() == b"held\n"
         with pytest.raises(SetupError, match=rf"process {first.pid} .* writes there: .* another --out"):
-            options._results(tmp_path)
+            options.results_folder(tmp_path)
         command = [sys.executable, "-m", "experiments.cli", "demo", "--hosts", "2", "--out", str(tmp_path)]
         second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert second.returncode == 2
         assert f"process {first.pid}" in second.stderr
         first.kill()
     assert (tmp_path / "journal.sqlite").read_text() == "the first's"
-    assert options._results(tmp_path) == tmp_path
-    assert options._results(tmp_path) == tmp_path, "one process may write there again"
+    assert options.results_folder(tmp_path) == tmp_path
+    assert options.results_folder(tmp_path) == tmp_path, "one process may write there again"
 
 
 def test_a_checkout_names_its_commit() -> None:
@@ -92,4 +92,4 @@ def test_a_checkout_names_its_commit() -> None:
 def test_a_folder_where_a_file_of_results_is_to_be_is_told_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").mkdir()
     with pytest.raises(typer.BadParameter, match=r"events\.jsonl is a folder"):
-        options._results(tmp_path)
+        options.results_folder(tmp_path)

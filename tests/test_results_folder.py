@@ -101,7 +101,7 @@ def test_two_runs_stand_beside_each_other_with_every_difference_and_picture(tmp_
     assert finished.part == pytest.approx(there.jobs.finished / here.jobs.finished - 1.0)
     assert rows["queue", "cost of on-demand, k"].part == 0.0
     text = beside(first, second)
-    assert text.count('class="timed timeline"') == 2
+    assert text.count('class="timeline"') == 2
     pictures = (first / "report.html").read_text().count("<svg ")
     assert text.count("<svg ") == 2 * pictures
 
