@@ -22,7 +22,7 @@ def test_live_and_virtual_agree_within_a_tenth_on_times_and_a_twentieth_on_rates
         '"holder":"server"' in (tmp_path / "events.jsonl").read_text()
     )  # the head node has an agent of its own
     page = (tmp_path / "compare.html").read_text()
-    assert page.count('class="timed timeline"') == 2
+    assert page.count('class="timeline"') == 2
     assert all(quantity["name"] in page for quantity in record["quantities"])
     if record["not_to_be_believed"]:
         assert status == 3

@@ -384,7 +384,7 @@ async def test_process_that_ends_its_socket_and_lives_on_is_killed_by_its_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("testbed.workloads.process.STOP_GRACE_S", 0.05)
-    name = third_party(tmp_path, "def work(self): os.closerange(3, 64); time.sleep(60)")
+    name = third_party(tmp_path, "def work(self): os.closerange(3, 4096); time.sleep(60)")
     async with desk(tmp_path) as d:
         job = await d.start(WorkloadSpec(name, {}))
         assert await next_of(job, Exited) == Exited(-9, "killed by SIGKILL")
