@@ -33,7 +33,7 @@ from experiments.results.live_display import Live
 from experiments.results.provenance import provenance
 from experiments.results.report.page import page
 from experiments.results.summary import Summary
-from experiments.runtime.handover import belonging_to_caller
+from experiments.runtime.sudo_ownership import belonging_to_caller
 from experiments.worlds import virtual
 from experiments.worlds.played import Played
 from topologies.errors import SpecError

@@ -17,7 +17,7 @@ import pytest
 from controller.core.policies.table import POLICIES
 from experiments.cli import status
 from experiments.cli.main import app
-from experiments.runtime.handover import caller, hand_over
+from experiments.runtime.sudo_ownership import caller, hand_over
 from testbed import logs
 from testbed import messages as m
 from testbed.emulation.capabilities import Capability

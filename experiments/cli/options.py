@@ -19,7 +19,7 @@ from rich.console import Console
 from typer.core import TyperCommand
 
 from experiments.results.runs import LOCK
-from experiments.runtime.handover import caller, hand_over
+from experiments.runtime.sudo_ownership import caller, hand_over
 from testbed.emulation.safety.ledger import running_campuses
 from testbed.errors import SetupError
 from topologies.writing import naming

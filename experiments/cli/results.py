@@ -16,7 +16,7 @@ from experiments.results.runs.beside import differences, write_beside
 from experiments.results.runs.folders import SUMMARY, read_summary, result_folders
 from experiments.results.runs.index import INDEX, is_index, update_index, write_index
 from experiments.results.summary import Summary
-from experiments.runtime.handover import caller, hand_over
+from experiments.runtime.sudo_ownership import caller, hand_over
 from experiments.worlds.played import Played
 from topologies.errors import SpecError
 

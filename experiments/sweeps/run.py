@@ -14,7 +14,7 @@ from experiments.inputs.scenario.files import EXAMPLES
 from experiments.inputs.traces import records_of
 from experiments.runtime import native
 from experiments.runtime.engines import Engine
-from experiments.runtime.handover import belonging_to_caller
+from experiments.runtime.sudo_ownership import belonging_to_caller
 from experiments.runtime.tasks import RUNS, Task, results_of, silent
 from experiments.sweeps import play
 from experiments.sweeps.plan import FIGURES, SweepPlan
