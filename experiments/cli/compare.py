@@ -17,7 +17,7 @@ from experiments.compare.comparison import (
 from experiments.compare.costs import measure_costs
 from experiments.compare.page import page, told
 from experiments.inputs.scenario.settings import settings_of
-from experiments.inputs.traces.doubts import tell
+from experiments.inputs.traces.trace_warnings import tell
 from experiments.results.events_file import write_events
 from experiments.results.live_display import Live
 from experiments.results.provenance import provenance

@@ -12,7 +12,7 @@ from experiments.cli.dashboard import page_beside
 from experiments.cli.results import write_results
 from experiments.inputs.scenario import Scenario, demo_scenario
 from experiments.inputs.traces import Trace, trace_of
-from experiments.inputs.traces.doubts import tell
+from experiments.inputs.traces.trace_warnings import tell
 from experiments.results.live_display import Live
 from experiments.results.provenance import provenance
 from experiments.runtime.ending import ExitStatus

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from experiments.inputs.traces.doubts import tell
+from experiments.inputs.traces.trace_warnings import tell
 from experiments.results import report
 from experiments.results.provenance import Provenance
 from experiments.results.report import tables

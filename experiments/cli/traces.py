@@ -11,9 +11,9 @@ from rich.table import Table
 from experiments.cli.simulate import described_with_trace
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces.achieved import achieved
-from experiments.inputs.traces.doubts import tell
 from experiments.inputs.traces.trace import Trace
 from experiments.inputs.traces.trace_file import SCENARIO, write_trace
+from experiments.inputs.traces.trace_warnings import tell
 
 
 def draw(

@@ -19,7 +19,6 @@ from experiments.inputs.scenario import (
 from experiments.inputs.scenario.owners import OwnerEvent
 from experiments.inputs.traces.background import background_traffic
 from experiments.inputs.traces.cuts import cuts
-from experiments.inputs.traces.doubts import without_effect
 from experiments.inputs.traces.exact_counts import counted_events
 from experiments.inputs.traces.streams import host_factor, stream, unit_exponential
 from experiments.inputs.traces.trace import (
@@ -29,6 +28,7 @@ from experiments.inputs.traces.trace import (
     Trace,
     in_order,
 )
+from experiments.inputs.traces.trace_warnings import without_effect
 
 INITIAL_SPEED = 10.0  # the jobs that are there at the start come so much faster than the others
 

@@ -14,11 +14,11 @@ from experiments.inputs.traces import availability_counts, lifetimes, owner_even
 from experiments.inputs.traces.availability_counts import Counts, read_json
 from experiments.inputs.traces.background import background_traffic
 from experiments.inputs.traces.cuts import cuts
-from experiments.inputs.traces.doubts import doubts
 from experiments.inputs.traces.generated import arrivals, generate, with_own_jobs
 from experiments.inputs.traces.lifetimes import LentSpell
 from experiments.inputs.traces.trace import Recorded, Trace
 from experiments.inputs.traces.trace_file import TRACE, parse_trace
+from experiments.inputs.traces.trace_warnings import doubts
 from topologies import plugins, toml
 from topologies.errors import SpecError
 
