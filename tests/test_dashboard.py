@@ -27,8 +27,8 @@ from controller.persistence.journal import Journal
 from experiments.cli import main
 from experiments.dashboard import decisions, feed, picture, serve
 from experiments.dashboard.application import MAX_STREAMS
-from experiments.dashboard.chronicle import Chronicle, Stairs
 from experiments.dashboard.decisions import Divergence, decide_journal, decide_virtual
+from experiments.dashboard.event_log import Chronicle, Stairs
 from experiments.dashboard.feed import Cursor, Feed
 from experiments.dashboard.health import Health
 from experiments.dashboard.kept import DECIDED, Answers, Kept

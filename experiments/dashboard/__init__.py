@@ -5,7 +5,7 @@ it can slow no decision.
 
     sources     facts from a journal (in use or not), or from a file of facts
     picture     hosts, jobs, flows, links and the queue at one moment, folded from facts; changes since a version
-    chronicle   the whole run: bars and spans of the time line, the queue's curve, facts shown in words
+    event_log   the whole run: bars and spans of the time line, the queue's curve, facts shown in words
     feed        follows a source, and answers for any moment of it
     decisions   explanations: the run decided again by the same core, with a witness (`reasons`); `kept`: the results
     switches    the owners' switches, from the page

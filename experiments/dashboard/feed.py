@@ -21,7 +21,7 @@ import msgspec
 import trio
 
 from controller.persistence.journal import DAMAGED
-from experiments.dashboard.chronicle import Chronicle
+from experiments.dashboard.event_log import Chronicle
 from experiments.dashboard.kept import DECIDED
 from experiments.dashboard.picture import Picture, Row
 from experiments.dashboard.sources import EventsFile, HeartbeatRates, JournalSource, Numbered
