@@ -11,8 +11,8 @@ from pathlib import Path
 
 from controller.core.settings import Settings
 from controller.host import AGENT_PORT
-from controller.own_policies import find_policy
 from controller.process import CoordinatorConfig, run_coordinator
+from controller.user_policies import find_policy
 from testbed.errors import SetupError
 from topologies.errors import SpecError
 from topologies.files import load

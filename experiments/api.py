@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from controller.core.policies.table import POLICIES, Policy
-from controller.own_policies import find_policy, guarded
+from controller.user_policies import find_policy, guarded
 from controller.warm_up import compile_once
 from experiments.inputs.replay_file import REPLAY, ReplaySpec, write_replay
 from experiments.inputs.scenario import Scenario, load

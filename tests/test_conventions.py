@@ -35,7 +35,7 @@ CLEAN = (
     "controller/host.py",
     "controller/load.py",
     "controller/network_link.py",
-    "controller/own_policies.py",
+    "controller/user_policies.py",
     "controller/persistence/",
     "controller/process.py",
     "controller/warm_up.py",

@@ -18,7 +18,7 @@ from controller.core.coordinator import Coordinator
 from controller.core.model.effects import Effect
 from controller.core.model.events import AgentSaid, Event
 from controller.core.policies.table import POLICIES
-from controller.own_policies import add_policies
+from controller.user_policies import add_policies
 from experiments.inputs.scenario import demo_scenario
 from experiments.inputs.traces import generate
 from experiments.worlds.virtual import simulate
@@ -189,7 +189,7 @@ def test_policies_of_a_file_stand_beside_the_projects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controller.core.policies.table.POLICIES", dict(POLICIES))
-    monkeypatch.setattr("controller.own_policies.POLICIES", (mine := dict(POLICIES)))
+    monkeypatch.setattr("controller.user_policies.POLICIES", (mine := dict(POLICIES)))
     assert add_policies(DOCS / "examples/stable_first.py") == ("stable-first",)
     assert "stable-first" in mine
 

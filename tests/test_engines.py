@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.own_policies import forget
+from controller.user_policies import forget
 from experiments.inputs.scenario import demo_scenario
 from experiments.runtime import native
 from experiments.runtime.engines import Engine, chosen

@@ -19,7 +19,7 @@ from controller.core.network.links import Network
 from controller.core.network.sharing import Demand, in_columns
 from controller.core.policies.table import POLICIES, Policy
 from controller.core.settings import Settings
-from controller.own_policies import add_policies, find_policy, source_of
+from controller.user_policies import add_policies, find_policy, source_of
 from experiments import api
 from experiments.cli.simulate import simulate_file
 from experiments.inputs.replay_file import REPLAY, read_replay

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.own_policies import find_policy, forget
+from controller.user_policies import find_policy, forget
 from experiments.claims.compared import traces
 from experiments.claims.compared.standings import (
     JUDGED,

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from controller.own_policies import files_of, find_policy
+from controller.user_policies import files_of, find_policy
 from controller.warm_up import compile_once
 from experiments.claims.framework.claim import (
     Claim,

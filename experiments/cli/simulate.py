@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from controller.core.policies.overrides import parse_overrides, with_overrides
-from controller.own_policies import find_policy
+from controller.user_policies import find_policy
 from controller.warm_up import compile_once
 from experiments.cli.results import write_results
 from experiments.inputs.replay_file import REPLAY, ReplaySpec, write_replay

@@ -16,7 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from controller.own_policies import find_policy
+from controller.user_policies import find_policy
 from controller.warm_up import compile_once
 from experiments.inputs.seeds import seed_range
 from experiments.runtime.ending import ExitStatus

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from controller.own_policies import add_policies
+from controller.user_policies import add_policies
 from experiments.inputs.scenario import Scenario, dumps
 from experiments.inputs.scenario.files import loads
 from topologies.decoding import UNDECODABLE

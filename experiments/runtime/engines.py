@@ -239,7 +239,7 @@ def _bring(files: Mapping[str, bytes], folder: Path) -> None:
         path.write_bytes(text)
         # byte code of another text that is as long and was written in the same second would count as this one's
         Path(cache_from_source(str(path))).unlink(missing_ok=True)
-    from controller.own_policies import forget
+    from controller.user_policies import forget
 
     tops = {name.partition("/")[0].removesuffix(".py") for name in files}
     for module in [each for each in sys.modules if each.partition(".")[0] in tops]:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from controller.core.policies.table import LEARNERS
 from controller.core.settings import Settings
-from controller.own_policies import find_policy
+from controller.user_policies import find_policy
 from experiments.storms.script import Script
 from experiments.worlds.virtual.overheads import Overheads
 from testbed.enforcement import Enforcement

@@ -16,7 +16,7 @@ from typing import Any
 
 from bpf.caches import fingerprint
 from controller.core.policies.overrides import parse_overrides, with_overrides
-from controller.own_policies import files_of, find_policy, source_of
+from controller.user_policies import files_of, find_policy, source_of
 from experiments.inputs.scenario import Scenario, dumps, load
 from experiments.inputs.scenario.files import EXAMPLES, scenario_of
 from experiments.inputs.scenario.scenario import MAX_SEED

@@ -80,7 +80,7 @@ LEARNERS: dict[str, Learner] = {  # by the names that a scenario may give, whate
 
 
 class OwnFunction:
-    """A user's function in a column of a row (`controller.own_policies`): what it reads and does is not known."""
+    """A user's function in a column of a row (`controller.user_policies`): what it reads and does is not known."""
 
 
 def _written(function: object) -> object:

@@ -38,7 +38,7 @@ from types import ModuleType
 
 from controller.core.policies.overrides import base_of
 from controller.core.policies.table import POLICIES, SYSTEMS
-from controller.own_policies import source_of
+from controller.user_policies import source_of
 from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, Config
 from experiments.claims.framework.pictures import INK, PALETTE, canvas, colour, dress
 from experiments.claims.framework.rows import exact_row, mean_row, paired_row

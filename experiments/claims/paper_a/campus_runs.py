@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from types import ModuleType
 from typing import Any
 
-from controller.own_policies import find_policy, source_of
+from controller.user_policies import find_policy, source_of
 from experiments.claims.framework.claim import Config
 from experiments.claims.framework.sweep import sweep
 from experiments.claims.paper_a import campus_result

@@ -198,6 +198,6 @@ def up(
 
 def _add(policies: Path | None) -> None:
     if policies is not None:
-        from controller.own_policies import add_policies
+        from controller.user_policies import add_policies
 
         add_policies(policies)

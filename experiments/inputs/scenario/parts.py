@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 
 from controller.core.policies.overrides import with_overrides
-from controller.own_policies import find_policy
+from controller.user_policies import find_policy
 from experiments.inputs.scenario.fields import (
     check,
     choice,

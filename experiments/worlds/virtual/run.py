@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypedDict, Unpack
 
-from controller.own_policies import find_policy
+from controller.user_policies import find_policy
 from experiments.inputs.job_specs import job_spec
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.settings import count_period_s, settings_of
