@@ -14,10 +14,10 @@ from typing import Any
 from controller.core.model import facts
 from experiments.inputs.job_file import JOB, PROGRAM
 from experiments.inputs.scenario.background import BackgroundLaw
-from experiments.inputs.scenario.own_jobs import AT
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
 from experiments.inputs.scenario.parts import Jobs, LinkEvent, Protocol, Queue, ResearchFlow
 from experiments.inputs.scenario.trunks import TrunkLaw
+from experiments.inputs.scenario.user_jobs import AT
 from experiments.results import pages
 from experiments.results.summary import MEANINGS
 from topologies import files

@@ -1,7 +1,7 @@
 """The description of one run: a frozen `Scenario` in real units, its `files`, and the `demo`'s. Begin with `scenario.py`.
 
-The parameters are declared in `parts`, `owners`, `background`, `trunks` (random ones by `law`) and `own_jobs`; `fields` has their
-checks, their texts in files and their scaling, `settings` the coordinator's view of them. Imports `topologies`, and `testbed` for
+The parameters are declared in `parts`, `owners`, `background`, `trunks` (random ones by `law`) and `user_jobs`; `fields` has
+their checks, texts in files and scaling, `settings` the coordinator's view of them. Imports `topologies`, and `testbed` for
 jobs.
 """
 

@@ -2,7 +2,7 @@
 
 Sections: `[campus]` (a campus, or `campus = "example:campus54"`, or the path of a campus file, seen from the scenario's),
 `[queue]`, `[protocol]`, `[jobs]` (or `[[jobs]]`), `[owners]`, `[[research]]`, `[[events]]`, `[background]`, `[trunks]`,
-`[scale]`; all but the campus may be left out. The keys are described beside their declarations: `parts.py`, `own_jobs.py`,
+`[scale]`; all but the campus may be left out. The keys are described beside their declarations: `parts.py`, `user_jobs.py`,
 `owners.py`, `background.py` and `trunks.py`. Without a section `[background]` there is none; with an empty one it is paper A's.
 Without a section `[trunks]` none fails by itself.
 """
@@ -15,7 +15,6 @@ from typing import Any
 
 from experiments.inputs.scenario import fields
 from experiments.inputs.scenario.background import BackgroundLaw
-from experiments.inputs.scenario.own_jobs import read_own_jobs, toml_of
 from experiments.inputs.scenario.owners import Owners
 from experiments.inputs.scenario.parts import (
     Jobs,
@@ -26,6 +25,7 @@ from experiments.inputs.scenario.parts import (
 )
 from experiments.inputs.scenario.scenario import MAX_SEED, Scenario
 from experiments.inputs.scenario.trunks import TrunkLaw
+from experiments.inputs.scenario.user_jobs import read_own_jobs, toml_of
 from topologies import files, keys, toml
 from topologies.dimension import Dimension
 from topologies.errors import SpecError

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from experiments.inputs.scenario.background import BackgroundLaw
-from experiments.inputs.scenario.own_jobs import OwnJob, check_names
 from experiments.inputs.scenario.owners import Owners, check_order
 from experiments.inputs.scenario.parts import (
     Jobs,
@@ -21,6 +20,7 @@ from experiments.inputs.scenario.parts import (
 )
 from experiments.inputs.scenario.plain import make_plain
 from experiments.inputs.scenario.trunks import TrunkLaw
+from experiments.inputs.scenario.user_jobs import OwnJob, check_names
 from topologies.dimension import DURATION, Dimension
 from topologies.errors import SpecError
 from topologies.keys import number, whole
