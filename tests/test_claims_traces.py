@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from experiments.claims.compared import owner_records, standings, traces
+from experiments.claims.compared import owner_records, ranking, traces
 from experiments.claims.compared.owner_records import (
     NOTICES_S,
     OwnerRecord,
@@ -150,7 +150,7 @@ def test_a_claim_of_records_is_played_only_where_there_are_some() -> None:
 def test_it_goes_from_records_to_a_page_and_is_resumed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standings, "systems", lambda: ["slurm-pr", "tv-fixed-interval", "reclaimnet"])
+    monkeypatch.setattr(ranking, "systems", lambda: ["slurm-pr", "tv-fixed-interval", "reclaimnet"])
     console = Console(file=StringIO(), width=200)
     asked = {"quick": True, "seeds": 2, "records": folder, "only": ["region/a, notice 120 s, no"]}
     reproduce(console, tmp_path / "out", ["traces"], **asked)  # type: ignore[arg-type]
@@ -159,14 +159,14 @@ def test_it_goes_from_records_to_a_page_and_is_resumed(
     assert {"slurm-pr", "reclaimnet - tv-fixed-interval"} <= {row.system for row in values.rows}
     judged = [check for check in record.verdict.checks if check.kind is ClaimKind.ORDERING]
     assert len(judged) == 2 and (tmp_path / "out" / "traces" / PICTURE).exists()
-    ours = values.find(values.groups()[0], "reclaimnet", standings.LOST)
+    ours = values.find(values.groups()[0], "reclaimnet", ranking.LOST)
     parts = [row for row in values.rows if row.system == "reclaimnet" and row.note.startswith("part of")]
     assert sum(row.ours for row in parts) == pytest.approx(ours.ours)
     assert values.settings["ours"].count("of 1 cases") == 2
     assert values.settings["promises broken"] == "none, in any run"
     # what a row takes of research is measured, and every row is judged or priced
-    assert 0.0 <= values.find(values.groups()[0], "reclaimnet", standings.WORST).ours <= standings.MAX_LOST
-    for quantity in (standings.WORK, standings.LOST):  # recorded owners have no law
+    assert 0.0 <= values.find(values.groups()[0], "reclaimnet", ranking.WORST).ours <= ranking.MAX_LOST
+    for quantity in (ranking.WORK, ranking.LOST):  # recorded owners have no law
         told = [check.detail for check in record.verdict.checks if quantity in check.text]
         assert "TV-FI (B7)" in " ".join(told) or any("first, before" in each for each in told)
     monkeypatch.setattr(traces, "play", lambda wanted: pytest.fail("it was run before"))
@@ -192,11 +192,11 @@ def test_over_all_records_each_counts_once_whatever_its_cases_and_those_of_sever
         for system in ("slurm-pr", "tv-fixed-interval", "reclaimnet")
     }
     values = Values(tuple(traces._over_records(cases(folder, ["region"]), found)))
-    apart = values.find(traces.ALL, "reclaimnet - slurm-pr", standings.WORK)
+    apart = values.find(traces.ALL, "reclaimnet - slurm-pr", ranking.WORK)
     assert (apart.ours, apart.seeds) == (pytest.approx(1.5), 2)
     assert apart.low is not None and apart.low < 0.0  # two records decide nothing
-    assert standings.breach(values, traces.ALL, "slurm-pr") == "takes 20 % of research in an hour"
-    assert not standings.breach(values, traces.ALL, "reclaimnet")
+    assert ranking.breach(values, traces.ALL, "slurm-pr") == "takes 20 % of research in an hour"
+    assert not ranking.breach(values, traces.ALL, "reclaimnet")
     kinds = {check.kind for check in traces.CLAIM.checks(values)}
     assert kinds == {ClaimKind.ORDERING, ClaimKind.PRICE}
 

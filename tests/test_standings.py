@@ -9,7 +9,7 @@ import pytest
 
 from controller.user_policies import find_policy, forget
 from experiments.claims.compared import traces
-from experiments.claims.compared.standings import (
+from experiments.claims.compared.ranking import (
     JUDGED,
     OVER,
     RELATIVES,
@@ -96,9 +96,9 @@ def test_row_that_takes_clearly_more_than_3_percent_of_research_is_priced_and_th
     taken: dict[str, float], outcome: ClaimOutcome, rivals: set[str], priced: set[str] | None
 ) -> None:
     found = list(checks(Values(tuple(rows(BEHIND_TWO, taken))), [CASE]))
-    standings = [check for check in found if check.kind is ClaimKind.ORDERING]
-    assert [check.outcome for check in standings] == [outcome] * len(JUDGED)
-    for check in standings:
+    ranking = [check for check in found if check.kind is ClaimKind.ORDERING]
+    assert [check.outcome for check in ranking] == [outcome] * len(JUDGED)
+    for check in ranking:
         assert {name for name in ("Bamboo", "Slurm-PR") if name in check.detail} == rivals
     prices = [check for check in found if check.kind is ClaimKind.PRICE]
     assert len(prices) == (0 if priced is None else len(JUDGED))
@@ -117,8 +117,8 @@ def test_row_over_loss_budgets_for_clearly_longer_than_3_percent_of_the_time_and
 ) -> None:
     over = {"reclaimnet": ours, "bamboo": bamboo}
     found = list(checks(Values(tuple(rows({"bamboo": (1.0, 2.0)}, over=over))), [CASE]))
-    standings = [check for check in found if check.kind is ClaimKind.ORDERING]
-    assert {check.outcome for check in standings} == {ClaimOutcome.FAILS if is_rival else ClaimOutcome.HOLDS}
+    ranking = [check for check in found if check.kind is ClaimKind.ORDERING]
+    assert {check.outcome for check in ranking} == {ClaimOutcome.FAILS if is_rival else ClaimOutcome.HOLDS}
     prices = [check for check in found if check.kind is ClaimKind.PRICE]
     assert len(prices) == (0 if is_rival else len(JUDGED))
     assert all(

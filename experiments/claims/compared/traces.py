@@ -1,6 +1,6 @@
 """Recorded owners: the ranking of `reclaimnet` on each record, with each notice, with and without a storage server.
 
-A case is one record under one notice and one storage; `standings` defines the ranking. Two rules of `reclaimnet` were
+A case is one record under one notice and one storage; `ranking` defines the ranking. Two rules of `reclaimnet` were
 chosen on two of the published records (`LIMITS`). Two weeks of one record are few departures, and two seeds decide
 little. So the differences are also taken over all records (`ALL`). Each single record gives one number, the mean over
 its cases and seeds, and the interval is over the records.
@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from experiments.claims.compared import owner_records, run_figures, standings
+from experiments.claims.compared import owner_records, ranking, run_figures
 from experiments.claims.compared.owner_records import (
     LOAD,
     MAX_DAYS,
@@ -23,7 +23,7 @@ from experiments.claims.compared.owner_records import (
     cases,
     play,
 )
-from experiments.claims.compared.standings import EXPECTED, JUDGED, QUANTITIES, WORST, numbers
+from experiments.claims.compared.ranking import EXPECTED, JUDGED, QUANTITIES, WORST, numbers
 from experiments.claims.framework.claim import Check, Claim, Config
 from experiments.claims.framework.rows import mean_row, paired_row
 from experiments.claims.framework.values import Value, Values
@@ -62,7 +62,7 @@ def run(config: Config) -> Values:
     count = config.seeds or (QUICK_SEEDS if config.quick else FULL_SEEDS)
     most_days = QUICK_DAYS if config.quick else MAX_DAYS
     found_cases = cases(config.records, config.only)
-    systems = dict.fromkeys((*standings.systems(), *config.systems))
+    systems = dict.fromkeys((*ranking.systems(), *config.systems))
     wanted = {
         (case.name, system): [
             Task(each.key, play, (each,))
@@ -71,10 +71,10 @@ def run(config: Config) -> Values:
         for case in found_cases
         for system in systems
     }
-    found = standings.played(wanted, config, (owner_records, run_figures))
-    values = Values((*standings.rows(found), *_over_records(found_cases, found)))
+    found = ranking.played(wanted, config, (owner_records, run_figures))
+    values = Values((*ranking.rows(found), *_over_records(found_cases, found)))
     settings = {
-        **standings.told(values, found),
+        **ranking.told(values, found),
         "jobs": f"paper A's payloads and loss budgets, {LOAD:.0%} of the GPU time that owners lend",
     }
     return replace(values, settings=settings)
@@ -100,7 +100,7 @@ def _over_records(
         return
     systems = next(iter(of_record.values()))
     every = {system: [run for some in of_record.values() for run in some[system]] for system in systems}
-    yield from standings.constraint_rows(ALL, every)
+    yield from ranking.constraint_rows(ALL, every)
     for quantity in JUDGED:
         if quantity == EXPECTED:  # of owners without a law
             continue
@@ -117,13 +117,13 @@ def _over_records(
 
 def checks(values: Values) -> Iterator[Check]:
     """Yield the ranking of `reclaimnet` in each case and over all records, and the price of constraints that others break."""
-    return standings.checks(values, values.groups())
+    return ranking.checks(values, values.groups())
 
 
 def draw(values: Values, path: Path) -> None:
     """Draw each system's loss in each case, over that of `reclaimnet`."""
     names = [group for group in values.groups() if group != ALL]
-    standings.draw(values, names, path, "Recorded owners: what is lost, over ours")
+    ranking.draw(values, names, path, "Recorded owners: what is lost, over ours")
 
 
 CLAIM = Claim(
