@@ -19,8 +19,8 @@ import trio
 import typer
 
 from experiments.cli.up import _CommandLine
-from experiments.runtime import ending
-from experiments.runtime.ending import ExitStatus
+from experiments.runtime import exit_status
+from experiments.runtime.exit_status import ExitStatus
 from testbed.emulation.kernel.linux import enter_network_of
 from testbed.errors import InvariantBroken, LocalProtocolError, SetupError
 from topologies.errors import SpecError
@@ -52,12 +52,12 @@ def ended(error: BaseException) -> int:
     def command() -> None:
         raise error
 
-    return ending.run(command)
+    return exit_status.run(command)
 
 
 @pytest.fixture(autouse=True)
 def handlers_put_back(monkeypatch: pytest.MonkeyPatch) -> object:
-    monkeypatch.setattr(ending, "_CAME", [])
+    monkeypatch.setattr(exit_status, "_CAME", [])
     kept = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as a terminal has it, under nohup too
     yield None
@@ -84,13 +84,13 @@ def test_only_a_broken_promise_is_status_1() -> None:
     assert [
         error for error, status in STATUSES if status == 1 and not isinstance(error, InvariantBroken)
     ] == []
-    assert ending.run(lambda: 1) == 1
+    assert exit_status.run(lambda: 1) == 1
 
 
 def test_signals_end_a_command_that_a_script_began_in_the_background() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for signum in (signal.SIGTERM, signal.SIGINT):
-        assert ending.run(lambda signum=signum: trio.run(sent_in_trio, signum)) == ExitStatus.CUT_SHORT
+        assert exit_status.run(lambda signum=signum: trio.run(sent_in_trio, signum)) == ExitStatus.CUT_SHORT
 
 
 async def sent_in_trio(signum: signal.Signals) -> None:
@@ -108,8 +108,8 @@ def test_signals_end_a_command_with_3_in_a_trio_run_and_outside_and_mininets_pro
         except KeyboardInterrupt:
             assert signum is signal.SIGINT
 
-    assert ending.run(lambda: trio.run(sent_in_trio, signum)) == ExitStatus.CUT_SHORT
-    assert ending.run(told_outside) == (0 if signum is signal.SIGINT else ExitStatus.CUT_SHORT)
+    assert exit_status.run(lambda: trio.run(sent_in_trio, signum)) == ExitStatus.CUT_SHORT
+    assert exit_status.run(told_outside) == (0 if signum is signal.SIGINT else ExitStatus.CUT_SHORT)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
@@ -122,7 +122,7 @@ def test_an_interrupt_in_a_callback_from_c_is_not_lost(signum: signal.Signals) -
         time.sleep(20.0)  # which it ends
         after.append("lost")
 
-    assert ending.run(told_in_a_callback) == ExitStatus.CUT_SHORT
+    assert exit_status.run(told_in_a_callback) == ExitStatus.CUT_SHORT
     assert after == ["the callback swallowed it"]
 
 
@@ -135,7 +135,7 @@ def test_what_fails_since_it_was_interrupted_is_no_fault_of_the_program(
         finally:
             raise RuntimeError("half done")  # as a compiler says
 
-    assert ending.run(interrupted) == ExitStatus.CUT_SHORT
+    assert exit_status.run(interrupted) == ExitStatus.CUT_SHORT
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -148,7 +148,7 @@ def test_what_fails_after_an_interrupt_was_swallowed_is_no_fault_of_the_program(
             signal.raise_signal(signum)
         raise AttributeError("module 'numpy._core' has no attribute '_multiarray_umath'")
 
-    assert ending.run(half_imported) == ExitStatus.CUT_SHORT
+    assert exit_status.run(half_imported) == ExitStatus.CUT_SHORT
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -161,7 +161,7 @@ def test_what_fails_in_a_command_after_an_interrupted_one_is_a_fault_of_the_prog
         line = _CommandLine.__new__(_CommandLine).precmd("pingall # all")
         raise KeyError(line)
 
-    assert ending.run(typed) == ExitStatus.INTERNAL
+    assert exit_status.run(typed) == ExitStatus.INTERNAL
 
 
 SWALLOWS = """
@@ -187,19 +187,19 @@ def test_an_interrupt_waits_for_the_end_of_an_import_which_may_swallow_it(
         time.sleep(20.0)  # which it ends
         found.append("lost")
 
-    assert ending.run(imports) == ExitStatus.CUT_SHORT
+    assert exit_status.run(imports) == ExitStatus.CUT_SHORT
     assert found == [True]
 
 
 def test_an_import_without_end_is_interrupted_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ending, "MAX_WAITS", 4)
+    monkeypatch.setattr(exit_status, "MAX_WAITS", 4)
     (tmp_path / "never_done.py").write_text(
         "import signal, time\nsignal.raise_signal(signal.SIGINT)\ntime.sleep(60.0)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert ending.run(lambda: importlib.import_module("never_done") and None) == ExitStatus.CUT_SHORT
+    assert exit_status.run(lambda: importlib.import_module("never_done") and None) == ExitStatus.CUT_SHORT
 
 
 def command(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
@@ -209,8 +209,8 @@ def command(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.Comple
 
 START = """
 import time
-from experiments.runtime import beginning
-beginning.leave_on_signals()
+from experiments.runtime import early_signals
+early_signals.leave_on_signals()
 print("begins", flush=True)
 import experiments.cli.main, experiments.cli.simulate, experiments.cli.up
 time.sleep(60.0)

@@ -13,7 +13,7 @@ from bpf import switch
 from bpf.layout import KillSwitchStruct, Mode
 from experiments.cli import owner
 from experiments.cli.main import app
-from experiments.runtime.ending import ExitStatus
+from experiments.runtime.exit_status import ExitStatus
 from testbed import owner as hand
 from testbed.framing import Codec
 from testbed.messages import LookAtSwitch

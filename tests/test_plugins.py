@@ -26,7 +26,7 @@ from experiments.inputs.replay_file import REPLAY, read_replay
 from experiments.inputs.scenario import Scenario, demo_scenario, loads
 from experiments.inputs.traces import trace_of
 from experiments.results.events_file import write_events
-from experiments.runtime.ending import ExitStatus, run
+from experiments.runtime.exit_status import ExitStatus, run
 from experiments.storms.play import play
 from experiments.storms.script import parse
 from experiments.worlds.virtual import simulate

@@ -24,8 +24,8 @@ from experiments.cli.sweep import sweep_file
 from experiments.inputs.scenario import demo_scenario, dumps
 from experiments.inputs.traces import generate
 from experiments.results.statistics import paired
-from experiments.runtime.ending import ExitStatus, status_of
 from experiments.runtime.engines import Engine
+from experiments.runtime.exit_status import ExitStatus, status_of
 from experiments.runtime.tasks import Play, Task
 from experiments.sweeps import SweepPlan, run_sweep, sweep
 from experiments.sweeps.plan import read_plan, seeds_of, value_of_key

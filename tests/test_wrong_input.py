@@ -10,7 +10,7 @@ import pytest
 
 from experiments.cli.main import app
 from experiments.inputs.scenario import load
-from experiments.runtime import ending
+from experiments.runtime import exit_status
 from topologies.errors import SpecError
 
 
@@ -115,7 +115,7 @@ def wrong_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 def test_a_wrong_command_line_is_status_2_and_one_clear_error(
     line: tuple[str, ...], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert ending.run(lambda: app(list(line), standalone_mode=False)) == ending.ExitStatus.NOT_RUN
+    assert exit_status.run(lambda: app(list(line), standalone_mode=False)) == exit_status.ExitStatus.NOT_RUN
     told = capfd.readouterr().err
     assert "Traceback" not in told
     assert len(told.strip()) > 20

@@ -206,6 +206,6 @@ def links_here() -> set[str]:
 RUNS: dict[str, Callable[[int], dict[str, Any]]] = {"live": live, "stock": stock, "floor": floor}
 
 if __name__ == "__main__":
-    from experiments.runtime import ending
+    from experiments.runtime import exit_status
 
-    sys.exit(ending.run(lambda: print(json.dumps(RUNS[sys.argv[1]](int(sys.argv[2]))))))
+    sys.exit(exit_status.run(lambda: print(json.dumps(RUNS[sys.argv[1]](int(sys.argv[2]))))))

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.results.provenance import processor
-from experiments.runtime import ending
+from experiments.runtime import exit_status
 from testbed.errors import CommandFailed
 from topologies.units import MBIT_PER_S
 
@@ -181,4 +181,4 @@ def _child(words: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(ending.run(lambda: _child(sys.argv[1:])))
+    sys.exit(exit_status.run(lambda: _child(sys.argv[1:])))

@@ -21,7 +21,7 @@ from experiments.inputs.traces.trace_warnings import tell
 from experiments.results.events_file import write_events
 from experiments.results.live_display import Live
 from experiments.results.provenance import provenance
-from experiments.runtime.ending import ExitStatus
+from experiments.runtime.exit_status import ExitStatus
 from experiments.worlds.live.run import COMPLETED, run_live
 from experiments.worlds.virtual import simulate
 from experiments.worlds.virtual.overheads import costs_of

@@ -15,7 +15,7 @@ from experiments.inputs.traces import Trace, trace_of
 from experiments.inputs.traces.trace_warnings import tell
 from experiments.results.live_display import Live
 from experiments.results.provenance import provenance
-from experiments.runtime.ending import ExitStatus
+from experiments.runtime.exit_status import ExitStatus
 from experiments.worlds.live.run import COMPLETED, run_live
 
 

@@ -10,7 +10,7 @@ import typer
 
 from experiments.cli.commands import change, compare, look, measure, run, tend
 from experiments.cli.options import console, put_away
-from experiments.runtime import ending
+from experiments.runtime import exit_status
 from testbed.logs import LEVELS, VARIABLE
 
 app = typer.Typer(
@@ -63,9 +63,9 @@ def reclaimnet(
 
 
 def main() -> None:
-    """Run the command line; the exit status is one of `experiments.runtime.ending`."""
-    status = ending.run(_command)
-    ending.stands()
+    """Run the command line; the exit status is one of `experiments.runtime.exit_status`."""
+    status = exit_status.run(_command)
+    exit_status.stands()
     sys.exit(status)
 
 

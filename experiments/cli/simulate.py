@@ -17,7 +17,7 @@ from experiments.inputs.scenario import Scenario, load
 from experiments.inputs.traces import Trace, trace_of
 from experiments.results.events_file import digest, write_events
 from experiments.results.provenance import Provenance, provenance
-from experiments.runtime.ending import ExitStatus
+from experiments.runtime.exit_status import ExitStatus
 from experiments.worlds.virtual.run import VirtualRun, simulate
 from topologies.units import format_duration
 

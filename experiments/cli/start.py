@@ -7,12 +7,12 @@ from __future__ import annotations
 import os
 import sys
 
-from experiments.runtime import beginning
+from experiments.runtime import early_signals
 
 
 def main() -> None:
-    """Entry point; the exit status is one of `experiments.runtime.ending`."""
-    beginning.leave_on_signals()
+    """Entry point; the exit status is one of `experiments.runtime.exit_status`."""
+    early_signals.leave_on_signals()
     try:
         if sys.argv[1:2] in (["reclaim"], ["return"]):
             from experiments.cli import owner
@@ -26,7 +26,7 @@ def main() -> None:
             os.execv(sys.executable, [sys.executable, *sys.argv])
         from experiments.cli import main as command_line
     except BaseException as error:  # noqa: BLE001 - the edge of the program
-        from experiments.runtime import ending
+        from experiments.runtime import exit_status
 
-        sys.exit(ending.report(error))
+        sys.exit(exit_status.report(error))
     command_line.main()

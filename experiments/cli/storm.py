@@ -19,7 +19,7 @@ from rich.progress import (
 from controller.user_policies import find_policy
 from controller.warm_up import compile_once
 from experiments.inputs.seeds import seed_range
-from experiments.runtime.ending import ExitStatus
+from experiments.runtime.exit_status import ExitStatus
 from experiments.storms.campaign import CHUNK, Campaign, FailedStorm, run
 from experiments.storms.generate import options_of, script_of
 from experiments.storms.play import play

@@ -17,8 +17,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from experiments.runtime.ending import ExitStatus
 from experiments.runtime.engines import Engine
+from experiments.runtime.exit_status import ExitStatus
 from experiments.sweeps import run_sweep
 from experiments.sweeps.plan import read_plan, seeds_of, value_of_key
 from topologies.errors import SpecError

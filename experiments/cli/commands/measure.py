@@ -9,7 +9,7 @@ import typer
 
 from experiments.benchmarks import BENCHMARKS
 from experiments.cli.options import MAX_HOSTS, Json, Out, console, print_json
-from experiments.runtime.ending import ExitStatus
+from experiments.runtime.exit_status import ExitStatus
 
 PANEL = "Measure"
 app = typer.Typer()

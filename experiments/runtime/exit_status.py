@@ -23,7 +23,7 @@ from rich.console import Console
 from typer import rich_utils
 
 from bpf.errors import BpfError
-from experiments.runtime import beginning
+from experiments.runtime import early_signals
 from testbed.errors import InvariantBroken, LocalProtocolError, TestbedError
 
 # Errors of a command line; typer brings a copy of click or uses the installed one.
@@ -55,7 +55,7 @@ class ExitStatus(IntEnum):
     NOT_RUN = 2  # it could not be run: wrong arguments or files, or the machine lacks or lost what is needed
     # it was interrupted, the coordinator died too often, or nothing is judged (a comparison with a run on a machine that did not
     # keep up); nothing that was judged is broken
-    CUT_SHORT = beginning.CUT_SHORT
+    CUT_SHORT = early_signals.CUT_SHORT
     INTERNAL = 70  # a fault of this program (EX_SOFTWARE); a traceback tells where
 
 
@@ -76,10 +76,10 @@ def run(command: Callable[[], int | None]) -> int:
     usual, typed = signal.default_int_handler, signal.getsignal(signal.SIGINT)
     # trio takes over an interrupt from what has this name, and from nothing else
     signal.default_int_handler = cast(Any, _typed)
-    if typed in (signal.SIG_IGN, usual, beginning.leave):
+    if typed in (signal.SIG_IGN, usual, early_signals.leave):
         signal.signal(signal.SIGINT, _typed)
     for signum in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(signum) in (signal.SIG_DFL, beginning.leave):
+        if signal.getsignal(signum) in (signal.SIG_DFL, early_signals.leave):
             signal.signal(signum, _interrupt)
     before, sys.unraisablehook = sys.unraisablehook, _interrupt_again
     try:
