@@ -59,8 +59,8 @@ from testbed.enforcement import Enforcement
 from topologies.spec import Campus
 
 DATA_PORT = 7200
-NOTABLE = (facts.Granted, facts.CheckpointPlanned)  # facts too frequent for a story
-LULLS = (aev.Woke, aev.WorkloadsProgressed, aev.Sampled)
+TRACE_SKIP_FACTS = (facts.Granted, facts.CheckpointPlanned)  # facts too frequent for a story
+TRACE_SKIP_EVENTS = (aev.Woke, aev.WorkloadsProgressed, aev.Sampled)
 
 
 class VirtualWorld:
@@ -244,7 +244,7 @@ class VirtualWorld:
         match effect:
             case cdo.Record(fact):
                 self.facts.append((self.env.scheduler.now_s, fact))
-                if self.env.tells_story and not isinstance(fact, NOTABLE):
+                if self.env.tells_story and not isinstance(fact, TRACE_SKIP_FACTS):
                     self.env.note(f"    fact {fact}")
             case cdo.Tell(host, message):
                 if self.env.tells_story and not isinstance(message, m.HeartbeatAck | m.Grant):
@@ -286,7 +286,7 @@ class VirtualWorld:
         core = machine.core
         if core is None:
             return
-        if self.env.tells_story and not isinstance(event, LULLS):
+        if self.env.tells_story and not isinstance(event, TRACE_SKIP_EVENTS):
             self._note(f"{machine.name} <- {_brief(event)}")
         now_s = self.env.scheduler.now_s
         if machine.processes and tells_steps(core, event, now_s):
