@@ -23,7 +23,7 @@ from controller.core.checkpointing.intervals import CheckpointSchedule, Interval
 from controller.core.placement.select import DestinationChoice, Missing, NoDestination
 from controller.core.policies.baselines import Interruption
 from controller.core.policies.overrides import base_of
-from controller.core.policies.table import POLICIES, OwnFunction, Policy, row_of
+from controller.core.policies.table import POLICIES, Policy, UserFunction, row_of
 from testbed.errors import InvariantBroken
 from topologies import plugins
 from topologies.errors import SpecError
@@ -83,7 +83,7 @@ def add_policies(path: Path) -> tuple[str, ...]:
     """
     if not path.is_file():
         raise SpecError("policies", str(path), "a Python file").within(str(path))
-    spec = spec_from_file_location(f"own_policies_{path.stem}", path)
+    spec = spec_from_file_location(f"user_policies_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise SpecError("policies", str(path), "a file that ends in .py").within(str(path))
     module = module_from_spec(spec)
@@ -119,7 +119,7 @@ def add_policies(path: Path) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class OwnRule(OwnFunction):
+class OwnRule(UserFunction):
     """A user's function in a column of a row. SpecError: it fails, or what it answers is no answer of that column."""
 
     policy: str

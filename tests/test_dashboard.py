@@ -28,7 +28,7 @@ from experiments.cli import main
 from experiments.dashboard import decisions, feed, picture, serve
 from experiments.dashboard.application import MAX_STREAMS
 from experiments.dashboard.decisions import Divergence, decide_journal, decide_virtual
-from experiments.dashboard.event_log import Chronicle, Stairs
+from experiments.dashboard.event_log import EventLog, Stairs
 from experiments.dashboard.feed import Cursor, Feed
 from experiments.dashboard.health import Health
 from experiments.dashboard.kept import DECIDED, Answers, Kept
@@ -81,7 +81,7 @@ def loaded(source: JournalSource | EventsFile) -> Feed:
 
 def test_the_picture_and_the_time_line_are_what_the_report_says() -> None:
     campus, facts = runs.scenario().played().campus, runs.facts()
-    seen, told = Picture(campus), Chronicle()
+    seen, told = Picture(campus), EventLog()
     for number, (at_s, fact) in enumerate(facts, 1):
         seen.apply(number, at_s, fact)
         told.add(seen.version, number, at_s, fact, len(seen.head) + len(seen.queue), seen.level)

@@ -13,7 +13,7 @@ from controller.core.model import facts as f
 from experiments.inputs.scenario import Scenario, dumps, loads
 from experiments.inputs.traces import generate, load_trace
 from experiments.inputs.traces.trace_file import write_trace
-from experiments.worlds.live.run import check_own_jobs
+from experiments.worlds.live.run import check_user_jobs
 from experiments.worlds.virtual import simulate
 from testbed.program import Program
 from tests.doc_pages import commands
@@ -49,7 +49,7 @@ def scenario(text: str = OWN, folder: Path = EXAMPLES) -> Scenario:
 
 
 def test_own_jobs_have_the_keys_of_a_job_file_and_the_time_of_their_submission() -> None:
-    shell, counting = scenario().own_jobs
+    shell, counting = scenario().user_jobs
     assert shell.given.program == Program([str(EXAMPLES / "adding.sh"), "x", "x"], environment={"LEVEL": "3"})
     assert (shell.at_s, counting.at_s) == (0.0, 120.0)
     assert (counting.name, counting.given.params) == ("own2", {"steps": 50, "fast": True, "note": "a"})
@@ -57,7 +57,7 @@ def test_own_jobs_have_the_keys_of_a_job_file_and_the_time_of_their_submission()
 
 
 @pytest.mark.parametrize("text", [OWN, OWN.replace("[[jobs]]", "[[jobs.own]]") + '[jobs]\nstep = "5 s"\n'])
-def test_a_scenario_with_own_jobs_is_written_and_read_back(text: str) -> None:
+def test_a_scenario_with_user_jobs_is_written_and_read_back(text: str) -> None:
     read = scenario(text)
     assert loads(dumps(read), folder=EXAMPLES) == read
 
@@ -67,7 +67,7 @@ def test_a_list_of_jobs_stands_instead_of_the_generated_ones_and_own_ones_beside
     assert [arrival.job.name for arrival in alone.arrivals] == ["shell", "own2"]
     beside = scenario(OWN.replace("[[jobs]]", "[[jobs.own]]"))
     names = [arrival.job.name for arrival in generate(beside).arrivals]
-    others = [arrival.job.name for arrival in generate(replace(beside, own_jobs=())).arrivals]
+    others = [arrival.job.name for arrival in generate(replace(beside, user_jobs=())).arrivals]
     assert sorted(names) == sorted(["shell", "own2", *others])
     hazardous = replace(beside, owners=replace(beside.owners, hazard_per_s=0.01))
     write_trace(tmp_path, hazardous, generate(hazardous))
@@ -119,8 +119,8 @@ def test_a_payload_that_no_store_takes_is_played_in_virtual_time_and_small_enoug
     run = simulate(large, generate(large))
     assert run.summary().jobs.finished == 1
     with pytest.raises(SpecError, match="a checkpoint has at most"):
-        check_own_jobs(large)
-    check_own_jobs(replace(large, scale=Scale(bytes=0.01)))
+        check_user_jobs(large)
+    check_user_jobs(replace(large, scale=Scale(bytes=0.01)))
 
 
 def test_a_live_run_wants_workloads_that_can_be_made_programs_that_are_there_and_no_scale(
@@ -128,11 +128,11 @@ def test_a_live_run_wants_workloads_that_can_be_made_programs_that_are_there_and
 ) -> None:
     monkeypatch.chdir(EXAMPLES)
     good = scenario(OWN.replace('"counting:Counting"', '"synthetic"').replace("params = ", "# "))
-    check_own_jobs(good)
+    check_user_jobs(good)
     with pytest.raises(SpecError, match="no \\[scale\\]"):
-        check_own_jobs(replace(good, scale=scenario(OWN + "[scale]\ntime = 0.1\n").scale))
+        check_user_jobs(replace(good, scale=scenario(OWN + "[scale]\ntime = 0.1\n").scale))
     with pytest.raises(SpecError, match=r"adding\.sh"):
-        check_own_jobs(scenario(folder=tmp_path))
+        check_user_jobs(scenario(folder=tmp_path))
 
 
 @pytest.mark.kernel

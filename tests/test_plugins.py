@@ -146,7 +146,7 @@ def test_an_error_in_a_users_policy_is_theirs_and_says_the_line(folder: Path) ->
     assert "failing_of_tests.py, line 5: AttributeError" in last
 
 
-def test_a_scenarios_own_jobs_are_played_with_a_trace_of_a_function(folder: Path) -> None:
+def test_a_scenarios_user_jobs_are_played_with_a_trace_of_a_function(folder: Path) -> None:
     (folder / "owners_of_tests.py").write_text(
         "from experiments import OwnerEvent, Trace\n\n\ndef once(scenario):\n"
         "    return Trace('once', (), (OwnerEvent(5.0, scenario.volunteers[0].name, notice_s=20.0),))\n"

@@ -65,7 +65,7 @@ class Stairs:
         return {"anew": version < self.thinned or not version, "points": self.points[first:]}
 
 
-class Chronicle:
+class EventLog:
     """`add` each fact in order, with the version and the queue of the head picture after it."""
 
     def __init__(self) -> None:

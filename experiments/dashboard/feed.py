@@ -1,4 +1,4 @@
-"""Feed of a source: the head of the run, its chronicle, and the picture of any moment before.
+"""Feed of a source: the head of the run, its event log, and the picture of any moment before.
 
 One task reads new facts and folds them into the head, a few thousand at a time, so that the loop stays free. Readers
 keep a `Cursor`, the version that they have seen, and ask for changes since. So a slow reader costs nothing and is
@@ -21,7 +21,7 @@ import msgspec
 import trio
 
 from controller.persistence.journal import DAMAGED
-from experiments.dashboard.event_log import Chronicle
+from experiments.dashboard.event_log import EventLog
 from experiments.dashboard.kept import DECIDED
 from experiments.dashboard.picture import Picture, Row
 from experiments.dashboard.sources import EventsFile, HeartbeatRates, JournalSource, Numbered
@@ -64,7 +64,7 @@ class Feed:
 
     def __init__(self, source: JournalSource | EventsFile, ended: Callable[[], bool] = lambda: True) -> None:
         self.source, self._ended = source, ended
-        self.head, self.chronicle = Picture(source.campus), Chronicle()
+        self.head, self.event_log = Picture(source.campus), EventLog()
         self.loaded = False  # all that was there at the beginning has been read
         self.over = False  # nothing more will come
         self.broken = ""  # why the source could not be read on
@@ -121,7 +121,7 @@ class Feed:
         head = self.head
         head.apply(number, at_s, fact)
         length = len(head.head) + len(head.queue)
-        self.chronicle.add(head.version, number, at_s, fact, length, head.level)
+        self.event_log.add(head.version, number, at_s, fact, length, head.level)
         self._recent.append((number, at_s, fact))
         if number - self._keyframes[-1].picture.number >= self._spacing:
             self._keyframes.append(Keyframe(at_s, head.copy()))
@@ -161,8 +161,8 @@ class Feed:
         if known is None:
             head = self.head
             seen = Cursor() if cursor.version < head.knows_since else cursor
-            told: Row = head.since(seen.version) | self.chronicle.since(seen.version)
-            told["story"] = self._told(self.chronicle.told_after(seen.number, LINES))
+            told: Row = head.since(seen.version) | self.event_log.since(seen.version)
+            told["story"] = self._told(self.event_log.told_after(seen.number, LINES))
             told |= {"anew": not seen.version, "now_s": self.now_s} | self.state()
             after = Cursor(head.version, head.number)
             known = self._encoded[cursor] = after, msgspec.json.encode(told)
@@ -206,7 +206,7 @@ class Feed:
         while True:
             frame: Row = picture.since(version)
             frame["story"] = self._told(
-                self.chronicle.told_until(picture.at_s, LINES), after_s=told_s if version else -inf
+                self.event_log.told_until(picture.at_s, LINES), after_s=told_s if version else -inf
             )
             yield msgspec.json.encode(frame | {"anew": not version, "over": picture.at_s >= self.head.at_s})
             if picture.at_s >= self.head.at_s:
@@ -221,7 +221,7 @@ class Feed:
 
     def lines_until(self, at_s: float, most: int) -> list[Row]:
         """Return the last lines of the story, up to a time."""
-        return self._told(self.chronicle.told_until(at_s, min(most, LINES)))
+        return self._told(self.event_log.told_until(at_s, min(most, LINES)))
 
     def _told(self, numbers: Iterable[int], after_s: float = -inf) -> list[Row]:
         recent = {number: (at_s, fact) for number, at_s, fact in self._recent}

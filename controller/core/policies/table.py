@@ -79,7 +79,7 @@ LEARNERS: dict[str, Learner] = {  # by the names that a scenario may give, whate
 }
 
 
-class OwnFunction:
+class UserFunction:
     """A user's function in a column of a row (`controller.user_policies`): what it reads and does is not known."""
 
 
@@ -168,7 +168,7 @@ class Policy:
     def counts_congestion(self) -> bool:
         """True if `select` may count the loss that a job causes its neighbours."""
         rule = self.select if isinstance(self.select, partial) else partial(self.select)
-        return isinstance(rule.func, OwnFunction) or (
+        return isinstance(rule.func, UserFunction) or (
             rule.func is placement.select and not rule.keywords.get("as_printed")
         )
 
@@ -176,7 +176,7 @@ class Policy:
     def checkpoint_share(self) -> float:
         """beta of eq. (9) where the scenario gives none: P1's own where it counts on jobs that go on while they are sent, as they
         do, and for a user's planner; else the paper's."""
-        goes_on = isinstance(self.plan, planner.ExactPlanner | OwnFunction)
+        goes_on = isinstance(self.plan, planner.ExactPlanner | UserFunction)
         return planner.SENDING_SHARE if goes_on else intervals.BETA
 
     @property

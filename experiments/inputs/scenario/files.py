@@ -25,7 +25,7 @@ from experiments.inputs.scenario.parts import (
 )
 from experiments.inputs.scenario.scenario import MAX_SEED, Scenario
 from experiments.inputs.scenario.trunks import TrunkLaw
-from experiments.inputs.scenario.user_jobs import read_own_jobs, toml_of
+from experiments.inputs.scenario.user_jobs import read_user_jobs, toml_of
 from topologies import files, keys, toml
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
@@ -66,7 +66,7 @@ def dumps(scenario: Scenario) -> str:
         f"time = {_FACTOR.text(scenario.scale.time)}",
     ]
     sections = [(f"[{key}]", getattr(scenario, key)) for key in _SECTIONS]
-    if scenario.own_jobs:
+    if scenario.user_jobs:
         sections = [each for each in sections if each[0] != "[jobs]" or scenario.generates_jobs]
     sections += [("[[research]]", flow) for flow in scenario.research]
     sections += [("[[events]]", event) for event in scenario.events]
@@ -76,7 +76,7 @@ def dumps(scenario: Scenario) -> str:
         sections.append(("[trunks]", scenario.trunks))
     for head, part in sections:
         lines += ["", head, *(f"{name} = {text}" for name, text in fields.pairs(part))]
-    for job in scenario.own_jobs:
+    for job in scenario.user_jobs:
         lines += ["", "[[jobs.own]]" if scenario.generates_jobs else "[[jobs]]", *toml_of(job)]
     lines += ["", "[campus]", *files.campus_lines(scenario.campus, "campus.")]
     return "\n".join(lines) + "\n"
@@ -101,10 +101,10 @@ def scenario_of(tables: dict[str, Any], folder: Path) -> Scenario:
     seed = keys.whole(0, MAX_SEED).read(table, "seed", Scenario.seed)
     duration_s = _DURATION.read(table, "duration", Scenario.duration_s)
     if isinstance(table.take("jobs", "a table [jobs], or a list of jobs [[jobs]]", {}), list):
-        jobs, own_jobs = Jobs(count=0), read_own_jobs(table.tables("jobs"), folder)
+        jobs, user_jobs = Jobs(count=0), read_user_jobs(table.tables("jobs"), folder)
     else:
         generated = table.table("jobs")
-        own_jobs = read_own_jobs(generated.tables("own"), folder)
+        user_jobs = read_user_jobs(generated.tables("own"), folder)
         jobs = fields.read(Jobs, generated)
     sections: dict[str, Any] = {
         key: fields.read(part, table.table(key)) for key, part in _SECTIONS.items() if part is not Jobs
@@ -120,7 +120,7 @@ def scenario_of(tables: dict[str, Any], folder: Path) -> Scenario:
     parts = {
         **sections,
         "jobs": jobs,
-        "own_jobs": own_jobs,
+        "user_jobs": user_jobs,
         "research": research,
         "events": events,
         "background": background,

@@ -20,7 +20,7 @@ from experiments.inputs.scenario.parts import (
 )
 from experiments.inputs.scenario.plain import make_plain
 from experiments.inputs.scenario.trunks import TrunkLaw
-from experiments.inputs.scenario.user_jobs import OwnJob, check_names
+from experiments.inputs.scenario.user_jobs import UserJob, check_names
 from topologies.dimension import DURATION, Dimension
 from topologies.errors import SpecError
 from topologies.keys import number, whole
@@ -44,7 +44,7 @@ class Scenario:
     queue: Queue = field(default_factory=Queue)
     protocol: Protocol = field(default_factory=Protocol)
     jobs: Jobs = field(default_factory=Jobs)
-    own_jobs: tuple[OwnJob, ...] = ()  # beside the generated ones
+    user_jobs: tuple[UserJob, ...] = ()  # beside the generated ones
     owners: Owners = field(default_factory=Owners)
     research: tuple[ResearchFlow, ...] = ()
     events: tuple[LinkEvent, ...] = ()
@@ -118,14 +118,14 @@ class Scenario:
 
         Everything that happens must lie within the run, too.
         """
-        check_names(self.own_jobs, beside_generated=self.generates_jobs)
+        check_names(self.user_jobs, beside_generated=self.generates_jobs)
         for role in (Role.VOLUNTEER, Role.ON_DEMAND):
             hosts = [
                 (h.gpus, self.campus.gpu_by_name[h.gpu_model])
                 for h in self.campus.hosts_of(role)
                 if h.gpu_model
             ]
-            for job in self.own_jobs if hosts else ():
+            for job in self.user_jobs if hosts else ():
                 memory, capability = job.memory_bytes, job.min_capability
                 fitting = [
                     gpus
@@ -146,7 +146,7 @@ class Scenario:
                 if job.given.gpus > max(fitting):
                     allowed = f"at most {max(fitting)}: no {role} host has more such GPUs"
                     raise SpecError(f"jobs.{job.name}.gpus", job.given.gpus, allowed)
-        for job in self.own_jobs:
+        for job in self.user_jobs:
             if not job.at_s < self.duration_s:
                 allowed = f"before the run's end, duration = {format_duration(self.duration_s)}"
                 raise SpecError(f"jobs.{job.name}.at", format_duration(job.at_s), allowed)

@@ -24,7 +24,7 @@ _OWN: Final = Section(at=AT)
 
 
 @dataclass(frozen=True, slots=True)
-class OwnJob:
+class UserJob:
     """A job of a user's own: `given` as it was read; the other figures follow the scenario's scale."""
 
     at_s: float = field(metadata=DURATION)
@@ -36,7 +36,7 @@ class OwnJob:
     given: JobSpec
 
     @classmethod
-    def of(cls, given: JobSpec, at_s: float = 0.0) -> OwnJob:
+    def of(cls, given: JobSpec, at_s: float = 0.0) -> UserJob:
         """Return a job as it is submitted, at real scale."""
         return cls(
             at_s,
@@ -54,7 +54,7 @@ class OwnJob:
         return self.given.name
 
 
-def read_own_jobs(tables: Iterable[Table], folder: Path) -> tuple[OwnJob, ...]:
+def read_user_jobs(tables: Iterable[Table], folder: Path) -> tuple[UserJob, ...]:
     """Return the jobs of a list of tables. SpecError names key, value and the allowed ones."""
     jobs = []
     for number, table in enumerate(tables, 1):
@@ -62,11 +62,11 @@ def read_own_jobs(tables: Iterable[Table], folder: Path) -> tuple[OwnJob, ...]:
         spec = read_job(table, f"own{number}", folder)
         if why := cannot_be_made(spec):
             raise SpecError(table.path("workload"), spec.workload, why)
-        jobs.append(OwnJob.of(spec, at_s))
+        jobs.append(UserJob.of(spec, at_s))
     return tuple(jobs)
 
 
-def check_names(jobs: Iterable[OwnJob], *, beside_generated: bool) -> None:
+def check_names(jobs: Iterable[UserJob], *, beside_generated: bool) -> None:
     """Raise SpecError for two jobs of one name, or a name that a generated job may have (j1, j2, ...)."""
     names: set[str] = set()
     for job in jobs:
@@ -77,7 +77,7 @@ def check_names(jobs: Iterable[OwnJob], *, beside_generated: bool) -> None:
         names.add(job.name)
 
 
-def toml_of(job: OwnJob) -> Iterator[str]:
+def toml_of(job: UserJob) -> Iterator[str]:
     """Yield the lines of its table, without the head."""
     given = job.given
     yield f"at = {AT.kind.text(job.at_s)}"

@@ -68,12 +68,12 @@ def arrivals(scenario: Scenario) -> tuple[JobArrival, ...]:
         specs = job_specs(scenario.jobs, scenario.seed)
         times = arrival_times(scenario.jobs, scenario.seed, scenario.duration_s)
         drawn = tuple(JobArrival(at_s, next(specs)) for at_s in times)
-    return with_own_jobs(drawn, scenario)
+    return with_user_jobs(drawn, scenario)
 
 
-def with_own_jobs(others: tuple[JobArrival, ...], scenario: Scenario) -> tuple[JobArrival, ...]:
+def with_user_jobs(others: tuple[JobArrival, ...], scenario: Scenario) -> tuple[JobArrival, ...]:
     """Return the scenario's own jobs that arrive before the run ends, among others, in order of time."""
-    if not scenario.own_jobs:
+    if not scenario.user_jobs:
         return others
     own = [
         JobArrival(
@@ -90,7 +90,7 @@ def with_own_jobs(others: tuple[JobArrival, ...], scenario: Scenario) -> tuple[J
                 given=job.given,
             ),
         )
-        for job in scenario.own_jobs
+        for job in scenario.user_jobs
         if job.at_s < scenario.duration_s
     ]
     return tuple(sorted([*others, *own], key=lambda arrival: arrival.at_s))

@@ -14,7 +14,7 @@ from experiments.inputs.traces import availability_counts, lifetimes, owner_even
 from experiments.inputs.traces.availability_counts import Counts, read_json
 from experiments.inputs.traces.background import background_traffic
 from experiments.inputs.traces.cuts import cuts
-from experiments.inputs.traces.generated import arrivals, generate, with_own_jobs
+from experiments.inputs.traces.generated import arrivals, generate, with_user_jobs
 from experiments.inputs.traces.lifetimes import LentSpell
 from experiments.inputs.traces.trace import Recorded, Trace
 from experiments.inputs.traces.trace_file import TRACE, parse_trace
@@ -85,7 +85,7 @@ def trace_of(scenario: Scenario, records: Sequence[Path]) -> Trace:
             raise SpecError("trace", name, f"that gives a {type(trace).__name__}; allowed: {allowed}")
         _check_hosts(trace, scenario, name)
         if not any(arrival.job.given for arrival in trace.arrivals):
-            trace = replace(trace, arrivals=with_own_jobs(trace.arrivals, scenario))
+            trace = replace(trace, arrivals=with_user_jobs(trace.arrivals, scenario))
         return replace(trace, warnings=(*trace.warnings, *doubts(scenario, trace)))
     return load_trace(records[0], scenario, *records[1:]) if records else generate(scenario)
 

@@ -17,7 +17,7 @@ import msgspec
 from experiments.inputs.scenario import Scenario, dumps
 from experiments.inputs.scenario.owners import OwnerEvent
 from experiments.inputs.scenario.parts import LinkEvent
-from experiments.inputs.traces.generated import arrivals, with_own_jobs
+from experiments.inputs.traces.generated import arrivals, with_user_jobs
 from experiments.inputs.traces.trace import BackgroundTraffic, JobArrival, JobDraw, Trace, in_order
 from topologies.errors import SpecError
 from topologies.writing import write_whole
@@ -75,7 +75,7 @@ def parse_trace(document: dict[str, Any], scenario: Scenario) -> Trace:
     if read.arrivals is None:
         jobs = arrivals(scenario)
     else:
-        jobs = with_own_jobs(tuple(each for each in read.arrivals if each.at_s < until_s), scenario)
+        jobs = with_user_jobs(tuple(each for each in read.arrivals if each.at_s < until_s), scenario)
     return Trace(
         read.origin,
         jobs,

@@ -268,9 +268,9 @@ async def tell_rates(cable: Cable, operator: Operator) -> None:
     await operator.change_links([(a, b, rates[0]), (b, a, rates[1])])
 
 
-def check_own_jobs(scenario: Scenario) -> None:
+def check_user_jobs(scenario: Scenario) -> None:
     """Check that agents here can run and scale the user's own jobs; import their workloads. SpecError: one cannot."""
-    for job in scenario.own_jobs:
+    for job in scenario.user_jobs:
         played = scenario.scale.apply(job)
         check_runs(msgspec.structs.replace(job.given, payload_bytes=played.payload_bytes), Path.cwd())
         if job.given.workload != "synthetic" and scenario.scale != Scale():
@@ -307,7 +307,7 @@ def run_live(
         raise SpecError("background", f"{len(played_trace.background.flows)} flows", allowed)
     for event in events_of_links(played, played_trace):
         check_change(event.rate_bytes_per_s, event.delay_s)
-    check_own_jobs(scenario)
+    check_user_jobs(scenario)
     # a path inside a building and one across the core, where there are such
     first, *others = played.volunteers
     same = [host for host in others if host.building == first.building]
