@@ -1,6 +1,6 @@
-"""What the kernel enforces: three BPF programs in C (`src/`: what leaves a host, what enters it, what its switch takes from
-it), compiled ahead of time (`build`, kept by `caches`), and the code that loads and talks to them; two observers of what the
-kernel does, one of them bcc's. Imports no other package of the project. Begin with `src/reclaim.h`, the contract of kernel
+"""Enforcement in the kernel: three BPF programs in C (`src/`), for what leaves a host, enters it, or its switch takes from it.
+They are compiled ahead of time (`build`, kept by `caches`), loaded and driven from here. Two observers record what the kernel
+does; the second is bcc's. Imports no other package of the project. Begin with `src/reclaim.h`, the contract of kernel
 and Python, and `layout`, its mirror.
 
 `objects` loads and pins a host's programs, `ports` its switch's side; `maps` (flows, counters), `meters` and `switch` (the

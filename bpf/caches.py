@@ -1,4 +1,4 @@
-"""Where what is compiled on this machine is kept (beside its source, or in a cache of the user), and under which name."""
+"""Folders and names for what is compiled on this machine: beside its source, or in a cache of the user."""
 
 from __future__ import annotations
 

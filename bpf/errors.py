@@ -1,4 +1,4 @@
-"""What goes wrong between this package and the kernel."""
+"""Errors between this package and the kernel."""
 
 import os
 

@@ -116,7 +116,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     # connections end with this process: a successor will find out which agents come back
     ending: bool = False
     load: Load = field(default_factory=Load)
-    network_socket: Path | None = None  # of the switches' controller, where they are programmed by ours
+    network_socket: Path | None = None  # of the switches' controller, where this project's programs them
     network: NetworkLink | None = field(init=False, default=None)
     _operator_count: int = 0
     _budgets: dict[str, Budget] = field(default_factory=dict)  # of each host that ever registered

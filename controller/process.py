@@ -50,7 +50,7 @@ class CoordinatorConfig:
     port: int = AGENT_PORT
     started_s: float = field(default_factory=time.monotonic)
     up_to_s: float = inf  # of the journal, go on with what is before this time
-    # where the controller of the switches listens; None: they are not programmed by ours
+    # where the controller of the switches listens; None: this project's does not program them
     network_socket: Path | None = None
 
 

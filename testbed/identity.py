@@ -1,5 +1,5 @@
-"""Which process, of which boot: pids are reused (32768 of them by default), the pair of a pid and the kernel's start time of
-the process is not within one boot. An owner's command asks before it closes a host: `pathlib` and `signal` would delay that."""
+"""Identity of a process: its pid and the kernel's start time of it, a pair that is not reused within one boot, as pids are
+(32768 of them by default). An owner's command asks before it closes a host: `pathlib` and `signal` would delay that."""
 
 from __future__ import annotations
 

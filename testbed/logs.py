@@ -1,4 +1,4 @@
-"""How much the processes of a live campus log: a level in the environment, which they hand on to one another."""
+"""Level of the logs of a live campus's processes: a level in the environment, which they hand on to one another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one peer may take of a service that serves many: a share of each thing, of its time, and of the log.
+"""Limits of one peer at a service that serves many: a share of each thing, of its time, and of the log.
 
 A campus host is anybody's machine. Whatever a service holds for a connection (the connection itself, memory, a thread) it holds
 from two purses: the peer's own, which a hostile peer may empty for itself, and the common one, which one peer cannot empty.

@@ -1,4 +1,4 @@
-"""What an executable is as a job: after HTCondor's convention for programs that checkpoint themselves, or any, saved by CRIU.
+"""An executable as a job: after HTCondor's convention for programs that checkpoint themselves, or any, saved by CRIU.
 
 The program keeps its state in a directory of its own. Asked by a signal, or of itself, it writes that, and exits with a code that
 means "I have checkpointed, start me again"; it is started again with the same command, and finds its state there or nothing.

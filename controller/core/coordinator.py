@@ -129,7 +129,7 @@ class Coordinator:
         return cluster.take_outbox()
 
     def next_deadline_s(self) -> float:
-        """When `handle(Woke(), …)` is wanted; inf if only events matter."""
+        """Return the time at which `handle(Woke(), …)` is wanted; inf if only events matter."""
         if self._resync is not None:
             return self._resync.until_s
         cluster, queue_s = self.cluster, self.cluster.queue.next_deadline_s()
@@ -141,17 +141,17 @@ class Coordinator:
 
     @property
     def is_resyncing(self) -> bool:
-        """Whether agents are still awaited after a restart: decisions stand on what was believed before."""
+        """True while agents are awaited after a restart: decisions stand on what was believed before."""
         return self._resync is not None
 
     def status(self, now_s: float) -> m.Status:
-        """What an operator sees."""
+        """Return the status of all jobs, hosts and the queue, as an operator sees it."""
         return status(self.cluster, now_s)
 
     # ------------------------------------------------------------ events
 
     def _react(self, event: ev.Event) -> None:
-        """What the event itself means."""
+        """Apply the event itself to the cluster."""
         cluster, now_s = self.cluster, self.cluster.now_s
         match event:
             case ev.AgentSaid(name, message):
@@ -225,7 +225,7 @@ class Coordinator:
                 resyncing.kept.append(event)
 
     def _do_what_is_due(self) -> None:
-        """What follows from the time, whatever the event."""
+        """Do all that is due at this time, whatever the event."""
         cluster, now_s = self.cluster, self.cluster.now_s
         if now_s >= cluster.queue.next_deadline_s():
             expire_offers(cluster)

@@ -1,4 +1,4 @@
-"""What arrays hold, in annotations."""
+"""Types of array contents, for annotations."""
 
 from __future__ import annotations
 

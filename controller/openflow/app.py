@@ -463,7 +463,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
                     self._change()
 
     def _kept_ways(self) -> WantedWays:
-        """What was wanted of a controller that died: its rules are in the switches."""
+        """Read the ways wanted by a controller that died: its rules are in the switches."""
         try:
             return (
                 msgspec.json.decode(self._file.read_bytes(), type=WantedWays) if self._file else WantedWays()
@@ -656,7 +656,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         self._go_on()
 
     def _for(self, session: _Session, wanted: dict[str, SwitchTables]) -> SwitchTables:
-        """What of this a switch can be given."""
+        """Return as much of this as the switch supports."""
         its = wanted[session.name]
         return its if session.has_meters else its.without_meters()
 

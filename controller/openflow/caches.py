@@ -1,5 +1,5 @@
-"""When packets follow the tables: a switch of Open vSwitch answers a barrier when its tables have changed, but goes on sending
-packets as it has cached them until its revalidator has looked through the caches.
+"""Delay until packets follow the tables. A switch of Open vSwitch answers a barrier when its tables have changed, but goes on
+sending packets as it has cached them until its revalidator has looked through the caches.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Those that a running controller is told things by: lines of JSON on a UNIX socket (`topologies.openflow`), root's alone.
+"""Clients of a running controller: lines of JSON on a UNIX socket (`topologies.openflow`), root's alone.
 
-A client that says what cannot be read, more than LONGEST at once, or nothing that is heard any more, loses its connection.
+A client that sends what cannot be read, or more than LONGEST at once, or no longer receives, loses its connection.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SEND_WITHIN_S = 1.0  # a client that does not read for so long is gone
 
 
 class Client:
-    """One connection."""
+    """A client's connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection

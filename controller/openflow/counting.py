@@ -1,4 +1,4 @@
-"""What switches have counted, asked for once. Ports: what the kernel or the datapath knows at that moment. Rules and groups: what
+"""Counters of switches, requested once. Ports: what the kernel or the datapath knows at that moment. Rules and groups: what
 Open vSwitch has taken from its caches by then, which is half a second old, or older on a busy machine."""
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class CounterReading:
             datapath.send_msg(question)
 
     def asked(self, switch: str, xid: int) -> bool:
-        """Whether this is the number of a question that the switch has not answered."""
+        """Return True if this is the number of a request that the switch has not answered."""
         return (switch, xid) in self._waiting
 
     def waits_for(self, switch: str, reply: Any) -> bool:
-        """Whether it is an answer to one of these questions; the last part of it ends that question."""
+        """Return True if it answers an open request; its last part closes the request."""
         if not self.asked(switch, reply.xid):
             return False
         if not reply.flags & reply.datapath.ofproto.OFPMPF_REPLY_MORE:

@@ -148,7 +148,7 @@ def guard(rate_bytes_per_s: float) -> Meter:
 
 
 def _guards(topology: Topology, switch: str, numbers: Mapping[str, int]) -> Iterator[FlowRule]:
-    """What each host's frames pass first; those of the host's port that are of no host there are dropped."""
+    """Yield the rules that each host's frames pass first; frames at a host's port that are of no host there are dropped."""
     yield FlowRule(GUARD, 1, (), GotoTable(CLASSIFY))
     here = topology.stations_at[switch]
     for port in sorted({station.port for station in here}):

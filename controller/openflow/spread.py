@@ -1,4 +1,4 @@
-"""How SELECT groups share research over the shortest ways: many connections by the groups' slots, one connection by its hash.
+"""Shares of research on the shortest ways by SELECT groups: many connections by the groups' slots, one by its hash.
 
 Hashes of many connections know nothing of each other, nor does what one switch does of what another has done: so of all that
 comes to a switch each neighbour gets the part of its slots. `many` says so as ways. There may be more shortest ways than can be

@@ -16,7 +16,7 @@ from hashlib import blake2b
 
 
 class GroupKind(StrEnum):
-    """How a group chooses among its buckets."""
+    """Rule by which a group chooses among its buckets."""
 
     # by a hash of the connection, in proportion to the weights, among those whose port is up
     SELECT = "select"
@@ -25,7 +25,7 @@ class GroupKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupBucket:
-    """One way out: a port, which the switch watches itself. `weight`: 0 in a group that does not share."""
+    """A way out: a port, which the switch watches itself. `weight`: 0 in a group that does not share."""
 
     port: int
     weight: int = 0
@@ -39,7 +39,7 @@ class Group:
     buckets: tuple[GroupBucket, ...]
 
     def is_weighed_anew(self, before: Group) -> bool:
-        """Whether it leads the same ways in other parts."""
+        """Return True if it leads the same ways in other parts."""
         ports = [{bucket.port for bucket in group.buckets} for group in (self, before)]
         return self.kind is before.kind is GroupKind.SELECT and ports[0] == ports[1] and self != before
 
@@ -115,7 +115,7 @@ class FlowRule:
 
 @dataclass(frozen=True, slots=True)
 class SwitchTables:
-    """All that a switch is told. `rules` by cookie, `groups` and `meters` by number.
+    """Tables of a switch. `rules` by cookie, `groups` and `meters` by number.
 
     `stages`: of rules by cookie and of groups by number, how many switches a packet still passes behind this one, 0 if it is not
     there. Changed in that order, tables lead every packet by old ways up to some switch, and by new ones from there to its end.
@@ -137,7 +137,7 @@ class SwitchTables:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What a switch reports: cookies of its rules, its groups and meters (None: one that this controller cannot have made)."""
+    """Report of a switch: cookies of its rules, its groups and meters (None: one that this controller cannot have made)."""
 
     cookies: frozenset[int] = frozenset()
     groups: Mapping[int, Group | None] = field(default_factory=dict)
@@ -189,7 +189,7 @@ def staged(update: Update, wanted: SwitchTables) -> list[Update]:
 
 
 def after(installed: Installed, update: Update) -> Installed:
-    """What a switch reports that has taken an update."""
+    """Return the report of a switch that has taken an update."""
     groups = {**installed.groups, **update.groups_added, **update.groups_changed}
     meters = {**installed.meters, **update.meters_added, **update.meters_changed}
     cookies = installed.cookies | {rule.cookie for rule in update.rules_added}

@@ -1,4 +1,4 @@
-"""Which way packets take through tables: each is looked up as switches do, from the port that it came by to that which it
+"""Walk of packets through tables: each is looked up as switches do, from the port that it came by to that which it
 leaves by. The virtual campus sends by this."""
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _Lookup:
                 same[values] = rule
 
     def action(self, packet: Packet) -> Action:
-        """What the pipeline does with a packet in the end; it is dropped where no rule matches."""
+        """Return the pipeline's last action on a packet; it is dropped where no rule matches."""
         table = GUARD
         while True:
             best: FlowRule | None = None

@@ -108,7 +108,7 @@ def bundle_add(bundle: int, message: bytes) -> bytes:
 
 
 def meters_first(update: Update) -> Iterator[tuple[str, bytes]]:
-    """What an update begins with, each with words for it: meters. Open vSwitch takes none in a bundle."""
+    """Yield the meters with which an update begins, each with words for it. Open vSwitch takes none in a bundle."""
     for command, meters in ((ADD, update.meters_added), (MODIFY, update.meters_changed)):
         for number, meter in meters.items():
             yield f"meter {number}: {meter}", meter_mod(command, number, meter)

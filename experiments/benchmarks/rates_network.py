@@ -296,7 +296,7 @@ class Sender:
 
     def __init__(self) -> None:
         self._programs: HostPrograms | None = None
-        self._tso_rtt_log = TSO_RTT_LOG.read_text()  # as the kernel has it: what is not ours runs with it
+        self._tso_rtt_log = TSO_RTT_LOG.read_text()  # as the kernel has it: foreign traffic runs with it
 
     def serve(self, order: dict[str, Any]) -> dict[str, Any]:
         """Send until the sink closes."""

@@ -1,4 +1,4 @@
-"""What a run was, from its journal and from what observers measured. Read: `history` (stories of jobs), `frames` (as
+"""Results of a run, from its journal and from what observers measured. Read: `history` (stories of jobs), `frames` (as
 tables), `measurements` (of jobs themselves), `events_file`. Counted: `losses` (the one definition of work
 loss), `lost_time` (of GPUs), `expected_loss` (without chance) and `online_bound` (the least of it) by the `hazard` of owners,
 `exemptions` (late for a cause), `link_rates`, `accounting` and `summary` (the figures), `statistics` (over seeds), in a

@@ -71,7 +71,7 @@ WELL_BELOW = 0.8
 
 
 def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
-    """All figures of a run; facts in the journal's order, times in seconds since the coordinator started."""
+    """Return the figures of a run; facts in the journal's order, times in seconds since the coordinator started."""
     verdict, journal, ended_s = context.fidelity, _Journal(facts), end_s(facts, context.ended_at_s)
     dispatched, sent = journal.of(f.JobDispatched), journal.sent
     egress, switches = journal.of(f.EgressMeasured), context.switches
@@ -180,7 +180,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Sent:
-    """All transfers of checkpoints, added up."""
+    """Sums over the transfers of checkpoints."""
 
     bytes: int = 0
     deduplicated_bytes: int = 0
@@ -188,7 +188,7 @@ class _Sent:
     goodputs: list[float] = field(default_factory=list)  # over their grants, of those that were measured
 
     def add(self, transfer: f.TransferFinished) -> None:
-        """One more."""
+        """Add a transfer."""
         self.bytes += transfer.bytes_sent
         self.deduplicated_bytes += transfer.bytes_deduplicated
         self.drops += transfer.drops
@@ -215,7 +215,7 @@ class _Journal:
         self.work_lost = work_lost(self.telling)
 
     def of(self, kind: type[T]) -> list[T]:
-        """All telling facts of a kind, in order."""
+        """Return the telling facts of a kind, in order."""
         return cast("list[T]", self._kinds.get(kind, []))
 
 

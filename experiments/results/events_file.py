@@ -13,7 +13,7 @@ from topologies.writing import whole
 
 
 def write_events(path: Path, facts: Iterable[tuple[float, AnyFact]]) -> None:
-    """One JSON object a line, as a live run's journal is exported."""
+    """Write a JSON object a line, as a live run's journal is exported."""
     with whole(path) as scratch, scratch.open("wb") as lines:
         for line in event_lines(facts):
             lines.write(line)

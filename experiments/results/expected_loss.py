@@ -1,4 +1,4 @@
-"""What emergencies take in the mean over their moments, given where jobs and their copies were.
+"""Expected loss to emergencies: its mean over their moments, given where jobs and their copies were.
 
 In a run the work lost to emergencies is a sum over a few moments, and most of it comes from fewer still: on paper A's campus some
 fifty in two months, so that it takes hundreds of runs to tell two systems apart by it. Where owners were drawn from a law their
@@ -58,7 +58,7 @@ def expected_emergencies_s(facts: Sequence[Timed], law: ReclaimLaw, ended_s: flo
 
 
 class _Collected(LentHazard):
-    """What a lent host of factor 1 has collected of hazard up to `at_s`, and its moment, the integral of t over it."""
+    """Hazard that a lent host of factor 1 has collected up to `at_s`, and its moment, the integral of t over it."""
 
     def __init__(self, law: ReclaimLaw) -> None:
         super().__init__(law)
@@ -114,7 +114,7 @@ class _Account:
             self._settle(job)
 
     def read(self, fact: f.AnyFact) -> None:
-        """What a fact changes."""
+        """Apply a fact."""
         match fact:
             case f.JobSubmitted(job=name, step_s=step_s, gpus=gpus):
                 self._jobs.setdefault(name, _Job(step_s, gpus))

@@ -146,8 +146,7 @@ class LossRow:
 
 @dataclass(frozen=True, slots=True)
 class LinkRow:
-    """One direction of a cable, and the checkpoints that crossed it; on a campus of several paths, by the tree that P3 plans
-    on."""
+    """A cable in one direction, and the checkpoints that crossed it: with several paths, by the tree that P3 plans on."""
 
     source: str  # end that sends
     target: str  # end that receives

@@ -73,7 +73,7 @@ def telling(facts: Iterable[Timed]) -> list[Timed]:
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt of a job on one host; `ended_s` None: it was there when the journal ended.
+    """An attempt of a job on one host; `ended_s` None: it was there when the journal ended.
 
     It executed the steps after `from_step` up to `to_step`, as far as the journal proves: by its last known step, by a
     final checkpoint, or by a checkpoint of it that a later attempt begins from.
@@ -92,9 +92,9 @@ class Attempt:
 
 
 def attempts(facts: Iterable[Timed]) -> list[Attempt]:
-    """All attempts, in order of their dispatch.
+    """Return the attempts in order of their dispatch.
 
-    One whose beginning was cut off the journal is known by a checkpoint of it that another begins from: it counts as what
+    An attempt whose beginning was cut off the journal is known by a checkpoint of it that another begins from: it counts as what
     was executed between the last known step and that, on no host.
     """
     found: dict[tuple[str, int], Attempt] = {}
@@ -155,7 +155,7 @@ def end_of_attempt(fact: f.AnyFact) -> tuple[str, int, str] | None:
 
 
 class Where(StrEnum):
-    """Where a job is, as far as the journal proves it."""
+    """Whereabouts of a job, as far as the journal proves them."""
 
     ACCEPTED = "accepted"  # and nothing else is known of it: only the moment of submission may look like this
     WAITING = "waiting"
@@ -208,7 +208,7 @@ def whereabouts(facts: Iterable[Timed]) -> dict[str, Where]:
 
 @dataclass(slots=True)
 class Notice:
-    """One job that was on a host when its owner gave notice: one (job, notice)."""
+    """A job that was on a host when its owner gave notice: one (job, notice)."""
 
     job: str
     source: str  # the host that its owner takes
@@ -228,12 +228,12 @@ class Notice:
 
     @property
     def deadline_s(self) -> float:
-        """When the owner has the host."""
+        """Time at which the owner has the host."""
         return self.at_s + self.notice_s
 
     @property
     def margin_s(self) -> float | None:
-        """What was left of the notice when the job ran on; None if it did not."""
+        """Time left of the notice when the job ran on; None if it did not."""
         return None if self.finished_s is None else self.deadline_s - self.finished_s
 
 
@@ -310,5 +310,5 @@ def notices(facts: Iterable[Timed]) -> list[Notice]:
 
 
 def end_s(facts: Sequence[Timed], at_least_s: float | None = None) -> float:
-    """When the run ended: its last fact, or later if it was watched for longer."""
+    """Return the end of the run: its last fact, or later if it was watched for longer."""
     return max([at_s for at_s, _ in facts[-1:]] + ([] if at_least_s is None else [at_least_s]), default=0.0)

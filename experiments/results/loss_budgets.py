@@ -1,10 +1,10 @@
-"""Whether a run keeps its jobs' loss budgets as paper A's eq. (9) has them: intervals of at most 2 L_max.
+"""Check of jobs' loss budgets as paper A's eq. (9) has them: intervals of at most 2 L_max.
 
 That bounds half an interval, D/2, and not D/2 + C/b, what a reclaim costs in the mean: the checkpoint on its way comes on top. It
 is what was *planned*, besides: a row that plans ten minutes whatever its links carry is never above 2 L_max of ten, and its
 checkpoints arrive when they can. By what jobs had at risk, read from the journal of paper A's campus (L_max of 5 min; seed 8101,
-20 days), those with more than L_max in the mean had 44 % of all jobs' time under ours, 43 % under one-interval, 99 % under TV-FI,
-and all of it under Slurm-PR and static.
+20 days), those with more than L_max in the mean had 44 % of all jobs' time under reclaimnet, 43 % under one-interval, 99 % under
+TV-FI, and all of it under Slurm-PR and static.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What reclaims cost: the one definition of work loss, per event and in GPU-hours, for summaries, claims and the oracle.
+"""Costs of reclaims: the one definition of work loss, per event and in GPU-hours, for summaries, claims and the oracle.
 
 *Work loss* of a job is what it executed less what it kept, in steps: the steps of all attempts that another one followed, less
 the step that the latest attempt began from. Each attempt that is followed by one from an earlier step *lost* the steps between.
@@ -37,7 +37,7 @@ SECONDS_AN_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """One attempt that ended before its job: `cause` as in `history`, `is_open` if no attempt has followed yet."""
+    """An attempt that ended before its job: `cause` as in `history`, `is_open` if no attempt has followed yet."""
 
     at_s: float
     job: str
@@ -50,7 +50,7 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Of a run. `per_event_s` is None where nothing was interrupted."""
+    """Work loss of a run. `per_event_s` is None where nothing was interrupted."""
 
     events: int
     gpu_h: float
@@ -69,7 +69,7 @@ class LostSteps:
 
 
 def work_lost(facts: Sequence[Timed]) -> list[LostSteps]:
-    """What each attempt lost that another one followed, in order of their dispatch; those without loss have 0 steps."""
+    """Return the loss of each attempt that another one followed, in order of dispatch; 0 steps where nothing was lost."""
     step_s = {  # of a GPU
         fact.job: fact.step_s * fact.gpus
         for _, fact in only(facts, (f.JobSubmitted,))
@@ -93,7 +93,7 @@ def work_lost(facts: Sequence[Timed]) -> list[LostSteps]:
 
 
 def interruptions(facts: Sequence[Timed]) -> list[Interruption]:
-    """All of them, in order of time."""
+    """Return the interruptions in order of time."""
     lost_s = {(lost.job, lost.attempt): lost.work_s for lost in work_lost(facts)}
     downtimes_s = {
         (fact.job, fact.attempt): fact.downtime_s

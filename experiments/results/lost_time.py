@@ -1,4 +1,4 @@
-"""Where GPU time goes that no job keeps: every second of a job's life, from its first dispatch to its end, in one place.
+"""Account of GPU time that no job keeps: every second of a job's life, from its first dispatch to its end, in one place.
 
     first dispatch to end = useful steps + its first start + lost
 
@@ -47,7 +47,7 @@ DECADES = ((1e9, "below 1 GB"), (1e10, "1 to 10 GB"), (inf, "above 10 GB"))
 
 
 class LostPart(StrEnum):
-    """Of the GPU time that is lost."""
+    """Part of the GPU time that is lost."""
 
     EMERGENCIES = "emergencies"
     OUT_OF_REACH = "out_of_reach"
@@ -76,7 +76,7 @@ class LostSpell:
 
 @dataclass(slots=True)
 class GpuTimeBalance:
-    """Of one job, seconds of a GPU: begun = useful + first start + lost.
+    """Balance of a job in seconds of a GPU: begun = useful + first start + lost.
 
     `begun_s`: from its first dispatch to its end, and its replica's GPU while it is held.
     """
@@ -95,7 +95,7 @@ class GpuTimeBalance:
         )
 
     def lost_s(self, *parts: LostPart) -> float:
-        """What it lost in these parts."""
+        """Return the GPU time lost in these parts."""
         return sum(spell.gpu_s for spell in self.lost if spell.part in parts)
 
 
@@ -127,7 +127,7 @@ class _Snapshot(NamedTuple):
 
 
 class _Story:
-    """What the journal tells of attempts, snapshots, copies and replicas, read once."""
+    """Attempts, snapshots, copies and replicas in the journal, read once."""
 
     def __init__(self, facts: Sequence[Timed], context: RunContext) -> None:
         self.submitted: dict[str, f.JobSubmitted] = {}
@@ -166,7 +166,7 @@ class _Story:
                         spells[-1] = spells[-1][0], at_s
 
     def pace(self, attempt: Attempt) -> float:
-        """How many times as long a step takes there as it would without a replica."""
+        """Return the factor by which a step takes longer there than it would without a replica."""
         return 1.0 + (self.slowdown if attempt.host in self.replicated else 0.0)
 
     def newest_copy(self, attempt: Attempt, by_s: float) -> int:
@@ -182,7 +182,7 @@ class _Story:
         )
 
     def arrived_s(self, attempt: Attempt, sequence: int | None, by_s: float) -> float | None:
-        """When the host of an attempt had the state to begin from; None: not by then."""
+        """Return the time at which the host of an attempt had the state to begin from; None: not by then."""
         if sequence is None:
             return attempt.dispatched_s
         times_s = (
@@ -194,7 +194,7 @@ class _Story:
 
 
 class _Account:
-    """One job's balance as if it had one GPU, attempt by attempt."""
+    """A job's balance as if it had one GPU, attempt by attempt."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class _Account:
             self.balance.lost.append(LostSpell(self._job, part, from_s, until_s, gpu_s))
 
     def _attempt(self, attempt: Attempt, following: Attempt | None) -> float:
-        """One attempt's starting and running; returns up to when it is accounted for."""
+        """Account for an attempt's starting and running; return up to when that was done."""
         snapshots = self._story.snapshots.get((self._job, attempt.attempt), [])
         until_s = attempt.ended_s if following is None else attempt.ended_s or following.dispatched_s
         over_at_s = self._ended_s if until_s is None else until_s

@@ -1,4 +1,4 @@
-"""What jobs measured while they ran, from the lines of JSON on their output: `{"step": 12, "loss": 0.25}`.
+"""Measurements of jobs while they ran, from the lines of JSON on their output: `{"step": 12, "loss": 0.25}`.
 
 Output is a user's and may hold anything: a line that is no such object is passed over, and what is read of a file, and of its
 names, is bounded.
@@ -25,7 +25,7 @@ LARGEST_STEP: Final = 10**12
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCurve:
-    """One quantity of a job: (step, value) of each of its attempts that told any, by attempt."""
+    """A measured quantity of a job: (step, value) of each of its attempts that printed any, by attempt."""
 
     job: str
     name: str
@@ -43,7 +43,7 @@ class MeasuredCurve:
 
 
 def measured_curves(folder: Path) -> Sequence[MeasuredCurve]:
-    """Of all attempts whose output lies in a folder (`testbed.workloads.output`), by job and name."""
+    """Read the curves of all attempts whose output lies in a folder (`testbed.workloads.output`), by job and name."""
     found: dict[str, dict[str, MeasuredCurve]] = {}
     for path in sorted(folder.glob("*.*.log")):
         job, attempt, _ = path.name.rsplit(".", 2)

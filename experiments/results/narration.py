@@ -84,7 +84,7 @@ _WORDS = _Words()
 
 
 def sentence(fact: f.Fact) -> str | None:
-    """What happened, in words; None for the facts that only matter in numbers (repeated grants, counters, plans)."""
+    """Describe the fact in a sentence; None for the facts that only matter in numbers (repeated grants, counters, plans)."""
     if template := SENTENCES.get(type(fact)):
         return _WORDS.tell(template, fact)
     match fact:
@@ -137,7 +137,7 @@ def sentence(fact: f.Fact) -> str | None:
 
 
 def describe(fact: f.Fact) -> str:
-    """What happened, in words where there are any, else in short, else the record itself."""
+    """Describe the fact in words where there are any, else in short, else by the record itself."""
     if told := sentence(fact):
         return told
     template = DETAILS.get(type(fact))
@@ -145,7 +145,7 @@ def describe(fact: f.Fact) -> str:
 
 
 def concerns(fact: f.Fact, subject: str) -> bool:
-    """Whether a job or a host is a part of the fact."""
+    """Return True if the job or host is a part of the fact."""
     named = (getattr(fact, name, None) for name in ("job", "host", "source", "destination", "holder"))
     return subject in named or subject in getattr(fact, "jobs", ())
 
@@ -167,7 +167,7 @@ QUIET = (
 
 
 def notable(fact: f.Fact) -> bool:
-    """Whether a watcher wants to read it at once: owners, moves, losses and ends, not the daily business."""
+    """Return True if a watcher wants to read it at once: owners, moves, losses and ends, not the daily business."""
     if isinstance(fact, f.JobRunning):
         return fact.restored_sequence is not None
     if isinstance(fact, f.JobStopped):

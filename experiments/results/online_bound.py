@@ -57,7 +57,7 @@ class _Stay:
     until_s: float = 0.0
 
     def add(self, from_s: float, until_s: float, hazard_per_s: float) -> None:
-        """What of this time lies in it, joined to a piece of the same hazard."""
+        """Add what lies in it of this time, joined to a piece of the same hazard."""
         length_s = until_s - max(from_s, self.from_s)
         if length_s <= 0.0:
             return

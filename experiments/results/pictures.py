@@ -108,7 +108,7 @@ def placed(path: Path, label: str) -> Markup:
 
 
 def _tips(figure: Any) -> Iterator[list[str]]:
-    """What marks tell, for each artist that has numbers or a name, whose group is called by its place: all or one by one."""
+    """Yield the tips of marks for each artist that has numbers or a name, one for all or one each; groups are named by place."""
     from matplotlib.category import StrCategoryLocator
     from matplotlib.collections import PathCollection
     from matplotlib.container import BarContainer, ErrorbarContainer

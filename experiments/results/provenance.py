@@ -1,4 +1,4 @@
-"""Where a result comes from: what a reader needs to make it again, or to see why it cannot be the same.
+"""Origin of a result: what a reader needs to make it again, or to see why it cannot be the same.
 
 It stands in `summary.json` under a key of its own, and at the end of each page: all else in them depends on the program, the
 scenario, its seed and (live) the machine alone, so two virtual runs of one seed differ in nothing but `provenance`.
@@ -25,7 +25,7 @@ PACKAGE = "reclaimnet-testbed"
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """One run's origin. `seed` and `scenario_sha256` are None for what is no single run."""
+    """Origin of a run. `seed` and `scenario_sha256` are None for what is no single run."""
 
     date: str  # when it was written down, local time with its offset
     version: str  # of this package

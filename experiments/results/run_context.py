@@ -1,4 +1,4 @@
-"""What a run was, beside its journal: its parameters, and what observers outside the coordinator measured."""
+"""Context of a run beside its journal: its parameters, and what observers outside the coordinator measured."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ResearchShare:
 
 @dataclass(frozen=True, slots=True)
 class SwitchProbe:
-    """One use of an owner's kill-switch, watched by a prober that goes on trying to connect to the host."""
+    """A use of an owner's kill-switch, watched by a prober that goes on trying to connect to the host."""
 
     host: str
     at_s: float
@@ -107,7 +107,7 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class FidelityRecord:
-    """Whether the machine played the campus as described; an invalid run's figures are not to be used."""
+    """Evidence that the machine played the campus as described; an invalid run's figures are not to be used."""
 
     valid: bool = True
     reasons: Sequence[str] = ()
@@ -120,7 +120,7 @@ class FidelityRecord:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPrice:
-    """What a job's checkpoints take at least, in the world that played it; sizes and times as played."""
+    """Least cost of a job's checkpoints in the world that played it; sizes and times as played."""
 
     payload_bytes: float
     dirty_fraction: float  # share of the state that a step rewrites
@@ -131,7 +131,7 @@ class CheckpointPrice:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """One run: times are in seconds since the coordinator started, in the time scale that was played."""
+    """Context of a run. Times are in seconds since the coordinator started, in the time scale that was played."""
 
     seed: int
     scale: Scale
@@ -184,7 +184,7 @@ class RunContext:
 
 
 def migration_shares(campus: Campus, *, keeps_reserve: bool = True) -> dict[DirectedLink, float]:
-    """What migrations may use of each direction of each link, payload bytes/s: all but max(beta B, B_min) (paper A, VII-B).
+    """Return migrations' share of each direction of each link, payload bytes/s: all but max(beta B, B_min) (paper A, VII-B).
 
     For judges: computed from the campus's description alone, not by the code that decides. `keeps_reserve` False: for a
     system that leaves research nothing.
@@ -231,7 +231,8 @@ def research_shares(context: RunContext) -> list[ResearchShare]:
 
 
 def _on_a_link(crossing: Sequence[ResearchSample], sample: ResearchSample, longest_s: float) -> float:
-    """What these, in order of time, took together during a sample's window, wire bytes/s. `longest_s`: of any window."""
+    """Return the rate of these together during a sample's window, wire bytes/s. They are in order of time;
+    `longest_s`: of any window."""
     together = 0.0
     first = bisect_right(crossing, sample.at_s - sample.window_s, key=_AT_S)
     for other in crossing[first : bisect_right(crossing, sample.at_s + longest_s, key=_AT_S)]:

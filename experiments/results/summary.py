@@ -72,7 +72,7 @@ class MigrationFigures(Struct, frozen=True):
 
 
 class Emergencies(Struct, frozen=True):
-    """What owners closed without notice."""
+    """Figures of what owners closed without notice."""
 
     count: Annotated[int, "attempts that it ended"]
     restored_verified: Annotated[
@@ -187,7 +187,7 @@ class CheckpointFigures(Struct, frozen=True):
 
 
 class GoodputFigures(Struct, frozen=True):
-    """What transfers got of what they were granted."""
+    """Rates that transfers got of what they were granted."""
 
     flows: Annotated[int, "transfers long enough to measure"]
     worst_goodput_over_grant: Annotated[float | None, "payload rate over the grant, of those"]
@@ -207,7 +207,7 @@ class TrafficFigures(Struct, frozen=True):
 
 
 class ResearchFigures(Struct, frozen=True):
-    """What research keeps of the links, on the wire."""
+    """Shares of the links that research keeps, on the wire."""
 
     reserve_bytes_per_s: Annotated[
         float, Dimension.RATE, "the least on a measured link; none measured: on any access link"
@@ -246,7 +246,7 @@ class KillSwitchFigures(Struct, frozen=True):
 
 
 class NetworkObservation(Struct, frozen=True):
-    """What the kernel did in the network of a host (or of all switches, or to the machine's own processes)."""
+    """Activity of the kernel in the network of a host (or of all switches, or to the machine's own processes)."""
 
     where: str
     retransmitted: Annotated[int, "TCP segments sent again"]
@@ -258,7 +258,7 @@ class NetworkObservation(Struct, frozen=True):
 
 
 class RunVerdict(Struct, frozen=True):
-    """Whether the machine played the campus as described, and what says so."""
+    """Verdict on whether the machine played the campus as described, and the evidence."""
 
     valid: bool
     reasons: Annotated[list[str], "what speaks against it, in words"]
@@ -269,7 +269,7 @@ class RunVerdict(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True):
-    """What `summary.json` holds."""
+    """Contents of `summary.json`."""
 
     jobs: JobFigures
     migrations: MigrationFigures

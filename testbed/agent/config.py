@@ -1,4 +1,4 @@
-"""What one agent needs to know."""
+"""Configuration of an agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a checkpoint. None of these leaves anything half-done visible in a store."""
+"""Errors of checkpoints. None of these leaves anything half-done visible in a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where each chunk's content lies among the stored payloads: hash -> (checkpoint, chunk number)."""
+"""Index of chunks among the stored payloads: hash -> (checkpoint, chunk number)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a crash or a hand left of a store's directories, sorted out: each checkpoint is completed or an attempt, nothing between.
+"""Recovery of a store's directories after a crash or a hand: each checkpoint is completed or an attempt, nothing between.
 
 A manifest that cannot be read, is filed under another name, or whose payload is missing or has another size is set aside and
-told of: moved to QUARANTINE, where nothing reads it. So is a file whose number is no sequence: a checkpoint that no message can
+reported: moved to QUARANTINE, where nothing reads it. So is a file whose number is no sequence: a checkpoint that no message can
 name would make its host unacceptable to every coordinator. A payload without a manifest becomes a partial one; a manifest under
 its first name is removed. What has no name of the store's is left alone.
 """

@@ -1,4 +1,4 @@
-"""What this machine can do, found by doing it in a scratch namespace that is gone afterwards.
+"""Capabilities of this machine, found by using each in a scratch namespace that is gone afterwards.
 
 Version numbers lie (distributions configure kernels differently), so each feature is tried. A probe returns a detail or
 raises OSError or NetlinkRefused; what its absence means for the user, and which command mends it, stand above it.

@@ -1,9 +1,9 @@
-"""Whether a live run may be believed: was the machine fast enough to be the campus it pretended to be?
+"""Fidelity of a live run: was the machine fast enough to be the campus it pretended to be?
 
 An emulation that shares two cores among fifty hosts can be wrong in silence: when the processor is full, links run slower than
 declared and processes answer late, and that looks like a property of the protocol under test. So each live run is watched
 (processor use, pressure, how late a timer fires), its shapers are read back at the end, and the rates of chosen paths may be
-measured against what was declared. A run outside the bounds is invalid, and says why.
+measured against what was declared. A run outside the bounds is invalid, with the reasons recorded.
 """
 
 from __future__ import annotations

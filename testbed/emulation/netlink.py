@@ -1,4 +1,4 @@
-"""One raw netlink socket (NETLINK_ROUTE by default): many requests in one send, every acknowledgement collected, dumps as bytes.
+"""A raw netlink socket (NETLINK_ROUTE by default): many requests in one send, every acknowledgement collected, dumps as bytes.
 
 Creating 500 hosts is some 5000 requests. Sent one by one through a library that runs an event loop, Python's start-up and
 scheduling cost more than the kernel's work; sent in one buffer, the kernel handles a request in a few microseconds and the

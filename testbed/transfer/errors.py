@@ -1,4 +1,4 @@
-"""How a transfer ends badly."""
+"""Errors that end a transfer."""
 
 from __future__ import annotations
 

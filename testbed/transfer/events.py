@@ -1,4 +1,4 @@
-"""What a receiver tells its host."""
+"""Events that a receiver sends to its host."""
 
 from __future__ import annotations
 

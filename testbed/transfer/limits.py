@@ -1,4 +1,4 @@
-"""What a receiver gives to those that send to it, at most."""
+"""Limits of what a receiver gives to those that send to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a process's end ends others, and their mounts: with the thread that started it, or the first process of a namespace."""
+"""Ends of processes and their mounts that follow another's end: its starting thread's, or a namespace's first process's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory processes have, and how much more one may take before the kernel ends it: the machine's, and its groups'."""
+"""Memory of processes, and how much more one may take before the kernel ends it: the machine's, and its groups'."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What an agent and the process of a job say to each other, framed by `testbed.framing` over a socket pair.
+"""Messages between an agent and the process of a job, framed by `testbed.framing` over a socket pair.
 
 A job's process runs anybody's code. What it reports goes on to the coordinator, so the ranges of its numbers are those of
-`testbed.bounds`: a step that no message can carry ends the job that says it, and not its host's connection.
+`testbed.bounds`: a step that no message can carry ends the job that reports it, and not its host's connection.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where attempts write their stdout and stderr: a file each, JOB.ATTEMPT.log.
+"""Files of attempts' stdout and stderr: one each, JOB.ATTEMPT.log.
 
-One that stays empty is removed when its attempt ends (not if the agent ends first). One that grows too long loses its middle:
-what a job says is bounded, and what it said first and last is what people look for. It is looked at once a second, so a job
+A file that stays empty is removed when its attempt ends (not if the agent ends first). One that grows too long loses its
+middle: what a job writes is bounded, and people look for what it wrote first and last. It is looked at once a second, so a job
 may write more than the bound in between.
 """
 

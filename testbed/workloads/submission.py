@@ -1,4 +1,4 @@
-"""Which jobs an agent could run: asked when a job is submitted, so that one that none can run is not accepted to fail later."""
+"""Check that some agent could run a job: done when it is submitted, so that none is accepted only to fail later."""
 
 from __future__ import annotations
 

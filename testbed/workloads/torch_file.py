@@ -1,4 +1,4 @@
-"""What a checkpoint of a training job looks like as a file: states as tensors and a tree of JSON, tensors as safetensors.
+"""Layout of a training job's checkpoint as a file: states as tensors and a tree of JSON, tensors as safetensors.
 
 The header is written here and not by the library, which has no way to lay out a file over memory that exists; it reads the file.
 The layout depends on shapes alone, so that a tensor lies at the same place in every checkpoint of a job, and on whichever device

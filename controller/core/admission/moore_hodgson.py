@@ -1,4 +1,4 @@
-"""Which migrations to admit when rates may vary in time: Moore-Hodgson on one link, and its extension to networks.
+"""Admission of migrations whose rates may vary in time: Moore-Hodgson on one link, and its extension to networks.
 
 On one link, with equal first moments, a set of payloads can all be delivered iff, in order of due time, every
 prefix fits: sum of C up to k <= B (due_k - now). Moore and Hodgson (1968): go through them by due time, and

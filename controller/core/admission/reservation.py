@@ -50,7 +50,7 @@ class Reservation:
 
     @property
     def start_s(self) -> float:
-        """When it begins to be sent, if nothing is moved: when its first byte is expected, then up to when bytes were counted."""
+        """Moment at which sending begins if nothing is moved: the first byte's expected time, later the last count's."""
         return self.final_at_s + self.lead_s if self.since_s is None else self.since_s
 
     def begin(self, now_s: float) -> None:
@@ -86,7 +86,7 @@ class Reservation:
         *,
         movable: bool,
     ) -> MigrationRequest:
-        """What P3 has to leave room for. `movable`: the source can still be told another moment for its final snapshot."""
+        """Build the request for which P3 has to leave room. `movable`: the final snapshot's moment can still be changed."""
         start_s = rather_s = self.start_s
         if self.since_s is None and movable:
             start_s = min(now_s, self.final_at_s) + self.lead_s

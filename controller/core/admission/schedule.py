@@ -1,4 +1,4 @@
-"""When each payload travels, at which rate: a fluid schedule of parcels over the links of a network.
+"""Times and rates of payloads: a fluid schedule of parcels over the links of a network.
 
 A parcel has bytes, a first moment, a due time, a path and a cap (the host's own link). A schedule gives every
 parcel a rate that is constant over spans of time; on no link is the sum of rates ever more than its share.

@@ -1,4 +1,4 @@
-"""How often a second copy is worth its bandwidth: the second level of multi-level checkpointing, priced.
+"""Interval at which a second copy is worth its bandwidth: the second level of multi-level checkpointing, priced.
 
 The first level is the standby. In a share q of the interruptions it is gone together with the job's host, and then the job goes
 back to its second copy, on average V/2 old where one is sent every V seconds. Its C bytes cross links on which the first level's

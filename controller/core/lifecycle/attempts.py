@@ -1,4 +1,4 @@
-"""One attempt of a job on one host: begun, told to the host, given up, over.
+"""An attempt of a job on one host: begun, ordered from the host, given up, over.
 
 A job resumes from the completed checkpoint with the most work in it that some host can still send; if its new host does not hold
 that one, it is fetched first. Which host a job gets is decided in `offers`, and for migrations in `migration`.

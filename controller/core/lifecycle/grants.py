@@ -1,4 +1,4 @@
-"""One account for everything that the testbed sends: rates of all flows, on all links that they cross.
+"""A single account for everything that the testbed sends: rates of all flows, on all links that they cross.
 
 A migration has a floor, P3's guarantee; a checkpoint has a cap, P1's b_i, and no floor; a recovery has neither. An event that
 changes the set of flows ends with `settle` (`finish`), which shares the links anew and tells the senders whose rate changed.
@@ -180,7 +180,7 @@ def recovery_bytes(cluster: Cluster) -> Floats:
 
 
 def reserved_bytes(cluster: Cluster) -> Floats:
-    """What is reserved on each link, by its number, and not sent yet."""
+    """Return the bytes reserved on each link and not sent yet, by the link's number."""
     column = np.zeros(len(cluster.network))
     for flow in cluster.flows.firm():
         if flow.reservation is not None:

@@ -1,6 +1,6 @@
-"""What agents say about jobs: they started, they ended, a snapshot was taken.
+"""Reports of agents about jobs: they started, they ended, a snapshot was taken.
 
-An agent may speak of an attempt that is no longer the present one (its message crossed an order): that changes nothing.
+A report may be of an attempt that is no longer the present one (it crossed an order): that changes nothing.
 """
 
 from __future__ import annotations

@@ -69,11 +69,12 @@ def join(cluster: Cluster, host: HostState, hello: Hello) -> None:
 
 
 def not_yet(cluster: Cluster, host: HostState, hello: Hello, now_s: float) -> str:
-    """Why this agent cannot register now; empty: it can. An agent that connects anew, known by its incarnation, always can.
+    """Return the reason why this agent cannot register now; empty: it can.
 
-    Another one may be what was started in place of one that died, or a stranger on that machine. Its word that no job runs there
-    would end a lease under which one may run, so it waits until that lease has lapsed (or, if no job was to run there, until the
-    first one's connection is gone). After a cut of the journal none can, until the leases that it has forgotten have lapsed.
+    An agent that connects anew, known by its incarnation, always can. Another one may be what was started in place
+    of one that died, or a stranger on that machine. Its report that no job runs there would end a lease under which one may run.
+    So it waits until that lease has lapsed (or, if no job was to run there, until the first one's connection is gone).
+    After a cut of the journal none can, until the leases that it has forgotten have lapsed.
     """
     if now_s < cluster.barred_until_s:
         left_s = cluster.barred_until_s - now_s

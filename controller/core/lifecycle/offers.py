@@ -1,4 +1,4 @@
-"""Which job gets which GPU: arrivals, spot offers, on-demand slots, and jobs that were interrupted.
+"""Assignment of GPUs to jobs: arrivals, spot offers, on-demand slots, and jobs that were interrupted.
 
 GPUs that become idle are noted by the functions that free them, and offered once an event has been decided (`finish`).
 """

@@ -1,4 +1,4 @@
-"""All that the coordinator's decisions look at, and the questions that several of them ask."""
+"""The state that the coordinator's decisions look at, and the questions that several of them ask."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Cluster:
         self.outbox.append(do.Record(fact))
 
     def take_outbox(self) -> list[do.Effect]:
-        """All effects so far, in order; the outbox is empty again."""
+        """Return the effects so far, in order, and empty the outbox."""
         effects, self.outbox = self.outbox, []
         return effects
 
@@ -221,7 +221,7 @@ class Cluster:
 
     @property
     def chooses_ways(self) -> bool:
-        """Whether there may be more than one route from one host to another."""
+        """True if there may be more than one route from one host to another."""
         return self.routes.has_choice and self.settings.paths > 1 and self.installation.answers
 
     def choices(self, source: str, destination: str) -> list[Way]:
@@ -293,7 +293,7 @@ class Cluster:
         self.timeouts[job.name] = Timeout(job.phase, job.attempt, self.now_s + within_s, within_s, asked)
 
     def next_timeout_s(self) -> float:
-        """When the first word is overdue; inf if none is waited for."""
+        """Return the time at which the first awaited message is overdue; inf if none is awaited."""
         while self.timeouts:
             first_s, name = min([(wait.until_s, name) for name, wait in self.timeouts.items()])
             if self.timeouts[name].holds(self.jobs[name]):
@@ -302,12 +302,12 @@ class Cluster:
         return inf
 
     def endpoint(self, flow: CheckpointFlow) -> Endpoint:
-        """Where a flow goes, and under which number."""
+        """Return the address, port and ticket to which a flow is sent."""
         host = self.hosts[flow.destination]
         return Endpoint(host.name, host.address, host.data_port, flow.ticket)
 
     def fits(self, job: JobState, host: HostState) -> bool:
-        """Whether GPUs of the host can run the job at all."""
+        """Return True if GPUs of the host can run the job at all."""
         gpu = self.campus.gpu_by_name[host.spec.gpu_model] if host.spec.gpu_model else None
         return (
             gpu is not None
@@ -317,12 +317,12 @@ class Cluster:
         )
 
     def can_send(self, host: str) -> bool:
-        """Whether a host can still send what it holds: connected, and not closed by its owner (a notice is no bar)."""
+        """Return True if a host can still send what it holds: connected, and not closed by its owner (a notice is no bar)."""
         state = self.hosts[host]
         return state.connected and (state.lent or state.reclaim_at_s is not None)
 
     def fit_hosts(self, job: JobState) -> Set[str]:
-        """All hosts but those that lately failed to take a checkpoint of the job."""
+        """Return the hosts other than those that lately failed to take a checkpoint of the job."""
         if not job.unfit:
             return self.hosts.keys()
         return {name for name in self.hosts if job.unfit.get(name, -inf) <= self.now_s}
@@ -373,13 +373,13 @@ class Cluster:
 
     @property
     def uplinks_bytes_per_s(self) -> Floats:
-        """What is given out of each volunteer's own uplink; infinite on a campus that is one host."""
+        """Spendable rate of each volunteer's own uplink; infinite on a campus that is one host."""
         uplinks: Floats = np.append(self.capacity.spendable_column, np.inf)[self.index.places.uplink]
         return uplinks
 
     @property
     def checkpoint_uplinks_bytes_per_s(self) -> Floats:
-        """What checkpoints may be planned with of each volunteer's own uplink; infinite on a campus that is one host."""
+        """Rate of each volunteer's own uplink with which checkpoints are planned; infinite on a campus that is one host."""
         uplinks: Floats = np.append(self.capacity.checkpoint_column, np.inf)[self.index.places.uplink]
         return uplinks
 
@@ -394,7 +394,7 @@ class Cluster:
         return self.hazards.notices.too_short_column(needed, now_s)
 
     def hour(self, now_s: float) -> int:
-        """Which 24th of the day it is."""
+        """Return the number of the present 24th of the day."""
         return int(self.time_of_day_s(now_s) / self.settings.day_s * HOURS) % HOURS
 
 

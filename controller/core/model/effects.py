@@ -1,4 +1,4 @@
-"""What the coordinator can do to its world. Performed in the order given, after the event is in the journal."""
+"""Effects of the coordinator on its world. Performed in the order given, after the event is in the journal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Answer(Struct, frozen=True, gc=False):
 
 
 class PinnedWay(Struct, frozen=True, gc=False):
-    """What the testbed sends from the first of these nodes, a host, to the last goes by all of them. A way has its own number."""
+    """A numbered route by all of these nodes, for what the testbed sends from the first, a host, to the last."""
 
     number: int
     nodes: list[str]

@@ -24,7 +24,7 @@ from topologies.spec import Host, Role, TrafficClass
 
 
 class Phase(StrEnum):
-    """Where a job is in its life."""
+    """State of a job's life."""
 
     WAITING = "waiting"
     STARTING = "starting"  # a host was told to start it
@@ -64,7 +64,7 @@ LEAST_SENT = 1 / 16  # of a payload: what a checkpoint counts at least, however 
 
 
 class Rescue(StrEnum):
-    """Where the state of a job goes that cannot run elsewhere before its notice ends."""
+    """Destination of the state of a job that cannot run elsewhere before its notice ends."""
 
     TO_GPU = "to a GPU, where it runs a restart later"
     TO_DISK = "to a disk, from which it goes on when it has a GPU: none is held for it there"
@@ -93,7 +93,7 @@ class Move:
 
 @dataclass
 class JobState:
-    """One job."""
+    """A job, as far as the coordinator knows."""
 
     spec: JobSpec
     phase: Phase = Phase.WAITING
@@ -188,13 +188,13 @@ class Timeout:
     asked: int = 0
 
     def holds(self, job: JobState) -> bool:
-        """Whether the job still waits for that word."""
+        """Return True if the job still waits for that message."""
         return job.phase is self.phase and job.attempt == self.attempt
 
 
 @dataclass
 class HostState:
-    """One host, as far as the coordinator knows."""
+    """A host, as far as the coordinator knows."""
 
     spec: Host
     connected: bool = False  # its agent can be told something
@@ -237,7 +237,7 @@ class HostState:
 
     @property
     def is_volunteer(self) -> bool:
-        """Whether an owner may take it back."""
+        """True if an owner may take it back."""
         return self.spec.role is Role.VOLUNTEER
 
 
@@ -268,7 +268,7 @@ class CheckpointFlow:
 
     @property
     def is_recovery(self) -> bool:
-        """Whether it carries a stored checkpoint to a host where its job is to go on: not what a job that moves is still to take,
+        """True if it carries a stored checkpoint to a host where its job is to go on: not what a job that moves is still to take,
         and no copy."""
         return self.traffic_class is TrafficClass.PLANNED and self.sequence is not None
 

@@ -1,4 +1,4 @@
-"""What can happen to the coordinator.
+"""Events that the coordinator decides on.
 
 The journal keeps every event and nothing else is needed to come to the same decisions again, so an event carries all that a
 decision may depend on, chance included, and is a message that can be written and read.
@@ -46,7 +46,7 @@ class Woke(Struct, frozen=True, tag=True):
 
 
 class LinksMeasured(Struct, frozen=True, tag=True):
-    """Switches have counted: (source, target, wire bytes/s of traffic that is not ours), of each link that has changed."""
+    """New counts of switches: (source, target, wire bytes/s of others' traffic), of each link that has changed."""
 
     research: list[tuple[str, str, float]]
 

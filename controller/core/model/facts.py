@@ -1,4 +1,4 @@
-"""What the journal remembers: one frozen record for each thing that happened or was decided, in JSON as one line.
+"""Facts that the journal keeps: one frozen record for each thing that happened or was decided, in JSON as one line.
 
 `events.jsonl` of a run is these, each with `at_s`, the time since the coordinator started. Rates are payload bytes/s.
 """
@@ -64,7 +64,7 @@ class JobRunning(Fact, frozen=True):
 
 
 class JobFinished(Fact, frozen=True):
-    """All steps are done."""
+    """End of a job of which every step is done."""
 
     job: str
     attempt: int
@@ -335,7 +335,7 @@ class LevelLearned(Fact, frozen=True):
 
 
 class LinkChanged(Fact, frozen=True):
-    """One direction of a cable works at another rate from now on: wire bytes/s, 0 if it is down."""
+    """A new rate of a cable in one direction: wire bytes/s, 0 if it is down."""
 
     source: str
     target: str
@@ -343,7 +343,7 @@ class LinkChanged(Fact, frozen=True):
 
 
 class WayTaken(Fact, frozen=True):
-    """What the testbed sends from one host to another goes by these nodes from now on; none: by the tree of trunks again."""
+    """A new route from one host to another for what the testbed sends; no nodes: by the tree of trunks again."""
 
     source: str
     destination: str

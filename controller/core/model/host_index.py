@@ -70,7 +70,7 @@ class Occupants:
         return column
 
     def beside(self, job: JobState, hosts: tuple[str, ...]) -> Mask:
-        """Which are other jobs than this one and not about to leave the volunteer; `hosts` are all of them, by number."""
+        """Mask the jobs other than this one that are not about to leave the volunteer; `hosts`: of the campus, by number."""
         stay = [
             other is not job and (other.move is None or other.host != hosts[place])
             for other, (place, _) in zip(self.jobs, self._keys, strict=True)
@@ -166,7 +166,7 @@ class LeaseTimers:
             heappush(self._ends, (at_s, self._number[host.name]))
 
     def next_s(self) -> float:
-        """When the first lease of a connected host, or the first fence, ends; inf: none does."""
+        """Return the end of the first lease of a connected host, or of the first fence; inf: none ends."""
         ends = self._ends
         while ends and ends[0][0] != self._ends_s(self._hosts[ends[0][1]]):
             heappop(ends)
@@ -183,6 +183,6 @@ class LeaseTimers:
         return hosts
 
     def _ends_s(self, host: HostState) -> float:
-        """When something follows from the host's silence; inf: nothing does."""
+        """Return the time at which the host's silence has a consequence; inf: it has none."""
         lapses_s = host.lease_until_s + self._margin_s if host.connected else inf
         return min(lapses_s, host.fence_at_s)

@@ -1,4 +1,4 @@
-"""All open flows by key, and what is derived from them: ends, paths, streams of checkpoints, counts of each link.
+"""Open flows by key, and what is derived from them: ends, paths, streams of checkpoints, counts of each link.
 
 A flow comes by `put` and goes by `take`; each keeps, mends or drops exactly what it changes of what is derived.
 """
@@ -125,11 +125,11 @@ class OpenFlows(dict[str, CheckpointFlow]):
     # ------------------------------------------------------------ by their ends
 
     def from_host(self, source: str) -> list[CheckpointFlow]:
-        """All that a host sends, in the order of their opening."""
+        """Return the flows that a host sends, in the order of their opening."""
         return list(self._from.get(source, {}).values())
 
     def to_host(self, destination: str) -> list[CheckpointFlow]:
-        """All that is sent to a host, in the order of their opening."""
+        """Return the flows that are sent to a host, in the order of their opening."""
         return list(self._to.get(destination, {}).values())
 
     def to_standbys(self, jobs: Sequence[JobState]) -> list[CheckpointFlow | None]:
@@ -146,7 +146,7 @@ class OpenFlows(dict[str, CheckpointFlow]):
     # ------------------------------------------------------------ in the order of their keys
 
     def in_order(self) -> list[CheckpointFlow]:
-        """All flows, in the order of their keys."""
+        """Return the flows in the order of their keys."""
         return self._flows
 
     def paths(self) -> tuple[list[str], Paths]:

@@ -1,7 +1,7 @@
-"""What a decision is made from, shown to a witness at the moment it is made.
+"""Inputs of a decision, shown to a witness at the moment it is made.
 
 A coordinator has none (`Cluster.witness`), and pays one comparison a decision. A replay has one: the core that is handed a
-journal's events decides as the one that wrote it did, and its witness says why. A witness changes nothing that it is shown.
+journal's events decides as the one that wrote it did, and its witness records why. A witness changes nothing that it is shown.
 """
 
 from __future__ import annotations

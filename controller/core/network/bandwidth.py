@@ -1,5 +1,5 @@
-"""What a link can still carry, with confidence: B(t) of paper A (eq. 10, section V-E's lower bound) for every
-direction.
+"""Bandwidth that a link can still carry, with confidence: B(t) of paper A (eq. 10, section V-E's lower bound) for
+every direction.
 
     available = delivery * payload_share * (B - max(B_res, (1 - m) research)) - committed,  never below 0
 

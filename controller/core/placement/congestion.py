@@ -1,4 +1,4 @@
-"""What sharing an uplink costs: the work that one more job on a host would lose, and make its neighbours lose, at a reclaim.
+"""The cost of sharing an uplink: the work that one more job on a host would lose, and make its neighbours lose, at a reclaim.
 
 The checkpoints of all jobs on a host leave over its uplink. If they share its budget B so that all take equally long, one
 takes s = (sum of their payloads)/B, and a reclaim of the host costs job j

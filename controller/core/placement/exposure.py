@@ -1,4 +1,4 @@
-"""How long hosts were lent, and how often taken back, in a window that slides: for all hosts at once, at any moment.
+"""Time that hosts were lent, and times they were taken back, in a window that slides: for all hosts at once, at any moment.
 
 What was seen in the window that ends now is what was seen until now, less what was seen until the window began. Both are
 running sums of the same log of events, read by two *edges*: the head, which takes an event when it happens, and the tail,

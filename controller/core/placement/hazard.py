@@ -1,4 +1,4 @@
-"""How soon an owner takes a host back: emergency hazard from the log of departures (paper A, sections IV and
+"""Emergency hazard of a host: how soon its owner takes it back, from the log of departures (paper A, sections IV and
 V-E).
 
 While a host is lent, emergencies are a Poisson process whose rate changes slowly (Definition 1). Over a

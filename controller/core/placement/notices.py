@@ -1,4 +1,4 @@
-"""How much notice owners give: the probability that a departure's notice is too short for what has to be done.
+"""Notices that owners give: the probability that a departure's notice is too short for what has to be done.
 
 A host that is taken back after a notice hurts a job only if the notice ends before its last checkpoint or its move is done.
 So the hazard that counts for a job is that of departures of any kind, times P(notice < what the job needs). Notices are kept as

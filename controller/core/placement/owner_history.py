@@ -1,8 +1,8 @@
-"""What the past says of owners: the hazard of emergencies, all departures, their notices, and hosts that leave together.
+"""History of owners: the hazard of emergencies, all departures, their notices, and hosts that leave together.
 
 `HazardWindow` knows emergencies only, since only they take a host without a word. But most notices are too short for what a job
 would need (most two-minute notices end degraded), and a copy's holder that leaves with notice is gone as well. So
-`OwnerHistory` is told of each departure with its notice and answers, for all hosts at once,
+`OwnerHistory` records each departure with its notice and gives, for all hosts at once,
 
     departures.upper_by_hour(hosts, now_s)       rate of departures of any kind, estimated as emergencies are
     notices.too_short_column(needed_s, now_s)    P(notice < needed_s): that rate times it is the hazard that counts for a job

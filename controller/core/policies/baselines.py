@@ -1,4 +1,4 @@
-"""What the baselines of paper A do in place of P1, P2 and P3 (section IX-A, Appendix C), as far as it is more than a parameter.
+"""Baselines of paper A in place of P1, P2 and P3 (section IX-A, Appendix C), as far as they are more than a parameter.
 
 **Slurm-PR** (B1'). `--requeue` and a DMTCP image every 10 minutes. What Slurm does with a job whose node is taken: it runs until
 it is killed, goes back to the queue in its old place (priority ties go to the lower job id, so before all that were
@@ -25,8 +25,8 @@ nothing is read from a disk. Modelled here, for jobs of one GPU:
   Gradients and activations are not modelled, in any system;
 - when the host closes or dies, the replica goes on with the last whole step after `TAKEOVER_S`, and a new replica is sought;
 - a checkpoint every 10 minutes to the replica's disk beside that, for the case that it can no longer take over, and a copy of it
-  to a third host now and then, as ours has (`second_copy`): Bamboo's own lie on remote storage, for when both neighbours go. A
-  notice is not used: "provider departure mapped to a preemption event".
+  to a third host now and then, as ReclaimNet has (`second_copy`): Bamboo's own lie on remote storage, for when both neighbours
+  go. A notice is not used: "provider departure mapped to a preemption event".
 
 **Static** (B3) has that copy, too: the paper does not say where its checkpoints lie, and no row is to lose by less storage.
 (To write to the storage alone, as Slurm's row does, was tried: on four seeds of 20 days it lost 11.4 GPU-hours, with copies 9.9.)

@@ -300,9 +300,9 @@ POLICIES: dict[str, Policy] = {
         standby=placement.select_random,
     ),
     "no-p1": Policy("P2 and P3; a checkpoint every 30 min", plan=NAIVE),
-    # ---------------------------------------------------------------- one decision otherwise than ours
+    # ---------------------------------------------------------------- one decision otherwise than ReclaimNet's
     "one-interval": Policy(
-        "P1 with one interval for all jobs, from the means of hazards and pauses: paper A's TV-FI at the price of ours",
+        "P1 with one interval for all jobs, from the means of hazards and pauses: paper A's TV-FI at reclaimnet's price",
         plan=planner.plan_alike,
     ),
     "one-copy": Policy(
@@ -315,7 +315,7 @@ POLICIES: dict[str, Policy] = {
         borrows=False,
     ),
     "research-whole": Policy(
-        "migrations take nothing that research asks for, where ours take the 3 % that it may lose",
+        "migrations take nothing that research asks for, where reclaimnet takes the 3 % that it may lose",
         takes_allowance=False,
     ),
 }
@@ -330,7 +330,7 @@ SYSTEMS: dict[str, str] = {
     "no-tc-bpf": "No-BPF (B5)",
     "tv-fixed-interval": "TV-FI (B7)",
     "reclaimnet-as-printed": "ReclaimNet, as printed",
-    "reclaimnet": "ReclaimNet, ours",
+    "reclaimnet": "ReclaimNet",
 }
 
 ABLATION: dict[

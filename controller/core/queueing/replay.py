@@ -1,4 +1,4 @@
-"""What would have happened: the spot queue of paper B run over arrivals that are known (sections III and VI).
+"""Replay of the spot queue of paper B over arrivals that are known (sections III and VI).
 
 Arrivals of jobs and of spots do not depend on which jobs are admitted, so any rule can be tried on the same history,
 real or drawn. One kernel serves the simulator, which draws its history, and the controllers that learn by

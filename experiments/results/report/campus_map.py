@@ -46,7 +46,7 @@ class MapNode:
 
     @property
     def width(self) -> float:
-        """Of the whole subtree."""
+        """Width of the whole subtree."""
         grid = self.columns * (CHIP_W + CHIP_GAP) if self.hosts else 0.0
         children = sum(child.width for child in self.below) + SIBLING_GAP * max(0, len(self.below) - 1)
         both = SIBLING_GAP if self.hosts and self.below else 0.0
@@ -54,7 +54,7 @@ class MapNode:
 
     @property
     def height(self) -> float:
-        """Of the whole subtree."""
+        """Height of the whole subtree."""
         rows = ceil(len(self.hosts) / self.columns)
         grid = 30.0 + rows * (CHIP_H + CHIP_GAP) if self.hosts else 0.0
         return BOX_H + max(grid, max((LEVEL - BOX_H + child.height for child in self.below), default=0.0))

@@ -1,4 +1,4 @@
-"""What the report says in words and figures: the verdict and what qualifies it, all figures in both scales."""
+"""Words and figures of the report: the verdict and what qualifies it, all figures in both scales."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_ROWS = 400  # of a table; what is beyond stands in events.jsonl
 
 @dataclass(frozen=True)
 class TableRow:
-    """One figure: as played, and at real scale where that differs."""
+    """A figure as played, and at real scale where that differs."""
 
     section: str
     label: str
@@ -104,7 +104,7 @@ def figures(summary: Summary) -> Iterator[TableRow]:
 
 
 def named_figures(summary: Summary) -> Iterator[tuple[str, TableRow]]:
-    """All figures, in order, with their names in the summary."""
+    """Yield the figures in order, with their names in the summary."""
     for section, label, name in _FIGURES:
         value = value_of(summary, name)
         real = summary.real_scale.get(name)
@@ -161,7 +161,7 @@ def excused(summary: Summary) -> list[str]:
 
 
 def notes(summary: Summary) -> list[str]:
-    """What qualifies the verdict: reasons against the run's fidelity, what was not shown or not promised, and excuses."""
+    """Return what qualifies the verdict: reasons against the run's fidelity, what was not shown or not promised, excuses."""
     return [
         *summary.fidelity.reasons,
         *(f"little is shown: {warning}" for warning in summary.warnings),

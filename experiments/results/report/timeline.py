@@ -32,7 +32,7 @@ KILLED = ("emergency", "deadline", "agent_lost")
 
 @dataclass(frozen=True)
 class TimelineRow:
-    """One host: where its lanes are."""
+    """A host and the place of its lanes."""
 
     host: Host
     top: float

@@ -1,4 +1,4 @@
-"""What lies in a folder of results: runs, half-written ones, pages of other commands, and what is none of ours."""
+"""Contents of a folder of results: runs, half-written ones, pages of other commands, and foreign files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DEPTH = 2  # of folders in folders
 
 
 class FolderState(StrEnum):
-    """How far a command has come that writes into a folder."""
+    """Progress of a command that writes into a folder."""
 
     DONE = "done"
     RUNNING = "being written"
@@ -73,7 +73,7 @@ def read_summary(path: Path) -> tuple[Summary, dict[str, Any]]:
 
 
 def result_folders(folder: Path) -> list[ResultFolder]:
-    """All results in a folder, the latest first. Links, foreign folders and what cannot be read are passed over."""
+    """Return the results in a folder, the latest first. Links, foreign folders and what cannot be read are passed over."""
     found = [each for path in _folders(folder, DEPTH) if (each := _result(folder, path)) is not None]
     return sorted(found, key=lambda each: (-each.changed_s, each.name))
 
@@ -125,7 +125,7 @@ def _result(root: Path, folder: Path) -> ResultFolder | None:
 
 
 def _is_being_written(lock: Path) -> bool:
-    """Whether a living process other than this one holds the lock."""
+    """Return True if a living process other than this one holds the lock."""
     try:
         with lock.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

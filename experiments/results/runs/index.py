@@ -17,7 +17,7 @@ HEAD_BYTES = 1000  # in which the mark stands
 
 
 def is_index(path: Path) -> bool:
-    """Whether there is an index that this program wrote (a page of claims has the same name)."""
+    """Return True if there is an index that this program wrote (a page of claims has the same name)."""
     try:
         with path.open("rb") as file:
             return MADE_HERE.encode() in file.read(HEAD_BYTES)

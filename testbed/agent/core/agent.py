@@ -1,8 +1,8 @@
-"""What an agent decides: a function (event, now) -> effects, and the time at which it wants to be woken.
+"""Decisions of an agent: a function (event, now) -> effects, and the time at which it wants to be woken.
 
 Three rules outrank everything else.
 
-*The owner first.* A closed switch kills the workloads before anything is said; the coordinator is told after.
+*The owner first.* A closed switch kills the workloads before any message is sent; the coordinator is informed after.
 
 *One copy at most.* A workload may run only while the coordinator is known to believe so: under a lease (`lease`). An order to
 start one that comes after the lease has lapsed is refused.

@@ -1,4 +1,4 @@
-"""What an agent can do to its world. Performed in the order given."""
+"""Effects of an agent on its world. Performed in the order given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can happen to an agent. Every way in which an action of `effects` can end is an event of its own."""
+"""Events that an agent decides on. Every way in which an action of `effects` can end is an event of its own."""
 
 from __future__ import annotations
 

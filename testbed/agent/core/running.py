@@ -1,4 +1,4 @@
-"""One job on a host, from the order to start it until it has left: its snapshots, its standby, its move."""
+"""A job on a host, from the order to start it until it has left: its snapshots, its standby, its move."""
 
 from __future__ import annotations
 

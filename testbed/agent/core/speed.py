@@ -1,4 +1,4 @@
-"""What snapshots take on this host: exponential averages of what they really took."""
+"""Times of snapshots on this host: exponential averages of what they really took."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known to be on a host's disk: completed checkpoints, of its own jobs and of others'."""
+"""Contents of a host's disk: completed checkpoints, of its own jobs and of others'."""
 
 from __future__ import annotations
 

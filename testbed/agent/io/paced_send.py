@@ -1,4 +1,4 @@
-"""One transfer that an agent is sending: its guard in the kernel, and how much of its grant it got."""
+"""A transfer that an agent is sending: its guard in the kernel, and how much of its grant it got."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""What is to be built, before anything is: `plan` (names, numbers, addresses), `link_requests` and `shaping` (what the
-kernel is asked for), `openflow` (what a controller of switches is told). Begin with `plan`.
+"""Description of what is to be built, before anything is: `plan` (names, numbers, addresses), `link_requests` and `shaping`
+(requests to the kernel), `openflow` (messages to a controller of switches). Begin with `plan`.
 """

@@ -1,4 +1,4 @@
-"""What will be built, as data: names, interface numbers, addresses and shapes of every object, from the description alone.
+"""Plan of what will be built: names, interface numbers, addresses and shapes of every object, from the description alone.
 
 Interface numbers are chosen here, not by the kernel: each namespace is fresh, so every later request (address, queue,
 filter) can be encoded before the interface exists, and nothing needs to be looked up.

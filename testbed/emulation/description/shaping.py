@@ -1,4 +1,4 @@
-"""How an interface is held to its link's rate: HTB at the rate, over two queues, as a switch port that honours DSCP has.
+"""Shaping of an interface to its link's rate: HTB at the rate, over two queues, as a switch port that honours DSCP has.
 
 One queue is for research and everything unmarked, one for the testbed's own classes (EF, AF41, CS1). Each is guaranteed its
 part, the reserve and the rest, and may use what the other leaves. With a single queue a greedy download holds it full, a paced
@@ -6,7 +6,7 @@ flow's round trip grows from 0.2 to 100 ms, and what gets through depends on its
 with a grant of 70, CUBIC got 95 to 65 % of it, and BBR, which bounds what is in flight by the shortest round trip seen, 2 %.
 Grants never exceed the second part, so its queue stays empty (and is the kernel's default, a FIFO of packets).
 
-Which queue a packet takes, its code point says: EF, AF41 and CS1 are the testbed's own, all else is research, whatever its
+A packet's code point decides its queue: EF, AF41 and CS1 are the testbed's own, all else is research, whatever its
 EtherType. u32 filters compare the first word behind the Ethernet header or the VLAN tag (IP version and code point together),
 so that tagged packets are told apart as untagged ones are; behind two tags everything is research. ARP takes the testbed's
 queue: lost at the tail of a full research queue, it would cost each new transfer a second. What a host puts into

@@ -1,4 +1,4 @@
-"""What a campus has made, on disk before it is made: so that a crash leaves a list, not a riddle.
+"""Ledger of what a campus makes, on disk before it is made: so that a crash leaves a list, not a riddle.
 
 One file of JSON lines a campus, `ROOT/ID.ledger`, appended and fsynced before each object is created (a process, whose pid is not
 known before it exists, is recorded while it waits for leave to go on, and dies by itself if that leave never comes). The

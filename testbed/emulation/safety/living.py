@@ -1,4 +1,4 @@
-"""Which campuses live on this machine: the first lines of their ledgers, and whether the processes that wrote them still run.
+"""Campuses that live on this machine: the first lines of their ledgers, and whether the processes that wrote them still run.
 
 An owner's command reads this before it closes a host. So all it imports is the interpreter's own, paths are texts, and of `json`
 it takes the scanner in C: the one in Python has regular expressions, which take longer to compile than a host to close.
