@@ -1,5 +1,5 @@
-"""Identity of a process: its pid and the kernel's start time of it, a pair that is not reused within one boot, as pids are
-(32768 of them by default). An owner's command asks before it closes a host: `pathlib` and `signal` would delay that."""
+"""Identity of a process: its pid and the kernel's start time of it. Within one boot pids are reused (32768 of them by
+default), the pair is not. An owner's command asks before it closes a host: `pathlib` and `signal` would delay that."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Delay until packets follow the tables. A switch of Open vSwitch answers a barrier when its tables have changed, but goes on
-sending packets as it has cached them until its revalidator has looked through the caches.
+"""Delay until packets follow the tables. A switch of Open vSwitch answers a barrier when its tables have changed. Until its
+revalidator has looked through the caches, it goes on sending packets as it has cached them.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Regression(Workload):
         return np.random.default_rng(self.seed).standard_normal(self.features)
 
     def after(self, weights: np.ndarray[Any, Any], step: int) -> np.ndarray[Any, Any]:
-        """One step of descent; its batch is a function of the step."""
+        """Return the weights after a step of descent; its batch is a function of the step."""
         rng = np.random.default_rng([self.seed, step])
         inputs = rng.standard_normal((self.batch, self.features))
         outputs = inputs @ self.truth() + 0.1 * rng.standard_normal(self.batch)
