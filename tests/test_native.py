@@ -100,7 +100,7 @@ def test_another_text_is_another_folder(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("command", "is_native"),
     [
-        (("traces", "--days", "1"), False),
+        (("measure", "--help"), False),
         (("simulate", "example:lab"), True),
         (("storm", "--seeds", "0:2", "--workers", "1"), True),
         (("reproduce", "A-fig8", "--quick"), True),

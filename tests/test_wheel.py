@@ -113,7 +113,8 @@ def test_the_installed_wheel_is_a_program_that_works_without_the_tree(
     assert "commit unknown" in version.stdout, version.stderr
     doctor = json.loads(used(installed, tmp_path, "reclaimnet", "doctor", "--json").stdout)
     assert doctor["capabilities"]
-    traces = used(installed, tmp_path, "reclaimnet", "traces", "--days", "1", "--out", "out/traces")
+    draw = ("simulate", "example:lab", "--draw-only", "--out", "out/traces")
+    traces = used(installed, tmp_path, "reclaimnet", *draw)
     assert traces.returncode == 0, traces.stderr
     assert "traces" in (tmp_path / "out/index.html").read_text()  # its templates, style and script are there
 

@@ -30,11 +30,10 @@ from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow
 from controller.core.network.capacity import LEAST_FALL
-from controller.core.network.links import NO_LINK, filled
+from controller.core.network.links import NO_LINK, filled, rates_moved
 from controller.core.network.max_min import Wants
 from controller.core.network.sharing import Demand
 from controller.numerics.arrays import Floats, Mask, Numbers
-from controller.numerics.jit import compiled
 from testbed.bounds import LARGEST_INTEGER
 from testbed.messages import CancelTransfers, Grant
 from topologies.paths import Routes
@@ -267,27 +266,11 @@ def _moved(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> list[tuple[int,
     if cluster.policy.borrows and is_stream.any():
         rates, held_by = _lend(cluster, wants, rates, held_by, is_stream)
     before = np.array(old, dtype=float)
-    changed = _rates_moved(before, rates, is_stream, LEAST_FALL, LEAST_RISE, LEAST_STREAM_RISE)
+    changed = rates_moved(before, rates, is_stream, LEAST_FALL, LEAST_RISE, LEAST_STREAM_RISE)
     moved = [(row, float(rates[row]), int(held_by[row])) for row in changed.tolist()]
     if key is not None:
         cluster.flows.shares.of(capacity)[key] = moved
     return moved
-
-
-@compiled
-def _rates_moved(
-    old: Floats,
-    new: Floats,
-    is_stream: Mask,
-    least_fall: float,
-    least_rise: float,
-    least_stream_rise: float,
-) -> Numbers:
-    """Return rows whose rate changed enough to announce: falls first. Streams use a higher threshold for rises."""
-    fell = np.flatnonzero(old > new * (1.0 + least_fall))
-    return np.append(
-        fell, np.flatnonzero(new > old * (1.0 + np.where(is_stream, least_stream_rise, least_rise)))
-    )
 
 
 def _lend(

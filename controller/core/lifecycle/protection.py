@@ -36,10 +36,8 @@ from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState, Phase
 from controller.core.network.bandwidth import bottleneck
-from controller.core.network.links import Residual
+from controller.core.network.links import Residual, intervals_moved
 from controller.core.placement.select import Candidates, NoDestination, PlacementRequest, select_standby
-from controller.numerics.arrays import Floats, Numbers
-from controller.numerics.jit import compiled
 from testbed.messages import Protect, Unprotect
 from topologies.spec import TrafficClass
 
@@ -97,7 +95,7 @@ def tell_intervals(cluster: Cluster, plan: CheckpointPlan) -> None:
     """Tell the agents of jobs whose interval or standby has changed."""
     jobs, planned = plan.jobs, plan.planned
     old_s = np.array(list(map(_INTERVAL, jobs)), dtype=float)  # NaN where none was told yet
-    for row in _intervals_moved(old_s, planned.intervals_s, LEAST_CHANGE).tolist():
+    for row in intervals_moved(old_s, planned.intervals_s, LEAST_CHANGE).tolist():
         _tell_interval(cluster, jobs[row], planned.interval(row), float(planned.hazards_per_s[row]))
 
 
@@ -312,9 +310,3 @@ def _first_s(cluster: Cluster, job: JobState, interval_s: float) -> float:
         at_risk_s = (step - max(elsewhere, default=0)) * job.spec.step_s
         due_s = min(due_s, since_s + interval_s - at_risk_s)
     return min(MAX_FIRST_S, max(0.0, due_s - cluster.now_s))
-
-
-@compiled
-def _intervals_moved(old_s: Floats, new_s: Floats, least: float) -> Numbers:
-    """Return rows whose interval changed enough to announce, from a known one (else NaN) to a finite one."""
-    return np.flatnonzero(np.isfinite(new_s) & ~(np.abs(new_s - old_s) <= least * old_s))

@@ -149,3 +149,25 @@ def _crossing(start: Numbers, link: Numbers, links: Numbers) -> Mask:
             for wanted in links:
                 answer[path] |= number == wanted
     return answer
+
+
+@compiled
+def rates_moved(
+    old: Floats,
+    new: Floats,
+    is_stream: Mask,
+    least_fall: float,
+    least_rise: float,
+    least_stream_rise: float,
+) -> Numbers:
+    """Return rows whose rate changed enough to announce: falls first. Streams use a higher threshold for rises."""
+    fell = np.flatnonzero(old > new * (1.0 + least_fall))
+    return np.append(
+        fell, np.flatnonzero(new > old * (1.0 + np.where(is_stream, least_stream_rise, least_rise)))
+    )
+
+
+@compiled
+def intervals_moved(old_s: Floats, new_s: Floats, least: float) -> Numbers:
+    """Return rows whose interval changed enough to announce, from a known one (else NaN) to a finite one."""
+    return np.flatnonzero(np.isfinite(new_s) & ~(np.abs(new_s - old_s) <= least * old_s))
