@@ -212,7 +212,7 @@ def page_of(path: Path) -> str:
         if not feed.broken:
             await feed.at(feed.head.at_s / 2.0)
         feed.head.since(0)
-        feed.chronicle.since(0)
+        feed.event_log.since(0)
 
     try:
         source = open_run(path) if path.suffix == ".sqlite" else EventsFile(path, small_campus())

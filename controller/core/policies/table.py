@@ -315,7 +315,7 @@ POLICIES: dict[str, Policy] = {
         borrows=False,
     ),
     "research-whole": Policy(
-        "migrations take nothing that research asks for, where reclaimnet takes the 3 % that it may lose",
+        "migrations take nothing that research asks for; the default takes the 3 % that research may lose",
         takes_allowance=False,
     ),
 }
