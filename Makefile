@@ -67,7 +67,7 @@ $(VENV)/.compiled: $(VENV)/.ready $(shell find controller/core controller/numeri
 	$(BIN)/python -m controller.warm_up
 	@touch $@
 
-# the virtual campus, compiled (a minute or two): the same runs in two thirds of the time
+# the virtual campus, compiled (a minute or two): the same runs in four fifths of the time
 native: setup native-code
 
 native-code: $(VENV)/.ready $(OBJECTS)

@@ -1,8 +1,8 @@
 """The virtual campus in machine code: mypyc compiles the modules that an event passes through, as they are, by annotations.
 
 `make native` builds them in a minute or two. A program that calls `prefer` before it imports the virtual campus has all
-of them compiled, and otherwise all as Python. Decisions are the same to the last bit; Python takes half as much time
-again. Builds are kept in a folder named by the text of the whole program, so after a change they are not used until
+of them compiled, and otherwise all as Python. Decisions are the same to the last bit; Python takes a quarter more
+time. Builds are kept in a folder named by the text of the whole program, so after a change they are not used until
 they are built again. Only virtual runs prefer it: live coordinators and agents, and programs that time them, are
 Python.
 """

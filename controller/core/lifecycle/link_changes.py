@@ -1,4 +1,4 @@
-"""Cables that work at other rates, and what follows where that makes routes others.
+"""Changes of link rates, and the routes that they change.
 
 A trunk that dies or comes back gives a campus with several paths another tree (`topologies.paths`). From that moment on all is
 charged, shared and planned on the new routes; what was reserved on the old ones is free. Migrations that are under way stay

@@ -1,4 +1,4 @@
-"""After a restart of the coordinator: all agents are heard again before anything is decided.
+"""Resynchronisation after a restart: every agent reports before the coordinator decides anything.
 
 The journal brings back what the coordinator believed when it died, and that no connection survived it. The campus went on
 without it: jobs computed and finished, checkpoints arrived, owners came and went. An agent that reconnects says all of that in
