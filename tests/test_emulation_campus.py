@@ -48,6 +48,14 @@ def test_popen_runs_in_the_hosts_namespace_without_a_shell(campus: LiveCampus) -
     assert status == 0 and "c0-eth0" in out
 
 
+def test_popen_with_a_shell_needs_none_in_the_environment(
+    campus: LiveCampus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SHELL", raising=False)
+    shown = campus.get("c0").popen("ip -br link | grep -c c0-eth0", shell=True, text=True)
+    assert shown.communicate(timeout=30)[0].strip() == "1"
+
+
 def test_nodes_answer_with_planned_addresses(campus: LiveCampus) -> None:
     host = campus["h1"]
     assert (host.IP(), host.MAC(), host.intfNames()) == ("10.0.1.1", "02:00:0a:00:01:01", ["h1-eth0"])

@@ -219,8 +219,11 @@ class _LazyShell(Node):  # type: ignore[misc]
         return super().cmd(*args, **kwargs)
 
     def popen(self, *args: Any, **kwargs: Any) -> Any:
-        """Mininet's; needs no shell."""
+        """Mininet's; starts no shell of the host. `shell=True` needs no `SHELL` in the environment."""
         self._holder()
+        if kwargs.pop("shell", False):
+            words = args[0] if isinstance(args[0], list) else args
+            args = ([os.environ.get("SHELL", "/bin/sh"), "-c", " ".join(words)],)
         return super().popen(*args, **kwargs)
 
     def config(self, **_params: Any) -> dict[str, Any]:
