@@ -128,10 +128,7 @@ def stock(hosts: int) -> dict[str, Any]:
     topo = CampusTopo(description_of(hosts))
     net, figures = _up_and_down(partial(Mininet, topo, switch=LinuxBridge, controller=None))
     left = links_here() - {"lo"}
-    return {
-        **figures,
-        "links_left": sum(any(name.startswith(n) for n in net.nameToNode) for name in left),
-    }
+    return {**figures, "links_left": sum(any(name.startswith(n) for n in net.nameToNode) for name in left)}
 
 
 def floor(hosts: int) -> dict[str, Any]:

@@ -27,12 +27,7 @@ from rich.table import Table
 
 from controller.core.admission.admission import MigrationRequest
 from controller.core.coordinator import Coordinator
-from controller.core.lifecycle.candidates import (
-    candidates,
-    request,
-    reserved_rate,
-    residual,
-)
+from controller.core.lifecycle.candidates import candidates, request, reserved_rate, residual
 from controller.core.lifecycle.checkpoint_plans import plan_all
 from controller.core.lifecycle.finish import TOGETHER_S
 from controller.core.lifecycle.grants import committed

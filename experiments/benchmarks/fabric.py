@@ -24,16 +24,7 @@ import numpy as np
 from rich.table import Table
 
 from experiments.benchmarks.bringup import SETTLE_S
-from experiments.benchmarks.frame import (
-    Goal,
-    Result,
-    Run,
-    at_least,
-    at_most,
-    in_ms,
-    quantiles,
-    table_of,
-)
+from experiments.benchmarks.frame import Goal, Result, Run, at_least, at_most, in_ms, quantiles, table_of
 from experiments.benchmarks.programs import PORT, SINK, SOURCE, cpu_s, program, said
 from testbed.emulation.campus import LiveCampus
 from topologies.openflow import FromController, WantedWays, WayPin, WaysInForce

@@ -53,10 +53,7 @@ from testbed.emulation.fidelity import FidelityMonitor
 from testbed.emulation.processes import ForkRequest
 from testbed.emulation.safety.observation import cause_of
 from testbed.enforcement import Enforcement, payload_rate, wire_rate
-from topologies.spec import (
-    Campus,
-    ResearchReserve,
-)
+from topologies.spec import Campus, ResearchReserve
 from topologies.units import MBIT_PER_S
 
 TRUNK = 200 * MBIT_PER_S
@@ -164,9 +161,7 @@ def measure(run: Run, *, only: Sequence[str] = (), systems: Sequence[Control] = 
         campuses = {
             system: stack.enter_context(
                 LiveCampus(
-                    trunk_campus(),
-                    hold_migrations=system.switches_hold,
-                    one_queue=not system.switches_hold,
+                    trunk_campus(), hold_migrations=system.switches_hold, one_queue=not system.switches_hold
                 )
             )
             for system in systems

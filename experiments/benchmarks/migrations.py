@@ -59,17 +59,7 @@ from experiments.worlds.live.world import LiveWorld
 from experiments.worlds.played import Played
 from testbed.emulation.description.shaping import ROOT_CLASS
 from testbed.emulation.safety.observation import cause_of
-from topologies.spec import (
-    Building,
-    Campus,
-    GpuModel,
-    Host,
-    Link,
-    ResearchReserve,
-    Role,
-    Switch,
-    Tier,
-)
+from topologies.spec import Building, Campus, GpuModel, Host, Link, ResearchReserve, Role, Switch, Tier
 from topologies.units import GBIT_PER_S, MBIT_PER_S
 
 TRUNK, ACCESS = 200 * MBIT_PER_S, 250 * MBIT_PER_S

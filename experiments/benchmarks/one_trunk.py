@@ -16,17 +16,7 @@ from experiments.benchmarks.attacks import PORT
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.processes import ForkRequest
 from testbed.errors import SetupError
-from topologies.spec import (
-    Building,
-    Campus,
-    GpuModel,
-    Host,
-    Link,
-    ResearchReserve,
-    Role,
-    Switch,
-    Tier,
-)
+from topologies.spec import Building, Campus, GpuModel, Host, Link, ResearchReserve, Role, Switch, Tier
 from topologies.units import GBIT_PER_S
 
 WINDOW_S = 1.0  # in which received bytes are counted together

@@ -24,13 +24,7 @@ from controller.core.queueing.replay import Rule, prepare, replay
 from experiments.benchmarks.frame import Goal, Result, Run, at_least, at_most, table_of
 from experiments.theory.paper_b import targets
 from experiments.worlds.queue.ages import under_ages
-from experiments.worlds.queue.cases import (
-    AGE_RULE,
-    SPOTS,
-    K,
-    QueueCase,
-    cases,
-)
+from experiments.worlds.queue.cases import AGE_RULE, SPOTS, K, QueueCase, cases
 from experiments.worlds.queue.estimate import Fates, Mean
 from experiments.worlds.queue.history import DrawnHistory, Piece
 from experiments.worlds.queue.model import Model

@@ -28,12 +28,7 @@ from rich.table import Table
 
 from controller.core.admission.reservation import LAG_S
 from experiments.benchmarks.frame import Goal, Result, Run, at_most, in_ms, table_of
-from experiments.benchmarks.rates_network import (
-    Order,
-    RatesNetwork,
-    TrunkShaping,
-    rates_network,
-)
+from experiments.benchmarks.rates_network import Order, RatesNetwork, TrunkShaping, rates_network
 from testbed.enforcement import Enforcement, payload_rate, wire_rate
 from topologies.units import GBIT_PER_S, MBIT_PER_S
 

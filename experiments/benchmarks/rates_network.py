@@ -32,14 +32,7 @@ from testbed.agent.io.paced_send import AHEAD_S, MIN_AHEAD_BYTES
 from testbed.emulation.kernel.attachment import host_requests
 from testbed.emulation.kernel.linux import die_with_parent, unshare_network
 from testbed.emulation.netlink import NetlinkSocket
-from testbed.enforcement import (
-    TSO_RTT_LOG,
-    Enforcement,
-    FlowGuard,
-    set_aggregate,
-    smooth_pacing,
-    wire_rate,
-)
+from testbed.enforcement import TSO_RTT_LOG, Enforcement, FlowGuard, set_aggregate, smooth_pacing, wire_rate
 from testbed.errors import CommandFailed, SetupError
 from testbed.transfer import unacknowledged_bytes
 from topologies.spec import TrafficClass

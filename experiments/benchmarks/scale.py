@@ -24,14 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.benchmarks.bringup import DOWN_PHASES
-from experiments.benchmarks.frame import (
-    Goal,
-    Result,
-    Run,
-    in_fresh_process,
-    table_of,
-    write_json,
-)
+from experiments.benchmarks.frame import Goal, Result, Run, in_fresh_process, table_of, write_json
 from experiments.inputs.scenario import Scenario, demo_scenario
 from experiments.inputs.scenario.law import InverseLaw
 from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent
@@ -62,13 +55,7 @@ GOALS = {
 }
 
 
-def scale_scenario(
-    hosts: int,
-    seconds: float,
-    *,
-    idle: bool,
-    seed: int = 1,
-) -> Scenario:
+def scale_scenario(hosts: int, seconds: float, *, idle: bool, seed: int = 1) -> Scenario:
     """Return a campus of so many hosts for `seconds`; half of the hosts have a job, above FULL_LOAD_HOSTS a quarter."""
     base = demo_scenario(
         hosts, max(3, hosts // HOSTS_A_BUILDING), max(2, hosts // 100), max(5.0, seconds), seed
@@ -119,11 +106,7 @@ def scale_scenario(
         jobs=jobs,
         owners=owners,
         protocol=Protocol(
-            restart_s=10.0,
-            control_period_s=10.0,
-            lease_s=30.0,
-            snapshots="copy",
-            checkpoint_share=0.2,
+            restart_s=10.0, control_period_s=10.0, lease_s=30.0, snapshots="copy", checkpoint_share=0.2
         ),
         scale=Scale(bytes=BYTES),
     )

@@ -14,12 +14,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from controller.core.queueing.replay import (
-    LEFT,
-    REFUSED,
-    SPOT,
-    WAITING,
-)
+from controller.core.queueing.replay import LEFT, REFUSED, SPOT, WAITING
 from experiments.worlds.queue.estimate import Fates
 from experiments.worlds.queue.history import Piece
 from experiments.worlds.queue.model import Model

@@ -7,19 +7,7 @@ from collections.abc import Sequence
 from experiments.claims.both import queue
 from experiments.claims.compared import traces
 from experiments.claims.framework.claim import Claim
-from experiments.claims.paper_a import (
-    drift,
-    fig3,
-    fig4,
-    fig6,
-    fig7,
-    fig8,
-    fig9,
-    gap,
-    kill,
-    table3,
-    table4,
-)
+from experiments.claims.paper_a import drift, fig3, fig4, fig6, fig7, fig8, fig9, gap, kill, table3, table4
 from experiments.claims.paper_b import figures
 from topologies.errors import SpecError
 

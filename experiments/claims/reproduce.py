@@ -14,14 +14,7 @@ from rich.table import Table
 
 from controller.user_policies import files_of, find_policy
 from controller.warm_up import compile_once
-from experiments.claims.framework.claim import (
-    Claim,
-    ClaimKind,
-    ClaimOutcome,
-    ClaimVerdict,
-    Config,
-    Level,
-)
+from experiments.claims.framework.claim import Claim, ClaimKind, ClaimOutcome, ClaimVerdict, Config, Level
 from experiments.claims.framework.records import PICTURE, ClaimRecord, write_record
 from experiments.claims.framework.values import read, write
 from experiments.claims.framework.verdicts import judge

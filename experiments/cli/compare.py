@@ -10,10 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.cli.simulate import described_with_trace
-from experiments.compare.comparison import (
-    ComparedQuantity,
-    compare,
-)
+from experiments.compare.comparison import ComparedQuantity, compare
 from experiments.compare.costs import measure_costs
 from experiments.compare.page import page, told
 from experiments.inputs.scenario.settings import settings_of
@@ -81,11 +78,7 @@ def compare_file(
 
 
 def _row(quantity: ComparedQuantity) -> dict[str, object]:
-    return {
-        **msgspec.to_builtins(quantity),
-        "difference": quantity.difference,
-        "near": quantity.is_near,
-    }
+    return {**msgspec.to_builtins(quantity), "difference": quantity.difference, "near": quantity.is_near}
 
 
 def _difference(quantity: ComparedQuantity) -> str:

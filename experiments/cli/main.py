@@ -35,8 +35,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def reclaimnet(
     version: Annotated[
-        bool,
-        typer.Option("--version", help="Print version and commit.", callback=_version, is_eager=True),
+        bool, typer.Option("--version", help="Print version and commit.", callback=_version, is_eager=True)
     ] = False,
     quiet: Annotated[
         bool,

@@ -185,8 +185,7 @@ ResultPage = Annotated[
 Seed = Annotated[
     int | None,
     typer.Option(
-        min=0,
-        help="Instead of the scenario's: of jobs, owners, and the placing of recorded hosts.",
+        min=0, help="Instead of the scenario's: of jobs, owners, and the placing of recorded hosts."
     ),
 ]
 Records = Annotated[

@@ -101,13 +101,7 @@ class Totals:
     transfers: dict[str, int] = field(default_factory=lambda: {"ok": 0, "failed": 0})
     bytes: dict[str, int] = field(default_factory=lambda: {"sent": 0, "deduplicated": 0})
     jobs: dict[str, int] = field(
-        default_factory=lambda: {
-            "submitted": 0,
-            "finished": 0,
-            "failed": 0,
-            "cancelled": 0,
-            "redirected": 0,
-        }
+        default_factory=lambda: {"submitted": 0, "finished": 0, "failed": 0, "cancelled": 0, "redirected": 0}
     )
     work_lost_s: float = 0.0
     agents_lost: int = 0

@@ -33,12 +33,7 @@ from controller.core.model.cluster import Cluster
 from controller.core.model.entities import HostState, JobState
 from controller.core.network.sharing import Demand
 from controller.core.placement import select as p2
-from controller.core.placement.select import (
-    Candidates,
-    DestinationChoice,
-    NoDestination,
-    PlacementRequest,
-)
+from controller.core.placement.select import Candidates, DestinationChoice, NoDestination, PlacementRequest
 from controller.numerics.arrays import Floats, Mask
 from experiments.dashboard.kept import DECIDED, Decision
 from topologies.spec import DirectedLink
@@ -361,8 +356,7 @@ def _told_placement(
     ]
     empty = [""] * (len(columns) - 1)
     table = _table(
-        columns,
-        [row[:3] for row in rows] + [([name, *empty], "rejected", why) for name, why in others],
+        columns, [row[:3] for row in rows] + [([name, *empty], "rejected", why) for name, why in others]
     )
     if isinstance(choice, DestinationChoice):
         kept = sum(row[1] == "" for row in rows)

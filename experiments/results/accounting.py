@@ -25,21 +25,12 @@ from experiments.results.history import (
     whereabouts,
 )
 from experiments.results.link_rates import RoutesThen
-from experiments.results.losses import (
-    SECONDS_AN_HOUR,
-    interruptions,
-    losses,
-    work_lost,
-)
+from experiments.results.losses import SECONDS_AN_HOUR, interruptions, losses, work_lost
 from experiments.results.lost_time import WORK_LOST, LostPart, balances, by_class, by_hour
 from experiments.results.online_bound import online_bound
 from experiments.results.rules import broken
 from experiments.results.rules.admissions import overdue
-from experiments.results.run_context import (
-    FidelityRecord,
-    RunContext,
-    research_shares,
-)
+from experiments.results.run_context import FidelityRecord, RunContext, research_shares
 from experiments.results.summary import (
     DIMENSIONS,
     CheckpointFigures,

@@ -24,13 +24,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from controller.core.model import facts as f
-from experiments.results.history import (
-    OVER,
-    Attempt,
-    Timed,
-    attempts,
-    only,
-)
+from experiments.results.history import OVER, Attempt, Timed, attempts, only
 
 SECONDS_AN_HOUR = 3600.0
 

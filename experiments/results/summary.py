@@ -79,9 +79,7 @@ class Emergencies(Struct, frozen=True):
         int, "of `count`, jobs that ran on from a completed checkpoint, state proved by hash"
     ]
     work_lost_s: Annotated[
-        float,
-        Dimension.DURATION,
-        "seconds of a GPU computed by these attempts, kept by none",
+        float, Dimension.DURATION, "seconds of a GPU computed by these attempts, kept by none"
     ]
     reclaims: Annotated[int, "closings of a host without notice, idle hosts included"]
     restarted: Annotated[int, "of `count`, jobs that began again from step 0: no checkpoint had completed"]

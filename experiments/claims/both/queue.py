@@ -22,11 +22,7 @@ from experiments.runtime.tasks import Task
 LOADS = (0.3, 0.6, 0.9)
 LEARNED, CAPPED, FIXED = "r learned, r_max = 64", "r learned, r_max = 8", "r = 1 for ever"
 # (`queue.learner`, r_max): 8 is what paper B's claims use
-SYSTEMS: dict[str, tuple[str, float]] = {
-    LEARNED: ("age", 64.0),
-    CAPPED: ("age", 8.0),
-    FIXED: ("fixed", 8.0),
-}
+SYSTEMS: dict[str, tuple[str, float]] = {LEARNED: ("age", 64.0), CAPPED: ("age", 8.0), FIXED: ("fixed", 8.0)}
 QUICK_DAYS, QUICK_SEEDS = 2.0, 3
 FULL_DAYS, FULL_SEEDS = 14.0, 8
 TOLERANCE = 0.1  # of delta, over runs of some hundreds of jobs

@@ -139,10 +139,7 @@ def recorded_campus(wanted: TraceRun) -> tuple[Scenario, Trace]:
         name="recorded-owners",
         duration_s=days * DAY_S,
         campus=three_tier(
-            hosts,
-            min(BUILDINGS, hosts),
-            mix=(GpuShare(RTX3090, 1, 1),),
-            reserve=base.campus.research_reserve,
+            hosts, min(BUILDINGS, hosts), mix=(GpuShare(RTX3090, 1, 1),), reserve=base.campus.research_reserve
         ),
         protocol=replace(base.protocol, head_stores=case.stores),
         # the record says when owners come and go

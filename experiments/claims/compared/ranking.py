@@ -287,10 +287,7 @@ def draw(values: Values, names: Sequence[str], path: Path, title: str) -> None:
     told = [
         quantity for quantity in JUDGED if any(values.get(case, OURS, quantity) is not None for case in names)
     ]
-    with canvas(path, 1, len(told), (5.0 + 5.0 * len(told), height), title) as (
-        figure,
-        panels,
-    ):
+    with canvas(path, 1, len(told), (5.0 + 5.0 * len(told), height), title) as (figure, panels):
         for place, quantity in enumerate(told):
             axes = panels[0][place]
             for system in rows:

@@ -9,13 +9,7 @@ import numpy as np
 
 from controller.numerics.arrays import Floats
 from experiments.claims.framework.values import Point, Value
-from experiments.results.statistics import (
-    ConfidenceInterval,
-    Paired,
-    interval,
-    intervals,
-    paired,
-)
+from experiments.results.statistics import ConfidenceInterval, Paired, interval, intervals, paired
 
 
 def row(

@@ -24,13 +24,7 @@ from experiments.claims.framework.rows import row
 from experiments.claims.framework.values import Value
 from experiments.claims.paper_a.campus_runs import FULL_DAYS
 from experiments.results.lost_time import LostPart
-from experiments.results.statistics import (
-    ConfidenceInterval,
-    Statistic,
-    paired,
-    pooled,
-    pooled_pair,
-)
+from experiments.results.statistics import ConfidenceInterval, Statistic, paired, pooled, pooled_pair
 from experiments.runtime.tasks import Result
 
 EMERGENCY = "emergency"

@@ -12,12 +12,7 @@ from typing import Any
 
 from controller.core.model import facts as f
 from experiments.inputs.traces import Trace
-from experiments.results.history import (
-    OVER,
-    Attempt,
-    attempts,
-    notices,
-)
+from experiments.results.history import OVER, Attempt, attempts, notices
 from experiments.results.loss_budgets import hours_over_budget
 from experiments.results.losses import SECONDS_AN_HOUR, interruptions, work_lost
 from experiments.results.lost_time import LostPart

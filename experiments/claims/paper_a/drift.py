@@ -9,22 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from controller.numerics.arrays import Floats
-from experiments.claims.framework.claim import (
-    Check,
-    Claim,
-    ClaimKind,
-    Config,
-)
-from experiments.claims.framework.pictures import (
-    INK,
-    PRINTED_MARK,
-    Bar,
-    bars,
-    canvas,
-    colour,
-    dress,
-    line,
-)
+from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
+from experiments.claims.framework.pictures import INK, PRINTED_MARK, Bar, bars, canvas, colour, dress, line
 from experiments.claims.framework.rows import curve, exact_row, mean_row, row
 from experiments.claims.framework.values import Point, Value, Values
 from experiments.claims.framework.verdicts import below, near

@@ -8,25 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from controller.numerics.arrays import Floats
-from experiments.claims.framework.claim import (
-    Check,
-    Claim,
-    ClaimKind,
-    Config,
-)
-from experiments.claims.framework.pictures import (
-    INK,
-    PRINTED_MARK,
-    canvas,
-    colour,
-    dress,
-)
+from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
+from experiments.claims.framework.pictures import INK, PRINTED_MARK, canvas, colour, dress
 from experiments.claims.framework.values import Point, Values
-from experiments.claims.framework.verdicts import (
-    above,
-    below,
-    near,
-)
+from experiments.claims.framework.verdicts import above, below, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a.campus_numbers import Metric, quantile, ratio_of_sums
 from experiments.claims.paper_a.campus_runs import gather, size_of

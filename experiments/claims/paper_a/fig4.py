@@ -8,29 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from controller.core.policies.table import SYSTEMS as LABELS
-from experiments.claims.framework.claim import (
-    Check,
-    Claim,
-    ClaimKind,
-    Config,
-)
-from experiments.claims.framework.pictures import (
-    INK,
-    canvas,
-    colour,
-    dress,
-    line_of_rows,
-)
+from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
+from experiments.claims.framework.pictures import INK, canvas, colour, dress, line_of_rows
 from experiments.claims.framework.rows import mean_row, paired_row
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import above, below, near
 from experiments.claims.paper_a import reclaim_bursts
-from experiments.claims.paper_a.reclaim_bursts import (
-    LONG_S,
-    MOST,
-    SHORT_S,
-    Wave,
-)
+from experiments.claims.paper_a.reclaim_bursts import LONG_S, MOST, SHORT_S, Wave
 
 SYSTEMS = ("reclaimnet", "reclaimnet-as-printed", "random-dst", "no-tc-bpf")
 RESERVING = ("reclaimnet", "reclaimnet-as-printed", "random-dst")  # whose admissions are reservations

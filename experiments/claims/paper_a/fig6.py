@@ -10,33 +10,13 @@ from typing import Any
 import numpy as np
 
 from controller.numerics.arrays import Floats
-from experiments.claims.framework.claim import (
-    Check,
-    Claim,
-    ClaimKind,
-    Config,
-)
-from experiments.claims.framework.pictures import (
-    INK,
-    canvas,
-    colour,
-    dress,
-)
+from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
+from experiments.claims.framework.pictures import INK, canvas, colour, dress
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import at_most, below, near
 from experiments.claims.paper_a import campus_numbers as numbers
-from experiments.claims.paper_a.campus_numbers import (
-    EMERGENCY,
-    Metric,
-    quantile,
-    ratio_of_sums,
-)
-from experiments.claims.paper_a.campus_runs import (
-    ORACLE,
-    Variation,
-    gather,
-    size_of,
-)
+from experiments.claims.paper_a.campus_numbers import EMERGENCY, Metric, quantile, ratio_of_sums
+from experiments.claims.paper_a.campus_runs import ORACLE, Variation, gather, size_of
 from experiments.claims.paper_a.table3 import label, settings
 from experiments.runtime.tasks import Result
 

@@ -7,18 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.claims.framework.claim import (
-    Check,
-    Claim,
-    ClaimKind,
-    Config,
-)
-from experiments.claims.framework.pictures import (
-    canvas,
-    colour,
-    dress,
-    line,
-)
+from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
+from experiments.claims.framework.pictures import canvas, colour, dress, line
 from experiments.claims.framework.rows import exact_row
 from experiments.claims.framework.values import Point, Value, Values
 from experiments.claims.framework.verdicts import above, near

@@ -7,21 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.benchmarks.decisions import growth_exponent, measure_size
-from experiments.claims.framework.claim import (
-    Check,
-    Claim,
-    ClaimKind,
-    Config,
-)
-from experiments.claims.framework.pictures import (
-    INK,
-    OURS,
-    PAPER,
-    canvas,
-    colour,
-    dress,
-    line_of_rows,
-)
+from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
+from experiments.claims.framework.pictures import INK, OURS, PAPER, canvas, colour, dress, line_of_rows
 from experiments.claims.framework.rows import mean_row
 from experiments.claims.framework.values import Values
 from experiments.claims.framework.verdicts import below

@@ -5,30 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from experiments.claims.framework.claim import (
-    Check,
-    Claim,
-    ClaimKind,
-    Config,
-)
-from experiments.claims.framework.pictures import (
-    INK,
-    OURS,
-    canvas,
-    dress,
-)
+from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
+from experiments.claims.framework.pictures import INK, OURS, canvas, dress
 from experiments.claims.framework.rows import mean_row
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import above, below, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a import reclaim_bursts
 from experiments.claims.paper_a.campus_numbers import DOWNTIME, WORK_LOSS
-from experiments.claims.paper_a.campus_runs import (
-    AS_IS,
-    Variation,
-    gather,
-    size_of,
-)
+from experiments.claims.paper_a.campus_runs import AS_IS, Variation, gather, size_of
 from experiments.claims.paper_a.reclaim_bursts import MOST, SHORT_S, Wave
 from experiments.claims.paper_a.table3 import DEGRADATION, settings
 

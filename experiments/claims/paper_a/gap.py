@@ -8,27 +8,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.claims.framework.claim import (
-    Check,
-    Claim,
-    ClaimKind,
-    Config,
-)
-from experiments.claims.framework.pictures import (
-    INK,
-    OURS,
-    PRINTED_MARK,
-    canvas,
-    dress,
-)
+from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
+from experiments.claims.framework.pictures import INK, OURS, PRINTED_MARK, canvas, dress
 from experiments.claims.framework.rows import exact_row, mean_row, row
 from experiments.claims.framework.sweep import sweep
 from experiments.claims.framework.values import Value, Values
-from experiments.claims.framework.verdicts import (
-    above,
-    below,
-    near,
-)
+from experiments.claims.framework.verdicts import above, below, near
 from experiments.claims.paper_a import gap_runs
 from experiments.claims.paper_a.campus_numbers import WORK_LOSS
 from experiments.claims.paper_a.campus_runs import FULL_DAYS, gather, size_of

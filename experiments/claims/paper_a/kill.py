@@ -8,33 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.benchmarks.closing_paths import (
-    IPTABLES,
-    MAP,
-    NFT,
-    CannotMeasureError,
-    measure_kill_switch,
-)
+from experiments.benchmarks.closing_paths import IPTABLES, MAP, NFT, CannotMeasureError, measure_kill_switch
 from experiments.benchmarks.syn_storm import Trial
-from experiments.claims.framework.claim import (
-    CANNOT,
-    Check,
-    Claim,
-    ClaimKind,
-    Config,
-)
-from experiments.claims.framework.pictures import (
-    OURS,
-    PRINTED_MARK,
-    canvas,
-    dress,
-)
+from experiments.claims.framework.claim import CANNOT, Check, Claim, ClaimKind, Config
+from experiments.claims.framework.pictures import OURS, PRINTED_MARK, canvas, dress
 from experiments.claims.framework.rows import exact_row, mean_row
 from experiments.claims.framework.values import Point, Value, Values
-from experiments.claims.framework.verdicts import (
-    below,
-    near,
-)
+from experiments.claims.framework.verdicts import below, near
 
 SWITCH = "BPF switch"
 BATCHES, QUICK_BATCHES, ROUNDS = 20, 6, 400

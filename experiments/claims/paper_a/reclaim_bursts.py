@@ -16,15 +16,7 @@ from typing import Any
 
 from experiments.claims.framework.claim import Config
 from experiments.claims.paper_a.campus_runs import FULL_SEEDS, run_tasks
-from experiments.inputs.scenario import (
-    InverseLaw,
-    Jobs,
-    OwnerEvent,
-    Protocol,
-    Queue,
-    ResearchFlow,
-    Scenario,
-)
+from experiments.inputs.scenario import InverseLaw, Jobs, OwnerEvent, Protocol, Queue, ResearchFlow, Scenario
 from experiments.inputs.traces import JobArrival, JobDraw, Trace
 from experiments.inputs.traces.streams import stream
 from experiments.results.history import notices

@@ -6,27 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from controller.core.policies.table import POLICIES, SYSTEMS
-from experiments.claims.framework.claim import (
-    Check,
-    Claim,
-    ClaimKind,
-    Config,
-)
-from experiments.claims.framework.pictures import (
-    Bar,
-    bars,
-    canvas,
-    colour,
-    key_of_bars,
-)
+from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
+from experiments.claims.framework.pictures import Bar, bars, canvas, colour, key_of_bars
 from experiments.claims.framework.rows import mean_row
 from experiments.claims.framework.values import Value, Values
-from experiments.claims.framework.verdicts import (
-    above,
-    at_most,
-    below,
-    near,
-)
+from experiments.claims.framework.verdicts import above, at_most, below, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a import reclaim_bursts
 from experiments.claims.paper_a.campus_runs import ORACLE, gather, size_of

@@ -11,24 +11,13 @@ import numpy as np
 
 from controller.core.policies.table import ABLATION
 from controller.numerics.arrays import Floats
-from experiments.claims.framework.claim import (
-    Check,
-    Claim,
-    ClaimKind,
-    Config,
-)
+from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
 from experiments.claims.framework.rows import row
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import below, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a.campus_runs import gather, size_of
-from experiments.claims.paper_a.table3 import (
-    CELLS,
-    DEGRADATION,
-    degradations,
-    draw_table,
-    settings,
-)
+from experiments.claims.paper_a.table3 import CELLS, DEGRADATION, degradations, draw_table, settings
 from experiments.results.statistics import pooled
 from experiments.runtime.tasks import Result
 

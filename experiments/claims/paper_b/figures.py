@@ -6,12 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from experiments.claims.framework.claim import Claim
-from experiments.claims.paper_b.learning import (
-    HEADLINE,
-    JUDGED,
-    LearningCase,
-    run,
-)
+from experiments.claims.paper_b.learning import HEADLINE, JUDGED, LearningCase, run
 from experiments.claims.paper_b.learning_checks import checks
 from experiments.claims.paper_b.learning_figure import draw
 from experiments.theory.paper_b.markov import theorem5
@@ -50,10 +45,7 @@ FIGURES: dict[int, LearningFigure] = {
     ),
     3: LearningFigure(
         title="Bath-tub spots, delay target 18 h: several jobs wait, and r is learned all the same",
-        cases=(
-            LearningCase("Poisson jobs", "fig3-poisson"),
-            LearningCase("Gamma jobs", "fig3-gamma"),
-        ),
+        cases=(LearningCase("Poisson jobs", "fig3-poisson"), LearningCase("Gamma jobs", "fig3-gamma")),
         text=(
             "With bath-tub spots and a relaxed target of 18 h no closed form is known, yet both running averages of cost "
             "converge to a common value while Algorithm 1 learns to keep the delay at 18 h, from a low and from a high start."

@@ -10,21 +10,9 @@ from itertools import product
 
 from experiments.claims.framework.claim import Check, ClaimKind
 from experiments.claims.framework.values import Values
-from experiments.claims.framework.verdicts import (
-    above,
-    below,
-    near,
-)
+from experiments.claims.framework.verdicts import above, below, near
 from experiments.claims.paper_b.learning import LearningCase
-from experiments.claims.paper_b.learning_runs import (
-    AGE,
-    ALGORITHM1,
-    FIXED,
-    LARGE,
-    REPLAY,
-    SMALL,
-    label,
-)
+from experiments.claims.paper_b.learning_runs import AGE, ALGORITHM1, FIXED, LARGE, REPLAY, SMALL, label
 from experiments.theory.laws import Exponential
 
 

@@ -20,13 +20,7 @@ from experiments.claims.paper_b.learning_runs import (
 )
 from experiments.results.pictures import GOOD, INK, MUTED, OURS, PEER, SERIES, canvas, dress
 
-COLOURS: Final = {
-    FIXED: MUTED,
-    PRINTED: SERIES[3],
-    ALGORITHM1: PEER,
-    AGE: GOOD,
-    REPLAY: OURS,
-}
+COLOURS: Final = {FIXED: MUTED, PRINTED: SERIES[3], ALGORITHM1: PEER, AGE: GOOD, REPLAY: OURS}
 WORDS: Final = {
     FIXED: "r* known and fixed",
     PRINTED: "Algorithm 1 as printed",

@@ -48,10 +48,7 @@ def submit(
 
 
 @app.command(rich_help_panel=PANEL)
-def cancel(
-    jobs: JobNames,
-    campus: CampusId = None,
-) -> None:
+def cancel(jobs: JobNames, campus: CampusId = None) -> None:
     """Cancel jobs of a running campus for good: their processes end, their checkpoints are dropped."""
     from experiments.cli.jobs import cancel as run
 

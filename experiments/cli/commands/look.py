@@ -55,10 +55,7 @@ def logs(
 
 
 @app.command(rich_help_panel=PANEL)
-def events(
-    job: OfJob = None,
-    campus: CampusId = None,
-) -> None:
+def events(job: OfJob = None, campus: CampusId = None) -> None:
     """Follow a running campus: a line of JSON for each fact, as it happens."""
     from experiments.cli.jobs import events as run
 

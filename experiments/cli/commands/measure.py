@@ -28,10 +28,7 @@ def _names(incomplete: str) -> list[str]:
 def measure(
     name: Annotated[
         str,
-        typer.Argument(
-            autocompletion=_names,
-            help="A benchmark; all: each of them, short, in half an hour.",
-        ),
+        typer.Argument(autocompletion=_names, help="A benchmark; all: each of them, short, in half an hour."),
     ],
     out: Out = Path("out/measure"),
     quick: Annotated[bool, typer.Option("--quick", help="Fewer and shorter samples.")] = False,
