@@ -8,12 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.core.placement import select
-from controller.core.policies.table import (
-    ABLATION,
-    POLICIES,
-    SYSTEMS,
-    Policy,
-)
+from controller.core.policies.table import ABLATION, POLICIES, SYSTEMS, Policy
 from experiments.claims.framework.claim import Config, Level
 from experiments.claims.framework.records import PICTURE, ClaimRecord, write_record
 from experiments.claims.framework.values import read, write
@@ -32,13 +27,7 @@ from experiments.claims.paper_a import (
     reclaim_bursts,
     table3,
 )
-from experiments.claims.paper_a.campus_runs import (
-    AS_IS,
-    Variation,
-    Wanted,
-    gather,
-    play,
-)
+from experiments.claims.paper_a.campus_runs import AS_IS, Variation, Wanted, gather, play
 from experiments.claims.registry import CLAIMS
 from experiments.inputs.scenario.owners import HOUR_S, Owners
 from experiments.inputs.traces import paper_campus
@@ -105,12 +94,10 @@ def test_a_run_that_one_claim_has_had_is_not_run_again_by_another(
         return {"system": wanted.system}
 
     monkeypatch.setattr(campus_runs, "play", counting)
-    wanted = [Wanted("reclaimnet", seed, 3.0) for seed in (1, 2)]
-    first = gather(wanted, config(tmp_path, "A-one"))
-    assert (
-        gather([*wanted, Wanted("static", 1, 3.0)], config(tmp_path, "A-other"))[wanted[0]]
-        == first[wanted[0]]
-    )
+    tasks = {"one": [Wanted("reclaimnet", seed, 3.0).task for seed in (1, 2)]}
+    first = gather(tasks, config(tmp_path, "A-one"))
+    other = gather(tasks | {"other": [Wanted("static", 1, 3.0).task]}, config(tmp_path, "A-other"))
+    assert other["one"] == first["one"]
     assert [each.system for each in played] == ["reclaimnet", "reclaimnet", "static"]
 
 
@@ -122,7 +109,7 @@ def test_a_run_has_a_key_of_its_own_for_everything_it_depends_on() -> None:
         replace(base, days=4.0),
         *(replace(base, variation=Variation(**{each.name: (1, 2)})) for each in fields(Variation)),
     ]
-    assert len({each.key for each in (base, *others)}) == len(others) + 1
+    assert len({each.task.key for each in (base, *others)}) == len(others) + 1
 
 
 def test_a_variation_changes_what_it_names_and_nothing_else() -> None:
@@ -163,7 +150,7 @@ def test_the_same_run_has_the_same_result() -> None:
 
 def test_an_unknown_system_is_refused_before_anything_is_run(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="no-such-row"):
-        gather([Wanted("no-such-row", 1, 3.0)], config(tmp_path, "A-table3"))
+        table3.run(replace(config(tmp_path, "A-table3"), systems=("no-such-row",)))
     assert not (tmp_path / "campus-runs").exists()
 
 
@@ -181,7 +168,7 @@ def test_a_row_of_ones_own_stands_in_table_3_beside_the_others(own_row: str, out
     values = table3.run(replace(config(out, "A-own"), systems=(own_row,)))
     assert values.find(table3.GROUP, own_row, "work loss").unit == "GPU-h in 61 days"
     assert values.find(table3.GROUP, own_row, table3.DEGRADATION).seeds == 2
-    apart = f"ours loses less work than {own_row}"
+    apart = f"ReclaimNet loses less work than {own_row}"
     assert any(check.text == apart for check in table3.checks(values))
     table3.draw(values, out / "own.svg")
 

@@ -17,14 +17,14 @@ def rows() -> Iterator[Value]:
     for load in queue.LOADS:
         for name in queue.SYSTEMS:
             delay_h = 1.0 if load == queue.LOADS[-1] else 0.1
-            for quantity, ours in (("delay", delay_h), ("cost", 1.0 + load), ("in time", 100.0)):
-                yield Value(queue.group(load), name, quantity, "", ours, ours, ours, 20)
+            for quantity, measured in (("delay", delay_h), ("cost", 1.0 + load), ("in time", 100.0)):
+                yield Value(queue.group(load), name, quantity, "", measured, measured, measured, 20)
         pair = f"{queue.LEARNED} - {queue.FIXED}"
         yield Value(queue.group(load), pair, "cost", "", -0.1, -0.1, -0.1, 20)
 
 
 @pytest.mark.parametrize(
-    ("system", "quantity", "ours", "level"),
+    ("system", "quantity", "measured", "level"),
     [
         (queue.LEARNED, "in time", 100.0, Level.REPRODUCED),
         (queue.LEARNED, "delay", 1.3, Level.NOT_REPRODUCED),
@@ -34,10 +34,10 @@ def rows() -> Iterator[Value]:
         (queue.CAPPED, "delay", 0.2, Level.REPRODUCED),
     ],
 )
-def test_one_wrong_number_is_seen(system: str, quantity: str, ours: float, level: Level) -> None:
+def test_one_wrong_number_is_seen(system: str, quantity: str, measured: float, level: Level) -> None:
     most = queue.group(queue.LOADS[-1])
     changed = tuple(
-        replace(row, ours=ours, low=ours, high=ours)
+        replace(row, measured=measured, low=measured, high=measured)
         if (row.group, row.system, row.quantity) == (most, system, quantity)
         else row
         for row in rows()

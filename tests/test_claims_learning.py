@@ -10,34 +10,13 @@ from typer.testing import CliRunner
 
 from controller.core.queueing.controllers.algorithm1 import R_MAX
 from controller.core.queueing.controllers.fixed import Fixed
-from controller.core.queueing.replay import (
-    LEFT,
-    SPOT,
-    WAITING,
-    Rule,
-    replay,
-)
-from experiments.claims.framework.claim import (
-    Claim,
-    ClaimKind,
-    Config,
-    Level,
-)
+from controller.core.queueing.replay import LEFT, SPOT, WAITING, Rule, replay
+from experiments.claims.framework.claim import Claim, ClaimKind, Config, Level
 from experiments.claims.framework.records import ClaimRecord, write_record
-from experiments.claims.framework.values import (
-    Value,
-    Values,
-    ValuesError,
-    read,
-    write,
-)
+from experiments.claims.framework.values import Value, Values, ValuesError, read, write
 from experiments.claims.framework.verdicts import judge
 from experiments.claims.index import write_index
-from experiments.claims.paper_b import (
-    figures,
-    learning,
-    learning_runs,
-)
+from experiments.claims.paper_b import figures, learning, learning_runs
 from experiments.claims.paper_b.algorithm1_printed import PrintedAlgorithm1
 from experiments.claims.paper_b.learning import LearningCase, LearningSize
 from experiments.claims.paper_b.learning_runs import (
@@ -74,8 +53,8 @@ def perfect(case: LearningCase) -> Iterator[Value]:
             "early delay": 0.2 * exact.delta_h if low else 3.0 * exact.delta_h,
             "early cost": 9.5 if low else 1.2,
         }
-        for quantity, ours in numbers.items():
-            yield Value(case.group, name, quantity, "", ours, 0.999 * ours, 1.001 * ours, 60)
+        for quantity, measured in numbers.items():
+            yield Value(case.group, name, quantity, "", measured, 0.999 * measured, 1.001 * measured, 60)
         if system in (REPLAY, AGE):
             settled = f"{name} - {label(ALGORITHM1, start)}"
             yield Value(case.group, settled, "settled", "jobs", -900.0, -1000.0, -800.0, 60)
@@ -86,10 +65,10 @@ def of(cases: tuple[LearningCase, ...]) -> Values:
     return Values(tuple(row for case in cases for row in perfect(case)), (), SETTINGS)
 
 
-def changed(values: Values, system: str, quantity: str, ours: float) -> Values:
+def changed(values: Values, system: str, quantity: str, measured: float) -> Values:
     """One number of every panel put elsewhere, and sure of it."""
     rows = (
-        replace(row, ours=ours, low=ours, high=ours)
+        replace(row, measured=measured, low=measured, high=measured)
         if (row.system, row.quantity) == (system, quantity)
         else row
         for row in values.rows
@@ -140,7 +119,7 @@ def test_one_wrong_number_of_algorithm_1_is_seen(
 def test_a_run_too_small_to_say_is_not_called_reproduced() -> None:
     values = of(CASES[2])
     vague = tuple(
-        replace(row, low=0.9 * row.ours, high=1.1 * row.ours) if row.quantity == "delay" else row
+        replace(row, low=0.9 * row.measured, high=1.1 * row.measured) if row.quantity == "delay" else row
         for row in values.rows
     )
     verdict = judge(B4, replace(values, rows=vague))
@@ -149,12 +128,12 @@ def test_a_run_too_small_to_say_is_not_called_reproduced() -> None:
 
 
 def test_our_own_controllers_failing_is_shown_and_moves_no_verdict() -> None:
-    for system, quantity, ours in (
+    for system, quantity, measured in (
         (label(AGE, SMALL), "delay", 3.5),
         (f"{label(AGE, LARGE)} - {FIXED}", "cost", 0.1),
         (f"{label(REPLAY, SMALL)} - {label(ALGORITHM1, SMALL)}", "settled", 5.0),
     ):
-        verdict = judge(B2, changed(of(CASES[0]), system, quantity, ours))
+        verdict = judge(B2, changed(of(CASES[0]), system, quantity, measured))
         assert verdict.level is Level.REPRODUCED
         assert {check.kind for check in verdict.checks if check.outcome != "holds"} == {ClaimKind.BEYOND}
 
@@ -280,7 +259,7 @@ def test_a_figure_from_run_to_page(tmp_path: Path) -> None:
     [line] = [line for line in results if line.startswith("| B4 ")]
     assert f"| {verdict.level} |" in line and "| 3, quick |" in line
     cost = next(row for row in values.rows if row.quantity == "cost")
-    assert any(line.startswith(f"| {cost.system} |") and f"{cost.ours:.4g} [" in line for line in results)
+    assert any(line.startswith(f"| {cost.system} |") and f"{cost.measured:.4g} [" in line for line in results)
 
 
 @pytest.mark.usefixtures("tiny")
@@ -290,7 +269,7 @@ def test_running_averages_at_the_end_are_the_averages_of_the_run(tmp_path: Path)
         for quantity in ("delay", "cost"):
             last = values.curve("Poisson jobs and spots", name, quantity)[-1]
             row = values.find("Poisson jobs and spots", name, f"running {quantity}")
-            assert last.mean == pytest.approx(row.ours, abs=1e-5)
+            assert last.mean == pytest.approx(row.measured, abs=1e-5)
             assert last.low <= last.mean <= last.high
 
 

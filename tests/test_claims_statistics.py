@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from controller.numerics.arrays import Floats
-from experiments.results.statistics import (
-    interval,
-    intervals,
-    paired,
-    pooled,
-    pooled_pair,
-)
+from experiments.results.statistics import interval, intervals, paired, pooled, pooled_pair
 
 
 def test_the_same_samples_give_the_same_interval() -> None:

@@ -131,7 +131,7 @@ def test_another_content_is_another_run_and_the_same_content_elsewhere_is_not(
     folder: Path, tmp_path: Path
 ) -> None:
     def key(path: Path) -> str:
-        return TraceRun(TraceCase(OwnerRecord("a", (path,)), 0.0, False), "static", 1, 1.0).key
+        return TraceRun(TraceCase(OwnerRecord("a", (path,)), 0.0, False), "static", 1, 1.0).task.key
 
     first, other = folder / "region" / "a.json", folder / "region" / "b.json"
     copy = tmp_path / "copy.json"
@@ -159,24 +159,24 @@ def test_it_goes_from_records_to_a_page_and_is_resumed(
     assert {"slurm-pr", "reclaimnet - tv-fixed-interval"} <= {row.system for row in values.rows}
     judged = [check for check in record.verdict.checks if check.kind is ClaimKind.ORDERING]
     assert len(judged) == 2 and (tmp_path / "out" / "traces" / PICTURE).exists()
-    ours = values.find(values.groups()[0], "reclaimnet", ranking.LOST)
+    measured = values.find(values.groups()[0], "reclaimnet", ranking.LOST)
     parts = [row for row in values.rows if row.system == "reclaimnet" and row.note.startswith("part of")]
-    assert sum(row.ours for row in parts) == pytest.approx(ours.ours)
-    assert values.settings["ours"].count("of 1 cases") == 2
+    assert sum(row.measured for row in parts) == pytest.approx(measured.measured)
+    assert values.settings["reclaimnet"].count("of 1 cases") == 2
     assert values.settings["promises broken"] == "none, in any run"
     # what a row takes of research is measured, and every row is judged or priced
-    assert 0.0 <= values.find(values.groups()[0], "reclaimnet", ranking.WORST).ours <= ranking.MAX_LOST
+    assert 0.0 <= values.find(values.groups()[0], "reclaimnet", ranking.WORST).measured <= ranking.MAX_LOST
     for quantity in (ranking.WORK, ranking.LOST):  # recorded owners have no law
         told = [check.detail for check in record.verdict.checks if quantity in check.text]
         assert "TV-FI (B7)" in " ".join(told) or any("first, before" in each for each in told)
-    monkeypatch.setattr(traces, "play", lambda wanted: pytest.fail("it was run before"))
+    monkeypatch.setattr(owner_records, "play", lambda wanted: pytest.fail("it was run before"))
     reproduce(console, tmp_path / "out", ["traces"], **asked)  # type: ignore[arg-type]
 
 
 def test_over_all_records_each_counts_once_whatever_its_cases_and_those_of_several_files_do_not(
     folder: Path,
 ) -> None:
-    """Ours loses 1 and 2 more than Slurm on the two zones, in all cases of each, and 100 on both together."""
+    """`reclaimnet` loses 1 and 2 more than Slurm on the two zones, in all cases of each, and 100 on both together."""
     more = {"region/a": 1.0, "region/b": 2.0, "region, all zones": 100.0}
     found = {
         (case.name, system): [
@@ -193,7 +193,7 @@ def test_over_all_records_each_counts_once_whatever_its_cases_and_those_of_sever
     }
     values = Values(tuple(traces._over_records(cases(folder, ["region"]), found)))
     apart = values.find(traces.ALL, "reclaimnet - slurm-pr", ranking.WORK)
-    assert (apart.ours, apart.seeds) == (pytest.approx(1.5), 2)
+    assert (apart.measured, apart.seeds) == (pytest.approx(1.5), 2)
     assert apart.low is not None and apart.low < 0.0  # two records decide nothing
     assert ranking.breach(values, traces.ALL, "slurm-pr") == "takes 20 % of research in an hour"
     assert not ranking.breach(values, traces.ALL, "reclaimnet")

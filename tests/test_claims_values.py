@@ -5,14 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.claims.framework.values import (
-    Point,
-    Value,
-    Values,
-    ValuesError,
-    read,
-    write,
-)
+from experiments.claims.framework.values import Point, Value, Values, ValuesError, read, write
 
 ROW = Value("a, with comma", 'sys "x"', "cost", "h", 0.1 + 0.2, 1 / 3, 2 / 3, 7, 0.3, None, 1e-300, "a note")
 POINT = Point("a, with comma", "x", "cost", 10.0, 1 / 3, 0.1, 0.7, -1e-17, 1e17)

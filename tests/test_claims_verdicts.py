@@ -4,27 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.claims.framework.claim import (
-    CANNOT,
-    Check,
-    ClaimKind,
-    ClaimOutcome,
-    Level,
-)
+from experiments.claims.framework.claim import CANNOT, Check, ClaimKind, ClaimOutcome, Level
 from experiments.claims.framework.values import Value, Values
-from experiments.claims.framework.verdicts import (
-    above,
-    at_most,
-    below,
-    decide,
-    judge,
-    near,
-)
+from experiments.claims.framework.verdicts import above, at_most, below, decide, judge, near
 from experiments.claims.registry import CLAIMS
 
 
-def value(ours: float, low: float, high: float) -> Value:
-    return Value("g", "s", "q", "h", ours, low, high)
+def value(measured: float, low: float, high: float) -> Value:
+    return Value("g", "s", "q", "h", measured, low, high)
 
 
 def check(kind: ClaimKind, outcome: ClaimOutcome) -> Check:
@@ -32,7 +19,7 @@ def check(kind: ClaimKind, outcome: ClaimOutcome) -> Check:
 
 
 @pytest.mark.parametrize(
-    ("ours", "low", "high", "outcome"),
+    ("measured", "low", "high", "outcome"),
     [
         (10.0, 9.9, 10.1, ClaimOutcome.HOLDS),
         (10.0, 9.0, 10.1, ClaimOutcome.UNDECIDED),  # right on target, and too vague to say so
@@ -43,9 +30,9 @@ def check(kind: ClaimKind, outcome: ClaimOutcome) -> Check:
     ],
 )
 def test_near_is_judged_by_the_whole_interval(
-    ours: float, low: float, high: float, outcome: ClaimOutcome
+    measured: float, low: float, high: float, outcome: ClaimOutcome
 ) -> None:
-    found = near(ClaimKind.VALUE, "text", value(ours, low, high), 10.0, 0.02)
+    found = near(ClaimKind.VALUE, "text", value(measured, low, high), 10.0, 0.02)
     assert found.outcome is outcome
     assert "wanted 10" in found.detail
 

@@ -15,12 +15,7 @@ from controller.core.model import events as ev
 from controller.core.model import facts as f
 from controller.core.model.entities import Phase
 from experiments.benchmarks import decisions
-from experiments.benchmarks.decisions import (
-    AtWork,
-    Spread,
-    growth_exponent,
-    measure_size,
-)
+from experiments.benchmarks.decisions import AtWork, Spread, growth_exponent, measure_size
 from experiments.benchmarks.decisions_world import HISTORY_S, SETTINGS, coordinator_at_work
 from experiments.benchmarks.frame import Run, goals_of, run_benchmark
 from testbed import messages as m

@@ -24,10 +24,7 @@ from topologies.scale import Scale
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: make test-extras")
 axe_playwright = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe-core")
-pytestmark = [
-    pytest.mark.extra,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine"),
-]
+pytestmark = [pytest.mark.extra, pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")]
 
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 DAY_S = 86400.0

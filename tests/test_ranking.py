@@ -1,4 +1,4 @@
-"""How ours stands among other rows: first, behind, or it cannot be told; who breaks the constraint is no rival."""
+"""How `reclaimnet` stands among other rows: first, behind, or it cannot be told; who breaks the constraint is no rival."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ def rows(
     taken: dict[str, float] | None = None,
     over: dict[str, float] | None = None,
 ) -> Iterator[Value]:
-    """Ours and others: what lies between them, what each takes of research, and for how long its jobs are over their budgets (%,
-    by default none)."""
+    """Rows of all systems: the differences, what each takes of research, and the share of time over budgets (0 if not said)."""
     for system in ("reclaimnet", *OTHERS):
         yield Value(CASE, system, WORST, "%", (taken or {}).get(system, 0.0))
         yield Value(CASE, system, OVER, "%", (over or {}).get(system, 0.0))
@@ -109,13 +108,13 @@ def test_row_that_takes_clearly_more_than_3_percent_of_research_is_priced_and_th
 
 
 @pytest.mark.parametrize(
-    ("ours", "bamboo", "is_rival"),
+    ("measured", "bamboo", "is_rival"),
     [(0.0, 3.0, True), (2.9, 3.1, True), (0.0, 4.1, False), (7.0, 7.1, True), (7.0, 8.1, False)],
 )
 def test_row_over_loss_budgets_for_clearly_longer_than_3_percent_of_the_time_and_than_ours_is_priced(
-    ours: float, bamboo: float, is_rival: bool
+    measured: float, bamboo: float, is_rival: bool
 ) -> None:
-    over = {"reclaimnet": ours, "bamboo": bamboo}
+    over = {"reclaimnet": measured, "bamboo": bamboo}
     found = list(checks(Values(tuple(rows({"bamboo": (1.0, 2.0)}, over=over))), [CASE]))
     ranking = [check for check in found if check.kind is ClaimKind.ORDERING]
     assert {check.outcome for check in ranking} == {ClaimOutcome.FAILS if is_rival else ClaimOutcome.HOLDS}
@@ -143,7 +142,10 @@ def test_ours_is_not_first_where_it_takes_more_than_research_may_lose() -> None:
     assert standing(nearly, CASE, WORK).outcome is ClaimOutcome.HOLDS
     values = Values(tuple(rows({}, {"reclaimnet": 4.2})))
     found = standing(values, CASE, WORK)
-    assert found.outcome is ClaimOutcome.FAILS and found.detail == "ours takes 4.2 % of research in an hour"
+    assert (
+        found.outcome is ClaimOutcome.FAILS
+        and found.detail == "ReclaimNet takes 4.2 % of research in an hour"
+    )
     alone = Values(tuple(rows({}, dict.fromkeys(OTHERS, 50.0))))
     assert standing(alone, CASE, WORK).outcome is ClaimOutcome.UNDECIDED
 

@@ -176,21 +176,13 @@ CASES = [
         life(STOPPED, (2.0, f.JobWaits("a", "full")), CANCELLED),
         life(CANCELLED, (5.0, f.JobFinished("a", 1, "h1", 100, ""))),
     ),
-    case(
-        rules.CHECKPOINTS,
-        [COMPLETED, (1.0, f.CheckpointHeld("a", 7, "h3"))],
-        [COMPLETED, COMPLETED],
-    ),
+    case(rules.CHECKPOINTS, [COMPLETED, (1.0, f.CheckpointHeld("a", 7, "h3"))], [COMPLETED, COMPLETED]),
     case(
         rules.CHECKPOINTS,
         [COMPLETED, (1.0, f.CheckpointHeld("a", 7, "h3"))],
         [(1.0, f.CheckpointHeld("a", 7, "h3"))],
     ),
-    case(
-        rules.CHECKPOINTS,
-        life(COMPLETED, STOPPED, again(4, 7)),
-        life(STOPPED, again(4, 7)),
-    ),
+    case(rules.CHECKPOINTS, life(COMPLETED, STOPPED, again(4, 7)), life(STOPPED, again(4, 7))),
     case(
         rules.CHECKPOINTS,
         life(COMPLETED, STOPPED, again(4, 7), running(4, 7)),
@@ -202,11 +194,7 @@ CASES = [
         life(COMPLETED, STOPPED, again(4, 7), running(4, 7), running(4, 7)),
         life(COMPLETED, STOPPED, again(4, 7), running(4, 7), running(4, 7, digest="y")),
     ),
-    case(
-        rules.LOSSES,
-        life(STOPPED, lost(9, 0), again()),
-        life(STOPPED, again()),
-    ),
+    case(rules.LOSSES, life(STOPPED, lost(9, 0), again()), life(STOPPED, again())),
     case(
         rules.LOSSES,
         life(COMPLETED, STOPPED, lost(9, 4), again(4, 7)),
@@ -217,11 +205,7 @@ CASES = [
         life(COMPLETED, STOPPED, lost(9, 4), again(4, 7)),
         life(COMPLETED, STOPPED, lost(9, 5), again(4, 7)),
     ),
-    case(
-        rules.LOSSES,
-        life(STOPPED, lost(9, 0), again()),
-        life(STOPPED, lost(9, 0), again(12, 7)),
-    ),
+    case(rules.LOSSES, life(STOPPED, lost(9, 0), again()), life(STOPPED, lost(9, 0), again(12, 7))),
     case(
         rules.ADDS_UP,
         life((1.5, f.ReplicaHeld("a", 1, "h2")), STOPPED, lost(9, 0), again()),
@@ -251,11 +235,7 @@ CASES = [
         [*first(1.0, 0.0), ADMITTED, STOPPED, again(), resumed(2.0), moved(2.0)],
         [*first(1.0, 0.0), ADMITTED, STOPPED, again(), resumed(2.0), moved(1.0)],
     ),
-    case(
-        rules.REPORTED,
-        [NOTICE, ADMITTED, moved(0.1)],
-        [NOTICE, moved(0.1)],
-    ),
+    case(rules.REPORTED, [NOTICE, ADMITTED, moved(0.1)], [NOTICE, moved(0.1)]),
     case(
         rules.REPORTED,
         [NOTICE, ADMITTED, (6.0, f.MigrationFinished("a", "h1", "h2", False, 5.0, 0.1))],
@@ -272,11 +252,7 @@ CASES = [
         life(RUNS, NOTICE, (2.0, f.HostLost("h2", "killed", [])), DEADLINE),
     ),
     case(rules.REPORTED, life(STOPPED), life(DEADLINE)),
-    case(
-        rules.REPORTED,
-        life(NOTICE, (1.5, f.HostReturned("h1")), STOPPED),
-        life(NOTICE, STOPPED),
-    ),
+    case(rules.REPORTED, life(NOTICE, (1.5, f.HostReturned("h1")), STOPPED), life(NOTICE, STOPPED)),
     case(rules.GRANTED, [granted(SHARE)], [granted(SHARE * 1.00001)]),
     case(
         rules.GRANTED,
@@ -289,16 +265,8 @@ CASES = [
         [granted(SHARE), granted(SHARE, "h3", "b", at_s=2.0), (3.0, f.GrantEnded("a", "h1", "h2"))],
     ),
     case(rules.GRANTED, [granted(1.0)], [granted(1.0, "nowhere")]),
-    case(
-        rules.IN_SHARE,
-        [egress(14e6 * 1.05 + BURST - 1)],
-        [egress(14e6 * 1.05 + BURST + 100)],
-    ),
-    case(
-        rules.IN_SHARE,
-        [egress(0, 14e6)],
-        [egress(0, 14e6 * 1.05 + 10 * BURST + 100)],
-    ),
+    case(rules.IN_SHARE, [egress(14e6 * 1.05 + BURST - 1)], [egress(14e6 * 1.05 + BURST + 100)]),
+    case(rules.IN_SHARE, [egress(0, 14e6)], [egress(0, 14e6 * 1.05 + 10 * BURST + 100)]),
     case(
         rules.IN_TIME,
         [NOTICE, ADMITTED, (4.0, f.MigrationFinished("a", "h1", "h2", True, 3.0, 0.1)), LATER],
@@ -319,11 +287,7 @@ CASES = [
         [NOTICE, ADMITTED, (2.0, f.JobFinished("a", 1, "h1", 100, "")), LATER],
         [NOTICE, ADMITTED, LATER],
     ),
-    case(
-        rules.IN_TIME,
-        [NOTICE, ADMITTED, (2.0, f.HostReturned("h1")), LATER],
-        [NOTICE, ADMITTED, LATER],
-    ),
+    case(rules.IN_TIME, [NOTICE, ADMITTED, (2.0, f.HostReturned("h1")), LATER], [NOTICE, ADMITTED, LATER]),
 ]
 
 

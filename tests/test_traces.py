@@ -11,14 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from experiments.inputs.scenario import (
-    InverseLaw,
-    Jobs,
-    OwnerEvent,
-    Owners,
-    Scenario,
-    demo_scenario,
-)
+from experiments.inputs.scenario import InverseLaw, Jobs, OwnerEvent, Owners, Scenario, demo_scenario
 from experiments.inputs.scenario.owners import HOUR_S
 from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.traces import JobArrival, JobDraw, Trace, generate

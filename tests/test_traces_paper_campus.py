@@ -13,13 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.claims.paper_a.campus_result import lent_spells
-from experiments.inputs.scenario import (
-    InverseLaw,
-    Scenario,
-    dumps,
-    load,
-    loads,
-)
+from experiments.inputs.scenario import InverseLaw, Scenario, dumps, load, loads
 from experiments.inputs.scenario.owners import HOUR_S, Owners, Peak
 from experiments.inputs.traces import Trace, generate, paper_campus
 from experiments.inputs.traces.achieved import achieved, simultaneous, window_hazards

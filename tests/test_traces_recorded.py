@@ -18,16 +18,8 @@ from rich.console import Console
 
 from experiments.cli.simulate import simulate_file
 from experiments.cli.traces import draw
-from experiments.inputs.scenario import (
-    OwnerEvent,
-    Owners,
-    Scenario,
-    demo_scenario,
-)
-from experiments.inputs.traces import (
-    Trace,
-    load_trace,
-)
+from experiments.inputs.scenario import OwnerEvent, Owners, Scenario, demo_scenario
+from experiments.inputs.traces import Trace, load_trace
 from experiments.inputs.traces.availability_counts import (
     Counts,
     counts_of,
@@ -174,11 +166,7 @@ WRONG = {
     "no metadata": (json.dumps({"data": [1, 2]}), "JSON", "metadata"),
     "no data": (json.dumps({"metadata": GAP}), "JSON", "data"),
     "no gap": (json.dumps({"metadata": {}, "data": [1, 2]}), "metadata.gap_seconds", "from 0.001 to"),
-    "gap 0": (
-        spot([1, 2], 0),
-        "metadata.gap_seconds",
-        "from 0.001 to",
-    ),
+    "gap 0": (spot([1, 2], 0), "metadata.gap_seconds", "from 0.001 to"),
     "gap tiny": (
         json.dumps({"metadata": {"gap_seconds": 1e-320}, "data": [4, 1]}),
         "metadata.gap_seconds",

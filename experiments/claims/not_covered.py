@@ -17,7 +17,7 @@ NOT_COVERED: tuple[tuple[str, str], ...] = (
     ),
     ("A, V-E: beta changes goodput by less than 2 %", "A-fig9 sweeps work loss and downtime, not goodput"),
     ("A, VI: alpha calibrated on weeks 1 and 2, judged on the rest", "A-fig9 sweeps it over the whole trace"),
-    ("A, VII: starts staggered by tau/K'", "it breaks Theorem 3 (see `admission`), so it is not played"),
+    ("A, VII: starts staggered by tau/K'", "it breaks Theorem 3, so it is not played"),
     (
         "A, Fig. 6a: Bamboo, TV-FI, No-TC-BPF by job class; full-state LLM (App. B)",
         "A-fig6 plays ReclaimNet, static, Slurm and the oracle",

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from experiments.claims.both import queue_runs
-from experiments.claims.both.queue_runs import LoadedRun, play
+from experiments.claims.both.queue_runs import LoadedRun
 from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
 from experiments.claims.framework.pictures import INK, canvas, colour, dress, line_of_rows
 from experiments.claims.framework.rows import mean_row, paired_row
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import above, below, near
-from experiments.claims.paper_a.campus_runs import run_tasks
+from experiments.claims.paper_a.campus_runs import gather
 from experiments.inputs.traces import loaded_campus
 from experiments.inputs.traces.loaded_campus import DELTA_H, K
-from experiments.runtime.tasks import Task
 
 LOADS = (0.3, 0.6, 0.9)
 LEARNED, CAPPED, FIXED = "r learned, r_max = 64", "r learned, r_max = 8", "r = 1 for ever"
@@ -45,13 +44,11 @@ def run(config: Config) -> Values:
     seeds = range(1, 1 + (config.seeds or (QUICK_SEEDS if config.quick else FULL_SEEDS)))
     days = QUICK_DAYS if config.quick else FULL_DAYS
     wanted = {
-        (name, load): [LoadedRun(learner, load, seed, days, level_max) for seed in seeds]
+        (name, load): [LoadedRun(learner, load, seed, days, level_max).task for seed in seeds]
         for name, (learner, level_max) in SYSTEMS.items()
         for load in LOADS
     }
-    tasks = {each: Task(each.key, play, (each,)) for some in wanted.values() for each in some}
-    results = run_tasks(list(tasks.values()), config, (queue_runs, loaded_campus, sys.modules[__name__]))
-    found = {case: [results[tasks[each].key] for each in some] for case, some in wanted.items()}
+    found = gather(wanted, config, (queue_runs, loaded_campus, sys.modules[__name__]))
     rows = [value for (name, load), runs in found.items() for value in _numbers(name, load, runs)]
     for load in LOADS:
         costs = ([run["cost"] for run in found[name, load]] for name in (LEARNED, FIXED))

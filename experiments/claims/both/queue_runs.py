@@ -9,6 +9,7 @@ from controller.core.model import facts as f
 from experiments.inputs.scenario.owners import HOUR_S
 from experiments.inputs.traces import generate
 from experiments.inputs.traces.loaded_campus import loaded_campus
+from experiments.runtime.tasks import Task
 from experiments.worlds.virtual import simulate
 
 
@@ -23,9 +24,11 @@ class LoadedRun:
     level_max: float
 
     @property
-    def key(self) -> str:
-        """Names everything that the result depends on, but for the code."""
-        return f"both: {self.learner}, load {self.load:g}, seed {self.seed}, {self.days:g} days, r_max {self.level_max:g}"
+    def task(self) -> Task:
+        """Its task; the key names everything that the result depends on, but for the code."""
+        level_max = f"r_max {self.level_max:g}"
+        key = f"both: {self.learner}, load {self.load:g}, seed {self.seed}, {self.days:g} days, {level_max}"
+        return Task(key, play, (self,))
 
 
 def play(wanted: LoadedRun) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from experiments.inputs.traces.generated import arrivals
 from experiments.inputs.traces.paper_campus import DAY_S, paper_scenario
 from experiments.inputs.traces.recorded import Record, read_record
 from experiments.inputs.traces.trace import in_order
+from experiments.runtime.tasks import Task
 from experiments.worlds.virtual import simulate
 from topologies.errors import SpecError
 from topologies.presets import RTX3090, GpuShare, three_tier
@@ -91,10 +92,11 @@ class TraceRun:
     most_days: float
 
     @property
-    def key(self) -> str:
-        """Names everything that the result depends on, but for the code."""
+    def task(self) -> Task:
+        """Its task; the key names everything that the result depends on, but for the code."""
         content, days = self.case.record.content, f"{self.most_days:g} days at most"
-        return f"traces: {self.case.name}, {content}, {with_source(self.system)}, seed {self.seed}, {days}"
+        system = with_source(self.system)
+        return Task(f"traces: {self.case.name}, {content}, {system}, seed {self.seed}, {days}", play, (self,))
 
 
 def records(folder: Path) -> list[OwnerRecord]:

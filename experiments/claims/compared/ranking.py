@@ -34,19 +34,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
-from types import ModuleType
 
 from controller.core.policies.overrides import base_of
 from controller.core.policies.table import POLICIES, SYSTEMS
 from controller.user_policies import source_of
-from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, Config
+from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome
 from experiments.claims.framework.pictures import INK, PALETTE, canvas, colour, dress
 from experiments.claims.framework.rows import exact_row, mean_row, paired_row
 from experiments.claims.framework.values import Value, Values
-from experiments.claims.paper_a.campus_runs import run_tasks
 from experiments.claims.paper_a.table3 import OURS, label
 from experiments.results.lost_time import LostPart
-from experiments.runtime.tasks import Result, Task
+from experiments.runtime.tasks import Result
 
 ONE_INTERVAL = "one-interval"
 RELATIVES = ("one-copy", "research-whole", "share")  # those that are always played
@@ -76,21 +74,13 @@ MAX_OVER = 3.0
 OVER = "intervals above 2 L_max"
 # percentage points: a row that is nearer to a limit than that counts as keeping it
 TOLERANCE = 1.0
-# times what ours loses: beyond, the picture does not tell systems apart
+# times what ReclaimNet loses: beyond, the picture does not tell systems apart
 FARTHEST = 3.0
 
 
 def systems() -> list[str]:
     """Return the rows of Table III, and those that stand beside them."""
     return [*SYSTEMS, ONE_INTERVAL, *RELATIVES]
-
-
-def played(
-    wanted: Mapping[tuple[str, str], Sequence[Task]], config: Config, modules: Sequence[ModuleType]
-) -> dict[tuple[str, str], list[Result]]:
-    """Return the results of each (case, system), a seed each; `modules`: those whose code decides on them, beside the worlds'."""
-    results = run_tasks([task for tasks in wanted.values() for task in tasks], config, modules)
-    return {key: [results[task.key] for task in tasks] for key, tasks in wanted.items()}
 
 
 def _least_h(run: Result, place: int) -> float | None:
@@ -118,9 +108,11 @@ def case_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Iterator[Va
             yield mean_row(case, system, words, "GPU-h", hours, "part of the lost GPU time")
     for other in of_case:
         for quantity in JUDGED if other != OURS else ():
-            ours, others = (numbers(quantity, of_case[system]) for system in (OURS, other))
-            if ours and others:
-                yield paired_row(case, f"{OURS} - {other}", quantity, QUANTITIES[quantity][0], ours, others)
+            measured, others = (numbers(quantity, of_case[system]) for system in (OURS, other))
+            if measured and others:
+                yield paired_row(
+                    case, f"{OURS} - {other}", quantity, QUANTITIES[quantity][0], measured, others
+                )
 
 
 def constraint_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Iterator[Value]:
@@ -146,14 +138,14 @@ def told(values: Values, found: Mapping[tuple[str, str], Sequence[Result]]) -> d
     """Return settings of these runs, the cases in which `reclaimnet` is first, and the rows that break a constraint."""
     cases = list(dict.fromkeys(case for case, _ in found))
     every = [run for runs in found.values() for run in runs]
-    ours = [run for (_, system), runs in found.items() if system == OURS for run in runs]
-    judged = [quantity for quantity in JUDGED if numbers(quantity, ours)]
+    measured = [run for (_, system), runs in found.items() if system == OURS for run in runs]
+    judged = [quantity for quantity in JUDGED if numbers(quantity, measured)]
     return {
-        "runs": f"{len(cases)} cases: {sum(run['submitted'] for run in ours)} jobs, "
-        f"{sum(run['interruptions'] for run in ours)} interruptions under ours, {len(every)} runs",
-        "ours": "; ".join(f"{quantity}: {_counted(values, cases, quantity)}" for quantity in judged),
+        "runs": f"{len(cases)} cases: {sum(run['submitted'] for run in measured)} jobs, "
+        f"{sum(run['interruptions'] for run in measured)} interruptions under ReclaimNet, {len(every)} runs",
+        "reclaimnet": "; ".join(f"{quantity}: {_counted(values, cases, quantity)}" for quantity in judged),
         "constraints": f"a research flow lacks at most {MAX_LOST:g} % of what it asks for in any hour of any run, and jobs' "
-        f"intervals are above 2 L_max for at most {MAX_OVER:g} % of their time, or as long as under ours, either to within "
+        f"intervals are above 2 L_max for at most {MAX_OVER:g} % of their time, or as long as under ReclaimNet, either to within "
         f"{TOLERANCE:g} %; broken by " + (_told_breaches(values, cases) or "no row"),
         "were rows rivals that break them": "; ".join(
             f"{quantity}: {_counted(values, cases, quantity, all_rows=True)}" for quantity in judged
@@ -179,9 +171,9 @@ def _told_breaches(values: Values, cases: Sequence[str]) -> str:
     for case in cases:
         for other, pair in _pairs(values, case, LOST).items():
             if breach(values, case, other):
-                found.setdefault(other, []).append(pair.ours)
+                found.setdefault(other, []).append(pair.measured)
     return "; ".join(
-        f"{label(other)} in {len(apart)} cases, where ours loses {sum(apart) / len(apart):+.3g} GPU-h of GPU time"
+        f"{label(other)} in {len(apart)} cases, where ReclaimNet loses {sum(apart) / len(apart):+.3g} GPU-h of GPU time"
         for other, apart in sorted(found.items())
     )
 
@@ -197,11 +189,11 @@ def checks(values: Values, cases: Sequence[str]) -> Iterator[Check]:
 
 def breach(values: Values, case: str, system: str) -> str:
     """Return, in words, the constraints that a row broke in its runs of a case; empty if it kept both."""
-    took, over = (values.find(case, system, each).ours for each in (WORST, OVER))
+    took, over = (values.find(case, system, each).measured for each in (WORST, OVER))
     broken = []
     if took > MAX_LOST + TOLERANCE:
         broken.append(f"takes {took:.3g} % of research in an hour")
-    if over > max(MAX_OVER, values.find(case, OURS, OVER).ours) + TOLERANCE:
+    if over > max(MAX_OVER, values.find(case, OURS, OVER).measured) + TOLERANCE:
         broken.append(f"has intervals above 2 L_max for {over:.3g} % of jobs' time")
     return " and ".join(broken)
 
@@ -238,7 +230,7 @@ def price(values: Values, case: str, quantity: str) -> Iterator[Check]:
     told = "; ".join(
         f"{label(other)}, which {breach(values, case, other)} ({_apart(row)})" for other, row in apart.items()
     )
-    text = f"{case}: what research and loss budgets are left costs ours nothing in {quantity}"
+    text = f"{case}: what research and loss budgets are left costs ReclaimNet nothing in {quantity}"
     yield Check(ClaimKind.PRICE, text, outcome, told)
 
 
@@ -248,9 +240,9 @@ def standing(values: Values, case: str, quantity: str, *, all_rows: bool = False
     It is ranked among the rows that keep the constraints (`all_rows`: among all). Where `reclaimnet` breaks one, it is
     not first.
     """
-    text = f"{case}: ours is first in {quantity}"
+    text = f"{case}: ReclaimNet is first in {quantity}"
     if broken := breach(values, case, OURS):
-        return Check(ClaimKind.ORDERING, text, ClaimOutcome.FAILS, f"ours {broken}")
+        return Check(ClaimKind.ORDERING, text, ClaimOutcome.FAILS, f"ReclaimNet {broken}")
     pairs = _pairs(values, case, quantity)
     apart = {other: row for other, row in pairs.items() if all_rows or not breach(values, case, other)}
     if not apart:
@@ -259,8 +251,8 @@ def standing(values: Values, case: str, quantity: str, *, all_rows: bool = False
     ahead = [other for other, row in apart.items() if row.low is not None and row.low > 0.0]
     behind = [other for other, row in apart.items() if row.high is not None and row.high < 0.0]
     level = [other for other in apart if other not in ahead and other not in behind]
-    ours = values.find(case, OURS, quantity)
-    mean = f"{ours.ours:.3g} {ours.unit}"
+    measured = values.find(case, OURS, quantity)
+    mean = f"{measured.measured:.3g} {measured.unit}"
     if ahead:
         told = "; ".join(f"{label(other)} ({_apart(apart[other])})" for other in ahead)
         return Check(ClaimKind.ORDERING, text, ClaimOutcome.FAILS, f"{mean}, behind {told}")
@@ -268,13 +260,13 @@ def standing(values: Values, case: str, quantity: str, *, all_rows: bool = False
         told = "; ".join(f"{label(other)} ({_apart(apart[other])})" for other in level)
         words = f"{mean}, not distinguishable from first: {told}"
         return Check(ClaimKind.ORDERING, text, ClaimOutcome.UNDECIDED, words)
-    next_best = min(apart, key=lambda other: -apart[other].ours)
+    next_best = min(apart, key=lambda other: -apart[other].measured)
     words = f"{mean}, first, before {label(next_best)} ({_apart(apart[next_best])})"
     return Check(ClaimKind.ORDERING, text, ClaimOutcome.HOLDS, words)
 
 
 def _apart(row: Value) -> str:
-    return f"{row.ours:+.3g} [{row.low:+.3g}, {row.high:+.3g}]"
+    return f"{row.measured:+.3g} [{row.low:+.3g}, {row.high:+.3g}]"
 
 
 def draw(values: Values, names: Sequence[str], path: Path, title: str) -> None:
@@ -294,8 +286,8 @@ def draw(values: Values, names: Sequence[str], path: Path, title: str) -> None:
                 points = []
                 for y, case in enumerate(names):
                     own, other = (values.get(case, row, quantity) for row in (OURS, system))
-                    if own is not None and other is not None and own.ours > 0.0 and other.ours > 0.0:
-                        points.append((other.ours / own.ours, y))
+                    if own is not None and other is not None and own.measured > 0.0 and other.measured > 0.0:
+                        points.append((other.measured / own.measured, y))
                 size = 14 if system == OURS else 5
                 xs, ys = [min(x, FARTHEST) for x, _ in points], [y for _, y in points]
                 axes.plot(
@@ -311,6 +303,6 @@ def draw(values: Values, names: Sequence[str], path: Path, title: str) -> None:
             axes.set_xlim(right=FARTHEST * 1.02)
             axes.set_yticks(range(len(names)), names if not place else [""] * len(names))
             axes.set_ylim(len(names) - 0.4, -0.6)
-            dress(axes, f"over ours; {FARTHEST:g}: as much, or more", "", quantity, grid="x")
+            dress(axes, f"over ReclaimNet; {FARTHEST:g}: as much, or more", "", quantity, grid="x")
         handles, labels = panels[0][0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower right", ncols=5)

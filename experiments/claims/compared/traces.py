@@ -21,14 +21,14 @@ from experiments.claims.compared.owner_records import (
     TraceCase,
     TraceRun,
     cases,
-    play,
 )
 from experiments.claims.compared.ranking import EXPECTED, JUDGED, QUANTITIES, WORST, numbers
 from experiments.claims.framework.claim import Check, Claim, Config
 from experiments.claims.framework.rows import mean_row, paired_row
 from experiments.claims.framework.values import Value, Values
+from experiments.claims.paper_a.campus_runs import gather
 from experiments.claims.paper_a.table3 import OURS
-from experiments.runtime.tasks import Result, Task
+from experiments.runtime.tasks import Result
 from topologies.errors import SpecError
 
 FULL_SEEDS, QUICK_SEEDS = 10, 2
@@ -36,9 +36,9 @@ FULL_SEEDS, QUICK_SEEDS = 10, 2
 ALL = "all records"
 
 CLAIM_TEXT = (
-    "With hazards, bandwidth and deadlines a system loses less than without: on owners that others recorded, too, ours is first "
-    "in work lost and in lost GPU time, among systems that leave research 97 % of what it asks for "
-    "and keep loss budgets (intervals of at most 2 L_max) as ours does."
+    "With hazards, bandwidth and deadlines a system loses less than without: on owners that others recorded, too, ReclaimNet is "
+    "first in work lost and in lost GPU time, among systems that leave research 97 % of what it asks for "
+    "and keep loss budgets (intervals of at most 2 L_max) as ReclaimNet does."
 )
 LIMITS = (
     "What any paper prints: no paper has played these. The records say when machines came and went; jobs, their payloads and "
@@ -46,7 +46,7 @@ LIMITS = (
     "buildings. Others' traffic is a load that does not yield, and the coordinator is told what it asks for of every link. A "
     "cloud's machine that leaves is replaced by another, here its host comes back with its disk. While a whole zone is away "
     "every job waits, whatever a system does: that is most of the lost GPU time. Two weeks of one place are one history: seeds "
-    "change which host leaves, and the jobs, not when machines leave. Two rules of ours, recoveries before checkpoints and "
+    "change which host leaves, and the jobs, not when machines leave. Two rules of ReclaimNet, recoveries before checkpoints and "
     "rescues to disks, were chosen on two of the published records, us-east-2b and us-west-2a of 16 machines "
     "(docs/design-decisions.md): over the other five less is decided (docs/measured.md). Rows meet the same jobs and do not "
     "get the same work done of them in a run, so that those that wait or lose more have less to lose, a quarter in some cases "
@@ -64,14 +64,11 @@ def run(config: Config) -> Values:
     found_cases = cases(config.records, config.only)
     systems = dict.fromkeys((*ranking.systems(), *config.systems))
     wanted = {
-        (case.name, system): [
-            Task(each.key, play, (each,))
-            for each in (TraceRun(case, system, seed, most_days) for seed in range(1, count + 1))
-        ]
+        (case.name, system): [TraceRun(case, system, seed, most_days).task for seed in range(1, count + 1)]
         for case in found_cases
         for system in systems
     }
-    found = ranking.played(wanted, config, (owner_records, run_figures))
+    found = gather(wanted, config, (owner_records, run_figures))
     values = Values((*ranking.rows(found), *_over_records(found_cases, found)))
     settings = {
         **ranking.told(values, found),
@@ -123,7 +120,7 @@ def checks(values: Values) -> Iterator[Check]:
 def draw(values: Values, path: Path) -> None:
     """Draw each system's loss in each case, over that of `reclaimnet`."""
     names = [group for group in values.groups() if group != ALL]
-    ranking.draw(values, names, path, "Recorded owners: what is lost, over ours")
+    ranking.draw(values, names, path, "Recorded owners: what is lost, over ReclaimNet")
 
 
 CLAIM = Claim(

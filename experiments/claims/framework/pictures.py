@@ -24,6 +24,8 @@ __all__ = [
     "key_of_bars",
     "line",
     "line_of_rows",
+    "reach",
+    "upright",
 ]
 
 PAPER: Final = PEER
@@ -54,7 +56,7 @@ class Bar:
 
     label: str
     colour: str
-    ours: float | None
+    measured: float | None
     low: float | None = None
     high: float | None = None
     published: float | None = None
@@ -65,11 +67,11 @@ def bars(axes: Any, rows: Sequence[Bar], unit: str, title: str, *, log: bool = F
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     for place, row in enumerate(rows):
-        if row.ours is not None:
-            axes.barh(place, row.ours, color=row.colour, height=0.66, zorder=2)
-        if row.ours is not None and row.low is not None and row.high is not None:
-            off = [[max(0.0, row.ours - row.low)], [max(0.0, row.high - row.ours)]]
-            axes.errorbar(row.ours, place, xerr=off, color=INK, linewidth=1.1, capsize=2.5, zorder=3)
+        if row.measured is not None:
+            axes.barh(place, row.measured, color=row.colour, height=0.66, zorder=2)
+            axes.errorbar(
+                row.measured, place, xerr=reach([row]), color=INK, linewidth=1.1, capsize=2.5, zorder=3
+            )
         if row.published is not None:
             axes.plot(row.published, place, "D", markersize=6, zorder=4, clip_on=False, **PRINTED_MARK)
     axes.set_yticks(range(len(rows)), [row.label for row in rows])
@@ -83,6 +85,19 @@ def bars(axes: Any, rows: Sequence[Bar], unit: str, title: str, *, log: bool = F
         axes.xaxis.set_minor_formatter(NullFormatter())
     dress(axes, unit, "", title, grid="x")
     axes.tick_params(axis="y", length=0)
+
+
+def reach(rows: Sequence[Bar | Value]) -> list[list[float]]:
+    """Return the lengths of whiskers below and above each row, as matplotlib wants them; 0 where there is no interval."""
+    ends = [(row.measured or 0.0, row.low, row.high) for row in rows]
+    below = [0.0 if low is None else max(0.0, middle - low) for middle, low, _ in ends]
+    return [below, [0.0 if high is None else max(0.0, high - middle) for middle, _, high in ends]]
+
+
+def upright(axes: Any, x: float, row: Value, width: float, **more: Any) -> None:
+    """Draw a vertical bar with the 95 % interval of its value."""
+    axes.bar(x, row.measured, width, zorder=2, **more)
+    axes.errorbar(x, row.measured, yerr=reach([row]), color=INK, linewidth=1.0, capsize=2.5, zorder=3)
 
 
 def key_of_bars() -> list[Any]:
@@ -110,6 +125,6 @@ def line_of_rows(
     axes: Any, xs: Sequence[float], rows: Sequence[Value], tone: str, label: str, style: str = "o-"
 ) -> None:
     """Draw a row at each x, with the 95 % intervals along the line."""
-    axes.plot(xs, [row.ours for row in rows], style, color=tone, label=label, markersize=4, zorder=3)
+    axes.plot(xs, [row.measured for row in rows], style, color=tone, label=label, markersize=4, zorder=3)
     low, high = [row.low or 0.0 for row in rows], [row.high or 0.0 for row in rows]
     axes.fill_between(xs, low, high, color=tone, alpha=0.15, linewidth=0)

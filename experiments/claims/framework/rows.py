@@ -43,10 +43,10 @@ def paired_row(
 
 
 def exact_row(
-    group: str, system: str, quantity: str, unit: str, ours: float, note: str = "", **more: Any
+    group: str, system: str, quantity: str, unit: str, measured: float, note: str = "", **more: Any
 ) -> Value:
     """Return a number without chance in it."""
-    return Value(group, system, quantity, unit, ours, note=note, **more)
+    return Value(group, system, quantity, unit, measured, note=note, **more)
 
 
 def curve(

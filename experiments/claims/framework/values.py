@@ -35,7 +35,7 @@ class Value:
     system: str
     quantity: str
     unit: str
-    ours: float
+    measured: float
     low: float | None = None
     high: float | None = None
     seeds: int = 1

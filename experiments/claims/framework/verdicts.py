@@ -37,7 +37,7 @@ def near(kind: ClaimKind, text: str, value: Value | None, target: float, toleran
     low, high = _ends(value)
     below, above = sorted((target * (1.0 - tolerance), target * (1.0 + tolerance)))
     inside, outside = below <= low and high <= above, high < below or above < low
-    error = (value.ours - target) / abs(target) if target else math.inf
+    error = (value.measured - target) / abs(target) if target else math.inf
     detail = f"{_shown(value)}; wanted {target:.4g} within {tolerance:.0%}, off by {error:+.1%}"
     return Check(kind, text, _outcome(inside, outside), detail)
 
@@ -120,13 +120,13 @@ def _because(checks: Sequence[Check]) -> str:
 
 def _ends(value: Value) -> tuple[float, float]:
     """Return the interval, or the number itself where there is none."""
-    low = value.ours if value.low is None else value.low
-    return low, value.ours if value.high is None else value.high
+    low = value.measured if value.low is None else value.low
+    return low, value.measured if value.high is None else value.high
 
 
 def _shown(value: Value) -> str:
     low, high = _ends(value)
-    return f"{value.ours:.4g} [{low:.4g}, {high:.4g}] {value.unit}".rstrip()
+    return f"{value.measured:.4g} [{low:.4g}, {high:.4g}] {value.unit}".rstrip()
 
 
 def _outcome(holds: bool, fails: bool) -> ClaimOutcome:

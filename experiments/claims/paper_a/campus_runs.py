@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from controller.user_policies import find_policy, source_of
 from experiments.claims.framework.claim import Config
@@ -29,6 +29,7 @@ from experiments.worlds.virtual import simulate
 ORACLE, MB = "oracle", 1_000_000
 QUICK_DAYS, QUICK_SEEDS = 3.0, 6
 FULL_DAYS, FULL_SEEDS = 61.0, 20
+Case = TypeVar("Case")
 POOL_FROM = 6  # runs that are missing: fewer are done before a pool has started
 
 
@@ -90,10 +91,12 @@ class Wanted:
     variation: Variation = AS_IS
 
     @property
-    def key(self) -> str:
-        """Names everything that the result depends on, but for the project's code."""
+    def task(self) -> Task:
+        """Its task; the key names everything that the result depends on, but for the code. SpecError: no such system."""
+        if self.system != ORACLE:
+            find_policy(self.system)
         told = f"{with_source(self.system)}, seed {self.seed}, {self.days:g} days, {self.variation}"
-        return told.rstrip(", ")
+        return Task(told.rstrip(", "), play, (self,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +106,9 @@ class CampusSize:
     days: float
     seeds: int
 
-    def wanted(self, system: str, variation: Variation = AS_IS) -> list[Wanted]:
+    def runs(self, system: str, variation: Variation = AS_IS) -> list[Task]:
         """Return a run for each seed, in order."""
-        return [Wanted(system, seed, self.days, variation) for seed in range(1, self.seeds + 1)]
+        return [Wanted(system, seed, self.days, variation).task for seed in range(1, self.seeds + 1)]
 
 
 def size_of(config: Config) -> CampusSize:
@@ -134,19 +137,17 @@ def play(wanted: Wanted) -> dict[str, Any]:
     return {**compact, "schedule": found.schedule, "windows": solved}
 
 
-def gather(wanted: Iterable[Wanted], config: Config) -> dict[Wanted, Result]:
-    """Return all results; runs that no claim has had before are run now, on all cores. SpecError: no such system."""
-    unique = list(dict.fromkeys(wanted))
-    for system in dict.fromkeys(each.system for each in unique if each.system != ORACLE):
-        find_policy(system)
-    tasks = [Task(each.key, play, (each,)) for each in unique]
-    results = run_tasks(tasks, config)
-    return {each: results[each.key] for each in unique}
+def gather(
+    cases: Mapping[Case, Sequence[Task]], config: Config, modules: Iterable[ModuleType] = ()
+) -> dict[Case, list[Result]]:
+    """Return the results of each case in the order of its runs; runs that no claim has had before are run now.
 
-
-def run_tasks(tasks: Sequence[Task], config: Config, modules: Iterable[ModuleType] = ()) -> dict[str, Result]:
-    """Run a sweep in the directory of the shared runs. Quick ones, too, use all cores if there are many."""
+    They are kept in the directory of the shared runs. Quick ones, too, use all cores if there are many. `modules`: those
+    whose code decides on the results, beside the worlds'.
+    """
+    tasks = list({task.key: task for runs in cases.values() for task in runs}.values())
     place = config.directory.parent / "campus-runs"
     workers = (os.cpu_count() or 1) if len(tasks) >= POOL_FROM else 1
     shared = replace(config, directory=place, quick=False, workers=max(workers, config.workers))
-    return sweep(tasks, shared, (*deciding_code(), campus_result, sys.modules[__name__], *modules))
+    found = sweep(tasks, shared, (*deciding_code(), campus_result, sys.modules[__name__], *modules))
+    return {case: [found[task.key] for task in runs] for case, runs in cases.items()}

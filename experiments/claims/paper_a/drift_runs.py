@@ -24,6 +24,7 @@ from experiments.inputs.scenario import OwnerEvent, Owners, Scenario
 from experiments.inputs.traces import Trace, paper_campus
 from experiments.inputs.traces.streams import stream, unit_exponential
 from experiments.inputs.traces.trace import in_order
+from experiments.runtime.tasks import Result
 from experiments.worlds.virtual import simulate
 
 FACTOR = 1.7  # E8
@@ -123,7 +124,7 @@ def settled_h(error: Floats, window_h: float) -> float:
     return float(good[0] * STEP_S / 3600.0) if len(good) else WATCHED_DAYS * 24.0
 
 
-def losses_by_part(run: dict[str, Any], drift: Drift) -> tuple[Floats, Floats]:
+def losses_by_part(run: Result, drift: Drift) -> tuple[Floats, Floats]:
     """Return (minutes lost, interruptions) before and after the drift."""
     parts: list[list[float]] = [[0.0, 0.0], [0.0, 0.0]]
     for each in run["interruptions"]:
@@ -133,7 +134,7 @@ def losses_by_part(run: dict[str, Any], drift: Drift) -> tuple[Floats, Floats]:
     return np.array(parts[0]), np.array(parts[1])
 
 
-def mean_error(results: Sequence[dict[str, Any]], window_h: float) -> Floats:
+def mean_error(results: Sequence[Result], window_h: float) -> Floats:
     """Return the mean error over the seeds, every half day."""
     errors: Floats = np.array([each["errors"][f"{window_h:g}"] for each in results])
     return errors

@@ -32,7 +32,7 @@ CLAIM_TEXT = (
 )
 LIMITS = (
     "The seconds themselves: payloads follow F2's median and ends, but their law, the notices and how much of a payload the "
-    "destination has already are ours. Downtime is counted for migrations that were carried out; which ones those are "
+    "destination has already are choices. Downtime is counted for migrations that were carried out; which ones those are "
     "depends on the system: a random destination is more often across the core, too far for a large payload, so fewer and "
     "smaller jobs are moved at all, which makes its downtimes look short (hence the row per gigabyte). The 99th percentile of "
     "some hundred migrations rests on very few of them."
@@ -64,8 +64,7 @@ METRICS = (MEDIAN, P99, PER_GB, SAME, COUNT)
 def run(config: Config) -> Values:
     """Return the runs of Table III."""
     size = size_of(config)
-    found = gather((each for system in SYSTEMS for each in size.wanted(system)), config)
-    runs = {system: [found[each] for each in size.wanted(system)] for system in SYSTEMS}
+    runs = gather({system: size.runs(system) for system in SYSTEMS}, config)
     rows = [
         value
         for system in SYSTEMS
@@ -102,7 +101,7 @@ def checks(values: Values) -> Iterator[Check]:
     per_gb = values.get(RATIOS, pair, PER_GB.quantity)
     yield below(ClaimKind.BEYOND, "P2 shortens the median downtime of a gigabyte moved", per_gb, 1.0)
     same, other = (values.get(GROUP, system, "same building") for system in PAIR)
-    chance = 100.0 if other is None else other.ours
+    chance = 100.0 if other is None else other.measured
     yield above(ClaimKind.ORDERING, "P2 stays in the building more often than chance does", same, chance)
     yield near(ClaimKind.VALUE, "P2 stays in the building for 71 % of migrations", same, 71.0, 0.1)
 

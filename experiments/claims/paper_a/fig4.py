@@ -42,8 +42,7 @@ def run(config: Config) -> Values:
         for k in sizes
         for notice_s in (SHORT_S, LONG_S)
     }
-    results = reclaim_bursts.gather((wave for some in wanted.values() for wave in some), config)
-    runs = {case: [results[wave] for wave in some] for case, some in wanted.items()}
+    runs = reclaim_bursts.waves_of(wanted, config)
     rows: list[Value] = []
     for k in sizes:
         group = f"{k} at once"
@@ -96,7 +95,7 @@ def checks(values: Values) -> Iterator[Check]:
                 for group in values.groups()
                 if group != OVER_ALL
             ),
-            key=lambda row: row.ours,
+            key=lambda row: row.measured,
         )
         text = f"{system}: no admitted migration misses its window, at any K'"
         # a fluid net gives what is granted, and admission grants what is enough
@@ -116,7 +115,7 @@ def checks(values: Values) -> Iterator[Check]:
         alone, seven = (values.find(f"{k} at once", system, "completion") for k in (1, MOST))
         kind = ClaimKind.ORDERING if system == "no-tc-bpf" else ClaimKind.BEYOND
         text = f"{system}: with 7 at once and time enough, completion takes more than twice as long as alone"
-        yield above(kind, text, seven, 2.0 * alone.ours)
+        yield above(kind, text, seven, 2.0 * alone.measured)
     bend = values.find(OVER_ALL, "no-tc-bpf", BEND)
     text = "no-tc-bpf: completion grows linearly with K' (its mean is that of a straight line)"
     yield near(ClaimKind.VALUE, text, bend, 1.0, STRAIGHT)
@@ -152,8 +151,8 @@ def _lines(axes: Any, values: Values, quantity: str, *, alone: bool = False) -> 
     for system in SYSTEMS:
         rows = [values.find(f"{k} at once", system, quantity) for k in sizes]
         if alone:
-            ours = [row.ours for row in rows]
-            axes.plot(sizes, ours, color=colour(system), linestyle=":", linewidth=1.4, zorder=2)
+            measured = [row.measured for row in rows]
+            axes.plot(sizes, measured, color=colour(system), linestyle=":", linewidth=1.4, zorder=2)
         else:
             line_of_rows(axes, sizes, rows, colour(system), LABELS[system])
     if quantity == "completion":

@@ -11,7 +11,7 @@ import numpy as np
 
 from controller.numerics.arrays import Floats
 from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
-from experiments.claims.framework.pictures import INK, canvas, colour, dress
+from experiments.claims.framework.pictures import canvas, colour, dress, upright
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import at_most, below, near
 from experiments.claims.paper_a import campus_numbers as numbers
@@ -69,10 +69,8 @@ BY_REGIME = {
 def run(config: Config) -> Values:
     """Run the classes by themselves; take the regimes from Table III's runs."""
     size, classes = size_of(config), Variation(payloads_mb=tuple(CLASSES.values()))
-    cases = {("class", system): size.wanted(system, classes) for system in SYSTEMS}
-    cases |= {("day", system): size.wanted(system) for system in MOVING}
-    found = gather((each for some in cases.values() for each in some), config)
-    runs = {case: [found[each] for each in some] for case, some in cases.items()}
+    cases = {("class", system): size.runs(system, classes) for system in SYSTEMS}
+    runs = gather(cases | {("day", system): size.runs(system) for system in MOVING}, config)
     rows: list[Value] = []
     for name, metric in BY_CLASS.items():
         rows += _rows(name, metric, {system: runs["class", system] for system in SYSTEMS})
@@ -101,19 +99,19 @@ def checks(values: Values) -> Iterator[Check]:
             yield below(
                 ClaimKind.ORDERING, f"{name}: ReclaimNet loses less per event than {label(other)}", apart, 0.0
             )
-        ours, bound = (values.get(name, system, lost) for system in ("reclaimnet", ORACLE))
-        most = NEAR_ORACLE * bound.ours if bound is not None else 0.0
+        measured, bound = (values.get(name, system, lost) for system in ("reclaimnet", ORACLE))
+        most = NEAR_ORACLE * bound.measured if bound is not None else 0.0
         yield at_most(
             ClaimKind.VALUE,
             f"{name}: within 12 % of the oracle's schedule",
-            None if bound is None else ours,
+            None if bound is None else measured,
             most,
         )
     off_peak = values.get(OFF_PEAK, "reclaimnet", "downtime")
     for regime in REGIMES:
         if regime != OFF_PEAK:
             median = None if off_peak is None else values.get(regime, "reclaimnet", "downtime")
-            target = 1.0 if off_peak is None else off_peak.ours
+            target = 1.0 if off_peak is None else off_peak.measured
             yield near(
                 ClaimKind.VALUE, f"{regime}: median downtime within 10 % of off-peak", median, target, 0.1
             )
@@ -138,11 +136,9 @@ def _groups(axes: Any, values: Values, groups: dict[str, str], systems: Sequence
     for place, system in enumerate(systems):
         for number, group in enumerate(groups.values()):
             if (found := rows.get((group, system))) is not None:  # None: nothing was interrupted
-                off = [[found.ours - (found.low or 0.0)], [(found.high or 0.0) - found.ours]]
                 x = number + (place - (len(systems) - 1) / 2.0) * width
                 name = label(system) if number == 0 else None
-                axes.bar(x, found.ours, width * 0.92, color=colour(system), label=name, zorder=2)
-                axes.errorbar(x, found.ours, yerr=off, color=INK, linewidth=1.0, capsize=2, zorder=3)
+                upright(axes, x, found, width * 0.92, color=colour(system), label=name)
     axes.set_xticks(range(len(groups)), list(groups))
 
 

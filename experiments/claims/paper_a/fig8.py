@@ -24,7 +24,7 @@ CLAIM_TEXT = (
     "notice of 10 s."
 )
 LIMITS = (
-    "That our coordinator is the faster one: the paper says neither what its latency contains nor on which machine, and "
+    "That this coordinator is the faster one: the paper says neither what its latency contains nor on which machine, and "
     "wall-clock times of this machine depend on what else it does. Sockets, decoding and the journal are not in it. "
     "`reclaimnet measure decisions` goes on to 50 000 hosts."
 )
@@ -96,7 +96,7 @@ def draw(values: Values, path: Path) -> None:
         axes.set_xticks(SIZES, [f"{size}" for size in SIZES])
         axes.set_xticks([], minor=True)
         exponent = values.find("growth", "reclaimnet", "exponent")
-        words = f"ours ~ size^{exponent.ours:.2f}, paper A ~ size^{exponent.published or 0.0:.2f}"
+        words = f"measured ~ size^{exponent.measured:.2f}, paper A ~ size^{exponent.published or 0.0:.2f}"
         axes.annotate(words, (0.02, 0.95), xycoords="axes fraction", color=INK, fontsize=9.5)
         dress(axes, "hosts (log)", "ms (log)")
         axes.legend(loc="lower right")

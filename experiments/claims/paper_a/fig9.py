@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
-from experiments.claims.framework.pictures import INK, OURS, canvas, dress
+from experiments.claims.framework.pictures import INK, OURS, canvas, dress, upright
 from experiments.claims.framework.rows import mean_row
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import above, below, near
@@ -42,9 +42,9 @@ CLAIM_TEXT = (
 )
 LIMITS = (
     "That other parameters do not matter, or that these do not where reclaims are dense: here loss budgets decide most "
-    "intervals, and beta_p1 is swept around the paper's .2, where ours is .9. Degradation under beta_p3 is that of a wave of "
-    "seven whose reference workload asks for 30 % of the link, whatever is reserved: reserve less than that, and the difference "
-    "is missing by construction."
+    "intervals, and beta_p1 is swept around the paper's .2, where the default is .9. Degradation under beta_p3 is that "
+    "of a wave of seven whose reference workload asks for 30 % of the link, whatever is reserved: reserve less than "
+    "that, and the difference is missing by construction."
 )
 
 
@@ -67,9 +67,8 @@ def cell(parameter: str, value: float) -> str:
 def run(config: Config) -> Values:
     """Run each parameter alone, the others at their defaults."""
     size = size_of(config)
-    cases = {(p, v): size.wanted(SYSTEM, variation(p, v)) for p, values in SWEEPS.items() for v in values}
-    found = gather((each for some in cases.values() for each in some), config)
-    runs = {case: [found[each] for each in some] for case, some in cases.items()}
+    cases = {(p, v): size.runs(SYSTEM, variation(p, v)) for p, values in SWEEPS.items() for v in values}
+    runs = gather(cases, config)
     rows: list[Value] = []
     for (parameter, value), some in runs.items():
         name, standard = cell(parameter, value), cell(parameter, DEFAULTS[parameter])
@@ -80,9 +79,8 @@ def run(config: Config) -> Values:
                 rows += numbers.ratio_row(f"{parameter}, over default", metric, (name, standard), some, base)
     seeds = reclaim_bursts.seeds_of(config)
     waves = {v: [Wave(SYSTEM, MOST, SHORT_S, False, s, reserve=v) for s in seeds] for v in SWEEPS["beta_p3"]}
-    results = reclaim_bursts.gather((wave for some in waves.values() for wave in some), config)
-    for value, of_value in waves.items():
-        lacking = [100.0 * results[wave]["degradation"] for wave in of_value]
+    for value, of_value in reclaim_bursts.waves_of(waves, config).items():
+        lacking = [100.0 * each["degradation"] for each in of_value]
         name = cell("beta_p3", value)
         rows.append(mean_row("beta_p3", name, DEGRADATION, "%", lacking, "in a wave of seven"))
     return Values(
@@ -129,14 +127,14 @@ def draw(values: Values, path: Path) -> None:
                     if (row := values.get(parameter, cell(parameter, value), quantity)) is None:
                         continue
                     is_default = value == DEFAULTS[parameter]
-                    off = [[row.ours - (row.low or 0.0)], [(row.high or 0.0) - row.ours]]
-                    axes.bar(
-                        place, row.ours, color=OURS, alpha=1.0 if is_default else 0.45, width=0.62, zorder=2
-                    )
-                    axes.errorbar(place, row.ours, yerr=off, color=INK, capsize=3, linewidth=1.1, zorder=3)
+                    upright(axes, place, row, 0.62, color=OURS, alpha=1.0 if is_default else 0.45)
                     if is_default:
                         axes.axhspan(
-                            (1.0 - FLAT) * row.ours, (1.0 + FLAT) * row.ours, color=INK, alpha=0.08, zorder=1
+                            (1.0 - FLAT) * row.measured,
+                            (1.0 + FLAT) * row.measured,
+                            color=INK,
+                            alpha=0.08,
+                            zorder=1,
                         )
                 axes.set_xticks(range(len(SWEEPS[parameter])), [f"{value:g}" for value in SWEEPS[parameter]])
                 dress(axes, parameter, f"{quantity}, {unit}", title)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
-from experiments.claims.framework.pictures import INK, OURS, PRINTED_MARK, canvas, dress
+from experiments.claims.framework.pictures import INK, OURS, PRINTED_MARK, canvas, dress, reach
 from experiments.claims.framework.rows import exact_row, mean_row, row
 from experiments.claims.framework.sweep import sweep
 from experiments.claims.framework.values import Value, Values
@@ -108,14 +108,13 @@ def _campus(config: Config) -> Iterator[Value]:
     note = "eq. (6) of the hazards and bandwidths of 61 days in windows of ten minutes"
     yield mean_row(ON_CAMPUS, TV_FI, "predicted gap", "%", predicted, note)
     systems = TV_FI, "reclaimnet"
-    results = gather((each for system in systems for each in size.wanted(system)), config)
-    fixed, adaptive = ([results[each] for each in size.wanted(system)] for system in systems)
+    fixed, adaptive = gather({system: size.runs(system) for system in systems}, config).values()
     apart = WORK_LOSS.compared(
         fixed, adaptive, lambda one, other: 100.0 * (one / other - 1.0) if other else math.nan
     )
     if apart is not None:
         note = "work loss of one interval for all (B7, which prices a checkpoint by its write) over ReclaimNet's, less 1"
-        yield row(ON_CAMPUS, TV_FI, "measured gap", "%", apart, note)
+        yield row(ON_CAMPUS, TV_FI, "measured gap", "%", apart, note, published=PRINTED_MEASURED)
 
 
 def checks(values: Values) -> Iterator[Check]:
@@ -131,7 +130,7 @@ def checks(values: Values) -> Iterator[Check]:
             0.0,
         )
         text = f"{name}: the gap measured is the gap predicted"
-        yield near(ClaimKind.VALUE, text, measured, predicted.ours, TOLERANCE)
+        yield near(ClaimKind.VALUE, text, measured, predicted.measured, TOLERANCE)
     printed = values.find(
         "the paper's moments", f"eq. (6), correlation {PRINTED_CORRELATION:+g}", "predicted gap"
     )
@@ -149,8 +148,10 @@ def checks(values: Values) -> Iterator[Check]:
     apart = values.find(group, f"correlation {PRINTED_CORRELATION:+g}", "measured gap")
     none = values.find(group, "correlation +0", "measured gap")
     text = "hazard and slowness rising together shrinks the gap (the paper tells it the other way)"
-    yield below(ClaimKind.BEYOND, text, apart, none.ours)
+    yield below(ClaimKind.BEYOND, text, apart, none.measured)
     lost = values.get(ON_CAMPUS, TV_FI, "measured gap")
+    text = "on the campus one interval for all loses 6.7 % more work than ReclaimNet, as printed"
+    yield near(ClaimKind.VALUE, text, lost, PRINTED_MEASURED, TOLERANCE)
     text = "on the campus one interval for all loses more work than P1, which prices a checkpoint by its snapshot"
     yield above(ClaimKind.BEYOND, text, lost, 0.0)
     quickly = values.find(BY_LENGTH, "state holds for 10 min", "measured gap")
@@ -203,12 +204,8 @@ def draw(values: Values, path: Path) -> None:
 
 
 def _points(axes: Any, xs: Sequence[float], rows: Sequence[Value]) -> None:
-    low = [abs(row.ours - (row.low or 0.0)) for row in rows]
-    high = [abs(row.ours - (row.high or 0.0)) for row in rows]
-    label = "measured, 95 % interval"
-    axes.errorbar(
-        xs, [row.ours for row in rows], [low, high], fmt="o", color=OURS, capsize=3, label=label, zorder=3
-    )
+    look = {"fmt": "o", "color": OURS, "capsize": 3, "label": "measured, 95 % interval", "zorder": 3}
+    axes.errorbar(xs, [row.measured for row in rows], reach(rows), **look)
 
 
 CLAIM = Claim(

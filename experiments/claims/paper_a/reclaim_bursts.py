@@ -9,13 +9,13 @@ research flow crosses the same uplink: either greedy, or a reference workload th
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from experiments.claims.framework.claim import Config
-from experiments.claims.paper_a.campus_runs import FULL_SEEDS, run_tasks
+from experiments.claims.paper_a.campus_runs import FULL_SEEDS, Case, gather
 from experiments.inputs.scenario import InverseLaw, Jobs, OwnerEvent, Protocol, Queue, ResearchFlow, Scenario
 from experiments.inputs.traces import JobArrival, JobDraw, Trace
 from experiments.inputs.traces.streams import stream
@@ -58,11 +58,12 @@ class Wave:
         return EARLIEST_S + WITHIN_S * stream(self.seed, "waves", "when").random()
 
     @property
-    def key(self) -> str:
-        """Names everything that the result depends on, but for the code."""
+    def task(self) -> Task:
+        """Its task; the key names everything that the result depends on, but for the code."""
         flow = "greedy" if self.greedy else "reference"
         how = f"{flow}, reserve {self.reserve:.6g}"
-        return f"wave: {self.system}, {self.together} at once, {self.notice_s:g} s, {how}, seed {self.seed}"
+        key = f"wave: {self.system}, {self.together} at once, {self.notice_s:g} s, {how}, seed {self.seed}"
+        return Task(key, play, (self,))
 
 
 def scenario_of(wave: Wave) -> Scenario:
@@ -169,11 +170,10 @@ class _Watch:
         return (after - before) / (until_s - from_s) / PAYLOAD_SHARE
 
 
-def gather(waves: Iterable[Wave], config: Config) -> dict[Wave, Result]:
-    """Return all results, kept beside the other runs of paper A's claims."""
-    tasks = {wave: Task(wave.key, play, (wave,)) for wave in waves}
-    results = run_tasks(list(tasks.values()), config, (sys.modules[__name__],))
-    return {wave: results[task.key] for wave, task in tasks.items()}
+def waves_of(cases: Mapping[Case, Sequence[Wave]], config: Config) -> dict[Case, list[Result]]:
+    """Return the results of each case in the order of its waves, kept beside the other runs of paper A's claims."""
+    tasks = {case: [wave.task for wave in waves] for case, waves in cases.items()}
+    return gather(tasks, config, (sys.modules[__name__],))
 
 
 def seeds_of(config: Config) -> range:

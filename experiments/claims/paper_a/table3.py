@@ -63,30 +63,31 @@ CLAIM_TEXT = (
     "downtime is 61 s, it hands over more than 91 % of jobs, and research loses less than 3 %."
 )
 LIMITS = (
-    "The published GPU-hours: they cannot be totals of this trace (358 emergencies of 5 min each are 29.8 GPU-h, and 4 890 "
-    "GPU-hours fill 3.8 % of the campus's GPU time, not 68.7 %), and how they were counted is not said; so ours stand beside "
-    "them in a unit of their own, and only ratios and orderings are judged. Jobs, lengths, notices and the share of hosts lent "
-    "are choices (see `traces`). Wilcoxon's test is over seeds, not over the events of one run. What emergencies take in the "
-    "mean over their moments is the part of the work loss from which chance can be taken (`experiments.results.expected_loss`); "
-    "the paper does not have it. Slurm and Bamboo are models of what their papers say, in the same virtual campus; traffic "
-    "degradation is that of a wave of seven migrations beside a workload that asks for the reserve (Fig. 5). Systems that keep "
-    "one copy of a checkpoint on a volunteer lose hours in a few interruptions of a hundred, because no host that holds one is "
-    "lent at that moment; these make most of their sums and of the intervals (see the values). The head node keeps checkpoints "
-    "of every row that sends them there: Slurm's only there, and second copies. Ours has these, as printed and one-copy do not, "
-    "and No-Mig. keeps all with the job: what they are worth, the row one-copy says. The work loss is a part of what is lost: "
-    "pauses for snapshots, restarts, waiting and Bamboo's second GPU stand beside it, as lost GPU time, which the paper does "
-    "not have. TV-FI takes a checkpoint to cost its write, as the paper does, and `reclaimnet` its snapshot; the row "
-    "one-interval is TV-FI at the price of the snapshot. Loss budgets bind (intervals of at most 2 L_max, the paper's eq. 9; the "
-    "checkpoint on its way comes on top): five minutes for every job is a choice of this campus; rows with the paper's beta of "
-    ".2 are above 2 L_max with large payloads (see the values). Budgets of an hour, and states that are copied within a GPU, "
-    "are cases of `campuses`. Absolute work losses are printed and not judged. The oracle is a schedule that was "
-    "played, on line or planned ahead, whichever lost less; its checkpoints borrow, as those of `reclaimnet` do. It knows the "
-    "future. What emergencies (in the mean) and pauses cost any on-line schedule at least "
-    "(`experiments.results.online_bound`, jobs where each system had them) stands beside what each paid of the two. "
-    "Rows meet the same jobs and do not get the same work done of them: a row that waits longer has less to lose, and its "
-    "useful GPU time stands beside what it loses. A job that waits when a run ends has lost nothing yet "
-    "(`experiments.results.losses`): with no-migration, whose jobs wait for their hosts, that is .8 of 10.5 GPU-h in 20 days of "
-    "one seed, and nothing with the others."
+    "The published GPU-hours: they cannot be totals of this trace (358 emergencies of 5 min each are 29.8 GPU-h, and 4 "
+    "890 GPU-hours fill 3.8 % of the campus's GPU time, not 68.7 %), and how they were counted is not said; so the "
+    "totals here stand beside them in a unit of their own, and only ratios and orderings are judged. Jobs, lengths, "
+    "notices and the share of hosts lent are choices (see `traces`). Wilcoxon's test is over seeds, not over the events"
+    " of one run. What emergencies take in the mean over their moments is the part of the work loss from which chance "
+    "can be taken (`experiments.results.expected_loss`); the paper does not have it. Slurm and Bamboo are models of "
+    "what their papers say, in the same virtual campus; traffic degradation is that of a wave of seven migrations "
+    "beside a workload that asks for the reserve (Fig. 5). Systems that keep one copy of a checkpoint on a volunteer "
+    "lose hours in a few interruptions of a hundred, because no host that holds one is lent at that moment; these make "
+    "most of their sums and of the intervals (see the values). The head node keeps checkpoints of every row that sends "
+    "them there: Slurm's only there, and second copies. ReclaimNet has these, as printed and one-copy do not, and "
+    "No-Mig. keeps all with the job: what they are worth, the row one-copy says. The work loss is a part of what is "
+    "lost: pauses for snapshots, restarts, waiting and Bamboo's second GPU stand beside it, as lost GPU time, which the"
+    " paper does not have. TV-FI takes a checkpoint to cost its write, as the paper does, and `reclaimnet` its "
+    "snapshot; the row one-interval is TV-FI at the price of the snapshot. Loss budgets bind (intervals of at most 2 "
+    "L_max, the paper's eq. 9; the checkpoint on its way comes on top): five minutes for every job is a choice of this "
+    "campus; rows with the paper's beta of .2 are above 2 L_max with large payloads (see the values). Budgets of an "
+    "hour, and states that are copied within a GPU, are rows of the sweep over campuses. Absolute work losses are "
+    "printed and not judged. The oracle is a schedule that was played, on line or planned ahead, whichever lost less; "
+    "its checkpoints borrow, as those of `reclaimnet` do. It knows the future. What emergencies (in the mean) and "
+    "pauses cost any on-line schedule at least (`experiments.results.online_bound`, jobs where each system had them) "
+    "stands beside what each paid of the two. Rows meet the same jobs and do not get the same work done of them: a row "
+    "that waits longer has less to lose, and its useful GPU time stands beside what it loses. A job that waits when a "
+    "run ends has lost nothing yet (`experiments.results.losses`): with no-migration, whose jobs wait for their hosts, "
+    "that is .8 of 10.5 GPU-h in 20 days of one seed, and nothing with the others."
 )
 
 
@@ -98,9 +99,7 @@ def systems_of(config: Config) -> tuple[str, ...]:
 def run(config: Config) -> Values:
     """Run every system on the campus, and in waves of seven."""
     systems, size = systems_of(config), size_of(config)
-    wanted = [each for system in systems for each in size.wanted(system)]
-    found = gather(wanted, config)
-    runs = {system: [found[each] for each in size.wanted(system)] for system in systems}
+    runs = gather({system: size.runs(system) for system in systems}, config)
     rows = [
         value
         for system in systems
@@ -129,9 +128,8 @@ def degradations(group: str, published: Mapping[str, float | None], config: Conf
     """Yield the loss of the reference workload in a wave of seven; the oracle is not played in waves."""
     seeds = reclaim_bursts.seeds_of(config)
     cases = {system: [Wave(system, MOST, SHORT_S, False, seed) for seed in seeds] for system in published}
-    results = reclaim_bursts.gather((wave for some in cases.values() for wave in some), config)
-    for system, some in cases.items():
-        lacking = [100.0 * results[wave]["degradation"] for wave in some]
+    for system, some in reclaim_bursts.waves_of(cases, config).items():
+        lacking = [100.0 * each["degradation"] for each in some]
         note = "of a workload that asks for the reserve, beside seven migrations"
         yield mean_row(group, system, DEGRADATION, "%", lacking, note, published=published[system])
 
@@ -201,15 +199,15 @@ def checks(values: Values) -> Iterator[Check]:
             continue
         other = apart.system.removeprefix(f"{OURS} - ")
         if apart.quantity == numbers.LOST_TIME.quantity:
-            text = f"ours loses less GPU time in all than {label(other)}"
+            text = f"ReclaimNet loses less GPU time in all than {label(other)}"
             yield below(ClaimKind.BEYOND, text, apart, 0.0)
             continue
         if apart.quantity == numbers.EXPECTED.quantity:
-            text = f"ours loses less work to emergencies, in the mean over their moments, than {label(other)}"
+            text = f"ReclaimNet loses less work to emergencies, in the mean over their moments, than {label(other)}"
             yield below(ClaimKind.BEYOND, text, apart, 0.0)
             continue
         if other not in (*WORSE, ORACLE):
-            yield below(ClaimKind.BEYOND, f"ours loses less work than {label(other)}", apart, 0.0)
+            yield below(ClaimKind.BEYOND, f"ReclaimNet loses less work than {label(other)}", apart, 0.0)
 
 
 def label(system: str) -> str:
@@ -246,7 +244,7 @@ def draw_table(
                 if found is None:
                     rows.append(Bar(name, colour(system), None, published=printed))
                 else:
-                    rows.append(Bar(name, colour(system), found.ours, found.low, found.high, printed))
+                    rows.append(Bar(name, colour(system), found.measured, found.low, found.high, printed))
             bars(panels[0][place], rows, unit, head, log=is_log)
             if place:
                 panels[0][place].set_yticklabels([])

@@ -56,8 +56,7 @@ def name(subset: Subset) -> str:
 def run(config: Config) -> Values:
     """Run all eight subsets; three of them are rows of Table III, and its runs."""
     size = size_of(config)
-    found = gather((each for system in ABLATION.values() for each in size.wanted(system)), config)
-    runs = {subset: [found[each] for each in size.wanted(ABLATION[subset])] for subset in PUBLISHED}
+    runs = gather({subset: size.runs(ABLATION[subset]) for subset in PUBLISHED}, config)
     rows: list[Value] = []
     for subset, printed in PUBLISHED.items():
         published = {"work loss": printed[0], "downtime": printed[1]}

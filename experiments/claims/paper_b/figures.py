@@ -51,7 +51,7 @@ FIGURES: dict[int, LearningFigure] = {
             "converge to a common value while Algorithm 1 learns to keep the delay at 18 h, from a low and from a high start."
         ),
         does_not_prove=(
-            "What the paper's common value is: it prints none, so cost is compared with our exact stationary numbers (3.414 "
+            "What the paper's common value is: it prints none, so cost is compared with exact stationary numbers (3.414 "
             "for Poisson, 2.884 for Gamma jobs). Nor that it is the least cost: with Poisson jobs the bound for policies that "
             f"see the age of the gap is {BY_NAME['fig3-poisson'].age_aware_cost:.3f}."
         ),
@@ -76,8 +76,8 @@ FIGURES: dict[int, LearningFigure] = {
             f"= 3; the cost converges to Theorem 5's optimum for N = 3 ({THEOREM_5:.3f}) and the delay to 27 h."
         ),
         does_not_prove=(
-            "That r* is 3: delta_3 is 27.2 h, so 27 h takes r* = 2.958 and costs 5.807. The published cost beside ours is "
-            "Theorem 5 evaluated at N = 3; the paper prints the formula and no number."
+            "That r* is 3: delta_3 is 27.2 h, so 27 h takes r* = 2.958 and costs 5.807. The published cost beside the "
+            "measured one is Theorem 5 evaluated at N = 3; the paper prints the formula and no number."
         ),
     ),
 }

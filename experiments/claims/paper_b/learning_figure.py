@@ -25,8 +25,8 @@ WORDS: Final = {
     FIXED: "r* known and fixed",
     PRINTED: "Algorithm 1 as printed",
     ALGORITHM1: "Algorithm 1, corrected",
-    REPLAY: "replay (ours)",
-    AGE: "age (ours)",
+    REPLAY: "replay (this project)",
+    AGE: "age (this project)",
 }
 DASHES: Final[dict[float, Any]] = {SMALL: (0, (4, 1.6)), LARGE: "-"}
 # replay is seen on top of age
