@@ -20,7 +20,6 @@ from scapy.packet import Packet, Raw
 from bpf.errors import BpfError
 from bpf.layout import CREDIT_PER_BYTE, MAX_FLOWS, BucketMode, ClassId
 from bpf.maps import FlowKey, Traffic
-from bpf.testrun import DROP, PASS, SkBuff, TestRun, run
 from tests.bpf_machine import (
     DPORT,
     ETHER,
@@ -35,6 +34,7 @@ from tests.bpf_machine import (
     tcp4,
     udp4,
 )
+from tests.bpf_testrun import DROP, PASS, SkBuff, TestRun, run
 
 # not `kernel`: programs and maps of each test are its own, and no clock is watched
 pytestmark = pytest.mark.stock_kernel

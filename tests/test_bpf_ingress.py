@@ -24,8 +24,8 @@ from scapy.layers.l2 import ARP, Dot1AD, Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
 from bpf.layout import KillSwitchStruct, Mode
-from bpf.testrun import DROP, PASS, SkBuff, run
 from tests.bpf_machine import ETHER, ip6, programs_fixture, segment, tcp4, udp4
+from tests.bpf_testrun import DROP, PASS, SkBuff, run
 
 # not `kernel`: programs and maps of each test are its own, and one test alone watches a clock
 pytestmark = pytest.mark.stock_kernel

@@ -25,7 +25,6 @@ from scapy.packet import Packet, Raw
 
 from bpf.layout import FIRST_PORT, BucketStruct, MeterStruct, PortStruct
 from bpf.ports import Limit, PortCounters, PortProgram, PortRule, link_local, load_port_program
-from bpf.testrun import DROP, PASS, SkBuff, run
 from tests.bpf_machine import (
     ETHER,
     HERE,
@@ -38,6 +37,7 @@ from tests.bpf_machine import (
     tcp4,
     udp4,
 )
+from tests.bpf_testrun import DROP, PASS, SkBuff, run
 
 pytestmark = [pytest.mark.kernel, pytest.mark.stock_kernel]
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from bpf import layout
 from bpf.layout import BucketMode, ClassId
-from bpf.testrun import PASS, SkBuff, run
 from tests import kernel_bucket as twin
 from tests.bpf_machine import KEY, programs_fixture, tcp4
+from tests.bpf_testrun import PASS, SkBuff, run
 from tests.kernel_bucket import Bucket, BucketGrant, Discipline, charge, charge_both, give_back, refill
 
 host = pytest.fixture(programs_fixture, scope="module")

@@ -23,7 +23,7 @@ from bpf.layout import KillSwitchStruct, Mode
 from bpf.library import check, libbpf
 from bpf.maps import KillSwitch
 from bpf.objects import ensure_bpffs, load_host_programs
-from bpf.second_observer import SecondObserver
+from experiments.benchmarks.bcc_observer import BccObserver
 from experiments.benchmarks.frame import quantiles
 from experiments.benchmarks.syn_storm import PORT, Arena, Trial, arena, new_namespace
 from testbed.emulation.netlink import NetlinkRefused
@@ -71,7 +71,7 @@ def measure_kill_switch(
     trials: int = TRIALS,
     rule_trials: int = RULE_TRIALS,
     names: Iterable[str] = OF_ANY_HOST,
-    observer: SecondObserver | None = None,
+    observer: BccObserver | None = None,
 ) -> dict[str, list[Trial] | str]:
     """Return trials of each path on a host of its own, by the path's name; or the reason why this machine lacks the path.
 
@@ -113,7 +113,7 @@ def host_under_storm() -> Iterator[tuple[Arena, Path]]:
 
 
 def one_trial(
-    stage: Arena, switch: KillSwitch, path: ClosingPath, observer: SecondObserver | None = None
+    stage: Arena, switch: KillSwitch, path: ClosingPath, observer: BccObserver | None = None
 ) -> Trial:
     """Take one trial: the storm, and the path's act in its midst; then open the host again."""
 

@@ -27,7 +27,7 @@ from bpf.errors import BpfError
 from bpf.layout import Mode
 from bpf.library import check, libbpf
 from bpf.maps import KillSwitch
-from bpf.second_observer import SecondObserver
+from experiments.benchmarks.bcc_observer import BccObserver
 from experiments.benchmarks.closing_paths import (
     IPTABLES,
     LIBRARY,
@@ -106,7 +106,7 @@ TRANSFER_BYTES, CHUNK_BYTES, SILENCE_S, REFUSED_S = 32 << 20, 1 << 16, 1.0, 0.3
 def measure(run: Run) -> dict[str, Any]:
     """Try every path; write the raw samples as JSON lines. CannotMeasureError as `measure_kill_switch`."""
     trials, hosts = QUICK_TRIALS if run.quick else TRIALS, run.hosts[0] if run.hosts else HOSTS
-    with second_observer() as second:
+    with bcc_observer() as second:
         observer = None if isinstance(second, str) else second
         found = measure_kill_switch(trials, trials, observer=observer)
         with host_under_storm() as (stage, pin), closing(KillSwitch.open_pinned(pin)) as switch:
@@ -128,7 +128,7 @@ def measure(run: Run) -> dict[str, Any]:
 
 
 def goals(result: Result) -> Iterator[Goal]:
-    """Yield the last connection let in by each path with a goal, then the agreement of the second observer."""
+    """Yield the last connection let in by each path with a goal, then the agreement of bcc's observer."""
     for name, wanted in LIMITS_S.items():
         for quantile, limit_s in wanted.items():
             what = f"{WORDS[name]}, {quantile}"
@@ -136,7 +136,7 @@ def goals(result: Result) -> Iterator[Goal]:
                 yield at_most(what, path["last_let_in_s"][quantile], limit_s, in_ms)
             else:
                 yield Goal(what, f"<= {in_ms(limit_s)}", result["unavailable"][name], None)
-    what, goal = "a second observer (bcc) counts what the storm from outside counts", "in each trial"
+    what, goal = "an independent observer (bcc) counts what the storm from outside counts", "in each trial"
     observed = sum(path["observed"] for path in result["paths"].values())
     otherwise = sum(path["observer_disagrees"] for path in result["paths"].values())
     if observed:
@@ -146,7 +146,7 @@ def goals(result: Result) -> Iterator[Goal]:
 
 
 def _on_campus(
-    out: Path, trials: int, hosts: int, observer: SecondObserver | None
+    out: Path, trials: int, hosts: int, observer: BccObserver | None
 ) -> tuple[dict[str, list[Trial] | str], dict[str, int], list[dict[str, Any]]]:
     """Try the paths that need a campus.
 
@@ -246,16 +246,14 @@ def _campus_host(world: LiveWorld, name: str) -> Iterator[Arena]:
 
 
 def _transfers(
-    where: str, stage: Arena, switch: KillSwitch, observer: SecondObserver | None
+    where: str, stage: Arena, switch: KillSwitch, observer: BccObserver | None
 ) -> list[dict[str, Any]]:
     """Return the outcome of one transfer to a host that is drained in its midst, and of one to a host that is isolated."""
     modes = Mode.DRAIN, Mode.ISOLATE
     return [{"where": where} | _transfer(stage, switch, mode, observer) for mode in modes]
 
 
-def _transfer(
-    stage: Arena, switch: KillSwitch, mode: Mode, observer: SecondObserver | None
-) -> dict[str, Any]:
+def _transfer(stage: Arena, switch: KillSwitch, mode: Mode, observer: BccObserver | None) -> dict[str, Any]:
     """Send to the host; the owner acts in the midst of it. Return its outcome, and that of a new connection after."""
     earlier = observer.read(stage.inode) if observer else None
     content = os.urandom(TRANSFER_BYTES)
@@ -314,14 +312,14 @@ def _connects(stage: Arena, address: tuple[str, int]) -> bool:
 
 
 @contextmanager
-def second_observer() -> Iterator[SecondObserver | str]:
-    """Yield bcc's observer, which counts apart from the programs and from the storm; or the reason why there is none."""
+def bcc_observer() -> Iterator[BccObserver | str]:
+    """Yield bcc's observer, or the reason why there is none."""
     with ExitStack() as last:
-        found: SecondObserver | str
+        found: BccObserver | str
         try:
-            found = last.enter_context(SecondObserver())
+            found = last.enter_context(BccObserver())
         except BpfError as error:
-            found = f"no second observer counted: {error}"
+            found = f"no independent observer counted: {error}"
         yield found
 
 

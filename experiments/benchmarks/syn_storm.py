@@ -62,7 +62,7 @@ class Trial:
     let_in_after_return: int  # SYNs sent after the call was over, that got in: a switch that closes has none
     missed: int  # SYNs without an answer before the last that got in: lost on the way
     dropped: int | None  # what the program says it has dropped; None: another hand closed the host
-    observed: int | None = None  # drops that the second observer saw in the host's network; None: none looked
+    observed: int | None = None  # drops that bcc's observer saw in the host's network; None: none looked
     # packets that came to the host by its other cables meanwhile: a closed host drops these, too
     others: int = 0
     beside_s: float | None = None  # what was timed under the same storm before the act
@@ -74,7 +74,7 @@ class Trial:
 
     @property
     def observer_agrees(self) -> bool:
-        """True if the same holds of the drops that the second observer saw."""
+        """True if the same holds of the drops that bcc's observer saw."""
         return self.observed is None or self._explains(self.observed)
 
     def _explains(self, drops: int) -> bool:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from bpf.btf import drop_reasons
 from bpf.errors import BpfError
 from bpf.observer import Observer, inode_of
-from bpf.second_observer import SecondObserver
 from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import (
     Bridge,
@@ -348,21 +347,6 @@ def _tracepoints() -> str:
             return f"{len(drop_reasons())} reasons for which a packet is dropped"
     except BpfError as error:
         raise Absent(str(error).partition("\n")[0]) from error
-
-
-@_feature(
-    "bcc",
-    Need.OPTIONAL,
-    "nothing counts beside the programs and the storm in `measure killswitch`",
-    "./setup-apt.sh measure",
-)
-def _bcc() -> str:
-    try:
-        with SecondObserver() as observer:
-            observer.read(inode_of("self"))
-    except BpfError as error:
-        raise Absent(str(error).partition("\n")[0]) from error
-    return "a second observer compiles and counts"
 
 
 _feature("tcpdump", Need.OPTIONAL, "no packets from `observe HOST`", "apt-get install tcpdump")(
