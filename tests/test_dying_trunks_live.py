@@ -35,25 +35,26 @@ DAEMONS = ("ovs-vswitchd", "ovsdb-server", "controller")
 TRUNKS = [(building, core) for building in ("library", "physics") for core in ("core1", "core2")]
 # the evacuation of the docs, sooner: less to carry, under a shorter notice
 SOONER = {
-    'duration = "21 s"': 'duration = "15 s"',
-    'payload = "700 MB"': 'payload = "500 MB"',
-    'at = "6 s"': 'at = "4 s"',
-    'notice = "14 s"': 'notice = "10 s"',
+    'duration = "21 s"': 'duration = "11 s"',
+    'payload = "700 MB"': 'payload = "350 MB"',
+    'at = "3 s"': 'at = "2 s"',
+    'at = "6 s"': 'at = "3 s"',
+    'notice = "14 s"': 'notice = "8 s"',
 }
 FIRST_S, LAST_S = (
-    3.7,
-    11.5,
-)  # of cuts and kills: notice is given at 4 s, and what is under way may end after them
+    2.7,
+    8.5,
+)  # of cuts and kills: notice is given at 3 s, and what is under way may end after them
 
 
 def cuts(draws: random.Random) -> tuple[LinkEvent, ...]:
-    """Each trunk is cut up to twice, for up to a second and a half; every other time it is drained first."""
+    """Each trunk is cut up to twice, for up to 1.2 s; every other time it is drained first."""
     events = []
     for trunk in TRUNKS:
         at_s = FIRST_S
         for _ in range(draws.randint(0, 2)):
-            at_s += draws.uniform(1.0, 3.5)
-            until_s = at_s + draws.uniform(0.2, 1.5)
+            at_s += draws.uniform(0.5, 2.5)
+            until_s = at_s + draws.uniform(0.2, 1.2)
             if until_s > LAST_S:
                 break
             events.append(LinkEvent(at_s, trunk, up=False, drain_s=draws.choice([None, 1.0])))

@@ -24,7 +24,7 @@ VIRTUAL = {
 }
 LIVE = {
     "ping_campus": r"with 5 ms each way: 1[0-9]\.\d+ ms(.*\n)+.* 0% dropped",
-    "one_reclaim": r"MigrationFinished\(job='mine', source='h1', destination='h2'",
+    "one_reclaim": r"MigrationFinished\(job='mine', source='h1', destination='h2'(.*\n)+moved in time: 1 of 1",
     "my_workload": r"begins\nfibonacci\.2\.log: resumes after step \d+\nwork lost: .*finished: 1",
     "five_hundred_hosts 12": r"12 hosts and \d+ switches stand(.*\n)+rtt .*\ndown after",
     "kill_switch_latency 3": r"got in: 0 in 3 acts",

@@ -19,47 +19,9 @@ from tests.summary_keys import REQUIRED
 pytestmark = [*live, pytest.mark.timeout(150)]
 
 
-def test_demo_keeps_its_promises_and_writes_its_report(tmp_path: Path) -> None:
-    with running(tmp_path, "demo", "--hosts", "10", "--seconds", "30", "--seed", "5") as run:
-        status = run.finish(100)
-        text = run.finish_text()
-    assert status == 0, text
-    summary = run.summary()
-    for group, keys in REQUIRED.items():
-        assert keys <= summary[group].keys()
-    assert summary["world"] == "live"
-    assert summary["seed"] == 5
-    assert summary["scale"] == {"bytes": pytest.approx(1 / 250), "time": pytest.approx(1 / 40)}
-    assert summary["invariants_broken"] == []
-    assert summary["jobs"]["lost"] == 0
-    assert summary["jobs"]["finished"] > 0
-    assert summary["jobs"]["on_demand"] > 0
-    assert summary["migrations"]["in_time"] > 0
-    assert summary["emergencies"]["count"] > 0
-    assert summary["checkpoints"]["completed"] > 0
-    assert summary["kill_switch"]["connections_tried"] > 0
-    assert summary["kill_switch"]["connections_admitted"] == 0
-    observed = {seen["where"]: seen for seen in summary["fidelity"]["observed"]}
-    assert {"h1", "h6", "the switches", "the machine"} <= observed.keys()
-    # a closed host drops what the prober sends to it, at its ingress program
-    assert any(seen["dropped"].get("tc ingress", 0) > 0 for seen in observed.values())
-    assert all(seen["run_delay_p99_s"] > 0.0 for where, seen in observed.items() if where.startswith("h"))
-    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
-    assert {"JobSubmitted", "JobFinished", "CheckpointCompleted", "HostReclaimed"} <= {
-        e["fact"] for e in events
-    }
-    page = (tmp_path / "report.html").read_text()
-    assert "<svg" in page
-    assert "http://" not in page.replace("http://www.w3.org", "")
-    assert "https://" not in page
-    assert leftovers() == []
-
-
-def test_stopped_agent_and_killed_agents_and_coordinators_lose_no_job_and_leave_no_second_copy(
-    tmp_path: Path,
-) -> None:
+def test_demo_keeps_its_promises_and_writes_its_report_whatever_is_stopped_and_killed(tmp_path: Path) -> None:
     """One agent is stopped for two leases; four are killed; the coordinator is, twice, and goes on with its journal."""
-    with running(tmp_path, "demo", "--hosts", "6", "--seconds", "20", "--seed", "6") as run:
+    with running(tmp_path, "demo", "--hosts", "10", "--seconds", "20", "--seed", "5") as run:
         run.wait_until_jobs_run()
         stopped = run.pids("agent")[0]
         os.kill(stopped, signal.SIGSTOP)
@@ -68,7 +30,7 @@ def test_stopped_agent_and_killed_agents_and_coordinators_lose_no_job_and_leave_
         os.kill(stopped, signal.SIGCONT)
         for _ in range(4):
             os.kill(run.pids("agent")[0], signal.SIGKILL)
-            time.sleep(1.0)
+            time.sleep(0.5)
         for restarts in (1, 2):
             [coordinator] = run.pids("coordinator")
             joined = run.count(f.HostJoined)
@@ -79,18 +41,37 @@ def test_stopped_agent_and_killed_agents_and_coordinators_lose_no_job_and_leave_
         text = run.finish_text()
     assert status == 0, text
     summary = run.summary()
-    assert summary["ended"] == "completed"
+    for group, keys in REQUIRED.items():
+        assert keys <= summary[group].keys()
+    assert (summary["world"], summary["seed"], summary["ended"]) == ("live", 5, "completed")
+    assert summary["scale"] == {"bytes": pytest.approx(1 / 250), "time": pytest.approx(1 / 40)}
+    assert summary["invariants_broken"] == []
     assert summary["jobs"]["lost"] == 0
-    assert [death["subject"] == "coordinator" for death in summary["deaths"]] == [False] * 4 + [True] * 2
     assert summary["jobs"]["finished"] > 0
-    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
-    assert [e["fact"] for e in events].count("CoordinatorRestarted") == 2
+    assert summary["jobs"]["on_demand"] > 0
+    assert summary["emergencies"]["count"] > 0
+    assert summary["checkpoints"]["completed"] > 0
+    assert summary["kill_switch"]["connections_tried"] > 0
+    assert summary["kill_switch"]["connections_admitted"] == 0
+    assert [death["subject"] == "coordinator" for death in summary["deaths"]] == [False] * 4 + [True] * 2
+    observed = {seen["where"]: seen for seen in summary["fidelity"]["observed"]}
+    assert {"h1", "h6", "the switches", "the machine"} <= observed.keys()
+    # a closed host drops what the prober sends to it, at its ingress program
+    assert any(seen["dropped"].get("tc ingress", 0) > 0 for seen in observed.values())
+    assert all(seen["run_delay_p99_s"] > 0.0 for where, seen in observed.items() if where.startswith("h"))
+    facts = [json.loads(line)["fact"] for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert {"JobSubmitted", "JobFinished", "CheckpointCompleted", "HostReclaimed"} <= set(facts)
+    assert facts.count("CoordinatorRestarted") == 2
+    page = (tmp_path / "report.html").read_text()
+    assert "<svg" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "https://" not in page
     assert leftovers() == []
 
 
 def test_pool_of_agents_that_is_killed_is_started_again_and_no_job_is_lost(tmp_path: Path) -> None:
     pools = ["--agents-per-process", "4"]
-    with running(tmp_path, "demo", "--hosts", "6", "--seconds", "18", "--seed", "6", *pools) as run:
+    with running(tmp_path, "demo", "--hosts", "6", "--seconds", "14", "--seed", "6", *pools) as run:
         run.wait_until_jobs_run()
         assert len(run.pids("agents")) == 2  # six volunteers and two hosts that are paid for
         pool = run.pids("agents")[0]

@@ -12,132 +12,126 @@ import pytest
 from controller.core.model import facts as f
 from tests.criu_here import needs_criu
 from tests.emulation_campuses import kernel
-from tests.live_campus import CLI, command, running
+from tests.live_campus import CLI, Run, command, running
 
 pytestmark = kernel
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
-FAILING = """
+RAISING = """
 from counting import Counting
 
 
-class Failing(Counting):
+class Raising(Counting):
     def step(self):
         raise ValueError("[/red] as told")  # no markup of the table that shows it
 """
+SUBMITTED = ("adding", "failing", "endless", "counting", "raising")
 
 
-def test_programs_are_moved_and_cancelled_and_say_why_they_failed(
+def test_jobs_of_ones_own_are_moved_and_cancelled_and_say_why_they_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The shell example goes on where it was after a reclaim with notice and one without; another is cancelled."""
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(EXAMPLES / "adding.sh", tmp_path)
-    job = (EXAMPLES / "adding.toml").read_text().replace("200", "120")
-    (tmp_path / "adding.toml").write_text(job)
-    (tmp_path / "endless.toml").write_text(job.replace("120", "1000000"))
-    (tmp_path / "failing.toml").write_text(
-        job.replace('"./adding.sh"', '"sh", "-c", "echo wrong >&2; exit 3"')
-    )
-    (tmp_path / "absent.toml").write_text(job.replace("adding.sh", "nothing.sh"))
-    script = tmp_path / "commands"
-    script.write_text("sh sleep 100\n")
-    with running(tmp_path / "out", "up", "--hosts", "3", "--script", str(script)) as run:
+    """A shell program and a class go on where they were after reclaims with and without notice; another is cancelled."""
+    monkeypatch.chdir(tmp_path)  # where the campus's agents look for modules
+    for name in ("adding.sh", "counting.py"):
+        shutil.copy(EXAMPLES / name, tmp_path)
+    (tmp_path / "raising.py").write_text(RAISING)
+    adding = (EXAMPLES / "adding.toml").read_text().replace("200", "120")
+    counting = (EXAMPLES / "counting.toml").read_text().replace("200 ms", "120 ms")
+    files = {
+        "adding": adding,
+        "endless": adding.replace("120", "1000000"),
+        "failing": adding.replace('"./adding.sh"', '"sh", "-c", "echo wrong >&2; exit 3"'),
+        "absent": adding.replace("adding.sh", "nothing.sh"),
+        "counting": counting,
+        "raising": counting.replace("counting:Counting", "raising:Raising"),
+        "broken": 'workload = "synthetic"\nsteps = 3\nstep = "10 ms"\npayload = "1 kB"\n[params]\ntypo = 1\n',
+        "commands": "sh sleep 100\n",
+        "other/adding": adding.replace("120", "121").replace("./", "../"),
+    }
+    (tmp_path / "other").mkdir()
+    for name, text in files.items():
+        (tmp_path / f"{name}.toml").write_text(text)
+    with running(tmp_path / "out", "up", "--hosts", "5", "--script", "commands.toml") as run:
         run.wait_until_it_answers()
-        refused = command("submit", "adding.toml", "absent.toml")
-        assert (refused.returncode, "nothing.sh" in refused.stderr) == (2, True), refused.stderr
-        accepted = command("submit", "adding.toml", "failing.toml", "endless.toml")
-        assert accepted.returncode == 0, accepted.stderr
-        again = command("submit", "adding.toml")
-        assert (again.returncode, "nothing is begun anew" in again.stdout) == (0, True), again.stdout
-        (tmp_path / "other").mkdir()
-        (tmp_path / "other/adding.toml").write_text(job.replace("120", "121").replace("./", "../"))
-        taken = command("submit", "failing.toml", "other/adding.toml", "endless.toml")
-        assert taken.returncode == 2
-        assert "handed over before it: failing; not handed over: endless" in taken.stderr.replace("\n", " ")
-        run.wait_until(lambda: "step 20:" in command("logs", "endless").stdout)
-        first = host_of("endless")
-        assert command("reclaim", first, "--notice", "5").returncode == 0
-        second = run.wait_for(f.JobRunning, job="endless", attempt=2).host
-        assert command("return", first).returncode == 0
-        assert command("reclaim", second).returncode == 0
-        endless = run.wait_for(f.JobRunning, job="endless", attempt=3).host
-        assert host_of("endless") == endless
-        cancelled = command("cancel", "endless", "nothing", "failing")
-        assert cancelled.returncode == 2
-        assert f"endless is being cancelled: {endless} ends its process" in cancelled.stdout
-        assert "no job of this name was submitted" in cancelled.stderr
-        assert "it is over: failed" in cancelled.stderr
-        run.wait_for(f.JobCancelled, job="endless")
-        assert "cancelled" in command("jobs").stdout
-        assert "endless is already cancelled" in command("cancel", "endless").stdout
-        followed = command("logs", "endless", "--follow").stdout
-        begins = [int(line.split()[-1]) for line in followed.splitlines() if line.startswith("begins at")]
-        assert begins[0] == 0
-        assert sorted(begins) == begins
-        assert begins[-1] > 0
+        for wrong, said in (("absent", "nothing.sh"), ("broken", "params.typo")):
+            refused = command("submit", "counting.toml", f"{wrong}.toml")
+            assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr
+        assert "counting" not in command("jobs").stdout  # with a wrong one beside it, it was not handed over
+        watching = subprocess.Popen([*CLI, "events", "--job", "counting"], stdout=subprocess.PIPE, text=True)
+        try:
+            accepted = command("submit", *(f"{name}.toml" for name in SUBMITTED))
+            assert accepted.returncode == 0, accepted.stderr
+            run.wait_until(lambda: "step 5\n" in command("logs", "counting").stdout)
+            host = run.wait_for(f.JobRunning, job="counting").host
+            assert command("reclaim", host).returncode == 0
+            check_what_is_handed_over_twice()
+            check_moves_and_cancellation(run)
+            followed = command("logs", "counting", "--follow").stdout
+        finally:
+            watching.terminate()
+            told = [json.loads(line) for line in watching.communicate()[0].splitlines()]
+        assert "== attempt 1\nbegins\nstep 1\n" in followed
+        assert "== attempt 2\n" in followed
+        assert followed.endswith("step 50\n")
+        ran = {fact["attempt"]: fact["host"] for fact in told if fact["fact"] == "JobRunning"}
+        # the first attempt may have begun before the command had connected
+        assert ran.get(1, host) == host != ran[2]
+        assert "JobFinished" in [fact["fact"] for fact in told]
         assert command("logs", "adding", "--follow").stdout.endswith(f"the sum is {120 * 121 // 2}\n")
         listed = command("jobs").stdout
+        column = (line.split("│")[-2] for line in listed.splitlines() if "│" in line)
+        why = " ".join(" ".join(column).split())
         assert "finished" in listed
-        why = " ".join(line.split("│")[-2] for line in listed.splitlines() if "│" in line)
-        assert "it ended with exit code 3; its last line: wrong" in " ".join(why.split())
+        assert "it ended with exit code 3; its last line: wrong" in why
+        assert "[/red] as told" in why
+        assert "ValueError: [/red] as told" in command("logs", "raising").stdout
+        unknown = command("logs", "nothing")
+        assert (unknown.returncode, "see `reclaimnet jobs`): " in unknown.stderr) == (2, True), unknown.stderr
     assert "wrong" in (tmp_path / "out/logs/jobs/failing.1.log").read_text()
+    assert (tmp_path / "out/logs/jobs/counting.2.log").read_text().endswith("step 50\n")
+    summary = json.loads((tmp_path / "out/summary.json").read_text())
+    assert (summary["jobs"]["finished"], summary["fidelity"]["valid"]) == (2, False)
+    assert "counting" in (tmp_path / "out/report.html").read_text()
+
+
+def check_what_is_handed_over_twice() -> None:
+    """Nothing is begun anew, and another job under a name that is taken is refused with what was handed over before it."""
+    again = command("submit", "adding.toml")
+    assert (again.returncode, "nothing is begun anew" in again.stdout) == (0, True), again.stdout
+    taken = command("submit", "failing.toml", "other/adding.toml", "endless.toml")
+    assert taken.returncode == 2
+    assert "handed over before it: failing; not handed over: endless" in taken.stderr.replace("\n", " ")
+
+
+def check_moves_and_cancellation(run: Run) -> None:
+    """The endless job is moved twice, with notice and without, and cancelled on its third host."""
+    run.wait_until(lambda: "step 20:" in command("logs", "endless").stdout)
+    first = host_of("endless")
+    assert command("reclaim", first, "--notice", "5").returncode == 0
+    second = run.wait_for(f.JobRunning, job="endless", attempt=2).host
+    assert command("return", first).returncode == 0
+    assert command("reclaim", second).returncode == 0
+    endless = run.wait_for(f.JobRunning, job="endless", attempt=3).host
+    assert host_of("endless") == endless
+    cancelled = command("cancel", "endless", "nothing", "failing")
+    assert cancelled.returncode == 2
+    assert f"endless is being cancelled: {endless} ends its process" in cancelled.stdout
+    assert "no job of this name was submitted" in cancelled.stderr
+    assert "it is over: failed" in cancelled.stderr
+    run.wait_for(f.JobCancelled, job="endless")
+    assert "cancelled" in command("jobs").stdout
+    assert "endless is already cancelled" in command("cancel", "endless").stdout
+    followed = command("logs", "endless", "--follow").stdout
+    begins = [int(line.split()[-1]) for line in followed.splitlines() if line.startswith("begins at")]
+    assert begins[0] == 0
+    assert sorted(begins) == begins
+    assert begins[-1] > 0
 
 
 def host_of(job: str) -> str:
     """Where it is, as `jobs` says."""
     line = next((line for line in command("jobs").stdout.splitlines() if f" {job} " in line), "")
     return line.split()[5] if len(line.split()) > 5 else ""
-
-
-def test_a_job_of_ones_own_outlives_a_reclaim_and_another_says_why_it_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # where the campus's agents look for modules
-    shutil.copy(EXAMPLES / "counting.py", tmp_path)
-    (tmp_path / "failing.py").write_text(FAILING)
-    good = (EXAMPLES / "counting.toml").read_text().replace("200 ms", "120 ms")
-    (tmp_path / "counting.toml").write_text(good)
-    (tmp_path / "failing.toml").write_text(good.replace("counting:Counting", "failing:Failing"))
-    broken = tmp_path / "broken.toml"
-    broken.write_text(
-        'workload = "synthetic"\nsteps = 3\nstep = "10 ms"\npayload = "1 kB"\n[params]\ntypo = 1\n'
-    )
-    script = tmp_path / "commands"
-    script.write_text("sh sleep 100\n")
-    with running(tmp_path / "out", "up", "--hosts", "5", "--script", str(script)) as run:
-        run.wait_until_it_answers()
-        refused = command("submit", "counting.toml", str(broken))
-        assert (refused.returncode, "params.typo" in refused.stderr) == (2, True), refused.stderr
-        assert "counting" not in command("jobs").stdout  # with a wrong one beside it, it was not handed over
-        watching = subprocess.Popen([*CLI, "events", "--job", "counting"], stdout=subprocess.PIPE, text=True)
-        try:
-            accepted = command("submit", "counting.toml", "failing.toml")
-            assert accepted.returncode == 0, accepted.stderr
-            run.wait_until(lambda: "step 5\n" in command("logs", "counting").stdout)
-            host = run.wait_for(f.JobRunning, job="counting").host
-            assert command("reclaim", host).returncode == 0
-            followed = command("logs", "counting", "--follow").stdout
-        finally:
-            watching.terminate()
-            told = [json.loads(line) for line in (watching.communicate()[0]).splitlines()]
-        assert "== attempt 1\nbegins\nstep 1\n" in followed
-        assert "== attempt 2\n" in followed
-        assert followed.endswith("step 50\n")
-        listed = command("jobs").stdout
-        assert "finished" in listed
-        assert "[/red] as told" in listed
-        assert "ValueError: [/red] as told" in command("logs", "failing").stdout
-        ran = {fact["attempt"]: fact["host"] for fact in told if fact["fact"] == "JobRunning"}
-        assert (
-            ran.get(1, host) == host != ran[2]
-        )  # the first attempt may have begun before the command had connected
-        assert "JobFinished" in [fact["fact"] for fact in told]
-        unknown = command("logs", "nothing")
-        assert (unknown.returncode, "see `reclaimnet jobs`): " in unknown.stderr) == (2, True), unknown.stderr
-    assert (tmp_path / "out/logs/jobs/counting.2.log").read_text().endswith("step 50\n")
-    summary = json.loads((tmp_path / "out/summary.json").read_text())
-    assert (summary["jobs"]["finished"], summary["fidelity"]["valid"]) == (1, False)
-    assert "counting" in (tmp_path / "out/report.html").read_text()
 
 
 @needs_criu

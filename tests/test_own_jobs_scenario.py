@@ -143,8 +143,9 @@ def test_own_jobs_of_a_scenario_run_live(tmp_path: Path, monkeypatch: pytest.Mon
         shutil.copy(EXAMPLES / name, tmp_path)
     page = (tmp_path / "evening.toml").read_text()
     assert 'duration = "15 s"' in page
-    # the job takes five from the first second on
-    (tmp_path / "evening.toml").write_text(page.replace('duration = "15 s"', 'duration = "9 s"'))
+    program = (tmp_path / "adding.sh").read_text()
+    (tmp_path / "adding.sh").write_text(program.replace("sleep 0.05", "sleep 0.01"))  # it takes two seconds
+    (tmp_path / "evening.toml").write_text(page.replace('duration = "15 s"', 'duration = "6 s"'))
     monkeypatch.chdir(tmp_path)
     *_, evening = commands("docs/own_jobs.md")
     words = shlex.split(evening.replace("--out evening", ""))

@@ -14,14 +14,14 @@ from testbed.workloads.base import StateMismatch, Workload, number
 
 SCENARIO = """
 name = "my workload"
-duration = "25 s"
+duration = "13 s"
 campus = "example:twohouses"
 protocol = { restart = "0.5 s", control_period = "1 s", lease = "3 s" }
 
 [[jobs]]
 name = "fibonacci"
 workload = "experiments.examples.my_workload:Fibonacci"
-steps = 60
+steps = 30
 step = "200 ms"
 payload = "1 MB"
 loss_budget = "1 s"
@@ -35,7 +35,7 @@ class Fibonacci(Workload):
 
     def __init__(self, params: Mapping[str, object]) -> None:
         super().__init__(params)
-        self.steps = int(number(params, "steps", 60, 1, 1e6, whole=True))
+        self.steps = int(number(params, "steps", 30, 1, 1e6, whole=True))
         self.last, self.this = 0, 1
 
     @property
@@ -70,7 +70,7 @@ def main() -> None:
 
     scenario = loads(SCENARIO)
     first, second, *others = [host.name for host in scenario.volunteers]
-    events = (OwnerEvent(2.0, second, "return"), OwnerEvent(7.0, first))  # without notice: an emergency
+    events = (OwnerEvent(1.0, second, "return"), OwnerEvent(4.0, first))  # without notice: an emergency
     trace = replace(generate(scenario), owner_events=events, away=(second, *others))
     out = Path("out/my_workload")
     result = run_live(scenario, trace=trace, out=out)

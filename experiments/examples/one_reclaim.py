@@ -1,4 +1,4 @@
-"""Run one job live on two hosts, and let the first host's owner take it back with a notice of six seconds. It prints every fact
+"""Run one job live on two hosts, and let the first host's owner take it back with a notice of four seconds. It prints every fact
 about the job: `sudo .venv/bin/python -m experiments.examples.one_reclaim`, or without root with `--virtual`.
 """
 
@@ -22,13 +22,13 @@ from topologies import three_tier
 SCENARIO = Scenario(
     "one reclaim",
     three_tier(2, buildings=2),
-    duration_s=24.0,
+    duration_s=14.0,
     protocol=Protocol(restart_s=0.5, control_period_s=2.0, lease_s=6.0, snapshots="copy"),
 )
 JOB = JobDraw(
     "mine",
     payload_bytes=20_000_000,
-    steps=80,
+    steps=50,
     step_s=0.2,
     dirty_fraction=0.2,
     memory_bytes=8e9,
@@ -38,7 +38,7 @@ JOB = JobDraw(
 TRACE = Trace(
     "by hand",
     (JobArrival(0.5, JOB),),
-    (OwnerEvent(3.0, "h2", "return"), OwnerEvent(8.0, "h1", notice_s=6.0)),
+    (OwnerEvent(2.0, "h2", "return"), OwnerEvent(4.0, "h1", notice_s=4.0)),
     away=("h2",),  # so that the job starts on h1
 )
 
