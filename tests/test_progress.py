@@ -60,7 +60,8 @@ def status(campus: Campus, **changes: object) -> Status:
 def drawn(width: int, height: int, campus: Campus, **changes: object) -> list[str]:
     console, out = terminal(width, height)
     live = live_display.Live(campus, console, target_delay_s=1.5, on_demand_cost=10.0, duration_s=75.0)
-    for at_s, fact in run_story.facts()[:700]:
+    notice = (12.5, f.HostReclaimed("h3", 3.4, False, ["job7"]))
+    for at_s, fact in [*run_story.facts()[:700], notice]:
         live.event(at_s, fact)
     out.seek(0)
     out.truncate()

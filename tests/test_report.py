@@ -63,10 +63,10 @@ def written(tmp_path: Path, facts: list[run_story.Timed], context: RunContext) -
     return text, Page(text)
 
 
-@pytest.mark.parametrize(("hosts", "jobs"), [(1, 3), (12, 40), (60, 200)])
-def test_page_is_well_formed_and_needs_nothing_else(tmp_path: Path, hosts: int, jobs: int) -> None:
-    campus = run_story.small_campus(hosts, min(hosts, 4))
-    facts = run_story.facts(campus=campus, jobs=jobs) if hosts > 2 else []
+@pytest.mark.parametrize("hosts", [1, 12, 60])
+def test_page_is_well_formed_and_needs_nothing_else(tmp_path: Path, hosts: int) -> None:
+    campus = run_story.small_campus(hosts)
+    facts = run_story.facts(hosts)
     text, page = written(tmp_path, facts, run_story.context(campus))
     assert all(re.fullmatch("#[a-z]+", url) and f'id="{url[1:]}"' in text for url in page.urls)
     assert not re.search(r"https?://|@import|url\((?!#)", text)
@@ -80,12 +80,12 @@ def test_page_of_a_kept_run_says_so_and_shows_every_host_and_job(tmp_path: Path)
     assert "Every promise kept" in words
     for name in [*(f"h{n}" for n in range(1, 13)), "od1", "od2", "coord", "core"]:
         assert name in page.words, name
-    shown = set(re.findall(r'data-job="(job\d+)"', text))
+    shown = set(re.findall(r'data-job="(j\d+)"', text))
     assert shown == {fact.job for _, fact in facts if isinstance(fact, f.JobDispatched)}
 
 
 def test_page_of_a_broken_run_tells_the_story(tmp_path: Path) -> None:
-    facts = [*run_story.facts(), (75.0, f.JobSubmitted("orphan", 10, 0.25, 10))]
+    facts = [*run_story.facts(), (75.5, f.JobSubmitted("orphan", 10, 0.25, 10))]
     context = replace(
         run_story.context(),
         ended="coordinator died",
