@@ -16,7 +16,6 @@ from experiments.inputs.job_file import JOB, PROGRAM
 from experiments.inputs.scenario.background import BackgroundLaw
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
 from experiments.inputs.scenario.parts import Jobs, LinkEvent, Protocol, Queue, ResearchFlow
-from experiments.inputs.scenario.trunks import TrunkLaw
 from experiments.inputs.scenario.user_jobs import AT
 from experiments.results import pages
 from experiments.results.summary import MEANINGS
@@ -35,7 +34,6 @@ SECTIONS: dict[str, type[Any]] = {
     "[[research]]": ResearchFlow,
     "[[events]]": LinkEvent,
     "[background]": BackgroundLaw,
-    "[trunks]": TrunkLaw,
 }
 HEAD = """# Scenario keys
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import errno
-import importlib
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -18,7 +14,6 @@ import pytest
 import trio
 import typer
 
-from experiments.cli.up import _CommandLine
 from experiments.runtime import exit_status
 from experiments.runtime.exit_status import ExitStatus
 from testbed.emulation.kernel.linux import enter_network_of
@@ -44,10 +39,6 @@ STATUSES = [
 ]
 
 
-MOMENTS = int(os.environ.get("MOMENTS", "5"))
-STARTS_S = 1.0  # imports take about so long
-
-
 def ended(error: BaseException) -> int:
     def command() -> None:
         raise error
@@ -56,8 +47,7 @@ def ended(error: BaseException) -> int:
 
 
 @pytest.fixture(autouse=True)
-def handlers_put_back(monkeypatch: pytest.MonkeyPatch) -> object:
-    monkeypatch.setattr(exit_status, "_CAME", [])
+def handlers_put_back() -> object:
     kept = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as a terminal has it, under nohup too
     yield None
@@ -112,20 +102,6 @@ def test_signals_end_a_command_with_3_in_a_trio_run_and_outside_and_mininets_pro
     assert exit_status.run(told_outside) == (0 if signum is signal.SIGINT else ExitStatus.CUT_SHORT)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_an_interrupt_in_a_callback_from_c_is_not_lost(signum: signal.Signals) -> None:
-    after = []
-
-    def told_in_a_callback() -> None:
-        ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signum))()
-        after.append("the callback swallowed it")
-        time.sleep(20.0)  # which it ends
-        after.append("lost")
-
-    assert exit_status.run(told_in_a_callback) == ExitStatus.CUT_SHORT
-    assert after == ["the callback swallowed it"]
-
-
 def test_what_fails_since_it_was_interrupted_is_no_fault_of_the_program(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -139,100 +115,9 @@ def test_what_fails_since_it_was_interrupted_is_no_fault_of_the_program(
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_what_fails_after_an_interrupt_was_swallowed_is_no_fault_of_the_program(
-    signum: signal.Signals, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def half_imported() -> None:
-        with contextlib.suppress(BaseException):  # as numpy does while it is imported
-            signal.raise_signal(signum)
-        raise AttributeError("module 'numpy._core' has no attribute '_multiarray_umath'")
-
-    assert exit_status.run(half_imported) == ExitStatus.CUT_SHORT
-    assert "Traceback" not in capsys.readouterr().err
-
-
-def test_what_fails_in_a_command_after_an_interrupted_one_is_a_fault_of_the_program() -> None:
-    """After one Ctrl-C at Mininet's prompt every later fault was told as an interrupt, with status 3."""
-
-    def typed() -> None:
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-        line = _CommandLine.__new__(_CommandLine).precmd("pingall # all")
-        raise KeyError(line)
-
-    assert exit_status.run(typed) == ExitStatus.INTERNAL
-
-
-SWALLOWS = """
-import contextlib, signal
-with contextlib.suppress(BaseException):
-    signal.raise_signal(signal.{})
-done = True
-"""
-
-
-@pytest.mark.parametrize(
-    "signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT], ids=lambda signum: signum.name
-)
-def test_an_interrupt_waits_for_the_end_of_an_import_which_may_swallow_it(
-    signum: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / f"swallows_{signum.name}.py").write_text(SWALLOWS.format(signum.name))
-    monkeypatch.syspath_prepend(tmp_path)
-    found = []
-
-    def imports() -> None:
-        found.append(importlib.import_module(f"swallows_{signum.name}").done)
-        time.sleep(20.0)  # which it ends
-        found.append("lost")
-
-    assert exit_status.run(imports) == ExitStatus.CUT_SHORT
-    assert found == [True]
-
-
-def test_an_import_without_end_is_interrupted_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(exit_status, "MAX_WAITS", 4)
-    (tmp_path / "never_done.py").write_text(
-        "import signal, time\nsignal.raise_signal(signal.SIGINT)\ntime.sleep(60.0)\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    assert exit_status.run(lambda: importlib.import_module("never_done") and None) == ExitStatus.CUT_SHORT
-
-
 def command(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "experiments.cli", *arguments]
     return subprocess.run(argv, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
-
-
-START = """
-import time
-from experiments.runtime import early_signals
-early_signals.leave_on_signals()
-print("begins", flush=True)
-import experiments.cli.main, experiments.cli.simulate, experiments.cli.up
-time.sleep(60.0)
-"""
-
-
-@pytest.mark.parametrize(
-    "signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda signum: signum.name
-)
-def test_a_signal_at_any_moment_of_a_commands_imports_ends_it(signum: signal.Signals) -> None:
-    """A KeyboardInterrupt in a weakref callback of importlib's was printed and forgotten, and the command ran on."""
-    draws = random.Random(f"start {signum.name}")
-    for number in range(MOMENTS):
-        child = subprocess.Popen(
-            [sys.executable, "-c", START], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"begins\n"
-        time.sleep((number + draws.random()) / MOMENTS * STARTS_S)
-        child.send_signal(signum)
-        _, told = child.communicate(timeout=60)
-        assert (child.returncode, told.decode()) == (ExitStatus.CUT_SHORT, "reclaimnet: interrupted\n")
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=lambda signum: signum.name)

@@ -7,12 +7,9 @@ from __future__ import annotations
 import os
 import sys
 
-from experiments.runtime import early_signals
-
 
 def main() -> None:
     """Entry point; the exit status is one of `experiments.runtime.exit_status`."""
-    early_signals.leave_on_signals()
     try:
         if sys.argv[1:2] in (["reclaim"], ["return"]):
             from experiments.cli import owner

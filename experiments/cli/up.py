@@ -24,7 +24,6 @@ from experiments.results import report
 from experiments.results.measurements import measured_curves
 from experiments.results.provenance import provenance
 from experiments.results.run_context import FidelityRecord
-from experiments.runtime import exit_status
 from experiments.worlds.live.operator import JOB_LOGS
 from experiments.worlds.live.world import LiveWorld, let_owners, live_world
 from experiments.worlds.played import Played, context_of
@@ -114,11 +113,6 @@ def _report(console: Console, out: Path, world: LiveWorld, scenario: Scenario) -
 
 class _CommandLine(CLI):  # type: ignore[misc]
     """Mininet's, whose scripts may lie under any name; `exit` ends one."""
-
-    def precmd(self, line: str) -> str:
-        """Mininet's; an interrupt that was typed before concerned the command before."""
-        exit_status.forget_interrupts()
-        return str(super().precmd(line))
 
     def do_source(self, line: str) -> None:
         """Read commands from a file: source FILE."""

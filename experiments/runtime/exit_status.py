@@ -10,20 +10,18 @@ import errno
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import IntEnum
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 import typer
 from rich.console import Console
 from typer import rich_utils
 
 from bpf.errors import BpfError
-from experiments.runtime import early_signals
 from testbed.errors import InvariantBroken, LocalProtocolError, TestbedError
 
 # Errors of a command line; typer brings a copy of click or uses the installed one.
@@ -36,14 +34,7 @@ _MACHINE = frozenset(
         *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM),
     )
 )
-
-
-MAX_WAITS = 100  # for imports, of AGAIN_S each
-AGAIN_S = 0.05  # long enough for a callback to have returned, too short for a person to notice
-IMPORTER = "<frozen importlib._bootstrap>"  # the file that frames of an import are of
 _INTERRUPTS = (KeyboardInterrupt, SystemExit)
-# signals: some are swallowed where they are raised, and what they cut short fails later
-_CAME: list[int] = []
 _OURS = ("bpf", "controller", "experiments", "testbed", "topologies")
 
 
@@ -55,7 +46,7 @@ class ExitStatus(IntEnum):
     NOT_RUN = 2  # it could not be run: wrong arguments or files, or the machine lacks or lost what is needed
     # it was interrupted, the coordinator died too often, or nothing is judged (a comparison with a run on a machine that did not
     # keep up); nothing that was judged is broken
-    CUT_SHORT = early_signals.CUT_SHORT
+    CUT_SHORT = 3
     INTERNAL = 70  # a fault of this program (EX_SOFTWARE); a traceback tells where
 
 
@@ -71,26 +62,17 @@ def run(command: Callable[[], int | None]) -> int:
     SIGTERM and SIGHUP end it as SIGINT does: its work is put away, and the status is CUT_SHORT. SIGHUP that is ignored
     (nohup) stays ignored.
     """
-    # A script's shell has SIGINT ignored in what it starts with `&`. trio hears of an interrupt by SIGINT alone, so there it
-    # would end on no signal at all: SIGINT is always heard.
-    usual, typed = signal.default_int_handler, signal.getsignal(signal.SIGINT)
-    # trio takes over an interrupt from what has this name, and from nothing else
-    signal.default_int_handler = cast(Any, _typed)
-    if typed in (signal.SIG_IGN, usual, early_signals.leave):
-        signal.signal(signal.SIGINT, _typed)
+    # a script's shell has SIGINT ignored in what it starts with `&`
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for signum in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(signum) in (signal.SIG_DFL, early_signals.leave):
+        if signal.getsignal(signum) == signal.SIG_DFL:
             signal.signal(signum, _interrupt)
-    before, sys.unraisablehook = sys.unraisablehook, _interrupt_again
     try:
         ended = command()
         sys.stdout.flush()
     except BaseException as error:  # noqa: BLE001 - the edge of the program: nothing above could report it
         return report(error)
-    finally:
-        sys.unraisablehook, signal.default_int_handler = before, usual
-        if signal.getsignal(signal.SIGINT) is _typed:
-            signal.signal(signal.SIGINT, usual)
     # typer makes a 130 of an interrupt, and says nothing
     return report(KeyboardInterrupt()) if ended == 128 + signal.SIGINT else ended or ExitStatus.KEPT
 
@@ -128,15 +110,8 @@ def status_of(error: BaseException) -> int:
 
 def _is_of_an_interrupt(error: BaseException) -> bool:
     """Return whether an interrupt came first, and what it cut short then failed."""
-    if _CAME:
-        return True
     earlier = error.__cause__ or error.__context__
     return earlier is not None and (isinstance(earlier, _INTERRUPTS) or _is_of_an_interrupt(earlier))
-
-
-def forget_interrupts() -> None:
-    """Have what fails from here on fail by itself: what was interrupted so far has ended, and the program goes on."""
-    _CAME.clear()
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
@@ -163,7 +138,7 @@ def report(error: BaseException) -> int:
                     text = f"{each.code}"
                 case BrokenPipeError():
                     continue
-                case SystemExit() if not (_CAME and ends_with == ExitStatus.CUT_SHORT):
+                case SystemExit() if each.code is not ExitStatus.CUT_SHORT:
                     continue
                 case _ if isinstance(each, _UsageError):
                     rich_utils.rich_format_error(each)
@@ -190,59 +165,14 @@ def report(error: BaseException) -> int:
     return status
 
 
-def _interrupt_again(ignored: sys.UnraisableHookArgs) -> None:
-    """Interrupt once more, a moment later, if an interrupt came where it cannot be raised.
-
-    That is in a callback from C (numba has some), or while an object is removed. Python would only print it.
-    """
-    if isinstance(ignored.exc_value, _INTERRUPTS):
-        signum = signal.SIGINT if isinstance(ignored.exc_value, KeyboardInterrupt) else signal.SIGTERM
-        _CAME.append(signum)
-        _later(signum)
-    else:
-        sys.__unraisablehook__(ignored)
-
-
-def _later(signum: int) -> None:
-    """Send it to the main thread in a moment: a real signal, which ends a sleep, too."""
-    later = threading.Timer(AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, signum))
-    later.daemon = True
-    later.start()
-
-
-def _can_wait(frame: FrameType | None) -> bool:
-    """Return whether an interrupt waits until a module is imported.
-
-    importlib and modules in C may swallow errors raised there, or fail half made. A module of a user may import without
-    end, so this is true for some seconds only.
-    """
-    while frame is not None and len(_CAME) < MAX_WAITS:
-        if frame.f_code.co_filename == IMPORTER:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _typed(signum: int, frame: FrameType | None) -> None:
-    """Do what Python's own handler does, once no module is being imported."""
-    _CAME.append(signum)
-    if _can_wait(frame):
-        _later(signum)
-    else:
-        raise KeyboardInterrupt
-
-
 def _interrupt(signum: int, frame: FrameType | None) -> None:
     """Handle SIGTERM and SIGHUP.
 
     trio handles an interrupt where it does no harm. Outside of it nothing may catch it as a typed one, as Mininet's
     command line does.
     """
-    _CAME.append(signum)
     trio = sys.modules.get("trio")
-    if _can_wait(frame):
-        _later(signum)
-    elif trio is not None and trio.lowlevel.in_trio_run():
+    if trio is not None and trio.lowlevel.in_trio_run():
         signal.raise_signal(signal.SIGINT)
     else:
         raise SystemExit(ExitStatus.CUT_SHORT)

@@ -22,7 +22,6 @@ from experiments.inputs.scenario.parts import (
     ResearchFlow,
 )
 from experiments.inputs.scenario.scenario import Scenario
-from experiments.inputs.scenario.trunks import TrunkLaw
 
 __all__ = [
     "BackgroundLaw",
@@ -35,7 +34,6 @@ __all__ = [
     "Queue",
     "ResearchFlow",
     "Scenario",
-    "TrunkLaw",
     "demo_scenario",
     "dumps",
     "examples",

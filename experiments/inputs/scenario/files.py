@@ -1,10 +1,9 @@
 """Scenario files: TOML in, TOML out, with the errors and the units of campus files.
 
 Sections: `[campus]` (a campus, or `campus = "example:campus54"`, or the path of a campus file, seen from the scenario's),
-`[queue]`, `[protocol]`, `[jobs]` (or `[[jobs]]`), `[owners]`, `[[research]]`, `[[events]]`, `[background]`, `[trunks]`,
+`[queue]`, `[protocol]`, `[jobs]` (or `[[jobs]]`), `[owners]`, `[[research]]`, `[[events]]`, `[background]`,
 `[scale]`; all but the campus may be left out. The keys are described beside their declarations: `parts.py`, `user_jobs.py`,
-`owners.py`, `background.py` and `trunks.py`. Without a section `[background]` there is none; with an empty one it is paper A's.
-Without a section `[trunks]` none fails by itself.
+`owners.py` and `background.py`. Without a section `[background]` there is none; with an empty one it is paper A's.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from experiments.inputs.scenario.parts import (
     ResearchFlow,
 )
 from experiments.inputs.scenario.scenario import MAX_SEED, Scenario
-from experiments.inputs.scenario.trunks import TrunkLaw
 from experiments.inputs.scenario.user_jobs import read_user_jobs, toml_of
 from topologies import files, keys, toml
 from topologies.dimension import Dimension
@@ -72,8 +70,6 @@ def dumps(scenario: Scenario) -> str:
     sections += [("[[events]]", event) for event in scenario.events]
     if scenario.background is not None:
         sections.append(("[background]", scenario.background))
-    if scenario.trunks is not None:
-        sections.append(("[trunks]", scenario.trunks))
     for head, part in sections:
         lines += ["", head, *(f"{name} = {text}" for name, text in fields.pairs(part))]
     for job in scenario.user_jobs:
@@ -112,7 +108,6 @@ def scenario_of(tables: dict[str, Any], folder: Path) -> Scenario:
     research = tuple(fields.read(ResearchFlow, each) for each in table.tables("research"))
     events = tuple(fields.read(LinkEvent, each) for each in table.tables("events"))
     background = fields.read(BackgroundLaw, table.table("background")) if table.has("background") else None
-    trunks = fields.read(TrunkLaw, table.table("trunks")) if table.has("trunks") else None
     scaled = table.table("scale")
     scale = Scale(**{key: _FACTOR.read(scaled, key, 1.0) for key in ("bytes", "time")})
     scaled.done()
@@ -124,6 +119,5 @@ def scenario_of(tables: dict[str, Any], folder: Path) -> Scenario:
         "research": research,
         "events": events,
         "background": background,
-        "trunks": trunks,
     }
     return Scenario(name, campus, seed, duration_s, scale=scale, **parts)

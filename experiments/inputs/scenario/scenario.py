@@ -19,7 +19,6 @@ from experiments.inputs.scenario.parts import (
     ResearchFlow,
 )
 from experiments.inputs.scenario.plain import make_plain
-from experiments.inputs.scenario.trunks import TrunkLaw
 from experiments.inputs.scenario.user_jobs import UserJob, check_names
 from topologies.dimension import DURATION, Dimension
 from topologies.errors import SpecError
@@ -49,7 +48,6 @@ class Scenario:
     research: tuple[ResearchFlow, ...] = ()
     events: tuple[LinkEvent, ...] = ()
     background: BackgroundLaw | None = None  # none: links carry nothing else
-    trunks: TrunkLaw | None = None  # none: cables between switches fail by `events` alone
     scale: Scale = field(default_factory=Scale)
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
 """Events from outside during one run: jobs arrive, owners reclaim. Begin with `trace.py`.
 
-`generated` draws a trace from a scenario (`exact_counts`, `background`, `cuts`, by `streams` of random numbers), `paper_campus`
+`generated` draws a trace from a scenario (`exact_counts`, `background`, by `streams` of random numbers), `paper_campus`
 is paper A's, `recorded` reads one from files: `availability_counts`, `lifetimes`, `owner_events`, or a whole `trace_file`.
 `reclaim_law` has the hazard that generated owners follow, `achieved` a trace's figures beside the paper's measurements,
 `trace_warnings` warnings. Nothing here depends on the coordinator's decisions.

@@ -18,7 +18,6 @@ from experiments.inputs.scenario import (
 )
 from experiments.inputs.scenario.owners import OwnerEvent
 from experiments.inputs.traces.background import background_traffic
-from experiments.inputs.traces.cuts import cuts
 from experiments.inputs.traces.exact_counts import counted_events
 from experiments.inputs.traces.streams import host_factor, stream, unit_exponential
 from experiments.inputs.traces.trace import (
@@ -34,7 +33,7 @@ INITIAL_SPEED = 10.0  # the jobs that are there at the start come so much faster
 
 
 def generate(scenario: Scenario) -> Trace:
-    """Return the jobs, owners and failing trunks of the scenario's `duration_s`, in its units.
+    """Return the jobs and owners of the scenario's `duration_s`, in its units.
 
     A real scenario gives real seconds and bytes.
 
@@ -51,7 +50,6 @@ def generate(scenario: Scenario) -> Trace:
         owners.away,
         background_traffic(scenario),
         without_effect(scenario),
-        cuts(scenario),
     )
 
 

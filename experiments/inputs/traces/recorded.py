@@ -13,7 +13,6 @@ from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import availability_counts, lifetimes, owner_events
 from experiments.inputs.traces.availability_counts import Counts, read_json
 from experiments.inputs.traces.background import background_traffic
-from experiments.inputs.traces.cuts import cuts
 from experiments.inputs.traces.generated import arrivals, generate, with_user_jobs
 from experiments.inputs.traces.lifetimes import LentSpell
 from experiments.inputs.traces.trace import Recorded, Trace
@@ -54,7 +53,7 @@ def load_trace(path: str | Path, scenario: Scenario, *further: str | Path) -> Tr
     else:
         recorded = _fitted(found, " + ".join(each.name for each in paths), scenario)
         background, jobs, events = background_traffic(scenario), arrivals(scenario), recorded.events
-        trace = Trace(recorded.origin, jobs, events, recorded.away, background, cuts=cuts(scenario))
+        trace = Trace(recorded.origin, jobs, events, recorded.away, background)
     return replace(trace, warnings=doubts(scenario, trace))
 
 

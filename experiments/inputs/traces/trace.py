@@ -9,7 +9,6 @@ from itertools import pairwise
 
 from experiments.inputs.scenario.fields import check, quantity, whole
 from experiments.inputs.scenario.owners import OwnerEvent, check_order
-from experiments.inputs.scenario.parts import LinkEvent
 from testbed.bounds import LARGEST_PAYLOAD_BYTES, LARGEST_STEP, NAME_RULE, is_name
 from testbed.messages import JobSpec
 from topologies import keys
@@ -95,8 +94,7 @@ class Trace:
     """Jobs and owners of one run, each in order of time.
 
     `origin` describes its source and the fit, `warnings` its limits. Hosts begin lent, except those that are `away`:
-    their owners have them from the start, and a return comes first, or nothing. `cuts` are cables that go down and come
-    back, beside the scenario's own events. `Scale.apply(trace)` plays it.
+    their owners have them from the start, and a return comes first, or nothing. `Scale.apply(trace)` plays it.
     """
 
     origin: str
@@ -105,14 +103,8 @@ class Trace:
     away: tuple[str, ...] = ()
     background: BackgroundTraffic | None = None
     warnings: tuple[str, ...] = ()
-    cuts: tuple[LinkEvent, ...] = ()
 
     def __post_init__(self) -> None:
-        if any(after.at_s < before.at_s for before, after in pairwise(self.cuts)):
-            raise SpecError("cuts", "out of order", "cuts in order of time")
-        for cut in self.cuts:
-            if cut.changes.keys() != {"up"}:
-                raise SpecError("cuts", sorted(cut.changes), "up alone")
         times = [arrival.at_s for arrival in self.arrivals]
         if any(after < before for before, after in pairwise(times)):
             raise SpecError("arrivals", "out of order", "arrivals in order of time")

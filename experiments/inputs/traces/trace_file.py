@@ -1,6 +1,6 @@
 """A whole trace as a file, to look at, to change, and to play again: trace.json, a line an event, a job or an epoch.
 
-`owner_events` is needed; without `arrivals` the jobs are the scenario's, without `background` and `cuts` there are none.
+`owner_events` is needed; without `arrivals` the jobs are the scenario's, without `background` there is none.
 Times are seconds, sizes bytes, rates bytes per second, of the scenario before its scale.
 """
 
@@ -16,7 +16,6 @@ import msgspec
 
 from experiments.inputs.scenario import Scenario, dumps
 from experiments.inputs.scenario.owners import OwnerEvent
-from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.traces.generated import arrivals, with_user_jobs
 from experiments.inputs.traces.trace import BackgroundTraffic, JobArrival, JobDraw, Trace, in_order
 from topologies.errors import SpecError
@@ -31,7 +30,6 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     arrivals: tuple[JobArrival, ...] | None = None
     away: tuple[str, ...] = ()
     background: BackgroundTraffic | None = None
-    cuts: tuple[LinkEvent, ...] = ()
 
 
 def write_trace(folder: Path, scenario: Scenario, trace: Trace) -> list[Path]:
@@ -58,7 +56,7 @@ def trace_text(trace: Trace) -> str:
 
 def parse_trace(document: dict[str, Any], scenario: Scenario) -> Trace:
     """Return the trace in a JSON document, as far as it lies in the scenario's run. SpecError names the place in it."""
-    for key, of in (("owner_events", OwnerEvent), ("cuts", LinkEvent), ("arrivals", JobArrival)):
+    for key, of in (("owner_events", OwnerEvent), ("arrivals", JobArrival)):
         for place, item in enumerate(found if isinstance(found := document.get(key), list) else ()):
             _check_keys(item, of, f"{key}[{place}]")
     _check_keys(document.get("background"), BackgroundTraffic, "background")
@@ -82,7 +80,6 @@ def parse_trace(document: dict[str, Any], scenario: Scenario) -> Trace:
         in_order(list(read.owner_events), until_s),
         read.away,
         read.background,
-        cuts=tuple(cut for cut in read.cuts if cut.at_s < until_s),
     )
 
 

@@ -23,7 +23,6 @@ from experiments.inputs.scenario import OwnerEvent, Scenario
 from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.scenario.settings import count_period_s, live_row, settings_of
 from experiments.inputs.traces import Trace
-from experiments.inputs.traces.cuts import events_of_links
 from experiments.results.live_display import Live
 from experiments.results.measurements import measured_curves
 from experiments.results.run_context import FidelityRecord
@@ -70,7 +69,6 @@ class LiveRun:
 
     def __post_init__(self) -> None:
         self.owners = OwnersAtWork(self.world)
-        self.link_events = events_of_links(self.scenario, self.trace)
         draws = random.Random(f"{self.scenario.seed} director")
         protocol = self.scenario.protocol
         self.network = NetworkWatch(
@@ -148,13 +146,13 @@ class LiveRun:
         await self._talk(submit_them)
 
     async def _change_links(self, begin_s: float) -> None:
-        """Apply the scenario's events and the trace's cuts to the kernel's links.
+        """Apply the scenario's events to the kernel's links.
 
         They are read back, and the rates to plan with are sent to the coordinator.
         """
         async with trio.open_nursery() as nursery:
-            cut = [trio.Event() for _ in self.link_events]
-            for event, happened in zip(self.link_events, cut, strict=True):
+            cut = [trio.Event() for _ in self.scenario.events]
+            for event, happened in zip(self.scenario.events, cut, strict=True):
                 if event.drain_s is not None:
                     nursery.start_soon(self._drain, event, begin_s, happened)
             await self._change_in_turn(begin_s, cut)
@@ -173,7 +171,7 @@ class LiveRun:
 
     async def _change_in_turn(self, begin_s: float, cut: Sequence[trio.Event]) -> None:
         campus = self.world.campus
-        for event, happened in zip(self.link_events, cut, strict=True):
+        for event, happened in zip(self.scenario.events, cut, strict=True):
             await trio.sleep_until(begin_s + event.at_s)
             a, b = event.between
             change = partial(
@@ -305,7 +303,7 @@ def run_live(
     if played_trace.background is not None:
         allowed = "none: only the virtual world plays the traffic of others (live has [[research]] flows)"
         raise SpecError("background", f"{len(played_trace.background.flows)} flows", allowed)
-    for event in events_of_links(played, played_trace):
+    for event in played.events:
         check_change(event.rate_bytes_per_s, event.delay_s)
     check_user_jobs(scenario)
     # a path inside a building and one across the core, where there are such

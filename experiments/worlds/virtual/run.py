@@ -14,7 +14,6 @@ from experiments.inputs.job_specs import job_spec
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.settings import count_period_s, settings_of
 from experiments.inputs.traces import Trace
-from experiments.inputs.traces.cuts import events_of_links
 from experiments.results.run_context import CheckpointPrice, FidelityRecord
 from experiments.worlds.played import Played, agents_registered_s, context_of
 from experiments.worlds.virtual.background import BackgroundAccount, VirtualBackground
@@ -147,7 +146,7 @@ def make_world(
     for arrival in events.arrivals:
         submit = partial(world.submit, job_spec(arrival), admission.random())
         world.at(BEGIN_S + arrival.at_s, submit, Priority.MESSAGE)
-    for change in events_of_links(played, events):
+    for change in played.events:
         if only_live := sorted(change.changes.keys() - PLAYED):
             allowed = "rate and up: the virtual world's links have no queue that could hold or lose a packet"
             keys = ", ".join(name.removesuffix("_s") for name in only_live)
