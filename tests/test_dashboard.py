@@ -32,10 +32,10 @@ from experiments.dashboard.event_log import EventLog, Stairs
 from experiments.dashboard.feed import Cursor, Feed
 from experiments.dashboard.health import Health
 from experiments.dashboard.kept import DECIDED, Answers, Kept
-from experiments.dashboard.layout import layout
 from experiments.dashboard.picture import Picture, VersionedRows
 from experiments.dashboard.sources import EventsFile, HeartbeatRates, JournalSource, open_run
 from experiments.dashboard.switches import OwnerRequest, Switches
+from experiments.results.campus_layout import layout
 from experiments.results.history import Where, attempts, whereabouts
 from experiments.results.report.timeline import queue_lengths, spans
 from experiments.worlds.live.operator import JOURNAL, SOCKET

@@ -17,12 +17,15 @@ from rich.console import Console
 from bpf.observer import Observation
 from controller.core.model import facts as f
 from experiments.results import accounting, report
+from experiments.results.campus_layout import layout
 from experiments.results.report import charts, tables
+from experiments.results.report.campus_map import campus_map
 from experiments.results.report.timeline import colours, queue_lengths, spans
 from experiments.results.run_context import Death, FidelityRecord, RunContext
 from experiments.results.svg import Axis, Canvas, steps
 from testbed.emulation.safety.observation import DisturbedWindow
 from tests import run_story
+from topologies.files import load
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 
@@ -262,12 +265,10 @@ def test_neighbours_have_different_colours() -> None:
 
 
 def test_map_shows_every_core_and_the_trunks_beside_the_tree() -> None:
-    from experiments.results.report.campus_map import _forest
-    from topologies.files import load
-
-    roots, spare = _forest(load("example:twocores"))
-    assert [(root.switch.name, [child.switch.name for child in root.below]) for root in roots] == [
-        ("core1", ["library", "physics"]),
-        ("core2", []),
-    ]
-    assert [{link.a, link.b} for link in spare] == [{"library", "core2"}, {"physics", "core2"}]
+    drawn = layout(load("example:twocores"))
+    tops = {name: drawn["nodes"][name]["y"] for name in ("core1", "core2", "library", "physics")}
+    assert tops["core1"] == tops["core2"] < tops["library"] == tops["physics"]
+    spare = [{link["a"], link["b"]} for link in drawn["links"] if not link["tree"]]
+    assert spare == [{"library", "core2"}, {"physics", "core2"}]
+    picture = campus_map([], replace(run_story.context(), campus=load("example:twocores")))
+    assert picture.count("stroke-dasharray") == 2

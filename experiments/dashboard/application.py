@@ -30,10 +30,10 @@ from bpf.errors import BpfError
 from experiments.dashboard.feed import Cursor, Feed
 from experiments.dashboard.health import Health
 from experiments.dashboard.kept import Answers
-from experiments.dashboard.layout import layout
 from experiments.dashboard.metrics import registry
 from experiments.dashboard.switches import OwnerRequest, Switches
 from experiments.results import pages
+from experiments.results.campus_layout import layout
 from testbed.bounds import LARGEST_INTEGER
 from testbed.errors import SetupError, TestbedError
 from topologies.decoding import UNDECODABLE

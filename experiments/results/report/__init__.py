@@ -2,7 +2,7 @@
 
 All of it is made from the journal's facts, what observers measured, and the accounting of both. `tables` has the words and
 figures, `goals` says where each leads; pictures: `timeline`, `campus_map`, `charts`, `curves`, drawn by `time_chart` (over
-`times`). Begin with `page`.
+`times`) and `campus_layout`. Begin with `page`.
 """
 
 from experiments.results.report.page import summary_table, write, write_summary

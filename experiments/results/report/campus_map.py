@@ -4,64 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, log10, sqrt
+from math import inf, log10
 
 from markupsafe import Markup
 
+from experiments.results.campus_layout import Row, layout
 from experiments.results.history import Timed, attempts, end_s
 from experiments.results.report.timeline import spans
 from experiments.results.run_context import RunContext
 from experiments.results.svg import Canvas
-from topologies.spec import Campus, Host, Link, Role, Switch, Tier
+from topologies.spec import Campus, Host, Role, Switch, Tier
 from topologies.units import format_rate
-
-CHIP_W, CHIP_H, CHIP_GAP = 62.0, 36.0, 6.0
-BOX_W, BOX_H, LEVEL = 92.0, 26.0, 74.0
-SIBLING_GAP, MARGIN = 22.0, 16.0
 
 
 @dataclass(frozen=True)
 class Use:
-    """Seconds that a host was busy (any job on it) and away (with its owner, under notice or silent)."""
+    """Shares of the run in which a host was busy (any job on it) and away (with its owner, under notice or silent)."""
 
-    busy_s: float
-    away_s: float
+    busy: float
+    away: float
     reclaims: int
 
 
-@dataclass
-class MapNode:
-    """A switch with its hosts, the switches below it, and the width that all of it needs."""
-
-    switch: Switch
-    rate_bytes_per_s: float | None  # of the link upwards
-    hosts: list[Host]
-    below: list[MapNode]
-    access: str  # the rate of its hosts' links
-
-    @property
-    def columns(self) -> int:
-        """Hosts side by side."""
-        return max(1, min(len(self.hosts), ceil(sqrt(len(self.hosts) * 0.8)) + 1))
-
-    @property
-    def width(self) -> float:
-        """Width of the whole subtree."""
-        grid = self.columns * (CHIP_W + CHIP_GAP) if self.hosts else 0.0
-        children = sum(child.width for child in self.below) + SIBLING_GAP * max(0, len(self.below) - 1)
-        both = SIBLING_GAP if self.hosts and self.below else 0.0
-        return max(BOX_W + 10.0, grid + both + children)
-
-    @property
-    def height(self) -> float:
-        """Height of the whole subtree."""
-        rows = ceil(len(self.hosts) / self.columns)
-        grid = 30.0 + rows * (CHIP_H + CHIP_GAP) if self.hosts else 0.0
-        return BOX_H + max(grid, max((LEVEL - BOX_H + child.height for child in self.below), default=0.0))
-
-
 def campus_map(facts: Sequence[Timed], context: RunContext) -> Markup:
-    """The picture, as SVG: cores side by side, each switch under the first that it hangs on, its other trunks dashed."""
+    """Return the picture, as SVG; trunks beside the tree are dashed."""
+    campus, drawn = context.campus, layout(context.campus, small_above=inf)
+    canvas, nodes = Canvas(drawn["width"], drawn["height"]), drawn["nodes"]
+    for link in drawn["links"]:
+        if link["a"] in campus.switch_by_name and link["b"] in campus.switch_by_name:
+            upper, lower = sorted((nodes[link["a"]], nodes[link["b"]]), key=lambda node: float(node["y"]))
+            _trunk(canvas, upper, lower, link)
+    for switch in campus.switches:
+        _switch(canvas, switch, nodes[switch.name])
+        if hosts := [
+            campus.host_by_name[n] for n in campus.neighbours[switch.name] if n in campus.host_by_name
+        ]:
+            _cable_of_hosts(canvas, campus, switch, hosts, nodes)
+    for name, spent in _uses(facts, context).items():
+        _host(canvas, campus.host_by_name[name], nodes[name], spent)
+    size = f"min-width:{min(canvas.width, 1240.0):.0f}px;max-width:{canvas.width:.0f}px"
+    return canvas.svg("Map of the campus", "map", size)
+
+
+def _uses(facts: Sequence[Timed], context: RunContext) -> dict[str, Use]:
     until_s = end_s(facts, context.ended_at_s)
     busy: dict[str, list[tuple[float, float]]] = {}
     away: dict[str, list[tuple[float, float]]] = {}
@@ -72,52 +57,14 @@ def campus_map(facts: Sequence[Timed], context: RunContext) -> Markup:
     for span in spans(facts, until_s):
         away.setdefault(span.host, []).append((span.from_s, span.to_s))
         reclaims[span.host] = reclaims.get(span.host, 0) + (span.kind == "closed")
-    use = {
-        name: Use(_covered(busy.get(name, [])), _covered(away.get(name, [])), reclaims.get(name, 0))
+
+    def share(some: list[tuple[float, float]]) -> float:
+        return min(1.0, _covered(some) / max(until_s, 1e-9))
+
+    return {
+        name: Use(share(busy.get(name, [])), share(away.get(name, [])), reclaims.get(name, 0))
         for name in context.campus.host_by_name
     }
-    roots, spare = _forest(context.campus)
-    width = sum(root.width for root in roots) + SIBLING_GAP * (len(roots) - 1)
-    canvas = Canvas(width + 2 * MARGIN, max(root.height for root in roots) + 2 * MARGIN)
-    places: dict[str, tuple[float, float]] = {}
-    left = MARGIN
-    for root in roots:
-        _draw(canvas, root, left, MARGIN, use, max(until_s, 1e-9), places)
-        left += root.width + SIBLING_GAP
-    for link in spare:
-        (x, y), (to_x, to_y) = sorted((places[link.a], places[link.b]), key=lambda place: place[1])
-        way = f"M{x + 8:.1f},{y + (BOX_H if y < to_y else 0):.1f}L{to_x + 8:.1f},{to_y:.1f}"
-        canvas.add("path", d=way, class_="cable", stroke_width=1.5, stroke_dasharray="5 4")
-    size = f"min-width:{min(canvas.width, 1240.0):.0f}px;max-width:{canvas.width:.0f}px"
-    return canvas.svg("Map of the campus", "map", size)
-
-
-def _forest(campus: Campus) -> tuple[list[MapNode], list[Link]]:
-    """Trees of switches below each core (or the first switch), breadth first from all cores at once; the trunks besides."""
-    switches = campus.switch_by_name
-    roots = [s.name for s in campus.switches if s.tier is Tier.CORE] or [campus.switches[0].name]
-    above: dict[str, str | None] = dict.fromkeys(roots)
-    todo = list(roots)
-    for name in todo:  # grows while it is walked
-        for neighbour in campus.neighbours[name]:
-            if neighbour in switches and neighbour not in above:
-                above[neighbour] = name
-                todo.append(neighbour)
-    nodes: dict[str, MapNode] = {}
-    for name in reversed(todo):
-        links, parent = campus.neighbours[name], above[name]
-        hosts = [campus.host_by_name[n] for n in links if n in campus.host_by_name]
-        below = [nodes[n] for n in links if above.get(n) == name]
-        rates = [links[host.name].rate_bytes_per_s for host in hosts]
-        ends = dict.fromkeys(format_rate(each(rates)) for each in (min, max)) if rates else ()
-        rate = links[parent].rate_bytes_per_s if parent else None
-        nodes[name] = MapNode(switches[name], rate, hosts, below, " to ".join(ends))
-    spare = [
-        link
-        for link in campus.links
-        if {link.a, link.b} <= above.keys() and link.b != above[link.a] and link.a != above[link.b]
-    ]
-    return [nodes[name] for name in roots], spare
 
 
 def _covered(some: list[tuple[float, float]]) -> float:
@@ -128,71 +75,55 @@ def _covered(some: list[tuple[float, float]]) -> float:
     return total
 
 
-def _draw(
-    canvas: Canvas,
-    node: MapNode,
-    left: float,
-    top: float,
-    use: dict[str, Use],
-    until_s: float,
-    places: dict[str, tuple[float, float]],
-) -> None:
-    """Draws a subtree, and writes down where the top of each switch's box is."""
-    centre = left + node.width / 2
-    places[node.switch.name] = centre, top
-    x = left
-    if node.hosts:
-        _hosts(canvas, node, x, top, centre, use, until_s)
-        x += node.columns * (CHIP_W + CHIP_GAP) + SIBLING_GAP
-    elif node.below:
-        used = sum(c.width for c in node.below) + SIBLING_GAP * (len(node.below) - 1)
-        x += (node.width - used) / 2
-    for child in node.below:
-        end = (x + child.width / 2, top + LEVEL)
-        rate, middle = child.rate_bytes_per_s or 0.0, (top + BOX_H + end[1]) / 2
-        thick = max(1.5, min(6.0, 1.5 * (log10(max(rate, 1.0)) - 5.5)))
-        way = f"M{centre:.1f},{top + BOX_H:.1f}V{middle - 8:.1f}H{end[0]:.1f}V{end[1]:.1f}"
-        canvas.add("path", d=way, class_="cable", stroke_width=thick)
-        canvas.text(end[0] + 6, end[1] - 8, format_rate(rate), class_="rate")
-        _draw(canvas, child, x, top + LEVEL, use, until_s, places)
-        x += child.width + SIBLING_GAP
-    canvas.rect(centre - BOX_W / 2, top, BOX_W, BOX_H, rx=6, class_=f"switch {node.switch.tier}")
-    switch = node.switch
+def _trunk(canvas: Canvas, upper: Row, lower: Row, link: Row) -> None:
+    """Draw a trunk from the bottom of one switch to the top of another."""
+    (x, y), (to_x, to_y) = ((node["x"] + node["w"] / 2, node["y"]) for node in (upper, lower))
+    y += upper["h"] if y < to_y else 0.0
+    if not link["tree"]:
+        way = f"M{x + 8:.1f},{y:.1f}L{to_x + 8:.1f},{to_y:.1f}"
+        canvas.add("path", d=way, class_="cable", stroke_width=1.5, stroke_dasharray="5 4")
+        return
+    thick = max(1.5, min(6.0, 1.5 * (log10(max(link["rate"], 1.0)) - 5.5)))
+    way = f"M{x:.1f},{y:.1f}V{(y + to_y) / 2 - 8:.1f}H{to_x:.1f}V{to_y:.1f}"
+    canvas.add("path", d=way, class_="cable", stroke_width=thick)
+    canvas.text(to_x + 6, to_y - 8, format_rate(link["rate"]), class_="rate")
+
+
+def _switch(canvas: Canvas, switch: Switch, node: Row) -> None:
+    canvas.rect(node["x"], node["y"], node["w"], node["h"], rx=6, class_=f"switch {switch.tier}")
     of_building = switch.tier is Tier.DISTRIBUTION and switch.building not in (None, switch.name)
     name = f"{switch.name} · {switch.building}" if of_building else switch.name
-    canvas.text(centre, top + 17, name, class_="switch-name", text_anchor="middle")
+    canvas.text(node["x"] + node["w"] / 2, node["y"] + 17, name, class_="switch-name", text_anchor="middle")
 
 
-def _hosts(
-    canvas: Canvas, node: MapNode, left: float, top: float, centre: float, use: dict[str, Use], until_s: float
+def _cable_of_hosts(
+    canvas: Canvas, campus: Campus, switch: Switch, hosts: Sequence[Host], nodes: dict[str, Row]
 ) -> None:
-    grid = node.columns * (CHIP_W + CHIP_GAP)
-    start = left if node.below else left + (node.width - grid) / 2
-    first = top + BOX_H + 30.0
-    canvas.add(
-        "path",
-        d=f"M{centre:.1f},{top + BOX_H:.1f}V{first - 16:.1f}H{start + grid / 2:.1f}V{first - 4:.1f}",
-        class_="cable",
-        stroke_width=1.5,
-    )
-    canvas.text(centre + 6, top + BOX_H + 11, node.access, class_="rate")
-    for n, host in enumerate(node.hosts):
-        column, row = n % node.columns, n // node.columns
-        x = start + CHIP_GAP / 2 + column * (CHIP_W + CHIP_GAP)
-        y = first + row * (CHIP_H + CHIP_GAP)
-        is_coordinator, spent = host.role is Role.COORDINATOR, use[host.name]
-        busy, away = min(1.0, spent.busy_s / until_s), min(1.0, spent.away_s / until_s)
-        tip, small = f"{host.name} ({host.address})\ncoordinator", "control"
-        if not is_coordinator:
-            shares = f"busy {busy:.0%} of the time, away {away:.0%}, {spent.reclaims} reclaims"
-            tip = f"{host.name} ({host.address})\n{host.gpus} x {host.gpu_model}\n{shares}"
-            unit = "slots" if host.role is Role.ON_DEMAND else "GPU" if host.gpus == 1 else "GPUs"
-            small = f"{host.gpus} {unit}"
-        canvas.rect(x, y, CHIP_W, CHIP_H, rx=5, class_=f"chip {host.role}", data_tip=tip)
-        canvas.text(x + 7, y + 15, host.name, class_="chip-name")
-        canvas.text(x + 7, y + 26, small, class_="chip-gpus")
-        if not is_coordinator:
-            inner, bar_y = CHIP_W - 10, y + CHIP_H - 6
-            canvas.rect(x + 5, bar_y, inner, 3, class_="use")
-            canvas.rect(x + 5, bar_y, inner * busy, 3, class_="use busy")
-            canvas.rect(x + 5 + inner * (1 - away), bar_y, inner * away, 3, class_="use away")
+    """Draw the cable from a switch to the grid of its hosts, with the rates of their links."""
+    node, chips = nodes[switch.name], [nodes[host.name] for host in hosts]
+    x, y = node["x"] + node["w"] / 2, node["y"] + node["h"]
+    first = min(chip["y"] for chip in chips)
+    middle = (min(chip["x"] for chip in chips) + max(chip["x"] + chip["w"] for chip in chips)) / 2
+    way = f"M{x:.1f},{y:.1f}V{first - 16:.1f}H{middle:.1f}V{first - 4:.1f}"
+    canvas.add("path", d=way, class_="cable", stroke_width=1.5)
+    rates = [campus.neighbours[switch.name][host.name].rate_bytes_per_s for host in hosts]
+    ends = dict.fromkeys(format_rate(each(rates)) for each in (min, max))
+    canvas.text(x + 6, y + 11, " to ".join(ends), class_="rate")
+
+
+def _host(canvas: Canvas, host: Host, node: Row, spent: Use) -> None:
+    x, y, width, height = (node[key] for key in "xywh")
+    tip, small = f"{host.name} ({host.address})\ncoordinator", "control"
+    if host.role is not Role.COORDINATOR:
+        shares = f"busy {spent.busy:.0%} of the time, away {spent.away:.0%}, {spent.reclaims} reclaims"
+        tip = f"{host.name} ({host.address})\n{host.gpus} x {host.gpu_model}\n{shares}"
+        unit = "slots" if host.role is Role.ON_DEMAND else "GPU" if host.gpus == 1 else "GPUs"
+        small = f"{host.gpus} {unit}"
+    canvas.rect(x, y, width, height, rx=5, class_=f"chip {host.role}", data_tip=tip)
+    canvas.text(x + 7, y + 15, host.name, class_="chip-name")
+    canvas.text(x + 7, y + 26, small, class_="chip-gpus")
+    if host.role is not Role.COORDINATOR:
+        inner, bar_y = width - 10, y + height - 6
+        canvas.rect(x + 5, bar_y, inner, 3, class_="use")
+        canvas.rect(x + 5, bar_y, inner * spent.busy, 3, class_="use busy")
+        canvas.rect(x + 5 + inner * (1 - spent.away), bar_y, inner * spent.away, 3, class_="use away")

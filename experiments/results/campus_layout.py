@@ -1,4 +1,4 @@
-"""Positions on the map: switches as a forest below the core, hosts in grids below their switches.
+"""Positions on the maps of campuses: switches as a forest below the cores, hosts in grids below their switches.
 
 In a large campus hosts are small boxes, and the access switches of a building stand in several lines, so that the whole
 of it fits a page.
@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import ceil, sqrt
+from typing import Any
 
-from experiments.dashboard.picture import Row
 from topologies.paths import Routes
-from topologies.spec import Campus, Host, Role
+from topologies.spec import Campus, Host, Role, Tier
 
-CHIP, SMALL_CHIP, SMALL_ABOVE = (
-    (62.0, 34.0),
-    (20.0, 16.0),
-    120,
-)  # a host's box; in campuses of more hosts, the small one
+Row = dict[str, Any]
+CHIP, SMALL_CHIP, SMALL_ABOVE = (62.0, 36.0), (20.0, 16.0), 120  # a host's box; of more hosts, the small one
 GAP, BOX, LEVEL, SIBLINGS, MARGIN = 6.0, (92.0, 26.0), 74.0, 20.0, 12.0
 WIDE = 1.6  # a grid is so many times as wide as it is high
 PAGE = 1280.0  # a large campus is to be no wider
@@ -59,19 +56,21 @@ class _Node:
         return BOX[1] + max(self.grid_height, below)
 
 
-def layout(campus: Campus) -> Row:
+def layout(campus: Campus, small_above: float = SMALL_ABOVE) -> Row:
     """Return the map: {"width", "height", "nodes": {name: {x, y, w, h, kind, ...}}, "links": [{a, b, rate, tree}]}.
 
-    Links are in the campus's order.
+    Cores stand side by side, each switch under the first that it hangs on; other trunks are in no `tree`. Links are in
+    the campus's order.
     """
-    routes = Routes(campus)
+    cores = [switch.name for switch in campus.switches if switch.tier is Tier.CORE]
+    roots = cores if len(cores) > 1 else [Routes(campus).root]
     agents = sum(host.role is not Role.COORDINATOR for host in campus.hosts)
-    chip = SMALL_CHIP if agents > SMALL_ABOVE else CHIP
+    chip = SMALL_CHIP if agents > small_above else CHIP
     parents: dict[str, str] = {}
-    todo = [routes.root]
+    todo = list(roots)
     for name in todo:  # grows while it is walked
         for neighbour in campus.neighbours[name]:
-            if neighbour != routes.root and neighbour not in parents:
+            if neighbour not in roots and neighbour not in parents:
                 parents[neighbour] = name
                 todo.append(neighbour)
     switches = campus.switch_by_name
@@ -95,8 +94,11 @@ def layout(campus: Campus) -> Row:
         lines = [below[n : n + together] for n in range(0, len(below), max(1, together))]
         made[name] = _Node(name, hosts, lines, chip)
     nodes: dict[str, Row] = {}
-    root = made.get(routes.root) or _Node("", list(campus.hosts), [], chip)
-    _place(root, MARGIN, MARGIN, campus, nodes)
+    if len(roots) > 1:
+        root, top = _Node("", [], [[made[name] for name in roots]], chip), MARGIN - LEVEL
+    else:
+        root, top = made.get(roots[0]) or _Node("", list(campus.hosts), [], chip), MARGIN
+    _place(root, MARGIN, top, campus, nodes)
     links = [
         {
             "a": link.a,
@@ -106,7 +108,7 @@ def layout(campus: Campus) -> Row:
         }
         for link in campus.links
     ]
-    width, height = root.width + 2 * MARGIN, root.height + 2 * MARGIN
+    width, height = root.width + 2 * MARGIN, top + root.height + MARGIN
     return {"width": width, "height": height, "small": chip is SMALL_CHIP, "nodes": nodes, "links": links}
 
 
