@@ -339,14 +339,14 @@ def results_page() -> str:
 
 def tables_page() -> str:
     """docs/reference/tables.md."""
-    from experiments.results.frames import described
+    from experiments.results.frames import columns, described
 
     parts = [TABLES_HEAD]
     for name, about, declared in described():
         said = meanings(declared)
         lines = (
-            f"- `{each.name}` ({each.type.replace(' | ', ' or ')}): {said.get(each.name, '')}"
-            for each in fields(declared)
+            f"- `{column}` ({kind.replace(' | ', ' or ')}): {said.get(column, '')}"
+            for column, kind in columns(name).items()
         )
         parts.append(f"## {name}\n\n{about}\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)

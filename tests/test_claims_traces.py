@@ -181,8 +181,8 @@ def test_over_all_records_each_counts_once_whatever_its_cases_and_those_of_sever
     found = {
         (case.name, system): [
             {
-                "work_lost_h": 5.0 + system.startswith("reclaim") * more[case.record.name],
-                "lost_h": 9.0,
+                "work_lost_s": 3600.0 * (5.0 + system.startswith("reclaim") * more[case.record.name]),
+                "lost_time": {"downtime": 32400.0},
                 "research": {"worst": 0.2 * (system == "slurm-pr" and case.notice_s == 120.0)},
                 "over_budget": [0.0, 1.0],
             }
@@ -204,7 +204,7 @@ def test_over_all_records_each_counts_once_whatever_its_cases_and_those_of_sever
 def test_lifetimes_are_played_with_the_notice_of_the_case(folder: Path) -> None:
     lives = records(folder)[0]
     found = play(TraceRun(TraceCase(lives, 0.0, False), "reclaimnet", 1, 1.0))
-    assert found["interruptions"] > 0 and found["parts_h"]["notices"] == 0.0
+    assert found["interruptions"] and found["lost_time"]["notices"] == 0.0
     assert found["broken"] == []
 
 

@@ -14,7 +14,6 @@ from controller.core.queueing.controllers.age_rules import (
     ShapeSearch,
     _standard_error,
     ages_grid,
-    caution_of,
     families,
     lines,
     neighbours,
@@ -170,17 +169,6 @@ def test_trials_count_together() -> None:
     assert proves([(0.05, 0.03), (0.06, 0.03)])
     assert not proves([(0.0, 0.0)])
     assert not proves([(-0.1, 0.0), (0.05, 0.0)])
-
-
-def test_chance_proves_nothing_more_often_than_was_said() -> None:
-    """Ten batches know their own scatter to a quarter: with a normal law's 2.9 standard errors it would be 5 in 1 000."""
-    rng, errs, times = np.random.default_rng(11), 0.002, 10_000
-    caution = caution_of([200, 210], errs)
-    drawn = [[rng.standard_normal(jobs) for jobs in (200, 210)] for _ in range(times)]
-    trials = [[(float(kept.mean()), _standard_error(kept)) for kept in halves] for halves in drawn]
-    assert sum(proves(each, caution) for each in trials) <= errs * times
-    assert sum(proves(each, 2.878) for each in trials) > errs * times
-    assert caution_of([40_000] * 2, errs) == pytest.approx(2.878, rel=0.01)  # a thousand batches do
 
 
 def test_the_controller_decides_by_the_age_once_it_has_a_shape() -> None:

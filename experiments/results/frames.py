@@ -1,7 +1,7 @@
 """Tables of a run: a row a job, a checkpoint, a reclaim and so on, each column declared once, with its meaning.
 
-Times are seconds since the coordinator started, sizes and rates as they were played. A row is a frozen dataclass, so the tables
-need no library; `frame` makes one a polars frame. Polars, not pandas: its columns keep whole numbers beside missing values, it
+Times are seconds since the coordinator started, sizes and rates as they were played. A row is a dataclass; `frame` makes a
+table a polars frame. Polars, not pandas: its columns keep whole numbers beside missing values, it
 writes Parquet by itself, and it is one package.
 """
 
@@ -10,16 +10,16 @@ from __future__ import annotations
 import inspect
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from controller.core.model import facts as f
-from experiments.results.history import Timed, attempts, notices, only, whereabouts
+from experiments.results.history import Attempt, Notice, Timed, attempts, notices, only, whereabouts
 from experiments.results.link_rates import WAYS, RoutesThen
-from experiments.results.losses import interruptions, work_lost
+from experiments.results.losses import InterruptedAttempt, interruptions, work_lost
 from experiments.results.lost_time import balances
 from experiments.results.run_context import RunContext
 from topologies.errors import SpecError
@@ -48,21 +48,6 @@ class JobRow:
     payload_bytes: int  # of a checkpoint
     work_lost_s: float  # steps computed and not kept
     lost_gpu_s: float  # that, and pauses, restarts and downtime: see docs/how/lost_time.md
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptRow:
-    """An attempt of a job on one host, in order of dispatch."""
-
-    job: str  # its name
-    attempt: int  # number, from 1
-    host: str  # where it ran
-    dispatched_s: float  # the host was told to start it
-    running_s: float | None  # its state was proved
-    ended_s: float | None  # none: it had not ended
-    how: str  # it ended: finished, failed, emergency, deadline, final_checkpoint, ...; empty: it had not
-    from_step: int  # step that it began at
-    to_step: int  # as far as the journal proves
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,25 +86,6 @@ class TransferRow:
 
 
 @dataclass(frozen=True, slots=True)
-class MigrationRow:
-    """A job that was on a host when its owner gave notice."""
-
-    at_s: float  # when notice was given
-    job: str  # its name
-    source: str  # host that its owner takes
-    destination: str | None  # where it was to go; none: nowhere
-    notice_s: float  # from `at_s` until the host is closed
-    payload_bytes: int  # of the state that was to be moved
-    admitted_s: float | None  # when P3 last admitted it; none: never
-    floor_bytes_per_s: float  # rate that P3 reserved, or the mean of it
-    degraded: str | None  # why no migration was feasible, if that was the last word
-    finished_s: float | None  # the job ran on at its destination
-    in_time: bool | None  # before the notice was over
-    took_s: float | None  # from its admission until it ran on
-    downtime_s: float | None  # from its stop until it ran on
-
-
-@dataclass(frozen=True, slots=True)
 class ReclaimRow:
     """An owner took a host back, or said so again."""
 
@@ -129,19 +95,6 @@ class ReclaimRow:
     grace: bool  # whether transfers may end before it is closed
     jobs: int  # that were on it
     returned_s: float | None  # when it was lent again; none: not yet
-
-
-@dataclass(frozen=True, slots=True)
-class LossRow:
-    """An attempt that ended before its job did, and what that cost (`experiments.results.losses`)."""
-
-    at_s: float  # when the attempt ended
-    job: str  # its name
-    host: str  # where it ran
-    cause: str  # how it ended, as in `attempts`
-    lost_s: float  # of computing
-    downtime_s: float | None  # until the next attempt ran; none: none has
-    is_open: bool  # the job had not been dispatched again
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,20 +131,19 @@ class EventRow:
 
 
 class RunTable(NamedTuple):
-    """Declaration of the rows, and the function that makes them."""
+    """Declaration of the rows, the function that makes them, and the columns in order; all of the row's if none is named."""
 
     row: type[Any]
     make: Callable[[Sequence[Timed], RunContext], Iterable[Any]]
+    names: tuple[str, ...] = ()
 
 
-def columns(table: str) -> Mapping[str, str]:
+def columns(table: str) -> dict[str, str]:
     """Return column -> its type as it is declared. SpecError: no such table."""
-    return {column.name: str(column.type) for column in fields(_table(table).row)}
-
-
-def rows(table: str, facts: Sequence[Timed], context: RunContext) -> list[Any]:
-    """Return the rows of a table, dataclasses. SpecError: no such table."""
-    return list(_table(table).make(facts, context))
+    if table not in TABLES:
+        raise SpecError("table", table, f"one of {', '.join(TABLES)}")
+    kinds = {column.name: str(column.type) for column in fields(TABLES[table].row)}
+    return {name: kinds[name] for name in TABLES[table].names or kinds}
 
 
 def frame(table: str, facts: Sequence[Timed], context: RunContext) -> polars.DataFrame:
@@ -199,13 +151,14 @@ def frame(table: str, facts: Sequence[Timed], context: RunContext) -> polars.Dat
     import polars
 
     kinds = {"str": polars.String, "int": polars.Int64, "float": polars.Float64, "bool": polars.Boolean}
-    found = rows(table, facts, context)
+    named = columns(table)
+    found = list(TABLES[table].make(facts, context))
     return polars.DataFrame(
         {
             name: polars.Series(
                 name, [getattr(row, name) for row in found], kinds[kind.removesuffix(" | None")]
             )
-            for name, kind in columns(table).items()
+            for name, kind in named.items()
         }
     )
 
@@ -214,12 +167,6 @@ def described() -> Iterator[tuple[str, str, type[Any]]]:
     """Yield (table, description of a row, its declaration) of each table."""
     for name, table in TABLES.items():
         yield name, (inspect.getdoc(table.row) or "").partition("\n\n")[0], table.row
-
-
-def _table(name: str) -> RunTable:
-    if name not in TABLES:
-        raise SpecError("table", name, f"one of {', '.join(TABLES)}")
-    return TABLES[name]
 
 
 def _jobs(facts: Sequence[Timed], context: RunContext) -> Iterator[JobRow]:
@@ -350,20 +297,19 @@ def _events(facts: Sequence[Timed], _: RunContext) -> Iterator[EventRow]:
         yield EventRow(at_s, kind, job, host, json.dumps(told))
 
 
-def _like(row: type[Any], found: Callable[[Sequence[Timed]], Iterable[Any]]) -> RunTable:
-    """Return a table whose columns are fields of the records that are found in the facts."""
-    names = [column.name for column in fields(row)]
-    return RunTable(row, lambda facts, _: (row(*(getattr(one, n) for n in names)) for one in found(facts)))
-
-
+OF_ATTEMPTS = "job attempt host dispatched_s running_s ended_s how from_step to_step"
+OF_MIGRATIONS = (
+    "at_s job source destination notice_s payload_bytes admitted_s floor_bytes_per_s degraded finished_s in_time took_s "
+    "downtime_s"
+)
 TABLES: dict[str, RunTable] = {
     "jobs": RunTable(JobRow, _jobs),
-    "attempts": _like(AttemptRow, attempts),
+    "attempts": RunTable(Attempt, lambda facts, _: attempts(facts), tuple(OF_ATTEMPTS.split())),
     "checkpoints": RunTable(CheckpointRow, _checkpoints),
     "transfers": RunTable(TransferRow, _transfers),
-    "migrations": _like(MigrationRow, notices),
+    "migrations": RunTable(Notice, lambda facts, _: notices(facts), tuple(OF_MIGRATIONS.split())),
     "reclaims": RunTable(ReclaimRow, _reclaims),
-    "losses": _like(LossRow, interruptions),
+    "losses": RunTable(InterruptedAttempt, lambda facts, _: interruptions(facts)),
     "links": RunTable(LinkRow, _links),
     "levels": RunTable(LevelRow, _levels),
     "events": RunTable(EventRow, _events),

@@ -73,21 +73,21 @@ def telling(facts: Iterable[Timed]) -> list[Timed]:
 
 @dataclass(slots=True)
 class Attempt:
-    """An attempt of a job on one host; `ended_s` None: it was there when the journal ended.
+    """An attempt of a job on one host, in order of dispatch.
 
     It executed the steps after `from_step` up to `to_step`, as far as the journal proves: by its last known step, by a
     final checkpoint, or by a checkpoint of it that a later attempt begins from.
     """
 
-    job: str
-    attempt: int
-    host: str
-    dispatched_s: float
-    from_step: int = 0
-    to_step: int = 0
-    running_s: float | None = None
-    ended_s: float | None = None
-    how: str = ""  # one of OVER, or a cause of JobStopped
+    job: str  # its name
+    attempt: int  # number, from 1
+    host: str  # where it ran
+    dispatched_s: float  # the host was told to start it
+    from_step: int = 0  # step that it began at
+    to_step: int = 0  # as far as the journal proves
+    running_s: float | None = None  # its state was proved
+    ended_s: float | None = None  # none: it had not ended
+    how: str = ""  # it ended: finished, failed, emergency, deadline, final_checkpoint, ...; empty: it had not
     restore_sequence: int | None = None  # of the checkpoint that it begins from
 
 
@@ -208,20 +208,20 @@ def whereabouts(facts: Iterable[Timed]) -> dict[str, Where]:
 
 @dataclass(slots=True)
 class Notice:
-    """A job that was on a host when its owner gave notice: one (job, notice)."""
+    """A job that was on a host when its owner gave notice."""
 
-    job: str
-    source: str  # the host that its owner takes
+    job: str  # its name
+    source: str  # host that its owner takes
     at_s: float  # when notice was given
-    notice_s: float  # from then until the host is closed
-    destination: str | None = None  # of the last move that was admitted; None: of none
-    admitted_s: float | None = None  # when that was
-    floor_bytes_per_s: float = 0.0  # what was reserved for it, or the mean of it
-    payload_bytes: int = 0  # of the job's state
+    notice_s: float  # from `at_s` until the host is closed
+    destination: str | None = None  # where it was to go; none: nowhere
+    admitted_s: float | None = None  # when P3 last admitted it; none: never
+    floor_bytes_per_s: float = 0.0  # rate that P3 reserved, or the mean of it
+    payload_bytes: int = 0  # of the state that was to be moved
     attempt: int = 0  # that was to be moved
-    degraded: str | None = None  # the reason, if that was the last word
-    finished_s: float | None = None  # when the job ran on there
-    in_time: bool | None = None  # before the deadline
+    degraded: str | None = None  # why no migration was feasible, if that was the last word
+    finished_s: float | None = None  # the job ran on at its destination
+    in_time: bool | None = None  # before the notice was over
     took_s: float | None = None  # from its admission until it ran on
     downtime_s: float | None = None  # from its stop until it ran on
     was_cut: bool = False  # the owner said again, and wants the host sooner

@@ -30,16 +30,16 @@ SECONDS_AN_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Interruption:
-    """An attempt that ended before its job: `cause` as in `history`, `is_open` if no attempt has followed yet."""
+class InterruptedAttempt:
+    """An attempt that ended before its job did, and what that cost (`experiments.results.losses`)."""
 
-    at_s: float
-    job: str
-    host: str
-    cause: str
-    lost_s: float
-    downtime_s: float | None
-    is_open: bool
+    at_s: float  # when the attempt ended
+    job: str  # its name
+    host: str  # where it ran
+    cause: str  # how it ended, as in `attempts`
+    lost_s: float  # of computing
+    downtime_s: float | None  # until the next attempt ran; none: none has
+    is_open: bool  # the job had not been dispatched again
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def work_lost(facts: Sequence[Timed]) -> list[LostSteps]:
     return found
 
 
-def interruptions(facts: Sequence[Timed]) -> list[Interruption]:
+def interruptions(facts: Sequence[Timed]) -> list[InterruptedAttempt]:
     """Return the interruptions in order of time."""
     lost_s = {(lost.job, lost.attempt): lost.work_s for lost in work_lost(facts)}
     downtimes_s = {
@@ -108,7 +108,7 @@ def interruptions(facts: Sequence[Timed]) -> list[Interruption]:
         if attempt.how == "superseded" and not lost_or_none_s:
             continue
         found.append(
-            Interruption(
+            InterruptedAttempt(
                 attempt.ended_s,
                 attempt.job,
                 attempt.host,
@@ -121,7 +121,7 @@ def interruptions(facts: Sequence[Timed]) -> list[Interruption]:
     return sorted(found, key=lambda each: (each.at_s, each.job))
 
 
-def losses(found: Iterable[Interruption]) -> Losses:
+def losses(found: Iterable[InterruptedAttempt]) -> Losses:
     """Sum and mean."""
     each_s = [one.lost_s for one in found]
     total_s = sum(each_s)

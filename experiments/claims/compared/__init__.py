@@ -1,5 +1,5 @@
-"""Comparisons of the systems of Table III beyond the papers: on recorded owners, and on other campuses.
+"""Comparison of the systems of Table III beyond the papers: on recorded owners.
 
-`traces` plays owners that others recorded (`owner_records` is a run), `campuses` other campuses. `ranking` judges
-both, by the figures that `run_figures` keeps of each run.
+`traces` plays owners that others recorded (`owner_records` is a run); `ranking` judges, by what
+`paper_a.campus_result` keeps of each run.
 """

@@ -26,7 +26,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from experiments.claims.compared.run_figures import figures_of
+from experiments.claims.paper_a.campus_result import compact
 from experiments.claims.paper_a.campus_runs import with_source
 from experiments.inputs.scenario import InverseLaw, Scenario
 from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent
@@ -185,7 +185,7 @@ def play(wanted: TraceRun) -> dict[str, Any]:
     """Play one task; return its figures."""
     scenario, trace = recorded_campus(wanted)
     run = simulate(scenario, trace, wanted.seed, system=wanted.system)
-    return figures_of(run, trace, scenario.duration_s / DAY_S)
+    return compact(run, trace)
 
 
 @lru_cache(maxsize=64)

@@ -43,6 +43,7 @@ from experiments.claims.framework.pictures import INK, PALETTE, canvas, colour, 
 from experiments.claims.framework.rows import exact_row, mean_row, paired_row
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.paper_a.table3 import OURS, label
+from experiments.inputs.scenario.owners import HOUR_S
 from experiments.results.lost_time import LostPart
 from experiments.runtime.tasks import Result
 
@@ -51,14 +52,17 @@ RELATIVES = ("one-copy", "research-whole", "share")  # those that are always pla
 WORK, EXPECTED, LOST = "work lost", "work lost to emergencies, expected", "lost GPU time"
 # quantity -> (unit, what one run has of it; None: it cannot be told)
 QUANTITIES: dict[str, tuple[str, Callable[[Result], float | None]]] = {
-    WORK: ("GPU-h", lambda run: run["work_lost_h"]),
-    EXPECTED: ("GPU-h", lambda run: run["expected_emergencies_h"]),
-    LOST: ("GPU-h", lambda run: run["lost_h"]),
+    WORK: ("GPU-h", lambda run: _hours(run["work_lost_s"])),
+    EXPECTED: ("GPU-h", lambda run: _hours(run["expected_emergencies_s"])),
+    LOST: ("GPU-h", lambda run: _hours(sum(run["lost_time"].values()))),
     # the least of any on-line schedule, with the jobs where the system had them: `results.online_bound`
-    "the least of emergencies, expected, and pauses": ("GPU-h", lambda run: _least_h(run, 0)),
-    "the same within loss budgets": ("GPU-h", lambda run: _least_h(run, 1)),
-    "useful GPU time": ("GPU-h", lambda run: run["useful_h"]),
-    "bytes moved": ("GB", lambda run: run["moved_gb"]),
+    "the least of emergencies, expected, and pauses": (
+        "GPU-h",
+        lambda run: _hours((run["online_s"] or (None, None))[0]),
+    ),
+    "the same within loss budgets": ("GPU-h", lambda run: _hours((run["online_s"] or (None, None))[1])),
+    "useful GPU time": ("GPU-h", lambda run: _hours(run["useful_s"])),
+    "bytes moved": ("GB", lambda run: run["checkpoint_gb"]),
     "jobs finished": ("", lambda run: run["finished"]),
     "research lost": ("%", lambda run: 100.0 * run["research"]["lost"]),
     "research degraded": ("% of time", lambda run: 100.0 * run["research"]["degraded"]),
@@ -83,8 +87,8 @@ def systems() -> list[str]:
     return [*SYSTEMS, ONE_INTERVAL, *RELATIVES]
 
 
-def _least_h(run: Result, place: int) -> float | None:
-    return None if run["online_h"] is None else float(run["online_h"][place])
+def _hours(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds / HOUR_S
 
 
 def numbers(quantity: str, runs: Sequence[Result]) -> list[float]:
@@ -103,7 +107,7 @@ def case_rows(case: str, of_case: Mapping[str, Sequence[Result]]) -> Iterator[Va
             if found := numbers(quantity, runs):
                 yield mean_row(case, system, quantity, unit, found, "of a run")
         for part in LostPart:
-            hours = [run["parts_h"][part] for run in runs]
+            hours = [run["lost_time"][part] / HOUR_S for run in runs]
             words = part.replace("_", " ")
             yield mean_row(case, system, words, "GPU-h", hours, "part of the lost GPU time")
     for other in of_case:
@@ -142,7 +146,7 @@ def told(values: Values, found: Mapping[tuple[str, str], Sequence[Result]]) -> d
     judged = [quantity for quantity in JUDGED if numbers(quantity, measured)]
     return {
         "runs": f"{len(cases)} cases: {sum(run['submitted'] for run in measured)} jobs, "
-        f"{sum(run['interruptions'] for run in measured)} interruptions under ReclaimNet, {len(every)} runs",
+        f"{sum(len(run['interruptions']) for run in measured)} interruptions under ReclaimNet, {len(every)} runs",
         "reclaimnet": "; ".join(f"{quantity}: {_counted(values, cases, quantity)}" for quantity in judged),
         "constraints": f"a research flow lacks at most {MAX_LOST:g} % of what it asks for in any hour of any run, and jobs' "
         f"intervals are above 2 L_max for at most {MAX_OVER:g} % of their time, or as long as under ReclaimNet, either to within "

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from experiments.claims.compared import owner_records, ranking, run_figures
+from experiments.claims.compared import owner_records, ranking
 from experiments.claims.compared.owner_records import (
     LOAD,
     MAX_DAYS,
@@ -68,7 +68,7 @@ def run(config: Config) -> Values:
         for case in found_cases
         for system in systems
     }
-    found = gather(wanted, config, (owner_records, run_figures))
+    found = gather(wanted, config, (owner_records,))
     values = Values((*ranking.rows(found), *_over_records(found_cases, found)))
     settings = {
         **ranking.told(values, found),

@@ -1,4 +1,4 @@
-"""The result kept of a run of paper A's campus: a few kilobytes from which every table and figure of the paper is made.
+"""The result kept of a run of a campus: a few kilobytes from which tables, figures and rankings are made.
 
 Times of day are hours of the run, which begins at midnight. Jobs are named by their number in the trace, so that a
 claim can ask for their payload or class without the trace.
@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from controller.core.model import facts as f
 from experiments.inputs.traces import Trace
 from experiments.results.history import OVER, Attempt, attempts, notices
 from experiments.results.loss_budgets import hours_over_budget
@@ -20,38 +19,33 @@ from experiments.results.summary import LostGpuTime
 from experiments.worlds.virtual import VirtualRun
 
 DAY_S = 86_400.0
-HOURS = 24
 
 
 def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
     """Return the result of a run for JSON.
 
-    `interruptions` and `migrations` are a list each, see the functions. `days`, `intervals`, `over_budget`, `lost_time`
-    and counts follow. `expected_emergencies_s` and `online_s` are null where they cannot be computed. `research` holds
+    `interruptions` and `migrations` are a list each, see the functions. `days`, `over_budget`, `lost_time` and
+    counts follow. `expected_emergencies_s` and `online_s` are null where they cannot be computed. `research` holds
     the shortfall of research flows; null if there are none.
     """
     summary = run.summary()
-    submitted = {fact.job: at_s for at_s, fact in run.facts if isinstance(fact, f.JobSubmitted)}
-    spans = [at_s - submitted[fact.job] for at_s, fact in run.facts if isinstance(fact, f.JobFinished)]
+    lost = summary.lost_time
     return {
         "interruptions": [_rounded(row) for row in _interruptions(run, trace)],
         "migrations": [_rounded(row) for row in _migrations(run)],
         "days": [_rounded(row) for row in _days(run, trace)],
-        "intervals": [_rounded(row) for row in _intervals(run)],
         "over_budget": _rounded(hours_over_budget(run.facts, trace.arrivals, run.context.ended_at_s or 0.0)),
         # seconds of a GPU, by part
-        "lost_time": {part: round(getattr(summary.lost_time, f"{part}_s"), 3) for part in LostPart},
-        "expected_emergencies_s": summary.lost_time.expected_emergencies_s,
-        "online_s": online_of(summary.lost_time),
+        "lost_time": {part: round(getattr(lost, f"{part}_s"), 3) for part in LostPart},
+        "work_lost_s": lost.work_lost_s,
+        "useful_s": lost.useful_s,
+        "expected_emergencies_s": lost.expected_emergencies_s,
+        "online_s": online_of(lost),
         "research": None if run.background is None else run.background.figures(),
         "submitted": summary.jobs.submitted,
         "finished": summary.jobs.finished,
-        "lost": summary.jobs.lost,
-        # mean time from submission to finish, of those that finished
-        "turnaround_h": round(sum(spans) / len(spans) / SECONDS_AN_HOUR, 4) if spans else None,
         "checkpoint_gb": round(summary.checkpoints.bytes_sent / 1e9, 3),
         "broken": sorted({broken.rule for broken in summary.invariants_broken}),
-        "events": run.events,
     }
 
 
@@ -147,20 +141,5 @@ def lent_spells(trace: Trace, hosts: Iterable[str], end_s: float) -> Iterator[tu
         yield host, from_s, end_s
 
 
-def _intervals(run: VirtualRun) -> list[list[float | None]]:
-    """Return [mean planned interval in s, mean hazard assumed by P1 per h] for each hour of the day; null if none."""
-    sums = [[0.0, 0.0, 0] for _ in range(HOURS)]
-    for at_s, fact in run.facts:
-        if isinstance(fact, f.CheckpointPlanned) and math.isfinite(fact.interval_s):
-            row = sums[int(at_s % DAY_S // SECONDS_AN_HOUR)]
-            row[0] += fact.interval_s
-            row[1] += fact.hazard_per_h
-            row[2] += 1
-    return [[total / count, hazard / count] if count else [None, None] for total, hazard, count in sums]
-
-
 def _rounded(row: Sequence[Any]) -> list[Any]:
     return [round(cell, 4) if isinstance(cell, float) else cell for cell in row]
-
-
-__all__ = ["DAY_S", "HOURS", "Attempt", "compact", "lent_spells"]

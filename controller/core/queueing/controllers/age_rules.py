@@ -28,13 +28,11 @@ from math import inf, sqrt
 from typing import Protocol
 
 import numpy as np
-from scipy.special import stdtrit
 
 from controller.core.queueing.controllers.arrivals import Arrivals
 from controller.core.queueing.controllers.replay import bisect_level
 from controller.core.queueing.replay import LEFT, REFUSED, Rule
 from controller.numerics.arrays import Floats
-from controller.numerics.portable_math import rounded
 
 POINTS = 12  # quantiles, and as many even steps, in the grid of ages
 COARSE = 3  # of the grid, for pairs of ages
@@ -214,30 +212,15 @@ def saving(
     return float(kept.mean()), _standard_error(kept)
 
 
-def _batches(jobs: int) -> tuple[int, int]:
-    """Return the number of batches for so many jobs, and the jobs in each."""
-    size = max(1, min(BATCH, jobs // FEWEST_BATCHES))
-    return jobs // size, size
-
-
 def _standard_error(values: Floats) -> float:
     """Standard error of the mean, by batch means: outcomes of consecutive jobs are negatively correlated, so an i.i.d.
     estimate would be three times too large."""
-    count, size = _batches(len(values))
+    size = max(1, min(BATCH, len(values) // FEWEST_BATCHES))
+    count = len(values) // size
     means = values[: count * size].reshape(count, size).mean(axis=1)
     return float(means.std(ddof=1)) / sqrt(count) if count > 1 else inf
 
 
-def proves(trials: Sequence[tuple[float, float]], caution: float = CAUTION) -> bool:
+def proves(trials: Sequence[tuple[float, float]]) -> bool:
     """Return whether independent trials (`saving`), taken together, save more than so many standard errors."""
-    return sum(saved for saved, _ in trials) > caution * sqrt(sum(error**2 for _, error in trials))
-
-
-def caution_of(jobs: Sequence[int], errs: float) -> float:
-    """Standard errors that trials on so many jobs each have to save together (`proves`).
-
-    A rule that saves nothing then does with a probability of `errs` at most, where the means of batches are normal: Student's t,
-    by the batches of the shortest trial.
-    """
-    freedom = min(_batches(count)[0] for count in jobs) - 1
-    return rounded(float(stdtrit(freedom, 1.0 - errs)))
+    return sum(saved for saved, _ in trials) > CAUTION * sqrt(sum(error**2 for _, error in trials))
