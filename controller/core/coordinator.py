@@ -118,6 +118,7 @@ class Coordinator:
             resync.reconcile(cluster, gathered)
             for kept in gathered.kept:
                 self._react(kept)
+            resync.take_up_again(cluster, gathered)
         if self._resync is None:
             ticks = now_s >= self._tick_s
             self._do_what_is_due()

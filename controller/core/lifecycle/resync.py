@@ -158,5 +158,9 @@ def reconcile(cluster: Cluster, resyncing: Resync) -> None:
                 cluster.orders[flow.key] = None
     for host, _ in came:
         offer_all(cluster, host)
-    for host, _ in came:
-        take_up(cluster, host)
+
+
+def take_up_again(cluster: Cluster, resyncing: Resync) -> None:
+    """Stop jobs for better checkpoints last, when messages received meanwhile have shown which hosts are still in reach."""
+    for name in sorted(resyncing.hellos):
+        take_up(cluster, cluster.hosts[name])
