@@ -12,7 +12,6 @@ from controller.core.model import facts as f
 from experiments.results.accounting import quantile, summarise
 from experiments.results.run_context import (
     WIRE_PER_PAYLOAD,
-    FidelityRecord,
     ResearchSample,
     RunContext,
     SwitchProbe,
@@ -92,21 +91,10 @@ def test_job_that_was_stopped_and_forgotten_is_lost() -> None:
     )
 
 
-def test_job_that_was_accepted_and_never_mentioned_again_is_lost() -> None:
-    assert told(submitted("a")).jobs.lost == 1
-    assert told(submitted("a"), (0.0, f.JobQueued("a", 0, 1.0))).jobs.waiting == 1
-
-
 def test_job_whose_checkpoint_is_travelling_counts_as_running() -> None:
     final = (2.0, f.CheckpointTaken("a", 1, 7, 9, 10, True))
     jobs = told(submitted("a"), dispatched("a", 1, "h1", 1.0), final).jobs
     assert (jobs.running, jobs.waiting, jobs.lost) == (1, 0, 0)
-
-
-def test_late_word_of_an_old_attempt_does_not_move_a_job() -> None:
-    late = (3.0, f.JobStopped("a", 1, "h1", "agent_lost", 2))
-    jobs = told(submitted("a"), dispatched("a", 1, "h1", 1.0), dispatched("a", 2, "h2", 2.0), late).jobs
-    assert (jobs.running, jobs.lost) == (1, 0)
 
 
 def test_cost_and_delay_are_means_over_first_dispatches() -> None:
@@ -134,21 +122,6 @@ def test_migration_planned_twice_under_one_notice_counts_once() -> None:
     ).migrations
     assert (found.planned, found.admitted, found.in_time, found.degraded) == (1, 1, 1, 0)
     assert found.downtime_median_s == 0.5
-
-
-def test_notices_of_two_visits_count_twice() -> None:
-    notice = f.HostReclaimed("h1", 4.0, False, ["a"])
-    degraded = f.MigrationDegraded("a", 1, "h1", 4.0, "no free GPU")
-    found = told(
-        (1.0, notice), (1.0, degraded), (3.0, f.HostReturned("h1")), (9.0, notice), admitted(9.0)
-    ).migrations
-    assert (found.planned, found.admitted, found.degraded) == (2, 1, 1)
-
-
-def test_degraded_job_that_is_admitted_after_all_is_not_degraded() -> None:
-    degraded = (1.0, f.MigrationDegraded("a", 1, "h1", 4.0, "no free GPU"))
-    found = told((1.0, f.HostReclaimed("h1", 4.0, False, ["a"])), degraded, admitted(2.0)).migrations
-    assert (found.planned, found.admitted, found.degraded) == (1, 1, 0)
 
 
 def emergency(restored: int | None, step: int) -> Summary:
@@ -208,12 +181,6 @@ def test_research_of_one_link_is_added_up_over_its_flows() -> None:
     assert told(context=both).research.lowest_share == pytest.approx(0.4)
 
 
-def test_research_that_nobody_measured_is_unknown_and_not_zero() -> None:
-    research = told(context=replace(CONTEXT, research=())).research
-    assert research.lowest_share is None
-    assert research.reserve_bytes_per_s == 6e6  # 30 % of the narrowest access link, 160 Mbit/s
-
-
 def test_kill_switch_figures_are_those_of_the_probes() -> None:
     probes = (
         SwitchProbe("h1", 1.0, "isolate", 2e-6, None, 5, 0),
@@ -231,12 +198,6 @@ def test_real_scale_is_the_played_value_scaled_back_once() -> None:
     assert summary.real_scale["research.reserve_bytes_per_s"] == pytest.approx(6e6 * 250 / 40)
     assert all(value_of(summary, name) is not None for name in summary.real_scale)
     assert set(summary.real_scale) <= set(DIMENSIONS)
-
-
-def test_invalid_fidelity_is_handed_on_with_its_reasons() -> None:
-    invalid = replace(CONTEXT, fidelity=FidelityRecord(False, ("CPU 97 % busy",), {"cpu": 0.97}))
-    found = told(context=invalid).fidelity
-    assert (found.valid, found.reasons, found.figures) == (False, ["CPU 97 % busy"], {"cpu": 0.97})
 
 
 @pytest.mark.parametrize(("q", "expected"), [(0.0, 1.0), (0.5, 2.5), (0.9, 3.7), (1.0, 4.0)])

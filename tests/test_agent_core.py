@@ -114,45 +114,6 @@ def test_the_longest_that_counters_were_late_is_told_once() -> None:
     assert beat.loop_lag_s == 0.0
 
 
-def test_an_old_acknowledgement_does_not_shorten_the_lease() -> None:
-    core = agent()
-    first = core.lease.number
-    core.handle(ev.Woke(), 11.7)
-    core.handle(ev.Received(m.HeartbeatAck(first + 1)), 11.8)
-    assert core.handle(ev.Received(m.HeartbeatAck(first)), 11.9) == []
-    assert core.lease.lease_until_s == 11.7 + LEASE_S
-
-
-def test_acknowledgements_of_an_earlier_connection_extend_nothing() -> None:
-    core = agent()
-    number = core.lease.number
-    core.handle(ev.Disconnected(), 10.5)
-    core.handle(ev.Connected(), 11.0)
-    assert core.handle(ev.Received(m.HeartbeatAck(number)), 11.1) == []
-
-
-def test_a_lapsed_lease_kills_before_it_says_anything() -> None:
-    core = running()
-    assert core.next_deadline_s() <= 10.0 + LEASE_S
-    effects = core.handle(ev.Woke(), 10.0 + LEASE_S)
-    assert effects[0] == do.KillWorkload("a", 1)
-    assert said(effects, m.JobEnded)
-    assert core.running == {}
-
-
-def test_a_start_that_comes_after_the_lease_is_refused() -> None:
-    core = agent()
-    effects = core.handle(ev.Received(m.StartJob(JOB, 1, None)), 10.0 + LEASE_S)
-    assert not of(effects, do.StartWorkload)
-    [ended] = said(effects, m.JobEnded)
-    assert ended.outcome == "stopped"
-
-
-def test_nothing_runs_before_the_first_lease() -> None:
-    core = AgentCore("h1", 1, 7200)
-    assert not of(core.handle(ev.Received(m.StartJob(JOB, 1, None)), 0.0), do.StartWorkload)
-
-
 def test_job_killed_from_outside_goes_on_elsewhere_from_its_latest_snapshot() -> None:
     core = running()
     core.handle(ev.Received(m.Protect("a", 1, None, 0.0, 5.0, 0.0)), 10.5)
@@ -207,12 +168,6 @@ def test_a_moved_job_leaves_a_checkpoint_that_is_told_and_can_be_forgotten() -> 
     assert core.running == {}
 
 
-def test_the_same_notice_read_again_is_said_once() -> None:
-    core = running()
-    assert said(core.handle(ev.SwitchRead(False, 10.0), 10.5), m.OwnerReclaims)
-    assert core.handle(ev.SwitchRead(False, 9.9), 10.6) == []
-
-
 def test_a_notice_that_runs_out_closes_the_host_even_if_nobody_reads_the_switch() -> None:
     core = running()
     core.handle(ev.SwitchRead(False, 1.0), 10.5)
@@ -220,45 +175,7 @@ def test_a_notice_that_runs_out_closes_the_host_even_if_nobody_reads_the_switch(
     assert of(core.handle(ev.Woke(), 11.5), do.KillWorkload)
 
 
-def test_a_host_under_notice_starts_nothing() -> None:
-    core = agent()
-    core.handle(ev.SwitchRead(False, 20.0), 10.3)
-    assert not of(core.handle(ev.Received(m.StartJob(JOB, 1, None)), 10.4), do.StartWorkload)
-
-
 # ---------------------------------------------------------------- attempts
-
-
-def test_a_newer_attempt_replaces_an_older_one() -> None:
-    core = running(attempt=1)
-    effects = core.handle(ev.Received(m.StartJob(JOB, 2, None)), 10.5)
-    assert [type(e) for e in effects] == [do.KillWorkload, do.StartWorkload]
-
-
-def test_an_older_attempt_is_refused() -> None:
-    core = running(attempt=2)
-    assert not of(core.handle(ev.Received(m.StartJob(JOB, 1, None)), 10.5), do.StartWorkload)
-    assert core.running["a"].attempt == 2
-
-
-def test_late_events_of_an_earlier_attempt_change_nothing() -> None:
-    core = running(attempt=2)
-    assert ended(core, "finished", 1000, 10.5) == []
-    assert snapshot(core, 1_000_001, 10.5, final=True) == []
-    assert core.running["a"].attempt == 2
-
-
-def test_a_stop_of_what_is_not_here_is_answered() -> None:
-    [ended] = said(agent().handle(ev.Received(m.StopJob("b", 4)), 10.3), m.JobEnded)
-    assert (ended.job, ended.attempt, ended.outcome) == ("b", 4, "stopped")
-
-
-def test_an_end_is_said_on_every_connection_until_it_is_forgotten() -> None:
-    core = running()
-    ended(core, "finished", 1000, 10.5, digest="digest")
-    assert said(core.handle(ev.Connected(), 11.0), m.Hello)[0].ended
-    core.handle(ev.Received(m.Forget("a", 2**62)), 11.1)
-    assert not said(core.handle(ev.Connected(), 12.0), m.Hello)[0].ended
 
 
 def test_last_snapshot_of_a_process_that_ended_is_named_when_its_job_goes_on() -> None:
@@ -270,12 +187,6 @@ def test_last_snapshot_of_a_process_that_ended_is_named_when_its_job_goes_on() -
     [stored] = said(core.handle(ev.Received(m.Forget("a", 0)), 11.0), m.CheckpointStored)
     assert stored.checkpoint.sequence == 1_000_001
     assert not said(core.handle(ev.Received(m.Forget("a", 2**62)), 11.1), m.CheckpointStored)
-
-
-def test_a_new_connection_hears_again_that_a_job_started() -> None:
-    core = running()
-    core.handle(ev.Disconnected(), 10.5)
-    assert said(core.handle(ev.Connected(), 10.6), m.JobStarted) == [m.JobStarted("a", 1, 0, "digest", None)]
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -296,14 +207,6 @@ def test_timers_keep_their_phase_whatever_a_snapshot_takes() -> None:
     assert core.running["a"].next_snapshot_s() == 11.0 + 5.0
 
 
-def test_no_snapshot_is_taken_while_the_last_one_is_on_its_way() -> None:
-    core = running()
-    protect(core, 10.5)
-    snapshot(core, 1_000_001, 10.6)
-    core.lease.lease_until_s = inf
-    assert not of(core.handle(ev.Woke(), 15.5), do.TakeSnapshot)
-
-
 @pytest.mark.parametrize("ok", [True, False])
 def test_a_snapshot_that_was_due_while_the_last_was_on_its_way_is_taken_once_that_has_ended(ok: bool) -> None:
     core = running()
@@ -315,24 +218,6 @@ def test_a_snapshot_that_was_due_while_the_last_was_on_its_way_is_taken_once_tha
     snapshot(core, 1_000_002, 16.1)
     assert not of(sent(core, "h2", 1_000_002, 17.0), do.TakeSnapshot)  # the next is due at 21.0
     assert core.running["a"].next_snapshot_s() == 16.0 + 5.0
-
-
-def test_a_failed_presync_is_not_tried_again_and_is_told() -> None:
-    core = running()
-    protect(core, 10.5)
-    snapshot(core, 1_000_001, 10.6)
-    effects = sent(core, "h2", 1_000_001, 10.9, ok=False, retryable=True)
-    assert said(effects, m.TransferEnded)
-    assert core.sends.table == {}
-
-
-def test_a_stored_checkpoint_replaces_older_ones_of_the_job_only() -> None:
-    core = agent()
-    for sequence in (5, 9):
-        core.handle(ev.CheckpointReceived(m.StoredCheckpoint("a", sequence, 1, 1, "")), 10.3)
-    core.handle(ev.CheckpointReceived(m.StoredCheckpoint("b", 1, 1, 1, "")), 10.3)
-    core.handle(ev.CheckpointReceived(m.StoredCheckpoint("a", 7, 1, 1, "")), 10.3)
-    assert sorted(core.stored) == [("a", 7), ("a", 9), ("b", 1)]
 
 
 # ---------------------------------------------------------------- moves
@@ -364,25 +249,6 @@ def test_the_final_snapshot_is_not_later_than_the_deadline_allows_though_the_cop
     assert [type(e) for e in effects] == [do.Send, do.AbortSending, do.StartSending]
 
 
-def test_a_failed_final_send_is_tried_again() -> None:
-    core = running()
-    migrate(core, 10.5, within_s=0.0)
-    snapshot(core, 1_000_001, 10.6, final=True)
-    assert sent(core, "h3", 1_000_001, 10.7, ok=False, retryable=True) == []
-    assert core.next_deadline_s() == 10.7 + RETRY_S
-    assert of(core.handle(ev.Woke(), 10.7 + RETRY_S), do.StartSending)
-
-
-def test_a_called_off_move_leaves_the_job_running() -> None:
-    core = running()
-    protect(core, 10.4, first_s=100.0)
-    migrate(core, 10.5)
-    snapshot(core, 1_000_001, 10.6)
-    effects = core.handle(ev.Received(m.CancelTransfers("a", "h3")), 10.7)
-    assert of(effects, do.AbortSending) == [do.AbortSending("a", "h3")]
-    assert core.running["a"].next_snapshot_s() == 110.4
-
-
 def test_a_move_called_off_during_its_final_snapshot_waits_for_orders_with_it() -> None:
     core = running()
     migrate(core, 10.5, within_s=0.0)
@@ -395,25 +261,6 @@ def test_a_move_called_off_during_its_final_snapshot_waits_for_orders_with_it() 
     assert kept == m.CheckpointStored(m.StoredCheckpoint("a", 1_000_001, 7, 1_000_000, "digest"))
     assert isinstance(ended, m.JobEnded)
     assert not of(stopped, do.KillWorkload)  # it is dead already
-
-
-def test_a_moved_job_takes_its_final_snapshot_to_a_new_destination() -> None:
-    core = running()
-    migrate(core, 10.5, within_s=0.0)
-    snapshot(core, 1_000_001, 10.6, final=True)
-    effects = migrate(core, 10.7, to=STANDBY)
-    assert of(effects, do.AbortSending) == [do.AbortSending("a", "h3")]
-    [sending] = of(effects, do.StartSending)
-    assert (sending.destination, sending.sequence) == (STANDBY, 1_000_001)
-
-
-def test_the_same_move_ordered_again_does_not_copy_again() -> None:
-    core = running()
-    migrate(core, 10.5, within_s=60.0)
-    snapshot(core, 1_000_001, 10.6)
-    sent(core, "h3", 1_000_001, 11.0)
-    assert not of(migrate(core, 11.05, within_s=59.0), do.TakeSnapshot)
-    assert core.running["a"].final_due(11.05)
 
 
 def test_a_regrant_holds_for_the_transfers_still_to_come() -> None:
@@ -437,24 +284,7 @@ def test_a_transition_that_is_not_in_the_table_is_a_bug_that_says_where() -> Non
             job.to(trigger)
 
 
-def test_a_failed_final_snapshot_stops_the_job_and_says_so() -> None:
-    core = running()
-    migrate(core, 10.5, within_s=0.0)
-    effects = core.handle(ev.SnapshotFailed("a", 1, 1_000_001, True, "disk full"), 10.6)
-    assert of(effects, do.KillWorkload)
-    assert "disk full" in said(effects, m.JobEnded)[0].reason
-
-
 # ---------------------------------------------------------------- recoveries
-
-
-def test_a_recovery_is_tried_again_until_it_is_cancelled() -> None:
-    core = agent()
-    core.handle(ev.Received(m.SendStored("b", 5, TARGET, 1e6)), 10.3)
-    assert sent(core, "h3", 5, 10.4, job="b", ok=False, retryable=True) == []
-    assert of(core.handle(ev.Woke(), 10.4 + RETRY_S), do.StartSending)
-    core.handle(ev.Received(m.CancelTransfers("b", "h3")), 10.7)
-    assert core.sends.table == {}
 
 
 def test_a_host_under_notice_sends_what_it_keeps_and_a_closed_one_does_not() -> None:
@@ -488,10 +318,6 @@ def expecting() -> AgentCore:
     core = agent()
     assert core.handle(ev.Received(EXPECTED), 10.3) == []
     return core
-
-
-def test_transfer_is_taken_as_it_was_announced() -> None:
-    assert expecting().announced.refusal(**OFFER) == ""
 
 
 @pytest.mark.parametrize(
@@ -574,13 +400,6 @@ def test_a_snapshot_that_is_ready_after_the_job_was_asked_to_end_is_of_no_use(fi
     effects = snapshot(core, 1_000_001, 11.1, final=final)
     assert of(effects, do.StartSending) == []
     assert [ended.outcome for ended in said(effects, m.JobEnded)] == (["stopped"] if final else [])
-
-
-def test_an_order_to_move_a_job_that_was_asked_to_end_is_not_obeyed() -> None:
-    core = running()
-    core.handle(ev.Received(m.StopJob("a", 1, grace_s=2.0)), 11.1)
-    assert migrate(core, 11.2) == []
-    assert core.running["a"].phase is AttemptPhase.ENDING
 
 
 def test_an_owner_or_a_lapsed_lease_does_not_wait_for_the_grace() -> None:

@@ -79,10 +79,6 @@ def test_a_checkpoint_that_is_none_of_the_job_is_refused_and_not_spread(
     ]
 
 
-def test_a_checkpoint_that_is_reported_twice_is_not_refused(campus: Campus) -> None:
-    assert not facts_of(campus.stored(campus.standby), f.CheckpointRefused)
-
-
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_host_holds_a_bounded_number_of_checkpoints_of_a_job(campus: Campus, order: int) -> None:
     first = campus.known.attempt * m.SEQUENCES_PER_ATTEMPT + 500_000
@@ -114,14 +110,6 @@ def test_no_job_has_done_more_steps_than_it_has(campus: Campus, step: int) -> No
     assert all(0.0 <= fact.work_lost_s <= steps * campus.known.spec.step_s for fact in lost)
 
 
-def test_a_job_is_finished_at_its_last_step(campus: Campus) -> None:
-    effects = campus.say(campus.host, m.JobEnded("a", campus.known.attempt, "finished", 3))
-    assert not facts_of(effects, f.JobFinished)
-    assert [stopped.cause for stopped in facts_of(effects, f.JobStopped)] == ["killed"]
-    assert campus.known.phase in (Phase.STARTING, Phase.FETCHING)
-    assert campus.known.restore is not None
-
-
 def test_a_killed_job_goes_on_from_its_checkpoint_so_many_times(campus: Campus) -> None:
     for _ in range(MOST_KILLED):
         attempt, host = campus.known.attempt, campus.known.host
@@ -142,21 +130,6 @@ def test_a_killed_job_goes_on_from_its_checkpoint_so_many_times(campus: Campus) 
     assert campus.known.phase is Phase.FAILED
 
 
-def test_no_running_attempt_is_stopped_for_one_of_its_own_checkpoints(
-    campus: Campus,
-) -> None:
-    incarnation = campus.world.coordinator.cluster.hosts[campus.standby].incarnation
-    later = structs.replace(campus.true, sequence=campus.sequence + 50, step=999, digest="f" * 64)
-    words = (
-        m.CheckpointStored(later),
-        m.Hello(campus.standby, incarnation, 7200, [], [campus.true, later], [], True),
-    )
-    for word in words:
-        effects = campus.say(campus.standby, word)
-        assert not [e for e in effects if isinstance(e, do.Tell) and isinstance(e.message, m.StopJob)]
-    assert campus.known.phase is Phase.RUNNING
-
-
 def test_other_bytes_than_were_taken_are_no_checkpoint(campus: Campus) -> None:
     number = campus.sequence + 40
     told = m.SnapshotTaken("a", 1, number, campus.known.step, 100_000, final=False, digest="a" * 64)
@@ -166,10 +139,3 @@ def test_other_bytes_than_were_taken_are_no_checkpoint(campus: Campus) -> None:
     assert "its bytes are not those" in facts_of(effects, f.CheckpointRefused)[0].reason
     campus.say(campus.standby, m.CheckpointStored(same))
     assert campus.known.checkpoints[number].stored == same
-
-
-def test_a_host_that_registers_holds_what_it_lists_and_nothing_else(campus: Campus) -> None:
-    """Its disk may be an older one."""
-    assert campus.standby in campus.known.checkpoints[campus.sequence].holders
-    campus.say(campus.standby, m.Hello(campus.standby, 2, 7200, [], [], [], True))
-    assert not any(campus.standby in known.holders for known in campus.known.checkpoints.values())

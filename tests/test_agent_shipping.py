@@ -145,41 +145,6 @@ async def test_hello_that_overtakes_its_announcement_waits_for_it(tmp_path: Path
         assert [manifest.sequence for manifest in store.manifests()] == [5]
 
 
-async def test_transfer_that_nobody_announced_is_refused_after_a_moment_and_may_be_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("testbed.agent.io.transfers.ANNOUNCED_WITHIN_S", 0.05)
-    with CheckpointStore(tmp_path / "own") as own:
-        ingest(own, 5)
-        async with receiving(tmp_path) as (store, _, address, events):
-            with pytest.raises(TransferFailed, match="no such transfer is announced") as refused:
-                await send(own, 5, address, TRUE.ticket + 1)
-            assert refused.value.retryable
-            assert (store.manifests(), events) == ([], [])
-
-
-async def test_attempts_stay_while_something_may_go_on_with_them(tmp_path: Path) -> None:
-    with CheckpointStore(tmp_path) as store:
-        for job in ("kept", "gone"):
-            (tmp_path / job).mkdir()
-            (tmp_path / job / "3.partial").write_bytes(b"part")
-        store.collect_attempts({"kept"}, 60.0)
-        assert len(list(tmp_path.glob("*/*.partial"))) == 2
-        store.collect_attempts({"kept"}, -60.0)
-        assert [path.parent.name for path in tmp_path.glob("*/*.partial")] == ["kept"]
-
-
-async def test_checkpoint_that_is_here_already_is_told_again(tmp_path: Path) -> None:
-    """The coordinator may wait for that word: it may have been lost, or its host struck off as a holder meanwhile."""
-    with CheckpointStore(tmp_path / "own") as own:
-        ingest(own, 5)
-        async with receiving(tmp_path) as (_, _, address, events):
-            await send(own, 5, address, TRUE.ticket)
-            await send(own, 5, address, TRUE.ticket)
-            assert [type(event) for event in events] == [ev.CheckpointReceived] * 2
-            assert events[0] == events[1]
-
-
 async def test_job_that_finished_before_it_was_killed_has_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,13 +61,6 @@ def test_an_idle_host_is_counted_every_two_seconds() -> None:
     assert seen.bounded == 0
 
 
-def test_an_owner_is_seen_at_the_next_look_and_once() -> None:
-    def act(seen: Seen) -> None:
-        seen.switch[0] = 2
-
-    assert watched(2.0, (0.55, act)).owner == [0.1, 0.6]
-
-
 def test_what_leaves_a_host_is_counted_at_the_next_look_as_left_since_the_last() -> None:
     def send(seen: Seen) -> None:
         seen.data[8] += 1
@@ -86,10 +79,3 @@ def test_a_host_that_sends_is_counted_at_every_look_though_nothing_leaves() -> N
 
     seen = watched(1.5, (0.45, begin), (0.95, end))
     assert [at_s for at_s, _ in seen.counts] == [0.1, 0.5, 0.6, 0.7, 0.8, 0.9]
-
-
-def test_outputs_of_jobs_are_looked_at_once_a_second() -> None:
-    def speak(seen: Seen) -> None:
-        seen.outputs["job", 1] = ""
-
-    assert watched(3.55, (0.05, speak)).bounded == 4

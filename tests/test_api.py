@@ -13,13 +13,9 @@ from pathlib import Path
 import polars
 import pytest
 
-import experiments
-import testbed
-import topologies
-from controller.core.placement.select import DestinationChoice
 from controller.core.policies.table import POLICIES, Policy
-from experiments import RunResult, Scenario, Trace, demo_scenario, load_scenario, simulate, sweep
-from experiments.inputs.replay_file import ReplaySpec, read_replay, write_replay
+from experiments import RunResult, Scenario, Trace, demo_scenario, simulate, sweep
+from experiments.inputs.replay_file import ReplaySpec, read_replay
 from experiments.results import frames
 from tests import run_story
 from tests.live_campus import live
@@ -66,24 +62,6 @@ def test_importing_the_packages_imports_nothing_that_is_not_asked_for() -> None:
         "topologies",
     }
     assert not HEAVY & set(done.stdout.split())
-
-
-def test_polars_is_imported_by_the_first_frame() -> None:
-    program = (
-        "import sys; from experiments import simulate, demo_scenario, sweep\n"
-        "r = simulate(demo_scenario(hosts=4, buildings=2, seconds=5.0)); r.summary\n"
-        "assert 'polars' not in sys.modules; r.frame('jobs'); assert 'polars' in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, timeout=100)
-
-
-def test_every_name_that_is_offered_is_there() -> None:
-    for package in (experiments, topologies, testbed):
-        for name in package.__all__:
-            assert getattr(package, name).__name__ in (name, "load", "LiveCampus")
-            assert name in dir(package)
-        with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-            _ = package.nothing
 
 
 def test_tables_say_what_the_summary_says(result: RunResult) -> None:
@@ -235,17 +213,6 @@ def test_a_run_that_names_are_enough_for_is_written_with_its_replay_and_no_other
     assert not (tmp_path / "replay.json").exists()
 
 
-def test_a_replay_keeps_the_name_of_a_function_and_the_whole_path_of_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "owners.csv").write_text("")
-    write_replay(
-        tmp_path, ReplaySpec(load_scenario("example:lab"), None, (Path("mine:owners"), Path("owners.csv")))
-    )
-    assert read_replay(tmp_path).records == (Path("mine:owners"), tmp_path / "owners.csv")
-
-
 @pytest.mark.parametrize(
     ("played", "wrong"),
     [
@@ -270,12 +237,3 @@ def test_what_is_no_policy_is_refused_and_one_name_is_one_policy() -> None:
         sweep(scenario, policies=[Policy("mine")], seeds=[1], workers=1)  # type: ignore[list-item]
     found = sweep(scenario, policies="static", seeds=[1], figures="jobs.finished", workers=1)
     assert (found.plan.policies, found.plan.figures) == (("static",), ("jobs.finished",))
-
-
-def test_a_row_that_is_given_is_a_users_in_all_that_its_functions_do() -> None:
-    def choose(request: object, candidates: object, **draw: float) -> DestinationChoice:
-        return DestinationChoice("nowhere", 0.0, 0.0, 1.0)
-
-    with pytest.raises(SpecError, match=r"given: mine\.select = .* a host of the candidates"):
-        simulate(demo_scenario(hosts=4, buildings=2, seconds=20.0), policy=Policy("mine", select=choose))
-    del POLICIES["given: mine"]

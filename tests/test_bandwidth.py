@@ -17,10 +17,6 @@ def links(**options: object) -> LinkBandwidth:
     return LinkBandwidth(CAPACITY, RESERVE, **options)  # type: ignore[arg-type]
 
 
-def test_an_unused_link_still_keeps_the_reserve_and_answers_in_payload() -> None:
-    assert links().available(ACCESS, 0.0) == pytest.approx(70.0 * 1448 / 1514)
-
-
 def test_told_research_below_the_reserve_costs_nothing_more() -> None:
     told = links()
     told.tell({ACCESS: 10.0})
@@ -62,18 +58,6 @@ def test_whatever_research_may_lose_its_reserve_is_kept(asked: float, most_lost:
     assert told.available(ACCESS, 1.0) == pytest.approx(70.0 * PAYLOAD_SHARE)
 
 
-def test_told_research_is_never_taken_for_more_than_the_link() -> None:
-    told = links()
-    told.tell({ACCESS: 1e9})
-    assert told.available(ACCESS, 0.0) == pytest.approx(3.0 * PAYLOAD_SHARE)
-
-
-def test_promises_are_subtracted_but_nothing_is_below_zero() -> None:
-    free = links().available(ACCESS, 0.0)
-    assert links().available(ACCESS, 0.0, committed_bytes_per_s=20.0) == pytest.approx(free - 20.0)
-    assert links().available(ACCESS, 0.0, committed_bytes_per_s=1e9) == 0.0
-
-
 def test_transfers_that_got_less_than_their_grant_lower_the_answer_for_their_link_only() -> None:
     measured = links()
     for share in (0.98, 0.97, 0.5, 0.99):
@@ -88,12 +72,6 @@ def test_a_bad_transfer_is_forgotten_in_time() -> None:
     measured.delivered(ACCESS, 0.01, 0.0)
     assert measured.delivery(ACCESS, 59.0) == 0.01
     assert measured.delivery(ACCESS, 60.0) == 1.0
-
-
-def test_goodput_above_the_grant_promises_nothing_more() -> None:
-    measured = links()
-    measured.delivered(ACCESS, 1.3, 0.0)
-    assert measured.delivery(ACCESS, 0.0) == 1.0
 
 
 def test_the_bottleneck_is_the_least_link_and_is_named() -> None:

@@ -85,31 +85,6 @@ def test_no_migration_gives_the_gpu_of_a_host_that_is_lent_again_to_who_waited_f
     assert world.jobs["younger"].phase is Phase.WAITING
 
 
-def test_no_migration_starts_a_job_that_has_no_checkpoint_anywhere() -> None:
-    world = Small("no-migration")
-    world.submit(job())
-    world.run(1.5)
-    first = world.jobs["a"].host
-    assert first is not None
-    world.reclaim(first)
-    world.run(5.0)
-    assert world.jobs["a"].host not in (first, None)
-
-
-@pytest.mark.parametrize("system", ["slurm-pr", "no-migration", "bamboo"])
-def test_who_does_not_migrate_says_so_at_each_notice_and_runs_until_its_host_closes(system: str) -> None:
-    world = Small(system)
-    first = world.running()
-    world.reclaim(first, 4.0)
-    world.run(15.9)
-    [said] = world.of(f.MigrationDegraded)
-    assert said.reason == "this system does not migrate"
-    assert world.jobs["a"].host == first
-    assert world.messages(m.Migrate) == []
-    world.run(16.2)
-    assert world.jobs["a"].host != first
-
-
 # ---------------------------------------------------------------- slurm
 
 
@@ -128,21 +103,6 @@ def test_slurm_s_job_goes_back_to_the_queue_and_waits_before_it_starts_again() -
     assert again_s - stopped_s == pytest.approx(wait_s)
     assert world.of(f.JobDispatched)[1].restore_sequence is not None
     assert not world.coordinator.cluster.requeued
-
-
-def test_slurm_s_job_is_before_younger_ones_when_its_wait_is_over() -> None:
-    world = Small("slurm-pr", hosts=2)
-    first = world.running()
-    for name in ("b", "c", "d"):
-        world.submit(job(name))
-    world.run(13.0)
-    waiting = world.coordinator.cluster.queue.waiting()
-    assert len(waiting) == 1
-    world.reclaim(first)
-    world.run(16.0)
-    lost = {fact.job for fact in world.of(f.JobStopped)}
-    assert world.coordinator.cluster.queue.waiting()[-1] == waiting[0]
-    assert set(world.coordinator.cluster.queue.waiting()[:-1]) == lost
 
 
 def test_slurm_s_period_is_ten_minutes_whatever_a_checkpoint_takes() -> None:
@@ -206,30 +166,6 @@ def test_an_emergency_costs_a_replicated_job_no_restart_and_at_most_one_step() -
     assert run.step > 80
 
 
-def test_a_replicated_job_gets_another_replica_after_each_takeover_and_gives_it_back_at_its_end() -> None:
-    world = Small("bamboo")
-    first = world.running(steps=300)
-    world.reclaim(first)
-    world.run(20.0)
-    second = world.jobs["a"].host
-    assert second is not None
-    assert replica(world) not in (first, second)
-    world.run(70.0)
-    assert world.jobs["a"].phase is Phase.FINISHED
-    assert all(not state.jobs for state in world.coordinator.cluster.hosts.values())
-
-
-def test_a_replica_whose_owner_comes_back_is_replaced_and_its_job_goes_on() -> None:
-    world = Small("bamboo")
-    first = world.running()
-    gone = replica(world)
-    world.reclaim(gone)
-    world.run(14.0)
-    assert world.jobs["a"].host == first
-    assert world.of(f.JobStopped) == []
-    assert replica(world) != gone
-
-
 def test_a_replica_takes_over_from_a_dead_agent_once_its_lease_has_lapsed() -> None:
     world = Small("bamboo")
     first, second = world.running(), ""
@@ -238,21 +174,6 @@ def test_a_replica_takes_over_from_a_dead_agent_once_its_lease_has_lapsed() -> N
     world.run(20.0)
     assert world.jobs["a"].host == second
     assert sum(fact.work_lost_s for fact in world.of(f.WorkLost)) <= STEP_S
-
-
-def test_without_a_gpu_for_a_replica_a_job_is_restored_from_its_checkpoint() -> None:
-    world = Small("bamboo", hosts=2)
-    for name in ("a", "b", "c"):
-        world.submit(job(name))
-    world.run(25.0)
-    known = world.coordinator.cluster
-    assert {each.phase for each in world.jobs.values()} == {Phase.RUNNING}
-    assert sum(len(state.jobs) for state in known.hosts.values()) == 3
-    hit = world.jobs["a"].host
-    assert hit is not None
-    world.reclaim(hit)
-    world.run(26.0)
-    assert world.replicas.taken_over == 0
 
 
 def test_redundant_computation_makes_every_step_longer() -> None:

@@ -13,9 +13,6 @@ from testbed import messages as m
 from testbed.errors import RemoteProtocolError
 from testbed.framing import Codec
 from testbed.workloads.messages import Finished, Progress, SnapshotTaken, Started
-from topologies.errors import SpecError
-from topologies.spec import Link
-from topologies.units import LARGEST_RATE_BYTES_PER_S
 
 CODEC: Codec[m.FromAgent] = Codec(m.FromAgent)
 
@@ -34,26 +31,6 @@ def test_a_name_ends_where_it_ends(name: str) -> None:
     assert not bounds.is_name(name)
     assert not bounds.within(name, bounds.Name)
     assert refused(m.CheckpointStored(m.StoredCheckpoint(name, 1, 1, 1, "")))
-
-
-@pytest.mark.parametrize("name", ["a", "job-1.b_c", "a" * bounds.LONGEST_NAME])
-def test_plain_names_are_names(name: str) -> None:
-    assert bounds.is_name(name)
-    assert not refused(m.CheckpointStored(m.StoredCheckpoint(name, 1, 1, 1, "")))
-
-
-def test_every_sequence_can_be_forgotten() -> None:
-    last = bounds.LARGEST_SEQUENCE
-    assert not refused(m.CheckpointStored(m.StoredCheckpoint("a", last, 1, 1, "")))
-    assert refused(m.CheckpointStored(m.StoredCheckpoint("a", last + 1, 1, 1, "")))
-    assert bounds.within(last + 1, bounds.Count)
-    assert last + 1 >= bounds.LARGEST_ATTEMPT * bounds.SEQUENCES_PER_ATTEMPT + bounds.SEQUENCES_PER_ATTEMPT
-
-
-def test_a_period_is_one_that_a_clock_can_measure() -> None:
-    assert refused(m.Heartbeat(1, [], samples=[m.EgressSample(0.0, 5e-324, 1, 1, 1)]))
-    assert refused(m.Heartbeat(1, [], samples=[m.EgressSample(0.0, 0.0, 1, 1, 1)]))
-    assert not refused(m.Heartbeat(1, [], samples=[m.EgressSample(0.0, 0.1, 2**50, 1, 1)]))
 
 
 def test_no_number_of_an_agent_is_without_an_end() -> None:
@@ -114,23 +91,3 @@ def test_every_report_of_a_job_fits_what_its_agent_says_of_it() -> None:
             assert not bounds.within(
                 hint.__origin__(2**63 if hint.__origin__ is not bytes else 10_000), hint
             ), name
-
-
-@pytest.mark.parametrize("kind", [m.ChangeLinks, m.CountTraffic])
-def test_no_cable_is_faster_than_a_grant_may_be(kind: Any) -> None:
-    """At 1e15 bytes/s, which an operator could say, no agent took its grants, nor its coordinator's connection, any more."""
-    operators: Codec[Any] = Codec(m.FromOperator)
-    fastest = LARGEST_RATE_BYTES_PER_S
-    assert operators.decoder().feed(operators.encode(kind([("a", "b", fastest)])))
-    with pytest.raises(RemoteProtocolError):
-        operators.decoder().feed(operators.encode(kind([("a", "b", 2.0 * fastest)])))
-    assert bounds.within(fastest, bounds.Rate)
-    with pytest.raises(SpecError, match=r"a-b\.rate = .*: at most 8 Tbit/s"):
-        Link("a", "b", 2.0 * fastest)
-
-
-@pytest.mark.parametrize("changes", [{"step_s": 5e-324}, {"loss_budget_s": 5e-324}])
-def test_a_job_has_no_step_that_no_clock_can_measure(changes: dict[str, float]) -> None:
-    spec = msgspec.structs.replace(m.JobSpec("a", 10, 1.0, 1), **changes)
-    assert not bounds.within(msgspec.to_builtins(spec), m.JobSpec)
-    assert bounds.within(msgspec.to_builtins(m.JobSpec("a", 10, bounds.SHORTEST_PERIOD_S, 1)), m.JobSpec)

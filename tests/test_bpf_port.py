@@ -182,10 +182,6 @@ def test_own_addresses_pass_and_all_others_are_dropped(port: PortProgram, ipv6: 
     at_port(body)
 
 
-def test_interface_without_a_record_takes_nothing(port: PortProgram) -> None:
-    assert run(port.fd, bytes(tcp4())).verdict == DROP  # the loopback interface, number 1
-
-
 OWN = {
     "CS1": tcp4(tos=CS1),
     "AF41, ECN": tcp4(tos=AF41 | 1),
@@ -253,14 +249,6 @@ def test_link_beyond_its_bucket_takes_nothing_of_either_class(port: PortProgram)
         assert sent(port, tcp4(payload=1446), 30).link.packets == 10
         counted = sent(port, tcp4(payload=1446, tos=CS1), 5)
         assert (counted.own.packets, counted.own.dropped_packets) == (0, 5)
-
-    at_port(body)
-
-
-def test_own_classes_that_are_not_held_are_only_counted(port: PortProgram) -> None:
-    def body() -> None:
-        port.table.set(0, rule(None))
-        assert sent(port, tcp4(tos=AF41), 50).own.packets == 50
 
     at_port(body)
 

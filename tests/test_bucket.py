@@ -1,7 +1,6 @@
 """The Python bucket by itself, and against the one in the kernel, bit for bit."""
 
 import time
-from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,7 +11,7 @@ from bpf.layout import BucketMode, ClassId
 from tests import kernel_bucket as twin
 from tests.bpf_machine import KEY, programs_fixture, tcp4
 from tests.bpf_testrun import PASS, SkBuff, run
-from tests.kernel_bucket import Bucket, BucketGrant, Discipline, charge, charge_both, give_back, refill
+from tests.kernel_bucket import Bucket, BucketGrant, Discipline, charge, charge_both, refill
 
 host = pytest.fixture(programs_fixture, scope="module")
 PACKET = bytes(tcp4())
@@ -148,34 +147,9 @@ def test_debt_is_at_most_one_packet(grant, lengths, gap_ns):
         assert bucket.credit > -max(lengths) * twin.CREDIT_PER_BYTE - (grant.burst_bytes == 0)
 
 
-@given(grants(), wire_lengths, st.integers(1, 10**9))
-def test_charge_that_is_given_back_leaves_the_refilled_bucket(grant, wire_length, now_ns):
-    empty = Bucket(grant, 1, 0)
-    charged, passes = charge(empty, Discipline.DEBT, wire_length, now_ns)
-    filled = refill(empty, now_ns)
-    assert (give_back(charged, wire_length) if passes else charged) == filled
-
-
 @given(grants(), st.integers(0, 10**12), st.integers(0, 10**12))
 def test_refilling_in_two_steps_is_refilling_in_one(grant, first_ns, second_ns):
     bucket = Bucket(grant, 0, 0)
     one = refill(bucket, first_ns + second_ns)
     two = refill(refill(bucket, first_ns), first_ns + second_ns)
     assert one.credit == two.credit or grant.fills_in(first_ns + second_ns)
-
-
-def test_lowered_depth_takes_effect_at_the_next_refill():
-    full = Bucket.full(BucketGrant(100, 1000), 0)
-    lowered = replace(full, grant=BucketGrant(100, 10))
-    assert refill(lowered, 1).credit == 10 * twin.CREDIT_PER_BYTE
-
-
-def test_literal_bucket_refuses_a_packet_as_long_as_its_tokens():
-    bucket = Bucket(BucketGrant(0, 1000), 100 * twin.CREDIT_PER_BYTE, 0)
-    assert charge(bucket, Discipline.DROP, 100, 0) == (bucket, False)
-    assert charge(bucket, Discipline.DROP, 99, 0)[1]
-
-
-def test_migration_refused_by_the_aggregate_costs_its_flow_nothing():
-    flow, empty = Bucket.full(BucketGrant(0, 1000), 0), Bucket(BucketGrant(0, 1000), 0, 0)
-    assert charge_both(flow, empty, Discipline.DEBT, 500, 0) == (flow, empty, False)

@@ -6,13 +6,11 @@ import os
 import shutil
 import stat
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from bpf import build, caches
-from bpf.errors import BpfError
 from controller import warm_up
 
 
@@ -40,12 +38,6 @@ def clang(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def test_eight_threads_compile_each_program_once(sources: Path, clang: list[str]) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: build.build(), range(8)))
-    assert sorted(clang) == sorted(build.PROGRAMS)
-
-
 def test_objects_are_of_the_text_of_their_sources_not_of_its_age(sources: Path, clang: list[str]) -> None:
     build.build()
     for path in (sources / "src").iterdir():
@@ -63,17 +55,6 @@ def test_what_a_killed_compiler_left_is_removed(sources: Path, clang: list[str])
     torn.touch()
     build.build()
     assert not torn.exists()
-
-
-def test_a_program_that_does_not_compile_leaves_nothing(sources: Path) -> None:
-    try:
-        build.check_tools()
-    except BpfError as error:
-        pytest.skip(str(error))
-    (sources / "src" / "egress.bpf.c").write_text("no C")
-    with pytest.raises(BpfError, match=r"clang refused egress\.bpf\.c"):
-        build.build()
-    assert build.is_stale("egress")
 
 
 def test_a_folder_that_cannot_be_written_is_stood_in_for_by_a_private_one(

@@ -12,8 +12,6 @@ from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
 from controller.core.model.entities import Phase
-from experiments.storms.play import play
-from experiments.storms.script import parse
 from testbed import messages as m
 from tests.cores_world import CoresWorld, a_running_job
 from tests.test_coordinator import a_world, job
@@ -39,12 +37,6 @@ def ended_as_cancelled(world: CoresWorld, name: str, within_s: float = 20.0) -> 
         assert [key for key in machine.store if key[0] == name] == []
         assert machine.core is None or name not in machine.core.running
     assert not [flow for flow in world.coordinator.cluster.flows.values() if flow.job == name]
-
-
-def until(world: CoresWorld, name: str, phase: Phase, limit_s: float = 60.0) -> None:
-    while world.jobs[name].phase is not phase and world.now_s < limit_s:
-        world.run(world.now_s + 0.005)
-    assert world.jobs[name].phase is phase
 
 
 def test_a_running_job_is_asked_to_end_and_its_gpu_is_free_when_its_process_is_gone(
@@ -74,13 +66,6 @@ def test_a_job_that_waits_is_cancelled_at_once_and_the_next_takes_its_place() ->
     assert world.promises() == []
 
 
-def test_a_job_that_starts_is_ended_before_it_has_taken_a_step(world: CoresWorld) -> None:
-    world.submit(job("a"))
-    assert world.jobs["a"].phase is Phase.STARTING
-    world.cancel("a")
-    ended_as_cancelled(world, "a")
-
-
 def test_a_job_whose_checkpoint_is_on_its_way_is_cancelled_at_once() -> None:
     silent = Silent()
     sender, to = silent.fetch()
@@ -91,20 +76,6 @@ def test_a_job_whose_checkpoint_is_on_its_way_is_cancelled_at_once() -> None:
     assert {host for host, _ in orders(effects, m.Forget)} == silent.job.traces
     late = silent.say(to, m.CheckpointStored(m.StoredCheckpoint("a", 1_000_001, 5, 100_000, "digest")))
     assert orders(late, m.Forget) == [(to, m.Forget("a", EVERYTHING))]
-
-
-@pytest.mark.parametrize("later_s", [0.0, 0.05, 0.3, 1.0])
-def test_a_job_that_moves_ends_at_its_source_and_never_begins_at_its_destination(
-    world: CoresWorld, later_s: float
-) -> None:
-    host = a_running_job(world, job("a", payload_bytes=8_000_000), 10.0)
-    world.reclaim(host, 12.0)
-    until(world, "a", Phase.MOVING)
-    world.run(world.now_s + later_s)
-    world.cancel("a")
-    ended_as_cancelled(world, "a", 40.0)
-    after_s = next(at_s for at_s, fact in world.facts if isinstance(fact, f.CancelOrdered))
-    assert not [fact for at_s, fact in world.facts if at_s > after_s and isinstance(fact, f.JobRunning)]
 
 
 def _closed(world: CoresWorld, host: str) -> None:
@@ -169,14 +140,6 @@ def test_cancelled_twice_unknown_or_over_a_job_is_answered_clearly() -> None:
     assert told == {"a": "cancelled", "short": "finished"}
 
 
-def test_a_job_that_has_finished_when_the_order_comes_is_cancelled_all_the_same(world: CoresWorld) -> None:
-    host = a_running_job(world, job("a", 60))
-    until(world, "a", Phase.RUNNING)
-    world.pause(host, 1.0)  # its agent hears of the end and of the order together
-    world.cancel("a")
-    ended_as_cancelled(world, "a")
-
-
 def test_the_start_of_a_cancelled_job_that_comes_late_is_undone() -> None:
     """An agent that runs what the coordinator has called off is told so with its next heartbeat."""
     world = a_world()
@@ -187,18 +150,3 @@ def test_the_start_of_a_cancelled_job_that_comes_late_is_undone() -> None:
     claims = m.Heartbeat(9, [m.JobClaim("a", 1, 7)])
     effects = world.coordinator.handle(ev.AgentSaid(host, claims), world.now_s)
     assert do.Tell(host, m.StopJob("a", 1)) in effects
-
-
-def test_a_storm_may_cancel() -> None:
-    script = """
-    campus hosts=4 on_demand=1 seed=3
-    0 start
-    0.5 submit j0 steps=200
-    0.5 submit j1 steps=40
-    5 cancel j0
-    5 cancel j7
-    """
-    outcome = play(parse("\n".join(line.strip() for line in script.strip().splitlines())))
-    assert outcome.failure is None
-    assert outcome.counts["fault: cancel"] == 1
-    assert outcome.counts["fact: JobCancelled"] == 1

@@ -17,7 +17,7 @@ import pytest
 from controller.core.policies.table import POLICIES
 from experiments.cli import status
 from experiments.cli.main import app
-from experiments.runtime.sudo_ownership import caller, hand_over
+from experiments.runtime.sudo_ownership import hand_over
 from testbed import logs
 from testbed import messages as m
 from testbed.emulation.capabilities import Capability
@@ -89,12 +89,6 @@ def test_docstrings_begin_with_a_verb_or_a_head() -> None:
         each for name in packages for path in sorted((ROOT / name).rglob("*.py")) for each in headless(path)
     ]
     assert found == []
-
-
-def test_the_version_names_package_and_commit() -> None:
-    done = run("--version")
-    assert done.returncode == 0
-    assert re.match(r"reclaimnet-testbed [\w.]+ \(commit [\w.-]+, Python 3", done.stdout)
 
 
 def test_a_quiet_command_prints_nothing_and_still_tells_what_is_wrong(tmp_path: Path) -> None:
@@ -171,17 +165,6 @@ def test_a_shell_completes_commands_and_policies() -> None:
     assert completed("sweep", "example:lab", "--policy", "static,slurm-") == ["static,slurm-pr"]
 
 
-def test_a_shell_completes_policies_that_installed_packages_offer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "theirs-1.dist-info"
-    package.mkdir()
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
-    (package / "entry_points.txt").write_text("[reclaimnet.policies]\ncalm-first = theirs:calm\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert completed("simulate", "example:lab", "--system", "calm") == ["calm-first"]
-
-
 @needs_root
 @pytest.mark.parametrize("words", [("simulate", "example:lab"), ("simulate", "example:none")])
 def test_files_under_sudo_belong_to_its_caller_also_when_the_command_fails(
@@ -223,13 +206,6 @@ def test_nothing_is_given_away_through_links(tmp_path: Path) -> None:
     assert (folder / "own").stat().st_uid == 1234
     assert (folder / "soft").lstat().st_uid == 1234
     assert secret.stat().st_uid == tmp_path.stat().st_uid == 0
-
-
-def test_only_sudo_by_another_user_hands_files_over() -> None:
-    assert caller({}) is None
-    assert caller({"SUDO_UID": "0", "SUDO_GID": "0"}) is None
-    assert caller({"SUDO_UID": "-1", "SUDO_GID": "5"}) is None
-    assert caller({"SUDO_UID": "12", "SUDO_GID": "5"}) == ((12, 5) if os.geteuid() == 0 else None)
 
 
 class TestOnACampus:

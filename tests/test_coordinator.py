@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -58,17 +58,6 @@ def test_the_coordinator_waits_longer_than_the_agent_may_run(world: CoresWorld) 
     assert world.jobs["a"].attempt == 1
     world.run(fence_s + 1e-3)
     assert world.jobs["a"].attempt == 2
-
-
-def test_a_host_that_is_silent_to_the_moment_is_not_woken_for_twice() -> None:
-    core = Coordinator(small_campus(2, 0), SETTINGS, lambda: 0.0)
-    core.handle(ev.AgentSaid("h1", m.Hello("h1", 1, 7200, [], [], [], True)), 1.0)
-    due_s = 1.0 + SETTINGS.lease_s + SETTINGS.fence_margin_s
-    while core.next_deadline_s() < due_s:
-        core.handle(ev.Woke(), core.next_deadline_s())
-    assert core.next_deadline_s() == due_s
-    assert do.Disconnect("h1") in core.handle(ev.Woke(), due_s)
-    assert core.next_deadline_s() > due_s
 
 
 def test_coordinator_that_stood_still_reads_what_hosts_said_meanwhile_before_it_calls_them_silent() -> None:
@@ -300,21 +289,6 @@ def test_jobs_that_wait_for_their_state_come_before_checkpoints_the_shortest_fir
     assert stream.rate_bytes_per_s == pytest.approx(alone)
 
 
-def test_a_second_destination_is_sought_before_anybody_is_degraded() -> None:
-    """Two jobs like the same host best; only one fits on its link in time; the other goes elsewhere."""
-    world = a_world(6, 1)
-    host = a_running_job(world, job("a", payload_bytes=8_000_000))
-    world.submit(job("b", payload_bytes=8_000_000))
-    world.run(8.0)
-    hosts = {host, world.jobs["b"].host}
-    for each in hosts:
-        world.reclaim(str(each), 5.0)
-    world.run(8.5)
-    admitted = world.of(f.MigrationAdmitted)
-    assert {fact.job for fact in admitted} == {"a", "b"}
-    assert world.of(f.MigrationDegraded) == []
-
-
 # ---------------------------------------------------------------- checkpoints
 
 
@@ -344,41 +318,6 @@ def test_standbys_are_spread_over_hosts() -> None:
     assert len(set(standbys)) >= len(standbys) - 1
 
 
-def test_the_freshest_reachable_checkpoint_is_restored(world: CoresWorld) -> None:
-    host = a_running_job(world, job("a", budget_s=2.0), at_s=12.0)
-    completed = world.of(f.CheckpointCompleted)
-    assert len(completed) >= 2
-    world.kill(host)
-    world.run(16.0)
-    dispatched = world.of(f.JobDispatched)[-1]
-    assert dispatched.attempt == 2
-    assert dispatched.restore_step == max(fact.step for fact in completed)
-
-
-def test_without_a_reachable_checkpoint_it_starts_again() -> None:
-    world = a_world(3, 0)
-    host = a_running_job(world, job("a", budget_s=2.0), at_s=10.0)
-    for name in world.machines:
-        if name != host:
-            world.kill(name)
-    world.run(10.3)
-    world.kill(host)
-    world.run(14.0)
-    for name in world.machines:
-        world.machines[name].store.clear()
-    world.start()
-    world.run(17.0)
-    assert world.of(f.JobDispatched)[-1].restore_sequence is None
-    assert world.jobs["a"].phase is Phase.RUNNING
-
-
-def test_a_finished_job_is_forgotten_everywhere(world: CoresWorld) -> None:
-    world.submit(job("a", steps=80, budget_s=2.0))
-    world.run(15.0)
-    assert world.jobs["a"].phase is Phase.FINISHED
-    assert all(not machine.store for machine in world.machines.values())
-
-
 def test_old_standbys_give_their_disk_back(world: CoresWorld) -> None:
     a_running_job(world, job("a", budget_s=2.0), at_s=8.0)
     old = world.jobs["a"].standby
@@ -389,27 +328,6 @@ def test_old_standbys_give_their_disk_back(world: CoresWorld) -> None:
     world.run(20.0)
     assert world.jobs["a"].standby != old
     assert not [key for key in world.machines[old].store if key[0] == "a"]
-
-
-def test_a_checkpoint_on_the_jobs_own_host_makes_no_other_copy_useless(world: CoresWorld) -> None:
-    host = a_running_job(world, job("a", budget_s=2.0), at_s=8.0)
-    standby = world.jobs["a"].standby
-    assert standby is not None
-    world.reclaim(host)
-    world.run(8.5)
-    assert [key for key in world.machines[standby].store if key[0] == "a"]
-    assert world.of(f.JobDispatched)[-1].restore_step > 0
-
-
-def test_a_bad_restore_is_not_the_end_of_the_job(world: CoresWorld) -> None:
-    host = a_running_job(world, job("a", budget_s=2.0), at_s=8.0)
-    standby = world.jobs["a"].standby
-    assert standby is not None
-    world.machines[standby].store.clear()
-    world.reclaim(host)
-    world.run(14.0)
-    assert world.jobs["a"].phase is Phase.RUNNING
-    assert world.of(f.JobFailed) == []
 
 
 # ---------------------------------------------------------------- queue, spares, on-demand
@@ -468,27 +386,6 @@ def test_offers_lapse_after_their_time_and_the_gpu_stays_a_destination() -> None
 
 
 # ---------------------------------------------------------------- peers that say odd things
-
-
-@pytest.mark.parametrize("outcome", ["finished", "failed", "stopped"])
-def test_an_end_of_an_attempt_that_nobody_was_told_to_start_changes_nothing(
-    outcome: Literal["finished", "failed", "stopped"],
-) -> None:
-    world = a_world(2, 0)  # h1 has one GPU, h2 two
-    for name in ("a", "b", "c"):
-        world.submit(job(name, payload_bytes=8_000_000, budget_s=2.0))
-    world.run(20.0)
-    alone = next(state for state in world.jobs.values() if state.host == "h1")
-    world.kill("h1")
-    world.machines["h1"].store.clear()
-    world.start("h1")
-    while alone.phase is not Phase.FETCHING:  # once the first agent's lease has lapsed
-        assert world.now_s < 25.0
-        world.run(world.now_s + 0.05)
-    world.decide(ev.AgentSaid("h1", m.JobEnded(alone.name, alone.attempt, outcome, 5)))
-    assert world.jobs[alone.name].phase is Phase.FETCHING
-    world.run(30.0)
-    assert world.jobs[alone.name].phase.value == "running"
 
 
 def test_a_job_that_no_host_can_run_is_refused_with_the_reason() -> None:

@@ -16,20 +16,13 @@ from controller.core.model.cluster import Cluster
 from controller.core.model.events import LinksMeasured
 from controller.openflow.routes import tables
 from experiments.inputs.scenario import Scenario
-from experiments.inputs.scenario import files as scenario_files
 from experiments.inputs.scenario.demo import demo_scenario
 from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.scenario.settings import settings_of
-from experiments.inputs.traces import generate
-from experiments.results.link_rates import RoutesThen
-from experiments.results.report.charts import granted_on_links
-from experiments.results.rules.admissions import overdue
 from experiments.results.rules.network import grants_stay_within_the_share
-from experiments.storms.generate import options_of, script_of
-from experiments.storms.play import context_of, play
+from experiments.storms.play import context_of
 from experiments.storms.setup import SETTINGS
 from experiments.worlds.virtual.invariants import Invariants
-from experiments.worlds.virtual.run import simulate
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import plan
@@ -134,13 +127,6 @@ def test_routes_that_follow_are_those_made_anew_and_shortest_from_the_root(
             assert len(routes.route(routes.root, node)) == steps
     routes.follow(())
     assert routes.equals(Routes(campus))
-
-
-def test_campus_that_is_a_tree_has_no_other_routes() -> None:
-    campus = presets.three_tier(6, 2, 1)
-    routes = Routes(campus)
-    assert not routes.has_choice and not routes.follow({frozenset(("d1", "core"))})
-    assert not routes.is_live("h1", "h6") and routes.route("h1", "h6") == Routes(campus).route("h1", "h6")
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -289,25 +275,6 @@ def with_cuts(campus: Campus, cuts: list[tuple[float, tuple[str, str], bool]], s
     return replace(base, campus=campus, owners=owners, jobs=jobs, events=events, research=())
 
 
-@pytest.mark.parametrize(
-    ("campus", "ends"),
-    [
-        (files.load("example:twocores"), ("library", "core1")),
-        (presets.leaf_spine(3, 2, 2), ("l1", "s1")),
-        (presets.fat_tree(4), ("p1e1", "p1a1")),
-    ],
-    ids=["two uplinks", "leaf-spine", "fat tree"],
-)
-def test_run_with_a_cut_trunk_keeps_every_promise(campus: Campus, ends: tuple[str, str]) -> None:
-    scenario = with_cuts(campus, [(20.0, ends, False), (40.0, ends, True)])
-    run = simulate(scenario, generate(scenario), after_each=Invariants())
-    assert not run.summary().invariants_broken
-    history = RoutesThen(run.context.campus, run.facts).history
-    assert history.latest.equals(Routes(campus)) and any(history.at(at_s).dead for at_s in range(10_000))
-    grants = [fact for _, fact in run.facts if isinstance(fact, f.Granted)]
-    assert grants and list(grants_stay_within_the_share(run.facts, run.context)) == []
-
-
 def test_judge_holds_grants_to_the_links_that_they_went_over_then() -> None:
     """Two grants that fit on two trunks do not fit on one."""
     campus = two_uplinks()
@@ -343,16 +310,6 @@ def test_coordinator_that_begins_again_plans_on_the_routes_of_its_journal() -> N
     assert dead_trunks(cores[0].cluster.capacity.bandwidth.capacity) == cores[0].cluster.routes.dead
 
 
-def test_storms_of_dying_trunks_break_nothing() -> None:
-    drawn = (options_of(seed) for seed in range(200))
-    died = 0
-    for options in [each for each in drawn if "spines" in each.campus and not each.quiet][:12]:
-        outcome = play(script_of(replace(options, kinds=(*options.kinds, "trunk down", "trunk drained"))))
-        assert outcome.failure is None, f"{options.seed}: {outcome.failure}"
-        died += outcome.counts["fault: trunk died"]
-    assert died > 5
-
-
 @pytest.mark.parametrize(
     ("target", "said"),
     [
@@ -377,30 +334,3 @@ def test_world_notices_a_coordinator_that_does_not_follow(
         for spine in ("s1", "s2"):
             world.set_link(leaf, spine, 0.0)
             world.run(world.now_s + 0.1)
-
-
-def test_example_of_the_docs_is_played_by_the_other_uplink() -> None:
-    scenario = scenario_files.load("docs/examples/cut_trunk.toml")
-    run = simulate(scenario, generate(scenario), after_each=Invariants())
-    assert not run.summary().invariants_broken
-    assert sum(isinstance(fact, f.LinkChanged) for _, fact in run.facts) == 4
-
-
-def test_facts_about_hosts_that_the_campus_does_not_have_stop_no_judge() -> None:
-    context = context_of(VirtualWorld(two_uplinks(), SETTINGS), {})
-    routes = Routes(context.campus)
-    trunk = next(link for link in routes.route("h1", "h2") if "s1" in link)
-    facts: list[tuple[float, f.AnyFact]] = [
-        (1.0, f.Granted("j", "h1", "elsewhere", "AF41", 1e6, 0.0, "")),
-        (1.0, f.Granted("j", "h1", "h2", "AF41", 1e6, 0.0, "")),
-        (1.0, f.MigrationAdmitted("j", 1, "h1", "elsewhere", 3.0, 10, 0.0, 0.0, 0.0)),
-        (2.0, f.LinkChanged("h1", "", 0.0)),
-        (2.0, f.LinkChanged(*trunk, 0.0)),
-        (9.0, f.GrantEnded("j", "h1", "elsewhere")),
-    ]
-    (due,) = overdue(facts, 10.0, RoutesThen(context.campus, facts).history)
-    assert due.excuse is None
-    granted = granted_on_links(facts, context)
-    around = Routes(context.campus, {frozenset(trunk)}).route("h1", "h2")
-    assert granted[trunk][-1] == (2.0, 0.0) and granted[around[1]][-1] == (2.0, 1e6)
-    assert [breach.subject for breach in grants_stay_within_the_share(facts, context)] == ["j", "j"]

@@ -10,21 +10,17 @@ import re
 import sys
 from pathlib import Path
 from types import FrameType, ModuleType
-from xml.etree import ElementTree
 
 import pytest
 
 from controller.core.coordinator import Coordinator
 from controller.core.model.effects import Effect
 from controller.core.model.events import AgentSaid, Event
-from controller.core.policies.table import POLICIES
-from controller.user_policies import add_policies
 from experiments.inputs.scenario import demo_scenario
 from experiments.inputs.traces import generate
 from experiments.worlds.virtual import simulate
 from testbed.messages import OwnerReclaims
 from tests.doc_pages import Shell, functions, typed
-from topologies.errors import SpecError
 from topologies.files import load
 
 ROOT = Path(__file__).parents[1]
@@ -79,10 +75,6 @@ def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
             linked = page.parent / target if target else page
             assert linked.exists(), target
             assert not heading or heading in headings(linked), (target, heading)
-
-
-def test_the_picture_of_a_report_is_an_svg_file() -> None:
-    assert ElementTree.parse(DOCS / "report.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_every_example_of_the_docs_is_shown_on_a_page() -> None:
@@ -183,38 +175,6 @@ def test_the_page_of_traces_runs_as_it_is_written(tmp_path: Path) -> None:
     }
     assert told["file"]["emergencies"]["reclaims"] == 1  # as owners.csv has it
     assert told["function"]["emergencies"]["reclaims"] == 0
-
-
-def test_policies_of_a_file_stand_beside_the_projects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("controller.core.policies.table.POLICIES", dict(POLICIES))
-    monkeypatch.setattr("controller.user_policies.POLICIES", (mine := dict(POLICIES)))
-    assert add_policies(DOCS / "examples/stable_first.py") == ("stable-first",)
-    assert "stable-first" in mine
-
-
-@pytest.mark.parametrize(
-    ("text", "wrong"),
-    [
-        ("x = 1\ny = x / 0\n", r"line 2: ZeroDivisionError"),
-        ("def f(:\n", r"SyntaxError"),
-        ("", r"POLICIES"),
-        ("POLICIES = {'mine': 3}", r"POLICIES\['mine'\]"),
-        (
-            "from controller.core.policies.table import Policy\nPOLICIES = {'reclaimnet': Policy('another')}",
-            r"a name that no row of the project has",
-        ),
-    ],
-)
-def test_a_wrong_file_of_policies_says_what_is_wrong(tmp_path: Path, text: str, wrong: str) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(text)
-    with pytest.raises(SpecError, match=wrong) as error:
-        add_policies(file)
-    assert str(file) in str(error.value)
-    with pytest.raises(SpecError, match=r"a Python file"):
-        add_policies(tmp_path / "none.py")
 
 
 @pytest.mark.parametrize("page", ["docs/one_reclaim.md", "docs/one_checkpoint.md"])

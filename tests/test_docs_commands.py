@@ -7,21 +7,17 @@ import contextlib
 import inspect
 import re
 import shlex
-import subprocess
 import tomllib
 from pathlib import Path
 from socket import socket
 
 import pytest
 import typer
-import yaml
 from typer.core import TyperGroup
 
 from experiments import sweep
-from experiments.cli.commands.look import dashboard
 from experiments.cli.main import app
 from experiments.inputs.scenario import loads
-from experiments.results.measurements import measured_curves
 from tests.doc_pages import CUTS, PAGES, ROOT, TOO_LONG, Block, Shell, blocks, commands, typed, why_not_played
 from topologies import plugins, three_tier
 from topologies.files import dumps
@@ -44,7 +40,6 @@ PLAYED = {
     "docs/tutorial.md": ("test_docs.py",),
 }
 LANGUAGES = {"sh", "console", "python", "toml", "yaml", "json", "text"}
-UNPLAYED = [command for page in PAGES for command in commands(page) if why_not_played(command)]
 [UsageError] = typer.BadParameter.__bases__
 MissingParameter, NoArgsIsHelpError = (
     next(
@@ -98,29 +93,6 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("command", UNPLAYED)
-@pytest.mark.usefixtures("in_a_folder")
-def test_a_command_that_takes_too_long_is_understood(command: str) -> None:
-    words = shlex.split(command.removeprefix("sudo "))
-    if words[0] == "make":
-        subprocess.run([*words, "--dry-run"], cwd=ROOT, capture_output=True, check=True)
-    elif words[0] == "apt-get":
-        done = subprocess.run([*words, "--simulate"], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert set(words[2:]) <= set(re.findall(r"[\w.-]+", (ROOT / "setup-apt.sh").read_text()))
-    elif words[0] == "docker":
-        subprocess.run(["bash", "-n", "-c", command], check=True)
-    else:
-        assert words[0].endswith("reclaimnet")
-        understood(words[1:])
-
-
-@pytest.mark.parametrize("words", ["measure isolation --quik", "demo --web x", "reproduce traces --trace no"])
-def test_what_the_program_would_not_take_is_not_understood(words: str) -> None:
-    with pytest.raises(UsageError):
-        understood(words.split())
-
-
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.usefixtures("in_a_folder")
 def test_commands_within_sentences_and_tables_are_those_of_the_program(page: str) -> None:
@@ -169,13 +141,6 @@ def test_the_commands_of_a_page_work_as_they_are_printed(page: str, tmp_path: Pa
     assert [name for name in LEAVES[page] if not (tmp_path / name).is_file()] == []
 
 
-def test_a_scrape_configuration_asks_where_the_live_page_is_by_default() -> None:
-    [block] = blocks("docs/dashboard.md", "yaml")
-    [job] = yaml.safe_load(block.text)["scrape_configs"]
-    port = inspect.signature(dashboard).parameters["port"].default
-    assert job["static_configs"] == [{"targets": [f"127.0.0.1:{port}"]}]
-
-
 def test_the_events_of_the_page_of_links_are_read_in_a_scenario(tmp_path: Path) -> None:
     [block] = blocks("docs/how/links.md", "toml")
     (tmp_path / "campus.toml").write_text(dumps(three_tier(12, 3)))  # that of `demo` and `up`
@@ -191,24 +156,10 @@ def test_the_events_of_the_page_of_links_are_read_in_a_scenario(tmp_path: Path) 
     assert (cut.at_s, cut.between, cut.up) == (1800.0, ("d1", "core"), False)
 
 
-def test_the_switch_of_the_page_of_fabrics_is_one_of_its_campus() -> None:
-    part = tomllib.loads(blocks("docs/how/fabric.md", "toml")[0].text)
-    whole = tomllib.loads((ROOT / "topologies/examples/twocores.toml").read_text())
-    assert part["fabric"] == whole["fabric"]
-    assert part["switches"][0] in whole["switches"]
-
-
 def test_the_entry_points_of_the_page_of_plugins_are_groups_that_are_looked_into() -> None:
     [block] = blocks("docs/plugins.md", "toml")
     groups = {plugins.POLICIES, plugins.TOPOLOGIES, plugins.TRACES, plugins.WORKLOADS}
     assert set(tomllib.loads(block.text)["project"]["entry-points"]) == groups
-
-
-def test_a_line_that_a_job_tells_its_loss_by_is_a_point_of_its_curve(tmp_path: Path) -> None:
-    [block] = blocks("docs/torch.md", "json")
-    (tmp_path / "mine.1.log").write_text(block.text + "\n")
-    [curve] = measured_curves(tmp_path)
-    assert curve.attempts == {1: [(12.0, 3.0625)]}
 
 
 @pytest.mark.parametrize("block", blocks("docs/sweeps.md", "python"), ids=["kubernetes", "slurm"])

@@ -70,13 +70,6 @@ def test_of_several_errors_the_gravest_is_the_status() -> None:
     assert ended(both) == ExitStatus.INTERNAL
 
 
-def test_only_a_broken_promise_is_status_1() -> None:
-    assert [
-        error for error, status in STATUSES if status == 1 and not isinstance(error, InvariantBroken)
-    ] == []
-    assert exit_status.run(lambda: 1) == 1
-
-
 def test_signals_end_a_command_that_a_script_began_in_the_background() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for signum in (signal.SIGTERM, signal.SIGINT):

@@ -77,17 +77,6 @@ async def test_snapshot_of_a_forked_job_is_where_the_next_one_begins(tmp_path: P
         await lives(again)
 
 
-async def test_wrong_job_fails_alone_and_its_log_says_why(tmp_path: Path) -> None:
-    async with forks(tmp_path) as served:
-        wrong = await start(served, tmp_path, WorkloadSpec("no.such.module:Job", {}))
-        failed, exited = await lives(wrong)
-        assert "no.such.module" in failed.reason  # type: ignore[union-attr]
-        assert isinstance(exited, Exited)
-        assert exited.status == 1
-        assert "Traceback" in (tmp_path / "log").read_text()
-        assert isinstance((await lives(await start(served, tmp_path, stepping(2))))[-2], Finished)
-
-
 async def test_lapsed_lease_ends_a_forked_job(tmp_path: Path) -> None:
     async with forks(tmp_path, lease_s=0.6) as served:
         exited = (await lives(await start(served, tmp_path, stepping(100_000))))[-1]

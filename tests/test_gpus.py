@@ -43,12 +43,6 @@ def waiting(*jobs: SpotJob, behind: dict[int, int], ttl_s: float = 0.0) -> SpotQ
     return queue
 
 
-def test_an_offer_with_too_few_gpus_behind_it_goes_to_the_next_job_that_fits() -> None:
-    queue = waiting(SpotJob("wide", gpus=2), SpotJob("narrow"), behind={1: 1, 2: 2})
-    assert queue.offer(1, 2.0) == Dispatch("narrow", 1, 1.0, first=True)
-    assert queue.offer(2, 3.0) == Dispatch("wide", 2, 3.0, first=True)
-
-
 def test_a_standing_offer_is_taken_once_enough_gpus_are_free_behind_it() -> None:
     behind = {1: 1}
     queue = waiting(SpotJob("wide", gpus=2), behind=behind, ttl_s=100.0)
@@ -133,23 +127,6 @@ def test_a_job_of_two_gpus_moves_to_a_host_with_two_free_ones_and_resumes_on_one
     assert {world.env.campus.host_by_name[host].gpus for host in hosts} == {2}
 
 
-def test_a_job_of_two_waits_while_single_gpus_are_free() -> None:
-    """Of two hosts with two GPUs each has one taken."""
-    world = CoresWorld(small_campus(4, 0))
-    world.start()
-    twos = [host.name for host in world.env.campus.hosts if host.gpus == 2]
-    ones = [host.name for host in world.env.campus.hosts if host.gpus == 1]
-    for number in range(sum(host.gpus for host in world.env.campus.hosts)):
-        world.submit(JobSpec(f"s{number}", 60 if number % 2 else 120, 0.1, 1_000))
-    world.run(3.0)
-    assert {world.jobs[name].host for name in world.jobs} == {*twos, *ones}
-    world.submit(WIDE)
-    assert world.run_until(lambda: len(world.of(f.JobFinished)) == len(world.jobs), 90.0)
-    [dispatched] = [fact for fact in world.of(f.JobDispatched) if fact.job == "wide"]
-    assert dispatched.host in twos
-    assert dispatched.cost == 2.0
-
-
 @pytest.mark.parametrize("seed", range(24))
 def test_storms_of_jobs_with_several_gpus_keep_every_promise(seed: int) -> None:
     script, rng = storm(seed), random.Random(f"gpus {seed}")
@@ -198,11 +175,3 @@ def test_a_scenario_says_how_many_gpus_a_host_has_at_most() -> None:
         loads(SCENARIO.replace("GPUS", "3"))
     with pytest.raises(SpecError, match=r"jobs\.wide\.gpus = 0: a whole number from 1"):
         loads(SCENARIO.replace("GPUS", "0"))
-
-
-def test_the_coordinator_refuses_what_no_host_has() -> None:
-    world = CoresWorld()
-    world.start()
-    world.submit(msgspec.structs.replace(WIDE, gpus=3))
-    world.run(1.0)
-    assert "wide" not in world.jobs

@@ -8,7 +8,7 @@ import pytest
 
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import plan
-from topologies import files, graphml
+from topologies import files
 from topologies.errors import SpecError
 from topologies.spec import Fabric
 from topologies.units import GBIT_PER_S
@@ -69,15 +69,6 @@ def test_a_network_of_the_zoo_is_a_campus_of_several_paths(tmp_path: Path) -> No
     topology = topology_of(plan(campus))
     assert len(topology.switches) == 11
     assert len(topology.stations) == 12
-
-
-def test_rates_that_are_missing_or_senseless_are_the_given_one(tmp_path: Path) -> None:
-    path = written(
-        tmp_path, edge(0, 1) + edge(1, 2, "nan") + edge(2, 0, "-5"), NODES.split('<node id="3"')[0]
-    )
-    campus = graphml.load(path, rate_bytes_per_s=5e6, hosts_per_switch=2)
-    assert {link.rate_bytes_per_s for link in campus.links} == {5e6}
-    assert len(campus.hosts) == 7
 
 
 @pytest.mark.parametrize(

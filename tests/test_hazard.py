@@ -26,16 +26,8 @@ def test_bounds_are_the_exact_poisson_ones(events: int, level: float) -> None:
     assert found.mle == events / 1000.0
 
 
-def test_no_emergencies_are_not_no_hazard() -> None:
-    assert hazard.bounds(Experience(0, 100.0)).upper == pytest.approx(2.99573 / 100.0, rel=1e-5)
-
-
 def test_before_any_exposure_nothing_is_known() -> None:
     assert estimate(HazardWindow(100.0), 0.0) == hazard.Hazard(0.0, 0.0, math.inf)
-
-
-def test_a_prior_answers_before_any_exposure() -> None:
-    assert estimate(HazardWindow(100.0, Experience(1.0, 500.0)), 0.0).mle == pytest.approx(1 / 500.0)
 
 
 def test_only_time_lent_is_exposure_and_only_emergencies_are_events() -> None:
@@ -111,46 +103,11 @@ def test_borrowing_holds_no_more_than_the_agreed_number_of_events() -> None:
     assert pooled(Experience(1.0, 2.0), Experience(3.0, 52.0), events=3.0) == Experience(3.0, 52.0)
 
 
-def test_a_campus_of_one_host_counts_nothing_twice() -> None:
-    log = HazardWindow(1e6)
-    log.lend("only", 0.0)
-    assert estimate(log, 500.0, "only") == estimate(log, 500.0)
-    for index in range(20):
-        log.emergency("only", 500.0 + index)
-        log.lend("only", 500.0 + index)
-    assert estimate(log, 600.0, "only").mle == pytest.approx(estimate(log, 600.0).mle)
-
-
 def test_survival_integrates_step_by_step_and_wraps_at_midnight() -> None:
     assert hazard.survival(PEAKS, 11.25 * HOUR_S, 0.5 * HOUR_S) == pytest.approx(math.exp(-0.6))
     assert hazard.survival(PEAKS, 16.5 * HOUR_S, 3.0 * HOUR_S) == pytest.approx(0.0450492, rel=1e-5)
     assert hazard.survival(PEAKS, 23.5 * HOUR_S, 1.0 * HOUR_S) == pytest.approx(math.exp(-0.2))
     assert hazard.survival(PEAKS, 3 * DAY_S + 11.25 * HOUR_S, 0.5 * HOUR_S) == pytest.approx(math.exp(-0.6))
-
-
-def test_a_whole_day_is_a_whole_day_from_any_hour() -> None:
-    a_day = sum(PEAKS) * HOUR_S
-    for start_h in (0.0, 7.3, 23.99):
-        assert hazard.expected_reclaims(PEAKS, start_h * HOUR_S, 2.5 * DAY_S) == pytest.approx(
-            2 * a_day + hazard.expected_reclaims(PEAKS, start_h * HOUR_S, 0.5 * DAY_S)
-        )
-        assert hazard.expected_reclaims(PEAKS, start_h * HOUR_S, DAY_S) == pytest.approx(a_day)
-
-
-def test_a_scaled_day_gives_the_same_survival() -> None:
-    table = [rate * 1000 for rate in PEAKS]
-    assert hazard.survival(table, 16.5 * 3.6, 3.0 * 3.6, day_s=86.4) == pytest.approx(0.0450492, rel=1e-5)
-
-
-def test_for_ever_survives_only_without_hazard() -> None:
-    assert hazard.survival(PEAKS, 0.0, math.inf) == 0.0
-    assert hazard.survival([0.0] * 24, 0.0, math.inf) == 1.0
-    assert hazard.survival(PEAKS, 0.0, 0.0) == 1.0
-
-
-def test_a_table_of_other_than_24_rates_is_refused() -> None:
-    with pytest.raises(ValueError, match="24 rates, not 23"):
-        hazard.survival([1.0] * 23, 0.0, 1.0)
 
 
 def test_the_profile_finds_the_hour_of_owners_and_shrinks_hours_that_were_rarely_seen() -> None:
@@ -179,9 +136,3 @@ def test_the_time_of_day_at_the_start_shifts_the_profile() -> None:
         log.lend("a", day * DAY_S + 0.6 * HOUR_S)
     found = profile(log, 50 * DAY_S)
     assert found.index(max(found)) == 9
-
-
-def test_without_events_all_hours_are_alike() -> None:
-    log = HazardWindow(DAY_S)
-    log.lend("a", 0.0)
-    assert profile(log, 5 * HOUR_S) == (1.0,) * 24

@@ -33,8 +33,6 @@ from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.bounds import HELLO_LIST_BYTES, LONGEST_JOB_BYTES, LONGEST_QUOTE, MAX_HELLO_FRAMES
 from testbed.errors import InvariantBroken
 from testbed.wire import Channel
-from testbed.workloads import messages as wm
-from testbed.workloads.submission import cannot_run, params_of
 from topologies.files import loads
 
 CAMPUS = """
@@ -163,26 +161,6 @@ async def test_bytes_and_a_reset_end_one_connection(coordinator: Running, said: 
 
 
 @pytest.mark.trio
-async def test_a_reset_behind_a_good_hello_ends_one_connection(coordinator: Running) -> None:
-    for _ in range(20):
-        agent = await coordinator.agent()
-        await agent.stream.send_all(b"GARBAGE\n")
-        reset(agent.stream)
-    await coordinator.until(lambda: "h1" not in coordinator.host.agents)
-    await coordinator.serves()
-
-
-@pytest.mark.trio
-async def test_an_operator_that_resets_ends_one_connection(coordinator: Running) -> None:
-    for said in (b"", b"GARBAGE\n", b"RCLM\0\1\0\0\0\4....") * 5:
-        stream = await trio.open_unix_socket(str(coordinator.operators))
-        if said:
-            await stream.send_all(said)
-        await stream.aclose()
-    await coordinator.serves()
-
-
-@pytest.mark.trio
 async def test_an_answer_that_no_frame_holds_ends_one_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,32 +211,6 @@ async def test_connections_from_elsewhere_keep_no_host_out(
         assert len(closed) == len(elsewhere) - host.STRANGERS
         agent = await coordinator.agent()
         assert isinstance(await agent.heard(), m.Welcome)
-
-
-@pytest.mark.trio
-async def test_one_hosts_connections_keep_no_other_host_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(host, "UNKNOWN", 0)
-    async with running(tmp_path) as coordinator:
-        first = await coordinator.connect()
-        more = await coordinator.connect()
-        assert await more.receive_some() == b""
-        await coordinator.serves()  # another host
-        await first.aclose()
-
-
-@pytest.mark.trio
-async def test_an_agent_that_has_said_hello_takes_no_place_of_others(coordinator: Running) -> None:
-    agent = await coordinator.agent()
-    assert isinstance(await agent.heard(), m.Welcome)
-    idle = [await coordinator.connect() for _ in range(1 + host.UNKNOWN_OF_ONE)]
-    more = await coordinator.connect()
-    assert await more.receive_some() == b""
-    assert len(idle) == 1 + host.UNKNOWN_OF_ONE
-    await agent.out.send(m.Heartbeat(1, []))
-    while not isinstance(word := await agent.heard(), m.HeartbeatAck):
-        assert word is not None
 
 
 @pytest.mark.trio
@@ -361,21 +313,6 @@ async def test_a_connection_that_dribbles_is_closed(tmp_path: Path, monkeypatch:
         refused = await stranger.heard()
         assert isinstance(refused, m.Refused)
         assert "no Hello" in refused.reason
-
-
-@pytest.mark.trio
-async def test_thousands_of_refused_connections_are_a_few_lines(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.INFO):
-        async with running(tmp_path) as coordinator:
-            for _ in range(300):
-                stream = await coordinator.connect()
-                await stream.send_all(b"GARBAGE\n")
-                reset(stream)
-            await coordinator.serves()
-            assert coordinator.host._occasions.counts["connection"] > 100
-    assert len(caplog.records) <= 2
 
 
 @pytest.mark.trio
@@ -527,13 +464,3 @@ async def test_a_job_that_no_agent_can_run_is_refused_and_not_written_down(
     assert coordinator.host.submitted == 0
     await ask.send(m.Submit(m.JobSpec("a", 10, 1.0, 1000, "somebody.elses:Work", {"speed": 2})))
     assert isinstance(await answers.receive(), m.Accepted)
-
-
-def test_a_job_that_is_accepted_can_be_told_to_its_host_and_its_process() -> None:
-    short = m.JobSpec("g" * 64, 10, 1.0, 1000, "my:Work", {"text": ""})
-    room = LONGEST_JOB_BYTES - len(msgspec.msgpack.encode(short)) - 4  # of a long text, its length
-    spec = structs.replace(short, params={"text": "x" * room})
-    assert cannot_run(spec) == ""
-    assert cannot_run(structs.replace(short, params={"text": "x" * (room + 1)})) != ""
-    host.AGENT_OUT.encode(m.StartJob(spec, 1, None))
-    wm.CODEC.encode(wm.Start(wm.WorkloadSpec(spec.workload, params_of(spec)), "/" * 4096))

@@ -7,7 +7,6 @@ import os
 import signal
 import sqlite3
 import sys
-from math import inf, nan
 from pathlib import Path
 from threading import Thread
 
@@ -15,7 +14,6 @@ import msgspec
 import pytest
 
 from controller.core.coordinator import Coordinator
-from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.facts import JobFailed
@@ -29,7 +27,6 @@ from controller.persistence.journal import (
 )
 from controller.persistence.recovery import recall
 from testbed import messages as m
-from testbed.bounds import LARGEST_INTEGER, LARGEST_NUMBER
 from testbed.errors import InvariantBroken, SetupError
 from topologies.presets import three_tier
 
@@ -107,40 +104,6 @@ def test_exported_lines_name_the_fact_and_its_time(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- a journal is readable, or not written
 
 
-@pytest.mark.parametrize("level", [inf, -inf, nan, 1.1 * LARGEST_NUMBER, -1.1 * LARGEST_NUMBER])
-def test_a_number_that_no_reader_would_find_again_is_not_written(level: float) -> None:
-    with pytest.raises(InvariantBroken, match="level"):
-        encoded(facts.LevelLearned(level))
-
-
-def test_a_move_to_a_host_from_which_there_is_no_way_on_can_be_written() -> None:
-    """Of two volunteers one leaves: what a departure of the other would cost is infinite, and so is its score."""
-    core = Coordinator(three_tier(2, 2, 1), Settings(), lambda: 0.5)
-    for name in core.cluster.hosts:
-        core.handle(ev.AgentSaid(name, m.Hello(name, 1, 7200, [], [], [], True)), 0.0)
-    told = core.handle(ev.JobSubmitted(m.JobSpec("j", 200, 0.1, 20_000_000), 0.0), 1.0)
-    (order,) = [
-        effect for effect in told if isinstance(effect, do.Tell) and isinstance(effect.message, m.StartJob)
-    ]
-    core.handle(ev.AgentSaid(order.host, m.JobStarted("j", 1, 0, "0" * 64)), 1.0)
-    leaving = core.handle(ev.AgentSaid(order.host, m.OwnerReclaims(15.0, False, [])), 8.0)
-    (admitted,) = [
-        effect.fact
-        for effect in leaving
-        if isinstance(effect, do.Record) and isinstance(effect.fact, facts.MigrationAdmitted)
-    ]
-    assert admitted.score_s is None
-    assert b'"score_s":null' in encoded(admitted)
-
-
-def test_the_largest_numbers_come_back(tmp_path: Path) -> None:
-    told = facts.JobRedirected("a", LARGEST_INTEGER, -LARGEST_NUMBER, LARGEST_NUMBER)
-    written(tmp_path / "j.sqlite", [(1.0, told)])
-    assert list(read_facts(tmp_path / "j.sqlite")) == [(1.0, told)]
-    with pytest.raises(InvariantBroken, match="ahead"):
-        encoded(facts.JobRedirected("a", LARGEST_INTEGER + 1, 1.0))
-
-
 def test_whatever_a_heartbeat_counts_can_be_written() -> None:
     """The largest of every count, as often as a frame may say it."""
     core = Coordinator(three_tier(4, 1, 1), Settings(), lambda: 0.5)
@@ -184,13 +147,6 @@ def torn(tmp_path: Path) -> Path:
     with sqlite3.connect(path) as db:
         db.execute("UPDATE fact SET body = replace(body, '2.0', 'null') WHERE number = 2")
     return path
-
-
-def test_a_bad_line_is_named(torn: Path, tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match=r"line 2 of the table fact, at 2\.0 s.*--up-to 2\.0"):
-        list(read_facts(torn))
-    assert list(read_facts(torn, 2.0)) == [(1.0, facts.LevelLearned(1.0))]
-    assert export_jsonl(torn, tmp_path / "e.jsonl", 2.0) == 1
 
 
 @pytest.mark.parametrize(

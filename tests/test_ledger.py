@@ -61,28 +61,10 @@ def test_listed_directory_and_process_of_a_dead_owner_are_removed(
     assert sleeper.wait(5) == -9
 
 
-def test_cleaning_twice_removes_nothing_more(tmp_path: Path) -> None:
-    dead_campus(tmp_path, {"kind": "directory", "path": str(tmp_path / "dead1")})
-    assert clean_up(tmp_path).cleaned == ["dead1"]
-    assert clean_up(tmp_path) == CleanReport()
-
-
-def test_missing_root_is_nothing_to_clean(tmp_path: Path) -> None:
-    assert clean_up(tmp_path / "never") == CleanReport()
-
-
 def test_reused_pid_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     dead_campus(tmp_path, {"kind": "process", "pid": sleeper.pid, "start": started(sleeper.pid) - 1})
     assert clean_up(tmp_path).cleaned == ["dead1"]
     assert sleeper.poll() is None
-
-
-def test_reused_owner_pid_does_not_keep_a_ledger_alive(tmp_path: Path) -> None:
-    path = tmp_path / "old.ledger"
-    me = os.getpid()
-    owner = {"kind": "owner", "id": "old", "boot": identity.boot_id(), "pid": me, "start": started(me) - 1}
-    path.write_text(json.dumps(owner) + "\n")
-    assert clean_up(tmp_path).cleaned == ["old"]
 
 
 def test_processes_of_another_boot_are_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
@@ -109,14 +91,6 @@ def test_torn_last_line_is_ignored(tmp_path: Path, tail: str) -> None:
     assert report.cleaned == ["dead1"] and not report.failed and not run_dir.exists()
 
 
-def test_whole_line_without_its_newline_is_torn(tmp_path: Path) -> None:
-    run_dir = tmp_path / "dead1"
-    run_dir.mkdir()
-    dead_campus(tmp_path, tail=json.dumps({"kind": "directory", "path": str(run_dir)}))
-    clean_up(tmp_path)
-    assert run_dir.exists()
-
-
 @pytest.mark.parametrize("where", ["precious", "dead1/../precious", ""])
 def test_directory_that_is_not_the_campus_own_is_left_alone(tmp_path: Path, where: str) -> None:
     (tmp_path / "precious").mkdir()
@@ -139,14 +113,6 @@ def test_running_campus_is_left_alone_and_named(tmp_path: Path) -> None:
     book.close()
 
 
-def test_running_campus_is_ended_when_asked(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    owner: dict[str, object] = {"kind": "owner", "id": "live2", "boot": identity.boot_id()}
-    owner |= {"pid": sleeper.pid, "start": started(sleeper.pid)}
-    (tmp_path / "live2.ledger").write_text(json.dumps(owner) + "\n")
-    assert clean_up(tmp_path, include_running=True).cleaned == ["live2"]
-    assert sleeper.wait(5) == -9
-
-
 def test_marked_process_is_found_and_ended(tmp_path: Path) -> None:
     dead_campus(tmp_path, campus_id="marked1")
     mine = subprocess.Popen(["sleep", "60"], env={**os.environ, ledger.MARK: "marked1"})
@@ -159,14 +125,6 @@ def test_marked_process_is_found_and_ended(tmp_path: Path) -> None:
         for process in (mine, other):
             process.kill()
             process.wait()
-
-
-def test_record_is_on_disk_when_it_returns(tmp_path: Path) -> None:
-    book = Ledger(tmp_path, "now1")
-    book.record({"kind": "pins", "path": "/sys/fs/bpf/reclaimnet/now1"}, {"kind": "directory", "path": "/x"})
-    kinds = [entry["kind"] for entry in ledger.read_entries(book.path)]
-    book.close()
-    assert kinds == ["owner", "pins", "directory"]
 
 
 def test_ledger_that_cannot_be_cleaned_is_kept(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Admission by the age of the gap: shapes, the search for one, its trial on newer jobs, and the controller."""
 
 from collections.abc import Generator
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,7 @@ from controller.core.queueing.controllers.age_rules import (
     ShapeSearch,
     _standard_error,
     ages_grid,
-    families,
-    lines,
-    neighbours,
     price,
-    proves,
     saving,
 )
 from controller.core.queueing.controllers.arrivals import Arrivals
@@ -65,13 +60,6 @@ def test_the_grid_of_ages_rises_from_above_zero_to_nearly_the_longest_gap() -> N
     assert ages_grid(np.array([])) == []
 
 
-def test_no_shape_stops_joining_after_it_begins_again() -> None:
-    grid_s = [1.0, 2.0, 5.0, 11.0]
-    tried = [*families(grid_s), *neighbours(RuleShape(1.0, 2.0, 1.0), 1.5)]
-    tried += [shape for line in lines(RuleShape(2.0, 5.0, 2.0), [0.0, *grid_s, inf]) for shape in line]
-    assert all(0.0 <= shape.until_s <= shape.from_s and shape.leave_s >= 0.0 for shape in tried)
-
-
 def test_on_bath_tub_spots_the_search_finds_both_walls() -> None:
     best = searched(a_past(BATH_TUB, 4000)).best
     assert 1.0 < best.until_s < 5.0  # the first wall has a mean of 1 h
@@ -83,19 +71,6 @@ def test_spots_that_come_in_bursts_are_waited_for_early_only() -> None:
     best = searched(a_past(Gamma(0.25, 48.0), 4000)).best
     assert 4.0 < best.leave_s < 60.0
     assert best.until_s < 60.0
-
-
-def test_regular_spots_are_waited_for_late_only() -> None:
-    best = searched(a_past(Gamma(4.0, 3.0), 4000)).best
-    assert best.until_s < 1.0
-    assert 1.0 < best.from_s < 12.0
-
-
-def test_with_long_delays_fewer_join_between_the_walls_but_some_do() -> None:
-    best = searched(a_past(BATH_TUB, 4000), aim_s=18.0).best
-    assert best.fewer <= 2.0
-    assert best.until_s < 6.0
-    assert 6.0 < best.from_s < 16.0
 
 
 def test_a_price_is_that_of_the_level_that_keeps_the_aim() -> None:
@@ -116,19 +91,6 @@ def test_chance_is_judged_by_batches_because_neighbours_fates_make_up_for_each_o
     assert np.mean([_standard_error(row) for row in noise]) == pytest.approx(0.05, rel=0.1)
 
 
-def test_a_search_ends_and_its_work_is_bounded() -> None:
-    past = a_past(BATH_TUB, 500)
-    search = ShapeSearch(past, 3.0, 8.0)
-    steps = list(search.run())
-    assert set(steps) == {len(past)}
-    assert len(steps) <= 9 * len(search.prices) < 9 * 700
-
-
-def test_offers_that_always_come_at_the_same_moment_leave_nothing_to_search() -> None:
-    past = Arrivals(0.0, np.arange(1.0, 9.0), np.zeros(3), 0.0)
-    assert searched(past).best == PLAIN
-
-
 def test_where_the_plain_rule_is_quick_enough_at_any_level_nothing_is_searched() -> None:
     search = searched(a_past(Exponential(0.5), 500))
     assert list(search.prices) == [PLAIN]
@@ -139,36 +101,6 @@ def test_a_good_shape_proves_itself_on_newer_jobs() -> None:
     saved, error = trial(a_past(BATH_TUB, 2000, seed=8), RuleShape(2.5, 11.63, 2.5))
     assert saved > 5.0 * error > 0.0
     assert saved == pytest.approx((7.7863 - 6.488) / 9.0, abs=0.03)  # notes: the two costs, k = 10
-
-
-def test_a_senseless_shape_does_not() -> None:
-    saved, error = trial(a_past(Exponential(12.0), 2000, seed=8), RuleShape(2.5, 11.63, 2.5))
-    assert saved < 2.0 * error
-
-
-def test_the_plain_rule_saves_nothing_over_itself() -> None:
-    assert trial(a_past(BATH_TUB, 500), PLAIN) == (0.0, 0.0)
-
-
-def test_a_shape_that_cannot_reach_the_aim_has_no_price() -> None:
-    steps = price(a_past(BATH_TUB, 500), RuleShape(0.0, inf, 0.0), 3.0, 8.0)
-    next(steps)
-    with pytest.raises(StopIteration) as found:
-        next(steps)
-    assert found.value.value == inf
-
-
-def test_a_price_is_the_share_sent_to_on_demand_at_the_aim() -> None:
-    past, shape = a_past(BATH_TUB, 3000), RuleShape(2.5, 11.63, 2.5)
-    exact = last(bisect_level(past, shape.rule, 3.0, 8.0))[1]
-    assert last(price(past, shape, 3.0, 8.0)) == pytest.approx(exact.on_demand / exact.left, abs=0.003)
-
-
-def test_trials_count_together() -> None:
-    assert not proves([(0.05, 0.04)])
-    assert proves([(0.05, 0.03), (0.06, 0.03)])
-    assert not proves([(0.0, 0.0)])
-    assert not proves([(-0.1, 0.0), (0.05, 0.0)])
 
 
 def test_the_controller_decides_by_the_age_once_it_has_a_shape() -> None:

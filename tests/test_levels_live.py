@@ -10,13 +10,11 @@ import pytest
 from controller.core.coordinator import Coordinator
 from controller.core.model import events as ev
 from controller.core.model import facts as f
-from controller.core.policies.table import LEARNERS
 from controller.core.queueing.controllers.age import Age
 from controller.core.queueing.controllers.algorithm1 import Algorithm1
 from controller.core.queueing.controllers.fixed import Fixed
 from controller.core.queueing.controllers.replay import Replay
 from experiments.inputs.scenario import loads
-from experiments.inputs.scenario.parts import LEARNERS as NAMES
 from experiments.inputs.scenario.settings import settings_of
 from testbed import messages as m
 from tests.cores_world import SETTINGS, CoresWorld, calm_and_finish, small_campus
@@ -66,13 +64,6 @@ def test_slices_are_done_one_an_event_of_their_own_until_nothing_is_left() -> No
     assert core.next_deadline_s() == inf
 
 
-def test_what_was_learned_between_decisions_is_recorded() -> None:
-    core = a_core(Busy(1))
-    core.handle(ev.JobSubmitted(m.JobSpec("a", 10, 0.1, 1), 0.0, 7), 1.0)
-    [effect] = core.handle(ev.Woke(), 1.0)
-    assert effect.fact == f.LevelLearned(4.0)  # type: ignore[union-attr]
-
-
 def test_a_job_that_must_leave_is_sent_off_before_anything_is_learned() -> None:
     busy = Busy(5)
     busy.longest_wait_s = 2.0
@@ -96,10 +87,6 @@ def test_a_scenario_names_who_learns(name: str, kind: type[Fixed]) -> None:
     scenario = loads(TEXT.format(name))
     core = Coordinator(scenario.campus, settings_of(scenario.played()), lambda: 0.0)
     assert type(core.cluster.queue.controller) is kind
-
-
-def test_every_learner_has_the_name_that_scenarios_use() -> None:
-    assert set(NAMES) == {"policy", *LEARNERS}
 
 
 def test_without_on_demand_hosts_everybody_waits_whoever_learns() -> None:

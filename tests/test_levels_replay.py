@@ -1,7 +1,6 @@
 """The controllers that learn from the recorded past: its record, the books of the delay, and r by replay."""
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from controller.core.queueing.controllers.delay_budget import Balance
 from controller.core.queueing.controllers.replay import (
     MIN_JOBS,
     Replay,
-    Sliced,
     bisect_level,
 )
 from controller.core.queueing.queue import Controller
@@ -25,10 +23,6 @@ def a_past(jobs: int, seed: int = 1, spots: float = 24.0) -> Arrivals:
     rng = np.random.default_rng(seed)
     jobs_s, spots_s = np.cumsum(rng.exponential(12.0, jobs)), np.cumsum(rng.exponential(spots, jobs))
     return Arrivals(0.0, jobs_s, spots_s[spots_s < jobs_s[-1]], 0.0)
-
-
-def run_all(search: object) -> list[int]:
-    return list(search)  # type: ignore[call-overload, no-any-return]
 
 
 # ---------------------------------------------------------------- history
@@ -45,21 +39,6 @@ def test_the_past_is_bounded_and_begins_at_an_offer() -> None:
     assert past.spots_s.tolist() == [16.5, 17.5, 18.5, 19.5]
 
 
-def test_jobs_before_the_first_offer_are_left_out_because_their_gap_is_not_known() -> None:
-    history = RecordedArrivals(window=5, offer_ttl_s=0.0)
-    for at_s in (1.0, 2.0, 6.0):
-        history.job(at_s)
-    history.spot(4.0)
-    assert history.arrivals().jobs_s.tolist() == [6.0]
-
-
-def test_a_past_without_an_offer_is_an_error() -> None:
-    history = RecordedArrivals(window=5, offer_ttl_s=0.0)
-    history.job(1.0)
-    with pytest.raises(ValueError, match="no offer"):
-        history.arrivals()
-
-
 def test_the_two_halves_share_no_job_and_no_offer() -> None:
     past = a_past(400)
     older, newer = past.halves()
@@ -68,17 +47,6 @@ def test_the_two_halves_share_no_job_and_no_offer() -> None:
     assert len(newer.jobs_s) > 180
     assert newer.began_s > older.jobs_s[-1]
     assert not set(older.spots_s) & set(newer.spots_s)
-
-
-def test_halves_of_a_past_with_hardly_any_offer_can_be_replayed() -> None:
-    past = Arrivals(0.0, np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.5]), 0.0)
-    for half in past.halves():
-        assert half.run(Rule(1.0)).spot == 0
-
-
-def test_draws_are_spread_evenly() -> None:
-    ordered = np.sort(a_past(1000).draws)
-    assert max(b - a for a, b in pairwise(ordered)) < 3.0 / 1000
 
 
 # ---------------------------------------------------------------- balance
@@ -99,19 +67,6 @@ def test_a_debt_lowers_the_aim_and_savings_raise_it_within_bounds() -> None:
         saving.left(0.0)
     assert 0.0 < owing.aim_s() < 1.0
     assert 10.0 < saving.aim_s() < 21.0
-
-
-def test_the_horizon_is_never_shorter_than_two_corrections() -> None:
-    often, seldom = Balance(10.0, every=1), Balance(10.0, every=500)
-    for books in (often, seldom):
-        books.left(110.0)
-    assert 10.0 - seldom.aim_s() < 0.1 * (10.0 - often.aim_s())
-
-
-@pytest.mark.parametrize("target_s", [-1.0, float("inf"), float("nan")])
-def test_a_target_that_is_no_duration_is_refused(target_s: float) -> None:
-    with pytest.raises(ValueError, match="target delay"):
-        Balance(target_s)
 
 
 # ---------------------------------------------------------------- replay
@@ -135,14 +90,6 @@ def test_an_aim_that_no_level_reaches_is_answered_by_the_highest() -> None:
     with pytest.raises(StopIteration) as found:
         next(search)
     assert found.value.value[0] == 8.0
-
-
-def test_a_slice_is_one_window_of_steps_at_most() -> None:
-    sliced = Sliced(budget=100)
-    sliced.begin(iter([40] * 5))  # type: ignore[arg-type]
-    assert [sliced.slice() for _ in range(4)] == [True, True, True, False]
-    sliced.begin(iter([1000] * 2))  # type: ignore[arg-type]
-    assert [sliced.slice() for _ in range(4)] == [True, True, True, False]
 
 
 def test_nothing_moves_in_a_decision_only_between_them() -> None:
@@ -238,25 +185,3 @@ def test_a_past_that_says_nothing_of_the_level_leaves_it_to_the_books(
                 pass
             seen.append(learner.level)
     assert seen == levels
-
-
-def test_offers_that_were_lost_are_taken_out_of_the_past_once_each() -> None:
-    history = RecordedArrivals(window=3, offer_ttl_s=math.inf)
-    for at_s in (1.0, 2.0, 2.0, 3.0):
-        history.spot(at_s)
-    history.lost(2.0)
-    history.job(4.0)
-    assert history.spots == 3
-    assert [history.arrivals().began_s, *history.arrivals().spots_s] == [1.0, 2.0, 3.0]
-    for at_s in range(10, 30):
-        history.spot(float(at_s))
-    history.arrivals()
-    assert history.spots == 12  # what was lost before the window is forgotten
-
-
-def test_who_still_waits_has_waited_at_least_since_the_last_arrivals() -> None:
-    history = RecordedArrivals(window=5, offer_ttl_s=0.0)
-    for at_s in (1.0, 5.0, 7.0):
-        history.job(at_s)
-    assert [history.since_s(jobs) for jobs in (0, 1, 2, 3, 9)] == [0.0, 0.0, 2.0, 8.0, 8.0]
-    assert Balance(10.0).aim_s(8.0) < 10.0

@@ -15,7 +15,6 @@ from controller.core.coordinator import Coordinator
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
-from controller.core.network.bandwidth import LinkBandwidth
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.demo import demo_scenario
 from experiments.inputs.scenario.files import dumps, loads
@@ -23,13 +22,12 @@ from experiments.inputs.scenario.parts import LinkEvent, ResearchFlow
 from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import generate
 from experiments.results.link_rates import LinkRates
-from experiments.results.rules.network import grants_stay_within_the_share, migrations_leave_within_the_share
+from experiments.results.rules.network import grants_stay_within_the_share
 from experiments.results.run_context import migration_share
 from experiments.worlds.virtual.invariants import Invariants
 from experiments.worlds.virtual.run import simulate
 from testbed.errors import SpecError
-from topologies.spec import DirectedLink, ResearchReserve
-from topologies.units import PAYLOAD_SHARE
+from topologies.spec import DirectedLink
 
 
 def scenario_with(*events: LinkEvent, seconds: float = 60.0, seed: int = 3) -> Scenario:
@@ -52,15 +50,6 @@ def test_events_are_written_and_read_as_they_were() -> None:
     scenario = replace(scenario, events=events)
     assert loads(dumps(scenario)) == scenario
     assert 'rate = "10 Mbit/s"' in dumps(scenario)
-
-
-def test_times_and_rates_of_events_are_scaled() -> None:
-    scenario = demo_scenario(hosts=6)
-    event = LinkEvent(4000.0, access(scenario), rate_bytes_per_s=1e8, loss=0.1)
-    (played,) = replace(scenario, events=(event,)).played().events
-    scale = scenario.scale
-    assert played.at_s == pytest.approx(4000.0 * scale.time)
-    assert played.rate_bytes_per_s == pytest.approx(1e8 * scale.bytes / scale.time) and played.loss == 0.1
 
 
 @pytest.mark.parametrize(
@@ -88,23 +77,6 @@ def test_virtual_campus_says_what_it_cannot_play() -> None:
         simulate(scenario, generate(scenario))
 
 
-def test_bandwidth_of_a_changed_link_is_that_of_a_link_described_so() -> None:
-    links = [DirectedLink("a", "b"), DirectedLink("b", "a"), DirectedLink("b", "c")]
-    reserve = ResearchReserve(0.3, 2e6)
-    changed = LinkBandwidth(dict.fromkeys(links, 10e6), reserve)
-    changed.delivered(links[0], 0.5, 1.0)
-    changed.tell({links[0]: 4e6, links[1]: 9e6})
-    changed.change({links[0]: 1e6, links[1]: 8e6})
-    fresh = LinkBandwidth({links[0]: 1e6, links[1]: 8e6, links[2]: 10e6}, reserve)
-    fresh.tell({links[0]: 4e6, links[1]: 9e6})
-    assert changed.left_column.tolist() == fresh.left_column.tolist()
-    assert changed.available_column(2.0).tolist() == fresh.available_column(2.0).tolist()
-    assert [changed.available(link, 2.0) for link in links] == [fresh.available(link, 2.0) for link in links]
-    assert changed.share(links[0]) == 0.0  # B_min is more than it has
-    changed.change({links[0]: 10e6})
-    assert changed.share(links[0]) == pytest.approx(0.7 * 10e6 * PAYLOAD_SHARE)
-
-
 def test_coordinator_plans_with_the_rates_that_it_is_told() -> None:
     scenario = demo_scenario(hosts=6)
     played = scenario.played()
@@ -118,33 +90,6 @@ def test_coordinator_plans_with_the_rates_that_it_is_told() -> None:
     assert core.cluster.capacity.spendable == {**before, link: pytest.approx(0.99 * share)}
     core.handle(ev.LinksChanged([(*link, 0.0)]), 2.0)
     assert core.cluster.capacity.spendable[link] == core.cluster.capacity.reservable[link] == 0.0
-
-
-def granted(facts: list[tuple[float, f.AnyFact]]) -> list[tuple[float, f.Granted]]:
-    return [(at_s, fact) for at_s, fact in facts if isinstance(fact, f.Granted)]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_run_with_changing_links_keeps_every_promise(seed: int) -> None:
-    """The world judges after every event, the promises after the run: against the rates of that time."""
-    base = demo_scenario(hosts=6, seconds=60.0, seed=seed)
-    hour = base.duration_s / 60.0
-    ends = [access(base, name) for name in ("h1", "h2", "h3")]
-    rate = base.campus.access_link("h1").rate_bytes_per_s
-    events = [LinkEvent((5 + 4 * n) * hour, ends[n % 3], rate_bytes_per_s=rate / (2 + n)) for n in range(6)]
-    events += [LinkEvent(32 * hour, ends[0], up=False), LinkEvent(36 * hour, ends[0], up=True)]
-    events += [LinkEvent(40 * hour, end, rate_bytes_per_s=rate) for end in ends]
-    scenario = replace(base, events=tuple(events))
-    run = simulate(scenario, generate(scenario), faults=None)
-    changes = [(at_s, fact) for at_s, fact in run.facts if isinstance(fact, f.LinkChanged)]
-    assert len(changes) == 2 * len(events)
-    assert not run.summary().invariants_broken
-    # the same grants, against the rates as described, break the promise: it is the history that the judge goes by
-    fast = [(at_s, fact) for at_s, fact in run.facts if not isinstance(fact, f.LinkChanged)]
-    assert list(grants_stay_within_the_share(run.facts, run.context)) == []
-    assert list(migrations_leave_within_the_share(run.facts, run.context)) == []
-    assert list(grants_stay_within_the_share(fast, run.context)) == []
-    assert granted(list(run.facts))
 
 
 def test_judge_goes_by_the_rate_of_the_time() -> None:

@@ -41,17 +41,6 @@ def test_an_emergency_loses_what_is_computed_again_and_a_migration_nothing() -> 
     ]
 
 
-def test_loss_per_event_counts_events_that_lost_nothing() -> None:
-    total = losses(interruptions(RUN))
-    assert (total.events, total.gpu_h, total.per_event_s) == (2, pytest.approx(50.0 / 3600.0), 25.0)
-
-
-def test_who_is_not_dispatched_again_is_open_and_has_lost_nothing_yet() -> None:
-    [one] = interruptions(RUN[:4])
-    assert (one.is_open, one.lost_s, one.downtime_s) == (True, 0.0, None)
-    assert not any(one.is_open for one in interruptions(RUN))
-
-
 @pytest.mark.parametrize("cause", ["superseded", "emergency", "agent_lost"])
 def test_what_is_taken_up_later_comes_off_the_loss_however_the_attempt_between_was_ended(cause: str) -> None:
     """20 steps were lost to 0; 3 were done again when the copy of step 18 came back: lost are the 2 after it, and the 3."""
@@ -70,27 +59,6 @@ def test_what_is_taken_up_later_comes_off_the_loss_however_the_attempt_between_w
     assert lost[1:] == ([] if cause == "superseded" else [(230.0, cause, 0.0)])
 
 
-def test_an_old_copy_gives_back_the_latest_losses_first() -> None:
-    """From 20 to 0, from 6 to 0, from 3 on to 18: executed 29, kept 18, and the 6 of the second attempt are given back first."""
-    lost = work_lost(
-        story(
-            SUBMITTED,
-            (0.0, f.JobDispatched("j", 1, "h1")),
-            (200.0, f.JobStopped("j", 1, "h1", "emergency", 20)),
-            (200.0, f.JobDispatched("j", 2, "h2")),
-            (260.0, f.JobStopped("j", 2, "h2", "agent_lost", 6)),
-            (270.0, f.JobDispatched("j", 3, "h2")),
-            (300.0, f.JobStopped("j", 3, "h2", "emergency", 3)),
-            (300.0, f.JobDispatched("j", 4, "h3", 7, 18)),
-        )
-    )
-    assert [(one.steps, one.work_s, one.cause) for one in lost] == [
-        (11, 110.0, "emergency"),
-        (0, 0.0, "agent_lost"),
-        (0, 0.0, "emergency"),
-    ]
-
-
 def test_a_checkpoint_that_is_resumed_from_proves_the_steps_of_the_attempt_that_wrote_it() -> None:
     """The host fell silent at step 10 and had computed up to 14, as its last checkpoint shows: none of that is lost."""
     wrote = 1 * SEQUENCES_PER_ATTEMPT + 3
@@ -103,10 +71,6 @@ def test_a_checkpoint_that_is_resumed_from_proves_the_steps_of_the_attempt_that_
         )
     )
     assert (lost.steps, lost.work_s) == (0, 0.0)
-
-
-def test_nothing_interrupted_has_no_loss_per_event() -> None:
-    assert losses(interruptions(RUN[:3])).per_event_s is None
 
 
 def test_a_summary_has_the_same_losses() -> None:

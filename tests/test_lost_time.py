@@ -89,17 +89,6 @@ def test_what_is_taken_up_later_was_not_out_of_reach_for_good() -> None:
     assert (lost["emergencies"], lost["out_of_reach"]) == (50.0, 30.0)
 
 
-def test_a_copy_that_only_the_host_itself_has_of_this_attempt_was_never_out_of_harm() -> None:
-    lost = lost_to(
-        *INTERRUPTED[:-1],
-        (111.0, f.CheckpointTaken("j", 1, FIRST + 1, 9, 10, True)),
-        (112.0, f.CheckpointCompleted("j", FIRST + 1, 9, "h1", 10)),
-        (121.0, f.WorkLost("j", 2, "final_checkpoint", 9, 4, 50.0)),
-        (121.0, f.JobDispatched("j", 2, "h2", FIRST, 4)),
-    )
-    assert lost["notices"] == 50.0 and "out_of_reach" not in lost
-
-
 @pytest.mark.parametrize(
     ("cause", "part"), [("deadline", "notices"), ("agent_lost", "faults"), ("killed", "faults")]
 )
@@ -121,12 +110,6 @@ def test_a_job_that_waits_loses_until_the_run_ends_and_one_that_runs_up_to_its_l
     assert lost_to(*INTERRUPTED, waiting, context=waits)["downtime"] == 89.0
     assert lost_to(*INTERRUPTED[:-1], context=waits) == {"pauses": 2.0}
     assert lost_to(*BEGIN, context=waits) == {}
-
-
-def test_job_that_is_cancelled_while_it_waits_loses_until_then() -> None:
-    over = replace(CONTEXT, ended_at_s=200.0)
-    cancelled = (121.0, f.JobCancelled("j", 1, "", 10))
-    assert lost_to(*INTERRUPTED, cancelled, context=over)["downtime"] == 10.0
 
 
 def test_a_pause_is_what_the_host_measured_if_it_did() -> None:

@@ -31,21 +31,6 @@ def rates(net: FluidNetwork) -> dict[str, float]:
 # ---------------------------------------------------------------- one link
 
 
-def test_two_greedy_flows_halve_a_link() -> None:
-    net = network()
-    net.start("x", [AB], PLANNED, inf, inf, 0.0)
-    net.start("y", [AB], PLANNED, inf, inf, 1.0)
-    assert rates(net) == {"x": 50.0, "y": 50.0}
-
-
-def test_what_a_capped_flow_leaves_goes_to_the_others() -> None:
-    net = network()
-    net.start("capped", [AB], PRESYNC, inf, 10.0, 0.0)
-    net.start("x", [AB], PRESYNC, inf, inf, 0.0)
-    net.start("y", [AB], PRESYNC, inf, inf, 0.0)
-    assert rates(net) == {"capped": 10.0, "x": 45.0, "y": 45.0}
-
-
 def test_a_flow_ends_when_the_integral_of_its_rate_is_its_size() -> None:
     """100 bytes/s alone for 2 s, 50 beside another for 4 s: 400 bytes."""
     net = network()
@@ -66,29 +51,6 @@ def test_a_regrant_counts_from_its_moment_on() -> None:
     net.regrant("x", 40.0, 5.0)
     assert net.flow("x").moved(6.0) == pytest.approx(50.0 + 40.0)
     assert net.next_end_s() == pytest.approx(5.0 + 50.0 / 40.0)
-
-
-def test_a_stopped_flow_says_what_it_moved_and_leaves_its_rate_to_others() -> None:
-    net = network()
-    net.start("x", [AB], PLANNED, inf, inf, 0.0)
-    net.start("y", [AB], PLANNED, inf, inf, 0.0)
-    stopped, changed = net.stop("x", 3.0)
-    assert stopped.moved_bytes == pytest.approx(150.0)
-    assert [flow.key for flow in changed] == ["y"]
-    assert rates(net) == {"y": 100.0}
-
-
-def test_a_flow_of_no_bytes_ends_at_once() -> None:
-    net = network()
-    net.start("x", [AB], PLANNED, 0.0, 10.0, 7.0)
-    assert net.next_end_s() == 7.0
-    assert [flow.key for flow in net.finish(7.0)[0]] == ["x"]
-
-
-def test_a_flow_granted_nothing_never_ends() -> None:
-    net = network()
-    net.start("x", [AB], PLANNED, 10.0, 0.0, 0.0)
-    assert net.next_end_s() == inf
 
 
 def test_a_link_that_goes_down_stops_its_flows_and_coming_up_lets_them_go_on() -> None:
@@ -135,14 +97,6 @@ def test_checkpoints_that_borrow_leave_research_what_it_asks_for_of_its_reserve(
     assert rates(net) == {"presync": 50.0}
 
 
-def test_in_one_queue_all_classes_are_alike() -> None:
-    net = network(sharing=Sharing.FAIR)
-    net.start("research", [AB], RESEARCH, inf, inf, 0.0)
-    net.start("planned", [AB], PLANNED, inf, inf, 0.0)
-    net.start("presync", [AB], PRESYNC, inf, 20.0, 0.0)
-    assert rates(net) == {"research": 40.0, "planned": 40.0, "presync": 20.0}
-
-
 def test_grants_within_the_share_leave_research_its_reserve_on_every_link() -> None:
     share = ResearchReserve(beta=0.3).migration_share_bytes_per_s(100.0)
     net = network()
@@ -151,25 +105,6 @@ def test_grants_within_the_share_leave_research_its_reserve_on_every_link() -> N
         net.start(f"m{number}", [BC], PLANNED, inf, share / 7.0, 0.0)
     assert rates(net)["research"] == pytest.approx(30.0)
     assert rates(net)["m3"] == pytest.approx(share / 7.0)
-
-
-def test_a_change_of_a_higher_class_far_away_reaches_a_lower_one() -> None:
-    """The planned flow binds research on CD; what research gives up on AB there is another research flow's."""
-    net = network()
-    net.start("long", [AB, CD], RESEARCH, inf, inf, 0.0)
-    net.start("short", [AB], RESEARCH, inf, inf, 0.0)
-    changed = net.start("planned", [CD], PLANNED, inf, 80.0, 1.0)
-    assert rates(net) == {"long": pytest.approx(20.0), "short": pytest.approx(80.0), "planned": 80.0}
-    assert [flow.key for flow in changed] == ["planned", "long", "short"]
-
-
-def test_who_is_not_joined_by_a_full_link_is_not_touched() -> None:
-    net = network()
-    net.start("x", [AB], PLANNED, inf, 20.0, 0.0)
-    net.start("y", [AB, BC], PLANNED, inf, 20.0, 0.0)
-    version = net.flow("x").version
-    assert [flow.key for flow in net.regrant("y", 30.0, 1.0)] == ["y"]
-    assert net.flow("x").version == version
 
 
 # ---------------------------------------------------------------- errors

@@ -13,7 +13,6 @@ import pytest
 
 from bpf.caches import fingerprint
 from experiments.runtime import native
-from experiments.runtime.workers import workers
 from tests.native_digests import digests
 
 pytestmark = pytest.mark.extra
@@ -70,12 +69,6 @@ def test_all_modules_are_compiled_and_their_source_can_be_read(built: Path) -> N
     ]
 
 
-def test_where_one_module_is_imported_already_all_stay_python(elsewhere: Path) -> None:
-    import_module(native.MODULES[0])
-    assert not native.prefer()
-    assert not native.is_preferred()
-
-
 def test_nothing_is_preferred_that_is_not_built(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "MODULES", ("experiments.not_yet_imported",))
     elsewhere.rmdir()
@@ -83,18 +76,6 @@ def test_nothing_is_preferred_that_is_not_built(elsewhere: Path, monkeypatch: py
     elsewhere.mkdir()
     assert native.prefer()
     assert native.is_preferred()
-
-
-def test_another_text_is_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folders = []
-    monkeypatch.setattr(native, "ROOT", tmp_path)
-    (tmp_path / "controller").mkdir()
-    for text in ("x = 1\n", "x = 2\n", "x = 1\n"):
-        (tmp_path / "controller" / "one.py").write_text(text)
-        native.folder.cache_clear()
-        folders.append(native.folder())
-    native.folder.cache_clear()
-    assert folders[0] == folders[2] != folders[1]
 
 
 @pytest.mark.parametrize(
@@ -116,16 +97,3 @@ def test_commands_that_play_virtually_prefer_it(
         "print(native.is_preferred())",
     )
     assert told.splitlines()[-1] == str(is_native)
-
-
-def test_workers_are_machine_code_where_that_is_asked_for(built: Path) -> None:
-    for asked in (True, False):
-        with workers(1, prefer_native=asked) as pool:
-            assert pool.submit(native.is_preferred).result() is asked
-
-
-def test_why_it_could_not_be_built_is_told(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert native.ensure() is None
-    elsewhere.rmdir()
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert native.ensure() == "exit 1"

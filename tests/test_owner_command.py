@@ -14,9 +14,6 @@ from bpf.layout import KillSwitchStruct, Mode
 from experiments.cli import owner
 from experiments.cli.main import app
 from experiments.runtime.exit_status import ExitStatus
-from testbed import owner as hand
-from testbed.framing import Codec
-from testbed.messages import LookAtSwitch
 
 ROOT = Path(__file__).parents[1]
 
@@ -135,11 +132,6 @@ def test_the_words_that_the_switch_knows_by_heart_are_those_of_the_kernels_heade
     assert (switch.OFF, switch.DRAIN, switch.ISOLATE) == (Mode.OFF, Mode.DRAIN, Mode.ISOLATE)
 
 
-def test_what_the_agent_is_told_is_the_message_as_it_is_framed_elsewhere() -> None:
-    codec: Codec[LookAtSwitch] = Codec(LookAtSwitch)
-    assert {grace: codec.encode(LookAtSwitch(grace)) for grace in (False, True)} == hand.LOOK
-
-
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_an_interrupt_on_the_short_way_ends_as_it_does_on_the_long_one(name: str) -> None:
     program = (
@@ -173,16 +165,6 @@ def test_an_interrupt_while_the_command_line_is_imported_ends_as_any_other(name:
     argv = [sys.executable, "-c", INTERRUPTED.replace("NAME", name)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (ExitStatus.CUT_SHORT, "reclaimnet: interrupted\n")
-
-
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_signal_while_the_interpreter_ends_does_not_change_the_status(name: str) -> None:
-    program = (
-        "import atexit, signal, sys; from experiments.cli import start; sys.argv = ['reclaimnet', '--version'];"
-        f"atexit.register(lambda: signal.raise_signal(signal.{name})); start.main()"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (ExitStatus.KEPT, "")
 
 
 @pytest.mark.parametrize(

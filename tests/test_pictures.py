@@ -48,26 +48,6 @@ def test_colours_of_the_pages_are_dark_as_the_pages_are(tmp_path: Path) -> None:
     assert f'[style*="stroke: {light}"] {{ stroke: {dark} !important }}' in text
 
 
-def test_bars_marks_and_named_lines_tell_their_numbers(tmp_path: Path) -> None:
-    root = ElementTree.fromstring(drawn(tmp_path / "one.svg"))
-    told = [tip for element in root.iter() if (tip := element.get("data-tip"))]
-    marks = ["<some>\ns: 0\nMB: 0.25", "<some>\ns: 0.5\nMB: 0.75"]
-    assert told == ["a & b", *marks, "one\n1", "two\n2"]
-
-
-def test_a_tick_that_is_near_is_no_number_of_a_mark(tmp_path: Path) -> None:
-    with canvas(tmp_path / "one.svg", 1, 2, (6.0, 3.0)) as (_, [[left, right]]):
-        left.plot([0.97, 2.4], [3.0, 1.2], "o")
-        left.set_xticks([0.5, 1.0, 3.0], ["half", "1", "3"])
-        left.set_yticks([0, 1, 2, 3])
-        right.plot([0.9, 0.4], [0.0, 1.0], "o")
-        right.set_xticks([0, 1], ["0.1", "0.2"])
-        right.set_yticks([])
-    root = ElementTree.fromstring((tmp_path / "one.svg").read_text())
-    told = [tip for element in root.iter() if (tip := element.get("data-tip"))]
-    assert told == ["0.97\n3", "2.4\n1.2", "0.2\n0", "0.1\n1"]
-
-
 def test_a_plot_in_a_page_is_walked_through_and_shares_no_ids_with_another(tmp_path: Path) -> None:
     drawn(tmp_path / "one.svg")
     one, other = (placed(tmp_path / "one.svg", label) for label in ("A 'first'", "A second"))

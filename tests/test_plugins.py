@@ -17,18 +17,16 @@ from controller.core.checkpointing.intervals import CheckpointJob
 from controller.core.model.facts import MigrationAdmitted
 from controller.core.network.links import Network
 from controller.core.network.sharing import Demand, in_columns
-from controller.core.policies.table import POLICIES, Policy
+from controller.core.policies.table import POLICIES
 from controller.core.settings import Settings
 from controller.user_policies import add_policies, find_policy, source_of
 from experiments import api
 from experiments.cli.simulate import simulate_file
-from experiments.inputs.replay_file import REPLAY, read_replay
+from experiments.inputs.replay_file import read_replay
 from experiments.inputs.scenario import Scenario, demo_scenario, loads
 from experiments.inputs.traces import trace_of
 from experiments.results.events_file import write_events
 from experiments.runtime.exit_status import ExitStatus, run
-from experiments.storms.play import play
-from experiments.storms.script import parse
 from experiments.worlds.virtual import simulate
 from testbed.messages import JobSpec
 from testbed.workloads.base import load_workload
@@ -94,15 +92,6 @@ def test_a_scenario_names_a_policy_of_a_module_and_it_decides() -> None:
     assert find_policy("mine_of_tests:quiet").about == "quiet"
 
 
-def test_a_key_of_the_modules_table_is_a_name_too() -> None:
-    assert find_policy("mine_of_tests:with-dash") == Policy("from the table")
-
-
-def test_a_storm_is_played_under_a_policy_of_a_module() -> None:
-    script = parse("campus hosts=2\nsettings policy=mine_of_tests:quiet\n0 end\n".replace("0 end\n", ""))
-    assert play(script).counts["policy: mine_of_tests:quiet"] == 1
-
-
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
@@ -123,13 +112,6 @@ def test_a_wrong_policy_says_what_is_wrong_and_what_is_allowed(name: str, wrong:
         ":" not in name or name in ("mine_of_tests:", "a/b:c")
     )
     assert '"module:NAME" of a controller.core.policies.table.Policy' in error.value.allowed
-
-
-def test_a_policy_that_is_named_by_its_file_alone_is_answered_with_its_form(folder: Path) -> None:
-    with pytest.raises(
-        SpecError, match=r'there is a file mine_of_tests\.py: one of its names is "mine_of_tests:NAME"'
-    ):
-        find_policy("mine_of_tests")
 
 
 def test_an_error_in_a_users_policy_is_theirs_and_says_the_line(folder: Path) -> None:
@@ -255,29 +237,6 @@ def test_a_choice_whose_numbers_cannot_be_is_refused_with_the_rule_that_made_it(
         simulate(scenario, trace_of(scenario, ()))
 
 
-def test_a_failure_in_a_library_that_a_users_code_called_is_at_the_line_that_called_it(folder: Path) -> None:
-    body = "import numpy as np; np.argmax(np.zeros((0,)))"
-    (folder / "rules.py").write_text(RULE.format(body=body, column="select"))
-    add_policies(folder / "rules.py")
-    with pytest.raises(SpecError, match=r"= .rules\.py, line 4: ValueError"):
-        POLICIES["mine"].select(None, None)  # type: ignore[arg-type]
-    (folder / "broken_of_tests.py").write_text("import helper_of_mine\nhelper_of_mine.fail()\n")
-    (folder / "helper_of_mine.py").write_text(f"def fail():\n    {body}\n")
-    sys.modules.pop("helper_of_mine", None)
-    with pytest.raises(SpecError, match=r"helper_of_mine\.py, line 2: ValueError"):
-        find_policy("broken_of_tests:x")
-
-
-def test_a_row_may_be_called_like_the_rule_in_it(folder: Path) -> None:
-    (folder / "owners_of_tests.py").write_text(
-        "from controller.core.placement.select import select\n"
-        "from controller.core.policies.table import Policy\n"
-        "def stable(*given, **named):\n    return select(*given, **named)\n"
-        "POLICIES = {'stable': Policy('the row', select=stable)}\n"
-    )
-    assert find_policy("owners_of_tests:stable").about == "the row"
-
-
 SEEING = """
 from functools import partial
 from controller.core.admission.admission import admit_all, fluid_edf
@@ -301,18 +260,6 @@ POLICIES = {
 """
 
 
-def test_a_users_functions_are_given_what_the_projects_own_are(folder: Path) -> None:
-    (folder / "owners_of_tests.py").write_text(SEEING)
-    api.simulate(AFTERNOON.with_name("evacuation.toml"), policy="owners_of_tests:mine")
-    assert sys.modules["owners_of_tests"].seen == {"select": True, "plan": 0.9}
-
-
-def test_admission_with_parameters_of_its_own_is_the_same_admission(folder: Path) -> None:
-    (folder / "owners_of_tests.py").write_text(SEEING)
-    assert find_policy("owners_of_tests:timed").rates_vary
-    assert not find_policy("owners_of_tests:all").reserves_rates
-
-
 def test_a_run_with_a_file_of_policies_is_played_again_by_that_file(folder: Path) -> None:
     file = folder / "rules.py"
     file.write_text(SEEING)
@@ -323,14 +270,6 @@ def test_a_run_with_a_file_of_policies_is_played_again_by_that_file(folder: Path
     assert read_replay(folder).policies == file
     assert POLICIES["mine"].about == "mine"
     assert read_replay(folder).system == "mine"  # once more, in the same process
-
-
-def test_a_run_whose_events_cannot_be_written_leaves_nothing_to_be_played_again(folder: Path) -> None:
-    (folder / REPLAY).write_text("of another run")
-    (folder / "events.jsonl").mkdir()
-    with pytest.raises(OSError):
-        simulate_file(Console(quiet=True), folder, str(AFTERNOON))
-    assert not (folder / REPLAY).exists()
 
 
 def test_a_policy_of_a_user_decides_a_whole_run_and_what_it_does_wrong_is_no_fault_of_this_program(

@@ -6,7 +6,6 @@ import errno
 import math
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import textwrap
@@ -189,22 +188,6 @@ async def test_a_program_goes_on_after_a_checkpoint_for_which_it_stands_still(
         assert (finished.step, exited.status) == (25, 0)
 
 
-@pytest.mark.trio
-async def test_the_shell_example_tells_its_steps_and_goes_on_where_it_was(tmp_path: Path) -> None:
-    program = Program([str(EXAMPLES / "adding.sh")])
-    async with desk(tmp_path) as at:
-        job = await at.start(program, steps=25)
-        await at.until("step 10:")
-        taken = await job.snapshot(tmp_path / "copy")
-        assert 10 <= taken.step < 25
-        job.kill()
-        again = await at.start(program, tmp_path / "copy", steps=25)
-        started, *_, finished, _ = await to_the_end(again)
-        assert (started.step, finished.step) == (taken.step, 25)
-        assert at.log(2).splitlines()[0] == f"begins at {taken.step}"
-        assert at.log(2).splitlines()[-1] == f"the sum is {25 * 26 // 2}"
-
-
 def script(path: Path, text: str) -> Program:
     path.write_text("#!/bin/sh\n" + textwrap.dedent(text))
     path.chmod(0o755)
@@ -232,15 +215,6 @@ async def test_each_other_end_is_a_failure_with_its_reason_and_last_words(
         assert missing == "it cannot be executed: /nonexistent: No such file or directory"
         (tmp_path / "plain").write_text("text")
         assert "Permission denied" in await failure(at, Program([str(tmp_path / "plain")]))
-
-
-@pytest.mark.trio
-async def test_a_program_that_is_killed_from_outside_has_not_failed(tmp_path: Path) -> None:
-    async with desk(tmp_path) as at:
-        job = await at.start(script(tmp_path / "victim", "kill -s KILL $$"))
-        exited = (await to_the_end(job))[-1]
-        assert isinstance(exited, Exited)
-        assert exited.from_outside
 
 
 @pytest.mark.trio
@@ -392,13 +366,6 @@ async def test_a_program_that_cannot_be_started_leaves_no_folder_behind(tmp_path
 
 
 @pytest.mark.trio
-async def test_a_program_that_signals_its_own_group_ends_nothing_else(tmp_path: Path) -> None:
-    async with desk(tmp_path) as at:
-        reason = await failure(at, script(tmp_path / "group", "kill 0; sleep 5"))
-        assert reason == "it was ended by SIGTERM"
-
-
-@pytest.mark.trio
 async def test_a_program_knows_what_it_is_and_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(criu.COMMAND, raising=False)
     program = script(tmp_path / "env", "pwd; env | grep -e RECLAIMNET -e ^MY_ | sort")
@@ -440,19 +407,6 @@ async def test_a_directory_that_cannot_be_kept_is_said_in_the_log_and_the_progra
         assert at.log().endswith("again\n")
 
 
-@pytest.mark.trio
-async def test_what_a_program_leaves_in_place_of_its_files_stops_nobody(tmp_path: Path) -> None:
-    """A pipe for the file of steps, and one in a directory that need not be kept any more."""
-    program = script(
-        tmp_path / "pipes",
-        """
-        mkfifo "$RECLAIMNET_STEP_FILE" "$RECLAIMNET_CHECKPOINT_DIRECTORY/pipe"; sleep 0.7
-        """,
-    )
-    async with desk(tmp_path) as at:
-        assert isinstance((await to_the_end(await at.start(program)))[-2], Finished)
-
-
 # ---------------------------------------------------------------- directories
 
 
@@ -480,16 +434,6 @@ def test_a_directory_comes_back_as_it_was(tmp_path: Path) -> None:
     assert (tmp_path / "again").read_bytes() == (tmp_path / "archive").read_bytes()
     (back / "run.sh").write_text("y")
     assert digest(back, MANY_BYTES) != digest(folder, MANY_BYTES)
-
-
-def test_large_files_stay_where_they_were_when_small_ones_grow(tmp_path: Path) -> None:
-    folder = a_state(tmp_path / "state")
-    pack(folder, tmp_path / "before", ProgramProgress(1, told=False), MANY_BYTES)
-    (folder / "a log").write_text("many lines\n" * 1000)
-    pack(folder, tmp_path / "after", ProgramProgress(2, told=False), MANY_BYTES)
-    before, after = (tmp_path / "before").read_bytes(), (tmp_path / "after").read_bytes()
-    at = 1 << 20
-    assert before[at : 3 * at] == after[at : 3 * at]
 
 
 def _socket(folder: Path) -> None:
@@ -657,22 +601,6 @@ def test_links_that_lead_out_by_way_of_each_other_are_neither_kept_nor_made(tmp_
     assert not (tmp_path / "in/outside").exists()
 
 
-def test_links_that_go_round_or_lead_nowhere_come_back(tmp_path: Path) -> None:
-    folder, back = tmp_path / "state", tmp_path / "back"
-    for each in (folder, back):
-        each.mkdir()
-    for name, target in {"a": "b", "b": "a", "c": "nothing/here", "d": "c"}.items():
-        (folder / name).symlink_to(target)
-    pack(folder, tmp_path / "archive", ProgramProgress(3, told=True), MANY_BYTES)
-    assert unpack(tmp_path / "archive", back, MANY_BYTES) == ProgramProgress(3, told=True)
-    assert {path.name: str(path.readlink()) for path in back.iterdir()} == {
-        "a": "b",
-        "b": "a",
-        "c": "nothing/here",
-        "d": "c",
-    }
-
-
 def test_bytes_that_are_no_archive_or_are_cut_off_are_no_state(tmp_path: Path) -> None:
     folder = a_state(tmp_path / "state")
     pack(folder, tmp_path / "archive", ProgramProgress(7, told=True), MANY_BYTES)
@@ -699,11 +627,6 @@ def test_a_program_that_no_agent_can_run_is_refused_by_key(changed: dict[str, An
     found = wrong(Program(**{"command": ["true"], **changed}))
     assert found is not None
     assert found[0] == key
-
-
-def test_the_signal_of_a_program_may_be_none() -> None:
-    assert Program(["x"], checkpoint_signal="none").signal is None
-    assert Program(["x"]).signal is signal.SIGTERM
 
 
 # ---------------------------------------------------------------- logs

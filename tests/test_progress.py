@@ -91,22 +91,12 @@ def test_picture_shows_hosts_queue_transfers_and_events() -> None:
         assert part in text, part
 
 
-def test_every_host_is_in_the_picture_by_name() -> None:
-    campus = run_story.small_campus()
-    text = "\n".join(drawn(100, 40, campus))
-    assert all(f" {h.name}" in text for h in campus.hosts if h.role is not Role.COORDINATOR)
-
-
 def test_figures_that_are_not_known_yet_are_dashes() -> None:
     text = "\n".join(
         drawn(100, 40, run_story.small_campus(), mean_cost=float("nan"), mean_delay_s=float("inf"))
     )
     assert "nan" not in text
     assert "mean cost -" in text
-
-
-def test_hosts_that_the_coordinator_does_not_know_are_absent() -> None:
-    assert "h1 absent" in "\n".join(drawn(100, 40, run_story.small_campus(), hosts=[]))
 
 
 def test_without_a_terminal_each_notable_event_is_one_plain_line() -> None:
@@ -130,14 +120,6 @@ def test_text_of_a_reason_is_never_read_as_markup() -> None:
     live = live_display.Live(run_story.small_campus(), Console(file=out, width=200))
     live.event(1.0, f.JobFailed("a", 1, "h1", "[/bold] [red]x"))
     assert "[/bold] [red]x" in out.getvalue()
-
-
-def test_display_in_a_terminal_draws_and_gives_the_cursor_back() -> None:
-    console, out = terminal(100, 40)
-    with live_display.Live(run_story.small_campus(), console) as live:
-        live.update(status(run_story.small_campus()))
-    assert "campus" in out.getvalue()
-    assert out.getvalue().rstrip().endswith("\x1b[?25h")
 
 
 def test_scenario_in_real_units_is_shown_as_played() -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +13,6 @@ from rich.console import Console
 
 from experiments.cli import options
 from experiments.cli.simulate import simulate_file
-from experiments.inputs.scenario import load
-from experiments.results import pages
-from experiments.results.provenance import provenance
-from experiments.runtime.revision import revision
 from testbed.errors import SetupError
 
 SEEDLESS = {"date", "version", "commit", "command", "kernel", "processor", "python"}
@@ -42,19 +36,6 @@ def test_summary_and_page_carry_it_and_all_else_is_the_same_bytes(tmp_path: Path
     page = (tmp_path / "one" / "report.html").read_text()
     assert told[0]["scenario_sha256"] in page
     assert f"commit: {told[0]['commit']}" in page
-
-
-def test_the_scenario_is_named_by_what_it_says() -> None:
-    lab = load("example:lab")
-    assert provenance(lab).scenario_sha256 == provenance(load("example:lab")).scenario_sha256
-    assert provenance(lab).scenario_sha256 != provenance(load("example:two-worlds")).scenario_sha256
-    assert provenance().seed is None
-
-
-def test_a_page_shows_a_command_as_text() -> None:
-    origin = replace(provenance(), command="reclaimnet run '<script>'")
-    base = Path(pages.__file__).with_name("base.html")
-    assert "command: reclaimnet run &#39;&lt;script&gt;&#39;" in pages.render(base, title="", origin=origin)
 
 
 HOLD = """
@@ -81,12 +62,6 @@ def test_a_second_run_into_one_directory_is_refused_while_the_first_lives(tmp_pa
     assert (tmp_path / "journal.sqlite").read_text() == "the first's"
     assert options.results_folder(tmp_path) == tmp_path
     assert options.results_folder(tmp_path) == tmp_path, "one process may write there again"
-
-
-def test_a_checkout_names_its_commit() -> None:
-    if not (Path(__file__).parents[1] / ".git").exists():
-        pytest.skip("not a checkout")
-    assert re.fullmatch(r"[\w.-]*[0-9a-f]{7,}(-dirty)?", revision())
 
 
 def test_a_folder_where_a_file_of_results_is_to_be_is_told_before_the_run(tmp_path: Path) -> None:

@@ -124,15 +124,6 @@ def test_the_live_queue_decides_the_same_job_by_job(rule: Rule, history: History
         assert same(fates(outcome), live(rule, history, ttl_s))
 
 
-@pytest.mark.parametrize("ttl_s", [0.0, 1.0, math.inf])
-@pytest.mark.parametrize("rule", [Rule(1.4), Rule(3.0, 0.5, 2.0, 0.5), Rule(math.inf, longest_wait_s=2.5)])
-def test_the_live_queue_decides_the_same_on_long_histories(rule: Rule, ttl_s: float) -> None:
-    history = random_history(1)
-    start = QueueState(last_spot_s=min(history.jobs_s[0], history.spots_s[0]))  # as the live queue begins
-    outcome = replay(rule, *history, ttl_s, start, record=True)
-    assert same(fates(outcome), live(rule, history, ttl_s))
-
-
 @given(rules, histories(), lives)
 def test_compiled_and_plain_give_the_same_bits(rule: Rule, history: History, ttl_s: float) -> None:
     plain, compiled = (replay(rule, *history, ttl_s, record=True, compiled=c) for c in (False, True))
@@ -200,13 +191,6 @@ def test_jobs_that_wait_for_spots_mirror_spots_that_wait_for_jobs(history: Histo
     assert waiting.spot == mirrored.spot
 
 
-@given(histories(), st.floats(0.0, 4.0), st.floats(0.0, 4.0))
-def test_a_higher_level_never_serves_fewer(history: History, one: float, other: float) -> None:
-    """With the same draws; this is what bisection over r rests on (on average)."""
-    low, high = (replay(Rule(level), *history) for level in sorted((one, other)))
-    assert low.spot <= high.spot
-
-
 @pytest.mark.parametrize(
     ("rule", "jobs_s", "spots_s", "expected"),
     [
@@ -236,48 +220,6 @@ def test_ties_and_ages_have_a_rule(
 ) -> None:
     outcome = replay(rule, jobs_s, spots_s, [0.0] * len(jobs_s), record=True)
     assert same(fates(outcome), expected)
-
-
-def test_a_standing_offer_is_taken_without_waiting_whatever_the_level_until_it_lapses() -> None:
-    def spots_taken(ttl_s: float) -> int:
-        return replay(Rule(0.0), [1.0, 3.0], [1.0, 1.0], [0.0, 0.0], ttl_s).spot
-
-    assert [spots_taken(ttl_s) for ttl_s in (0.0, 1.0, 2.0, math.nextafter(2.0, 3.0), math.inf)] == [
-        0,
-        1,
-        1,
-        2,
-        2,
-    ]
-
-
-def test_a_gap_older_than_any_age_admits_again() -> None:
-    ancient = QueueState(last_spot_s=-math.inf)
-    for rule in (Rule(1.0, 1.0), Rule(1.0, 1.0, 2.0, 1.0), Rule(1.0)):
-        assert replay(rule, [5.0], [], [0.0], start=ancient).end.waiting_since_s == (5.0,)
-
-
-def test_a_state_moves_to_another_clock() -> None:
-    history, by_s = random_history(3, 500), 1024.0
-    first = replay(Rule(2.0, 0.5, 1.0, 0.5), *history, 0.5)
-    later = np.array(history.jobs_s) + 4096.0
-    here = replay(Rule(2.0), later, later, history.draws, 0.5, first.end)
-    there = replay(Rule(2.0), later + by_s, later + by_s, history.draws, 0.5, first.end.shifted(by_s))
-    assert (here.spot, here.on_demand) == (there.spot, there.on_demand)
-    assert here.total_delay_s == pytest.approx(there.total_delay_s)
-
-
-def test_nothing_happens_without_arrivals() -> None:
-    state = QueueState((1.0, 2.0), (), 0.5)
-    outcome = replay(Rule(1.0), [], [], [], start=state)
-    assert outcome.end == state
-    assert (outcome.left, outcome.mean_delay_s, outcome.mean_cost(10.0)) == (0, 0.0, 0.0)
-
-
-def test_offers_that_lapsed_are_not_carried_on() -> None:
-    outcome = replay(Rule(0.0), [], [1.0, 2.0, 3.0], [], 1.5)
-    assert outcome.end.standing_since_s == (2.0, 3.0)
-    assert replay(Rule(0.0), [], [1.0, 2.0], [], 0.0).end.standing_since_s == ()
 
 
 def test_wrong_arguments_are_named() -> None:

@@ -15,18 +15,15 @@ import pytest
 from controller.core.model import facts as f
 from controller.core.model.effects import SetLoads
 from experiments.inputs.scenario import ResearchFlow
-from experiments.inputs.traces import BackgroundTraffic, generate
+from experiments.inputs.traces import BackgroundTraffic
 from experiments.results.run_context import research_shares
 from experiments.storms.play import context_of
 from experiments.storms.setup import SETTINGS
 from experiments.worlds.live.research import _RECORD, Measured, samples
 from experiments.worlds.virtual.background import VirtualBackground
-from experiments.worlds.virtual.invariants import Invariants
 from experiments.worlds.virtual.links import PROGRAMMING_S
-from experiments.worlds.virtual.run import simulate
 from experiments.worlds.virtual.world import VirtualWorld
-from tests.test_dead_trunks import with_cuts
-from topologies import files, presets
+from topologies import presets
 from topologies.paths import Routes
 from topologies.spec import Campus, DirectedLink, TrafficClass
 from topologies.units import PAYLOAD_SHARE
@@ -138,47 +135,6 @@ def test_a_connection_takes_one_way_and_goes_to_another_when_its_trunk_dies() ->
     assert min(share.wire_bytes_per_s for share in shares if share.sample.at_s > 6.0) == pytest.approx(8 * MB)
 
 
-def test_the_same_seed_has_connections_take_the_same_ways_and_another_seed_other_ones() -> None:
-    def ways(seed: int) -> list[tuple[DirectedLink, ...]]:
-        flow = ResearchFlow("h2", "h3", math.inf)
-        world = VirtualWorld(leaves(), SETTINGS, seed, research=[flow] * 24)
-        world.start()
-        world.at(0.5, world.research.begin)
-        world.run(2.0)
-        return [each.links for each in world.env.network.fluid.flows()]
-
-    assert ways(1) == ways(1) != ways(2)
-
-
-@pytest.mark.parametrize(
-    ("campus", "ends"),
-    [
-        (files.load("example:twocores"), ("library", "core2")),
-        (presets.leaf_spine(3, 3, 2), ("l1", "s2")),
-        (presets.fat_tree(4), ("p1e1", "p1a2")),
-    ],
-    ids=["two uplinks", "leaf-spine", "fat tree"],
-)
-def test_run_with_research_over_a_cut_trunk_keeps_every_promise(
-    campus: Campus, ends: tuple[str, str]
-) -> None:
-    scenario = with_cuts(campus, [(20.0, ends, False), (40.0, ends, True)])
-    hosts = [host.name for host in scenario.volunteers]
-    research = tuple(
-        ResearchFlow(a, b, math.inf) for a, b in zip(hosts, reversed(hosts), strict=True) if a != b
-    )
-    run = simulate(replace(scenario, research=research), generate(scenario), after_each=Invariants())
-    assert not run.summary().invariants_broken
-    assert any(isinstance(fact, f.Granted) for _, fact in run.facts)
-    trunks = {
-        link
-        for sample in run.context.research
-        for link in sample.way
-        if {link.source, link.target} <= campus.switch_by_name.keys()
-    }
-    assert len(trunks) > len({link for a in hosts for link in Routes(campus).route(a, hosts[0])}) / 2
-
-
 def test_live_research_is_judged_on_the_narrowest_of_the_trunks_that_its_hash_may_have_chosen(
     tmp_path: Path,
 ) -> None:
@@ -213,15 +169,6 @@ def test_links_of_shortest_ways_are_those_that_the_groups_share_over() -> None:
             assert {link for _, way in ways for link in way} == routes.shortest_links(hosts[0], target)
     tree = presets.three_tier(6, 2, 1)
     assert Routes(tree).shortest_links("h1", "h6") == frozenset(Routes(tree).route("h1", "h6"))
-
-
-def test_a_campus_of_one_path_has_no_switches_to_ask() -> None:
-    world = VirtualWorld(presets.three_tier(6, 2, 1), SETTINGS)
-    count = world.events
-    world.links.weigh(SetLoads([("d1", "core", MB)]))
-    world.run(1.0)
-    assert world.env.switches is None and world.events == count
-    assert world.env.shared_ways("h1", "h6") == ((1.0, world.env.routes.route("h1", "h6")),)
 
 
 def test_what_another_host_sends_to_a_receiver_is_not_measured_and_keeps_no_flow_waiting(

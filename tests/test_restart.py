@@ -12,7 +12,6 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
-import msgspec
 import pytest
 import trio
 
@@ -22,7 +21,6 @@ from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
 from controller.core.model.cluster import Cluster
-from controller.core.placement.select import Missing, NoDestination
 from controller.core.policies.table import POLICIES
 from controller.core.settings import Settings
 from controller.persistence.journal import Journal, encoded, read_facts
@@ -157,12 +155,6 @@ def test_another_process_decides_the_same_whatever_strings_hash_to(
     assert int(told.stdout) > 50
 
 
-def test_the_snapshot_of_another_program_is_not_used(tmp_path: Path) -> None:
-    journal, world = a_journal(tmp_path / "j.sqlite", save_at=0.5, by="another")
-    recalled = recall(journal, world.new_coordinator())
-    assert recalled.events == len(list(journal.inputs()))
-
-
 def test_a_snapshot_that_cannot_be_read_is_not_used(tmp_path: Path) -> None:
     journal, world = a_journal(tmp_path / "j.sqlite", save_at=0.5)
     journal.save(8, program(), b"nonsense")
@@ -179,31 +171,6 @@ def test_every_system_has_a_snapshot(tmp_path: Path) -> None:
         again = thaw(CoreSnapshot(1, 1, 0, program(), body), tmp_path)
         assert again is not None
         assert again.handle(ev.Woke(), 30.0) == core.handle(ev.Woke(), 30.0)
-
-
-@pytest.mark.parametrize("kind", ["closure", "lambda"])
-def test_a_policy_whose_function_no_module_names_has_no_snapshot(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def never(*_: object, **__: object) -> NoDestination:
-        return NoDestination(Missing.GPU)
-
-    select = never if kind == "closure" else lambda *_, **__: NoDestination(Missing.GPU)
-    monkeypatch.setitem(POLICIES, kind, replace(POLICIES["reclaimnet"], select=select))
-    assert freeze(fresh(settings=replace(SETTINGS, policy=kind))) is None
-
-
-def test_a_core_whose_controller_searches_has_no_snapshot_until_it_has_found() -> None:
-    core = fresh(settings=replace(SETTINGS, learner="age", offer_ttl_s=0.0, level_window=5))
-    controller = core.cluster.queue.controller
-    for number in range(400):
-        controller.arrived(10.0 * number)
-        controller.spot(10.0 * number + 5.0)
-    saved = []
-    while controller.work():
-        saved.append(freeze(core) is not None)
-    assert False in saved
-    assert freeze(core) is not None
 
 
 EVENTS: list[ev.Event] = [
@@ -261,13 +228,6 @@ def test_a_journal_whose_facts_do_not_follow_from_its_events_is_refused(tmp_path
         recall(Journal(tmp_path / "j.sqlite"), world.new_coordinator())
 
 
-def test_facts_without_an_event_are_refused(tmp_path: Path) -> None:
-    journal, world = a_journal(tmp_path / "j.sqlite")
-    journal.append_fact(99.0, f.HostReturned("h9"))
-    with pytest.raises(SetupError, match="decides otherwise at 99"):
-        recall(journal, world.new_coordinator())
-
-
 # ---------------------------------------------------------------- whose journal it is
 
 
@@ -298,28 +258,12 @@ def test_the_journal_of_another_coordinator_is_refused_with_what_differs(
         check_origin(theirs, origin_of(small_campus(), SETTINGS, 1, 1.0), Path("j.sqlite"))
 
 
-def test_events_of_nobody_are_refused(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.sqlite")
-    journal.begin()
-    journal.append_input(1.0, ev.Woke())
-    journal.commit()
-    with pytest.raises(SetupError, match="earlier version"):
-        journal.origin()
-
-
 def test_two_coordinators_do_not_write_one_journal(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.sqlite")
     with pytest.raises(SetupError, match="another coordinator writes"):
         Journal(tmp_path / "j.sqlite")
     journal.close()
     Journal(tmp_path / "j.sqlite").close()
-
-
-def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "j.sqlite"
-    path.write_text("this is not a database, but long enough to be looked at as one" * 40)
-    with pytest.raises(SetupError, match="is not a journal"):
-        Journal(path)
 
 
 def test_by_hand_the_reason_is_printed(tmp_path: Path) -> None:
@@ -385,15 +329,3 @@ def test_time_goes_on_from_the_same_boot_and_never_back(tmp_path: Path) -> None:
     origin = origin_of(small_campus(), SETTINGS, 1, started_s)
     assert start_after(origin, 20.0) == pytest.approx(started_s, abs=0.01)
     assert time.monotonic() - start_after(origin, 80.0) == pytest.approx(80.0, abs=0.01)
-
-
-@pytest.mark.alone
-def test_after_a_boot_the_calendar_says_how_long_it_was(tmp_path: Path) -> None:
-    origin = {**origin_of(small_campus(), SETTINGS, 1, time.monotonic() - 50.0), "boot": "another"}
-    assert time.monotonic() - start_after(origin, 20.0) == pytest.approx(50.0, abs=0.05)
-    assert time.monotonic() - start_after(origin, 70.0) == pytest.approx(70.0, abs=0.05)
-
-
-def test_settings_that_json_cannot_write_are_compared_too() -> None:
-    origin = origin_of(small_campus(), Settings(), 1, 1.0)
-    assert msgspec.json.decode(origin["settings"])["offer_ttl_s"] == "inf"

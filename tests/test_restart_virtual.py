@@ -10,10 +10,8 @@ import pytest
 
 from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.resync import PATIENCE
-from controller.core.model import events as ev
 from controller.core.model import facts as f
 from controller.core.model.entities import Phase
-from experiments.worlds.virtual.journal import MemoryJournal
 from testbed import messages as m
 from testbed.errors import InvariantBroken
 from tests.cores_world import SETTINGS, CoresWorld, a_running_job, small_campus
@@ -59,20 +57,6 @@ def test_the_standby_stays_so_that_it_is_not_sent_everything_again(world: CoresW
     assert world.jobs["a"].sent_bytes is not None
 
 
-def test_a_move_goes_on_while_the_coordinator_is_dead_and_is_in_time(world: CoresWorld) -> None:
-    source = a_running_job(world, job("a", payload_bytes=8_000_000))
-    world.reclaim(source, 8.0)
-    world.run(4.5)
-    move = world.jobs["a"].move
-    assert move is not None
-    world.restart_coordinator(down_s=1.0)
-    world.run(12.0)
-    [moved] = world.of(f.MigrationFinished)
-    assert (moved.in_time, moved.destination) == (True, move.destination)
-    assert world.of(f.WorkLost) == []
-    assert len(world.of(f.MigrationAdmitted)) == 1
-
-
 @pytest.mark.parametrize("down_s", [0.4, 0.8, 1.2, 1.4])
 def test_a_move_whose_end_nobody_heard_is_a_move(world: CoresWorld, down_s: float) -> None:
     source = a_running_job(world, job("a", payload_bytes=8_000_000))
@@ -83,18 +67,6 @@ def test_a_move_whose_end_nobody_heard_is_a_move(world: CoresWorld, down_s: floa
     assert world.jobs["a"].phase is Phase.RUNNING
     assert world.jobs["a"].attempt == 2
     assert world.of(f.WorkLost) == []
-
-
-def test_a_recovery_that_was_being_sent_is_sent_again(world: CoresWorld) -> None:
-    host = a_running_job(world, job("a", payload_bytes=8_000_000), 15.0)
-    [holder] = {fact.holder for fact in world.of(f.CheckpointCompleted)}
-    world.reclaim(holder, 20.0)  # it can still send, but not take the job
-    world.run(15.3)
-    world.reclaim(host)
-    assert world.run_until(lambda: world.jobs["a"].phase is Phase.FETCHING, 17.0)
-    world.restart_coordinator(down_s=0.2)
-    world.run(25.0)
-    assert (world.jobs["a"].phase, world.jobs["a"].attempt) == (Phase.RUNNING, 2)
 
 
 # ---------------------------------------------------------------- what must not be
@@ -114,15 +86,6 @@ def test_a_job_of_an_agent_that_does_not_come_back_waits_for_a_whole_lease_after
     assert world.jobs["a"].attempt == 2
 
 
-def test_an_agent_without_a_coordinator_stops_its_job_when_its_lease_ends(world: CoresWorld) -> None:
-    a_running_job(world, job("a"))
-    world.restart_coordinator(down_s=30.0)
-    world.run(4.0 + SETTINGS.lease_s)
-    assert world.copies("a") == []
-    world.run(45.0)
-    assert (world.jobs["a"].phase, world.jobs["a"].attempt) == (Phase.RUNNING, 2)
-
-
 def test_nothing_is_decided_before_all_have_come_back_or_patience_is_over(world: CoresWorld) -> None:
     host = a_running_job(world, job("a"))
     world.pause(host, 1.0)
@@ -138,27 +101,6 @@ def test_nothing_is_decided_before_all_have_come_back_or_patience_is_over(world:
     world.run(6.0)
     assert world.jobs["a"].attempt == 1
     assert world.jobs["b"].phase in (Phase.STARTING, Phase.RUNNING)
-
-
-def test_an_owner_who_closed_his_host_meanwhile_is_believed(world: CoresWorld) -> None:
-    host = a_running_job(world, job("a"))
-    world.restart_coordinator(down_s=0.5)
-    world.run(4.1)
-    world.reclaim(host)
-    world.run(8.0)
-    assert world.jobs["a"].host != host
-    assert world.jobs["a"].phase is Phase.RUNNING
-
-
-def test_jobs_submitted_before_a_second_death_are_not_forgotten(world: CoresWorld) -> None:
-    host = a_running_job(world, job("a"))
-    world.pause(host, 10.0)
-    world.restart_coordinator(down_s=0.1)
-    world.run(world.now_s + 0.6)
-    world.submit(job("b", 10))  # it waits for the host that stands still
-    world.restart_coordinator(down_s=0.1)
-    world.run(20.0)
-    assert world.jobs["b"].phase is Phase.FINISHED
 
 
 def test_other_decisions_for_the_same_events_are_an_error() -> None:
@@ -182,20 +124,6 @@ def test_other_decisions_for_the_same_events_are_an_error() -> None:
         world.run(2.0)
 
 
-def test_a_quiet_world_that_has_begun_has_no_journal_to_begin_again_from() -> None:
-    world = CoresWorld(small_campus(2, 1), quiet=True)
-    world.start()
-    world.run(1.0)
-    with pytest.raises(ValueError, match="before its first event"):
-        world.restart_coordinator()
-
-
-def test_an_empty_memory_makes_a_fresh_coordinator() -> None:
-    core = Coordinator(small_campus(2, 1), SETTINGS, lambda: 0.0)
-    assert MemoryJournal().recall(core, []) is core
-    assert core.handle(ev.Restarted(0.0), 1.0) != []
-
-
 # ---------------------------------------------------------------- at any moment
 
 
@@ -214,21 +142,3 @@ def test_the_demo_keeps_every_promise_when_the_coordinator_is_killed(every: int,
     assert summary.invariants_broken == []
     assert summary.jobs.finished == summary.jobs.submitted > 10
     assert summary.jobs.lost == 0
-
-
-# ---------------------------------------------------------------- an agent's Hello, restart or not
-
-
-def test_a_job_that_a_hello_itself_brings_to_its_host_is_not_taken_for_dead() -> None:
-    world = CoresWorld(small_campus(1, 0, buildings=1), replace(SETTINGS, level_start=5.0))
-    world.start()
-    world.run(0.5)
-    world.submit(job("a", 30))
-    world.submit(job("b", 30))
-    world.run(3.0)
-    [host] = world.machines
-    assert (world.jobs["a"].phase, world.jobs["b"].phase) == (Phase.RUNNING, Phase.WAITING)
-    world.cut(host, 1.1, 1.1)  # its last word of the first job is lost
-    world.run(40.0)
-    assert [world.jobs[name].phase for name in "ab"] == [Phase.FINISHED, Phase.FINISHED]
-    assert [world.jobs[name].attempt for name in "ab"] == [1, 1]

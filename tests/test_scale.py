@@ -1,6 +1,6 @@
 """One factor for bytes, one for time: everything else follows from dimensions."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 import pytest
 from hypothesis import assume, given
@@ -8,11 +8,8 @@ from hypothesis import strategies as st
 
 import topologies.spec as spec
 from experiments.inputs.scenario import demo_scenario
-from experiments.inputs.scenario.law import InverseLaw
-from experiments.inputs.scenario.parts import Jobs
-from topologies.dimension import DURATION, SIZE, Dimension
-from topologies.errors import SpecError
-from topologies.presets import campus54, three_tier
+from topologies.dimension import Dimension
+from topologies.presets import three_tier
 from topologies.scale import Scale
 
 factors = st.floats(min_value=1e-6, max_value=1e6)
@@ -71,12 +68,6 @@ def test_scaling_a_campus_scales_every_rate_delay_and_memory(scale: Scale) -> No
     assert played.hosts == slow.hosts
 
 
-def test_identity_returns_the_very_same_campus() -> None:
-    campus = campus54()
-    assert Scale().apply(campus) == campus
-    assert Scale(0.25, 0.5).back(Scale(0.25, 0.5).apply(campus)) == campus  # powers of two: exact
-
-
 def test_every_number_of_a_campus_and_a_scenario_declares_its_dimension() -> None:
     """No field is forgotten: scaling them all would raise otherwise."""
     for kind in (spec.GpuModel, spec.Link, spec.ResearchReserve):
@@ -95,33 +86,3 @@ def test_a_number_without_dimension_is_an_error() -> None:
         Scale(2.0, 2.0).apply(Careless(1.0))
     with pytest.raises(TypeError, match="without a dimension"):
         Scale(2.0, 2.0).apply(3.0)
-
-
-def test_whole_bytes_stay_whole_and_counts_stay_as_they_are() -> None:
-    @dataclass(frozen=True)
-    class Job:
-        steps: int
-        payload_bytes: int = field(metadata=SIZE)
-        step_s: float = field(metadata=DURATION)
-
-    assert Scale(0.5, 0.25).apply(Job(7, 101, 2.0)) == Job(7, 50, 0.5)
-
-
-def test_the_law_of_a_field_is_scaled_as_the_field() -> None:
-    jobs = Scale(0.5, 0.25).apply(Jobs())
-    assert jobs.payload == InverseLaw("lognormal", 1.6e9, 1.2, 60e6, 24e9)
-    assert jobs.interarrival.typical == 150.0
-    assert jobs.dirty_fraction == Jobs().dirty_fraction
-
-
-@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf"), True, "2"])
-def test_a_scale_is_positive_and_finite(wrong: float) -> None:
-    with pytest.raises(SpecError, match=r"scale\.time"):
-        Scale(1.0, wrong)
-
-
-def test_algorithm_1_moves_r_by_the_same_amount_at_any_scale() -> None:
-    scenario = demo_scenario()
-    played = scenario.played()
-    step = scenario.queue.level_step_per_s * scenario.queue.target_delay_s
-    assert played.queue.level_step_per_s * played.queue.target_delay_s == pytest.approx(step)

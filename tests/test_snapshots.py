@@ -15,11 +15,10 @@ import trio
 
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
-from testbed.agent.core.speed import GAIN, MIN_MEASURED_BYTES, SnapshotSpeeds
+from testbed.agent.core.speed import GAIN, SnapshotSpeeds
 from testbed.agent.io.processes import JobProcesses
-from testbed.bounds import FASTEST_BYTES_PER_S, SLOWEST_BYTES_PER_S
 from testbed.checkpoints import CheckpointStore
-from testbed.messages import JobSpec, SnapshotCost, SnapshotSpeed
+from testbed.messages import JobSpec, SnapshotCost
 from testbed.workloads import copying, memory
 from testbed.workloads.copying import CopiedSnapshot, PartsCopy, why_not
 from testbed.workloads.lease import LeaseFile
@@ -77,14 +76,6 @@ def test_memory_that_is_refused_is_an_obstacle_and_no_error(tmp_path: Path) -> N
     assert told == []
 
 
-def test_empty_state_has_a_snapshot_too(tmp_path: Path) -> None:
-    snapshot, told = begun(tmp_path / "snap", 0, [])
-    assert snapshot.copy(step=0)
-    snapshot.join()
-    assert (tmp_path / "snap").read_bytes() == b""
-    assert isinstance(told[0], SnapshotTaken)
-
-
 def test_write_that_fails_says_why_and_leaves_no_file(tmp_path: Path) -> None:
     snapshot, told = begun(tmp_path / "nowhere" / "snap", 4, [b"abcd"])
     assert snapshot.copy(step=1)
@@ -132,19 +123,6 @@ def test_available_memory_is_the_least_of_the_machine_and_of_every_group_above(t
     assert memory.available_bytes(machine(tmp_path / "tight", 0, "0::/a/b\n"), groups) == 0.0
 
 
-def test_groups_of_the_first_version_count_too(tmp_path: Path) -> None:
-    proc = machine(tmp_path / "proc", 1000, "5:cpu:/x\n4:memory:/job\n0::/\n")
-    group = tmp_path / "groups/memory/job"
-    group.mkdir(parents=True)
-    (group / "memory.limit_in_bytes").write_text("500\n")
-    (group / "memory.usage_in_bytes").write_text("200\n")
-    assert memory.available_bytes(proc, tmp_path / "groups") == 300.0
-
-
-def test_unknown_memory_is_no_bound(tmp_path: Path) -> None:
-    assert memory.available_bytes(tmp_path, tmp_path) == math.inf
-
-
 def test_copy_needs_room_for_itself_and_for_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "available_bytes", lambda: 200e6)
     assert why_not(PartsCopy(lambda: None, 100_000_000)) == ""
@@ -165,29 +143,6 @@ def test_speeds_are_exponential_averages_of_seconds_a_byte() -> None:
     assert told is not None
     assert size / told.pause_bytes_per_s == pytest.approx(0.01 + GAIN * 0.01)
     assert size / told.write_bytes_per_s == pytest.approx(0.1 + GAIN * 0.2)
-
-
-def test_final_snapshot_counts_as_a_write_alone() -> None:
-    speeds = SnapshotSpeeds()
-    speeds.observe(1 << 30, SnapshotCost(9.0, 9.0), final=True)
-    assert speeds.told is None
-    speeds.observe(1 << 30, SnapshotCost(0.1, 9.0), final=False)
-    told = speeds.told
-    assert told is not None
-    assert told.pause_bytes_per_s == pytest.approx((1 << 30) / 0.1)
-
-
-def test_small_snapshots_say_nothing_of_a_hosts_speed() -> None:
-    speeds = SnapshotSpeeds()
-    speeds.observe(MIN_MEASURED_BYTES - 1, SnapshotCost(1.0, 1.0), final=False)
-    assert speeds.told is None
-
-
-@pytest.mark.parametrize(("cost_s", "bytes_per_s"), [(0.0, FASTEST_BYTES_PER_S), (1e9, SLOWEST_BYTES_PER_S)])
-def test_what_is_told_is_within_its_range(cost_s: float, bytes_per_s: float) -> None:
-    speeds = SnapshotSpeeds()
-    speeds.observe(1 << 30, SnapshotCost(cost_s, cost_s), final=False)
-    assert speeds.told == SnapshotSpeed(pytest.approx(bytes_per_s), pytest.approx(bytes_per_s))
 
 
 # ---------------------------------------------------------------- an agent's jobs

@@ -16,14 +16,11 @@ from experiments.inputs.scenario import demo_scenario, load
 from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import generate
 from experiments.results.lost_time import LostPart, balances
-from experiments.storms import generate as generate_storm
-from experiments.storms import play, setup
 from experiments.worlds.virtual import Overheads, simulate
 from experiments.worlds.virtual.overheads import costs_of
 from testbed import messages as m
-from testbed.bounds import FASTEST_BYTES_PER_S, SLOWEST_BYTES_PER_S
+from testbed.bounds import SLOWEST_BYTES_PER_S
 from tests.cores_world import COSTS, SETTINGS, CoresWorld, a_running_job, small_campus
-from tests.test_bounds import refused
 
 MB = 1_000_000
 PAYLOAD = 30 * MB
@@ -95,19 +92,6 @@ def test_a_host_that_stops_jobs_for_longer_checkpoints_them_less_often() -> None
     assert state.interval_s is not None
     assert before_s is not None
     assert state.interval_s > 3.0 * before_s
-
-
-@pytest.mark.parametrize(
-    "bytes_per_s", [0.0, SLOWEST_BYTES_PER_S / 2, FASTEST_BYTES_PER_S * 2, math.inf, math.nan, -1.0]
-)
-def test_a_speed_that_no_machine_has_is_refused_where_it_arrives(bytes_per_s: float) -> None:
-    def told(pause_bytes_per_s: float, write_bytes_per_s: float) -> m.SnapshotTaken:
-        speed = m.SnapshotSpeed(pause_bytes_per_s, write_bytes_per_s)
-        return m.SnapshotTaken("a", 1, 1_000_001, 1, 1, False, m.SnapshotCost(0.1, 0.1), speed)
-
-    assert refused(told(bytes_per_s, 1e9))
-    assert refused(told(1e9, bytes_per_s))
-    assert not refused(told(1e9, 1e9))
 
 
 def test_a_slow_disk_makes_final_snapshots_begin_earlier() -> None:
@@ -186,28 +170,6 @@ def test_what_was_told_of_pauses_is_what_is_accounted_for() -> None:
     [balance] = balances(facts, context).values()
     assert balance.lost_s(LostPart.PAUSES) == pytest.approx(0.75)
     assert balance.lost_s(LostPart.UNFINISHED) == pytest.approx(0.25)
-
-
-@pytest.mark.parametrize("first", [1000, pytest.param(1005, marks=pytest.mark.long)])
-def test_storms_over_jobs_that_are_copied_break_no_promise(
-    first: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All hosts tell what their snapshots take, so P1 and P3 plan with what each has measured."""
-    settings = replace(
-        setup.SETTINGS, snapshot_pause_s=0.01, snapshot_pause_bytes_per_s=1e9, snapshot_bytes_per_s=3e7
-    )
-    costs = replace(
-        setup.COSTS,
-        snapshot_pause_s=(0.002, 0.01),
-        snapshot_pause_bytes_per_s=2e9,
-        snapshot_bytes_per_s=5e7,
-    )
-    monkeypatch.setattr(setup, "SETTINGS", settings)
-    monkeypatch.setattr(setup, "COSTS", costs)
-    monkeypatch.setattr("testbed.agent.core.speed.MIN_MEASURED_BYTES", 0)
-    for seed in range(first, first + 5):
-        outcome = play(generate_storm(seed))
-        assert outcome.failure is None, f"seed {seed}: {outcome.failure}"
 
 
 # ---------------------------------------------------------------- read off a journal again

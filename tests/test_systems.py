@@ -17,9 +17,6 @@ from controller.core.placement.select import (
 )
 from controller.core.policies import table
 from controller.core.policies.baselines import (
-    SLOWDOWN,
-    SLURM_REQUEUE_WAIT_S,
-    TAKEOVER_S,
     Interruption,
     Replication,
 )
@@ -112,18 +109,6 @@ def test_the_ablation_switches_each_protocol_by_itself() -> None:
     assert naive.select is select_random
 
 
-def test_table_four_s_rows_are_table_three_s_where_the_paper_says_so() -> None:
-    assert (ABLATION[True, True, False], ABLATION[True, False, True]) == ("no-tc-bpf", "random-dst")
-
-
-def test_durations_of_a_row_follow_the_scale_of_the_scenario() -> None:
-    slurm, bamboo = policy("slurm-pr", 0.01), policy("bamboo", 0.01)
-    assert slurm.requeue_wait_s == pytest.approx(0.01 * SLURM_REQUEUE_WAIT_S)
-    assert bamboo.replication is not None
-    assert bamboo.replication.takeover_s == pytest.approx(0.01 * TAKEOVER_S)
-    assert bamboo.replication.slowdown == SLOWDOWN
-
-
 def test_a_job_that_waits_for_its_host_has_no_replica_and_no_link_to_plan_for() -> None:
     with pytest.raises(ValueError, match="stays: without replication"):
         Interruption(stays=True, replication=Replication())
@@ -176,12 +161,6 @@ def test_without_enforcement_migrations_and_research_share_a_link_as_tcp_does() 
     assert all(rate == pytest.approx(research) for rate in others)
 
 
-def test_with_enforcement_research_has_what_grants_leave() -> None:
-    research, others, capacity = rates_beside_research("reclaimnet")
-    assert sum(others) <= 0.7 * capacity * (1.0 + 1e-9)
-    assert research == pytest.approx(capacity - sum(others))
-
-
 def test_without_enforcement_there_is_no_reserve_and_ours_has_it() -> None:
     wanted = small_campus().research_reserve
     assert POLICIES["reclaimnet"].reserve(wanted) == wanted
@@ -208,19 +187,6 @@ def test_who_promises_no_rate_copies_first_and_stops_when_the_rate_that_it_hopes
 
 
 # ---------------------------------------------------------------- the rest
-
-
-def test_what_was_saved_is_saved_again_at_once_when_its_only_holder_goes() -> None:
-    world = Small("reclaimnet+vault=false")
-    world.running(until_s=20.0)
-    holder = world.jobs["a"].standby
-    assert holder is not None
-    taken = len(world.of(f.CheckpointTaken))
-    assert taken >= 1
-    world.reclaim(holder)
-    world.run(20.9)
-    assert len(world.of(f.CheckpointTaken)) == taken + 1
-    assert world.jobs["a"].standby not in (holder, None)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

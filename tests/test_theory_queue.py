@@ -98,13 +98,6 @@ def test_no_policy_of_the_queue_length_beats_the_optimum(
     assert ours == pytest.approx(10.0 + 9.0 * found.fun / ratio, abs=1e-5)
 
 
-def test_where_the_delay_does_not_bind_the_queue_is_unlimited() -> None:
-    assert markov.optimum(24.0, 12.0, 24.0, 10.0) == markov.Optimum(math.inf, 1.0)
-    assert markov.optimum(24.0, 12.0, 23.999, 10.0).r_star < math.inf
-    assert markov.optimum(12.0, 24.0, math.inf, 10.0) == markov.Optimum(math.inf, 5.5)
-    assert markov.under_level(12.0, 24.0, math.inf, 10.0).delay_h == math.inf
-
-
 def test_theorem_5_has_its_limits() -> None:
     assert markov.theorem5(12.0, 12.0, 4, 10.0).empty == pytest.approx(1.0 / 5.0)
     assert markov.theorem5(12.0, 24.0, 0, 10.0).cost == 10.0
@@ -117,15 +110,6 @@ def test_theorem_5_has_its_limits() -> None:
 
 
 # ---------------------------------------------------------------- exact stationary numbers
-
-
-@pytest.mark.parametrize("r", [0.0, 0.4, 1.0, 2.7])
-def test_stationary_numbers_of_poisson_spots_are_the_chains(r: float) -> None:
-    ours = stationary.under_level(Exponential(12.0), Exponential(24.0), r)
-    theirs = markov.under_level(12.0, 24.0, r, 10.0)
-    assert ours.delay_h == pytest.approx(theirs.delay_h, abs=1e-10)
-    assert ours.cost == pytest.approx(theirs.cost, abs=1e-10)
-    assert ours.spot_busy == pytest.approx(1.0 - theirs.empty, abs=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -181,14 +165,6 @@ def test_targets_are_what_the_solver_says(target: Target) -> None:
         assert bound.delay_h <= target.delta_h * (1.0 + 1e-6)
 
 
-def test_slack_delay_has_an_infinite_level_and_one_out_of_reach_is_refused() -> None:
-    assert stationary.fixpoint(Exponential(24.0), Exponential(6.0), 24.0).r_star == math.inf
-    with pytest.raises(DomainError, match="more than 64 waiting"):
-        stationary.fixpoint(Exponential(12.0), Deterministic(24.0), 2000.0)
-    with pytest.raises(DomainError, match="r = -1"):
-        stationary.under_level(Exponential(12.0), BathTub(), -1.0)
-
-
 # ---------------------------------------------------------------- bounds
 
 
@@ -196,22 +172,6 @@ def test_age_is_worth_nothing_where_spots_are_poisson() -> None:
     for delta in (3.0, 12.0):
         bound = bounds.level_and_age(12.0, Exponential(24.0), delta, 10.0).cost
         assert bound == pytest.approx(markov.optimum(12.0, 24.0, delta, 10.0).cost, abs=5e-5)
-
-
-def test_age_bound_of_spots_on_time_is_one_slot_opened_late() -> None:
-    """Spots every 12 h: admitting in the last a hours only costs 10 - 9 (1 - e^(-a/12)), a from the delay."""
-    opened = float(optimize.brentq(lambda a: a - 12.0 * -math.expm1(-a / 12.0) - 3.0, 0.1, 12.0))
-    one_slot = 10.0 + 9.0 * math.expm1(-opened / 12.0)
-    bound = bounds.level_and_age(12.0, Deterministic(12.0), 3.0, 10.0, cells=480).cost
-    assert one_slot - 0.003 < bound < one_slot + 1e-3
-
-
-@pytest.mark.parametrize("spots", [BathTub(), Gamma(0.25, 48.0), Uniform(3.0, 21.0)], ids=str)
-@pytest.mark.parametrize("delta", [1.0, 6.0])
-def test_no_level_policy_is_below_the_age_bound(spots: Law, delta: float) -> None:
-    best = stationary.fixpoint(Exponential(12.0), spots, delta).cost
-    bound = bounds.level_and_age(12.0, spots, delta, 10.0).cost
-    assert 1.0 <= bound <= best + 1e-3
 
 
 # ---------------------------------------------------------------- Theorems 1-3, corollaries
@@ -228,17 +188,6 @@ def test_corollary_1_is_the_linear_programs_where_spots_are_nbue(spots: Law, del
         -np.array(served), A_eq=[np.ones(len(served)), spent], b_eq=[1.0, wanted], method="highs"
     )
     assert waits.share_that_waits(12.0, spots.mean, delta) == pytest.approx(-found.fun, rel=1e-6)
-
-
-@given(mean_job=MEANS, mean_spot=MEANS, part=st.floats(0.01, 0.99))
-def test_corollaries_agree_with_each_other(mean_job: float, mean_spot: float, part: float) -> None:
-    delta = part * mean_job * mean_spot / (mean_job + mean_spot)
-    case = mean_job, mean_spot, delta
-    target = waits.laplace_target(*case)
-    assert target == pytest.approx(math.exp(-waits.fixed_wait_h(*case) / mean_spot), rel=1e-9)
-    phi = waits.exponential_wait_rate_per_h(*case)
-    assert target == pytest.approx(phi / (phi + 1.0 / mean_spot), rel=1e-9)
-    assert waits.share_that_waits(*case) == pytest.approx(1.0 - target, rel=1e-9)
 
 
 def test_end_of_the_low_delay_domain_is_for_ever_and_beyond_it_an_error() -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import BackgroundTraffic, Trace, paper_campus
-from experiments.inputs.traces.achieved import epochs_left
 from experiments.worlds.virtual import VirtualWorld, make_world, simulate
 from experiments.worlds.virtual.invariants import Invariants
 from testbed.model.network import FluidNetwork, Sharing, max_min
@@ -28,17 +27,6 @@ def played(seed: int, days: float = 2.0, *, background: bool = True) -> tuple[Sc
 
 
 # ---------------------------------------------------------------- on the links
-
-
-def test_an_idle_campus_has_left_what_the_trace_says() -> None:
-    scenario, trace = played(1)
-    assert trace.background is not None
-    world = make_world(scenario, replace(trace, arrivals=()))
-    local, core = epochs_left(scenario, trace.background)
-    for epoch in (0, 7, 13, 30):
-        world.run(0.5 + (epoch + 0.5) * trace.background.epoch_s)
-        assert left(world, "access") == pytest.approx(local[epoch], rel=1e-6)
-        assert left(world, "core") == pytest.approx(core[epoch], rel=1e-6)
 
 
 def left(world: VirtualWorld, which: str) -> float:
@@ -136,16 +124,6 @@ def test_the_coordinator_gives_out_what_switches_say_is_left() -> None:
         assert core.capacity.reservable[UPLINK] == pytest.approx(whole)
 
 
-def test_less_than_the_reserve_leaves_all_that_may_be_given_out() -> None:
-    scenario, trace = played(4, 0.5, background=False)
-    little = BackgroundTraffic(3600.0, (("d1", "core"), ("h1", "h2")), ((1e8, 1e7), (2e8, 2e7)), (1, 1))
-    world = make_world(scenario, replace(trace, background=little))
-    world.run(2 * 3600.0)
-    core = world.coordinator.cluster
-    assert core.capacity.bandwidth.told[UPLINK] == 2e8
-    assert core.capacity.spendable == pytest.approx(core.capacity.reservable, rel=1e-9)
-
-
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 def test_promises_are_kept_while_the_background_comes_and_goes(seed: int) -> None:
     scenario, trace = played(seed, 1.5)
@@ -154,10 +132,6 @@ def test_promises_are_kept_while_the_background_comes_and_goes(seed: int) -> Non
     assert summary.jobs.lost == 0
     assert summary.jobs.finished >= 2
     assert summary.migrations.in_time >= summary.migrations.admitted - 1  # one may still run at the end
-
-
-def test_the_same_seed_gives_the_same_facts() -> None:
-    assert simulate(*played(6, 1.0)).facts == simulate(*played(6, 1.0)).facts
 
 
 # ---------------------------------------------------------------- the network

@@ -29,11 +29,9 @@ from experiments.inputs.traces import JobArrival, JobDraw, Trace, generate
 from experiments.results.events_file import event_lines
 from experiments.worlds.virtual import (
     VirtualRun,
-    VirtualWorld,
     simulate,
 )
 from experiments.worlds.virtual.invariants import Invariants
-from tests.virtual_cases import play
 from topologies import presets
 from topologies.errors import SpecError
 from topologies.scale import Scale
@@ -109,12 +107,6 @@ def test_another_seed_gives_another_run_of_the_same_trace() -> None:
     other = simulate(scenario, generate(scenario), 2)
     assert digest(other) != digest(demo(seed=1))
     assert len(story_of(other, f.JobSubmitted)) == len(story_of(demo(), f.JobSubmitted))
-
-
-def test_a_run_does_not_depend_on_the_run_before() -> None:
-    first = digest(demo(seed=3))
-    demo(seed=4)
-    assert digest(demo(seed=3)) == first
 
 
 # ---------------------------------------------------------------- promises
@@ -222,14 +214,6 @@ def decisions(run: VirtualRun) -> list[tuple[object, ...]]:
     ]
 
 
-def test_an_idle_month_costs_a_few_thousand_events() -> None:
-    scenario = replace(one_day(), duration_s=30 * 86_400.0, research=())
-    idle = Trace("nobody", (), ())
-    run = simulate(scenario, idle)
-    assert run.events < 2_000
-    assert run.summary().duration_s == pytest.approx(30 * 86_400.0, rel=1e-5)
-
-
 # ---------------------------------------------------------------- scenarios, systems, files
 
 
@@ -246,21 +230,6 @@ def test_every_system_that_is_no_baseline_without_admission_keeps_its_promises()
     for system in ("reclaimnet", "no-p1", "random-dst", "no-tc-bpf"):
         run = demo(2, system=system)
         assert run.summary().invariants_broken == [], system
-
-
-def test_an_unknown_system_is_refused_with_those_there_are() -> None:
-    with pytest.raises(SpecError, match=r"policy = 'nobody'.*reclaimnet"):
-        demo(system="nobody")
-
-
-def test_faults_are_planned_on_the_heap_of_the_run() -> None:
-    def plan(world: VirtualWorld) -> None:
-        world.at(20.0, lambda: world.kill("h3", again_after_s=1.0))
-
-    run = demo(plan=plan)
-    joined = [fact for fact in story_of(run, f.HostJoined) if getattr(fact, "host", "") == "h3"]
-    assert [getattr(fact, "incarnation", 0) for fact in joined] == [1, 2]
-    assert run.summary().invariants_broken == []
 
 
 def test_a_reclaim_closes_a_research_flow_until_the_return() -> None:
@@ -331,17 +300,6 @@ def test_a_large_payload_keeps_its_loss_budget_where_sending_may_take_most_of_an
     assert max(gaps_s) <= 1.05 * most_s  # none was left out
 
 
-def test_a_second_copy_that_takes_longer_than_an_interval_is_complete_all_the_same() -> None:
-    """Over an uplink of 160 Mbit/s it takes 1 500 s; the standby has three newer checkpoints by then."""
-    run = with_one_large_job(uplink_bytes_per_s=0.16 * GBIT_PER_S)
-    assert story_of(run, f.CheckpointPlanned)[-1].interval_s < 700.0
-    copies = [sent for sent in story_of(run, f.TransferFinished) if sent.destination == "coord"]
-    assert [sent.reason for sent in copies if not sent.ok] == []
-    assert min(sent.duration_s for sent in copies) > 1000.0
-    held = [fact.sequence for fact in story_of(run, f.CheckpointHeld) if fact.holder == "coord"]
-    assert len(held) == len(copies) >= 5
-
-
 @pytest.mark.parametrize(
     ("needs", "said"), [({"memory_bytes": 900e9}, "9e\\+11 bytes"), ({"min_capability": 900.0}, "900")]
 )
@@ -356,10 +314,3 @@ def test_a_job_that_the_campus_cannot_run_ends_the_run_with_its_name_and_the_rea
         SpecError, match=f"job = 'j1': one that this campus can run: no volunteer host .*{said}"
     ):
         simulate(scenario, Trace("by hand", (large, *others), ()))
-
-
-def test_a_flow_is_a_few_events_even_where_nothing_holds_its_rate() -> None:
-    run = play("slurm-pr", days=4.0, seed=5)
-    flows = sum(isinstance(fact, f.TransferFinished) for _, fact in run.facts)
-    assert flows > 1000
-    assert run.events < 12 * flows

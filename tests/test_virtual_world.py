@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from experiments.results.rules import broken
 from experiments.results.run_context import RunContext
 from experiments.worlds.virtual import (
     LOST,
-    Failure,
     Faults,
     Overheads,
     VirtualWorld,
@@ -23,8 +21,8 @@ from experiments.worlds.virtual.hosts import Disk, Process
 from experiments.worlds.virtual.invariants import Invariants
 from testbed.enforcement import PACING_SHARE, Enforcement
 from testbed.errors import InvariantBroken
-from testbed.messages import Heartbeat, HeartbeatAck, JobSpec, StartJob, StoredCheckpoint
-from tests.cores_world import COSTS, SETTINGS, CoresWorld, a_running_job, small_campus
+from testbed.messages import HeartbeatAck, JobSpec, StartJob, StoredCheckpoint
+from tests.cores_world import COSTS, SETTINGS, a_running_job, small_campus
 from topologies.scale import Scale
 
 LEASE_S, MARGIN_S = SETTINGS.lease_s, SETTINGS.fence_margin_s
@@ -76,21 +74,6 @@ def test_a_job_on_a_host_that_falls_silent_is_fenced_a_lease_after_its_last_hear
     assert promises(world) == []
 
 
-@pytest.mark.parametrize("quiet", [True, False])
-def test_the_agent_s_copy_is_dead_before_the_coordinator_starts_another(quiet: bool) -> None:
-    """`Invariants` would raise if two computed at once; here is the order of the two moments."""
-    world = a_world(quiet=quiet)
-    host = a_running_job(world, job(), 6.0)
-    world.pause(host, 20.0)
-    process = next(iter(world.machines[host].processes.values()))
-    died_s = inf
-    while world.now_s < 12.0:
-        world.run(world.now_s + 0.05)
-        if not process.alive:
-            died_s = min(died_s, world.now_s)
-    assert died_s < at_s(world, f.JobStopped)[0]
-
-
 def test_a_quiet_host_s_heartbeats_are_sent_again_after_a_fault_until_one_is_acknowledged() -> None:
     beats: list[float] = []
 
@@ -122,32 +105,7 @@ def test_steps_are_known_when_something_is_decided_though_no_heartbeat_told_them
     assert true_step > 150
 
 
-def test_a_month_of_nothing_is_a_few_hundred_events() -> None:
-    world = a_world(after_each=None)
-    world.run(30 * SETTINGS.day_s)
-    assert world.events < 2_000
-
-
 # ---------------------------------------------------------------- deaths, links, disks
-
-
-def test_a_killed_agent_is_born_again_with_what_its_disk_holds() -> None:
-    world = a_world()
-    host = a_running_job(world, job(loss_budget_s=3.0), 8.0)
-    standby = world.jobs["a"].standby
-    assert standby is not None
-    held = set(world.machines[standby].store)
-    world.kill(standby, again_after_s=1.0)
-    world.run(9.5)
-    machine = world.machines[standby]
-    assert machine.incarnation == 2
-    assert machine.core is not None
-    assert held <= set(machine.core.stored)
-    world.kill(host)
-    world.run(20.0)
-    restored = of(world, f.JobRunning)[-1]
-    assert restored.attempt == 2
-    assert restored.step > 0
 
 
 def test_messages_wait_behind_a_link_that_is_down_and_arrive_in_order() -> None:
@@ -180,28 +138,6 @@ def test_a_host_behind_a_link_that_stays_down_is_given_up_after_its_lease(quiet:
     assert promises(world) == []
 
 
-def test_a_slow_link_makes_a_transfer_longer() -> None:
-    took = []
-    for factor in (1.0, 0.1):
-        world = a_world()
-        host = a_running_job(world, job(payload_bytes=8_000_000), 2.0)
-        access = world.env.campus.access_link(host)
-        world.set_link(access.a, access.b, factor)
-        world.reclaim(host, 60.0)
-        world.run(61.0)
-        took.append(next(fact.duration_s for fact in of(world, f.TransferFinished) if fact.ok))
-    assert took[1] > 5.0 * took[0]
-
-
-def test_a_full_disk_takes_no_snapshot_and_the_job_computes_on() -> None:
-    world = a_world()
-    host = a_running_job(world, job(loss_budget_s=3.0), 1.5)
-    world.machines[host].disk.full = True
-    world.run(15.0)
-    assert of(world, f.CheckpointTaken) == []
-    assert of(world, f.JobStopped) == []
-
-
 def test_a_message_that_is_lost_takes_its_connection_with_it() -> None:
     lost: list[Any] = []
 
@@ -216,33 +152,6 @@ def test_a_message_that_is_lost_takes_its_connection_with_it() -> None:
     world.run(15.0)
     assert [fact.host for fact in of(world, f.HostLost)] == lost
     assert [fact.job for fact in of(world, f.JobFinished)] == ["a"]
-
-
-def test_late_messages_keep_their_order() -> None:
-    def late(host: str, message: Any) -> float:
-        return 0.3 if isinstance(message, Heartbeat) else 0.0
-
-    world = a_world(faults=Faults(message=late))
-    assert not world.quiet
-    world.submit(job(steps=40))
-    world.run(20.0)
-    assert [fact.job for fact in of(world, f.JobFinished)] == ["a"]
-
-
-def test_a_transfer_that_fails_for_good_is_told_and_another_standby_found() -> None:
-    def sending(host: str, order: Any) -> Failure | None:
-        return Failure("the disk is broken") if order.destination.host == bad else None
-
-    bad = ""
-    world = a_world(faults=Faults(sending=sending))
-    a_running_job(world, job(loss_budget_s=3.0), 1.5)
-    bad = world.jobs["a"].standby or ""
-    world.run(20.0)
-    assert [fact.reason for fact in of(world, f.TransferFinished) if not fact.ok][:1] == [
-        "the disk is broken"
-    ]
-    assert world.jobs["a"].standby not in (bad, None)
-    assert of(world, f.CheckpointCompleted)
 
 
 def test_an_invariant_that_does_not_hold_tells_the_story() -> None:
@@ -270,16 +179,6 @@ def test_a_host_that_drains_takes_no_new_transfer_and_finishes_those_that_flow()
     assert (ends[0].sequence, ends[0].ok) == (flowing.order.sequence, True)
     assert ends[1:]
     assert not any(fact.ok for fact in ends[1:])
-
-
-def test_a_second_owner_s_word_before_the_first_was_read_is_the_one_that_counts() -> None:
-    world = a_world(costs=replace(COSTS, switch_s=(0.05, 0.05)))
-    host = a_running_job(world, job())
-    world.reclaim(host, 5.0)
-    world.give_back(host)
-    world.run(world.now_s + 2.0)
-    assert of(world, f.HostReclaimed) == []
-    assert not world.machines[host].closed
 
 
 def test_research_is_cut_by_a_closed_host_and_goes_on_after() -> None:
@@ -391,7 +290,3 @@ def test_a_job_stands_still_while_its_snapshot_is_written_so_much_the_longer_the
         world.run(world.now_s + 0.05)
     assert process.running_from_s - begun_s == pytest.approx(3.1)
     assert process.paused_until_s == pytest.approx(world.now_s, abs=0.1)
-
-
-def test_the_harness_of_the_cores_is_a_virtual_world() -> None:
-    assert issubclass(CoresWorld, VirtualWorld)

@@ -17,26 +17,20 @@ from controller.core.lifecycle.ways import ANSWER_S
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
-from controller.openflow.routes import tables
-from experiments.dashboard.picture import Picture
-from experiments.inputs.scenario import files as scenario_files
 from experiments.inputs.scenario.parts import LinkEvent
-from experiments.inputs.traces import generate
 from experiments.results.link_rates import RoutesThen
 from experiments.results.rules.network import grants_stay_within_the_share
 from experiments.storms.play import context_of
 from experiments.storms.setup import SETTINGS
-from experiments.worlds.virtual import switches
 from experiments.worlds.virtual.invariants import Invariants
-from experiments.worlds.virtual.run import simulate
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.errors import InvariantBroken
 from testbed.messages import JobSpec
-from tests.test_dead_trunks import campuses, reached, some_dead, with_cuts
+from tests.test_dead_trunks import campuses, reached, some_dead
 from topologies import presets
 from topologies.errors import SpecError
 from topologies.paths import Routes, Way
-from topologies.spec import Campus, DirectedLink, Role, TrafficClass
+from topologies.spec import Campus, DirectedLink, TrafficClass
 from topologies.units import PAYLOAD_SHARE
 
 MB = 1e6
@@ -162,15 +156,6 @@ def test_several_ways_admit_no_fewer_than_one_and_all_of_them_in_time(campus, dr
         for link in share:
             rates = [rate for key, rate in answer.admitted.items() if link in chosen[key].links]
             assert sum(rates) <= share[link] * (1.0 + 1e-9)
-
-
-@given(campuses(), st.randoms(use_true_random=False))
-def test_one_way_each_is_admission_as_ever(campus, draws) -> None:
-    asked, pairs, ways, share = some_requests(campus, draws)
-    chosen, answer = admit_best(
-        fluid_edf, asked, pairs, {pair: some[:1] for pair, some in ways.items()}, 0.0, share, []
-    )
-    assert chosen == asked and answer == fluid_edf(list(asked.values()), 0.0, share, [])
 
 
 # ---------------------------------------------------------------- the virtual campus
@@ -394,57 +379,6 @@ def test_coordinator_that_begins_again_has_the_ways_of_its_journal_and_tells_the
     assert [effect for effect in again if isinstance(effect, do.SetWays)][-1].ways == asked[-1].ways
 
 
-@pytest.mark.parametrize(
-    "campus", [presets.leaf_spine(3, 2, 2), presets.fat_tree(4)], ids=["leaf-spine", "fat tree"]
-)
-def test_run_with_a_drained_trunk_keeps_every_promise(campus: Campus) -> None:
-    ends = next(
-        tuple(link)
-        for link in campus.capacity_bytes_per_s
-        if link.source[0] in "lp" and link.target[0] in "sp"
-    )
-    base = with_cuts(campus, [])
-    minute = base.duration_s / 60.0
-    events = (LinkEvent(20 * minute, ends, up=False, drain_s=minute), LinkEvent(40 * minute, ends, up=True))
-    scenario = replace(base, events=events)
-    assert scenario_files.loads(scenario_files.dumps(scenario)).events == events
-    run = simulate(scenario, generate(scenario), after_each=Invariants())
-    assert not run.summary().invariants_broken
-    drained = [at_s for at_s, fact in run.facts if isinstance(fact, f.TrunksDraining)]
-    died = [at_s for at_s, fact in run.facts if isinstance(fact, f.LinkChanged) and not fact.rate_bytes_per_s]
-    assert len(drained) == 1 and died and drained[0] < died[0]
-
-
-def test_live_page_draws_a_flow_on_the_way_that_it_takes() -> None:
-    campus = presets.leaf_spine(2, 2, 1)
-    picture, routes = Picture(campus), Routes(campus)
-    tree, other = (nodes_of(way) for way in routes.choices("h1", "h2"))
-    facts = [
-        f.Granted("j", "h1", "h2", "AF41", 1e6, 0.0, ""),
-        f.WayTaken("h1", "h2", other),
-        f.WayTaken("h1", "elsewhere", ["h1", "elsewhere"]),
-        f.TrunksDraining([["l1", "s2"]]),
-        f.WayTaken("h1", "h2", []),
-    ]
-    drawn = []
-    for number, fact in enumerate(facts):
-        picture.apply(number, float(number), fact)
-        ((_, row),) = picture.flows.live()
-        drawn.append(row["path"])
-    by_tree, by_other = (picture.path("h1", "h2"), drawn[1])
-    assert drawn == [by_tree, by_other, by_other, by_tree, by_tree] and by_tree != by_other
-    assert tree != other
-
-
-def test_judges_leave_out_a_way_that_the_campus_does_not_have() -> None:
-    campus = presets.leaf_spine(2, 2, 1)
-    then = RoutesThen(
-        campus,
-        [(1.0, f.WayTaken("h1", "h9", ["h1", "l1", "h9"])), (2.0, f.WayTaken("h1", "h2", ["h1", "h2"]))],
-    )
-    assert then.history.latest.equals(Routes(campus))
-
-
 def test_drain_of_what_is_not_cut_is_refused() -> None:
     for wrong in (
         {"up": True, "drain_s": 1.0},
@@ -453,32 +387,6 @@ def test_drain_of_what_is_not_cut_is_refused() -> None:
     ):
         with pytest.raises(SpecError, match=r"events.drain .*an event with up = false, at most its time"):
             LinkEvent(5.0, ("a", "b"), **wrong)
-
-
-def test_example_of_the_docs_leaves_by_both_cores_and_before_the_cut() -> None:
-    scenario = scenario_files.load("docs/examples/evacuation.toml")
-    run = simulate(scenario, generate(scenario), after_each=Invariants())
-    kinds = {
-        kind: [fact for _, fact in run.facts if type(fact) is kind] for kind in (f.WayTaken, f.TrunksDraining)
-    }
-    assert kinds[f.WayTaken][0].nodes[2] == "core2" and len(kinds[f.TrunksDraining]) == 1
-    finished = [fact for _, fact in run.facts if isinstance(fact, f.MigrationFinished)]
-    assert [fact.in_time for fact in finished] == [True] * 3 and not run.summary().invariants_broken
-
-
-def test_fault_of_a_host_s_own_cable_changes_no_way() -> None:
-    world = moving()
-    until_chosen(world)
-    while not world.env.routes.pins:  # until the network has the way
-        world.run(world.now_s + 0.001)
-    ((_, destination), *_) = world.env.routes.pins
-    leaf = world.env.campus.access_link(destination)
-    world.set_link(leaf.a, leaf.b, 0.0)
-    world.run(world.now_s + 0.5)
-    assert world.env.routes.equals(world.coordinator.cluster.routes)
-    world.set_link(leaf.a, leaf.b, 1.0)
-    world.run(world.now_s + 60.0)
-    judged(world)
 
 
 def test_what_is_told_of_a_trunk_while_agents_are_gathered_outlives_another_restart() -> None:
@@ -501,19 +409,3 @@ def test_invariants_notice_ways_that_the_network_does_not_have() -> None:
     world.env.routes.pin_all({})
     with pytest.raises(InvariantBroken, match="planned on as if"):
         world.run(world.now_s + 1.0)
-
-
-def test_packets_that_tables_drop_although_a_way_is_left_are_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    campus = presets.leaf_spine(2, 2, 2)
-    routes = Routes(campus)
-    source, *_, target = (host.name for host in campus.hosts if host.role is Role.VOLUNTEER)
-    whole = switches.ProgrammedSwitches(campus, routes)
-    assert whole.way(source, target, TrafficClass.PLANNED) == routes.route(source, target)
-    monkeypatch.setattr(
-        switches,
-        "tables",
-        lambda *given: {name: replace(its, rules={}) for name, its in tables(*given).items()},
-    )
-    holed = switches.ProgrammedSwitches(campus, routes)
-    with pytest.raises(ValueError, match=f"drop packets from {source} to {target}"):
-        holed.way(source, target, TrafficClass.PLANNED)

@@ -146,13 +146,6 @@ def test_the_page_of_installing_works_as_it_is_printed(
                     (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
 
 
-def test_every_file_of_the_project_tells_the_same_version() -> None:
-    text = (ROOT / "setup.cfg").read_text()
-    version = next(line.partition("=")[2].strip() for line in text.splitlines() if line.startswith("version"))
-    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
-    assert f"\n## {version}" in (ROOT / "CHANGELOG.md").read_text()
-
-
 def test_the_container_runs_commands_that_there_are() -> None:
     text = (ROOT / "Dockerfile").read_text()
     for name in ("setup-apt.sh", "bpf/build.py", "controller/warm_up.py"):
