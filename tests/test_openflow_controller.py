@@ -1,4 +1,4 @@
-"""The controller as it runs, with switches that are played: those that lack bundles or meters, those that refuse."""
+"""The controller as it runs, with switches that are played: one that lacks bundles, one that refuses."""
 
 from __future__ import annotations
 
@@ -22,20 +22,19 @@ from controller.core.model.events import DrainAsked
 from controller.network_link import NetworkLink
 from controller.openflow import wire
 from controller.openflow.routes import tables
-from topologies.openflow import FromController, HoldHosts, HostsHeld, Station, Topology, Trunk
+from topologies.openflow import Station, Topology, Trunk
 
 REPOSITORY = Path(__file__).parents[1]
 LIMIT_S = 30.0
 HELLO, ERROR, ECHO, ECHO_REPLY, FEATURES, FEATURES_REPLY = 0, 1, 2, 3, 5, 6
 MULTIPART, MULTIPART_REPLY, BARRIER_REPLY = 18, 19, 21
-METER_CONFIG, METER_FEATURES = 10, 11
-BAD_REQUEST, BAD_MULTIPART, BAD_EXPERIMENTER = 1, 2, 3
+BAD_REQUEST, BAD_EXPERIMENTER = 1, 3
 TOPOLOGY = Topology(
     {"a": 1, "b": 2},
     (Trunk("a", 1, "b", 1, 1e9),),
     (
-        Station("h1", "a", 1024, "02:00:0a:00:00:01", "10.0.0.1", 1e7),
-        Station("h2", "b", 1024, "02:00:0a:00:00:02", "10.0.0.2", 1e7),
+        Station("h1", "a", 1024, "02:00:0a:00:00:01", "10.0.0.1"),
+        Station("h2", "b", 1024, "02:00:0a:00:00:02", "10.0.0.2"),
     ),
     "a",
 )
@@ -53,10 +52,9 @@ class PlayedSwitch:
         number: int,
         *,
         bundles: bool,
-        meters: bool,
         refuses: Callable[[int, bytes], bool] = lambda kind, body: False,
     ) -> None:
-        self._number, self._bundles, self._meters, self._refuses = number, bundles, meters, refuses
+        self._number, self._bundles, self._refuses = number, bundles, refuses
         self.heard: list[tuple[int, bytes]] = []
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)
         threading.Thread(target=self._serve, daemon=True).start()
@@ -98,11 +96,7 @@ class PlayedSwitch:
             self._say(FEATURES_REPLY, xid, struct.pack("!QIBBxxII", self._number, 0, 254, 0, 0, 0))
         elif kind == MULTIPART:
             (what,) = struct.unpack_from("!H", body)
-            if what in (METER_CONFIG, METER_FEATURES) and not self._meters:
-                self._say(ERROR, xid, struct.pack("!HH", BAD_REQUEST, BAD_MULTIPART) + body)
-            else:
-                features = struct.pack("!IIIBBxx", 100, 2, 0xF, 1, 0) if what == METER_FEATURES else b""
-                self._say(MULTIPART_REPLY, xid, struct.pack("!HH4x", what, 0) + features)
+            self._say(MULTIPART_REPLY, xid, struct.pack("!HH4x", what, 0))
         elif kind == wire.BARRIER_REQUEST:
             self._say(BARRIER_REPLY, xid)
         elif kind == wire.EXPERIMENTER and not self._bundles:
@@ -135,15 +129,6 @@ class Controller:
         lines = self._events.read_text().splitlines() if self._events.exists() else []
         return [event for event in map(json.loads, lines) if event["event"] == kind]
 
-    def hold(self, rates: dict[str, float]) -> HostsHeld:
-        with socket.socket(socket.AF_UNIX) as client, client.makefile("rb") as answers:
-            client.settimeout(LIMIT_S)
-            client.connect(str(self.socket))
-            client.sendall(msgspec.json.encode(HoldHosts(rates)) + b"\n")
-            answer = msgspec.json.decode(answers.readline(), type=FromController)
-            assert isinstance(answer, HostsHeld)
-            return answer
-
 
 def until(true: Callable[[], object], what: str) -> None:
     end_s = time.monotonic() + LIMIT_S
@@ -165,8 +150,8 @@ def controller(tmp_path: Path) -> Iterator[Controller]:
 @contextlib.contextmanager
 def switches(controller: Controller, **of_a: Any) -> Iterator[tuple[PlayedSwitch, PlayedSwitch]]:
     """Switch a as told, and switch b, which can all and refuses nothing."""
-    a = PlayedSwitch(controller.port, 1, **({"bundles": True, "meters": True} | of_a))
-    b = PlayedSwitch(controller.port, 2, bundles=True, meters=True)
+    a = PlayedSwitch(controller.port, 1, **({"bundles": True} | of_a))
+    b = PlayedSwitch(controller.port, 2, bundles=True)
     try:
         yield a, b
     finally:
@@ -174,34 +159,21 @@ def switches(controller: Controller, **of_a: Any) -> Iterator[tuple[PlayedSwitch
         b.close()
 
 
-def test_switch_without_bundles_and_meters_gets_the_rules_as_they_are_and_it_is_said(
+def test_switch_without_bundles_gets_the_rules_as_they_are_and_it_is_said(
     controller: Controller,
 ) -> None:
     wanted = tables(TOPOLOGY)
-    with switches(controller, bundles=False, meters=False) as (a, b):
+    with switches(controller, bundles=False) as (a, b):
         until(lambda: controller.events("programmed"), "both are programmed")
-        said = {e["switch"]: (e["bundles"], e["meters"]) for e in controller.events("connected")}
-        assert said == {"a": (False, False), "b": (True, True)}
+        said = {e["switch"]: e["bundles"] for e in controller.events("connected")}
+        assert said == {"a": False, "b": True}
         assert a.taken(wire.FLOW_MOD) == len(wanted["a"].rules)
         assert a.taken(wire.GROUP_MOD) == len(wanted["a"].groups)
-        assert a.taken(wire.METER_MOD) == 0 and b.taken(wire.METER_MOD) == 1
         assert b.taken(wire.FLOW_MOD) == b.taken(wire.GROUP_MOD) == 0
         adds = [-1] * (len(wanted["b"].rules) + len(wanted["b"].groups))
         until(lambda: len(b.bundle_messages()) == len(adds) + 4, "the bundle is committed")
         assert b.bundle_messages() == [wire.OPEN, wire.DISCARD, wire.OPEN, *adds, wire.COMMIT]
-        assert controller.hold({"h1": 2e7}).reason == "not at a, which has no meters or refused one"
-        assert controller.hold({"h1": 1e7, "h2": 2e7}).reason
-        assert b.taken(wire.METER_MOD) == 2
         assert not controller.events("refused")
-
-
-def test_rates_of_hosts_change_meters_and_nothing_else(controller: Controller) -> None:
-    with switches(controller) as (a, b):
-        until(lambda: controller.events("programmed"), "both are programmed")
-        told = len(a.heard), len(b.heard)
-        assert controller.hold({"h1": 2e7}) == HostsHeld()
-        assert [kind for kind, _ in a.heard[told[0] :]] == [wire.METER_MOD, wire.BARRIER_REQUEST]
-        assert len(b.heard) == told[1]
 
 
 WRONG = [
@@ -228,7 +200,6 @@ def test_a_client_that_says_what_cannot_be_read_loses_its_connection_and_no_othe
                     assert client.recv(1) == b""
     with switches(controller):
         until(lambda: controller.events("programmed"), "both are programmed")
-        assert controller.hold({"h1": 5e6}) == HostsHeld()
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -299,39 +270,3 @@ def test_a_bundle_of_which_a_message_is_refused_is_discarded_and_named_and_the_s
             tables(TOPOLOGY)["a"].groups
         )  # and is not sent again what it does not take
         assert not controller.events("programmed")
-        assert controller.hold({"h1": 2e7}).reason.startswith("not at a")
-
-
-def test_a_switch_that_refuses_a_meter_is_named(controller: Controller) -> None:
-    with switches(controller, refuses=lambda kind, body: kind == wire.METER_MOD):
-        until(lambda: controller.events("refused"), "the refusal is said")
-        refusal = controller.events("refused")[0]
-        assert refusal["switch"] == "a" and refusal["message"].startswith("meter 1: Meter(")
-
-
-LEAN = """
-import sys
-from controller.openflow import runner
-from controller.openflow.lean import import_lean
-runner.prepare()
-options = import_lean()
-import controller.openflow.app
-from os_ken import cfg
-from os_ken.controller import controller
-assert cfg.CONF is controller.CONF is options
-assert (options.ofp_tcp_listen_port, options.socket_timeout, options.ofp_switch_address_list) == (None, 5.0, [])
-options.set(ofp_tcp_listen_port=6653)
-assert controller.CONF.ofp_tcp_listen_port == 6653
-try:
-    options.set(ofp_listen_prot=1)
-except AttributeError as error:
-    print(error)
-heavy = ("oslo_config", "rfc3986", "stevedore", "importlib.metadata", "os_ken.lib.packet.bgp", "os_ken.lib.packet.zebra")
-print([name for name in heavy if name in sys.modules])
-"""
-
-
-def test_controller_is_imported_without_what_it_has_no_use_for() -> None:
-    done = subprocess.run([sys.executable, "-c", LEAN], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "'Options' object has no attribute 'ofp_listen_prot'\n[]\n"

@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.openflow import spread
+from controller.openflow.forwarding import TableWalk, way_of_one, ways_of_many
 from controller.openflow.routes import (
-    GUARD,
-    KBIT_PER_BYTE,
+    CLASSIFY,
     MOST_SLOTS,
     SLOTS,
-    guard,
     live_neighbours,
     research_hops_to,
     tables,
@@ -30,7 +28,6 @@ from controller.openflow.tables import (
     GotoTable,
     GroupKind,
     Installed,
-    Metered,
     Output,
     SwitchTables,
     ToGroup,
@@ -38,10 +35,8 @@ from controller.openflow.tables import (
     difference,
     staged,
 )
-from controller.openflow.walk import TableWalk
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import plan
-from testbed.emulation.description.shaping import LinkShape
 from topologies.errors import SpecError
 from topologies.openflow import Station, Topology, Trunk, WayPin, read
 from topologies.paths import NONE_DEAD, Routes, distances_to, tree_of, ways_beside
@@ -51,13 +46,12 @@ from topologies.spec import TrafficClass
 HOSTS_PORT = 1024
 EF = {"eth_type": 0x0800, "ip_dscp": 46}
 BEST_EFFORT = {"eth_type": 0x0800, "ip_dscp": 0}
-RATES = st.sampled_from([0.0, 1e7, 1.25e8])  # 0: of a host that nothing holds
 Dead = frozenset[frozenset[str]]
 
 
 def as_installed(tables: SwitchTables) -> Installed:
     """What a switch reports that has taken these tables."""
-    return Installed(frozenset(tables.rules), dict(tables.groups), dict(tables.meters))
+    return Installed(frozenset(tables.rules), dict(tables.groups))
 
 
 OWN_CLASSES = [traffic for traffic in TrafficClass if traffic is not TrafficClass.RESEARCH]
@@ -79,8 +73,7 @@ def topologies(draw: st.DrawFn) -> Topology:
         trunks.append(Trunk(a, used[a], b, used[b], draw(st.sampled_from([1e8, 1e9, 2.5e9]))))
     at = draw(st.lists(st.sampled_from(names), min_size=2, max_size=6))
     stations = tuple(
-        Station(f"h{n}", s, HOSTS_PORT, f"02:00:0a:00:00:{n:02x}", f"10.0.0.{n}", draw(RATES))
-        for n, s in enumerate(at, 1)
+        Station(f"h{n}", s, HOSTS_PORT, f"02:00:0a:00:00:{n:02x}", f"10.0.0.{n}") for n, s in enumerate(at, 1)
     )
     return Topology(
         {n: i for i, n in enumerate(names, 1)}, tuple(trunks), stations, draw(st.sampled_from(names))
@@ -89,7 +82,7 @@ def topologies(draw: st.DrawFn) -> Topology:
 
 def lookup(switch: SwitchTables, packet: dict[str, object]) -> object:
     """What the pipeline does with a packet; Drop where no rule matches."""
-    table = GUARD
+    table = CLASSIFY
     while True:
         fitting = [
             r
@@ -100,7 +93,7 @@ def lookup(switch: SwitchTables, packet: dict[str, object]) -> object:
             return Drop()
         rule = max(fitting, key=lambda r: r.priority)
         assert [r.priority for r in fitting].count(rule.priority) == 1
-        if not isinstance(rule.action, (GotoTable, Metered)):
+        if not isinstance(rule.action, GotoTable):
             return rule.action
         assert rule.action.table > table
         table = rule.action.table
@@ -277,12 +270,11 @@ def test_planned_change_loses_no_packet_at_any_moment(
         if a.switch != b.switch
         and None not in (reachable(topology, a.switch, b.switch, gone) for gone in (out, then))
     ]
-    state = {switch: (dict(its.rules), dict(its.groups), dict(its.meters)) for switch, its in have.items()}
+    state = {switch: (dict(its.rules), dict(its.groups)) for switch, its in have.items()}
     known = {switch: as_installed(its) for switch, its in have.items()}
 
     def take(switch: str, update: object) -> None:
-        rules, groups, meters = state[switch]
-        meters |= update.meters_added | update.meters_changed
+        rules, groups = state[switch]
         groups |= update.groups_added | update.groups_changed
         for rule in update.rules_added:  # one of the same match and priority is replaced
             same = (rule.table, rule.priority, rule.match)
@@ -294,14 +286,10 @@ def test_planned_change_loses_no_packet_at_any_moment(
         for number in update.groups_deleted:
             assert not any(rule.action == ToGroup(number) for rule in rules.values())
             del groups[number]
-        for number in update.meters_deleted:
-            del meters[number]
-        used = {rule.action.meter for rule in rules.values() if isinstance(rule.action, Metered)}
-        assert used == meters.keys()
         known[switch] = after(known[switch], update)
 
     def all_arrive() -> None:
-        made = {switch: SwitchTables(rules, groups) for switch, (rules, groups, _) in state.items()}
+        made = {switch: SwitchTables(rules, groups) for switch, (rules, groups) in state.items()}
         for a, b in pairs:
             for traffic in (EF, BEST_EFFORT):
                 for way in ways(topology, addressed(traffic, a, b), a.switch, made, NONE_DEAD):
@@ -317,8 +305,7 @@ def test_planned_change_loses_no_packet_at_any_moment(
         take(switch, difference(known[switch], wanted[switch]))
         all_arrive()
     for switch, its in wanted.items():
-        assert state[switch][0].keys() == its.rules.keys()
-        assert state[switch][1:] == (its.groups, its.meters)
+        assert (state[switch][0].keys(), state[switch][1]) == (its.rules.keys(), its.groups)
 
 
 @given(topologies(), st.lists(st.integers(0, 30), max_size=4), st.randoms(use_true_random=False))
@@ -398,7 +385,7 @@ def test_research_of_the_virtual_campus_is_shared_as_the_groups_of_the_switches_
         packet, expected = addressed(BEST_EFFORT, a, b), dict[tuple[str, str], float]()
         crossed(a.switch, a.port, packet, 1.0)
         hops = research_hops_to(topology, distances_to(b.switch, live.__getitem__), live, loads)
-        found = spread.many(hops, a.switch)
+        found = ways_of_many(hops, a.switch)
         assert sum(part for part, _ in found) == pytest.approx(1.0)
         assert len(found) <= len(expected)
         on_trunk: dict[tuple[str, str], float] = {}
@@ -408,16 +395,16 @@ def test_research_of_the_virtual_campus_is_shared_as_the_groups_of_the_switches_
             for ends in pairwise(way):
                 on_trunk[ends] = on_trunk.get(ends, 0.0) + part
         assert on_trunk == pytest.approx(expected, abs=1e-6)
-        assert spread.one(hops, a.switch, lambda _: draws.random()) in possible
+        assert way_of_one(hops, a.switch, lambda _: draws.random()) in possible
 
 
 def test_connections_take_ways_as_often_as_their_weights_say() -> None:
     topology, draws = square(), random.Random(5)
     live = live_neighbours(topology, NONE_DEAD)
     hops = research_hops_to(topology, distances_to("b", live.__getitem__), live)
-    taken = [spread.one(hops, "a", lambda _: draws.random())[1] for _ in range(3000)]
+    taken = [way_of_one(hops, "a", lambda _: draws.random())[1] for _ in range(3000)]
     assert taken.count("c2") / 3000 == pytest.approx(11 / 16, abs=0.03)
-    assert spread.many(hops, "b") == [(1.0, ["b"])]
+    assert ways_of_many(hops, "b") == [(1.0, ["b"])]
 
 
 def test_more_shortest_ways_than_can_be_counted_are_shared_by_as_many_as_there_are_trunks() -> None:
@@ -433,7 +420,7 @@ def test_more_shortest_ways_than_can_be_counted_are_shared_by_as_many_as_there_a
                 trunks.append(Trunk(a, used[a], b, used[b], 1e8))
     topology = Topology({name: n for n, name in enumerate(names.values(), 1)}, tuple(trunks), (), "g0.0")
     live, end = live_neighbours(topology, NONE_DEAD), f"g{size - 1}.{size - 1}"
-    found = spread.many(research_hops_to(topology, distances_to(end, live.__getitem__), live), "g0.0")
+    found = ways_of_many(research_hops_to(topology, distances_to(end, live.__getitem__), live), "g0.0")
     assert len(found) <= len(trunks)
     middle: dict[str, float] = {}
     for part, way in found:
@@ -446,8 +433,7 @@ def test_more_shortest_ways_than_can_be_counted_are_shared_by_as_many_as_there_a
 def test_difference_leads_from_any_state_to_the_wanted_one(
     topology: Topology, before: list[int], after: list[int]
 ) -> None:
-    others = topology.with_rates({station.host: 3e7 for station in topology.stations[::2]})
-    old, new = tables(topology, some_dead(topology, before)), tables(others, some_dead(topology, after))
+    old, new = tables(topology, some_dead(topology, before)), tables(topology, some_dead(topology, after))
     for switch in topology.switches:
         installed = as_installed(old[switch])
         update = difference(installed, new[switch])
@@ -456,91 +442,16 @@ def test_difference_leads_from_any_state_to_the_wanted_one(
         groups = {**installed.groups, **update.groups_added, **update.groups_changed}
         for number in update.groups_deleted:
             del groups[number]
-        meters = {**installed.meters, **update.meters_added, **update.meters_changed}
-        for number in update.meters_deleted:
-            del meters[number]
-        assert (cookies, groups, meters) == (set(new[switch].rules), new[switch].groups, new[switch].meters)
+        assert (cookies, groups) == (set(new[switch].rules), new[switch].groups)
         used = {r.action.group for r in new[switch].rules.values() if isinstance(r.action, ToGroup)}
         assert used <= new[switch].groups.keys()
         assert not len(difference(as_installed(new[switch]), new[switch]))
 
 
-def test_a_group_and_a_meter_that_a_stranger_made_are_replaced_and_his_rules_deleted() -> None:
-    topology = square().with_rates({"h1": 1e6, "h3": 2e6})
-    wanted = tables(topology)["a"]
-    update = difference(Installed(frozenset({7}), {3: None, 99: None}, {1: None, 98: None}), wanted)
+def test_a_group_that_a_stranger_made_is_replaced_and_his_rules_are_deleted() -> None:
+    update = difference(Installed(frozenset({7}), {3: None, 99: None}), tables(square())["a"])
     assert (list(update.groups_changed), update.groups_deleted) == ([3], [99])
-    assert (list(update.meters_changed), list(update.meters_added), update.meters_deleted) == ([1], [3], [98])
     assert update.cookies_deleted == [7]
-
-
-def test_every_frame_of_a_host_is_held_to_its_rate_and_those_under_a_made_up_address_are_dropped() -> None:
-    topology = square().with_rates({"h1": 1e6, "h2": 2e6, "h3": 3e6})
-    made = tables(topology)
-    for number, station in enumerate(topology.stations, 1):
-        its = made[station.switch]
-        assert its.meters[number] == guard(station.rate_bytes_per_s)
-        (rule,) = [r for r in its.rules.values() if ("eth_src", station.mac) in r.match]
-        assert (rule.table, rule.action) == (GUARD, Metered(number, GUARD + 1))
-    packet = {**BEST_EFFORT, "eth_dst": "02:00:0a:00:00:02", "in_port": HOSTS_PORT}
-    assert isinstance(lookup(made["a"], {**packet, "eth_src": "02:00:0a:00:00:01"}), ToGroup)
-    assert lookup(made["a"], {**packet, "eth_src": "02:00:0a:00:00:02"}) == Drop()  # it hangs elsewhere
-    assert isinstance(
-        lookup(made["c1"], {**packet, "eth_src": "02:00:0a:00:00:01", "in_port": 1}), Output | ToGroup
-    )
-    assert not made["c1"].meters
-
-
-def test_another_rate_changes_the_meter_and_no_rule() -> None:
-    topology = square().with_rates({"h1": 1e6})
-    before, after_it = tables(topology)["a"], tables(topology.with_rates({"h1": 3e6}))["a"]
-    update = difference(as_installed(before), after_it)
-    assert update.meters_changed == {1: guard(3e6)} and len(update) == 1
-
-
-def test_a_switch_without_meters_holds_nobody_and_leads_packets_as_ever() -> None:
-    topology = square().with_rates({"h1": 1e6, "h3": 2e6})
-    wanted = tables(topology)["a"].without_meters()
-    assert not wanted.meters and not any(isinstance(r.action, Metered) for r in wanted.rules.values())
-    a, b = topology.station_of["h1"], topology.station_of["h2"]
-    made = tables(topology) | {"a": wanted}
-    assert list(ways(topology, addressed(EF, a, b), "a", made, NONE_DEAD)) == list(
-        ways(topology, addressed(EF, a, b), "a", tables(topology), NONE_DEAD)
-    )
-
-
-@given(
-    st.floats(1e4, 5e9),
-    st.lists(
-        st.tuples(st.sampled_from([0.0, 0.0, 0.001, 0.03]), st.integers(64, 65536), st.floats(0.0, 0.015)),
-        min_size=1,
-        max_size=300,
-    ),
-)
-def test_a_guard_drops_nothing_of_a_host_that_keeps_to_its_shaper(
-    rate: float, sent: list[tuple[float, int, float]]
-) -> None:
-    """HTB lets a packet go while it has any tokens, and waits for what that overdrew. The daemon takes what has gathered up to
-    15 ms after the first of it came; its meter counts whole milliseconds."""
-    meter, depth = guard(rate), float(LinkShape(round(rate)).burst_bytes)
-    full = level = meter.burst_kbit * 1000
-    now_s, tokens, looks_s, looked_ms = 0.0, depth, 0.0, 0
-    for idle_s, size, late_s in sent:
-        wait_s = max(idle_s, -tokens / rate)
-        now_s, tokens = now_s + wait_s, min(depth, tokens + wait_s * rate) - size
-        if now_s > looks_s:
-            looks_s = now_s + late_s
-        ms = int(looks_s * 1e3)
-        level = min(full, level + (ms - looked_ms) * meter.rate_kbit_per_s) - 8 * size
-        looked_ms = ms
-        assert level >= 0
-
-
-@given(st.floats(1e4, 5e9), st.floats(1.0, 60.0))
-def test_a_guard_lets_a_greedy_host_pass_little_more_than_its_rate(rate: float, seconds: float) -> None:
-    meter = guard(rate)
-    passed_bytes = (meter.burst_kbit + meter.rate_kbit_per_s * seconds) / KBIT_PER_BYTE
-    assert passed_bytes <= (1.02 * seconds + 0.03) * rate + (513 << 10) + 125 * seconds
 
 
 def square() -> Topology:

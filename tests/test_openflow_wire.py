@@ -19,12 +19,8 @@ from controller.openflow.tables import (
     GotoTable,
     Group,
     GroupKind,
-    Installed,
-    Meter,
-    Metered,
     Output,
     ToGroup,
-    difference,
 )
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import plan
@@ -48,8 +44,6 @@ def their_rule(rule: FlowRule) -> bytes:
             instructions = []
         case GotoTable(table):
             instructions = [THEIRS.OFPInstructionGotoTable(table)]
-        case Metered(meter, table):
-            instructions = [THEIRS.OFPInstructionMeter(meter), THEIRS.OFPInstructionGotoTable(table)]
         case Output(port):
             actions = [THEIRS.OFPActionOutput(port)]
         case ToGroup(group):
@@ -91,19 +85,13 @@ def their_group(command: int, number: int, group: Group) -> bytes:
 
 
 @given(topologies())
-def test_rules_groups_and_meters_are_os_kens_to_the_byte(topology: Topology) -> None:
+def test_rules_and_groups_are_os_kens_to_the_byte(topology: Topology) -> None:
     for switch in tables(topology).values():
         for rule in switch.rules.values():
             assert wire.rule_mod(rule) == their_rule(rule), rule
         for number, group in switch.groups.items():
             for command in (PROTOCOL.OFPGC_ADD, PROTOCOL.OFPGC_MODIFY):
                 assert wire.group_mod(command, number, group) == their_group(command, number, group)
-        for number, meter in switch.meters.items():
-            bands = [THEIRS.OFPMeterBandDrop(meter.rate_kbit_per_s, meter.burst_kbit)]
-            flags = PROTOCOL.OFPMF_KBPS | PROTOCOL.OFPMF_BURST
-            for command in (PROTOCOL.OFPMC_ADD, PROTOCOL.OFPMC_MODIFY):
-                theirs = serialized(THEIRS.OFPMeterMod(DATAPATH, command, flags, number, bands))
-                assert wire.meter_mod(command, number, meter) == theirs
 
 
 def test_deletions_barriers_and_bundles_are_os_kens_to_the_byte() -> None:
@@ -120,8 +108,6 @@ def test_deletions_barriers_and_bundles_are_os_kens_to_the_byte() -> None:
     assert wire.rule_deletion(7) == serialized(deletion)
     group = THEIRS.OFPGroupMod(DATAPATH, PROTOCOL.OFPGC_DELETE, PROTOCOL.OFPGT_SELECT, 5)
     assert wire.group_deletion(5) == serialized(group)
-    meter = THEIRS.OFPMeterMod(DATAPATH, PROTOCOL.OFPMC_DELETE, 0, 5, [])
-    assert wire.meter_deletion(5) == serialized(meter)
     assert wire.barrier() == serialized(THEIRS.OFPBarrierRequest(DATAPATH))
     flags = PROTOCOL.ONF_BF_ATOMIC | PROTOCOL.ONF_BF_ORDERED
     for kind, theirs in (
@@ -134,24 +120,6 @@ def test_deletions_barriers_and_bundles_are_os_kens_to_the_byte() -> None:
     add = THEIRS.ONFBundleAddMsg(DATAPATH, 9, flags, THEIRS.OFPBarrierRequest(DATAPATH), [])
     assert wire.bundle_add(9, wire.barrier()) == serialized(add)
     assert wire.with_number(wire.barrier(), 0x1234)[4:8] == (0x1234).to_bytes(4)
-
-
-def test_an_update_makes_meters_before_rules_and_deletes_them_after() -> None:
-    topology = topology_of(plan(fat_tree(4)))
-    edge = next(name for name, stations in topology.stations_at.items() if stations)
-    wanted = tables(topology)[edge]
-    update = difference(Installed(frozenset({7}), {999: None}, {998: Meter(1, 1)}), wanted)
-    before, middle, last = (
-        [words for words, _ in part(update)]
-        for part in (wire.meters_first, wire.rules_and_groups, wire.meters_last)
-    )
-    assert len(before) == len(wanted.meters) and len(before) + len(middle) + len(last) == len(update)
-    assert [words.split()[0] for words in middle] == [
-        *["group"] * len(wanted.groups),
-        *["rule"] * (len(wanted.rules) + 1),
-        "group",
-    ]
-    assert last == ["meter 998: delete"]
 
 
 @pytest.mark.alone

@@ -74,7 +74,7 @@ class CampusTopo(Topo):  # type: ignore[misc]
                 continue
             host, switch, port = (b, a, a_port) if self.isSwitch(a) else (a, b, b_port)
             its = self.nodeInfo(host)
-            stations.append(Station(host, switch, port, its["mac"], its["ip"].split("/")[0], rate))
+            stations.append(Station(host, switch, port, its["mac"], its["ip"].split("/")[0]))
         numbers = {name: int(self.nodeInfo(name)["dpid"], 16) for name in self.switches()}
         return Topology(numbers, tuple(trunks), tuple(stations), Routes(self.campus).root)
 

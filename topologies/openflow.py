@@ -3,7 +3,6 @@ JSON on a UNIX socket. The campus's coordinator wants ways; a client that is abo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 
 import msgspec
@@ -35,7 +34,6 @@ class Station(msgspec.Struct, frozen=True):
     port: int
     mac: str
     address: str
-    rate_bytes_per_s: float = 0.0  # what its cable takes from it; 0: nothing holds it to that
 
 
 class Topology(msgspec.Struct, frozen=True, dict=True):
@@ -74,14 +72,6 @@ class Topology(msgspec.Struct, frozen=True, dict=True):
         """Each host's, by its name."""
         return {station.host: station for station in self.stations}
 
-    def with_rates(self, rates_bytes_per_s: Mapping[str, float]) -> Topology:
-        """The same, but for what the cables of these hosts take from them."""
-        stations = (
-            msgspec.structs.replace(s, rate_bytes_per_s=rates_bytes_per_s.get(s.host, s.rate_bytes_per_s))
-            for s in self.stations
-        )
-        return msgspec.structs.replace(self, stations=tuple(stations))
-
     @cached_property
     def stations_at(self) -> dict[str, list[Station]]:
         """The hosts behind each switch."""
@@ -119,42 +109,6 @@ class HaveDrained(msgspec.Struct, frozen=True, tag="drain"):
     b: str
 
 
-class HoldHosts(msgspec.Struct, frozen=True, tag="hold"):
-    """Order to the controller: the cables of these hosts take that many bytes/s from them now."""
-
-    rates_bytes_per_s: dict[str, float]
-
-
-class HostsHeld(msgspec.Struct, frozen=True, tag="held"):
-    """Report of the controller: switches hold hosts to the last rates set; or the reason why not."""
-
-    reason: str = ""
-
-
-class ReadCounters(msgspec.Struct, frozen=True, tag="count"):
-    """Order to the controller: read the switches' counters."""
-
-
-class TrunkCount(msgspec.Struct, frozen=True):
-    """The bytes that a switch has sent to another since its port stands: in all, and of research (as its caches are counted)."""
-
-    switch: str
-    neighbour: str
-    sent_bytes: int
-    research_bytes: int
-
-
-class Counted(msgspec.Struct, frozen=True, tag="counted"):
-    """Controller to client: what its connected switches have counted since their ports, rules and meters stand.
-
-    `ways`: number of a pin -> bytes that took it. `held`: host -> bytes that its guard dropped.
-    """
-
-    trunks: tuple[TrunkCount, ...]
-    ways: dict[int, int]
-    held: dict[str, int]
-
-
 class WaysInForce(msgspec.Struct, frozen=True, tag="in_force"):
     """Controller to coordinator: all switches have what was wanted under this number."""
 
@@ -173,8 +127,8 @@ class Drained(msgspec.Struct, frozen=True, tag="drained"):
     reason: str = ""
 
 
-ToController = WantedWays | TrunkLoads | HaveDrained | HoldHosts | ReadCounters
-FromController = WaysInForce | ToDrain | Drained | HostsHeld | Counted
+ToController = WantedWays | TrunkLoads | HaveDrained
+FromController = WaysInForce | ToDrain | Drained
 
 
 def read(text: bytes, source: str) -> Topology:

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from controller.openflow import runner
-from controller.openflow.lean import import_lean
 from topologies.openflow import read
 
 
@@ -17,7 +16,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="controller.openflow", description=__doc__)
     parser.add_argument("topology", type=Path)
     parser.add_argument("--listen", default="127.0.0.1:6653", metavar="ADDRESS:PORT")
-    parser.add_argument("--socket", type=Path, help="UNIX socket on which it is told which ways are wanted")
+    parser.add_argument("--socket", type=Path, help="UNIX socket of clients (`topologies.openflow`)")
     parser.add_argument("--control", type=Path, help="control socket of the switch daemon")
     parser.add_argument("--events", type=Path, help="a line of JSON for all that happens is appended there")
     options = parser.parse_args()
@@ -26,7 +25,6 @@ def main() -> None:
     except (OSError, ValueError) as error:
         parser.exit(2, f"{error}\n")
     runner.prepare()
-    import_lean()
     gc.disable()  # a seventh of the time that the import takes, which bring-up waits for
     from controller.openflow.app import FabricController
 

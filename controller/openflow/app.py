@@ -1,10 +1,9 @@
 """OpenFlow 1.3 through os-ken: gives every switch the tables of `routes`, and keeps them with the trunks' state.
 
-On connection a switch says which ports are up, what it can, and which rules, groups and meters it has; it is sent the
-difference, then a barrier. Rules and groups that it is sent at once take effect at once: they go in a bundle, which is committed
-when it has taken every message of it, and else discarded. After a refusal it is read anew, and what is under way is given up:
-it is not said to be in force. A switch that knows no bundles gets the messages as they are; one that has no meters holds no host
-to its rate; either is said.
+On connection a switch reports which ports are up, whether it knows bundles, and which rules and groups it has; it is sent the
+difference, then a barrier. Messages that are sent together take effect at once: they go in a bundle, which is committed when the
+switch has taken every message of it, and else discarded. After a refusal the switch is read anew, and the change under way is
+given up. A switch that knows no bundles gets the messages as they are.
 
 A trunk whose end goes down or comes back changes the routes of all: groups of other switches that led there are changed
 (GROUP_MOD), while the switch at the trunk has already turned to its next live bucket by itself. What happens is written as a line
@@ -21,7 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -41,14 +40,12 @@ from os_ken.ofproto import ofproto_v1_3
 from controller.openflow import wire
 from controller.openflow.caches import wait_until_followed, wake
 from controller.openflow.clients import Client, Clients
-from controller.openflow.counting import CounterReading
 from controller.openflow.routes import tables, tables_meanwhile
 from controller.openflow.tables import (
     Group,
     GroupBucket,
     GroupKind,
     Installed,
-    Meter,
     SwitchTables,
     Update,
     after,
@@ -60,9 +57,6 @@ from topologies.decoding import UNDECODABLE
 from topologies.openflow import (
     Drained,
     HaveDrained,
-    HoldHosts,
-    HostsHeld,
-    ReadCounters,
     ToController,
     ToDrain,
     Topology,
@@ -100,21 +94,19 @@ class _Session:
 
     name: str
     datapath: Any
-    has_meters: bool = True
     has_bundles: bool = True
     cookies: set[int] = field(default_factory=set)
     groups: dict[int, Group | None] = field(default_factory=dict)
-    meters: dict[int, Meter | None] = field(default_factory=dict)
     installed: Installed | None = None
     reading: int = 0
-    # by transaction number: questions whether it has meters and bundles
-    probes: dict[int, str] = field(default_factory=dict)
+    # transaction numbers of the question whether it knows bundles
+    probes: set[int] = field(default_factory=set)
     # by transaction number: words for what it has not answered for yet, and the bundle that holds it (0: none)
     sent: dict[int, tuple[str, int]] = field(default_factory=dict)
     # transaction numbers of barriers that have not been answered
     barriers: set[int] = field(default_factory=set)
-    # by the barrier after its last message: number of a bundle, and what is sent behind it
-    open_bundles: dict[int, tuple[int, list[tuple[str, bytes]]]] = field(default_factory=dict)
+    # by the barrier after its last message: number of a bundle
+    open_bundles: dict[int, int] = field(default_factory=dict)
     bundles: int = 0  # so far
     spoilt: set[int] = field(default_factory=set)  # bundles of which it refused a message
     was_refused: bool = False  # and is to be read anew
@@ -153,8 +145,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._topology = self.topology  # as it is now: rates of hosts' cables change
-        self._names = {number: name for name, number in self._topology.switches.items()}
+        self._names = {number: name for name, number in self.topology.switches.items()}
         self._sessions: dict[str, _Session] = {}
         # (switch, port) that its switch has reported down
         self._down: set[tuple[str, int]] = set()
@@ -175,9 +166,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         self._to_drain: dict[frozenset[str], list[Client]] = {}
         self._alone: set[frozenset[str]] = set()
         self._left: frozenset[frozenset[str]] = frozenset()
-        self._holding: list[Client] = []  # have given rates, and are to be told when they are in force
-        self._countings: list[CounterReading] = []
-        self._wanted: dict[str, SwitchTables] = tables(self._topology, (), self._ways.pins)
+        self._wanted: dict[str, SwitchTables] = tables(self.topology, (), self._ways.pins)
 
     def start(self) -> None:
         """Start as any application does, and listen to clients."""
@@ -203,12 +192,9 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         parser = datapath.ofproto_parser
         datapath.send_msg(parser.OFPPortDescStatsRequest(datapath, 0))
         session.write([("bundle", wire.bundle_control(wire.OPEN, 1))])
-        session.probes[datapath.xid] = "bundles"
+        session.probes.add(datapath.xid)
         session.write([("bundle", wire.bundle_control(wire.DISCARD, 1))])
-        session.probes[datapath.xid] = "bundles"
-        question = parser.OFPMeterFeaturesStatsRequest(datapath, 0)
-        session.probes[datapath.set_xid(question)] = "meters"
-        datapath.send_msg(question)
+        session.probes.add(datapath.xid)
         self._read(session)
 
     def _read(self, session: _Session) -> None:
@@ -216,11 +202,6 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         datapath = session.datapath
         parser, protocol = datapath.ofproto_parser, datapath.ofproto
         session.cookies, session.groups, session.installed = set(), {}, None
-        if session.has_meters:
-            session.meters = {}
-            question = parser.OFPMeterConfigStatsRequest(datapath, 0, protocol.OFPM_ALL)
-            session.probes[datapath.set_xid(question)] = "meters"
-            datapath.send_msg(question)
         datapath.send_msg(
             parser.OFPFlowStatsRequest(datapath, 0, protocol.OFPTT_ALL, protocol.OFPP_ANY, protocol.OFPG_ANY)
         )
@@ -234,9 +215,6 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         if name and (session := self._sessions.get(name)) and session.datapath is event.datapath:
             del self._sessions[name]
             self._tell("lost", switch=name)
-            for counting in self._countings:
-                counting.forget(name)
-            self._heard_counts()
 
     @set_ev_cls(ofp_event.EventOFPPortDescStatsReply, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def ports_reported(self, event: Any) -> None:
@@ -258,11 +236,9 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(ofp_event.EventOFPFlowStatsReply, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def rules_reported(self, event: Any) -> None:
-        """Collect the cookies of the rules that a switch has; or what one of them has led."""
+        """Collect the cookies of the rules that a switch has."""
         session = self._session(event)
-        if session and any(counting.asked(session.name, event.msg.xid) for counting in self._countings):
-            self._take(event, CounterReading.take_rules)
-        elif session:
+        if session:
             session.cookies |= {rule.cookie for rule in event.msg.body}
 
     @set_ev_cls(ofp_event.EventOFPGroupDescStatsReply, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
@@ -281,28 +257,6 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             buckets = tuple(GroupBucket(port, weight) for weight, port, _ in ways)
             session.groups[group.group_id] = Group(kinds[group.type], buckets) if known else None
 
-    @set_ev_cls(ofp_event.EventOFPMeterFeaturesStatsReply, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
-    def meters_counted(self, event: Any) -> None:
-        """Learn whether a switch has meters at all."""
-        session = self._session(event)
-        if session and not any(features.max_meter for features in event.msg.body):
-            session.has_meters = False
-
-    @set_ev_cls(ofp_event.EventOFPMeterConfigStatsReply, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
-    def meters_reported(self, event: Any) -> None:
-        """Collect the meters that a switch has; None for one of a form that is never sent."""
-        session = self._session(event)
-        if not session:
-            return
-        protocol = event.msg.datapath.ofproto
-        for meter in event.msg.body:
-            flags = meter.flags & ~protocol.OFPMF_STATS
-            known = flags == protocol.OFPMF_KBPS | protocol.OFPMF_BURST and [
-                band.type for band in meter.bands
-            ] == [protocol.OFPMBT_DROP]
-            band = meter.bands[0] if known else None
-            session.meters[meter.meter_id] = Meter(band.rate, band.burst_size) if band else None
-
     @set_ev_cls(ofp_event.EventOFPBarrierReply, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def barrier_passed(self, event: Any) -> None:
         """Go on where all that was sent has been done; say so when the last switch has taken all that it was sent."""
@@ -313,11 +267,9 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         if xid == session.reading:
             self._begin(session)
             return
-        if (open_bundle := session.open_bundles.pop(xid, None)) is not None:
-            number, behind = open_bundle
+        if (number := session.open_bundles.pop(xid, None)) is not None:
             ends = wire.DISCARD if number in session.spoilt else wire.COMMIT
             session.write([("bundle", wire.bundle_control(ends, number))])
-            session.write(behind)
             session.write_barrier()
             return
         if not session.barriers:
@@ -326,17 +278,15 @@ class FabricController(OSKenApp):  # type: ignore[misc]
                 self._read(session)
                 return
         self._tell_if_programmed()
-        self._say_held()
         self._go_on()
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def refused(self, event: Any) -> None:
-        """Report a message that a switch refused, if it is not one that asks what it can: its tables are not what was wanted, and
-        are read anew; a planned change is given up."""
+        """Report a message that a switch refused, if it is not the question whether it knows bundles: its tables are not what was
+        wanted, and are read anew; a planned change is given up."""
         session, msg = self._session(event), event.msg
-        if session and (lacking := session.probes.get(msg.xid)):
-            session.has_bundles &= lacking != "bundles"
-            session.has_meters &= lacking != "meters"
+        if session and msg.xid in session.probes:
+            session.has_bundles = False
             return
         words, bundle = session.sent.get(msg.xid, ("?", 0)) if session else ("?", 0)
         name = session.name if session else "?"
@@ -358,7 +308,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     def _follow_trunks(self) -> None:
         dead = frozenset(
-            t.ends for t in self._topology.trunks if {(t.a, t.a_port), (t.b, t.b_port)} & self._down
+            t.ends for t in self.topology.trunks if {(t.a, t.a_port), (t.b, t.b_port)} & self._down
         )
         if dead == self._dead:
             return
@@ -369,7 +319,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             del self._to_drain[ends]
         self._dead = dead
         self._left = dead | self._draining
-        self._wanted = tables(self._topology, self._left, self._ways.pins, self._loads)
+        self._wanted = tables(self.topology, self._left, self._ways.pins, self._loads)
         self._began_s, self._was_programmed = time.monotonic(), False
         # all at once: stages of a planned change that is under way are overtaken
         self._stages.clear()
@@ -383,7 +333,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(Said)  # type: ignore[untyped-decorator]
     def client_said(self, event: Said) -> None:
-        """Take what a client wants: ways, loads heeded, a trunk drained, other rates, counters; None: the client is gone."""
+        """Take what a client wants: ways, loads heeded, a trunk drained; None: the client is gone."""
         client = event.client
         match event.message:
             case WantedWays() as ways:
@@ -397,7 +347,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
                 self._weigh({(a, b): load for a, b, load in loads})
             case HaveDrained(a, b):
                 ends = frozenset((a, b))
-                if ends not in self._topology.rate_bytes_per_s:
+                if ends not in self.topology.rate_bytes_per_s:
                     client.tell(Drained(f"{a}-{b} is no trunk of this network"))
                 elif ends in self._dead:
                     client.tell(Drained())
@@ -405,16 +355,6 @@ class FabricController(OSKenApp):  # type: ignore[misc]
                     self._to_drain.setdefault(ends, []).append(client)
                     self._tell_to_drain()
                     self._after(ALONE_S if self._coordinator else 0.0, lambda: self._drain_alone(ends))
-            case HoldHosts(rates_bytes_per_s):
-                self._hold(rates_bytes_per_s)
-                self._holding.append(client)
-                self._say_held()
-            case ReadCounters():  # `CounterReading` tells the client when the last switch has answered
-                counting = CounterReading(client, self._topology, self._have.pins)
-                for session in self._sessions.values():
-                    counting.ask(session.name, session.datapath, self._wanted[session.name])
-                self._countings.append(counting)
-                self._heard_counts()
             case None:
                 if client is self._coordinator:
                     self._coordinator = None
@@ -481,28 +421,12 @@ class FabricController(OSKenApp):  # type: ignore[misc]
     def _file(self) -> Path | None:
         return None if self.socket is None else self.socket.with_name("ways.json")
 
-    # ------------------------------------------------------------ rates and counters
-
-    def _hold(self, rates_bytes_per_s: dict[str, float]) -> None:
-        """Change the meters of these hosts at once: no way changes by that."""
-        self._topology = self._topology.with_rates(rates_bytes_per_s)
-        meters = {name: its.meters for name, its in tables(self._topology).items()}
-        self._wanted = {name: replace(its, meters=meters[name]) for name, its in self._wanted.items()}
-        for session in self._sessions.values():
-            if session.installed is not None and session.has_meters:
-                changed = {
-                    number: meter
-                    for number, meter in meters[session.name].items()
-                    if session.installed.meters.get(number) not in (None, meter)
-                }
-                self._send(session, Update(meters_changed=changed))
-
     def _weigh(self, loads: dict[tuple[str, str], float]) -> None:
         """Share research by what grants leave of trunks, at once: no group gets another way by that. Groups that a planned change
         has not reached yet get it with the end of that."""
         self._loads, has_sent = loads, self._has_sent
         pins = (self._setting or self._have).pins
-        self._wanted = tables(self._topology, self._left, pins, loads)
+        self._wanted = tables(self.topology, self._left, pins, loads)
         for session in self._sessions.values():
             if session.installed is not None:
                 has = session.installed.groups
@@ -512,45 +436,6 @@ class FabricController(OSKenApp):  # type: ignore[misc]
                 }
                 self._send(session, Update(groups_changed=changed))
         self._has_sent = has_sent  # a planned change need not wait until connections are shared anew
-
-    def _say_held(self) -> None:
-        """Answer clients that gave rates, if all switches have them."""
-        if not self._holding or not self._all_programmed():
-            return
-        lacking = sorted(
-            session.name
-            for session in self._sessions.values()
-            if session.is_short or (not session.has_meters and self._wanted[session.name].meters)
-        )
-        reason = f"not at {', '.join(lacking)}, which has no meters or refused one" if lacking else ""
-        for client in self._holding:
-            client.tell(HostsHeld(reason))
-        self._holding.clear()
-
-    def _heard_counts(self) -> None:
-        self._countings = [counting for counting in self._countings if not counting.tell_if_whole()]
-
-    @set_ev_cls(ofp_event.EventOFPPortStatsReply, [MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
-    def ports_counted(self, event: Any) -> None:
-        """Take what a switch has sent through its ports."""
-        self._take(event, CounterReading.take_ports)
-
-    @set_ev_cls(ofp_event.EventOFPGroupStatsReply, [MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
-    def groups_counted(self, event: Any) -> None:
-        """Take what groups of a switch have led out."""
-        self._take(event, CounterReading.take_groups)
-
-    @set_ev_cls(ofp_event.EventOFPMeterStatsReply, [MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
-    def meters_read(self, event: Any) -> None:
-        """Take what guards have dropped."""
-        self._take(event, CounterReading.take_meters)
-
-    def _take(self, event: Any, take: Callable[[CounterReading, str, Any], None]) -> None:
-        session = self._session(event)
-        for counting in self._countings:
-            if session and counting.waits_for(session.name, event.msg):
-                take(counting, session.name, event.msg.body)
-        self._heard_counts()
 
     # ------------------------------------------------------------ planned changes
 
@@ -565,14 +450,12 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             return
         self._begin_change()
         self._left = self._dead | self._draining
-        self._wanted = tables(self._topology, self._left, self._ways.pins, self._loads)
-        meanwhile = tables_meanwhile(
-            self._topology, self._left, self._ways.pins, self._have.pins, self._loads
-        )
+        self._wanted = tables(self.topology, self._left, self._ways.pins, self._loads)
+        meanwhile = tables_meanwhile(self.topology, self._left, self._ways.pins, self._have.pins, self._loads)
         parts = {}
         for name, session in self._sessions.items():
             if session.installed is not None:
-                its = self._for(session, meanwhile)
+                its = meanwhile[name]
                 parts[name] = staged(difference(session.installed, its), its)[:-1]
         for stage in range(max(map(len, parts.values()), default=0)):
             self._stages.append(
@@ -641,49 +524,40 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     def _begin(self, session: _Session) -> None:
         """Program a switch, for all of its answers are there; one that refused a message stays as it is until another change."""
-        session.installed = Installed(frozenset(session.cookies), session.groups, session.meters)
+        session.installed = Installed(frozenset(session.cookies), session.groups)
         self._was_programmed = False
         if not session.was_refused:
-            can = {"bundles": session.has_bundles, "meters": session.has_meters}
-            self._tell("connected", switch=session.name, **can)
+            self._tell("connected", switch=session.name, bundles=session.has_bundles)
         if not session.was_refused or self._setting is not None:
             self._update(session)
         session.was_refused = False
         if self._again and self._setting is None:
             self._change()
-        self._say_held()
         self._tell_if_programmed()
         self._go_on()
 
-    def _for(self, session: _Session, wanted: dict[str, SwitchTables]) -> SwitchTables:
-        """Return as much of this as the switch supports."""
-        its = wanted[session.name]
-        return its if session.has_meters else its.without_meters()
-
     def _update(self, session: _Session) -> None:
         if session.installed is not None:
-            self._send(session, difference(session.installed, self._for(session, self._wanted)))
+            self._send(session, difference(session.installed, self._wanted[session.name]))
 
     def _send(self, session: _Session, update: Update) -> None:
         if session.installed is None or not len(update):
             return
         session.installed, session.is_short = after(session.installed, update), False
-        session.write(wire.meters_first(update))
-        middle, behind = list(wire.rules_and_groups(update)), list(wire.meters_last(update))
-        if session.has_bundles and middle:
+        if session.has_bundles:
             session.bundles += 1
             session.write([("bundle", wire.bundle_control(wire.OPEN, session.bundles))])
-            session.write(middle, session.bundles)
-            session.open_bundles[session.write_barrier()] = session.bundles, behind
+            session.write(wire.messages(update), session.bundles)
+            session.open_bundles[session.write_barrier()] = session.bundles
         else:
-            session.write([*middle, *behind])
+            session.write(wire.messages(update))
             session.write_barrier()
         self._has_sent = True
         self._tell("updated", switch=session.name, messages=len(update))
 
     def _all_programmed(self) -> bool:
         sessions = self._sessions
-        return len(sessions) == len(self._topology.switches) and all(
+        return len(sessions) == len(self.topology.switches) and all(
             s.installed is not None and not s.barriers for s in sessions.values()
         )
 

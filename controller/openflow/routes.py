@@ -22,11 +22,6 @@ loop is possible, whatever the hash decides. Open vSwitch hashes a connection al
 of what one switch has sent to the left the next would send all to the left again, and half of a fat tree's core would stay
 empty. So each slot of the hash is a bucket of its own, and slots are dealt out in an order that is the switch's own.
 
-**Guards.** What comes from a host passes a meter at the first switch, which holds it to its cable's rate whether or not its own
-shaper does. A host is known by the port and the address of its frames; frames of that port with another address are dropped, or a
-guard could be passed by under a made-up one. A meter drops, and a sender that is dropped from loses more than the excess: so a
-meter is deeper than all that may lawfully come at once (`guard`), and is never met by a host that keeps to its rate.
-
 Nothing is learned from packets. ARP is answered by the first switch that hears it (unless the host that is asked for hangs on the
 very port that the question came from: it answers itself, and a second answer would teach the bridge there that it moved). What
 no rule names is dropped: there is no flooding, so loops in the cabling are harmless.
@@ -48,8 +43,6 @@ from controller.openflow.tables import (
     Group,
     GroupBucket,
     GroupKind,
-    Meter,
-    Metered,
     Output,
     SwitchTables,
     ToGroup,
@@ -58,16 +51,8 @@ from topologies.openflow import Topology, WayPin
 from topologies.paths import NONE_DEAD, DeadTrunks, breadth_first, distances_to, tree_of
 from topologies.spec import TrafficClass
 
-GUARD, CLASSIFY, ARP, OWN, RESEARCH = 0, 1, 2, 3, 4  # tables, in the order of the pipeline
-KBIT_PER_BYTE = 8e-3
+CLASSIFY, ARP, OWN, RESEARCH = 0, 1, 2, 3  # tables, in the order of the pipeline
 ETH_IPV4, ETH_ARP, ARP_REQUEST = 0x0800, 0x0806, 1
-# A meter counts the bytes of frames as they are handed to the switch, the shaper those on the wire, which are more: a host that
-# keeps to its rate is below it, and the margin is for two clocks' rounding.
-GUARD_MARGIN = 1.02
-# What may come at once from a host that keeps to its rate: its shaper's burst and two super-packets of 64 KiB, what its port
-# gathers while the switch daemon does something else, and what the kernel gathers before that. (A port holds 2 MiB, for bursts of
-# many hosts; a host within 1 Gbit/s has not filled more than this after 15 ms.)
-GATHERED_BYTES, GATHERED_S = 512 << 10, 0.02
 # Of a connection's hash, by which research is shared: Open vSwitch looks at as many bits as there are buckets, 16 to 64. To up to
 # FEW next hops 16 slots are dealt out, to more 64.
 FEW, SLOTS, MOST_SLOTS = 4, 16, 64
@@ -105,12 +90,11 @@ def tables(
         for switch, entry in _pin(topology, pin, live, own_hops, 2 * len(targets)):
             pinned[switch].append(entry)
     depths = {target: _steps(own_hops[target], target) for target in targets}
-    numbers = {station.host: number for number, station in enumerate(topology.stations, 1)}
     made = {}
     for switch in topology.switches:
         groups: dict[int, Group] = {}
         stages: dict[int, int] = {}
-        rules = [*classification, *_guards(topology, switch, numbers), *_arp(topology, switch)]
+        rules = [*classification, *_arp(topology, switch)]
         for number, target in enumerate(targets):
             own, research = 2 * number + 1, 2 * number + 2
             if target != switch:
@@ -130,32 +114,8 @@ def tables(
             rules.append(rule)
             groups[number] = group
             stages[rule.cookie] = stages[number] = stage
-        meters = {
-            numbers[station.host]: guard(station.rate_bytes_per_s)
-            for station in topology.stations_at[switch]
-            if station.rate_bytes_per_s
-        }
-        made[switch] = SwitchTables({rule.cookie: rule for rule in rules}, groups, stages, meters)
+        made[switch] = SwitchTables({rule.cookie: rule for rule in rules}, groups, stages)
     return made
-
-
-def guard(rate_bytes_per_s: float) -> Meter:
-    """The meter that a host is never held by while it keeps to this rate on the wire, and always is otherwise."""
-    burst_bytes = GATHERED_BYTES + GATHERED_S * rate_bytes_per_s
-    return Meter(
-        math.ceil(GUARD_MARGIN * rate_bytes_per_s * KBIT_PER_BYTE), math.ceil(burst_bytes * KBIT_PER_BYTE)
-    )
-
-
-def _guards(topology: Topology, switch: str, numbers: Mapping[str, int]) -> Iterator[FlowRule]:
-    """Yield the rules that each host's frames pass first; frames at a host's port that are of no host there are dropped."""
-    yield FlowRule(GUARD, 1, (), GotoTable(CLASSIFY))
-    here = topology.stations_at[switch]
-    for port in sorted({station.port for station in here}):
-        yield FlowRule(GUARD, 2, (("in_port", port),), Drop())
-    for station in here:
-        held = Metered(numbers[station.host], CLASSIFY) if station.rate_bytes_per_s else GotoTable(CLASSIFY)
-        yield FlowRule(GUARD, 3, (("in_port", station.port), ("eth_src", station.mac)), held)
 
 
 def _pin(

@@ -6,7 +6,6 @@ import logging
 import os
 from typing import Any
 
-from controller.openflow.lean import Options
 from testbed.logs import log_level
 
 
@@ -24,11 +23,8 @@ def run(application: type[Any], listen: str = "127.0.0.1:6653") -> None:
     from os_ken.lib import hub
 
     address, _, port = listen.rpartition(":")
-    if isinstance(cfg.CONF, Options):
-        cfg.CONF.set(ofp_listen_host=address, ofp_tcp_listen_port=int(port))
-    else:
-        options = ["--ofp-listen-host", address, "--ofp-tcp-listen-port", port]
-        cfg.CONF(options, project="os_ken", version="reclaimnet", default_config_files=[])
+    options = ["--ofp-listen-host", address, "--ofp-tcp-listen-port", port]
+    cfg.CONF(options, project="os_ken", version="reclaimnet", default_config_files=[])
     manager = AppManager.get_instance()
     manager.load_apps(["os_ken.controller.ofp_handler"])
     manager.applications_cls[application.__module__] = application

@@ -1,15 +1,14 @@
 """Flow and group tables as data, and what changes one state of a switch into another without a moment that loses packets.
 
 A rule is known by its cookie, a hash of all that it says: what a switch reports after a restart of the controller is compared by
-cookies, without parsing it. Order of an update: meters and groups are made or changed, rules that need them added (an added rule
-replaces one with the same match and priority), rules that are no longer wanted deleted, and last groups and meters that nothing
-uses.
+cookies, without parsing it. Order of an update: groups are made or changed, rules that need them added (an added rule replaces
+one with the same match and priority), rules that are no longer wanted deleted, and last groups that nothing uses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import cached_property
 from hashlib import blake2b
@@ -45,14 +44,6 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Meter:
-    """A guard of an OpenFlow switch: what comes faster than this, by more than the burst, is dropped."""
-
-    rate_kbit_per_s: int
-    burst_kbit: int
-
-
-@dataclass(frozen=True, slots=True)
 class Output:
     """Send through a port (never back through the one it came by)."""
 
@@ -74,14 +65,6 @@ class GotoTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Metered:
-    """Pass a meter, and what it lets through goes on in another table."""
-
-    meter: int
-    table: int
-
-
-@dataclass(frozen=True, slots=True)
 class AnswerArp:
     """Turn an ARP request into its answer, and send it back through the port it came by."""
 
@@ -94,7 +77,7 @@ class Drop:
     """Forward nowhere."""
 
 
-Action = Output | ToGroup | GotoTable | Metered | AnswerArp | Drop
+Action = Output | ToGroup | GotoTable | AnswerArp | Drop
 
 
 @dataclass(frozen=True)
@@ -115,7 +98,7 @@ class FlowRule:
 
 @dataclass(frozen=True, slots=True)
 class SwitchTables:
-    """Tables of a switch. `rules` by cookie, `groups` and `meters` by number.
+    """Tables of a switch. `rules` by cookie, `groups` by number.
 
     `stages`: of rules by cookie and of groups by number, how many switches a packet still passes behind this one, 0 if it is not
     there. Changed in that order, tables lead every packet by old ways up to some switch, and by new ones from there to its end.
@@ -124,38 +107,25 @@ class SwitchTables:
     rules: Mapping[int, FlowRule]
     groups: Mapping[int, Group]
     stages: Mapping[int, int] = field(default_factory=dict)
-    meters: Mapping[int, Meter] = field(default_factory=dict)
-
-    def without_meters(self) -> SwitchTables:
-        """The same for a switch that has no meters: nothing is held, all else is as it was."""
-        free = [
-            replace(rule, action=GotoTable(rule.action.table)) if isinstance(rule.action, Metered) else rule
-            for rule in self.rules.values()
-        ]
-        return replace(self, rules={rule.cookie: rule for rule in free}, meters={})
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """Report of a switch: cookies of its rules, its groups and meters (None: one that this controller cannot have made)."""
+    """Report of a switch: cookies of its rules, and its groups (None: one that this controller cannot have made)."""
 
     cookies: frozenset[int] = frozenset()
     groups: Mapping[int, Group | None] = field(default_factory=dict)
-    meters: Mapping[int, Meter | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
     """Steps from what is installed to what is wanted, to be sent in this order."""
 
-    meters_added: dict[int, Meter] = field(default_factory=dict)
-    meters_changed: dict[int, Meter] = field(default_factory=dict)
     groups_added: dict[int, Group] = field(default_factory=dict)
     groups_changed: dict[int, Group] = field(default_factory=dict)
     rules_added: list[FlowRule] = field(default_factory=list)
     cookies_deleted: list[int] = field(default_factory=list)
     groups_deleted: list[int] = field(default_factory=list)
-    meters_deleted: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
         """Number of messages."""
@@ -177,39 +147,28 @@ def staged(update: Update, wanted: SwitchTables) -> list[Update]:
             groups_changed={number: update.groups_changed[number] for number in of(update.groups_changed)},
             rules_added=[wanted.rules[cookie] for cookie in of(rule.cookie for rule in update.rules_added)],
         )
-        if not stage:  # where rules of guards are, too
-            part = replace(part, meters_added=update.meters_added, meters_changed=update.meters_changed)
         parts.append(part)
-    gone = Update(
-        cookies_deleted=update.cookies_deleted,
-        groups_deleted=update.groups_deleted,
-        meters_deleted=update.meters_deleted,
-    )
+    gone = Update(cookies_deleted=update.cookies_deleted, groups_deleted=update.groups_deleted)
     return [*parts, gone]
 
 
 def after(installed: Installed, update: Update) -> Installed:
     """Return the report of a switch that has taken an update."""
     groups = {**installed.groups, **update.groups_added, **update.groups_changed}
-    meters = {**installed.meters, **update.meters_added, **update.meters_changed}
     cookies = installed.cookies | {rule.cookie for rule in update.rules_added}
     return Installed(
         cookies - set(update.cookies_deleted),
         {number: group for number, group in groups.items() if number not in update.groups_deleted},
-        {number: meter for number, meter in meters.items() if number not in update.meters_deleted},
     )
 
 
 def difference(installed: Installed, wanted: SwitchTables) -> Update:
     """The least update: what is as it should be is not touched. A group of another kind is changed like one of other buckets."""
-    groups, meters = installed.groups, installed.meters
+    groups = installed.groups
     return Update(
-        meters_added={n: m for n, m in wanted.meters.items() if n not in meters},
-        meters_changed={n: m for n, m in wanted.meters.items() if n in meters and meters[n] != m},
         groups_added={n: g for n, g in wanted.groups.items() if n not in groups},
         groups_changed={n: g for n, g in wanted.groups.items() if n in groups and groups[n] != g},
         rules_added=[rule for cookie, rule in wanted.rules.items() if cookie not in installed.cookies],
         cookies_deleted=sorted(installed.cookies - wanted.rules.keys()),
         groups_deleted=sorted(groups.keys() - wanted.groups.keys()),
-        meters_deleted=sorted(meters.keys() - wanted.meters.keys()),
     )

@@ -1,4 +1,4 @@
-"""Flow, group and meter tables as OpenFlow 1.3 writes them: a message each, in bytes, made without os-ken's objects.
+"""Flow and group tables as OpenFlow 1.3 writes them: a message each, in bytes, made without os-ken's objects.
 
 A campus of 54 hosts has some 950 rules. os-ken takes .04 ms of processor time for each, these a twenty-fifth of that. A test
 compares both, byte by byte. Transaction numbers are 0 here, and are put in when a message is sent.
@@ -19,25 +19,21 @@ from controller.openflow.tables import (
     GotoTable,
     Group,
     GroupKind,
-    Meter,
-    Metered,
     Output,
     ToGroup,
     Update,
 )
 
 VERSION = 4  # OpenFlow 1.3
-EXPERIMENTER, FLOW_MOD, GROUP_MOD, BARRIER_REQUEST, METER_MOD = 4, 14, 15, 20, 29  # types of messages
-ADD, MODIFY, DELETE = 0, 1, 2  # commands of groups and meters; a rule is added by 0 and deleted by 3
+EXPERIMENTER, FLOW_MOD, GROUP_MOD, BARRIER_REQUEST = 4, 14, 15, 20  # types of messages
+ADD, MODIFY, DELETE = 0, 1, 2  # commands of groups; a rule is added by 0 and deleted by 3
 DELETE_RULES = 3
 GROUP_TYPES = {GroupKind.SELECT: 1, GroupKind.FAST_FAILOVER: 3}
 ANY, ALL_TABLES, NO_BUFFER, IN_PORT, WHOLE_PACKET = 0xFFFFFFFF, 0xFF, 0xFFFFFFFF, 0xFFFFFFF8, 0xFFE5
-KBPS, BURST = 1 << 0, 1 << 2  # flags of a meter
-DROP_BAND = 1
 ONF, BUNDLE_CONTROL, BUNDLE_ADD = 0x4F4E4600, 2300, 2301
 OPEN, COMMIT, DISCARD = 0, 4, 6  # kinds of control messages of a bundle
 ATOMIC, ORDERED = 1 << 0, 1 << 1
-GOTO, APPLY, METER = 1, 4, 6  # instructions
+GOTO, APPLY = 1, 4  # instructions
 OUTPUT, TO_GROUP, SET_FIELD, VENDOR = 0, 22, 25, 0xFFFF  # actions
 NICIRA, REG_MOVE = 0x2320, 6
 # field -> its number in OXM's basic class, bytes
@@ -86,17 +82,6 @@ def group_deletion(number: int) -> bytes:
     return _message(GROUP_MOD, struct.pack("!HBxI", DELETE, GROUP_TYPES[GroupKind.SELECT], number))
 
 
-def meter_mod(command: int, number: int, meter: Meter) -> bytes:
-    """Adds or modifies a meter; one that is modified begins with its whole burst."""
-    band = struct.pack("!HHII4x", DROP_BAND, 16, meter.rate_kbit_per_s, meter.burst_kbit)
-    return _message(METER_MOD, struct.pack("!HHI", command, KBPS | BURST, number) + band)
-
-
-def meter_deletion(number: int) -> bytes:
-    """Deletes a meter."""
-    return _message(METER_MOD, struct.pack("!HHI", DELETE, 0, number))
-
-
 def bundle_control(kind: int, bundle: int) -> bytes:
     """Opens, commits or discards a bundle (ONF's extension 230 to OpenFlow 1.3): its messages take effect at once, or none."""
     return _message(EXPERIMENTER, struct.pack("!IIIHH", ONF, BUNDLE_CONTROL, bundle, kind, ATOMIC | ORDERED))
@@ -107,15 +92,8 @@ def bundle_add(bundle: int, message: bytes) -> bytes:
     return _message(EXPERIMENTER, struct.pack("!IIIxxH", ONF, BUNDLE_ADD, bundle, ATOMIC | ORDERED) + message)
 
 
-def meters_first(update: Update) -> Iterator[tuple[str, bytes]]:
-    """Yield the meters with which an update begins, each with words for it. Open vSwitch takes none in a bundle."""
-    for command, meters in ((ADD, update.meters_added), (MODIFY, update.meters_changed)):
-        for number, meter in meters.items():
-            yield f"meter {number}: {meter}", meter_mod(command, number, meter)
-
-
-def rules_and_groups(update: Update) -> Iterator[tuple[str, bytes]]:
-    """The middle of an update, which a bundle may hold."""
+def messages(update: Update) -> Iterator[tuple[str, bytes]]:
+    """Yield the messages of an update, each with words for it."""
     for command, groups in ((ADD, update.groups_added), (MODIFY, update.groups_changed)):
         for number, group in groups.items():
             yield f"group {number}: {group}", group_mod(command, number, group)
@@ -125,12 +103,6 @@ def rules_and_groups(update: Update) -> Iterator[tuple[str, bytes]]:
         yield f"rule {cookie:#x}: delete", rule_deletion(cookie)
     for number in update.groups_deleted:
         yield f"group {number}: delete", group_deletion(number)
-
-
-def meters_last(update: Update) -> Iterator[tuple[str, bytes]]:
-    """The end of an update: meters that no rule uses any more."""
-    for number in update.meters_deleted:
-        yield f"meter {number}: delete", meter_deletion(number)
 
 
 def _message(kind: int, body: bytes) -> bytes:
@@ -168,8 +140,6 @@ def _instructions(action: Action) -> bytes:
     match action:
         case GotoTable(table):
             return struct.pack("!HHBxxx", GOTO, 8, table)
-        case Metered(meter, table):
-            return struct.pack("!HHI", METER, 8, meter) + struct.pack("!HHBxxx", GOTO, 8, table)
         case Drop():
             return b""
         case Output(port):

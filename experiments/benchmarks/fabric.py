@@ -151,7 +151,6 @@ def tables(result: Result) -> Iterator[Table]:
         ("a trunk drained and cut", planned["drained_s"]),
         ("another way in force", planned["way_s"]),
         ("all switches programmed anew", cuts["programmed_s"]),
-        ("one meter changed, with its barrier", cuts["changed_s"]),
     ]
     yield table_of(
         f"Open vSwitch, {cuts['local']['trials']} cuts",
@@ -243,12 +242,6 @@ def failover(trials: int) -> dict[str, Any]:
             net.openflow.start_controller(net.plan)
             net.openflow.wait_programmed(after=events)
         result["controller_restarted_lost"] = seen["sent"] - len(seen["came"])
-        changed_s = []
-        for trial in range(10 * trials):
-            begin_s = time.perf_counter()
-            net.openflow.hold_to({"h1": 1e8 + 1e6 * (trial % 2)})
-            changed_s.append(time.perf_counter() - begin_s)
-        result["changed_s"] = quantiles(changed_s)
         took = [e["took_s"] for e in net.openflow.read_events() if e["event"] == "programmed"]
         result["programmed_s"] = quantiles(took[1:])
     return result

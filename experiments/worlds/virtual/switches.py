@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from controller.openflow import spread
+from controller.openflow.forwarding import Hops, TableWalk, way_of_one, ways_of_many
 from controller.openflow.routes import NO_LOADS, live_neighbours, research_hops_to, tables
-from controller.openflow.walk import TableWalk
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import plan
 from topologies.openflow import WayPin
@@ -35,7 +34,7 @@ class ProgrammedSwitches:
         self._live = live_neighbours(self._topology, self._left)
         # of research, by target switch: trunks to cross, next hops
         self._distance: dict[str, dict[str, int]] = {}
-        self._hops: dict[str, spread.Hops] = {}
+        self._hops: dict[str, Hops] = {}
         # by both ends; and by the target switch which of them change with the next hops of a switch
         self._shared: dict[tuple[str, str], Ways] = {}
         self._through: dict[str, dict[str, set[tuple[str, str]]]] = {}
@@ -105,7 +104,7 @@ class ProgrammedSwitches:
         """
         ends = (source, target)
         if ends not in self._shared:
-            self._shared[ends] = self._ways_of_research(*ends, spread.many)
+            self._shared[ends] = self._ways_of_research(*ends, ways_of_many)
             through = self._through.setdefault(self._edge(target)[-1], {})
             for _, way in self._shared[ends]:
                 for link in way:
@@ -115,7 +114,7 @@ class ProgrammedSwitches:
     def hashed(self, source: str, target: str, hash_at: Callable[[str], float]) -> Way:
         """Return the way of one connection of research; `hash_at`: its hash at a switch, from 0 to less than 1."""
         ((_, way),) = self._ways_of_research(
-            source, target, lambda hops, begin: [(1.0, spread.one(hops, begin, hash_at))]
+            source, target, lambda hops, begin: [(1.0, way_of_one(hops, begin, hash_at))]
         )
         return way
 
@@ -123,7 +122,7 @@ class ProgrammedSwitches:
         self,
         source: str,
         target: str,
-        ways_of: Callable[[spread.Hops, str], list[tuple[float, list[str]]]],
+        ways_of: Callable[[Hops, str], list[tuple[float, list[str]]]],
     ) -> Ways:
         begin, end = self._edge(source), self._edge(target)
         to = end[-1]

@@ -26,8 +26,7 @@ def topology_of(plan: CampusPlan) -> Topology:
         if host_cable.a.node in behind:
             switch, port = behind[host_cable.a.node]
             address = str(plan.spec.host_by_name[name].address)
-            rate_bytes_per_s = float(host_cable.b.shape.rate_bytes_per_s)
-            stations.append(Station(name, switch, port, host_cable.b.mac_text, address, rate_bytes_per_s))
+            stations.append(Station(name, switch, port, host_cable.b.mac_text, address))
     root = Routes(plan.spec).root
     if root not in plan.openflow and plan.openflow:
         root = behind[root][0] if root in behind else next(iter(plan.openflow))

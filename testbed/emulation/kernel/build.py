@@ -295,11 +295,7 @@ class KernelCampus:
             before = before.through_line()
             with self._fabric.without_ports(self.plan, [before.a]):
                 self._cut(before)
-        host, changed = cable.b.node, self.plan.with_cable(cable)
-        more = cable.b.shape.rate_bytes_per_s - before.b.shape.rate_bytes_per_s
-        # a guard drops nothing of a host that keeps to its rate: it follows before the rate rises, and after it fell
-        if more > 0:
-            self._fabric.hold(changed, host)
+        host = cable.b.node
         for side, (old, new) in enumerate(((before.a, cable.a), (before.b, cable.b))):
             if new != old:
                 in_thread(partial(self._change_end, old, new))
@@ -310,9 +306,7 @@ class KernelCampus:
                 self._ports.change(host, cable.b.shape)
             if self._enforcement:
                 self._enforcement.change(host, cable.b.shape)
-        if more < 0:
-            self._fabric.hold(changed, host)
-        self.plan = changed
+        self.plan = self.plan.with_cable(cable)
 
     def _change_end(self, old: CableEnd, new: CableEnd) -> None:
         linux.enter_network_of(self.holder_pids.get(new.node, self.fabric_pid))

@@ -72,9 +72,6 @@ class BridgeFabric:
         """Let go of ends that are replaced while the block runs; nothing for a kernel bridge, which an end joins by itself."""
         yield
 
-    def hold(self, plan: CampusPlan, host: str) -> None:
-        """Follow the rate of a host's cable, where something but the cable holds it to that: nothing of a kernel bridge."""
-
     def masters(self, plan: CampusPlan) -> Mapping[int, int]:
         """Number of the interface to which each end of a switch belongs; of ends that have none nothing."""
         return plan.masters

@@ -52,15 +52,10 @@ from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import CommandFailed, KernelMismatch, SetupError
 from testbed.logs import logger
 from topologies.openflow import (
-    Counted,
     Drained,
     FromController,
     HaveDrained,
-    HoldHosts,
-    HostsHeld,
-    ReadCounters,
     ToController,
-    Topology,
 )
 
 log = logger("reclaimnet.emulation")
@@ -288,7 +283,7 @@ class OpenvSwitchFabric(BridgeFabric):
         """Start the campus's own controller; `read_back` waits for it. Nothing, if it runs or another's was given."""
         if self._remote or not plan.openflow or "controller" in self._processes:
             return
-        self._write_topology(plan)
+        self._topology_file.write_bytes(msgspec.json.encode(topology_of(plan)))
         listen = CONTROLLER.removeprefix("tcp:")
         options = [
             str(self._topology_file),
@@ -323,33 +318,6 @@ class OpenvSwitchFabric(BridgeFabric):
                 raise SetupError(f"the controller of the switches did not drain {a}-{b}: {reason}")
             yield
 
-    def hold(self, plan: CampusPlan, host: str) -> None:
-        """Have the host's guard follow the rate of its cable, at once, or when the controller is started again."""
-        if self._remote or not plan.openflow:
-            return
-        topology = self._write_topology(plan)
-        if host not in topology.station_of or self.pid("controller") is None:
-            return
-        self.hold_to({host: topology.station_of[host].rate_bytes_per_s})
-
-    def hold_to(self, rates_bytes_per_s: dict[str, float]) -> None:
-        """Have guards follow these rates now. SetupError: the controller is another's, or does not answer."""
-        with self._telling(HoldHosts(rates_bytes_per_s)) as answer:
-            hosts = ", ".join(rates_bytes_per_s)
-            if not isinstance(answer, HostsHeld):
-                raise SetupError(
-                    f"the controller of the switches did not hold {hosts} to another rate: {answer}"
-                )
-            if answer.reason:
-                log.warning("%s: not held to the rate of the cable: %s", hosts, answer.reason)
-
-    def count(self) -> Counted:
-        """Return the switches' counters. SetupError: the controller is another's, or does not answer."""
-        with self._telling(ReadCounters()) as answer:
-            if not isinstance(answer, Counted):
-                raise SetupError(f"the controller of the switches did not count: {answer}")
-            return answer
-
     @contextlib.contextmanager
     def _telling(self, message: ToController) -> Iterator[FromController | str]:
         """The controller's answer, or why there is none; the connection stands while the block runs."""
@@ -363,12 +331,6 @@ class OpenvSwitchFabric(BridgeFabric):
                     with client.makefile("rb") as lines:
                         answer = msgspec.json.decode(lines.readline(), type=FromController)
             yield answer
-
-    def _write_topology(self, plan: CampusPlan) -> Topology:
-        topology, new = topology_of(plan), self.directory / "topology.new"
-        new.write_bytes(msgspec.json.encode(topology))
-        new.replace(self._topology_file)
-        return topology
 
     @property
     def _topology_file(self) -> Path:
@@ -427,15 +389,6 @@ class OpenvSwitchFabric(BridgeFabric):
                 raise KernelMismatch(f"Open vSwitch port {port}", (number, "no error"), found.get(port))
         if not self._remote and "controller" in self._processes:
             self.wait_programmed()
-            if self.unguarded:
-                log.warning(
-                    "switches without meters hold no host to its rate: %s", ", ".join(sorted(self.unguarded))
-                )
-
-    @property
-    def unguarded(self) -> set[str]:
-        """Switches that have no meters: what comes from their hosts is held by the hosts' own shapers and programs alone."""
-        return {e["switch"] for e in self.read_events() if e["event"] == "connected" and not e["meters"]}
 
     def close(self) -> None:
         """End every process; safe to repeat."""
