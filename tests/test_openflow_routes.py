@@ -568,8 +568,7 @@ def test_tables_stay_within_two_rules_a_host_and_arp() -> None:
     hosts = len(topology.stations)
     for name, switch in tables(topology).items():
         at = len(topology.stations_at[name])
-        assert len(switch.rules) <= 6 + 2 * hosts + (hosts + 2 * at + 1 if at else 0)
-        assert len(switch.meters) <= at
+        assert len(switch.rules) <= 5 + 2 * hosts + (hosts + at if at else 0)
         assert len(switch.groups) <= 2 * len({s.switch for s in topology.stations})
 
 
