@@ -177,7 +177,7 @@ class TestStockOpenvSwitch:
         assert said.count("0% dropped (42/42 received)") == 2
         for switch in ("core1", "core2", "library", "physics"):
             rules = said.split(f"*** {switch} ---")[1].split("***")[0]
-            assert "priority=3,arp actions=goto_table:2" in rules and "group:" in rules
+            assert "priority=3,arp actions=goto_table:1" in rules and "group:" in rules
         assert said.count("OFPST_GROUP_DESC reply") == 4  # as the page's last command has it
         assert said.count("type=drop rate=1020000") == 3  # guards of the library's hosts
 
