@@ -9,7 +9,7 @@ import argparse
 from math import inf
 from pathlib import Path
 
-from controller.core.settings import Settings
+from controller.core.parameters import Protocol, Queue
 from controller.host import AGENT_PORT
 from controller.process import CoordinatorConfig, run_coordinator
 from controller.user_policies import find_policy
@@ -53,7 +53,8 @@ def main() -> None:
     address, _, port = (given.listen or str(campus.coordinator.address)).partition(":")
     config = CoordinatorConfig(
         campus,
-        Settings(policy=given.policy, paths=1),
+        Protocol(policy=given.policy, paths=1),
+        Queue(),
         given.seed,
         given.journal,
         given.operator,

@@ -18,8 +18,8 @@ import trio
 
 from controller.core.coordinator import Coordinator
 from controller.core.model import events as ev
+from controller.core.parameters import Protocol, Queue
 from controller.core.queueing.replay import prepare
-from controller.core.settings import Settings
 from controller.host import AGENT_PORT, CoordinatorHost
 from controller.load import LOAD_FILE
 from controller.persistence.journal import Journal
@@ -42,7 +42,8 @@ class CoordinatorConfig:
     """Configuration of the coordinator's process. `started_s` (CLOCK_MONOTONIC) is time 0 of its journal, if that is new."""
 
     campus: Campus
-    settings: Settings
+    protocol: Protocol
+    queue: Queue
     seed: int
     journal: Path
     operator_socket: Path
@@ -63,7 +64,7 @@ def run_coordinator(config: CoordinatorConfig) -> None:
 
 
 async def _main(config: CoordinatorConfig) -> None:
-    rehearse(config.settings.policy)  # no decision waits for a compiler
+    rehearse(config.protocol.policy)  # no decision waits for a compiler
     prepare()
     journal = Journal(config.journal)
     try:
@@ -89,7 +90,7 @@ def _host(config: CoordinatorConfig, journal: Journal) -> CoordinatorHost:
     """Return a new coordinator, or the one that wrote the journal."""
     placement = random.Random(f"{config.seed} placement")
     admission = random.Random(f"{config.seed} admission")
-    mine = origin_of(config.campus, config.settings, config.seed, config.started_s)
+    mine = origin_of(config.campus, config.protocol, config.queue, config.seed, config.started_s)
     origin = journal.origin()
     if origin:
         check_origin(origin, mine, config.journal)
@@ -97,7 +98,7 @@ def _host(config: CoordinatorConfig, journal: Journal) -> CoordinatorHost:
         new = {"secret": secrets.token_hex(32)}
         journal.found(new if origin else mine | new)
     secret = bytes.fromhex(journal.origin()["secret"])
-    core = Coordinator(config.campus, config.settings, placement.random, secret)
+    core = Coordinator(config.campus, config.protocol, config.queue, placement.random, secret)
     if not origin:
         return CoordinatorHost(
             core, journal, admission, started_s=config.started_s, network_socket=config.network_socket

@@ -18,9 +18,9 @@ from controller.core.admission.admission import MigrationRequest
 from controller.core.coordinator import Coordinator
 from controller.core.model import effects as do
 from controller.core.model import events as ev
+from controller.core.parameters import Protocol, Queue
 from controller.core.placement.tree_rates import means_of_kinds
 from controller.core.queueing.replay import prepare
-from controller.core.settings import Settings
 from controller.numerics.jit import FOLDER, SOURCES
 from testbed.messages import Hello, JobSpec, JobStarted, OwnerReclaims, StartJob
 from topologies.presets import three_tier
@@ -29,9 +29,9 @@ HOSTS, JOBS, NOTICE_S = 8, 4, 60.0
 DIGEST = "0" * 64
 
 
-def rehearse(policy: str = Settings().policy) -> None:
+def rehearse(policy: str = Protocol().policy) -> None:
     """Play a short run: hosts join, jobs start, links are measured, an owner gives notice, another does not."""
-    core = Coordinator(three_tier(HOSTS, 2, 1), Settings(policy=policy), Random(0).random)
+    core = Coordinator(three_tier(HOSTS, 2, 1), Protocol(policy=policy), Queue(), Random(0).random)
     for name in core.cluster.hosts:
         core.handle(ev.AgentSaid(name, Hello(name, 1, 7200, [], [], [], True)), 0.0)
     for number in range(JOBS):

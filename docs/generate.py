@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from controller.core.model import facts
+from controller.core.parameters import Protocol, Queue
 from experiments.inputs.job_file import JOB, PROGRAM
 from experiments.inputs.scenario.background import BackgroundLaw
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
-from experiments.inputs.scenario.parts import Jobs, LinkEvent, Protocol, Queue, ResearchFlow
+from experiments.inputs.scenario.parts import Jobs, LinkEvent, ResearchFlow
 from experiments.inputs.scenario.user_jobs import AT
 from experiments.results import pages
 from experiments.results.summary import MEANINGS
 from topologies import files
+from topologies.fields import keys_of
 from topologies.keys import Kind, Section
 from topologies.tables import NOTHING
 
@@ -148,10 +150,9 @@ def meanings(of: type[Any]) -> dict[str, str]:
 def rows(of: type[Any]) -> Iterator[str]:
     """A table row for each key of a declared dataclass."""
     said = meanings(of)
-    for each in fields(of):
-        kind = each.metadata["kind"]
-        default = NOTHING if each.default is MISSING else each.default
-        yield row(kind.key(each.name), kind, default, said.get(each.name, ""))
+    for name, kind, default in keys_of(of):
+        default = NOTHING if default is MISSING else default
+        yield row(kind.key(name), kind, default, said.get(name, ""))
 
 
 def row(key: str, kind: Kind, default: object, meaning: str) -> str:

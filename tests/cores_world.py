@@ -1,6 +1,6 @@
 """The virtual world as tests of the cores want it: small, loud (every heartbeat is sent, as bytes), checked after every event.
 
-Everything is `experiments.worlds.virtual`; here are a small campus, its settings, failures at random, and a few questions.
+Everything is `experiments.worlds.virtual`; here are a small campus, its parameters, failures at random, and a few questions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.core.model.entities import Phase
-from controller.core.settings import Settings
+from controller.core.parameters import Protocol, Queue
 from experiments.results.rules import broken as broken_promises
 from experiments.results.rules import not_promised
 from experiments.storms import setup
@@ -28,9 +28,15 @@ from testbed.messages import JobSpec
 from topologies import presets
 from topologies.spec import Campus, ResearchReserve
 
-SETTINGS = replace(setup.SETTINGS, level_start=1.0)
+PROTOCOL, QUEUE = setup.PROTOCOL, replace(setup.QUEUE, level_start=1.0)
 COSTS = replace(setup.COSTS, switch_s=(0.0, 0.1))
 STEP_S = 0.1
+
+
+def parameters(**changed: Any) -> tuple[Protocol, Queue]:
+    """The usual parameters with these fields of either changed."""
+    of_queue = {name: changed.pop(name) for name in QUEUE.__slots__ if name in changed}
+    return replace(PROTOCOL, **changed), replace(QUEUE, **of_queue)
 
 
 def small_campus(hosts: int = 6, on_demand: int = 2, buildings: int = 2, slots: int = 2) -> Campus:
@@ -69,7 +75,8 @@ class CoresWorld(VirtualWorld):
     def __init__(
         self,
         campus: Campus | None = None,
-        settings: Settings = SETTINGS,
+        protocol: Protocol = PROTOCOL,
+        terms: Queue = QUEUE,
         seed: int = 4,
         *,
         send_failures: float = 0.0,
@@ -85,7 +92,8 @@ class CoresWorld(VirtualWorld):
         self.told: list[tuple[float, str, Any]] = []  # messages to agents
         super().__init__(
             campus or small_campus(),
-            settings,
+            protocol,
+            terms,
             seed,
             costs=costs,
             faults=self._faults(),
@@ -169,8 +177,10 @@ class Small(CoresWorld):
     def __init__(
         self, system: str, hosts: int = 6, on_demand: int = 0, *, head_stores: bool = False, **options: Any
     ) -> None:
-        settings = replace(SETTINGS, level_start=3.0, policy=system, head_stores=head_stores)
-        super().__init__(small_campus(hosts, on_demand), settings, 1, **options)
+        protocol = replace(PROTOCOL, policy=system, head_stores=head_stores)
+        super().__init__(
+            small_campus(hosts, on_demand), protocol, replace(QUEUE, level_start=3.0), 1, **options
+        )
         self.start()
         self.run(0.5)
 

@@ -15,7 +15,6 @@ from controller.persistence.journal import Journal
 from controller.persistence.recovery import origin_of
 from experiments.inputs.replay_file import ReplaySpec, write_replay
 from experiments.inputs.scenario import Scenario, demo_scenario
-from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import generate
 from experiments.results.events_file import write_events
 from experiments.results.history import Timed
@@ -79,7 +78,7 @@ def write_journal(path: Path, seconds: float = 20.0) -> int:
     world = make_world(scenario(), generate(scenario()), kind=JournalledWorld, quiet=False)
     assert isinstance(world, JournalledWorld)
     world.written = journal = Journal(path)
-    journal.found(origin_of(played.campus, settings_of(played), played.seed, 0.0))
+    journal.found(origin_of(played.campus, played.protocol, played.queue, played.seed, 0.0))
     journal.begin()
     world.run(BEGIN_S + seconds)
     journal.commit()

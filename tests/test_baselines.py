@@ -6,6 +6,7 @@ import pytest
 
 from controller.core.model import facts as f
 from controller.core.model.entities import Phase
+from controller.core.parameters import DAY_S
 from controller.core.placement.select import (
     DestinationChoice,
     NoDestination,
@@ -13,12 +14,11 @@ from controller.core.placement.select import (
 )
 from controller.core.policies.baselines import SLOWDOWN, SLURM_REQUEUE_WAIT_S, TAKEOVER_S
 from controller.core.policies.table import policy
-from controller.core.settings import DAY_S
 from testbed import messages as m
-from tests.cores_world import SETTINGS, STEP_S, Small, job
+from tests.cores_world import PROTOCOL, STEP_S, Small, job
 from tests.offered_hosts import Candidate, in_columns, over_hosts
 
-TIME = SETTINGS.day_s / DAY_S  # the small world's time scale
+TIME = PROTOCOL.day_s / DAY_S  # the small world's time scale
 
 # ---------------------------------------------------------------- selectors of the baselines
 

@@ -10,11 +10,11 @@ import pytest
 from controller.core.model import facts as f
 from controller.core.policies.table import POLICIES
 from experiments.inputs.scenario import ResearchFlow
-from experiments.inputs.scenario.settings import live_row
+from experiments.inputs.scenario.live import live_row
 from experiments.inputs.traces import paper_campus
 from experiments.worlds.virtual import simulate
 from testbed.messages import JobSpec
-from tests.cores_world import SETTINGS, CoresWorld, a_running_job
+from tests.cores_world import PROTOCOL, CoresWorld, a_running_job
 from topologies.spec import DirectedLink, TrafficClass
 from topologies.units import PAYLOAD_SHARE
 
@@ -29,7 +29,7 @@ def grants(world: CoresWorld, traffic: TrafficClass) -> list[float]:
 
 @pytest.fixture
 def world() -> CoresWorld:
-    made = CoresWorld(settings=SETTINGS)
+    made = CoresWorld()
     made.start()
     made.run(0.5)
     return made
@@ -86,7 +86,7 @@ def test_a_greedy_stranger_that_nobody_counts_has_the_reserve_and_checkpoints_go
 
 
 def test_a_stream_within_the_share_is_granted_no_more() -> None:
-    world = CoresWorld(settings=replace(SETTINGS, policy="share"))
+    world = CoresWorld(protocol=replace(PROTOCOL, policy="share"))
     world.start()
     world.run(0.5)
     a_running_job(world, LONG, 20.0)

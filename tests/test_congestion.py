@@ -11,7 +11,7 @@ from controller.core.lifecycle import candidates
 from controller.core.placement.congestion import Streams, added_loss_s, loss_at_reclaim_s
 from controller.numerics.arrays import Floats
 from testbed.messages import JobSpec
-from tests.cores_world import SETTINGS, CoresWorld, a_running_job, small_campus
+from tests.cores_world import PROTOCOL, QUEUE, CoresWorld, a_running_job, small_campus
 
 BETA = 0.2
 
@@ -91,7 +91,7 @@ def test_intervals_are_what_p1_aims_at_until_sending_fills_its_share_of_them() -
 
 
 def test_a_notice_that_is_too_short_for_a_neighbour_alone_hurts_that_one_alone() -> None:
-    world = CoresWorld(small_campus(), replace(SETTINGS, level_start=3.0))
+    world = CoresWorld(small_campus(), PROTOCOL, replace(QUEUE, level_start=3.0))
     world.start()
     world.run(0.5)
     host = a_running_job(world, JobSpec("large", 40_000, 0.1, 200_000_000))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from math import inf
 from typing import Any
@@ -21,7 +20,15 @@ from controller.core.model.entities import CheckpointFlow, JobState, Phase
 from controller.core.network.capacity import LEAST_FALL
 from controller.core.queueing.queue import SpotJob
 from testbed import messages as m
-from tests.cores_world import SETTINGS, CoresWorld, a_running_job, calm_and_finish, small_campus
+from tests.cores_world import (
+    PROTOCOL,
+    QUEUE,
+    CoresWorld,
+    a_running_job,
+    calm_and_finish,
+    parameters,
+    small_campus,
+)
 from topologies.spec import TrafficClass
 
 
@@ -29,9 +36,9 @@ def job(name: str, steps: int = 1000, payload_bytes: int = 2_000_000, budget_s: 
     return m.JobSpec(name, steps, 0.1, payload_bytes, loss_budget_s=budget_s)
 
 
-def a_world(hosts: int = 4, on_demand: int = 1, **settings: Any) -> CoresWorld:
+def a_world(hosts: int = 4, on_demand: int = 1, **changed: Any) -> CoresWorld:
     campus = small_campus(hosts, on_demand)
-    world = CoresWorld(campus, replace(SETTINGS, **{"level_start": 3.0, **settings}))
+    world = CoresWorld(campus, *parameters(**{"level_start": 3.0, **changed}))
     world.start()
     world.run(0.5)
     return world
@@ -51,8 +58,8 @@ def test_the_coordinator_waits_longer_than_the_agent_may_run(world: CoresWorld) 
     host = a_running_job(world, job("a"))
     world.pause(host, 20.0)
     agent_until_s = world.machines[host].lease_until_s
-    fence_s = world.coordinator.cluster.hosts[host].lease_until_s + SETTINGS.fence_margin_s
-    assert agent_until_s < fence_s - SETTINGS.fence_margin_s
+    fence_s = world.coordinator.cluster.hosts[host].lease_until_s + PROTOCOL.fence_margin_s
+    assert agent_until_s < fence_s - PROTOCOL.fence_margin_s
     world.run(fence_s - 1e-3)
     assert world.copies("a") == []
     assert world.jobs["a"].attempt == 1
@@ -69,7 +76,7 @@ def test_coordinator_that_stood_still_reads_what_hosts_said_meanwhile_before_it_
     hosts = [each.host for each in running]
     assert all(each.phase is Phase.RUNNING for each in running)
     assert None not in hosts
-    late_s = world.now_s + 2.0 * (SETTINGS.lease_s + SETTINGS.fence_margin_s)
+    late_s = world.now_s + 2.0 * (PROTOCOL.lease_s + PROTOCOL.fence_margin_s)
     effects = []
     for each, host in zip(running, hosts, strict=True):
         ended = m.JobEnded(each.name, each.attempt, "finished", each.spec.steps)
@@ -78,7 +85,7 @@ def test_coordinator_that_stood_still_reads_what_hosts_said_meanwhile_before_it_
     assert not [effect for effect in effects if isinstance(effect, do.Disconnect)]
     silent = core.handle(ev.Woke(), core.next_deadline_s())  # nobody renewed a lease
     while not silent or do.Disconnect(str(hosts[0])) not in silent:
-        assert core.next_deadline_s() <= late_s + SETTINGS.heartbeat_s
+        assert core.next_deadline_s() <= late_s + PROTOCOL.heartbeat_s
         silent = core.handle(ev.Woke(), core.next_deadline_s())
 
 
@@ -109,7 +116,7 @@ def test_a_move_at_a_constant_rate_is_promised_that_of_a_start_half_way() -> Non
     world.reclaim(host, 20.0)
     world.run(4.5)
     [admitted] = world.of(f.MigrationAdmitted)
-    time_s = admitted.notice_s - SETTINGS.restart_s - 2 * SETTINGS.snapshot_s
+    time_s = admitted.notice_s - PROTOCOL.restart_s - 2 * PROTOCOL.snapshot_s
     assert admitted.floor_bytes_per_s == pytest.approx(16_000_000 / GOODPUT / (time_s / 2))
     [order] = world.to(host, m.Migrate)
     assert order.final_within_s == pytest.approx(time_s / 2)
@@ -121,7 +128,7 @@ def test_a_move_too_big_for_half_the_time_is_promised_all_of_it_and_stops_at_onc
     world.reclaim(host, 7.5)
     world.run(4.5)
     [admitted] = world.of(f.MigrationAdmitted)
-    time_s = admitted.notice_s - SETTINGS.restart_s - 2 * SETTINGS.snapshot_s
+    time_s = admitted.notice_s - PROTOCOL.restart_s - 2 * PROTOCOL.snapshot_s
     assert admitted.floor_bytes_per_s == pytest.approx(30_000_000 / GOODPUT / time_s)
     assert world.to(host, m.Migrate)[0].final_within_s == pytest.approx(0.0, abs=1e-6)
     world.run(12.0)
@@ -201,9 +208,9 @@ def test_a_rescue_whose_notice_is_cut_short_leaves_the_job_with_its_checkpoints(
     assert world.promises() == []
 
 
-def a_full_world(**settings: Any) -> tuple[CoresWorld, str]:
+def a_full_world(**changed: Any) -> tuple[CoresWorld, str]:
     """Two hosts whose GPUs all have jobs; where `a` runs."""
-    world = a_world(2, 0, **settings)
+    world = a_world(2, 0, **changed)
     host = a_running_job(world, job("a", payload_bytes=8_000_000))
     for name in ("b", "c"):
         world.submit(job(name))
@@ -358,7 +365,7 @@ def test_offers_that_could_not_be_used_when_made_are_used_later() -> None:
     for offer in offers:
         known.queue._offers[offer.offer_id] = offer
     assert known.offers
-    world.run(world.now_s + 2 * SETTINGS.control_period_s)
+    world.run(world.now_s + 2 * PROTOCOL.control_period_s)
     assert state.phase is not Phase.WAITING
 
 
@@ -389,7 +396,7 @@ def test_offers_lapse_after_their_time_and_the_gpu_stays_a_destination() -> None
 
 
 def test_a_job_that_no_host_can_run_is_refused_with_the_reason() -> None:
-    core = Coordinator(small_campus(2, 1), SETTINGS, lambda: 0.0)
+    core = Coordinator(small_campus(2, 1), PROTOCOL, QUEUE, lambda: 0.0)
     [answer] = core.handle(ev.JobSubmitted(m.JobSpec("a", 1, 0.1, 1, memory_bytes=1e15), 0.0, 7), 1.0)
     assert isinstance(answer, do.Answer)
     assert isinstance(answer.message, m.Rejected)
@@ -398,7 +405,7 @@ def test_a_job_that_no_host_can_run_is_refused_with_the_reason() -> None:
 
 
 def test_a_job_submitted_again_is_accepted_again_and_is_no_other_job() -> None:
-    core = Coordinator(small_campus(2, 1), SETTINGS, lambda: 0.0)
+    core = Coordinator(small_campus(2, 1), PROTOCOL, QUEUE, lambda: 0.0)
     first, *_ = (e for e in core.handle(ev.JobSubmitted(job("a"), 0.0, 7), 1.0) if isinstance(e, do.Answer))
     assert (
         core.handle(ev.JobSubmitted(job("a"), 0.0, 7), 2.0)

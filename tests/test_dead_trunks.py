@@ -18,10 +18,9 @@ from controller.openflow.routes import tables
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.demo import demo_scenario
 from experiments.inputs.scenario.parts import LinkEvent
-from experiments.inputs.scenario.settings import settings_of
 from experiments.results.rules.network import grants_stay_within_the_share
 from experiments.storms.play import context_of
-from experiments.storms.setup import SETTINGS
+from experiments.storms.setup import PROTOCOL, QUEUE
 from experiments.worlds.virtual.invariants import Invariants
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.emulation.description.openflow import topology_of
@@ -169,8 +168,8 @@ def two_uplinks() -> Campus:
 
 def moving(notice_s: float) -> VirtualWorld:
     """h1's job is on its way to another building, the way that P3 was asked for."""
-    seldom = replace(SETTINGS, checkpoint_share=0.2)  # no checkpoint is on its way when the notice comes
-    world = VirtualWorld(two_uplinks(), seldom, after_each=Invariants())
+    seldom = replace(PROTOCOL, checkpoint_share=0.2)  # no checkpoint is on its way when the notice comes
+    world = VirtualWorld(two_uplinks(), seldom, QUEUE, after_each=Invariants())
     world.start()
     world.at(1.0, lambda: world.submit(JobSpec("j", 3000, 0.1, 20_000_000)))
     world.run(8.0)
@@ -209,7 +208,7 @@ def test_migration_goes_on_by_the_other_trunk_with_its_grant_reserved_there() ->
 
 def test_checkpoints_are_planned_on_what_the_trunk_that_they_take_has_left_also_after_one_died() -> None:
     """Others ask for 7 of 8 MB/s of the second trunk: when the first has died P1 plans at once to send as much, and seldom."""
-    world = VirtualWorld(two_uplinks(), SETTINGS, after_each=Invariants())
+    world = VirtualWorld(two_uplinks(), PROTOCOL, QUEUE, after_each=Invariants())
     world.start()
     world.at(1.0, lambda: world.submit(JobSpec("j", 3000, 0.1, 20_000_000)))
     world.run(8.0)
@@ -278,7 +277,7 @@ def with_cuts(campus: Campus, cuts: list[tuple[float, tuple[str, str], bool]], s
 def test_judge_holds_grants_to_the_links_that_they_went_over_then() -> None:
     """Two grants that fit on two trunks do not fit on one."""
     campus = two_uplinks()
-    world = VirtualWorld(campus, SETTINGS)
+    world = VirtualWorld(campus, PROTOCOL, QUEUE)
     context = context_of(world, {})
     share = context.share[DirectedLink("l2", "h2")]
     grants = [(1.0, f.Granted("j", "h1", "h2", "AF41", 0.5 * share, 0.0, ""))]
@@ -297,7 +296,7 @@ def test_coordinator_that_begins_again_plans_on_the_routes_of_its_journal() -> N
 
     scenario = with_cuts(files.load("example:twocores"), [])
     played = scenario.played()
-    cores = [Coordinator(played.campus, settings_of(played), lambda: 0.5) for _ in range(2)]
+    cores = [Coordinator(played.campus, played.protocol, played.queue, lambda: 0.5) for _ in range(2)]
     event = ev.LinksChanged([("library", "core1", 0.0), ("core1", "library", 0.0)])
     for core in cores:
         core.handle(event, 1.0)
@@ -305,7 +304,9 @@ def test_coordinator_that_begins_again_plans_on_the_routes_of_its_journal() -> N
     assert cores[0].cluster.index.places.up.tolist() == cores[1].cluster.index.places.up.tolist()
     assert (
         cores[0].cluster.index.places.up.tolist()
-        != Coordinator(played.campus, settings_of(played), lambda: 0.5).cluster.index.places.up.tolist()
+        != Coordinator(
+            played.campus, played.protocol, played.queue, lambda: 0.5
+        ).cluster.index.places.up.tolist()
     )
     assert dead_trunks(cores[0].cluster.capacity.bandwidth.capacity) == cores[0].cluster.routes.dead
 

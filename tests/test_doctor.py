@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console
 
 from experiments.inputs.scenario import load
-from experiments.inputs.scenario.settings import settings_of
 from experiments.worlds.live.operator import JOURNAL
 from experiments.worlds.live.world import live_world
 from testbed.emulation import capabilities
@@ -120,7 +119,7 @@ def test_a_machine_that_lacks_something_is_found_before_an_older_run_is_deleted(
         try:
             with (
                 pytest.raises(SetupError, match="root is missing"),
-                live_world(scenario, settings_of(scenario), out),
+                live_world(scenario, scenario.protocol, scenario.queue, out),
             ):
                 pass
         finally:

@@ -20,7 +20,6 @@ from controller.persistence.journal import Journal, read_facts
 from controller.persistence.recovery import recall
 from experiments.inputs.scenario import Scenario, files
 from experiments.inputs.scenario.parts import LinkEvent
-from experiments.inputs.scenario.settings import settings_of
 from testbed.emulation.kernel.openvswitch import missing_programs
 from tests.live_campus import live, running
 from topologies.paths import Routes
@@ -103,7 +102,7 @@ def check_the_coordinators_picture(out: Path, scenario: Scenario, story: str) ->
     try:
         played, secret = scenario.played(), bytes.fromhex(journal.origin()["secret"])
         draw = random.Random(f"{played.seed} placement").random
-        core = Coordinator(played.campus, settings_of(played), draw, secret)
+        core = Coordinator(played.campus, played.protocol, played.queue, draw, secret)
         cluster = recall(journal, core).core.cluster
         assert cluster.routes.dead == frozenset() and not cluster.capacity.draining, story
         assert cluster.installation.answers, story

@@ -22,7 +22,7 @@ from controller import host
 from controller.core.coordinator import Coordinator
 from controller.core.model import facts
 from controller.core.model.events import AgentSaid, JobSubmitted
-from controller.core.settings import Settings
+from controller.core.parameters import FENCE_MARGIN, Protocol, Queue
 from controller.host import CoordinatorHost
 from controller.persistence.journal import Journal, read_facts
 from testbed import messages as m
@@ -109,7 +109,7 @@ class Agent:
 @asynccontextmanager
 async def running(folder: Path) -> AsyncIterator[Running]:
     """A coordinator on a port of its own."""
-    core = Coordinator(loads(CAMPUS), Settings(lease_s=LEASE_S), random.Random(1).random)
+    core = Coordinator(loads(CAMPUS), Protocol(lease_s=LEASE_S), Queue(), random.Random(1).random)
     for number, name in enumerate(("h1", "h2"), 1):  # a campus is in 10.0.0.0/8, and the loopback is not
         host = core.cluster.hosts[name]
         object.__setattr__(host.spec, "address", IPv4Address(f"127.0.0.{number}"))
@@ -421,7 +421,7 @@ async def test_an_agent_that_was_started_anew_comes_back(tmp_path: Path) -> None
         await coordinator.until(lambda: "h1" not in coordinator.host.agents)
         third = await coordinator.agent(incarnation=3)
         assert isinstance(await third.heard(), m.Refused)
-        coordinator.host.started_s -= LEASE_S + 1.0  # time passes
+        coordinator.host.started_s -= (1.0 + FENCE_MARGIN) * LEASE_S + 1.0  # time passes
         third = await coordinator.agent(incarnation=3)
         assert isinstance(await third.heard(), m.Welcome)
 

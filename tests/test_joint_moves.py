@@ -11,12 +11,12 @@ from scipy.optimize import linear_sum_assignment
 
 from controller.core.model import facts as f
 from testbed.messages import JobSpec
-from tests.cores_world import SETTINGS, CoresWorld
+from tests.cores_world import PROTOCOL, QUEUE, CoresWorld
 from topologies import presets
 from topologies.spec import Campus, ResearchReserve
 
 SMALL_BYTES, LARGE_BYTES = 20e9, 40e9  # fits both kinds of GPU; fits an A6000 only
-PATIENT = replace(SETTINGS, learner="fixed", level_start=50.0)
+PATIENT = replace(QUEUE, learner="fixed", level_start=50.0, level_max=50.0)
 
 
 GATHER = "h3"  # has four GPUs on which anything fits; all others have one
@@ -46,7 +46,7 @@ def evacuated(
 ) -> tuple[CoresWorld, list[str], list[str]]:
     """Jobs run on one host, the only one that is lent; some others are lent again, and then its owner gives a long notice:
     (the world, the jobs, those hosts)."""
-    made = CoresWorld(campus(), replace(PATIENT, policy=policy), seed)
+    made = CoresWorld(campus(), replace(PROTOCOL, policy=policy), PATIENT, seed)
     made.start()
     made.run(2.0)
     for host in made.coordinator.cluster.index.volunteers:

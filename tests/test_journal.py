@@ -17,7 +17,7 @@ from controller.core.coordinator import Coordinator
 from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.facts import JobFailed
-from controller.core.settings import Settings
+from controller.core.parameters import Protocol, Queue
 from controller.persistence import journal as journals
 from controller.persistence.journal import (
     Journal,
@@ -106,7 +106,7 @@ def test_exported_lines_name_the_fact_and_its_time(tmp_path: Path) -> None:
 
 def test_whatever_a_heartbeat_counts_can_be_written() -> None:
     """The largest of every count, as often as a frame may say it."""
-    core = Coordinator(three_tier(4, 1, 1), Settings(), lambda: 0.5)
+    core = Coordinator(three_tier(4, 1, 1), Protocol(), Queue(), lambda: 0.5)
     name = next(name for name, host in core.cluster.hosts.items() if host.is_volunteer)
     core.handle(ev.AgentSaid(name, m.Hello(name, 1, 7200, [], [], [], True)), 0.0)
     beat = m.Heartbeat(
@@ -184,7 +184,7 @@ def test_a_coordinator_goes_on_with_what_is_before_a_bad_event(tmp_path: Path) -
     with sqlite3.connect(path) as db:
         db.execute("UPDATE input SET body = x'c0' WHERE number = 2")
         db.execute("DELETE FROM fact")  # what a core that only wakes records
-    core = Coordinator(three_tier(4, 1, 1), Settings(), lambda: 0.5)
+    core = Coordinator(three_tier(4, 1, 1), Protocol(), Queue(), lambda: 0.5)
     journal = Journal(path)
     with pytest.raises(SetupError, match=r"line 2 of the table input.*--up-to 2\.0"):
         recall(journal, core)

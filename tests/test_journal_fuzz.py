@@ -25,7 +25,7 @@ from controller.process import CoordinatorConfig, _host
 from experiments.dashboard.feed import Feed
 from experiments.dashboard.sources import EventsFile, open_run
 from testbed.errors import TestbedError
-from tests.cores_world import SETTINGS, small_campus
+from tests.cores_world import PROTOCOL, QUEUE, small_campus
 from tests.test_restart import SEED, a_journal
 
 TIMES = int(os.environ.get("RECLAIMNET_FUZZ", "1"))
@@ -41,8 +41,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The journal of a run with a snapshot in its midst, in one file."""
     path = tmp_path_factory.mktemp("fuzz") / "journal.sqlite"
     journal, _ = a_journal(path, 12.0, save_at=0.4)
-    settings = replace(SETTINGS, level_start=3.0)
-    journal.found(origin_of(small_campus(), settings, SEED, 0.0) | {"secret": "ab" * 32})
+    given = PROTOCOL, replace(QUEUE, level_start=3.0)
+    journal.found(origin_of(small_campus(), *given, SEED, 0.0) | {"secret": "ab" * 32})
     journal._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     journal.close()
     return path
@@ -187,12 +187,12 @@ def facts_of(path: Path) -> Callable[[float], object]:
 
 
 def recovery_of(path: Path) -> Callable[[float], object]:
-    settings = replace(SETTINGS, level_start=3.0)
+    given = PROTOCOL, replace(QUEUE, level_start=3.0)
 
     async def recover(journal: Journal, up_to_s: float) -> None:
         beside = path.with_suffix(".sock")
         _host(
-            CoordinatorConfig(small_campus(), settings, SEED, path, beside, "127.0.0.1", up_to_s=up_to_s),
+            CoordinatorConfig(small_campus(), *given, SEED, path, beside, "127.0.0.1", up_to_s=up_to_s),
             journal,
         )
 

@@ -15,9 +15,8 @@ from controller.core.queueing.controllers.algorithm1 import Algorithm1
 from controller.core.queueing.controllers.fixed import Fixed
 from controller.core.queueing.controllers.replay import Replay
 from experiments.inputs.scenario import loads
-from experiments.inputs.scenario.settings import settings_of
 from testbed import messages as m
-from tests.cores_world import SETTINGS, CoresWorld, calm_and_finish, small_campus
+from tests.cores_world import PROTOCOL, QUEUE, CoresWorld, calm_and_finish, small_campus
 
 TEXT = """
 name = "x"
@@ -45,7 +44,7 @@ class Busy(Fixed):
 
 
 def a_core(busy: Busy) -> Coordinator:
-    core = Coordinator(small_campus(2, 1), SETTINGS, lambda: 0.0)
+    core = Coordinator(small_campus(2, 1), PROTOCOL, QUEUE, lambda: 0.0)
     core.cluster.queue.controller = busy
     return core
 
@@ -85,20 +84,20 @@ def test_a_job_that_must_leave_is_sent_off_before_anything_is_learned() -> None:
 )
 def test_a_scenario_names_who_learns(name: str, kind: type[Fixed]) -> None:
     scenario = loads(TEXT.format(name))
-    core = Coordinator(scenario.campus, settings_of(scenario.played()), lambda: 0.0)
+    core = Coordinator(scenario.campus, scenario.played().protocol, scenario.played().queue, lambda: 0.0)
     assert type(core.cluster.queue.controller) is kind
 
 
 def test_without_on_demand_hosts_everybody_waits_whoever_learns() -> None:
-    core = Coordinator(small_campus(2, 0), replace(SETTINGS, learner="age"), lambda: 0.0)
+    core = Coordinator(small_campus(2, 0), PROTOCOL, replace(QUEUE, learner="age"), lambda: 0.0)
     assert type(core.cluster.queue.controller) is Fixed
 
 
 @pytest.mark.parametrize("name", ["replay", "age"])
 @pytest.mark.parametrize("ttl_s", [0.0, 5.0, inf])
 def test_a_campus_keeps_its_promises_while_a_controller_learns(name: str, ttl_s: float) -> None:
-    settings = replace(SETTINGS, learner=name, offer_ttl_s=ttl_s, level_start=1.0, level_window=5)
-    world = CoresWorld(small_campus(3, 1), settings)
+    queue = replace(QUEUE, learner=name, offer_ttl_s=ttl_s, level_start=1.0, level_window=5)
+    world = CoresWorld(small_campus(3, 1), PROTOCOL, queue)
     world.start()
     world.run(0.5)
     for number in range(60):

@@ -19,7 +19,6 @@ from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.demo import demo_scenario
 from experiments.inputs.scenario.files import dumps, loads
 from experiments.inputs.scenario.parts import LinkEvent, ResearchFlow
-from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import generate
 from experiments.results.link_rates import LinkRates
 from experiments.results.rules.network import grants_stay_within_the_share
@@ -80,7 +79,7 @@ def test_virtual_campus_says_what_it_cannot_play() -> None:
 def test_coordinator_plans_with_the_rates_that_it_is_told() -> None:
     scenario = demo_scenario(hosts=6)
     played = scenario.played()
-    core = Coordinator(played.campus, settings_of(played), lambda: 0.5)
+    core = Coordinator(played.campus, played.protocol, played.queue, lambda: 0.5)
     link = DirectedLink(*access(scenario))
     before = dict(core.cluster.capacity.spendable)
     effects = core.handle(ev.LinksChanged([(*link, 1e6)]), 1.0)

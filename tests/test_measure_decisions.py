@@ -14,9 +14,10 @@ from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
 from controller.core.model.entities import Phase
+from controller.core.parameters import Queue
 from experiments.benchmarks import decisions
 from experiments.benchmarks.decisions import AtWork, Spread, growth_exponent, measure_size
-from experiments.benchmarks.decisions_world import HISTORY_S, SETTINGS, coordinator_at_work
+from experiments.benchmarks.decisions_world import HISTORY_S, PROTOCOL, coordinator_at_work
 from experiments.benchmarks.frame import Run, goals_of, run_benchmark
 from testbed import messages as m
 from tests.shown import shown
@@ -31,7 +32,7 @@ def campus() -> Campus:
 
 def by_messages(campus: Campus) -> Coordinator:
     """A coordinator whose agents registered, and whose jobs were submitted and started, by events."""
-    core = Coordinator(campus, SETTINGS, lambda: 0.0)
+    core = Coordinator(campus, PROTOCOL, Queue(), lambda: 0.0)
     for number, host in enumerate(core.cluster.hosts):
         core.handle(ev.AgentSaid(host, m.Hello(host, 1, 7200, [], [], [], True)), 0.001 * number)
     for number in range(10):

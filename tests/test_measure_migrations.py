@@ -20,7 +20,7 @@ from experiments.benchmarks.migrations import (
     RANDOM,
     WAVE_S,
 )
-from experiments.inputs.scenario.settings import enforcement_of
+from experiments.inputs.scenario.live import enforcement_of
 from experiments.inputs.traces import Trace
 from experiments.results.history import Timed
 from experiments.worlds.live.run import context_of

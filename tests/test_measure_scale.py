@@ -11,7 +11,7 @@ import pytest
 from controller.load import Durations, Load
 from experiments.benchmarks import scale
 from experiments.benchmarks.frame import in_fresh_process
-from experiments.inputs.scenario.settings import heartbeat_s
+from experiments.inputs.scenario.scenario import heartbeat_s
 from experiments.inputs.traces.generated import generate
 from tests.shown import shown
 

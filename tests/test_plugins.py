@@ -17,8 +17,8 @@ from controller.core.checkpointing.intervals import CheckpointJob
 from controller.core.model.facts import MigrationAdmitted
 from controller.core.network.links import Network
 from controller.core.network.sharing import Demand, in_columns
+from controller.core.parameters import Queue
 from controller.core.policies.table import POLICIES
-from controller.core.settings import Settings
 from controller.user_policies import add_policies, find_policy, source_of
 from experiments import api
 from experiments.cli.simulate import simulate_file
@@ -152,7 +152,7 @@ GIVEN: dict[str, list[object]] = {
     "select": [None, None],
     "admit": [[MigrationRequest("a", 1.0, 1.0, 0.0, ())], 0.0, {}, ()],
     "share": [in_columns([Demand("a", (), 1.0)], Network({})), None],
-    "learner": [Settings()],
+    "learner": [Queue()],
     "standby": [None, None],
 }
 WRONG = ("raise ValueError('oh')", "return None", "raise SystemExit(5)", "return [1.0]")

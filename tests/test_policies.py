@@ -9,6 +9,7 @@ from controller.core.admission.admission import Admission, MigrationRequest
 from controller.core.checkpointing.intervals import CheckpointJob
 from controller.core.network.links import Network
 from controller.core.network.sharing import Demand, in_columns
+from controller.core.parameters import Queue
 from controller.core.placement.select import (
     DestinationChoice,
     NoDestination,
@@ -17,7 +18,6 @@ from controller.core.placement.select import (
 from controller.core.policies.overrides import with_overrides
 from controller.core.policies.table import POLICIES, Policy, policy, row_of
 from controller.core.queueing.queue import SpotJob, SpotQueue
-from controller.core.settings import Settings
 from experiments.inputs.scenario import demo_scenario, dumps, loads
 from experiments.inputs.traces import generate
 from experiments.worlds.virtual import simulate
@@ -26,7 +26,7 @@ from tests.offered_hosts import in_columns as hosts_in_columns
 from topologies.errors import SpecError
 from topologies.spec import DirectedLink
 
-SETTINGS = Settings(target_delay_s=3.0, level_step_per_s=0.01, offer_ttl_s=0.0)
+QUEUE = Queue(target_delay_s=3.0, level_step_per_s=0.01, offer_ttl_s=0.0)
 LINK = DirectedLink("h1", "sw")
 JOBS = [
     CheckpointJob("a", 1e9, 1e-4, (LINK,), loss_budget_s=120.0),
@@ -72,7 +72,7 @@ def test_every_row_plans_places_admits_grants_and_learns(name: str) -> None:
     rates, _ = row.share(in_columns(flows, network), network.column(SHARE))
     assert math.fsum(rates) == pytest.approx(10.0)
 
-    queue = SpotQueue(row.learner(SETTINGS), SETTINGS.offer_ttl_s)
+    queue = SpotQueue(row.learner(QUEUE), QUEUE.offer_ttl_s)
     queue.submit(SpotJob("j"), 0.0, 0.0)
     assert queue.controller.level == 1.0
 

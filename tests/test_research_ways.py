@@ -18,7 +18,7 @@ from experiments.inputs.scenario import ResearchFlow
 from experiments.inputs.traces import BackgroundTraffic
 from experiments.results.run_context import research_shares
 from experiments.storms.play import context_of
-from experiments.storms.setup import SETTINGS
+from experiments.storms.setup import PROTOCOL, QUEUE
 from experiments.worlds.live.research import _RECORD, Measured, samples
 from experiments.worlds.virtual.background import VirtualBackground
 from experiments.worlds.virtual.links import PROGRAMMING_S
@@ -41,7 +41,7 @@ def leaves(hosts_per_leaf: int = 1) -> Campus:
 
 
 def with_background(*flows: tuple[str, str], rate: float = 4 * MB) -> VirtualWorld:
-    world = VirtualWorld(leaves(), SETTINGS)
+    world = VirtualWorld(leaves(), PROTOCOL, QUEUE)
     traffic = BackgroundTraffic(3600.0, flows, ((rate,) * len(flows),), (40,) * len(flows))
     world.background = VirtualBackground(world.env, world.connections, traffic)
     world.start()
@@ -114,7 +114,7 @@ def test_research_goes_where_grants_leave_room_a_moment_after_they_are_told() ->
 
 def test_a_connection_takes_one_way_and_goes_to_another_when_its_trunk_dies() -> None:
     flow = ResearchFlow("h2", "h3", math.inf)
-    world = VirtualWorld(leaves(), SETTINGS, research=[flow] * 24, duration_s=60.0)
+    world = VirtualWorld(leaves(), PROTOCOL, QUEUE, research=[flow] * 24, duration_s=60.0)
     world.start()
     world.at(0.5, world.research.begin)
     world.run(4.0)
@@ -161,7 +161,7 @@ def test_links_of_shortest_ways_are_those_that_the_groups_share_over() -> None:
     dead = frozenset({frozenset(("p1e1", "p1a1"))})
     for routes in (Routes(campus), Routes(campus, dead)):
         hosts = [host.name for host in campus.hosts]
-        world = VirtualWorld(campus, SETTINGS)
+        world = VirtualWorld(campus, PROTOCOL, QUEUE)
         assert world.env.switches is not None
         world.env.switches.follow(routes.dead, ())
         for target in hosts[1:]:

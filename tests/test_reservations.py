@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any
@@ -22,11 +21,11 @@ from controller.core.model import facts as f
 from controller.core.model.entities import CheckpointFlow
 from controller.core.network.capacity import LEAST_FALL
 from testbed import messages as m
-from tests.cores_world import SETTINGS, CoresWorld, small_campus
+from tests.cores_world import PROTOCOL, CoresWorld, parameters, small_campus
 from topologies import presets
 from topologies.spec import Campus, ResearchReserve
 
-LEAD_S = 2.0 * SETTINGS.snapshot_s + LAG_S
+LEAD_S = 2.0 * PROTOCOL.snapshot_s + LAG_S
 
 
 def narrow_campus(hosts: int = 8) -> Campus:
@@ -43,9 +42,9 @@ def narrow_campus(hosts: int = 8) -> Campus:
     )
 
 
-def a_world(campus: Campus, jobs: int, payload_bytes: int, **settings: Any) -> CoresWorld:
+def a_world(campus: Campus, jobs: int, payload_bytes: int, **changed: Any) -> CoresWorld:
     """Jobs run on some hosts; nobody has been reclaimed yet."""
-    world = CoresWorld(campus, replace(SETTINGS, **{"level_start": 8.0, **settings}))
+    world = CoresWorld(campus, *parameters(**{"level_start": 8.0, **changed}))
     world.start()
     world.run(0.5)
     for number in range(jobs):
@@ -66,7 +65,7 @@ def test_a_move_alone_stops_half_way_and_then_has_the_whole_path() -> None:
     world.run(4.5)
     [admitted] = world.of(f.MigrationAdmitted)
     [order] = world.to(host, m.Migrate)
-    time_s = admitted.notice_s - SETTINGS.restart_s - MARGIN_S - LEAD_S
+    time_s = admitted.notice_s - PROTOCOL.restart_s - MARGIN_S - LEAD_S
     assert order.final_within_s == pytest.approx(time_s / 2)
     flow, _ = only_flow(world)
     assert flow.floor_bytes_per_s == 0.0  # not begun: it sends what is left

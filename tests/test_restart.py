@@ -21,8 +21,8 @@ from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
 from controller.core.model.cluster import Cluster
+from controller.core.parameters import Protocol, Queue
 from controller.core.policies.table import POLICIES
-from controller.core.settings import Settings
 from controller.persistence.journal import Journal, encoded, read_facts
 from controller.persistence.recovery import (
     check_origin,
@@ -40,26 +40,26 @@ from controller.process import CoordinatorConfig, _host
 from testbed import messages as m
 from testbed.clock import MonotonicClock
 from testbed.errors import SetupError
-from tests.cores_world import SETTINGS, CoresWorld, small_campus
+from tests.cores_world import PROTOCOL, QUEUE, CoresWorld, small_campus
 from topologies.spec import Campus
 
 SEED = 4
 
 
-def fresh(campus: Campus | None = None, settings: Settings = SETTINGS) -> Coordinator:
-    return Coordinator(campus or small_campus(), settings, random.Random(f"{SEED} placement").random)
+def fresh(campus: Campus | None = None, protocol: Protocol = PROTOCOL, queue: Queue = QUEUE) -> Coordinator:
+    return Coordinator(campus or small_campus(), protocol, queue, random.Random(f"{SEED} placement").random)
 
 
 def a_coordinator() -> Coordinator:
     """The one of `a_journal`, as it was when the run began."""
-    return fresh(settings=replace(SETTINGS, level_start=3.0))
+    return fresh(queue=replace(QUEUE, level_start=3.0))
 
 
 def a_journal(
     path: Path, seconds: float = 25.0, *, save_at: float | None = None, by: str = ""
 ) -> tuple[Journal, CoresWorld]:
     """Of a virtual run, written as a live host would; `save_at` is the share of events after which a snapshot is saved."""
-    world = CoresWorld(small_campus(), replace(SETTINGS, level_start=3.0), SEED, checks=False)
+    world = CoresWorld(small_campus(), PROTOCOL, replace(QUEUE, level_start=3.0), SEED, checks=False)
     world.start()
     for number in range(8):
         spec = m.JobSpec(f"j{number}", 60 + 10 * number, 0.1, 2_000_000)
@@ -164,7 +164,7 @@ def test_a_snapshot_that_cannot_be_read_is_not_used(tmp_path: Path) -> None:
 
 def test_every_system_has_a_snapshot(tmp_path: Path) -> None:
     for policy in POLICIES:
-        core = Coordinator(small_campus(), replace(SETTINGS, policy=policy), random.Random(1).random)
+        core = Coordinator(small_campus(), replace(PROTOCOL, policy=policy), QUEUE, random.Random(1).random)
         core.handle(ev.AgentSaid("h1", m.Hello("h1", 1, 7200, [], [], [], True)), 1.0)
         body = freeze(core)
         assert body is not None
@@ -232,30 +232,36 @@ def test_a_journal_whose_facts_do_not_follow_from_its_events_is_refused(tmp_path
 
 
 def test_a_journal_says_whose_it_is(tmp_path: Path) -> None:
-    mine = origin_of(small_campus(), SETTINGS, 1, 100.0)
+    mine = origin_of(small_campus(), PROTOCOL, QUEUE, 1, 100.0)
     journal = Journal(tmp_path / "j.sqlite")
     assert journal.origin() == {}
     journal.found(mine)
-    check_origin(journal.origin(), origin_of(small_campus(), SETTINGS, 1, 200.0), journal.path)
+    check_origin(journal.origin(), origin_of(small_campus(), PROTOCOL, QUEUE, 1, 200.0), journal.path)
 
 
 @pytest.mark.parametrize(
     ("theirs", "named"),
     [
-        (origin_of(small_campus(), SETTINGS, 2, 1.0), "seed 2, here 1"),
-        (origin_of(small_campus(), replace(SETTINGS, lease_s=9.0), 1, 1.0), r"lease_s = 9\.0, here 2\.0"),
-        (origin_of(small_campus(), replace(SETTINGS, policy="slurm-pr"), 1, 1.0), "policy = 'slurm-pr'"),
-        (origin_of(small_campus(5), SETTINGS, 1, 1.0), "campus: "),
-        (origin_of(small_campus(7), SETTINGS, 1, 1.0), "campus: "),
-        ({**origin_of(small_campus(), SETTINGS, 1, 1.0), "format": "0"}, "format 0, here 1"),
+        (origin_of(small_campus(), PROTOCOL, QUEUE, 2, 1.0), "seed 2, here 1"),
+        (
+            origin_of(small_campus(), replace(PROTOCOL, lease_s=9.0), QUEUE, 1, 1.0),
+            r"lease_s = 9\.0, here 2\.0",
+        ),
+        (
+            origin_of(small_campus(), replace(PROTOCOL, policy="slurm-pr"), QUEUE, 1, 1.0),
+            "policy = 'slurm-pr'",
+        ),
+        (origin_of(small_campus(5), PROTOCOL, QUEUE, 1, 1.0), "campus: "),
+        (origin_of(small_campus(7), PROTOCOL, QUEUE, 1, 1.0), "campus: "),
+        ({**origin_of(small_campus(), PROTOCOL, QUEUE, 1, 1.0), "format": "1"}, "format 1, here 2"),
     ],
-    ids=["seed", "settings", "policy", "smaller", "larger", "format"],
+    ids=["seed", "lease", "policy", "smaller", "larger", "format"],
 )
 def test_the_journal_of_another_coordinator_is_refused_with_what_differs(
     theirs: dict[str, str], named: str
 ) -> None:
     with pytest.raises(SetupError, match=named):
-        check_origin(theirs, origin_of(small_campus(), SETTINGS, 1, 1.0), Path("j.sqlite"))
+        check_origin(theirs, origin_of(small_campus(), PROTOCOL, QUEUE, 1, 1.0), Path("j.sqlite"))
 
 
 def test_two_coordinators_do_not_write_one_journal(tmp_path: Path) -> None:
@@ -268,7 +274,7 @@ def test_two_coordinators_do_not_write_one_journal(tmp_path: Path) -> None:
 
 def test_by_hand_the_reason_is_printed(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.sqlite")
-    journal.found(origin_of(small_campus(), SETTINGS, 77, 1.0))
+    journal.found(origin_of(small_campus(), PROTOCOL, QUEUE, 77, 1.0))
     journal.close()
     argv = ["-m", "controller", "example:campus54", "--listen", "127.0.0.1:0", "--journal", str(journal.path)]
     done = subprocess.run(
@@ -298,14 +304,14 @@ def test_a_coordinator_whose_journal_was_cut_lets_no_agent_in_until_forgotten_le
     tmp_path: Path, at_once: bool
 ) -> None:
     journal, _ = a_journal(tmp_path / "j.sqlite", save_at=0.2)
-    settings = replace(SETTINGS, level_start=3.0)
-    journal.found(origin_of(small_campus(), settings, SEED, time.monotonic() - 30.0))
+    given = PROTOCOL, replace(QUEUE, level_start=3.0)
+    journal.found(origin_of(small_campus(), *given, SEED, time.monotonic() - 30.0))
     if not at_once:  # the process that cut it said nothing more
         journal.cut(10.0)
     journal.close()
     up_to_s = 10.0 if at_once else inf
     config = CoordinatorConfig(
-        small_campus(), settings, SEED, journal.path, tmp_path / "o.sock", "127.0.0.1", up_to_s=up_to_s
+        small_campus(), *given, SEED, journal.path, tmp_path / "o.sock", "127.0.0.1", up_to_s=up_to_s
     )
     journal = Journal(journal.path)
     cluster = begun(config, journal)
@@ -326,6 +332,6 @@ def test_a_coordinator_whose_journal_was_cut_lets_no_agent_in_until_forgotten_le
 @pytest.mark.alone
 def test_time_goes_on_from_the_same_boot_and_never_back(tmp_path: Path) -> None:
     started_s = time.monotonic() - 50.0
-    origin = origin_of(small_campus(), SETTINGS, 1, started_s)
+    origin = origin_of(small_campus(), PROTOCOL, QUEUE, 1, started_s)
     assert start_after(origin, 20.0) == pytest.approx(started_s, abs=0.01)
     assert time.monotonic() - start_after(origin, 80.0) == pytest.approx(80.0, abs=0.01)

@@ -22,7 +22,7 @@ from msgspec import structs
 
 from controller import host
 from controller.core.model import facts as f
-from controller.core.settings import Settings
+from controller.core.parameters import Protocol, Queue
 from controller.persistence.journal import read_facts
 from controller.process import CoordinatorConfig, run_coordinator
 from experiments.worlds.live.operator import Operator, connected
@@ -151,9 +151,17 @@ class Process:
 def serve(campus: str, lease_s: float, journal: str, operator: str) -> None:
     """A coordinator with that lease, and a snapshot after every event."""
     host.SAVE_AFTER_S = 0.0
-    settings = Settings(lease_s=lease_s)
     run_coordinator(
-        CoordinatorConfig(load(campus), settings, 1, Path(journal), Path(operator), "10.1.0.1", PORT)
+        CoordinatorConfig(
+            load(campus),
+            Protocol(lease_s=lease_s),
+            Queue(),
+            1,
+            Path(journal),
+            Path(operator),
+            "10.1.0.1",
+            PORT,
+        )
     )
 
 

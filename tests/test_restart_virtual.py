@@ -14,7 +14,7 @@ from controller.core.model import facts as f
 from controller.core.model.entities import Phase
 from testbed import messages as m
 from testbed.errors import InvariantBroken
-from tests.cores_world import SETTINGS, CoresWorld, a_running_job, small_campus
+from tests.cores_world import PROTOCOL, QUEUE, CoresWorld, a_running_job, small_campus
 from tests.restart_sweep import Killer, demo, text_scenario
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
@@ -26,7 +26,7 @@ def job(name: str, steps: int = 1000, payload_bytes: int = 2_000_000) -> m.JobSp
 
 @pytest.fixture
 def world() -> Iterator[CoresWorld]:
-    made = CoresWorld(small_campus(4, 1), replace(SETTINGS, level_start=3.0))
+    made = CoresWorld(small_campus(4, 1), PROTOCOL, replace(QUEUE, level_start=3.0))
     made.start()
     made.run(0.5)
     yield made
@@ -79,9 +79,9 @@ def test_a_job_of_an_agent_that_does_not_come_back_waits_for_a_whole_lease_after
     world.pause(host, 30.0)  # it hears nothing, and its job goes on while its lease lasts
     world.restart_coordinator(down_s=0.1)
     back_s = world.now_s + 0.1
-    world.run(back_s + SETTINGS.lease_s + SETTINGS.fence_margin_s - 0.001)
+    world.run(back_s + PROTOCOL.lease_s + PROTOCOL.fence_margin_s - 0.001)
     assert world.of(f.JobStopped) == []
-    world.run(back_s + SETTINGS.lease_s + SETTINGS.fence_margin_s + 0.001)
+    world.run(back_s + PROTOCOL.lease_s + PROTOCOL.fence_margin_s + 0.001)
     assert [stopped.cause for stopped in world.of(f.JobStopped)] == ["agent_lost"]
     assert world.jobs["a"].attempt == 2
 
@@ -95,7 +95,7 @@ def test_nothing_is_decided_before_all_have_come_back_or_patience_is_over(world:
     assert restarted.hosts == sorted(world.machines)
     known = len(world.facts)
     world.submit(job("b", 10))
-    patience_s = PATIENCE * SETTINGS.heartbeat_s
+    patience_s = PATIENCE * PROTOCOL.heartbeat_s
     world.run(4.1 + min(patience_s, 1.0) - 0.1)
     assert {type(fact) for _, fact in world.facts[known:]} <= {f.HostJoined, f.EgressMeasured}
     world.run(6.0)

@@ -10,17 +10,16 @@ import pytest
 from controller.core.lifecycle.job_reports import SPEED_CHANGE
 from controller.core.model import events as ev
 from controller.core.model import facts as f
-from controller.core.settings import Settings
+from controller.core.parameters import Protocol
 from experiments.compare.costs import measure_costs
 from experiments.inputs.scenario import demo_scenario, load
-from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import generate
 from experiments.results.lost_time import LostPart, balances
 from experiments.worlds.virtual import Overheads, simulate
 from experiments.worlds.virtual.overheads import costs_of
 from testbed import messages as m
 from testbed.bounds import SLOWEST_BYTES_PER_S
-from tests.cores_world import COSTS, SETTINGS, CoresWorld, a_running_job, small_campus
+from tests.cores_world import COSTS, CoresWorld, a_running_job, parameters, small_campus
 
 MB = 1_000_000
 PAYLOAD = 30 * MB
@@ -29,9 +28,9 @@ COPIED = replace(
 )
 
 
-def a_world(costs: Overheads = COSTS, **settings: object) -> CoresWorld:
+def a_world(costs: Overheads = COSTS, **changed: object) -> CoresWorld:
     campus = small_campus(3, 1)
-    world = CoresWorld(campus, replace(SETTINGS, level_start=3.0, **settings), costs=costs)  # type: ignore[arg-type]
+    world = CoresWorld(campus, *parameters(level_start=3.0, **changed), costs=costs)
     world.start()
     world.run(0.5)
     return world
@@ -45,9 +44,9 @@ def a_job(steps: int = 10_000) -> m.JobSpec:
 
 
 def test_a_pause_is_the_write_unless_the_state_is_copied_first() -> None:
-    stop = Settings(snapshot_s=0.2, snapshot_bytes_per_s=1e9)
+    stop = Protocol(snapshot_s=0.2, snapshot_bytes_per_s=1e9)
     assert stop.pauses_s(1e9) == stop.writes_s(1e9) == pytest.approx(1.2)
-    copy = replace(stop, snapshot_pause_s=0.001, snapshot_pause_bytes_per_s=1e10)
+    copy = replace(stop, snapshots="copy", copy_gb_per_s=10.0)
     assert copy.writes_s(1e9) == pytest.approx(1.2)
     assert copy.pauses_s(1e9) == pytest.approx(0.101)
     assert copy.pauses_s(1e9, host_bytes_per_s=1e9) == pytest.approx(1.001)
@@ -58,14 +57,14 @@ def test_a_scenario_says_whether_jobs_stand_still() -> None:
     demo, lab = demo_scenario(), load("example:lab")
     assert demo.protocol.snapshots == load("example:paper-campus").protocol.snapshots == "copy"
     assert lab.protocol.snapshots == "stop"
-    assert settings_of(demo.played()).pauses_s(1e8) < 0.02 < settings_of(demo.played()).writes_s(1e8)
-    assert settings_of(lab.played()).pauses_s(1e8) == settings_of(lab.played()).writes_s(1e8)
-    assert costs_of(settings_of(lab.played())).snapshot_pause_s is None
+    assert demo.played().protocol.pauses_s(1e8) < 0.02 < demo.played().protocol.writes_s(1e8)
+    assert lab.played().protocol.pauses_s(1e8) == lab.played().protocol.writes_s(1e8)
+    assert costs_of(lab.played().protocol).snapshot_pause_s is None
 
 
 def test_a_host_that_stops_jobs_for_longer_checkpoints_them_less_often() -> None:
     """P1 plans with what the host has measured, once it has; a tenth of the rate is an interval 3.2 times as long."""
-    world = a_world(policy="reclaimnet", snapshot_pause_s=0.0, snapshot_pause_bytes_per_s=1e9)
+    world = a_world(policy="reclaimnet", snapshots="copy", copy_s=0.0, copy_gb_per_s=1.0)
     host = a_running_job(world, a_job(), 2.0)
     core, state = world.coordinator, world.jobs["a"]
     attempt, before_s = state.attempt, state.interval_s
@@ -178,7 +177,7 @@ def test_what_was_told_of_pauses_is_what_is_accounted_for() -> None:
 def test_pauses_and_writes_are_found_again_in_the_journal_of_a_run_that_had_them() -> None:
     scenario = load("example:two-worlds")
     scenario = replace(scenario, protocol=replace(scenario.protocol, snapshots="copy"))
-    trace, assumed = generate(scenario), costs_of(settings_of(scenario.played()))
+    trace, assumed = generate(scenario), costs_of(scenario.played().protocol)
     slow = replace(
         assumed,
         finish_s=(0.2, 0.2),

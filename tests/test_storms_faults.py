@@ -105,7 +105,7 @@ def test_after_a_cut_nothing_begins_before_every_forgotten_lease_has_lapsed() ->
     world = world_at(8.5, "8 forget 1000 0.1")
     assert world.coordinator.cluster.cuts == 1
     assert not any(host.connected for host in world.coordinator.cluster.hosts.values())
-    barred_s = 8.1 + world.settings.lease_s + world.settings.fence_margin_s
+    barred_s = 8.1 + world.protocol.lease_s + world.protocol.fence_margin_s
     world.run(barred_s - 0.01)
     assert [fact for _, fact in world.facts if isinstance(fact, facts.JobDispatched | facts.HostJoined)] == []
     assert not any(machine.processes for machine in world.machines.values()), "agents fence themselves"
@@ -153,4 +153,4 @@ def test_a_second_restart_waits_for_the_leases_that_the_first_had_to_wait_for() 
     world = world_at(9.0, "8 forget 1000 0.1", "8.4 restart 0.1", "8.8 forget 1 0.1")
     cluster = world.coordinator.cluster
     assert cluster.cuts == 2
-    assert cluster.barred_until_s >= 8.1 + world.settings.lease_s + world.settings.fence_margin_s
+    assert cluster.barred_until_s >= 8.1 + world.protocol.lease_s + world.protocol.fence_margin_s

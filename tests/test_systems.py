@@ -28,7 +28,7 @@ from controller.core.policies.table import (
     policy,
 )
 from experiments.inputs.scenario import ResearchFlow, demo_scenario
-from experiments.inputs.scenario.settings import enforcement_of, live_row
+from experiments.inputs.scenario.live import enforcement_of, live_row
 from experiments.inputs.traces import generate
 from experiments.results.rules import (
     IN_SHARE,

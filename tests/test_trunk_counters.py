@@ -21,7 +21,6 @@ from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.demo import demo_scenario
 from experiments.inputs.scenario.files import dumps, loads
 from experiments.inputs.scenario.parts import LinkEvent, ResearchFlow
-from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import generate
 from experiments.worlds.virtual.invariants import Invariants
 from experiments.worlds.virtual.run import make_world
@@ -333,9 +332,8 @@ def test_live_stranger_between_switches_lowers_what_is_granted_there(counts: boo
     with closing(Journal(run.out / "journal.sqlite")) as journal:
         measured = [event for _, event in journal.inputs() if isinstance(event, LinksMeasured)]
         draw = random.Random(f"{scenario.seed} placement").random
-        core = Coordinator(
-            played, settings_of(scenario.played()), draw, bytes.fromhex(journal.origin()["secret"])
-        )
+        secret, given = bytes.fromhex(journal.origin()["secret"]), scenario.played()
+        core = Coordinator(played, given.protocol, given.queue, draw, secret)
         assert recall(journal, core).core.cluster.capacity.bandwidth.capacity[DirectedLink(*end)] == full
     told = [rate for event in measured for *link, rate in event.research if link == [*trunk]]
     assert (0.4 * wire < max(told) < 0.8 * wire) if counts else not told

@@ -23,17 +23,15 @@ from controller.core.placement.select import (
     select_standby,
 )
 from testbed import messages as m
-from tests.cores_world import SETTINGS, CoresWorld, a_running_job, small_campus
+from tests.cores_world import PROTOCOL, QUEUE, CoresWorld, a_running_job, parameters, small_campus
 from topologies.presets import A6000, GpuShare, three_tier
 from topologies.spec import ResearchReserve
 
 LONG = m.JobSpec("a", 4000, 0.1, 2_000_000, loss_budget_s=1.0)  # an interval of 2 s
 
 
-def campus_with(hosts: int = 6, on_demand: int = 0, buildings: int = 3, **settings: str) -> CoresWorld:
-    world = CoresWorld(
-        small_campus(hosts, on_demand, buildings), replace(SETTINGS, level_start=3.0, **settings)
-    )
+def campus_with(hosts: int = 6, on_demand: int = 0, buildings: int = 3, **changed: str) -> CoresWorld:
+    world = CoresWorld(small_campus(hosts, on_demand, buildings), *parameters(level_start=3.0, **changed))
     world.start()
     world.run(0.5)
     return world
@@ -128,7 +126,7 @@ def test_what_a_stream_would_save_is_the_price_of_its_whole_way() -> None:
         mix=(GpuShare(A6000, 2, 1),),
         reserve=ResearchReserve(beta=0.3),
     )
-    world = CoresWorld(campus, replace(SETTINGS, level_start=8.0))
+    world = CoresWorld(campus, PROTOCOL, replace(QUEUE, level_start=8.0))
     world.start()
     world.run(0.5)
     for place, name in enumerate("abcdef"):

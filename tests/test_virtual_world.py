@@ -22,10 +22,10 @@ from experiments.worlds.virtual.invariants import Invariants
 from testbed.enforcement import PACING_SHARE, Enforcement
 from testbed.errors import InvariantBroken
 from testbed.messages import HeartbeatAck, JobSpec, StartJob, StoredCheckpoint
-from tests.cores_world import COSTS, SETTINGS, a_running_job, small_campus
+from tests.cores_world import COSTS, PROTOCOL, a_running_job, parameters, small_campus
 from topologies.scale import Scale
 
-LEASE_S, MARGIN_S = SETTINGS.lease_s, SETTINGS.fence_margin_s
+LEASE_S, MARGIN_S = PROTOCOL.lease_s, PROTOCOL.fence_margin_s
 
 
 def job(name: str = "a", steps: int = 1000, payload_bytes: int = 2_000_000, **more: Any) -> JobSpec:
@@ -33,9 +33,10 @@ def job(name: str = "a", steps: int = 1000, payload_bytes: int = 2_000_000, **mo
 
 
 def a_world(hosts: int = 4, on_demand: int = 0, *, quiet: bool = True, **options: Any) -> VirtualWorld:
-    settings = replace(SETTINGS, level_start=3.0, policy=options.pop("policy", "reclaimnet"))
+    chosen = {name: options.pop(name) for name in ("policy", "enforcement") if name in options}
+    given = parameters(level_start=3.0, **chosen)
     options = {"costs": COSTS, "tells_story": True, "after_each": Invariants(), **options}
-    world = VirtualWorld(small_campus(hosts, on_demand), settings, 1, quiet=quiet, **options)
+    world = VirtualWorld(small_campus(hosts, on_demand), *given, 1, quiet=quiet, **options)
     world.start()
     world.run(0.5)
     return world
@@ -68,7 +69,7 @@ def test_a_job_on_a_host_that_falls_silent_is_fenced_a_lease_after_its_last_hear
     world.pause(host, 20.0)
     world.run(12.0)
     [stopped] = at_s(world, f.JobStopped)
-    least_s = 6.0 + LEASE_S + MARGIN_S - SETTINGS.heartbeat_s - 0.02
+    least_s = 6.0 + LEASE_S + MARGIN_S - PROTOCOL.heartbeat_s - 0.02
     assert least_s <= stopped <= 6.0 + LEASE_S + MARGIN_S + 0.02
     assert of(world, f.JobStopped)[0].cause == "agent_lost"
     assert promises(world) == []
@@ -130,7 +131,7 @@ def test_a_host_behind_a_link_that_stays_down_is_given_up_after_its_lease(quiet:
     world.set_link(access.a, access.b, 0.0)
     world.run(down_s + 10.0)
     [lost] = at_s(world, f.HostLost)
-    assert down_s + LEASE_S - SETTINGS.heartbeat_s < lost < down_s + LEASE_S + MARGIN_S + 0.1
+    assert down_s + LEASE_S - PROTOCOL.heartbeat_s < lost < down_s + LEASE_S + MARGIN_S + 0.1
     assert world.jobs["a"].host != host
     world.set_link(access.a, access.b, 1.0)
     world.run(down_s + 20.0)
@@ -272,12 +273,12 @@ def test_a_transfer_cut_half_way_sends_the_rest_only() -> None:
 def test_what_the_machine_takes_stays_within_what_p3_reserves() -> None:
     from experiments.worlds.virtual.overheads import costs_of
 
-    settings = replace(SETTINGS, snapshot_bytes_per_s=1e9)
-    costs: Overheads = costs_of(settings)
-    assert costs.start_s[1] + 4 * costs.message_s < SETTINGS.restart_s
+    protocol = replace(PROTOCOL, snapshot_bytes_per_s=1e9)
+    costs: Overheads = costs_of(protocol)
+    assert costs.start_s[1] + 4 * costs.message_s < PROTOCOL.restart_s
     for payload_bytes in (0.0, 3e9):
         takes_s = costs.snapshot_s[1] + payload_bytes / costs.snapshot_bytes_per_s
-        assert takes_s + costs.connect_s + costs.commit_s < settings.writes_s(payload_bytes)
+        assert takes_s + costs.connect_s + costs.commit_s < protocol.writes_s(payload_bytes)
 
 
 def test_a_job_stands_still_while_its_snapshot_is_written_so_much_the_longer_the_larger_it_is() -> None:

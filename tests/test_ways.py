@@ -21,7 +21,7 @@ from experiments.inputs.scenario.parts import LinkEvent
 from experiments.results.link_rates import RoutesThen
 from experiments.results.rules.network import grants_stay_within_the_share
 from experiments.storms.play import context_of
-from experiments.storms.setup import SETTINGS
+from experiments.storms.setup import PROTOCOL, QUEUE
 from experiments.worlds.virtual.invariants import Invariants
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.errors import InvariantBroken
@@ -166,7 +166,7 @@ def two_leaves(paths: int, *, hosts: int = 7, quiet: bool = True, **changed: obj
     mix = (presets.GpuShare(presets.RTX3090, 1, 1),)
     campus = presets.leaf_spine(2, 2, hosts, access_bytes_per_s=40 * MB, uplink_bytes_per_s=40 * MB, mix=mix)
     world = VirtualWorld(
-        campus, replace(SETTINGS, paths=paths, **changed), quiet=quiet, after_each=Invariants()
+        campus, replace(PROTOCOL, paths=paths, **changed), QUEUE, quiet=quiet, after_each=Invariants()
     )
     first, second = ([n for n in world.machines if leaf in campus.neighbours[n]] for leaf in ("l1", "l2"))
     world.start(*first)
@@ -327,7 +327,7 @@ def test_migration_is_granted_what_a_stranger_leaves_unless_it_would_be_late(
         world.run(world.now_s + 0.1)
     world.decide(measured)
     [flow], wire = cluster.flows.values(), 40 * MB * PAYLOAD_SHARE
-    promise = 100 * MB / (10.0 - cluster.settings.restart_s)
+    promise = 100 * MB / (10.0 - cluster.protocol.restart_s)
     if taken == 0.75:
         assert cluster.capacity.spendable[trunk] < promise < flow.rate_bytes_per_s
     else:
@@ -366,7 +366,7 @@ def test_network_that_does_not_answer_has_one_path_until_it_does() -> None:
 def test_coordinator_that_begins_again_has_the_ways_of_its_journal_and_tells_the_network() -> None:
     world = two_leaves(4, hosts=3)
     events: list[tuple[float, ev.Event]] = []
-    fresh = [Coordinator(world.env.campus, world.settings, lambda: 0.5) for _ in range(2)]
+    fresh = [Coordinator(world.env.campus, world.protocol, world.terms, lambda: 0.5) for _ in range(2)]
     way = Routes(world.env.campus).choices("h1", "h6")[1]
     for core in fresh:
         core.cluster.set_way("h1", "h6", way)

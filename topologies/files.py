@@ -14,7 +14,7 @@ import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
 
-from topologies import keys, plugins, toml
+from topologies import keys, plugins, reading, toml
 from topologies.addresses import MAX_BUILDINGS, building_addresses
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
@@ -130,7 +130,7 @@ def load(path: str | Path, folder: Path = Path()) -> Campus:
         from topologies import graphml
 
         return graphml.load(file)
-    return loads(toml.read_text(file, "a campus file (TOML)"), str(path))
+    return loads(reading.read_text(file, "a campus file (TOML)"), str(path))
 
 
 def _brought(name: str) -> Campus:
@@ -157,13 +157,13 @@ def dumps(campus: Campus) -> str:
 
 def examples() -> tuple[str, ...]:
     """The names of the campus files that the package brings; `load("example:NAME")` reads one."""
-    return toml.example_names(EXAMPLES)
+    return reading.example_names(EXAMPLES)
 
 
 def find(path: str | Path, folder: Path) -> Path:
     """The path of a file, or of an example of that folder if it begins with "example:"."""
     text = str(path)
-    return toml.example(text.removeprefix(EXAMPLE), folder) if text.startswith(EXAMPLE) else Path(path)
+    return reading.example(text.removeprefix(EXAMPLE), folder) if text.startswith(EXAMPLE) else Path(path)
 
 
 def campus_of(table: Table) -> Campus:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
 
-from topologies import toml
+from topologies import reading
 from topologies.addresses import building_addresses
 from topologies.errors import SpecError
 from topologies.presets import MAX_BUILDINGS, ROOM, RTX3090
@@ -39,7 +39,7 @@ def load(
     """
     import networkx
 
-    text = toml.read_bytes(path, "a GraphML file")
+    text = reading.read_bytes(path, "a GraphML file")
     try:
         graph = networkx.parse_graphml(text)
     except (

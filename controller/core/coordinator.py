@@ -44,12 +44,12 @@ from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import HostState
 from controller.core.network.capacity import LinkCapacity
+from controller.core.parameters import Protocol, Queue
 from controller.core.placement.hazard import Experience
 from controller.core.placement.joint_departures import neighbourhoods
 from controller.core.placement.owner_history import OwnerHistory
 from controller.core.policies.table import LEARNERS, policy_of
 from controller.core.queueing.queue import Fixed, Offer, SpotJob, SpotQueue
-from controller.core.settings import Settings
 from testbed import messages as m
 from topologies.paths import Routes
 from topologies.spec import Campus, DirectedLink, Role
@@ -65,18 +65,24 @@ class Coordinator:
     """
 
     def __init__(
-        self, campus: Campus, settings: Settings, draw: Callable[[], float], secret: bytes = b""
+        self,
+        campus: Campus,
+        protocol: Protocol,
+        terms: Queue,
+        draw: Callable[[], float],
+        secret: bytes = b"",
     ) -> None:
-        row = policy_of(settings)
-        learner = LEARNERS.get(settings.learner, row.learner)(settings)
+        row = policy_of(protocol)
+        learner = LEARNERS.get(terms.learner, row.learner)(terms)
         if not any(host.role is Role.ON_DEMAND for host in campus.hosts):
             learner = Fixed(UNLIMITED)  # there is nowhere else to send a job
         reserve = row.reserve(campus.research_reserve)
-        prior = Experience(1.0, 1.0 / settings.prior_hazard_per_s)
-        agents = campus.agents(head_stores=settings.head_stores)
+        prior = Experience(1.0, 1.0 / protocol.prior_hazard_per_s)
+        agents = campus.agents(head_stores=protocol.head_stores)
         self.cluster = Cluster(
             campus,
-            settings,
+            protocol,
+            terms,
             row,
             Routes(campus),
             LinkCapacity(
@@ -85,12 +91,12 @@ class Coordinator:
                 migration_share(campus.capacity_bytes_per_s, reserve, PAYLOAD_SHARE),
                 borrows=row.borrows,
             ),
-            SpotQueue(learner, settings.offer_ttl_s, self._choose, self._gpus_behind),
+            SpotQueue(learner, terms.offer_ttl_s, self._choose, self._gpus_behind),
             OwnerHistory(
-                settings.hazard_window_s,
+                protocol.hazard_window_s,
                 prior,
-                settings.day_s,
-                settings.day_start_s,
+                protocol.day_s,
+                protocol.day_start_s,
                 neighbourhoods(campus),
             ),
             {host.name: HostState(host) for host in agents},
@@ -231,7 +237,7 @@ class Coordinator:
         if now_s >= cluster.queue.next_deadline_s():
             expire_offers(cluster)
             send_off_waiting(cluster)
-        margin_s = cluster.settings.fence_margin_s
+        margin_s = cluster.protocol.fence_margin_s
         for host, since_s in cluster.leases.ended(now_s):
             if (
                 now_s > since_s + margin_s
@@ -250,14 +256,14 @@ class Coordinator:
         cluster.rates_stale |= now_s >= cluster.regrant_at_s
         cluster.plan_stale |= now_s >= min(cluster.plan_at_s, self._tick_s)
         if now_s >= self._tick_s:
-            self._tick_s = now_s + cluster.settings.control_period_s
+            self._tick_s = now_s + cluster.protocol.control_period_s
             retry_degraded(cluster)
             serve_waiting(cluster)
             improve_standby(cluster)
 
     def _begin_ticking(self) -> None:
         if self._tick_s == inf:
-            self._tick_s = self.cluster.now_s + self.cluster.settings.control_period_s
+            self._tick_s = self.cluster.now_s + self.cluster.protocol.control_period_s
 
     def _gpus_behind(self, offer: int) -> int:
         """The queue asks how many GPUs a job that takes an offer can have."""

@@ -27,7 +27,7 @@ import msgspec
 from controller.core.coordinator import Coordinator
 from controller.core.model import effects as do
 from controller.core.model import events as ev
-from controller.core.settings import Settings
+from controller.core.parameters import Protocol, Queue
 from controller.persistence.journal import Journal, encoded
 from controller.persistence.snapshot import CoreSnapshot, thaw
 from testbed.bounds import quoted
@@ -37,7 +37,7 @@ from topologies.decoding import UNDECODABLE
 from topologies.files import dumps
 from topologies.spec import Campus
 
-FORMAT = "1"  # of the journal; another one cannot be read
+FORMAT = "2"  # of the journal; another one cannot be read
 MAX_TOLD = 4  # differences that are named
 
 
@@ -51,13 +51,15 @@ class Recalled:
     events: int  # decided again since the snapshot
 
 
-def origin_of(campus: Campus, settings: Settings, seed: int, started_s: float) -> dict[str, str]:
+def origin_of(
+    campus: Campus, protocol: Protocol, queue: Queue, seed: int, started_s: float
+) -> dict[str, str]:
     """Return a journal's record of its coordinator. `started_s` (CLOCK_MONOTONIC) is its time 0."""
     return {
         "format": FORMAT,
         "campus": dumps(campus),
-        # numbers as exact text: JSON knows no infinity
-        "settings": msgspec.json.encode({k: repr(v) for k, v in asdict(settings).items()}).decode(),
+        "protocol": _exact(protocol),
+        "queue": _exact(queue),
         "seed": str(seed),
         "boot": boot_id(),
         "started_monotonic_s": repr(started_s),
@@ -65,8 +67,13 @@ def origin_of(campus: Campus, settings: Settings, seed: int, started_s: float) -
     }
 
 
+def _exact(part: Protocol | Queue) -> str:
+    """Return the fields as JSON, numbers as exact text: JSON knows no infinity."""
+    return msgspec.json.encode({name: repr(value) for name, value in asdict(part).items()}).decode()
+
+
 def check_origin(found: dict[str, str], mine: dict[str, str], path: Path) -> None:
-    """Raise SetupError if the journal is of another format, campus, seed, or of other settings; the message names them."""
+    """Raise SetupError if the journal is of another format, campus, seed, or of other parameters; the message names them."""
     try:
         differing = list(_differences(found, mine))
         float(found["started_monotonic_s"]), float(found["started_calendar_s"]), found["boot"]
@@ -142,10 +149,11 @@ def _differences(found: dict[str, str], mine: dict[str, str]) -> Iterator[str]:
         return
     if found["seed"] != mine["seed"]:
         yield f"seed {found['seed']}, here {mine['seed']}"
-    theirs, ours = msgspec.json.decode(found["settings"]), msgspec.json.decode(mine["settings"])
-    for name in sorted(theirs.keys() | ours.keys()):
-        if theirs.get(name) != ours.get(name):
-            yield f"settings: {name} = {theirs.get(name)}, here {ours.get(name)}"
+    for part in ("protocol", "queue"):
+        theirs, here = msgspec.json.decode(found[part]), msgspec.json.decode(mine[part])
+        for name in sorted(theirs.keys() | here.keys()):
+            if theirs.get(name) != here.get(name):
+                yield f"{part}: {name} = {theirs.get(name)}, here {here.get(name)}"
     lines = set(mine["campus"].splitlines())
     for line in found["campus"].splitlines():
         if line not in lines:

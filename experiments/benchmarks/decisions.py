@@ -187,7 +187,7 @@ class AtWork:
         return time.process_time() - began_s
 
     def _periodic_tick(self) -> float:
-        self.now_s += self.core.cluster.settings.control_period_s
+        self.now_s += self.core.cluster.protocol.control_period_s
         return self._time(lambda: self._event(ev.Woke()))
 
     def _reclaim(self, hosts: int) -> float:
@@ -244,7 +244,7 @@ class AtWork:
                 job.name,
                 job.spec.payload_bytes,
                 self.now_s + NOTICE_S,
-                world.settings.restart_s,
+                world.protocol.restart_s,
                 world.routes.route(job.host or "", job.standby),
             )
             for job in jobs

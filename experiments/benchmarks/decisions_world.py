@@ -16,7 +16,7 @@ from controller.core.lifecycle.attempts import begin_attempt
 from controller.core.lifecycle.grants import open_flow, presync_flow
 from controller.core.model import events as ev
 from controller.core.model.entities import JobState
-from controller.core.settings import Settings
+from controller.core.parameters import Protocol, Queue
 from testbed.messages import Hello, JobSpec
 from topologies.presets import campus54, three_tier
 from topologies.spec import Campus
@@ -33,7 +33,7 @@ EMERGENCIES_PER_DAY = (
 PAYLOADS_BYTES = (1e9, 8e9)  # state-dicts that fit a loss budget on 1 Gbit/s
 LOSS_BUDGETS_S = (600.0, 900.0, 1800.0)
 HOSTS_A_BUILDING = 500
-SETTINGS = Settings(control_period_s=10.0, lease_s=1e9)
+PROTOCOL = Protocol(lease_s=1e9)
 
 
 def campus_of(hosts: int) -> Campus:
@@ -41,10 +41,10 @@ def campus_of(hosts: int) -> Campus:
     return campus54() if hosts == 54 else three_tier(hosts, max(4, hosts // HOSTS_A_BUILDING), 2)
 
 
-def coordinator_at_work(campus: Campus, seed: int = 1, settings: Settings = SETTINGS) -> Coordinator:
+def coordinator_at_work(campus: Campus, seed: int = 1, protocol: Protocol = PROTOCOL) -> Coordinator:
     """Return a coordinator of this campus at time HISTORY_S, its next tick due at once."""
     rng = Random(seed)
-    core = Coordinator(campus, settings, rng.random)
+    core = Coordinator(campus, protocol, Queue(), rng.random)
     world = core.cluster
     volunteers = [host for host in world.hosts.values() if host.is_volunteer]
     # emergencies of the past, in the order in which they happened
@@ -64,7 +64,7 @@ def coordinator_at_work(campus: Campus, seed: int = 1, settings: Settings = SETT
         host.data_port = 7200
         world.connect(host)
         world.lend(host, True, None)
-        world.lease(host, HISTORY_S + settings.lease_s)
+        world.lease(host, HISTORY_S + protocol.lease_s)
     idle = volunteers[1::2]
     # jobs that were started an hour ago, each with a standby that its checkpoints go to
     for number, host in enumerate(volunteers[::2]):

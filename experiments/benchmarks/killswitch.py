@@ -47,7 +47,6 @@ from experiments.benchmarks.closing_paths import (
 from experiments.benchmarks.frame import Goal, Result, Run, at_most, in_ms, table_of
 from experiments.benchmarks.syn_storm import HOST_ADDRESS, PORT, Arena, Trial, arena
 from experiments.inputs.scenario import Scenario
-from experiments.inputs.scenario.settings import settings_of
 from experiments.worlds.live.world import LiveWorld, live_world
 from testbed import owner
 from testbed.emulation.kernel.attachment import EGRESS, INGRESS, attached
@@ -156,7 +155,7 @@ def _on_campus(
     scenario = Scenario(spec.name, spec).played()
     found: dict[str, list[Trial] | str] = {}
     obeyed: dict[str, int] = {}
-    with live_world(scenario, settings_of(scenario), out / "campus", owners_gid=OWNERS_GID) as world:
+    with live_world(scenario, out / "campus", owners_gid=OWNERS_GID) as world:
         name = scenario.volunteers[0].name
         pin, agent_socket = world.switch_pin(name), world.owner_socket(name)
         limit_s = time.monotonic() + REGISTER_S

@@ -45,10 +45,9 @@ from experiments.benchmarks.frame import (
     table_of,
 )
 from experiments.benchmarks.isolation import SHORT
-from experiments.inputs.scenario import OwnerEvent, Scenario
+from experiments.inputs.scenario import Jobs, OwnerEvent, Protocol, Queue, ResearchFlow, Scenario
 from experiments.inputs.scenario.law import InverseLaw
 from experiments.inputs.scenario.owners import Owners
-from experiments.inputs.scenario.parts import Jobs, Protocol, Queue, ResearchFlow
 from experiments.inputs.traces import JobArrival, JobDraw, Trace
 from experiments.results.history import Notice, notices
 from experiments.results.live_display import Live

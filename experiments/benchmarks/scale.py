@@ -23,12 +23,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from controller.core.parameters import Protocol
 from experiments.benchmarks.bringup import DOWN_PHASES
 from experiments.benchmarks.frame import Goal, Result, Run, in_fresh_process, table_of, write_json
 from experiments.inputs.scenario import Scenario, demo_scenario
 from experiments.inputs.scenario.law import InverseLaw
 from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent
-from experiments.inputs.scenario.parts import Protocol
 from experiments.inputs.traces.generated import generate
 from experiments.results.accounting import summarise
 from experiments.results.live_display import Live

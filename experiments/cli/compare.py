@@ -13,7 +13,6 @@ from experiments.cli.simulate import described_with_trace
 from experiments.compare.comparison import ComparedQuantity, compare
 from experiments.compare.costs import measure_costs
 from experiments.compare.page import page, told
-from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces.trace_warnings import tell
 from experiments.results.events_file import write_events
 from experiments.results.live_display import Live
@@ -33,7 +32,7 @@ def compare_file(
     console.print(f"[bold]{described.name}[/bold]: live, then virtual; {trace.origin}")
     tell(console, trace.warnings)
     live = run_live(described, trace, out, lambda: Live.of(described, console))
-    assumed = costs_of(settings_of(described.played()))
+    assumed = costs_of(described.played().protocol)
     measured = measure_costs(live.facts, described.scale.apply(trace), assumed)
     virtual = simulate(described, trace, costs=measured.costs, quiet=False)
     usual = simulate(described, trace, quiet=False)

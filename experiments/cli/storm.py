@@ -25,7 +25,7 @@ from experiments.storms.generate import options_of, script_of
 from experiments.storms.play import play
 from experiments.storms.script import Script, parse
 from experiments.storms.shrink import shrink
-from topologies import toml
+from topologies import reading
 from topologies.errors import SpecError
 from topologies.writing import write_whole
 
@@ -81,7 +81,7 @@ def reproduce(
 
 def replay(console: Console, file: Path) -> int:
     """Play one script again and print its story. Returns the exit status. SpecError: it cannot be read."""
-    script = parse(toml.read_text(file, "a script of a storm"), str(file))
+    script = parse(reading.read_text(file, "a script of a storm"), str(file))
     compile_once()
     try:
         failure = _play_once(console, script, int(script.campus.get("seed", 0)))

@@ -18,7 +18,7 @@ from controller.core.model.facts import JobSubmitted
 from controller.persistence.journal import NoJournal, export_jsonl, read_facts
 from experiments.cli.dashboard import page_beside
 from experiments.inputs.scenario import Scenario
-from experiments.inputs.scenario.settings import live_row, settings_of
+from experiments.inputs.scenario.live import live_row
 from experiments.inputs.traces import Trace
 from experiments.results import report
 from experiments.results.measurements import measured_curves
@@ -29,7 +29,7 @@ from experiments.worlds.live.world import LiveWorld, let_owners, live_world
 from experiments.worlds.played import Played, context_of
 from testbed.emulation.campus import LiveCampus
 from testbed.errors import SpecError
-from topologies import files, presets, toml
+from topologies import files, presets, reading
 from topologies.spec import Fabric, Role
 
 
@@ -53,7 +53,7 @@ def up(
     `web`: the port of a live page.
     """
     if script is not None:
-        toml.read_text(script, "a file of Mininet commands")
+        reading.read_text(script, "a file of Mininet commands")
     spec = files.load(campus) if campus is not None else presets.three_tier(hosts, buildings, 1)
     if fabric is not None:
         spec = replace(spec, fabric=fabric)
@@ -68,13 +68,11 @@ def up(
             _command_line(console, net, script)
         return
     scenario = Scenario(spec.name, spec).played()
-    settings = settings_of(scenario)
     stood: LiveWorld | None = None
     try:
         with (
             live_world(
                 scenario,
-                settings,
                 out,
                 owners_gid=owners_gid,
                 controller=controller,

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,7 +29,7 @@ from controller.core.coordinator import Coordinator
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model.facts import AnyFact
-from controller.core.settings import Settings
+from controller.core.parameters import Protocol, Queue
 from controller.persistence.journal import DAMAGED
 from controller.warm_up import rehearse
 from experiments.dashboard.kept import Kept
@@ -44,6 +44,7 @@ from testbed.errors import SetupError, TestbedError
 from topologies import files
 from topologies.decoding import UNDECODABLE
 
+Parameters = TypeVar("Parameters", Protocol, Queue)
 FOLLOW_S = 0.25  # between two looks at a journal that is in use
 READ = 1000  # events at a time
 NICE = 10  # below all that plays a campus, and not so low that a busy machine never comes to it
@@ -81,11 +82,11 @@ def decide_journal(source: JournalSource, kept: Kept, *, follow: bool) -> None:
     """Hand the events of a journal to a core of the same beginning; with `follow`, go on as they come."""
     db = sqlite3.connect(f"file:{source.path}?mode=ro", uri=True, isolation_level=None)
     origin = dict(db.execute("SELECT key, value FROM origin"))
-    settings = settings_of_origin(origin["settings"])
-    rehearse(settings.policy)
+    protocol, queue = parameters_of(Protocol, origin["protocol"]), parameters_of(Queue, origin["queue"])
+    rehearse(protocol.policy)
     draws = random.Random(f"{origin['seed']} placement")
     secret = bytes.fromhex(origin.get("secret", ""))
-    core = Coordinator(files.loads(origin["campus"]), settings, draws.random, secret)
+    core = Coordinator(files.loads(origin["campus"]), protocol, queue, draws.random, secret)
     reasons = core.cluster.witness = Reasons(core.cluster)
     comparison = Divergence(source)
     for at_s, event in _events(db, follow, lambda: kept.tell(comparison.number, "deciding", now=True)):
@@ -117,16 +118,16 @@ def _events(
             time.sleep(FOLLOW_S)
 
 
-def settings_of_origin(text: str) -> Settings:
-    """Return the settings in a journal's origin, which holds numbers as exact text."""
+def parameters_of(kind: type[Parameters], text: str) -> Parameters:
+    """Return the parameters in a journal's origin, which holds numbers as exact text."""
     told: dict[str, str] = msgspec.json.decode(text)
-    known = {each.name for each in fields(Settings)}
+    known = {each.name for each in fields(kind)}
     if unknown := sorted(told.keys() - known):
-        raise SetupError(f"settings of another version: {', '.join(unknown)}")
+        raise SetupError(f"parameters of another version: {', '.join(unknown)}")
     values: dict[str, Any] = {
         name: math.inf if value == "inf" else ast.literal_eval(value) for name, value in told.items()
     }
-    return Settings(**values)
+    return kind(**values)
 
 
 class WitnessedWorld(VirtualWorld):
@@ -147,7 +148,7 @@ def decide_virtual(folder: Path, source: EventsFile, kept: Kept) -> None:
     trace = trace_of(replay.scenario, replay.records)
     world = make_world(replay.scenario, trace, system=replay.system, kind=WitnessedWorld)
     assert isinstance(world, WitnessedWorld)
-    rehearse(world.settings.policy)
+    rehearse(world.protocol.policy)
     cluster = world.coordinator.cluster
     reasons = cluster.witness = Reasons(cluster)
     comparison = Divergence(source)
@@ -164,7 +165,7 @@ def decide_virtual(folder: Path, source: EventsFile, kept: Kept) -> None:
     end_s = BEGIN_S + replay.scenario.played().duration_s
     world.run(end_s)
     while replay.until_over and not world.over() and world.now_s < end_s * LATEST_FACTOR:
-        world.run(min(end_s * LATEST_FACTOR, world.now_s + world.settings.day_s / 24.0))
+        world.run(min(end_s * LATEST_FACTOR, world.now_s + world.protocol.day_s / 24.0))
     world.finish()
     kept.tell(sys.maxsize >> 1, "done", now=True)
 

@@ -178,7 +178,7 @@ class Reasons:
                 ["rule", "r = N + p"],
                 ["chance to join", f"{min(1.0, max(0.0, chance)):.3g}"],
                 ["draw", f"{draw:.4f}"],
-                ["cost of on-demand k", _number(self.cluster.settings.on_demand_cost)],
+                ["cost of on-demand k", _number(self.cluster.terms.on_demand_cost)],
             ],
             "verdict": "",
             "table": _table(
@@ -194,7 +194,7 @@ class Reasons:
                         "",
                     ),
                     (["join the queue", "1, later", f"draw {draw:.4f} < {chance:.4g}"], "", ""),
-                    (["on-demand", _number(self.cluster.settings.on_demand_cost), "else"], "", ""),
+                    (["on-demand", _number(self.cluster.terms.on_demand_cost), "else"], "", ""),
                 ],
             ),
         }
@@ -501,7 +501,7 @@ def _told_plan(
     planner, beta = cluster.policy.plan, cluster.checkpoint_share
     speed = cluster.hosts[job.host].speed if job.host in cluster.hosts else None
     measured = None if speed is None else speed.pause_bytes_per_s
-    snapshot_s = cluster.settings.pauses_s(job.spec.payload_bytes, measured)
+    snapshot_s = cluster.protocol.pauses_s(job.spec.payload_bytes, measured)
     pause_s = snapshot_s if isinstance(planner, ExactPlanner) else payload / rate if rate > 0.0 else inf
     best_s = sqrt(2.0 * pause_s / hazard_per_s) if hazard_per_s > 0.0 else inf
     cap_s, floor_s = 2.0 * budget_s, network_floor_s(payload, rate, beta)

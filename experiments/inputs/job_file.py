@@ -19,7 +19,7 @@ from testbed.messages import JobSpec
 from testbed.program import CHECKPOINT_EXIT_CODE, GRACE_S, NO_SIGNAL, SIGNALS, Program, Variable, wrong
 from testbed.workloads.base import load_workload
 from testbed.workloads.submission import EXECUTABLE, LARGEST_BYTES, cannot_run, params_of
-from topologies import keys, toml
+from topologies import keys, reading, toml
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.keys import Key, Section
@@ -107,7 +107,9 @@ PROGRAM: Final = Section(
 def load_job(path: Path) -> JobSpec:
     """Return the job of a file. SpecError names file, key, value and the allowed ones."""
     try:
-        return read_job(Table(toml.parse(toml.read_text(path, "a job file (TOML)"))), path.stem, path.parent)
+        return read_job(
+            Table(toml.parse(reading.read_text(path, "a job file (TOML)"))), path.stem, path.parent
+        )
     except SpecError as error:
         raise error if error.source else error.within(str(path)) from None
 

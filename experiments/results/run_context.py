@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from bpf.observer import Observation
-from controller.core.settings import DAY_S
+from controller.core.parameters import DAY_S
 from experiments.inputs.traces.reclaim_law import ReclaimLaw
 from experiments.results.measurements import MeasuredCurve
 from testbed.emulation.safety.observation import DisturbedWindow

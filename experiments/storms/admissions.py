@@ -46,7 +46,7 @@ def excused_admissions(world: StormWorld) -> Iterator[tuple[Notice, str]]:
             continue
         if row is not None:
             yield notice, "the row of the policies promises no rate"
-        elif world.ground.enforcement is not Enforcement.PACE:
+        elif world.protocol.enforcement != Enforcement.PACE:
             yield notice, "senders do not get the rates that they are granted"
         else:
             over_s = min(notice.deadline_s, notice.finished_s or notice.deadline_s)

@@ -15,7 +15,7 @@ import msgspec
 from controller.core.coordinator import Coordinator
 from controller.core.model import effects as cdo
 from controller.core.model import events as cev
-from controller.core.settings import Settings
+from controller.core.parameters import Protocol, Queue
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.agent import AgentCore
@@ -76,9 +76,14 @@ class SkewedCoordinator(Coordinator):
     """
 
     def __init__(
-        self, campus: Campus, settings: Settings, draw: Callable[[], float], leaps: list[tuple[int, float]]
+        self,
+        campus: Campus,
+        protocol: Protocol,
+        terms: Queue,
+        draw: Callable[[], float],
+        leaps: list[tuple[int, float]],
     ) -> None:
-        super().__init__(campus, settings, draw)
+        super().__init__(campus, protocol, terms, draw)
         self.leaps = leaps
         self.handled = 0
         self.latest_s = 0.0  # what its clock showed last

@@ -416,7 +416,7 @@ def _fail(world: StormWorld, line: Line, host: str, what: str, for_s: float) -> 
 def _oom(world: StormWorld, line: Line, host: str, job: str) -> bool:
     killed = world.workloads.kill_from_outside(world.machines[host], job)
     if killed:
-        world.disturb("a process was killed", 2.0 * world.settings.restart_s, job=job)
+        world.disturb("a process was killed", 2.0 * world.protocol.restart_s, job=job)
     return killed
 
 
@@ -468,7 +468,7 @@ def _stale(world: StormWorld, line: Line, host: str, after_s: float) -> bool:
 
 @_verb("host seconds")
 def _step(world: StormWorld, line: Line, host: str, by_s: float) -> bool:
-    world.disturb("a clock jumped", world.settings.lease_s, host=host)
+    world.disturb("a clock jumped", world.protocol.lease_s, host=host)
     return world.step_clock(host, by_s)
 
 

@@ -107,7 +107,7 @@ def play(
     except CRASHES as error:
         failure = _crashed(world, error)
     world.counts["fault: message lost"] += world.connections.lost
-    world.counts[f"policy: {ground.settings.policy}"] += 1
+    world.counts[f"policy: {ground.protocol.policy}"] += 1
     return StormOutcome(failure, world.events, +world.counts, world.facts)
 
 
@@ -136,7 +136,7 @@ def calm(world: StormWorld) -> None:
         raise broken(world, min(left), f"not over {CALM_S:.0f} s after the last fault: {left}")
     if world.events > MAX_EVENTS:
         raise broken(world, "the world", f"{world.events} events, at most {MAX_EVENTS} are sensible")
-    world.run(world.now_s + SETTLE_LEASES * world.settings.lease_s)
+    world.run(world.now_s + SETTLE_LEASES * world.protocol.lease_s)
     check_nothing_is_left(world)
     for breach in promises(world):
         raise broken(world, breach.subject, f"promise: {breach.rule}: {breach.story[-1]}")
@@ -148,7 +148,7 @@ def run_until_over(world: VirtualWorld, within_s: float) -> dict[str, tuple[str,
     limit_s = world.now_s + within_s
     while not world.over() and world.now_s < limit_s:
         if (
-            world.settings.offer_ttl_s < inf
+            world.terms.offer_ttl_s < inf
         ):  # an offer that lapsed comes back with an owner's next return only (paper B)
             cluster = world.coordinator.cluster
             senders = {flow.source for flow in cluster.flows.values()}
@@ -166,7 +166,7 @@ def promises(world: StormWorld) -> list[Broken]:
     """Judge the journal by the rules of a run, but for admissions, which `admissions` judges."""
     waived = not_promised(world.policy)
     waived[IN_TIME] = "a journal tells only of some faults"
-    if world.ground.enforcement is Enforcement.NONE:
+    if world.protocol.enforcement == Enforcement.NONE:
         waived[RESERVED] = "nothing holds its senders to a share of a link"
         waived[IN_SHARE] = "nothing holds its senders to a share of a link"
     context = replace(context_of(world, waived), research=_undisturbed(world))
@@ -229,8 +229,8 @@ def context_of(world: VirtualWorld, waived: Mapping[str, str]) -> RunContext:
         Scale(),
         world.env.campus,
         migration_shares(world.env.campus, keeps_reserve=world.policy.enforced),
-        world.settings.on_demand_cost,
-        world.settings.target_delay_s,
+        world.terms.on_demand_cost,
+        world.terms.target_delay_s,
         world="storm",
         ended_at_s=world.now_s,
         keeps_reserve=world.policy.enforced,

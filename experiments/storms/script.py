@@ -2,7 +2,7 @@
 
     # a remark; those at the top describe the scenario
     campus hosts=3 on_demand=1        where it happens; the first line. `setup.py` lists the options
-    settings policy=share             what differs from the usual settings of storms (fields of `Settings`)
+    settings policy=share             what differs from the usual settings of storms (fields of `Protocol` and `Queue`)
     costs switch_s=0,0.1              what differs in what the machinery takes (fields of `Costs`)
     4 reclaim @a 20                   TIME VERB ARGUMENTS, see `commands.py`
 

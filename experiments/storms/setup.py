@@ -4,7 +4,7 @@
              spines=2 (instead of one core: every building has an uplink to each, and there is nothing on demand)
              or file=PATH (TOML, or example:NAME); seed=4; quiet=1 (what can change nothing is left out, as in long runs);
              enforcement=pace|drop|none; leave=SECONDS (age of a gap at which waiting jobs leave); spare=0
-    settings any field of `controller.core.settings.Settings`
+    settings any field of `Protocol` and `Queue` in `controller.core.parameters`
     costs    any field of `experiments.worlds.virtual.overheads.Costs`; a span is LOW,HIGH
 
 Rates are small and leases short, so that a storm of half a minute sees many of everything.
@@ -17,30 +17,25 @@ from dataclasses import dataclass, fields, replace
 from math import inf
 from typing import Any, TypeVar
 
-from controller.core.policies.table import LEARNERS
-from controller.core.settings import Settings
+from controller.core.parameters import Protocol, Queue
 from controller.user_policies import find_policy
 from experiments.storms.script import Script
 from experiments.worlds.virtual.overheads import Overheads
-from testbed.enforcement import Enforcement
 from topologies import files, presets
 from topologies.errors import SpecError
 from topologies.spec import Campus, ResearchReserve
 
-T = TypeVar("T", Settings, Overheads)
+T = TypeVar("T", Protocol, Queue, Overheads)
 MEGABYTE = 1e6
 
-SETTINGS = Settings(
-    target_delay_s=20.0,
-    level_step_per_s=0.01,
-    level_window=10,
-    level_start=3.0,
+QUEUE = Queue(target_delay_s=20.0, level_step_per_s=0.01, level_window=10, level_start=3.0)
+PROTOCOL = Protocol(
     restart_s=0.6,
     snapshot_s=0.25,
+    snapshot_bytes_per_s=inf,
     control_period_s=1.0,
     lease_s=2.0,
     heartbeat_s=0.6,
-    fence_margin_s=0.2,
     hazard_window_s=600.0,
     prior_hazard_per_s=1.0 / 40.0,
     day_s=1200.0,
@@ -72,7 +67,7 @@ DEFAULTS = {
     "spines": "0",
     "seed": "4",
     "quiet": "0",
-    "enforcement": Enforcement.PACE.value,
+    "enforcement": "pace",
 }
 OTHERS = ("file", "leave", "spare")
 # of settings and costs that divide, or that something is done again after
@@ -80,7 +75,7 @@ POSITIVE = dict.fromkeys(
     (
         *("target_delay_s", "level_step_per_s", "prior_hazard_per_s", "hazard_window_s", "day_s"),
         *("heartbeat_s", "lease_s", "control_period_s"),
-        *("snapshot_bytes_per_s", "snapshot_pause_bytes_per_s"),
+        *("snapshot_bytes_per_s", "copy_gb_per_s"),
     ),
     1e-3,
 ) | {"prior_hazard_per_s": 1e-12, "level_step_per_s": 1e-12}
@@ -91,11 +86,11 @@ class StormSetup:
     """The parts that a world is made of."""
 
     campus: Campus
-    settings: Settings
+    protocol: Protocol
+    queue: Queue
     costs: Overheads
     seed: int
     quiet: bool
-    enforcement: Enforcement
     # age of a gap at which waiting jobs leave, where the controller is to be a fixed one
     leave_s: float | None
 
@@ -105,25 +100,18 @@ def ground_of(script: Script) -> StormSetup:
     given = DEFAULTS | dict(script.campus)
     if unknown := sorted(given.keys() - DEFAULTS.keys() - set(OTHERS)):
         raise SpecError("campus", ", ".join(unknown), f"of {', '.join([*DEFAULTS, *OTHERS])}")
-    settings = _changed(SETTINGS, script.settings, "settings")
+    protocol, queue = parameters(PROTOCOL, QUEUE, script.settings)
+    protocol = replace(protocol, enforcement=given["enforcement"])
     if "spare" in given:
-        settings = replace(settings, spare_gpus=_whole("spare", given))
-    find_policy(settings.policy)
-    if settings.learner and settings.learner not in LEARNERS:
-        raise SpecError("settings learner", settings.learner, f"one of {', '.join(LEARNERS)}")
-    try:
-        enforcement = Enforcement(given["enforcement"])
-    except ValueError:
-        raise SpecError(
-            "campus enforcement", given["enforcement"], f"one of {', '.join(Enforcement)}"
-        ) from None
+        queue = replace(queue, spare_gpus=_whole("spare", given))
+    find_policy(protocol.policy)
     return StormSetup(
         _campus(given),
-        settings,
+        protocol,
+        queue,
         _changed(COSTS, script.costs, "costs"),
         _whole("seed", given),
         given["quiet"] != "0",
-        enforcement,
         _number("leave", given) if "leave" in given else None,
     )
 
@@ -174,6 +162,14 @@ def _number(key: str, given: Mapping[str, str], kind: type[int] | type[float] = 
     return found
 
 
+def parameters(protocol: Protocol, queue: Queue, given: Mapping[str, str]) -> tuple[Protocol, Queue]:
+    """Return the two with these fields of either read from text."""
+    names = {each.name for each in fields(Queue)}
+    of_queue = {key: text for key, text in given.items() if key in names}
+    of_protocol = {key: text for key, text in given.items() if key not in names}
+    return _changed(protocol, of_protocol, "settings"), _changed(queue, of_queue, "settings")
+
+
 def _changed(defaults: T, given: Mapping[str, str], where: str) -> T:
     """Return the defaults with these fields read from text, each as its default is."""
     known = {field.name: getattr(defaults, field.name) for field in fields(defaults)}
@@ -195,7 +191,7 @@ def _value(where: str, key: str, text: str, default: object) -> Any:
                 low, _, high = text.partition(",")
                 return (_not_below(0.0, float(low)), _not_below(float(low), float(high or low)))
         return (
-            text if key not in ("k_min", "snapshot_pause_s") else int(text) if key == "k_min" else float(text)
+            text if key not in ("k_min", "checkpoint_share") else int(text) if key == "k_min" else float(text)
         )
     except ValueError:
         raise SpecError(f"{where} {key}", text, f"a value like {default!r}") from None

@@ -72,12 +72,12 @@ class StormWorld(VirtualWorld):
         self.weather = Weather(lambda: self.now_s, self.noticed)
         super().__init__(
             ground.campus,
-            ground.settings,
+            ground.protocol,
+            ground.queue,
             ground.seed,
             duration_s=STORM_S,
             costs=ground.costs,
             faults=self.weather.faults(messages=not ground.quiet),
-            enforcement=ground.enforcement,
             quiet=ground.quiet,
             codec=not ground.quiet,
             tells_story=tells_story,
@@ -108,11 +108,9 @@ class StormWorld(VirtualWorld):
         core = super().new_coordinator()
         if not self.quiet:
             draw = random.Random(f"{self.ground.seed} placement").random
-            core = SkewedCoordinator(self.env.campus, self.settings, draw, self._leaps)
+            core = SkewedCoordinator(self.env.campus, self.protocol, self.terms, draw, self._leaps)
         if self.ground.leave_s is not None:
-            core.cluster.queue.controller = Fixed(
-                self.settings.level_start, leave_at_age_s=self.ground.leave_s
-            )
+            core.cluster.queue.controller = Fixed(self.terms.level_start, leave_at_age_s=self.ground.leave_s)
         return core
 
     def new_agent(self, machine: Machine) -> AgentCore:
@@ -222,8 +220,8 @@ class StormWorld(VirtualWorld):
     def _gave_up(self, events: list[tuple[float, cev.Event]]) -> None:
         """Begin again from a journal that was cut; users submit again those of their jobs that are forgotten."""
         self._forgets = False
-        settings, core = self.settings, self.coordinator
-        until_s = self.now_s + settings.lease_s + settings.fence_margin_s + PATIENCE * settings.heartbeat_s
+        protocol, core = self.protocol, self.coordinator
+        until_s = self.now_s + protocol.lease_s + protocol.fence_margin_s + PATIENCE * protocol.heartbeat_s
         fault = Disturbance("the journal was cut", events[0][0], until_s)
         self.disturbances.append(fault)
         if isinstance(core, SkewedCoordinator):  # a clock that leapt in what is forgotten has leapt
@@ -244,7 +242,7 @@ class StormWorld(VirtualWorld):
         Its next write finds the other's epoch in the journal, and it ends (`controller.persistence.journal`).
         """
         self.noticed("coordinator usurped", ALL)
-        self.disturb("the coordinator was replaced", for_s + self.settings.lease_s)
+        self.disturb("the coordinator was replaced", for_s + self.protocol.lease_s)
         untold: list[cdo.Tell] = []
         self._untold = untold
         self.decide(event)

@@ -22,7 +22,7 @@ from experiments.inputs.scenario.files import EXAMPLES, scenario_of
 from experiments.inputs.scenario.scenario import MAX_SEED
 from experiments.inputs.seeds import seed_range
 from experiments.results.summary import fields as figures_of
-from topologies import files, plugins, toml
+from topologies import files, plugins, reading, toml
 from topologies.errors import SpecError
 from topologies.keys import flag, texts
 from topologies.tables import Table
@@ -217,7 +217,9 @@ def read_plan(what: str, overrides: Sequence[str] = (), **given: Any) -> SweepPl
     path = files.find(what, EXAMPLES)
     chosen: dict[str, Any] = {}
     try:
-        table = toml.parse(toml.read_text(path, "a scenario or sweep file (TOML)")) if path.is_file() else {}
+        table = (
+            toml.parse(reading.read_text(path, "a scenario or sweep file (TOML)")) if path.is_file() else {}
+        )
         if isinstance(table.get("scenario"), str):
             what, chosen = _of_file(Table(table), path.parent)
     except SpecError as error:

@@ -51,7 +51,7 @@ def _end(cluster: Cluster, job: JobState) -> None:
     drop_move(cluster, job)
     job.landing, job.degraded = None, False
     cluster.advance(job, "cancel")
-    cluster.arm_timeout(job, PATIENCE * (job.spec.grace_s + cluster.settings.restart_s))
+    cluster.arm_timeout(job, PATIENCE * (job.spec.grace_s + cluster.protocol.restart_s))
     tell_to_end(cluster, job)
 
 

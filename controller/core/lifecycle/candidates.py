@@ -18,11 +18,11 @@ from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow, JobState
 from controller.core.network.bandwidth import LinkBandwidth, bottleneck
 from controller.core.network.links import Residual, filled, sums
+from controller.core.parameters import Amount
 from controller.core.placement import congestion
 from controller.core.placement.hazard import expected_reclaims
 from controller.core.placement.select import Candidates, PlacementRequest, candidate_columns
 from controller.core.placement.tree_rates import Reaches
-from controller.core.settings import Amount
 from controller.numerics.arrays import Floats
 
 
@@ -112,7 +112,7 @@ def request(
     cluster: Cluster, job: JobState, source: str | None, payload_bytes: float, notice_s: float | None
 ) -> PlacementRequest:
     """Return the job's requirements on a host."""
-    spec, settings = job.spec, cluster.settings
+    spec, protocol = job.spec, cluster.protocol
     return PlacementRequest(
         source,
         payload_bytes,
@@ -120,10 +120,10 @@ def request(
         spec.min_capability,
         job.remaining_s,
         notice_s,
-        settings.restart_s + settings.writes_s(spec.payload_bytes),
+        protocol.restart_s + protocol.writes_s(spec.payload_bytes),
         cluster.hosts[source].spec.building if source else None,
         job.name,
-        settings.max_load,
+        protocol.max_load,
         gpus=spec.gpus,
         checkpoint_share=cluster.checkpoint_share,
     )
@@ -157,7 +157,7 @@ def candidates(
     levels, profile = cluster.hazard_levels(now_s)
     # the integral of a hazard of one over the time that the job still needs
     a_unit = expected_reclaims(
-        profile, cluster.time_of_day_s(now_s), wanted.remaining_s, cluster.settings.day_s
+        profile, cluster.time_of_day_s(now_s), wanted.remaining_s, cluster.protocol.day_s
     )
     ways = [reaches.from_host(source) for source in sources]
     if all_ways and cluster.chooses_ways:
@@ -226,4 +226,4 @@ def aims_of(cluster: Cluster, payload_bytes: Amount, loss_budget_s: Amount, haza
     plan = cluster.policy.plan
     if isinstance(plan, StaticPlanner):
         return filled(plan.interval_s, len(hazards_per_s))
-    return congestion.aims_s(cluster.settings.pauses_s(payload_bytes), loss_budget_s, hazards_per_s)
+    return congestion.aims_s(cluster.protocol.pauses_s(payload_bytes), loss_budget_s, hazards_per_s)

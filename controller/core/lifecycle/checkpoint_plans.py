@@ -89,13 +89,13 @@ def _in_columns(
 
 def _stand_still_s(cluster: Cluster, jobs: Sequence[JobState], payloads: Floats) -> Floats:
     """Seconds for which a snapshot of the whole payload stops each job on its host."""
-    hosts, settings = cluster.hosts, cluster.settings
+    hosts, protocol = cluster.hosts, cluster.protocol
     speeds = list(map(_SPEED, map(hosts.__getitem__, map(_HOST, jobs))))
-    still_s = settings.pauses_s(payloads)
+    still_s = protocol.pauses_s(payloads)
     known = [row for row, speed in enumerate(speeds) if speed is not None]
     if known:
         rates = np.array([speed.pause_bytes_per_s for speed in speeds if speed is not None], dtype=float)
-        still_s[known] = settings.pauses_s(payloads[known], rates)
+        still_s[known] = protocol.pauses_s(payloads[known], rates)
     return still_s
 
 

@@ -201,4 +201,4 @@ def _failed(cluster: Cluster, job: JobState, host: HostState, message: m.Transfe
 
 def _again_s(cluster: Cluster) -> float:
     """Return the time until which a host is avoided that would not take a checkpoint."""
-    return cluster.now_s + UNFIT_PERIODS * cluster.settings.control_period_s
+    return cluster.now_s + UNFIT_PERIODS * cluster.protocol.control_period_s

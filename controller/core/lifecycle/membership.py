@@ -55,7 +55,7 @@ def register(cluster: Cluster, host: HostState, hello: Hello) -> None:
 
 def join(cluster: Cluster, host: HostState, hello: Hello) -> None:
     """Accept the agent: it may run jobs from here on."""
-    now_s, settings = cluster.now_s, cluster.settings
+    now_s, protocol = cluster.now_s, cluster.protocol
     cluster.connect(host)
     host.incarnation, host.data_port, host.closures = hello.incarnation, hello.data_port, hello.closures
     cluster.lend(host, hello.lent, None if hello.reclaim_in_s is None else now_s + hello.reclaim_in_s)
@@ -63,7 +63,7 @@ def join(cluster: Cluster, host: HostState, hello: Hello) -> None:
     heard(cluster, host)
     if host.is_volunteer and host.usable:
         cluster.hazards.lend(host.name, now_s)
-    cluster.tell(host.name, Welcome(settings.lease_s, settings.heartbeat_s))
+    cluster.tell(host.name, Welcome(protocol.lease_s, protocol.heartbeat_s))
     cluster.record(facts.HostJoined(host.name, hello.incarnation, hello.lent))
     stop_copying(cluster, host.name)
 
@@ -84,7 +84,7 @@ def not_yet(cluster: Cluster, host: HostState, hello: Hello, now_s: float) -> st
     if host.incarnation in (-1, hello.incarnation):
         return ""
     if host.connected:
-        lapses_s = host.lease_until_s + cluster.settings.fence_margin_s
+        lapses_s = host.lease_until_s + cluster.protocol.fence_margin_s
     else:
         lapses_s = host.fence_at_s if host.fence_at_s < inf and expected_attempts(cluster, host) else -inf
     if now_s >= lapses_s:
@@ -146,7 +146,7 @@ def resend_orders(cluster: Cluster, host: HostState) -> None:
 
 def heard(cluster: Cluster, host: HostState) -> None:
     """Renew the lease: a heartbeat is about to be acknowledged."""
-    cluster.lease(host, cluster.now_s + cluster.settings.lease_s)
+    cluster.lease(host, cluster.now_s + cluster.protocol.lease_s)
 
 
 def heartbeat(cluster: Cluster, host: HostState, beat: Heartbeat) -> None:
@@ -233,9 +233,9 @@ def silent(cluster: Cluster, host: HostState, why: str = "silent for a whole lea
 
 def hear_longer(cluster: Cluster, host: HostState) -> None:
     """Put off the verdict on a silent host by a heartbeat: a longer lease is always safe to assume."""
-    until_s = cluster.now_s + cluster.settings.heartbeat_s
+    until_s = cluster.now_s + cluster.protocol.heartbeat_s
     if host.connected:
-        cluster.lease(host, until_s - cluster.settings.fence_margin_s)
+        cluster.lease(host, until_s - cluster.protocol.fence_margin_s)
     else:
         cluster.fence(host, until_s)
 

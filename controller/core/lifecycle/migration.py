@@ -87,7 +87,7 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
     for job, move in moves:
         job.degraded = False
         cluster.advance(job, "migrate")
-        cluster.arm_timeout(job, move.deadline_s - cluster.now_s + LEAST_LEASES * cluster.settings.lease_s)
+        cluster.arm_timeout(job, move.deadline_s - cluster.now_s + LEAST_LEASES * cluster.protocol.lease_s)
         if move.rescue:
             _record_degraded(cluster, job, reasons[job.name], move.destination)
 
@@ -374,7 +374,7 @@ def _request(
         deadline_s -= MARGIN_S
     lead_s, restart_s = (
         final_lead_s(cluster, job, job.host or ""),
-        0.0 if rescue else cluster.settings.restart_s,
+        0.0 if rescue else cluster.protocol.restart_s,
     )
     links = cluster.routes.way(job.host, choice.host)
     mostly_there = choice.host == job.standby and job.sent_bytes is not None and rescue is not Rescue.TO_DISK
@@ -408,7 +408,7 @@ def _begin_move(
         if job.final_sequence is not None:
             reservation.begin(now_s + LAG_S)  # it only has to be told where to
     job.move = Move(choice.host, now_s + notice_s, floor, notice_s, now_s, rescue=rescue)
-    time_s = choice.migration_s - cluster.settings.restart_s
+    time_s = choice.migration_s - cluster.protocol.restart_s
     if floor == 0.0 and 0.0 < time_s < inf:  # no rate is reserved, but when to stop has to be decided somehow
         job.move.hoped_bytes_per_s = asked.payload_bytes / time_s
     if (
@@ -457,7 +457,7 @@ def final_within_s(cluster: Cluster, job: JobState, flow: CheckpointFlow) -> flo
     if flow.reservation is not None:
         return max(0.0, flow.reservation.final_at_s - cluster.now_s)
     assert job.move is not None
-    restart_s = 0.0 if job.move.rescue else cluster.settings.restart_s
+    restart_s = 0.0 if job.move.rescue else cluster.protocol.restart_s
     overhead_s = restart_s + final_lead_s(cluster, job, job.host or "")
     floor = job.move.floor_bytes_per_s or job.move.hoped_bytes_per_s
     latest_s = latest_final_start_s(job.move.deadline_s, overhead_s, granted_bytes(cluster, job), floor)
@@ -487,7 +487,7 @@ def final_lead_s(cluster: Cluster, job: JobState, source: str) -> float:
     if cluster.chooses_ways:  # the order waits for the network
         lag_s += PROGRAMMED_S
     payload_bytes, speed = job.spec.payload_bytes, cluster.hosts[source].speed
-    writes_s = cluster.settings.writes_s(payload_bytes)
+    writes_s = cluster.protocol.writes_s(payload_bytes)
     if speed is not None:  # a reservation is kept by a slow disk too
-        writes_s = max(writes_s, cluster.settings.snapshot_s + payload_bytes / speed.write_bytes_per_s)
+        writes_s = max(writes_s, cluster.protocol.snapshot_s + payload_bytes / speed.write_bytes_per_s)
     return 2.0 * writes_s + lag_s

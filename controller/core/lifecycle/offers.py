@@ -93,7 +93,7 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
         for name in waiting:
             to_on_demand(cluster, cluster.jobs[name])
         return
-    if _idle_gpus(cluster) - len(cluster.offers) <= cluster.settings.spare_gpus:  # all of them are kept
+    if _idle_gpus(cluster) - len(cluster.offers) <= cluster.terms.spare_gpus:  # all of them are kept
         return
     cluster.offers_made += 1
     number = cluster.offers_made
@@ -118,7 +118,7 @@ def gpus_behind(cluster: Cluster, offer: int) -> int:
     """Return how many GPUs a job that takes this offer can have: those free on its host, less those kept as spares."""
     name = cluster.offers[offer]
     offered_elsewhere = sum(other != name for other in cluster.offers.values())
-    spendable = _idle_gpus(cluster) - offered_elsewhere - cluster.settings.spare_gpus
+    spendable = _idle_gpus(cluster) - offered_elsewhere - cluster.terms.spare_gpus
     return min(cluster.hosts[name].free_gpus, spendable)
 
 
@@ -184,7 +184,7 @@ def to_on_demand(cluster: Cluster, job: JobState) -> None:
         cluster.backlog.append(job.name)
         cluster.record(facts.JobWaits(job.name, "no on-demand host is ready for it"))
         return
-    cost = cluster.settings.on_demand_cost * job.spec.gpus
+    cost = cluster.terms.on_demand_cost * job.spec.gpus
     first = (cost, job.waited_s) if job.attempt == 0 else None
     dispatch(cluster, job, fitting[0], first)
 
@@ -221,7 +221,7 @@ def _come_back(cluster: Cluster, job: JobState, home: str, replica: str | None) 
     # after a second start that failed, and then twice as long each time: what is the matter with its host, its file system, its
     # GPUs may pass
     if (failed := len(job.failed_at)) > 1:
-        wait_s = max(wait_s, cluster.settings.control_period_s * 2.0 ** (failed - 2))
+        wait_s = max(wait_s, cluster.protocol.control_period_s * 2.0 ** (failed - 2))
     if replica and checkpoint and replica in checkpoint.holders and cluster.hosts[replica].usable:
         dispatch(cluster, job, cluster.hosts[replica])
     elif cluster.policy.stays and any(home in known.holders for known in job.checkpoints.values()):

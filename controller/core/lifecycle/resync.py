@@ -102,8 +102,8 @@ def begin(cluster: Cluster, before: Resync | None, cuts: int) -> Resync:
 
     `cuts`: times that the journal was cut so far.
     """
-    now_s, settings = cluster.now_s, cluster.settings
-    fence_at_s = now_s + settings.lease_s + settings.fence_margin_s
+    now_s, protocol = cluster.now_s, cluster.protocol
+    fence_at_s = now_s + protocol.lease_s + protocol.fence_margin_s
     awaited = {host.name for host in cluster.hosts.values() if host.connected}
     awaited |= before.awaited if before else set()
     is_cut = cuts > cluster.cuts
@@ -126,7 +126,7 @@ def begin(cluster: Cluster, before: Resync | None, cuts: int) -> Resync:
     listens_from_s = max(now_s, cluster.barred_until_s)
     return Resync(
         awaited,
-        listens_from_s + PATIENCE * settings.heartbeat_s,
+        listens_from_s + PATIENCE * protocol.heartbeat_s,
         kept=list(told_once),
         is_cut=is_cut or (before is not None and before.is_cut),
     )

@@ -41,7 +41,7 @@ def take_up_better(cluster: Cluster, job: JobState) -> None:
     better = further(cluster, job)
     if better is None:
         return
-    takes_s = cluster.settings.restart_s + _fetch_s(cluster, job, better)
+    takes_s = cluster.protocol.restart_s + _fetch_s(cluster, job, better)
     if (better.stored.step - job.step) * job.spec.step_s >= WORTH * takes_s:
         cluster.tell(job.host, StopJob(job.name, job.attempt))
 

@@ -70,7 +70,7 @@ def status(cluster: Cluster, now_s: float) -> Status:
         [transfer for host in cluster.hosts.values() for transfer in _transfers(cluster, host)],
         cluster.queue.waiting(),
         cluster.queue.controller.level,
-        statistics.mean_cost(cluster.settings.on_demand_cost),
+        statistics.mean_cost(cluster.terms.on_demand_cost),
         statistics.mean_delay_s,
         counts,
     )

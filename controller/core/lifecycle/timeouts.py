@@ -46,7 +46,7 @@ def retry_overdue(cluster: Cluster) -> None:
         elif job.phase is not Phase.FETCHING:
             cluster.tell(host, StopJob(name, job.attempt))
         elif asked > MOST_ASKED or not flows or job.restore is None:
-            job.unfit[host] = cluster.now_s + asked * cluster.settings.control_period_s
+            job.unfit[host] = cluster.now_s + asked * cluster.protocol.control_period_s
             for flow in flows:
                 job.fetch_failed(flow.source)
             interrupt(cluster, job, "checkpoint_lost")

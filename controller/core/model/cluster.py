@@ -27,13 +27,13 @@ from controller.core.model.witness import Witness
 from controller.core.network.capacity import LinkCapacity
 from controller.core.network.links import Network
 from controller.core.network.routing import Ends, PathCache, RouteInstallation
+from controller.core.parameters import Protocol, Queue
 from controller.core.placement.exposure import HOURS
 from controller.core.placement.notices import needed_s
 from controller.core.placement.owner_history import OwnerHistory
 from controller.core.placement.tree_rates import Known
 from controller.core.policies.table import Policy
 from controller.core.queueing.queue import SpotQueue
-from controller.core.settings import Settings
 from controller.numerics.arrays import Floats
 from testbed.bounds import ATTEMPTS_PER_CUT
 from testbed.messages import Endpoint, Expect, ToAgent
@@ -51,7 +51,8 @@ class Cluster:
     """The coordinator's picture of the campus."""
 
     campus: Campus
-    settings: Settings
+    protocol: Protocol
+    terms: Queue  # of the queue: costs, delays, spare GPUs
     policy: Policy
     routes: Routes
     capacity: LinkCapacity  # rates of links: the share, and what may be reserved, granted and lent
@@ -97,8 +98,8 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.index = HostIndex(self.campus, self.hosts, self.network, self.routes)
-        self.leases = LeaseTimers(self.hosts, self.settings.fence_margin_s)
-        self.paths = PathCache(self.network, self.routes, self.settings.paths)
+        self.leases = LeaseTimers(self.hosts, self.protocol.fence_margin_s)
+        self.paths = PathCache(self.network, self.routes, self.protocol.paths)
         self.installation = RouteInstallation(dirty=self.routes.has_choice)
         self.flows = OpenFlows(self.jobs, self.network, self.paths, self.installation)
 
@@ -152,7 +153,7 @@ class Cluster:
     @property
     def checkpoint_share(self) -> float:
         """beta of eq. (9): the part of an interval that sending may take."""
-        given = self.settings.checkpoint_share
+        given = self.protocol.checkpoint_share
         return self.policy.checkpoint_share if given is None else given
 
     @property
@@ -222,13 +223,13 @@ class Cluster:
     @property
     def chooses_ways(self) -> bool:
         """True if there may be more than one route from one host to another."""
-        return self.routes.has_choice and self.settings.paths > 1 and self.installation.answers
+        return self.routes.has_choice and self.protocol.paths > 1 and self.installation.answers
 
     def choices(self, source: str, destination: str) -> list[Way]:
         """The routes that a migration may take, the tree's first."""
         if not self.chooses_ways:
             return [self.routes.way(source, destination)]
-        return self.routes.choices(source, destination, self.settings.paths)
+        return self.routes.choices(source, destination, self.protocol.paths)
 
     def set_way(self, source: str, destination: str, way: Way | None) -> None:
         """Route what the pair sends over this way from now on; None: the tree's."""
@@ -270,7 +271,7 @@ class Cluster:
         host.connected = False
         self.index.note(host)
         self.plan_stale = self.rates_stale = True
-        self.fence(host, max(self.now_s, host.lease_until_s + self.settings.fence_margin_s))
+        self.fence(host, max(self.now_s, host.lease_until_s + self.protocol.fence_margin_s))
 
     def fence(self, host: HostState, at_s: float) -> None:
         """Count its jobs as stopped from then on."""
@@ -289,7 +290,7 @@ class Cluster:
 
     def arm_timeout(self, job: JobState, within_s: float, asked: int = 0) -> None:
         """The phase that the job is in now is to end within that time, or it is asked why."""
-        within_s = max(LEAST_LEASES * self.settings.lease_s, within_s)
+        within_s = max(LEAST_LEASES * self.protocol.lease_s, within_s)
         self.timeouts[job.name] = Timeout(job.phase, job.attempt, self.now_s + within_s, within_s, asked)
 
     def next_timeout_s(self) -> float:
@@ -346,7 +347,7 @@ class Cluster:
 
     def time_of_day_s(self, now_s: float) -> float:
         """Seconds since midnight, in the run's time scale."""
-        return (now_s + self.settings.day_start_s) % self.settings.day_s
+        return (now_s + self.protocol.day_start_s) % self.protocol.day_s
 
     def hazard_levels(self, now_s: float) -> tuple[Floats, tuple[float, ...]]:
         """(upper rate of departures of every volunteer, by its number in `places`; the campus's profile).
@@ -387,15 +388,15 @@ class Cluster:
         """P(a departure's notice is too short to send so much at such a rate); 1 where only emergencies count as departures."""
         if not self.policy.short_notices:
             return np.ones(len(rates_bytes_per_s))
-        settings = self.settings
+        protocol = self.protocol
         needed = needed_s(
-            payload_bytes, rates_bytes_per_s, settings.snapshot_s, settings.snapshot_bytes_per_s
+            payload_bytes, rates_bytes_per_s, protocol.snapshot_s, protocol.snapshot_bytes_per_s
         )
         return self.hazards.notices.too_short_column(needed, now_s)
 
     def hour(self, now_s: float) -> int:
         """Return the number of the present 24th of the day."""
-        return int(self.time_of_day_s(now_s) / self.settings.day_s * HOURS) % HOURS
+        return int(self.time_of_day_s(now_s) / self.protocol.day_s * HOURS) % HOURS
 
 
 def present(cluster: Cluster, host: HostState, name: str, attempt: int) -> JobState | None:

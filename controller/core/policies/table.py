@@ -18,6 +18,7 @@ from functools import partial
 
 from controller.core.admission import admission
 from controller.core.checkpointing import intervals, planner
+from controller.core.parameters import DAY_S, Protocol, Queue
 from controller.core.placement import select as placement
 from controller.core.policies import baselines
 from controller.core.policies.baselines import Interruption, Replication
@@ -25,49 +26,48 @@ from controller.core.policies.overrides import base_of, overridden
 from controller.core.queueing import queue
 from controller.core.queueing.controllers.age import Age
 from controller.core.queueing.controllers.replay import Replay
-from controller.core.settings import DAY_S, Settings
 from testbed.errors import SpecError
 from topologies.spec import ResearchReserve
 
 NO_RESERVE = ResearchReserve(beta=0.0, most_lost=0.0)
 
 
-Learner = Callable[[Settings], queue.Controller]  # makes the queue's controller; each takes what it needs
+Learner = Callable[[Queue], queue.Controller]  # makes the queue's controller; each takes what it needs
 
 
-def _fixed(settings: Settings) -> queue.Controller:
+def _fixed(terms: Queue) -> queue.Controller:
     """r stays at r_0."""
-    return queue.Fixed(settings.level_start)
+    return queue.Fixed(terms.level_start)
 
 
-def algorithm1(settings: Settings) -> queue.Controller:
+def algorithm1(terms: Queue) -> queue.Controller:
     """Paper B's, corrected."""
     return queue.Algorithm1(
-        settings.target_delay_s,
-        settings.level_step_per_s,
-        settings.level_window,
-        settings.level_start,
-        settings.level_max,
+        terms.target_delay_s,
+        terms.level_step_per_s,
+        terms.level_window,
+        terms.level_start,
+        terms.level_max,
     )
 
 
-def replay(settings: Settings) -> queue.Controller:
+def replay(terms: Queue) -> queue.Controller:
     """r from the recorded arrivals."""
-    return _replaying(Replay, settings)
+    return _replaying(Replay, terms)
 
 
-def age(settings: Settings) -> queue.Controller:
+def age(terms: Queue) -> queue.Controller:
     """r and the ages of the gap from the recorded arrivals."""
-    return _replaying(Age, settings)
+    return _replaying(Age, terms)
 
 
-def _replaying(kind: type[Replay], settings: Settings) -> Replay:
+def _replaying(kind: type[Replay], terms: Queue) -> Replay:
     return kind(
-        settings.target_delay_s,
-        every=settings.level_window,
-        r0=settings.level_start,
-        r_max=settings.level_max,
-        offer_ttl_s=settings.offer_ttl_s,
+        terms.target_delay_s,
+        every=terms.level_window,
+        r0=terms.level_start,
+        r_max=terms.level_max,
+        offer_ttl_s=terms.offer_ttl_s,
     )
 
 
@@ -347,10 +347,10 @@ ABLATION: dict[
 }
 
 
-def policy_of(settings: Settings) -> Policy:
+def policy_of(protocol: Protocol) -> Policy:
     """The row of a run, in its time scale and with its parameters of P2: the one that a world and its coordinator hold."""
-    scale, alpha = settings.day_s / DAY_S, settings.stability_penalty
-    return policy(settings.policy, scale, alpha=alpha, k_min=settings.k_min)
+    scale, alpha = protocol.day_s / DAY_S, protocol.stability_penalty
+    return policy(protocol.policy, scale, alpha=alpha, k_min=protocol.k_min)
 
 
 def row_of(name: str) -> Policy:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from experiments.inputs.scenario.fields import check, quantity
 from topologies.dimension import Dimension
+from topologies.fields import check, quantity
 from topologies.units import MBIT_PER_S
 
 D = Dimension

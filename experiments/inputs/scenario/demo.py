@@ -20,14 +20,10 @@ It is written in real units, like any scenario, and scaled for a machine of two 
 
 from __future__ import annotations
 
+from controller.core.parameters import Protocol, Queue
 from experiments.inputs.scenario.law import InverseLaw
 from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent, Owners
-from experiments.inputs.scenario.parts import (
-    Jobs,
-    Protocol,
-    Queue,
-    ResearchFlow,
-)
+from experiments.inputs.scenario.parts import Jobs, ResearchFlow
 from experiments.inputs.scenario.scenario import Scenario
 from topologies import presets
 from topologies.errors import SpecError

@@ -2,8 +2,9 @@
 
 Sections: `[campus]` (a campus, or `campus = "example:campus54"`, or the path of a campus file, seen from the scenario's),
 `[queue]`, `[protocol]`, `[jobs]` (or `[[jobs]]`), `[owners]`, `[[research]]`, `[[events]]`, `[background]`,
-`[scale]`; all but the campus may be left out. The keys are described beside their declarations: `parts.py`, `user_jobs.py`,
-`owners.py` and `background.py`. Without a section `[background]` there is none; with an empty one it is paper A's.
+`[scale]`; all but the campus may be left out. The keys are described beside their declarations: `controller.core.parameters`,
+`parts.py`, `user_jobs.py`, `owners.py` and `background.py`. Without a section `[background]` there is none; with an empty one it
+is paper A's.
 """
 
 from __future__ import annotations
@@ -12,19 +13,13 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from experiments.inputs.scenario import fields
+from controller.core.parameters import Protocol, Queue
 from experiments.inputs.scenario.background import BackgroundLaw
 from experiments.inputs.scenario.owners import Owners
-from experiments.inputs.scenario.parts import (
-    Jobs,
-    LinkEvent,
-    Protocol,
-    Queue,
-    ResearchFlow,
-)
+from experiments.inputs.scenario.parts import Jobs, LinkEvent, ResearchFlow
 from experiments.inputs.scenario.scenario import MAX_SEED, Scenario
 from experiments.inputs.scenario.user_jobs import read_user_jobs, toml_of
-from topologies import files, keys, toml
+from topologies import fields, files, keys, reading, toml
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.scale import Scale
@@ -41,7 +36,7 @@ def load(path: str | Path) -> Scenario:
     if not isinstance(path, str | Path):
         raise SpecError("scenario", path, 'a Scenario, a scenario file, or "example:NAME"')
     file = files.find(path, EXAMPLES)
-    return loads(toml.read_text(file, "a scenario file (TOML)"), str(path), file.parent)
+    return loads(reading.read_text(file, "a scenario file (TOML)"), str(path), file.parent)
 
 
 def loads(text: str, source: str | None = None, folder: Path | None = None) -> Scenario:
@@ -80,7 +75,7 @@ def dumps(scenario: Scenario) -> str:
 
 def examples() -> tuple[str, ...]:
     """Return the names of the scenario files that the package brings; `load("example:NAME")` reads one. Sweeps are left out."""
-    names = toml.example_names(EXAMPLES)
+    names = reading.example_names(EXAMPLES)
     return tuple(
         name for name in names if "scenario" not in tomllib.loads((EXAMPLES / f"{name}.toml").read_text())
     )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from statistics import NormalDist
+from typing import Any
 
 from scipy.special import gammainc, gammaincinv
 
@@ -22,11 +23,11 @@ from controller.numerics.portable_math import (
     log1p,
     rounded,
 )
-from experiments.inputs.scenario.plain import make_plain
 from topologies import toml
 from topologies.dimension import HELD, NUMBER, Dimension
 from topologies.errors import SpecError
-from topologies.keys import choice, number
+from topologies.fields import make_plain
+from topologies.keys import Form, Kind, choice, number
 from topologies.tables import Table
 
 _NORMAL = NormalDist()
@@ -158,3 +159,15 @@ def law_text(law: InverseLaw, dimension: Dimension) -> str:
     if law.maximum < math.inf:
         pairs.append(("maximum", held.text(law.maximum)))
     return toml.inline(pairs)
+
+
+def drawn(dimension: Dimension) -> Mapping[str, Any]:
+    """Return metadata of a field that is an `InverseLaw`: `field(default=InverseLaw(...), metadata=drawn(Dimension.SIZE))`."""
+    form = Form(
+        lambda value: isinstance(value, InverseLaw),
+        lambda table, key: law_of(table.table(key), dimension),
+        lambda law: law_text(law, dimension),
+    )
+    allowed = 'a law such as { law = "exponential", mean = ... }'
+    takes = f"law of a {dimension.name.lower()}"
+    return {"kind": Kind(InverseLaw, allowed, form=form, takes=takes), "dimension": dimension}

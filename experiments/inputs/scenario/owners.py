@@ -12,19 +12,18 @@ import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from experiments.inputs.scenario.fields import (
+from experiments.inputs.scenario.law import InverseLaw, drawn
+from topologies.dimension import Dimension
+from topologies.errors import SpecError
+from topologies.fields import (
     check,
     choice,
-    drawn,
     flag,
     names,
     parts,
     quantity,
     whole,
 )
-from experiments.inputs.scenario.law import InverseLaw
-from topologies.dimension import Dimension
-from topologies.errors import SpecError
 
 D = Dimension
 HOUR_S = 3600.0

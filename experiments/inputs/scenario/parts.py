@@ -1,4 +1,4 @@
-"""The parts of a scenario that are plain parameters: the queue (paper B), the protocols (paper A), jobs, research flows.
+"""The parts of a scenario that are plain parameters beside those of the decisions: jobs, research flows, events of links.
 
 Defaults are the papers' values where they give one, in real units; each line names the source of its number.
 """
@@ -6,108 +6,24 @@ Defaults are the papers' values where they give one, in real units; each line na
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 
-from controller.core.policies.overrides import with_overrides
-from controller.user_policies import find_policy
-from experiments.inputs.scenario.fields import (
+from experiments.inputs.scenario.law import InverseLaw, drawn
+from topologies.dimension import Dimension
+from topologies.errors import SpecError
+from topologies.fields import (
     check,
     choice,
-    drawn,
-    flag,
     names,
     numbers,
     optional,
-    overrides,
     quantity,
     whole,
 )
-from experiments.inputs.scenario.law import InverseLaw
-from topologies.dimension import Dimension
-from topologies.errors import SpecError
 from topologies.keys import flag as true_or_false
 from topologies.keys import number
 
 D = Dimension
-MIN_LEASE_S = (
-    0.01  # as played: three heartbeats of each host fit into it, and no timer here is finer than a few ms
-)
-ENFORCEMENTS = ("pace", "drop", "none")
-CONGESTION_CONTROLS = ("bbr", "cubic", "reno")
-SNAPSHOTS = ("stop", "copy")
-# policy: the one of the policy's row
-LEARNERS = ("policy", "fixed", "algorithm1", "replay", "age")
-
-
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """Paper B: join the queue at level r = N + p, or go to on-demand; r is learned."""
-
-    # k: what a job costs on-demand; on a spot slot it costs 1
-    on_demand_cost: float = quantity(D.NUMBER, 10.0, low=1.0)
-    # delta: mean delay until a job starts, over all jobs
-    target_delay_s: float = quantity(D.DURATION, 3 * 3600.0, above=True)
-    learner: str = choice(LEARNERS, "policy")  # the rule that learns r; policy: that of the policy's row
-    # alpha of Algorithm 1: how far a delay off the target moves r
-    level_step_per_s: float = quantity(D.PER_TIME, 0.01 / 3600.0, above=True)
-    level_window: int = whole(1, 1_000_000, 100)  # W: arrivals between two corrections of r
-    level_start: float = quantity(D.NUMBER, 1.0)  # r_0: r at the beginning
-    level_max: float = quantity(D.NUMBER, 8.0)  # r_max: the greatest r
-    # how long a free GPU that no job takes stays on offer; 0: paper B's model; inf: until its owner comes back
-    offer_ttl_s: float = quantity(D.DURATION, math.inf, infinite="inf")
-    spare_gpus: int = whole(0, 10_000, 0)  # free GPUs that the queue leaves for migrations to go to
-
-    def __post_init__(self) -> None:
-        check(self, "queue")
-        if self.level_start > self.level_max:
-            raise SpecError("queue.level_start", self.level_start, f"at most level_max, {self.level_max:g}")
-
-
-@dataclass(frozen=True, slots=True)
-class Protocol:
-    """Paper A: P1, P2, P3, how their grants are enforced, and the machinery's periods."""
-
-    # the system: a row of the table of systems, or module:NAME; it has its overrides in its name, reclaimnet+vault=false
-    policy: str = choice((), "reclaimnet")
-    # of fields of the policy, such as { vault = false }: an ablation; they become part of its name
-    override: Mapping[str, bool | str] | None = overrides()
-    # of grants, in the kernel; drop: paper A's literal bucket, a baseline
-    enforcement: str = choice(ENFORCEMENTS, "pace")
-    congestion_control: str = choice(CONGESTION_CONTROLS, "bbr")  # paced flows hold their rate best with BBR
-    # while a snapshot is taken a job stands still until it is written (paper A), or, copy, until its state is copied in memory
-    snapshots: str = choice(SNAPSHOTS, "stop")
-    # GB/s at which a state is copied, by machines as they are (no scale changes it), until a host has measured its own
-    copy_gb_per_s: float = quantity(D.NUMBER, 6.0, above=True)
-    # P1, beta of eq. (9): the part of an interval that sending may take; none: 0.9 where jobs go on meanwhile, else paper A's 0.2
-    checkpoint_share: float | None = optional(number(D.NUMBER, 0.0, 1.0, above=True))
-    stability_penalty: float = quantity(D.NUMBER, 1.0)  # P2, alpha of eq. (11): of a likely reclaim
-    # P2, theta of Algorithm 2: the highest load of a destination
-    max_load: float = quantity(D.NUMBER, 1.0, high=1.0, above=True)
-    # P2: with so many candidates in the source's building only those are scored; none: all are
-    k_min: int | None = whole(1, 10_000, None, optional=True)
-    restart_s: float = quantity(D.DURATION, 10.0)  # T_r: from a checkpoint at its host to a running job
-    # the past from which hazards are estimated; paper A has two weeks
-    hazard_window_s: float = quantity(D.DURATION, 14 * 86_400.0, above=True)
-    prior_hazard_per_s: float = quantity(
-        D.PER_TIME, 1.0 / 86_400.0, above=True
-    )  # of an emergency, until one was seen
-    control_period_s: float = quantity(D.DURATION, 10.0, above=True)  # one epoch of P1 and P3
-    # whether the coordinator's machine, which no owner takes, keeps checkpoints: of policies that send any there
-    head_stores: bool = flag(False)
-    # whether others' traffic that switches count on trunks is left its room; else research has its reserve and no more
-    trunk_counters: bool = flag(False)
-    # ways from one host to another that P2 and P3 choose from on a campus with several paths; 1: one tree's
-    paths: int = whole(1, 4, 4)
-    # an agent unheard for so long must have stopped its jobs
-    lease_s: float = quantity(D.DURATION, 30.0, low=MIN_LEASE_S)
-
-    def __post_init__(self) -> None:
-        check(self, "protocol")
-        if self.override is not None:
-            object.__setattr__(self, "policy", with_overrides(self.policy, self.override))
-            object.__setattr__(self, "override", None)
-        find_policy(self.policy, "protocol.policy")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,19 +9,16 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from controller.core.parameters import Protocol, Queue
+from controller.core.policies.overrides import with_overrides
+from controller.user_policies import find_policy
 from experiments.inputs.scenario.background import BackgroundLaw
 from experiments.inputs.scenario.owners import Owners, check_order
-from experiments.inputs.scenario.parts import (
-    Jobs,
-    LinkEvent,
-    Protocol,
-    Queue,
-    ResearchFlow,
-)
-from experiments.inputs.scenario.plain import make_plain
+from experiments.inputs.scenario.parts import Jobs, LinkEvent, ResearchFlow
 from experiments.inputs.scenario.user_jobs import UserJob, check_names
 from topologies.dimension import DURATION, Dimension
 from topologies.errors import SpecError
+from topologies.fields import make_plain
 from topologies.keys import number, whole
 from topologies.scale import Scale
 from topologies.spec import Campus, Host, Link, Role
@@ -30,6 +27,9 @@ from topologies.units import format_duration, format_size
 MAX_EVENTS = 2_000_000  # jobs, or reclaims, expected in one run
 MAX_STEPS = 1e9  # of one job: more are shorter than what a clock that counts days in seconds tells apart
 MAX_SEED = 2**63 - 1
+HEARTBEAT_S = 1.0  # counters are sent on at 1 Hz; a shorter lease needs more
+# of all hosts together, as Nomad's servers bound them: each costs the coordinator some half a millisecond of a processor
+HEARTBEATS_PER_S = 250.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class Scenario:
         ):
             if allowed := kind.wrong(value):
                 raise SpecError(key, value, allowed)
+        self._complete_protocol()
         self._check_hosts()
         self._check_events()
         self._check_fit()
@@ -77,6 +78,21 @@ class Scenario:
     def played(self) -> Scenario:
         """Return the scenario as it is run: scaled, once. Its own scale is 1: playing it again changes nothing."""
         return replace(self.scale.apply(self), scale=Scale())
+
+    def _complete_protocol(self) -> None:
+        """Make overrides part of the policy's name, and add to the protocol what follows from campus and owners."""
+        given = self.protocol
+        policy = given.policy if given.override is None else with_overrides(given.policy, given.override)
+        find_policy(policy, "protocol.policy")
+        protocol = replace(
+            given,
+            policy=policy,
+            override=None,
+            heartbeat_s=heartbeat_s(len(self.campus.hosts), given.lease_s),
+            day_s=self.owners.day_s,
+            day_start_s=self.owners.day_start_s,
+        )
+        object.__setattr__(self, "protocol", protocol)
 
     def _check_hosts(self) -> None:
         volunteers = {host.name for host in self.volunteers}
@@ -194,3 +210,8 @@ def _known(key: str, names: Iterable[str], known: Iterable[str]) -> None:
     unknown = sorted(set(names) - set(known))
     if unknown:
         raise SpecError(key, unknown[0], f"one of {', '.join(sorted(known)[:12])}, ...")
+
+
+def heartbeat_s(hosts: int, lease_s: float) -> float:
+    """Return the pause between two heartbeats of a busy host, in a campus of so many; a lease has three of them at least."""
+    return min(max(HEARTBEAT_S, hosts / HEARTBEATS_PER_S), lease_s / 3.0)

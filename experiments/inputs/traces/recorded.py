@@ -18,7 +18,7 @@ from experiments.inputs.traces.lifetimes import LentSpell
 from experiments.inputs.traces.trace import Recorded, Trace
 from experiments.inputs.traces.trace_file import TRACE, parse_trace
 from experiments.inputs.traces.trace_warnings import doubts
-from topologies import plugins, toml
+from topologies import plugins, reading
 from topologies.errors import SpecError
 
 FORMATS = (
@@ -128,7 +128,7 @@ def read_record(path: Path) -> Record | None:
 
 def _read(path: Path, scenario: Scenario | None) -> Found:
     """Return what a file has, in the format that its beginning shows; without a scenario, None for a campus's own hosts."""
-    text = toml.read_text(path, FILE)
+    text = reading.read_text(path, FILE)
     try:
         if text.lstrip()[:1] in ("{", "["):
             document = read_json(text)

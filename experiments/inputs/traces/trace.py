@@ -7,13 +7,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from experiments.inputs.scenario.fields import check, quantity, whole
 from experiments.inputs.scenario.owners import OwnerEvent, check_order
 from testbed.bounds import LARGEST_PAYLOAD_BYTES, LARGEST_STEP, NAME_RULE, is_name
 from testbed.messages import JobSpec
 from topologies import keys
 from topologies.dimension import DURATION, NUMBER, RATE, SIZE, Dimension
 from topologies.errors import SpecError
+from topologies.fields import check, quantity, whole
 
 D = Dimension
 

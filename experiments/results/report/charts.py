@@ -8,7 +8,7 @@ from itertools import accumulate, groupby
 from markupsafe import Markup
 
 from controller.core.model import facts as f
-from controller.core.settings import DAY_S
+from controller.core.parameters import DAY_S
 from experiments.results.history import Timed
 from experiments.results.link_rates import RoutesThen
 from experiments.results.lost_time import HOURS, LostPart

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from controller.core.settings import DAY_S
+from controller.core.parameters import DAY_S
 
 _MINUTE_S, _HOUR_S = 60.0, 3600.0
 _LARGE_D = tuple(m * 10.0**power for power in range(4) for m in (1.0, 2.0, 5.0))

@@ -15,13 +15,12 @@ from pathlib import Path
 import msgspec
 import trio
 
-from controller.core.policies.overrides import with_overrides
 from controller.persistence.journal import export_jsonl, read_facts
 from experiments.inputs.job_file import check_runs
 from experiments.inputs.job_specs import job_spec
 from experiments.inputs.scenario import OwnerEvent, Scenario
+from experiments.inputs.scenario.live import live_row
 from experiments.inputs.scenario.parts import LinkEvent
-from experiments.inputs.scenario.settings import count_period_s, live_row, settings_of
 from experiments.inputs.traces import Trace
 from experiments.results.live_display import Live
 from experiments.results.measurements import measured_curves
@@ -72,7 +71,7 @@ class LiveRun:
         draws = random.Random(f"{self.scenario.seed} director")
         protocol = self.scenario.protocol
         self.network = NetworkWatch(
-            self.world.campus, count_period_s(protocol.control_period_s) if protocol.trunk_counters else None
+            self.world.campus, protocol.count_period_s if protocol.trunk_counters else None
         )
         self.director = Director(self.owners, self._submit_extra, draws)
 
@@ -296,10 +295,9 @@ def run_live(
     trace's background.
     """
     played, played_trace = scenario.played(), scenario.scale.apply(trace)
-    row, settings = live_row(played), settings_of(played)
     if not switches_hold:  # then nothing would keep research's reserve from checkpoints that borrow it
-        settings = replace(settings, policy=with_overrides(settings.policy, {"borrows": False}))
-        row = replace(row, borrows=False)
+        played = replace(played, protocol=replace(played.protocol, override={"borrows": False}))
+    row = live_row(played)
     if played_trace.background is not None:
         allowed = "none: only the virtual world plays the traffic of others (live has [[research]] flows)"
         raise SpecError("background", f"{len(played_trace.background.flows)} flows", allowed)
@@ -313,7 +311,6 @@ def run_live(
     probed = [(first.name, group[-1].name) for group in (same, elsewhere) if group]
     with live_world(
         played,
-        settings,
         out,
         owners_gid=owners_gid,
         agents_per_process=agents_per_process,

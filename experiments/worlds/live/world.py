@@ -22,13 +22,12 @@ from pathlib import Path
 
 from bpf.build import build
 from controller.core.policies.table import policy_of
-from controller.core.settings import Settings
 from controller.host import AGENT_PORT
 from controller.load import LOAD_FILE
 from controller.process import CoordinatorConfig, run_coordinator
 from controller.warm_up import compile_once
 from experiments.inputs.scenario import Scenario
-from experiments.inputs.scenario.settings import enforcement_of
+from experiments.inputs.scenario.live import enforcement_of
 from experiments.results.run_context import Death
 from experiments.worlds.live import probe, research
 from experiments.worlds.live.operator import JOB_LOGS, JOURNAL, LOGS, SOCKET
@@ -74,7 +73,6 @@ class LiveWorld:
     """A started campus and its processes. `started_s` (CLOCK_MONOTONIC) is time 0 of all records."""
 
     scenario: Scenario  # as played
-    settings: Settings
     campus: LiveCampus
     out: Path
     data: Path
@@ -122,7 +120,7 @@ class LiveWorld:
         (self.campus.run_dir / LOGS).symlink_to(logs.absolute())
         (self.campus.run_dir / JOURNAL).symlink_to(self.journal.absolute())
         self._start_coordinator()
-        hosts = self.campus.spec.agents(head_stores=self.settings.head_stores)
+        hosts = self.campus.spec.agents(head_stores=self.scenario.protocol.head_stores)
         together = self.agents_per_process or (POOL_HOSTS if len(hosts) > POOLS_ABOVE else 1)
         parts = [tuple(hosts[i : i + together]) for i in range(0, len(hosts), together)]
         forked = self.campus.fork_all([self._agents_request(part) for part in parts])
@@ -137,7 +135,8 @@ class LiveWorld:
         host, openflow = self.campus.spec.coordinator, self.campus.openflow
         config = CoordinatorConfig(
             self.campus.spec,
-            self.settings,
+            self.scenario.protocol,
+            self.scenario.queue,
             self.scenario.seed,
             self.journal,
             self.operator_socket,
@@ -200,7 +199,7 @@ class LiveWorld:
             owner_socket=self.owner_socket(host.name),
             owners_gid=self.owners_gid,
             migration_share_bytes_per_s=payload_rate(share),
-            checkpoints_apart=policy_of(self.settings).borrows,
+            checkpoints_apart=policy_of(self.scenario.protocol).borrows,
             enforcement=enforcement_of(self.scenario),
             congestion=protocol.congestion_control,
             snapshots_stop=protocol.snapshots == "stop",
@@ -253,7 +252,6 @@ class LiveWorld:
 @contextmanager
 def live_world(
     scenario: Scenario,
-    settings: Settings,
     out: Path,
     *,
     owners_gid: int | None = None,
@@ -269,14 +267,15 @@ def live_world(
     have one queue a port, so that nothing but their senders holds them, as in paper A.
     """
     if controller is not None:
-        settings = replace(settings, paths=1)  # nobody could tell it of others
+        protocol = replace(scenario.protocol, paths=1)  # nobody could tell it of others
+        scenario = replace(scenario, protocol=protocol)
     holds = switches_hold and enforcement_of(scenario) is not Enforcement.NONE
     cut = {event.between for event in scenario.events if event.changes.keys() - {"rate_bytes_per_s", "up"}}
     planned = LiveCampus(
         scenario.campus,
         hold_migrations=holds,
         one_queue=not switches_hold,
-        borrows=policy_of(settings).borrows,
+        borrows=policy_of(scenario.protocol).borrows,
         controller=controller,
         cut=sorted(cut),
     )
@@ -297,7 +296,7 @@ def live_world(
     with planned as campus:
         let_owners(campus, owners_gid)
         world = LiveWorld(
-            scenario, settings, campus, out, campus.make_directory(DATA_ROOT), owners_gid, agents_per_process
+            scenario, campus, out, campus.make_directory(DATA_ROOT), owners_gid, agents_per_process
         )
         try:
             world.start_processes()

@@ -84,8 +84,8 @@ class Replanner:
                 world.env.routes,
                 class_budgets_of(cluster, self._trace.background, self._research, BEGIN_S),
                 overhead_of(costs, sum(sorted(delays, reverse=True)[:6])),
-                max(costs.start_s[1], cluster.settings.restart_s),
-                cluster.settings.writes_s,
+                max(costs.start_s[1], cluster.protocol.restart_s),
+                cluster.protocol.writes_s,
                 costs.snapshot_bytes_per_s,
             )
             cluster.policy = seated(cluster, self._plan, self._transfer_times, lambda: world.now_s)

@@ -73,7 +73,7 @@ class HeartbeatElision:
         answered = first_s + period_s * floor((now_s - 2.0 * self._delay_s - first_s) / period_s)
         lease.heartbeat_at_s = first_s + period_s * max(0, floor((now_s - first_s) / period_s) + 1)
         lease.lease_until_s = machine.lease_until_s = answered + lease_s
-        until_s = heard + self._delay_s + self.coordinator.cluster.settings.lease_s
+        until_s = heard + self._delay_s + self.coordinator.cluster.protocol.lease_s
         self._tell(LeaseTold(machine.name, until_s))
         self._env.scheduler.at(machine.lease_until_s, lambda: self._workloads.fence(machine))
 

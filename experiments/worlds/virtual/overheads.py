@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from controller.core.settings import Settings
+from controller.core.parameters import Protocol
 
 Span = tuple[float, float]  # drawn uniformly between these
 
@@ -43,16 +43,16 @@ RESTART_SHARE = (0.5, 0.9)  # of T_r: what a restart takes of the time that is r
 SNAPSHOT_SHARE = (0.2, 0.8)
 
 
-def costs_of(settings: Settings) -> Overheads:
+def costs_of(protocol: Protocol) -> Overheads:
     """Return overheads within the reserved times: a restart takes part of T_r, a snapshot part of its allowance."""
     low, high = RESTART_SHARE
     small, large = SNAPSHOT_SHARE
-    pause_s = settings.snapshot_pause_s
+    pause_s = (small * protocol.copy_s, large * protocol.copy_s) if protocol.copies else None
     return Overheads(
-        start_s=(low * settings.restart_s, high * settings.restart_s),
-        snapshot_s=(small * settings.snapshot_s, large * settings.snapshot_s),
-        snapshot_bytes_per_s=settings.snapshot_bytes_per_s / large,
-        snapshot_pause_s=None if pause_s is None else (small * pause_s, large * pause_s),
-        snapshot_pause_bytes_per_s=settings.snapshot_pause_bytes_per_s / large,
-        silence_s=min(10.0, max(settings.lease_s, 1.0)) if settings.lease_s < inf else 10.0,
+        start_s=(low * protocol.restart_s, high * protocol.restart_s),
+        snapshot_s=(small * protocol.snapshot_s, large * protocol.snapshot_s),
+        snapshot_bytes_per_s=protocol.snapshot_bytes_per_s / large,
+        snapshot_pause_s=pause_s,
+        snapshot_pause_bytes_per_s=1e9 * protocol.copy_gb_per_s / large if protocol.copies else inf,
+        silence_s=min(10.0, max(protocol.lease_s, 1.0)) if protocol.lease_s < inf else 10.0,
     )

@@ -12,7 +12,6 @@ from typing import TypedDict, Unpack
 from controller.user_policies import find_policy
 from experiments.inputs.job_specs import job_spec
 from experiments.inputs.scenario import Scenario
-from experiments.inputs.scenario.settings import count_period_s, settings_of
 from experiments.inputs.traces import Trace
 from experiments.results.run_context import CheckpointPrice, FidelityRecord
 from experiments.worlds.played import Played, agents_registered_s, context_of
@@ -22,7 +21,6 @@ from experiments.worlds.virtual.faults import Faults
 from experiments.worlds.virtual.overheads import Overheads
 from experiments.worlds.virtual.scheduler import Priority
 from experiments.worlds.virtual.world import VirtualWorld
-from testbed.enforcement import Enforcement
 from testbed.errors import SpecError
 from testbed.messages import Rejected
 from topologies.scale import Scale
@@ -80,7 +78,7 @@ def simulate(
     try:
         world.run(end_s)
         while until_over and not world.over() and world.now_s < end_s * LATEST_FACTOR:
-            world.run(min(end_s * LATEST_FACTOR, world.now_s + world.settings.day_s / 24.0))
+            world.run(min(end_s * LATEST_FACTOR, world.now_s + world.protocol.day_s / 24.0))
         world.finish()
     finally:
         gc.set_threshold(*often)
@@ -91,7 +89,7 @@ def simulate(
         context,
         seed=context.seed if seed is None else seed,
         world=WORLD,
-        policy=world.settings.policy,
+        policy=world.protocol.policy,
         research=tuple(world.research.samples),
         fidelity=FidelityRecord(figures={"events": float(world.events), "agents_registered_s": registered_s}),
         ended_at_s=world.now_s,
@@ -118,17 +116,16 @@ def make_world(
     chosen = played.seed if seed is None else seed
     world = kind(
         played.campus,
-        settings_of(played),
+        played.protocol,
+        played.queue,
         chosen,
         duration_s=played.duration_s,
-        enforcement=Enforcement(played.protocol.enforcement),
         research=played.research,
         **options,
     )
     counted: Set[DirectedLink] = frozenset()
     if played.protocol.trunk_counters:
-        period_s = count_period_s(played.protocol.control_period_s)
-        counters = VirtualCounters(world.env, world.connections, period_s)
+        counters = VirtualCounters(world.env, world.connections, played.protocol.count_period_s)
         counted = counters.links
         world.at(BEGIN_S, counters.begin, Priority.OWNER)
     if events.background is not None:

@@ -24,7 +24,7 @@ from controller.core.coordinator import Coordinator
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
-from controller.core.settings import Settings
+from controller.core.parameters import Protocol, Queue
 from testbed import messages as m
 from topologies.spec import Campus
 
@@ -55,8 +55,8 @@ QUIET = frozenset(
 class ElidingCoordinator(Coordinator):
     """See the module."""
 
-    def __init__(self, campus: Campus, settings: Settings, draw: Callable[[], float]) -> None:
-        super().__init__(campus, settings, draw)
+    def __init__(self, campus: Campus, protocol: Protocol, terms: Queue, draw: Callable[[], float]) -> None:
+        super().__init__(campus, protocol, terms, draw)
         self._first_tick_s = inf
         self._counted: dict[str, float] = {}  # job -> its checkpoints' bytes when P1 was last asked
 
@@ -72,13 +72,13 @@ class ElidingCoordinator(Coordinator):
         if self._sends_otherwise(event) or (loud and (ticked or self._tick_may_help())):
             self._tick_s = min(self._tick_s, self._live_tick_s(now_s))
         elif ticked:
-            hour_s = self.cluster.settings.day_s / TICKS_A_DAY
+            hour_s = self.cluster.protocol.day_s / TICKS_A_DAY
             self._tick_s = self._live_tick_s(now_s + min(hour_s, MIN_NEWS * now_s))
         return effects
 
     def _live_tick_s(self, after_s: float) -> float:
         """Return the first tick after a moment that a live coordinator would have."""
-        period_s = self.cluster.settings.control_period_s
+        period_s = self.cluster.protocol.control_period_s
         return self._first_tick_s + period_s * max(
             0, floor((after_s - self._first_tick_s) / period_s + ROUNDING) + 1
         )

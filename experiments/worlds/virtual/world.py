@@ -29,8 +29,8 @@ from controller.core.model import effects as cdo
 from controller.core.model import events as cev
 from controller.core.model import facts
 from controller.core.model.entities import OVER, JobState
+from controller.core.parameters import Protocol, Queue
 from controller.core.policies.table import policy_of
-from controller.core.settings import Settings
 from experiments.inputs.scenario import ResearchFlow
 from experiments.worlds.virtual.background import VirtualBackground
 from experiments.worlds.virtual.connections import Connections
@@ -69,13 +69,13 @@ class VirtualWorld:
     def __init__(
         self,
         campus: Campus,
-        settings: Settings,
+        protocol: Protocol,
+        terms: Queue,
         seed: int = 0,
         *,
         duration_s: float = 3600.0,
         costs: Overheads | None = None,
         faults: Faults | None = None,
-        enforcement: Enforcement = Enforcement.PACE,
         research: Iterable[ResearchFlow] = (),
         quiet: bool = True,  # heartbeats and ticks that can change nothing are left out
         codec: bool = False,  # messages are sent as bytes
@@ -84,17 +84,17 @@ class VirtualWorld:
         scheduler: Scheduler | None = None,  # its time is the world's; its own by default
     ) -> None:
         faults = faults or Faults()
-        self._seed, self.policy = seed, policy_of(settings)
+        self._seed, self.policy = seed, policy_of(protocol)
         row = self.policy
-        self.settings, self.quiet = settings, quiet and not faults.touches_messages
-        enforcement = enforcement if row.enforced else Enforcement.NONE
+        self.protocol, self.terms, self.quiet = protocol, terms, quiet and not faults.touches_messages
+        enforcement = Enforcement(protocol.enforcement) if row.enforced else Enforcement.NONE
         self.env = make_environment(
             campus,
-            costs or costs_of(settings),
+            costs or costs_of(protocol),
             faults,
             seed,
             enforcement,
-            head_stores=settings.head_stores,
+            head_stores=protocol.head_stores,
             scheduler=scheduler or Scheduler(),
             borrows=row.borrows,
         )
@@ -131,7 +131,9 @@ class VirtualWorld:
     def new_coordinator(self) -> Coordinator:
         """Return a coordinator's core as it is when a run begins."""
         kind = ElidingCoordinator if self.quiet else Coordinator
-        return kind(self.env.campus, self.settings, random.Random(f"{self._seed} placement").random)
+        return kind(
+            self.env.campus, self.protocol, self.terms, random.Random(f"{self._seed} placement").random
+        )
 
     def new_agent(self, machine: Machine) -> AgentCore:
         """Return an agent's core as it is when it boots: it knows what is on its disk."""
@@ -343,9 +345,9 @@ class VirtualWorld:
             samples = self.env.network.egress.sample(machine.name, self.now_s)
             if samples:
                 self.env.tell_agent(machine, aev.Sampled({}, [], together(samples), 0.0))
-            self.env.after(self.settings.heartbeat_s, sample)
+            self.env.after(self.protocol.heartbeat_s, sample)
 
-        self.env.after(self.settings.heartbeat_s, sample)
+        self.env.after(self.protocol.heartbeat_s, sample)
 
     # ------------------------------------------------------------ owners
 

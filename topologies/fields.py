@@ -11,16 +11,15 @@ field: reading, writing, checking and scaling follow.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, field, fields, replace
-from typing import Annotated, Any, TypeVar, cast
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, field, fields, replace
+from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
+from numpy import generic
 
-from experiments.inputs.scenario.law import InverseLaw, law_of, law_text
-from experiments.inputs.scenario.plain import make_plain
 from topologies import keys, toml
-from topologies.dimension import Dimension
+from topologies.dimension import NUMBER, Dimension
 from topologies.errors import SpecError
 from topologies.keys import Form, Kind
 from topologies.tables import Table
@@ -47,16 +46,9 @@ def quantity(
     return declared(keys.number(dimension, low, high, above=above, infinite=infinite), default)
 
 
-def drawn(dimension: Dimension) -> Mapping[str, Any]:
-    """Return metadata of a field that is an `InverseLaw`: `field(default=InverseLaw(...), metadata=drawn(Dimension.SIZE))`."""
-    form = Form(
-        lambda value: isinstance(value, InverseLaw),
-        lambda table, key: law_of(table.table(key), dimension),
-        lambda law: law_text(law, dimension),
-    )
-    allowed = 'a law such as { law = "exponential", mean = ... }'
-    takes = f"law of a {dimension.name.lower()}"
-    return {"kind": Kind(InverseLaw, allowed, form=form, takes=takes), "dimension": dimension}
+def machine(default: float) -> Any:
+    """Declare a number of the machine as it is: no key of a file, and no scale changes it."""
+    return field(default=default, metadata=NUMBER)
 
 
 def whole(low: int, high: int, default: object = MISSING, *, optional: bool = False) -> Any:
@@ -107,6 +99,14 @@ def parts(of: type[Any], default: tuple[Any, ...] = ()) -> Any:
     return declared(Kind(of, f"a tuple of {of.__name__}", form=form, takes="list of tables"), default)
 
 
+def make_plain(part: Any) -> None:
+    """Turn numbers of numpy's into Python's, of which files and facts are made; call it first in a frozen __post_init__."""
+    for each in fields(part):
+        value = getattr(part, each.name)
+        if isinstance(value, generic):
+            object.__setattr__(part, each.name, value.item())
+
+
 def check(part: Any, path: str) -> None:
     """Raise SpecError for the first field whose value is not allowed; call it in __post_init__.
 
@@ -122,20 +122,22 @@ def check(part: Any, path: str) -> None:
 def read(of: type[P], table: Table) -> P:
     """Return the part that a table describes; what is left out has its default. SpecError for anything else."""
     values = {}
-    for each in fields(cast(Any, of)):
-        kind = _kind(each)
-        key = kind.key(each.name)
-        if table.has(key) or each.default is MISSING:
-            values[each.name] = kind.read(table, key)
+    for name, kind, default in keys_of(of):
+        key = kind.key(name)
+        if table.has(key) or default is MISSING:
+            values[name] = kind.read(table, key)
     table.done()
     return of(**values)
 
 
 def pairs(part: Any) -> list[tuple[str, str]]:
     """Return (key, TOML text) of every field that has a value."""
-    found = ((_kind(each), each.name, getattr(part, each.name)) for each in fields(part))
+    found = ((kind, name, getattr(part, name)) for name, kind, _ in keys_of(type(part)))
     return [(kind.key(name), kind.text(value)) for kind, name, value in found if value is not None]
 
 
-def _kind(each: Field[Any]) -> Kind:
-    return cast(Kind, each.metadata["kind"])
+def keys_of(of: type[Any]) -> Iterator[tuple[str, Kind, object]]:
+    """Return (field, kind, default) of every field of a part that is a key of files; MISSING: it has no default."""
+    for each in fields(of):
+        if "kind" in each.metadata:
+            yield each.name, each.metadata["kind"], each.default

@@ -1,0 +1,52 @@
+"""Reading of users' files: every way in which a file can be unreadable has its message."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from topologies.errors import SpecError
+
+MAX_BYTES = 8 << 20  # a campus of 10 000 hosts is 2 MB
+
+
+def read_bytes(path: Path, what: str = "a TOML file") -> bytes:
+    """Return the bytes of a user's file of at most 8 MiB; SpecError gives the reason why it cannot be read."""
+    try:
+        if not path.is_file():
+            found = "is not a regular file" if path.exists() else "does not exist"
+            raise SpecError("file", str(path), f"{what}; this {found}")
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SpecError("file", str(path), f"{what} that can be read ({reason})") from None
+    if len(data) > MAX_BYTES:
+        raise SpecError("file", str(path), f"{what} of at most {MAX_BYTES >> 20} MiB")
+    return data
+
+
+def read_text(path: Path, what: str = "a TOML file") -> str:
+    """The text of a user's file; SpecError, with its source, if it is not UTF-8 text."""
+    data = read_bytes(path, what)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        found = data[error.start : error.start + 4]
+        raise SpecError(f"line {line}", found, f"UTF-8 text: {what} is not binary", str(path)) from None
+
+
+def example(name: str, folder: Path) -> Path:
+    """The file of an example that the package brings; SpecError lists them."""
+    known = example_names(folder)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; nearest: {near[0]}" if near else ""
+        raise SpecError("example", name, f"one of {', '.join(known)}{hint}")
+    return folder / f"{name}.toml"
+
+
+def example_names(folder: Path) -> tuple[str, ...]:
+    """The examples of a folder, by name."""
+    return tuple(sorted(path.stem for path in folder.glob("*.toml")))
