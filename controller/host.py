@@ -37,7 +37,7 @@ from controller.network_link import NetworkLink
 from controller.persistence.journal import Journal, encoded
 from controller.persistence.snapshot import freeze, program
 from testbed import messages as m
-from testbed.bounds import MAX_HELLO_FRAMES, quoted
+from testbed.bounds import quoted
 from testbed.driver import Driver
 from testbed.errors import ProtocolError, RemoteProtocolError
 from testbed.logs import logger
@@ -48,9 +48,9 @@ from topologies.spec import DirectedLink
 
 AGENT_PORT = 7100
 HELLO_TIMEOUT_S = 5.0  # a connection that does not introduce itself in this time is closed
-HELLO_BYTES = 1 << 18  # a frame until Hello is taken: its lists (HELLO_LIST_BYTES), and the rest of it
+STRANGER_BYTES = 1 << 12  # a frame from an address that is no host's
 # connections without a Hello, beside one of each host (an agent may have an old one): they hold 64 MB of frames, those one a host
-UNKNOWN, UNKNOWN_OF_ONE = 256, 4
+UNKNOWN, UNKNOWN_OF_ONE = 64, 4
 # of them, from addresses that are no host's: these only hear why they are refused
 STRANGERS = 16
 # What an agent may say, over all its connections: a message is 1, and 1 for each KiB of it, a Hello HELLO_COST. A busy host says
@@ -66,7 +66,7 @@ FOLD_IN_S = 5.0  # between two: the log beside the journal grows by some 300 kB 
 LOG = logger("controller")
 ToPeer = TypeVar("ToPeer", m.ToAgent, m.ToOperator)
 
-AGENT_IN: Codec[m.OnAgentLink] = Codec(m.OnAgentLink)
+AGENT_IN: Codec[m.FromAgent] = Codec(m.FromAgent)
 AGENT_OUT: Codec[m.ToAgent] = Codec(m.ToAgent)
 OPERATOR_IN: Codec[m.FromOperator] = Codec(m.FromOperator)
 OPERATOR_OUT: Codec[m.ToOperator] = Codec(m.ToOperator)
@@ -124,8 +124,6 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     _operators: Allotment = field(default_factory=lambda: Allotment(OPERATORS, OPERATORS))
     _occasions: Occasions = field(default_factory=lambda: Occasions(LOG))
     _host_at: dict[str, str] = field(init=False)  # of each address of the campus
-    # of a host that sends parts of a Hello, the connection: parts are kept of one only
-    _in_parts: dict[str, trio.CancelScope] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         addresses = self._host_at = {h.address: name for name, h in self.core.cluster.hosts.items()}
@@ -245,18 +243,17 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     # ------------------------------------------------------------ agents
 
     async def _serve_agent(self, stream: trio.abc.Stream, address: str) -> None:
-        channel = Channel(stream, AGENT_IN, HELLO_BYTES)
+        channel = Channel(stream, AGENT_IN, MAX_BYTES if address in self._host_at else STRANGER_BYTES)
         with trio.CancelScope() as scope, ExitStack() as unknown:
             if not unknown.enter_context(self._unknown.connection(address)):
                 raise RemoteProtocolError("too many connections without a Hello")
             peer = Peer(Channel(stream, AGENT_OUT), scope)
             try:
-                hello = await self._introduction(channel, address, scope)
+                hello = await self._introduction(channel, address)
             except ProtocolError as error:
                 await peer.refuse(str(error))
                 raise
             unknown.close()
-            channel.allow(MAX_BYTES)
             if previous := self.agents.get(hello.host):
                 previous.scope.cancel()
                 self._agent_gone(hello.host, previous, "replaced by a newer connection")
@@ -265,10 +262,8 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             try:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(peer.send_all)
-                    message: m.OnAgentLink | None = hello
+                    message: m.FromAgent | None = hello
                     while message is not None:
-                        if isinstance(message, m.HelloPart):
-                            raise RemoteProtocolError("a part of a Hello comes ahead of it")
                         if isinstance(message, m.Heartbeat):
                             self.load.reports.add(message.answered_s)
                         self.handle(ev.AgentSaid(hello.host, message))
@@ -284,39 +279,24 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             finally:
                 self._agent_gone(hello.host, peer, reason)
 
-    async def _introduction(
-        self, channel: Channel[m.OnAgentLink], address: str, scope: trio.CancelScope
-    ) -> m.Hello:
-        """Return the Hello of an agent that may come in now, whole. RemoteProtocolError: of one that may not, or none."""
-        parts: list[m.HelloPart] = []
-        host, heard_bytes = self._host_at.get(address, ""), 0
-        try:
-            while not isinstance(message := await _first_words(channel), m.Hello):
-                if not isinstance(message, m.HelloPart):
-                    raise RemoteProtocolError(f"the first message is Hello, not {type(message).__name__}")
-                if not host:
-                    raise RemoteProtocolError(f"no host of this campus has the address {address}")
-                if len(parts) == MAX_HELLO_FRAMES - 1:
-                    raise RemoteProtocolError(f"a Hello has at most {MAX_HELLO_FRAMES} frames")
-                if not parts:
-                    if before := self._in_parts.get(host):
-                        before.cancel()
-                    self._in_parts[host] = scope
-                parts.append(message)
-                await self._turn_of(host, 1.0, channel.received_bytes - heard_bytes)
-                heard_bytes = channel.received_bytes
-            known = self.core.cluster.hosts.get(message.host)  # the coordinator's own host has no agent
-            if known is None or known.spec.address != ip_address(address):
-                raise RemoteProtocolError(
-                    f"no host {message.host!r} of this campus has the address {address}"
-                )
-            await self._turn_of(message.host, HELLO_COST, channel.received_bytes - heard_bytes)
-            if why := not_yet(self.core.cluster, known, message, self.now_s):
-                raise RemoteProtocolError(why)
-            return m.whole_hello(parts, message)
-        finally:
-            if self._in_parts.get(host) is scope:
-                del self._in_parts[host]
+    async def _introduction(self, channel: Channel[m.FromAgent], address: str) -> m.Hello:
+        """Return the Hello of an agent that may come in now. RemoteProtocolError: of one that may not, or none."""
+        message = None
+        with trio.move_on_after(HELLO_TIMEOUT_S) as patience:
+            message = await channel.receive()
+            if message is None:
+                raise trio.BrokenResourceError("it closed before its Hello")
+        if patience.cancelled_caught:
+            raise RemoteProtocolError(f"no Hello within {HELLO_TIMEOUT_S} s")
+        if not isinstance(message, m.Hello):
+            raise RemoteProtocolError(f"the first message is Hello, not {type(message).__name__}")
+        known = self.core.cluster.hosts.get(message.host)  # the coordinator's own host has no agent
+        if known is None or known.spec.address != ip_address(address):
+            raise RemoteProtocolError(f"no host {message.host!r} of this campus has the address {address}")
+        await self._turn_of(message.host, HELLO_COST, channel.received_bytes)
+        if why := not_yet(self.core.cluster, known, message, self.now_s):
+            raise RemoteProtocolError(why)
+        return message
 
     async def _turn_of(self, host: str, words: float, size_bytes: int) -> None:
         """Wait for the turn of an agent's message: after others' in any case, later if it sends too much."""
@@ -379,16 +359,6 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
         for source, target, _ in told:
             if DirectedLink(source, target) not in self.core.cluster.capacity.share:
                 raise RemoteProtocolError(f"this campus has no link {source}-{target}")
-
-
-async def _first_words(channel: Channel[m.OnAgentLink]) -> m.OnAgentLink:
-    """Receive the first message of a connection. RemoteProtocolError: it takes too long."""
-    with trio.move_on_after(HELLO_TIMEOUT_S):
-        message = await channel.receive()
-        if message is None:
-            raise trio.BrokenResourceError("it closed before its Hello")
-        return message
-    raise RemoteProtocolError(f"no Hello within {HELLO_TIMEOUT_S} s")
 
 
 def _words(group: BaseExceptionGroup[BaseException]) -> str:

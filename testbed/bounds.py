@@ -48,10 +48,9 @@ LONGEST_NAME: Final = 64
 # what is told of a peer's own words, and of an error that may repeat them
 LONGEST_QUOTE: Final = 1000
 
-# Of an agent's first words: a Hello, and what goes ahead of it for want of room, in frames of so many bytes of lists (a thousand
-# stored checkpoints), at most so many frames in all: seventeen thousand.
-HELLO_LIST_BYTES: Final = 200 << 10
-MAX_HELLO_FRAMES: Final = 16
+# that a Hello lists, the last by name: a frame has room for so many of the longest
+MAX_STORED: Final = 3_000
+MAX_ENDED: Final = 64
 
 # of a job as it is submitted, encoded: every frame that carries one has room for what goes with it
 LONGEST_JOB_BYTES: Final = 256 << 10

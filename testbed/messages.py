@@ -11,8 +11,6 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
-from msgspec.msgpack import Encoder
-from msgspec.structs import replace
 
 from testbed.bounds import (
     LARGEST_PAYLOAD_BYTES,
@@ -43,8 +41,6 @@ from testbed.program import Program
 from topologies.spec import MAX_GPUS
 
 __all__ = ["SEQUENCES_PER_ATTEMPT"]
-
-_ENCODER = Encoder()
 
 
 class Message(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
@@ -140,7 +136,10 @@ class JobEnded(Message, frozen=True):
 
 
 class Hello(Message, frozen=True):
-    """First message of an agent on each connection. `incarnation` tells a restarted agent from a reconnected one."""
+    """First message of an agent on each connection. `incarnation` tells a restarted agent from a reconnected one.
+
+    It lists at most MAX_STORED checkpoints and MAX_ENDED ends: those have room in one frame.
+    """
 
     host: Name
     incarnation: Count
@@ -152,13 +151,6 @@ class Hello(Message, frozen=True):
     reclaim_in_s: Seconds | None = None  # a notice is running
     closures: Count = 0  # see OwnerReclaims
     sending: list[tuple[Name, Name]] = []  # (job, destination) of what it has not been told to stop sending
-
-
-class HelloPart(Message, frozen=True):
-    """Goes ahead of a Hello: what that has no room for in its frame. `hello_in_parts` makes them, `whole_hello` joins them."""
-
-    stored: list[StoredCheckpoint]
-    ended: list[JobEnded]
 
 
 class Heartbeat(Message, frozen=True):
@@ -268,39 +260,6 @@ FromAgent = (
     | TransferEnded
     | CheckpointStored
 )
-OnAgentLink = FromAgent | HelloPart  # what crosses the connection
-
-
-def hello_in_parts(hello: Hello, most_bytes: int) -> list[HelloPart | Hello]:
-    """The Hello as what is to be sent in turn, itself last: checkpoints and ends take at most `most_bytes` of each frame.
-
-    Its other lists are short: a job a GPU, a transfer a flow.
-    """
-    parts: list[HelloPart] = []
-    room = 0
-    told: tuple[StoredCheckpoint | JobEnded, ...] = (*hello.stored, *hello.ended)
-    for each in told:
-        size = len(_ENCODER.encode(each))
-        if size > room:
-            parts.append(HelloPart([], []))
-            room = most_bytes
-        room -= size
-        if isinstance(each, JobEnded):
-            parts[-1].ended.append(each)
-        else:
-            parts[-1].stored.append(each)
-    if not parts:
-        return [hello]
-    return [*parts[:-1], replace(hello, stored=parts[-1].stored, ended=parts[-1].ended)]
-
-
-def whole_hello(parts: list[HelloPart], hello: Hello) -> Hello:
-    """The Hello with what went ahead of it."""
-    if not parts:
-        return hello
-    frames: list[HelloPart | Hello] = [*parts, hello]
-    stored = [each for frame in frames for each in frame.stored]
-    return replace(hello, stored=stored, ended=[each for frame in frames for each in frame.ended])
 
 
 # ---------------------------------------------------------------- coordinator -> agent

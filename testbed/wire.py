@@ -136,10 +136,6 @@ class Channel(Generic[M]):
             self._arrived.extend(self._decoder.feed(data))
         return self._arrived.popleft()
 
-    def allow(self, most_bytes: int) -> None:
-        """Let frames be so long, from the next one on."""
-        self._decoder.max_bytes = most_bytes
-
     def require_silence(self) -> None:
         """Before raw bytes follow on the stream. Raises RemoteProtocolError if the peer has already said more."""
         self._arrived.extend(self._decoder.feed(b""))

@@ -53,7 +53,7 @@ def test_no_number_of_an_agent_is_without_an_end() -> None:
         if hasattr(kind, "__metadata__") and kind.__origin__ in (int, float):
             assert not bounds.within(kind.__origin__(1e200), kind), f"{at} has no upper end"
 
-    look_into(m.OnAgentLink, "")
+    look_into(m.FromAgent, "")
     assert len(seen) > 10
 
 

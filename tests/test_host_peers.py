@@ -7,7 +7,7 @@ import random
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -30,7 +30,7 @@ from testbed.agent.config import AgentConfig
 from testbed.agent.core import events as aev
 from testbed.agent.io.coordinator_link import CoordinatorLink
 from testbed.agent.io.kernel_maps import KernelMaps
-from testbed.bounds import HELLO_LIST_BYTES, LONGEST_JOB_BYTES, LONGEST_QUOTE, MAX_HELLO_FRAMES
+from testbed.bounds import LONGEST_JOB_BYTES, LONGEST_QUOTE, MAX_ENDED, MAX_STORED
 from testbed.errors import InvariantBroken
 from testbed.wire import Channel
 from topologies.files import loads
@@ -214,16 +214,16 @@ async def test_connections_from_elsewhere_keep_no_host_out(
 
 
 @pytest.mark.trio
-async def test_a_frame_before_hello_is_short(tmp_path: Path) -> None:
+async def test_a_strangers_frame_is_short(tmp_path: Path) -> None:
     async with running(tmp_path) as coordinator:
-        stranger = Agent(await coordinator.connect())
-        await stranger.stream.send_all(b"RCLM\0\1" + struct.pack(">I", host.HELLO_BYTES + 1))
+        stranger = Agent(await coordinator.connect("127.0.0.77"))
+        await stranger.stream.send_all(b"RCLM\0\1" + struct.pack(">I", host.STRANGER_BYTES + 1))
         refused = await stranger.heard()
         assert isinstance(refused, m.Refused)
-        assert str(host.HELLO_BYTES) in refused.reason
+        assert str(host.STRANGER_BYTES) in refused.reason
         agent = await coordinator.agent()
         assert isinstance(await agent.heard(), m.Welcome)
-        long = m.Heartbeat(1, [m.JobClaim("j" * 64, 1, 1)] * (host.HELLO_BYTES // 64))
+        long = m.Heartbeat(1, [m.JobClaim("j" * 64, 1, 1)] * (host.STRANGER_BYTES // 64))
         await agent.out.send(long)
         while not isinstance(word := await agent.heard(), m.HeartbeatAck):
             assert word is not None
@@ -236,9 +236,10 @@ def held(count: int) -> list[m.StoredCheckpoint]:
 
 @pytest.mark.trio
 async def test_a_host_that_holds_thousands_of_checkpoints_registers_with_all_of_them(tmp_path: Path) -> None:
-    """1 400 of a usual length were more than a frame before Hello takes, so such a host never came back."""
-    stored, ended = held(4000), [m.JobEnded(f"e{n}", 1, "failed", 1, reason="x" * 4096) for n in range(90)]
-    hello = m.Hello("h1", 1, 7200, [], stored, ended, True)
+    """As many as it may list, of the longest names, have room in one frame."""
+    reason = "x" * LONGEST_QUOTE
+    ended = [m.JobEnded(f"e{n}", 1, "failed", 1, "d" * 128, reason) for n in range(MAX_ENDED)]
+    hello = m.Hello("h1", 1, 7200, [], held(MAX_STORED), ended, True)
     async with running(tmp_path) as coordinator:
         told = list[object]()
         stream = await coordinator.connect()
@@ -262,46 +263,6 @@ async def test_a_host_that_holds_thousands_of_checkpoints_registers_with_all_of_
         assert isinstance(told[1].message, m.Welcome)
         heard = [e.message for _, e in coordinator.host.journal.inputs() if isinstance(e, AgentSaid)]
         assert heard == [hello]
-        assert not coordinator.host._in_parts
-
-
-def test_a_hello_in_parts_is_the_same_hello_and_each_frame_is_short() -> None:
-    for count in (0, 1, 700, 5000):
-        hello = m.Hello("h1", 1, 7200, [], held(count), [m.JobEnded("e", 1, "failed", 1)] * (count % 3), True)
-        *ahead, last = m.hello_in_parts(hello, HELLO_LIST_BYTES)
-        assert all(len(host.AGENT_IN.encode(frame)) < host.HELLO_BYTES for frame in (*ahead, last))
-        assert isinstance(last, m.Hello)
-        assert m.whole_hello([part for part in ahead if isinstance(part, m.HelloPart)], last) == hello
-
-
-@pytest.mark.parametrize("part", [m.HelloPart([], []), m.HelloPart(held(700), [])], ids=["empty", "long"])
-@pytest.mark.trio
-async def test_a_flood_of_parts_ends_with_the_connection_and_only_one_of_a_host_holds_any(
-    tmp_path: Path, part: m.HelloPart, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(host, "WORDS_AT_ONCE", 1e5)
-    async with running(tmp_path) as coordinator:
-        one = await coordinator.connect()
-        await one.send_all(host.AGENT_IN.encode(part))
-        await coordinator.until(lambda: "h1" in coordinator.host._in_parts)
-        other = Agent(await coordinator.connect())
-        await other.out.send(part)
-        assert await one.receive_some() == b""  # the later one counts
-        with suppress(trio.BrokenResourceError):
-            for _ in range(MAX_HELLO_FRAMES):
-                await other.out.send(part)
-        refused = await other.heard()
-        assert isinstance(refused, m.Refused)
-        assert f"at most {MAX_HELLO_FRAMES} frames" in refused.reason
-        await coordinator.until(lambda: not coordinator.host._in_parts)
-        stranger = Agent(await coordinator.connect("127.0.0.77"))
-        await stranger.out.send(part)
-        assert isinstance(await stranger.heard(), m.Refused)
-        late = await coordinator.agent()
-        assert isinstance(await late.heard(), m.Welcome)
-        await late.out.send(part)  # behind its Hello
-        assert await late.heard() is None
-        await coordinator.serves()
 
 
 @pytest.mark.trio

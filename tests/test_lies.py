@@ -34,7 +34,7 @@ from tests.lies import Liar, damaged
 TIMES = int(os.environ.get("RECLAIMNET_LIES", "1"))
 SEED = os.environ.get("RECLAIMNET_LIES_SEED", "14")
 CODECS: dict[str, tuple[Codec[Any], Any]] = {
-    "from agents": (host.AGENT_IN, m.OnAgentLink),
+    "from agents": (host.AGENT_IN, m.FromAgent),
     "to agents": (host.AGENT_OUT, m.ToAgent),
     "from operators": (host.OPERATOR_IN, m.FromOperator),
     "to operators": (host.OPERATOR_OUT, m.ToOperator),

@@ -30,6 +30,7 @@ from testbed.agent.core.running import AttemptPhase, Protection, Running
 from testbed.agent.core.send_queue import RETRY_S, QueuedSend, SendQueue
 from testbed.agent.core.speed import SnapshotSpeeds
 from testbed.agent.core.stored import StoredCheckpoints
+from testbed.bounds import MAX_ENDED, MAX_STORED
 from topologies.spec import MAX_GPUS, TrafficClass
 
 ASKED_TO_END = "asked to end"
@@ -233,8 +234,8 @@ class AgentCore:
             self.incarnation,
             self.data_port,
             self._claims(),
-            self.stored.listed(),
-            list(self.ended.values()),
+            self.stored.listed()[-MAX_STORED:],
+            list(self.ended.values())[-MAX_ENDED:],
             self.lent,
             None if self.reclaim_at_s is None else max(0.0, self.reclaim_at_s - now_s),
             self.closures,

@@ -19,7 +19,6 @@ import trio
 from testbed import messages as m
 from testbed.agent.core import events as ev
 from testbed.agent.io.kernel_maps import KernelMaps
-from testbed.bounds import HELLO_LIST_BYTES, MAX_HELLO_FRAMES
 from testbed.errors import ProtocolError
 from testbed.logs import logger
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
@@ -33,10 +32,8 @@ UNHEARD_MS = 10_000  # bytes that were not acknowledged: the other machine is go
 SILENT_S = 10.0
 # of a coordinator that wants heartbeats seldom, so many of them
 SILENT_HEARTBEATS = 4.0
-# of a coordinator that hears a long Hello, a second for each so many bytes (it listens to twice as many)
-HEARD_BYTES_PER_S = 100 << 10
 LOG = logger("agent")
-OUT: Codec[m.OnAgentLink] = Codec(m.OnAgentLink)
+OUT: Codec[m.FromAgent] = Codec(m.FromAgent)
 IN: Codec[m.ToAgent] = Codec(m.ToAgent)
 Open = Callable[[], Awaitable[trio.abc.Stream]]
 
@@ -90,19 +87,8 @@ class CoordinatorLink:
         patience = trio.CancelScope()
 
         async def say_all() -> None:
-            nonlocal unanswered_s, silent_s
+            nonlocal unanswered_s
             async for message in unsent:
-                if isinstance(message, m.Hello):
-                    frames = m.hello_in_parts(message, HELLO_LIST_BYTES)
-                    silent_s += (len(frames) - 1) * HELLO_LIST_BYTES / HEARD_BYTES_PER_S
-                    patience.deadline = unanswered_s + silent_s
-                    if len(frames) > MAX_HELLO_FRAMES:
-                        LOG.warning(
-                            "too many checkpoints for a Hello: it tells of those of the last jobs by name"
-                        )
-                    for frame in frames[-MAX_HELLO_FRAMES:]:
-                        await out.send(frame)
-                    continue
                 # before it is sent: the answer may be here when `send` returns
                 if isinstance(message, m.Heartbeat) and unanswered_s == inf:
                     unanswered_s = trio.current_time()
