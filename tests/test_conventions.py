@@ -21,7 +21,7 @@ from experiments.runtime.sudo_ownership import hand_over
 from testbed import logs
 from testbed import messages as m
 from testbed.emulation.capabilities import Capability
-from tests.live_campus import CLI, command, live, needs_root, running
+from tests.live_campus import CLI, needs_root
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs/scripts.md"
@@ -206,24 +206,3 @@ def test_nothing_is_given_away_through_links(tmp_path: Path) -> None:
     assert (folder / "own").stat().st_uid == 1234
     assert (folder / "soft").lstat().st_uid == 1234
     assert secret.stat().st_uid == tmp_path.stat().st_uid == 0
-
-
-class TestOnACampus:
-    pytestmark = live
-
-    def test_json_and_completion_name_what_runs(self, tmp_path: Path) -> None:
-        script = tmp_path / "commands"
-        script.write_text("sh sleep 60\n")
-        with running(tmp_path / "out", "up", "--hosts", "2", "--script", str(script)) as campus:
-            campus.wait_until_it_answers()
-            [told] = json.loads(command("status", "--json").stdout)["campuses"]
-            assert told["process"] == campus.process.pid
-            hosts = {each["host"]: each for each in told["hosts"]}
-            assert hosts["h1"]["coordinator"]["host"] == "h1"
-            assert hosts["h1"]["switch"] == {"mode": "off", "closes_in_s": None, "dropped_packets": 0}
-            assert json.loads(command("jobs", "--json").stdout)["campus"] == told["campus"]
-            assert completed("reclaim", "h") == ["h1", "h2"]
-            assert completed("status", "--campus", "") == [told["campus"]]
-            assert command("reclaim", "h1").returncode == 0
-            [told] = json.loads(command("status", "--json").stdout)["campuses"]
-            assert next(each for each in told["hosts"] if each["host"] == "h1")["switch"]["mode"] == "isolate"

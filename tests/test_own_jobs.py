@@ -6,13 +6,16 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import topologies
 from controller.core.model import facts as f
 from tests.criu_here import needs_criu
 from tests.emulation_campuses import kernel
 from tests.live_campus import CLI, Run, command, running
+from tests.test_conventions import completed
 
 pytestmark = kernel
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
@@ -24,6 +27,20 @@ class Raising(Counting):
     def step(self):
         raise ValueError("[/red] as told")  # no markup of the table that shows it
 """
+WIDE_DESK = """
+[[hosts]]
+name = "desk9"
+building = "lab"
+gpu_model = "rtx4090"
+gpus = 2
+link_to = "desks"
+rate = "1 Gbit/s"
+"""
+WIDE_PROGRAM = """#!/bin/sh
+echo "has $RECLAIMNET_GPUS"
+exec "$(dirname "$0")/adding.sh"
+"""
+WIDE = 'command = ["./wide.sh"]\ngpus = 2\nsteps = 300\nstep = "50 ms"\npayload = "100 kB"\n'
 SUBMITTED = ("adding", "failing", "endless", "counting", "raising")
 
 
@@ -35,6 +52,10 @@ def test_jobs_of_ones_own_are_moved_and_cancelled_and_say_why_they_failed(
     for name in ("adding.sh", "counting.py"):
         shutil.copy(EXAMPLES / name, tmp_path)
     (tmp_path / "raising.py").write_text(RAISING)
+    (tmp_path / "wide.sh").write_text(WIDE_PROGRAM)
+    (tmp_path / "wide.sh").chmod(0o755)
+    lab = (Path(topologies.__file__).parent / "examples/lab.toml").read_text()
+    rented = lab[lab.index('[[hosts]]\nname = "cloud"') : lab.index('[[hosts]]\nname = "coord"')]
     adding = (EXAMPLES / "adding.toml").read_text().replace("200", "120")
     counting = (EXAMPLES / "counting.toml").read_text().replace("200 ms", "120 ms")
     files = {
@@ -46,13 +67,16 @@ def test_jobs_of_ones_own_are_moved_and_cancelled_and_say_why_they_failed(
         "raising": counting.replace("counting:Counting", "raising:Raising"),
         "broken": 'workload = "synthetic"\nsteps = 3\nstep = "10 ms"\npayload = "1 kB"\n[params]\ntypo = 1\n',
         "commands": "sh sleep 100\n",
+        "lab": lab.replace(rented, "") + WIDE_DESK,
+        "wide": WIDE,
         "other/adding": adding.replace("120", "121").replace("./", "../"),
     }
     (tmp_path / "other").mkdir()
     for name, text in files.items():
         (tmp_path / f"{name}.toml").write_text(text)
-    with running(tmp_path / "out", "up", "--hosts", "5", "--script", "commands.toml") as run:
+    with running(tmp_path / "out", "up", "--campus", "lab.toml", "--script", "commands.toml") as run:
         run.wait_until_it_answers()
+        check_names_that_the_shell_completes(run)
         for wrong, said in (("absent", "nothing.sh"), ("broken", "params.typo")):
             refused = command("submit", "counting.toml", f"{wrong}.toml")
             assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr
@@ -64,6 +88,7 @@ def test_jobs_of_ones_own_are_moved_and_cancelled_and_say_why_they_failed(
             run.wait_until(lambda: "step 5\n" in command("logs", "counting").stdout)
             host = run.wait_for(f.JobRunning, job="counting").host
             assert command("reclaim", host).returncode == 0
+            assert switch_of(host)["mode"] == "isolate"
             check_what_is_handed_over_twice()
             check_moves_and_cancellation(run)
             followed = command("logs", "counting", "--follow").stdout
@@ -87,11 +112,41 @@ def test_jobs_of_ones_own_are_moved_and_cancelled_and_say_why_they_failed(
         assert "ValueError: [/red] as told" in command("logs", "raising").stdout
         unknown = command("logs", "nothing")
         assert (unknown.returncode, "see `reclaimnet jobs`): " in unknown.stderr) == (2, True), unknown.stderr
+        check_a_job_of_two_gpus(run)
     assert "wrong" in (tmp_path / "out/logs/jobs/failing.1.log").read_text()
     assert (tmp_path / "out/logs/jobs/counting.2.log").read_text().endswith("step 50\n")
     summary = json.loads((tmp_path / "out/summary.json").read_text())
     assert (summary["jobs"]["finished"], summary["fidelity"]["valid"]) == (2, False)
     assert "counting" in (tmp_path / "out/report.html").read_text()
+
+
+def switch_of(host: str) -> Any:
+    """The kill-switch of a host, as `status` has it."""
+    [told] = json.loads(command("status", "--json").stdout)["campuses"]
+    return next(each["switch"] for each in told["hosts"] if each["host"] == host)
+
+
+def check_names_that_the_shell_completes(run: Run) -> None:
+    """JSON and completion name what runs."""
+    [told] = json.loads(command("status", "--json").stdout)["campuses"]
+    assert told["process"] == run.process.pid
+    assert switch_of("desk1") == {"mode": "off", "closes_in_s": None, "dropped_packets": 0}
+    assert json.loads(command("jobs", "--json").stdout)["campus"] == told["campus"]
+    assert completed("reclaim", "desk") == ["desk1", "desk2", "desk3", "desk4", "desk9"]
+    assert completed("status", "--campus", "") == [told["campus"]]
+
+
+def check_a_job_of_two_gpus(run: Run) -> None:
+    """It is one process that is told which GPUs it has, and moves to two of another host."""
+    for host in ("server", "desk9"):
+        command("return", host)
+    assert command("submit", "wide.toml").returncode == 0
+    first = run.wait_for(f.JobRunning, job="wide", attempt=1).host
+    assert command("reclaim", first, "--notice", "20").returncode == 0
+    second = run.wait_for(f.JobRunning, job="wide", attempt=2).host
+    assert {first, second} == {"desk9", "server"}
+    assert "has 0,1" in command("logs", "wide").stdout
+    assert command("cancel", "wide").returncode == 0
 
 
 def check_what_is_handed_over_twice() -> None:
