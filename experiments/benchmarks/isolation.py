@@ -53,8 +53,8 @@ from testbed.emulation.fidelity import FidelityMonitor
 from testbed.emulation.processes import ForkRequest
 from testbed.emulation.safety.observation import cause_of
 from testbed.enforcement import Enforcement, payload_rate, wire_rate
-from topologies.spec import Campus, ResearchReserve
-from topologies.units import MBIT_PER_S
+from topologies.spec import Campus, GpuModel, ResearchReserve
+from topologies.units import GBIT_PER_S, MBIT_PER_S
 
 TRUNK = 200 * MBIT_PER_S
 RESERVE = ResearchReserve(beta=0.3, minimum_bytes_per_s=50 * MBIT_PER_S)
@@ -138,10 +138,10 @@ def reserve_bytes_per_s() -> float:
 
 
 def trunk_campus() -> Campus:
-    """Return a campus whose cables are as fast as the trunk, which is so the narrowest link of every flow."""
-    return one_trunk(
-        dict.fromkeys((*STRANGERS, *PROVIDERS), TRUNK), (RESEARCH, GRANTED, ATTACKED), TRUNK, RESERVE
-    )
+    """Return a campus whose senders' cables are as fast as the trunk, which is so the narrowest link of every flow."""
+    senders = dict.fromkeys((*STRANGERS, *PROVIDERS), TRUNK)
+    receivers = dict.fromkeys((RESEARCH, GRANTED, ATTACKED), GBIT_PER_S)
+    return one_trunk(senders, receivers, TRUNK, RESERVE, {"": GpuModel("gpu", 8e9, 8.6)})
 
 
 def predicted_bytes_per_s(phi: float, u_bytes_per_s: float) -> float:

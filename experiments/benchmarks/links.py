@@ -7,7 +7,6 @@ machine. All delays and changes happen on one standing campus, which is itself a
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -30,7 +29,7 @@ from testbed.emulation.campus import LiveCampus
 from testbed.emulation.fidelity import Bounds, probe_link_rates
 from testbed.emulation.kernel.delay_line.process import LineStatistics, lateness_quantile_s
 from testbed.errors import SetupError
-from topologies.spec import Building, Campus, GpuModel, Host, Link, Role, Switch, Tier
+from topologies.presets import three_tier
 from topologies.units import GBIT_PER_S, MBIT_PER_S, PAYLOAD_SHARE, format_rate
 
 FAST = 10 * GBIT_PER_S
@@ -55,16 +54,16 @@ def measure(run: Run) -> dict[str, Any]:
     """Measure on a campus of its own."""
     setLogLevel("error")
     pings, flow_s = (QUICK_PINGS, QUICK_FLOW_S) if run.quick else (PINGS, FLOW_S)
-    with LiveCampus(two_hosts(FAST)) as net:
+    with LiveCampus(three_tier(2, 1, access_bytes_per_s=FAST)) as net:
         result: dict[str, Any] = {
             "plain": {"rtt_s": _round_trips(net, pings), "bytes_per_s": _throughput(net, flow_s)},
-            "cut_s": seconds_of(lambda: net.set_link("h1", "s1", delay=0)),
+            "cut_s": seconds_of(lambda: net.set_link("h1", "a1", delay=0)),
         }
         result["through_the_line"] = {
             "rtt_s": _round_trips(net, pings),
             "bytes_per_s": _throughput(net, flow_s),
         }
-        net.set_link("h1", "s1", delay=DELAY_S)
+        net.set_link("h1", "a1", delay=DELAY_S)
         before = _line(net)
         result["delayed"] = {"rtt_s": _round_trips(net, pings), "idle": _lateness(_line(net), before)}
         before = _line(net)
@@ -72,24 +71,24 @@ def measure(run: Run) -> dict[str, Any]:
             "bytes_per_s": _throughput(net, flow_s),
             "flooded": _lateness(_line(net), before),
         }
-        net.set_link("h1", "s1", rate=GBIT_PER_S)
+        net.set_link("h1", "a1", rate=GBIT_PER_S)
         before = _line(net)
         gigabit = _throughput(net, flow_s) / (GBIT_PER_S * PAYLOAD_SHARE)
         result["delayed"] |= {"gigabit_over_declared": gigabit, "busy": _lateness(_line(net), before)}
-        net.set_link("h1", "s1", rate=SLOW)
+        net.set_link("h1", "a1", rate=SLOW)
         over_declared = _throughput(net, flow_s) / (SLOW * PAYLOAD_SHARE)
-        net.set_link("h1", "s1", delay=0)
+        net.set_link("h1", "a1", delay=0)
         without_delay = _throughput(net, flow_s) / (SLOW * PAYLOAD_SHARE)
-        net.set_link("h1", "s1", delay=DELAY_S)
+        net.set_link("h1", "a1", delay=DELAY_S)
         result["delayed_and_slow"] = {"over_declared": over_declared, "without_delay": without_delay}
-        net.set_link("h1", "s1", rate=FAST, loss=LOSS)
+        net.set_link("h1", "a1", rate=FAST, loss=LOSS)
         before = _line(net)
         lossy = _throughput(net, flow_s)
         lost = sum(now.lost - then.lost for now, then in zip(_line(net), before, strict=True))
         carried = sum(now.bytes - then.bytes for now, then in zip(_line(net), before, strict=True))
         result["lossy"] = {"bytes_per_s": lossy, "lost_segments": lost, "carried_bytes": carried}
         rates = [SLOW, FAST] * (CHANGES // 2)
-        spent = [seconds_of(lambda rate=rate: net.set_link("h1", "s1", rate=rate)) for rate in rates]  # type: ignore[misc]
+        spent = [seconds_of(lambda rate=rate: net.set_link("h1", "a1", rate=rate)) for rate in rates]  # type: ignore[misc]
         result["change_s"] = quantiles(spent)
     return result
 
@@ -142,17 +141,6 @@ def tables(result: Result) -> Iterator[Table]:
     rows.append(("a plain cable is replaced by the line in", f"{result['cut_s'] * 1e3:.0f} ms"))
     rows.append(("a rate is changed and read back in", trips(result["change_s"])))
     yield table_of("Two hosts on one switch", ("", "measured"), rows)
-
-
-def two_hosts(rate_bytes_per_s: float) -> Campus:
-    """Return a campus of h1 and h2 on one switch."""
-    hosts = tuple(
-        Host(f"h{n}", "b1", Role.VOLUNTEER, ipaddress.IPv4Address("10.0.1.0") + n, "gpu", 1) for n in (1, 2)
-    )
-    coordinator = Host("c0", "b1", Role.COORDINATOR, ipaddress.IPv4Address("10.0.0.1"))
-    links = tuple(Link(host.name, "s1", rate_bytes_per_s) for host in (*hosts, coordinator))
-    switches, models = (Switch("s1", Tier.ACCESS, "b1"),), (GpuModel("gpu", 8e9, 8.6),)
-    return Campus("links", (Building("b1"),), (*hosts, coordinator), switches, links, models)
 
 
 def _round_trips(net: LiveCampus, count: int) -> dict[str, float]:

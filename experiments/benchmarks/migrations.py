@@ -14,7 +14,6 @@ trunk's classes are read, and those of the hosts' ports for the testbed's own cl
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import os
 import statistics
@@ -45,6 +44,7 @@ from experiments.benchmarks.frame import (
     table_of,
 )
 from experiments.benchmarks.isolation import SHORT
+from experiments.benchmarks.one_trunk import one_trunk
 from experiments.inputs.scenario import Jobs, OwnerEvent, Protocol, Queue, ResearchFlow, Scenario
 from experiments.inputs.scenario.law import InverseLaw
 from experiments.inputs.scenario.owners import Owners
@@ -58,8 +58,8 @@ from experiments.worlds.live.world import LiveWorld
 from experiments.worlds.played import Played
 from testbed.emulation.description.shaping import ROOT_CLASS
 from testbed.emulation.safety.observation import cause_of
-from topologies.spec import Building, Campus, GpuModel, Host, Link, ResearchReserve, Role, Switch, Tier
-from topologies.units import GBIT_PER_S, MBIT_PER_S
+from topologies.spec import Campus, GpuModel, ResearchReserve, Role
+from topologies.units import MBIT_PER_S
 
 TRUNK, ACCESS = 200 * MBIT_PER_S, 250 * MBIT_PER_S
 LOCALITY = 3.4  # of paper A: what a building's paths carry over what its core does
@@ -139,22 +139,18 @@ class MovedJob:
 
 
 def two_buildings(trunk_bytes_per_s: float) -> Campus:
-    """Return volunteers b1h1.. and b2h1.., research's hosts b1r1.. and b2r1.., a switch each, the trunk, the coordinator."""
-    hosts, links = [], []
-    for number, building in enumerate(("b1", "b2"), start=1):
-        names = [f"{building}h{n}" for n in range(1, HOSTS + 1)]
-        names += [f"{building}r{n}" for n in range(1, RESEARCH_FLOWS + 1)]
-        for n, name in enumerate(names, start=1):
-            model = "gpu" if "h" in name else "old"
-            address = ipaddress.IPv4Address(f"10.{number}.0.{n}")
-            hosts.append(Host(name, building, Role.VOLUNTEER, address, model, 1))
-            links.append(Link(name, f"s{number}", ACCESS))
-    hosts.append(Host("c0", "b1", Role.COORDINATOR, ipaddress.IPv4Address("10.0.0.1")))
-    links += [Link("c0", "s1", GBIT_PER_S), Link("s1", "s2", trunk_bytes_per_s)]
-    switches = (Switch("s1", Tier.ACCESS, "b1"), Switch("s2", Tier.ACCESS, "b2"))
-    models = (GpuModel("gpu", 24e9, CAPABILITY), GpuModel("old", 1e9, NO_JOBS))
-    buildings = (Building("b1"), Building("b2"))
-    return Campus("trunk", buildings, tuple(hosts), switches, tuple(links), models, RESERVE)
+    """Return volunteers b1h1.. and b2h1.., research's hosts b1r1.. and b2r1.., and the trunk between them."""
+    first, second = (
+        [
+            f"b{b}{kind}{n}"
+            for kind, count in (("h", HOSTS), ("r", RESEARCH_FLOWS))
+            for n in range(1, count + 1)
+        ]
+        for b in (1, 2)
+    )
+    models = {"": GpuModel("gpu", 24e9, CAPABILITY), "r": GpuModel("old", 1e9, NO_JOBS)}
+    cables = dict.fromkeys(first, ACCESS), dict.fromkeys(second, ACCESS)
+    return one_trunk(*cables, trunk_bytes_per_s, RESERVE, models)
 
 
 def sides(*, across: bool) -> tuple[list[str], list[str]]:

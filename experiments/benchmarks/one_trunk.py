@@ -23,23 +23,27 @@ WINDOW_S = 1.0  # in which received bytes are counted together
 
 
 def one_trunk(
-    senders: Mapping[str, float], receivers: Sequence[str], trunk_bytes_per_s: float, reserve: ResearchReserve
+    first: Mapping[str, float],
+    second: Mapping[str, float],
+    trunk_bytes_per_s: float,
+    reserve: ResearchReserve,
+    models: Mapping[str, GpuModel],
 ) -> Campus:
-    """Return senders, each with the rate of its cable, at switch s1; receivers and coordinator c0 at s2, by faster cables."""
-    hosts = [
-        Host(name, f"b{building}", Role.VOLUNTEER, ipaddress.IPv4Address(f"10.{building}.0.{n}"), "gpu", 1)
-        for building, names in ((1, senders), (2, receivers))
-        for n, name in enumerate(names, start=1)
-    ]
-    coordinator = Host("c0", "b2", Role.COORDINATOR, ipaddress.IPv4Address("10.0.0.1"))
-    links = [
-        *(Link(name, "s1", rate) for name, rate in senders.items()),
-        *(Link(name, "s2", GBIT_PER_S) for name in (*receivers, "c0")),
-        Link("s1", "s2", trunk_bytes_per_s),
-    ]
+    """Return two buildings, hosts with the rates of their cables at switches s1 and s2, the trunk, coordinator c0 at s2.
+
+    `models`: the first letters of a host's name after its building's -> its GPU; the rest have the model of "".
+    """
+    hosts, links = [], [Link("s1", "s2", trunk_bytes_per_s), Link("c0", "s2", GBIT_PER_S)]
+    for building, sides in enumerate((first, second), start=1):
+        for n, (name, rate) in enumerate(sides.items(), start=1):
+            address = ipaddress.IPv4Address(f"10.{building}.0.{n}")
+            model = models.get(name.removeprefix(f"b{building}")[0], models[""])
+            hosts.append(Host(name, f"b{building}", Role.VOLUNTEER, address, model.name, 1))
+            links.append(Link(name, f"s{building}", rate))
+    hosts.append(Host("c0", "b2", Role.COORDINATOR, ipaddress.IPv4Address("10.0.0.1")))
     switches = (Switch("s1", Tier.ACCESS, "b1"), Switch("s2", Tier.ACCESS, "b2"))
-    buildings, models = (Building("b1"), Building("b2")), (GpuModel("gpu", 8e9, 8.6),)
-    return Campus("trunk", buildings, (*hosts, coordinator), switches, tuple(links), models, reserve)
+    buildings, kinds = (Building("b1"), Building("b2")), tuple(dict.fromkeys(models.values()))
+    return Campus("trunk", buildings, tuple(hosts), switches, tuple(links), kinds, reserve)
 
 
 def receive_windows(write_fd: int, address: str, begin_s: float, windows: int) -> None:
