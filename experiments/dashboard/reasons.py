@@ -167,20 +167,18 @@ class Reasons:
         queue = self.cluster.queue
         standing = [self.cluster.offers[offer.offer_id] for offer in queue.standing()]
         controller = queue.controller
-        self._arrivals[job.name] = {
-            "theory": "queue",
-            "title": f"{job.name}: a volunteer's GPU, the queue, or on-demand",
-            "inputs": [
-                ["offers that stand", ", ".join(standing[:8]) or "none"],
-                ["jobs that wait", str(ahead)],
-                ["level r", _number(controller.level)],
-                ["last offer", f"{_duration(age_s)} ago"],
-                ["rule", "r = N + p"],
-                ["chance to join", f"{min(1.0, max(0.0, chance)):.3g}"],
-                ["draw", f"{draw:.4f}"],
-                ["cost of on-demand k", _number(self.cluster.terms.on_demand_cost)],
-            ],
-            "verdict": "",
+        inputs = {
+            "offers that stand": ", ".join(standing[:8]) or "none",
+            "jobs that wait": str(ahead),
+            "level r": _number(controller.level),
+            "last offer": f"{_duration(age_s)} ago",
+            "rule": "r = N + p",
+            "chance to join": f"{min(1.0, max(0.0, chance)):.3g}",
+            "draw": f"{draw:.4f}",
+            "cost of on-demand k": _number(self.cluster.terms.on_demand_cost),
+        }
+        title = f"{job.name}: a volunteer's GPU, the queue, or on-demand"
+        self._arrivals[job.name] = _decision("queue", title, inputs, "") | {
             "table": _table(
                 ["choice", "cost", "open if"],
                 [
@@ -196,7 +194,7 @@ class Reasons:
                     (["join the queue", "1, later", f"draw {draw:.4f} < {chance:.4g}"], "", ""),
                     (["on-demand", _number(self.cluster.terms.on_demand_cost), "else"], "", ""),
                 ],
-            ),
+            )
         }
 
     # ------------------------------------------------------------ what is told
@@ -215,53 +213,32 @@ class Reasons:
                 return self._arrival(job, 2, "it goes to on-demand at once")
             case f.JobRedirected(job=job):
                 controller = self.cluster.queue.controller
-                return [
-                    {
-                        "theory": "queue",
-                        "title": f"{job} leaves the queue for on-demand",
-                        "inputs": [
-                            ["it waited", _duration(fact.waited_s)],
-                            ["longest wait", _duration(controller.longest_wait_s)],
-                            ["all leave at an age of the gap of", _duration(controller.leave_at_age_s)],
-                            ["level r", _number(controller.level)],
-                            ["rule", "ages"],
-                        ],
-                        "verdict": "no offer is expected soon enough to be worth the wait",
-                    }
-                ]
+                inputs = {
+                    "it waited": _duration(fact.waited_s),
+                    "longest wait": _duration(controller.longest_wait_s),
+                    "all leave at an age of the gap of": _duration(controller.leave_at_age_s),
+                    "level r": _number(controller.level),
+                    "rule": "ages",
+                }
+                verdict = "no offer is expected soon enough to be worth the wait"
+                return [_decision("queue", f"{job} leaves the queue for on-demand", inputs, verdict)]
             case f.JobDispatched(job=job):
                 hosts = self._of(job, "host") or self._of(job, "destination", "rescue")
                 arrival = self._arrival(job, 0, f"it takes the offer of {fact.host}")
-                return [*arrival, *hosts] or [
-                    {
-                        "theory": "queue",
-                        "title": f"{fact.job} gets {fact.host}",
-                        "inputs": [
-                            ["waited", "-" if fact.delay_s is None else _duration(fact.delay_s)],
-                            ["cost", "-" if fact.cost is None else _number(fact.cost)],
-                        ],
-                        "verdict": "a GPU became free, and it was the oldest waiting job that fits there",
-                    }
-                ]
+                inputs = {
+                    "waited": "-" if fact.delay_s is None else _duration(fact.delay_s),
+                    "cost": "-" if fact.cost is None else _number(fact.cost),
+                }
+                verdict = "a GPU became free, and it was the oldest waiting job that fits there"
+                oldest = _decision("queue", f"{fact.job} gets {fact.host}", inputs, verdict)
+                return [*arrival, *hosts] or [oldest]
             case f.JobWaits(job=job):
-                return self._of(job, "host") or [
-                    {
-                        "theory": "queue",
-                        "title": f"{job} waits",
-                        "inputs": [["reason", fact.reason]],
-                        "verdict": fact.reason,
-                    }
-                ]
+                waits = _decision("queue", f"{job} waits", {"reason": fact.reason}, fact.reason)
+                return self._of(job, "host") or [waits]
             case f.MigrationAdmitted(job=job) | f.MigrationDegraded(job=job):
                 rounds = [told for each in self._rounds if (told := each(job)) is not None]
-                return [*self._of(job, "destination", "rescue"), *rounds] or [
-                    {
-                        "theory": "P2",
-                        "title": f"{job} stays",
-                        "inputs": [],
-                        "verdict": getattr(fact, "reason", ""),
-                    }
-                ]
+                stays = _decision("P2", f"{job} stays", {}, getattr(fact, "reason", ""))
+                return [*self._of(job, "destination", "rescue"), *rounds] or [stays]
             case f.CheckpointPlanned(job=job):
                 plan = self._plan(job) if self._plan is not None else None
                 store = self._stores.get(job)
@@ -530,10 +507,12 @@ def _told_plan(
     return {"theory": "P1", "title": f"{job.name}: checkpoints", "inputs": inputs, "verdict": verdict}
 
 
-# ---------------------------------------------------------------- the queue
-
-
 # ---------------------------------------------------------------- words
+
+
+def _decision(theory: str, title: str, inputs: Mapping[str, str], verdict: str) -> Decision:
+    rows = [[name, value] for name, value in inputs.items()]
+    return {"theory": theory, "title": title, "inputs": rows, "verdict": verdict}
 
 
 def _table(columns: list[str], rows: Sequence[tuple[list[str], str, str]]) -> Decision:
