@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from controller.user_policies import files_of, find_policy
@@ -21,6 +20,7 @@ from experiments.claims.framework.verdicts import judge
 from experiments.claims.index import write_index
 from experiments.claims.registry import COMPARING, OF_CASES, OF_RECORDS, chosen
 from experiments.claims.results import page as page_of_results
+from experiments.runtime.progress import progress_bar
 from experiments.runtime.revision import revision
 from topologies.errors import SpecError
 from topologies.writing import write_whole
@@ -117,13 +117,7 @@ def reproduce(
 def _one(console: Console, claim: Claim, config: Config) -> ClaimVerdict:
     """Run, write, draw and judge one claim. Picture and verdict are of what is written, not of what was in memory."""
     began_s = time.monotonic()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-        task = bar.add_task(claim.name, total=None)
-
-        def progress(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
+    with progress_bar(console, f"runs of {claim.name}", lines=0, transient=True) as progress:
         write(claim.run(replace(config, progress=progress)), config.directory)
     values = read(config.directory)
     claim.draw(values, config.directory / PICTURE)

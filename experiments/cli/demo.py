@@ -1,8 +1,7 @@
-"""The main job: a campus loses GPUs, and its jobs carry on elsewhere, in a minute and a half."""
+"""`reclaimnet demo` and `run`: a scenario, live."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,8 +9,8 @@ from rich.console import Console
 
 from experiments.cli.dashboard import page_beside
 from experiments.cli.results import write_results
-from experiments.inputs.scenario import Scenario, demo_scenario
-from experiments.inputs.traces import Trace, trace_of
+from experiments.inputs.scenario import Scenario
+from experiments.inputs.traces import Trace
 from experiments.inputs.traces.trace_warnings import tell
 from experiments.results.live_display import Live
 from experiments.results.provenance import provenance
@@ -19,43 +18,16 @@ from experiments.runtime.exit_status import ExitStatus
 from experiments.worlds.live.run import COMPLETED, run_live
 
 
-def demo(
-    console: Console,
-    out: Path,
-    *,
-    hosts: int,
-    seconds: float,
-    seed: int,
-    records: Sequence[Path],
-    owners_gid: int | None,
-    agents_per_process: int | None,
-    web: int | None = None,
-) -> ExitStatus:
-    """The demonstration: generated owners with a director, or those of a recorded trace."""
-    scenario = demo_scenario(hosts=hosts, buildings=3, on_demand=2, seconds=seconds, seed=seed)
-    trace = trace_of(scenario, records)
-    return play(
-        console,
-        out,
-        scenario,
-        trace,
-        directed=not records,
-        owners_gid=owners_gid,
-        agents_per_process=agents_per_process,
-        web=web,
-    )
-
-
 def play(
     console: Console,
     out: Path,
     scenario: Scenario,
     trace: Trace,
-    *,
-    directed: bool = False,
     owners_gid: int | None = None,
     agents_per_process: int | None = None,
     web: int | None = None,
+    *,
+    directed: bool = False,
 ) -> ExitStatus:
     """Run a scenario live, write the report into `out`, and print the table. `web`: the port of a live page."""
     console.print(f"[bold]{scenario.name}[/bold]: {len(scenario.volunteers)} volunteer hosts, {trace.origin}")

@@ -7,20 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from controller.user_policies import find_policy
 from controller.warm_up import compile_once
 from experiments.inputs.seeds import seed_range
 from experiments.runtime.exit_status import ExitStatus
-from experiments.storms.campaign import CHUNK, Campaign, FailedStorm, run
+from experiments.runtime.progress import progress_bar
+from experiments.storms.campaign import Campaign, FailedStorm, run
 from experiments.storms.generate import options_of, script_of
 from experiments.storms.play import play
 from experiments.storms.script import Script, parse
@@ -115,24 +108,15 @@ def _print(console: Console, text: str) -> None:
 def _played(
     console: Console, seeds: range, campus: str | None, policy: str | None, processes: int
 ) -> Campaign:
-    columns = (
-        TextColumn("storms"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[failed]} failed"),
-    )
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as shown:
-        task = shown.add_task("storms", total=len(seeds), failed=0)
+    with progress_bar(console, "storms", len(seeds), max(1, len(seeds) // LINE_EVERY)) as shown:
         printed: set[int] = set()
 
         def progress(campaign: Campaign) -> None:
-            shown.update(task, completed=campaign.storms, failed=len(campaign.failed))
+            shown(campaign.storms, len(seeds), f"{len(campaign.failed)} failed")
             for failed in campaign.failed:  # at once: to shrink them takes minutes
                 if failed.seed not in printed:
                     printed.add(failed.seed)
                     broken = f"storm {failed.seed}: {failed.failure.subject}: {failed.failure.rule}"
                     _print(console, broken[:300])
-            if not console.is_terminal and campaign.storms % LINE_EVERY < CHUNK:
-                console.print(f"{campaign.storms} storms, {len(campaign.failed)} failed so far")
 
         return run(seeds, campus_file=campus, policy=policy, processes=processes, progress=progress)

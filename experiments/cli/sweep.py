@@ -7,23 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from experiments.runtime.engines import Engine
 from experiments.runtime.exit_status import ExitStatus
+from experiments.runtime.progress import progress_bar
 from experiments.sweeps import run_sweep
 from experiments.sweeps.plan import read_plan, seeds_of, value_of_key
 from topologies.errors import SpecError
 
-LINES = 10  # of progress, where there is no terminal to draw on
 MOST_TOLD = 20  # promises that were broken
 
 
@@ -58,23 +50,7 @@ def sweep_file(
     )
     where = f"the workers of {dask}" if dask else f"{workers or os.cpu_count() or 1} processes"
     console.print(f"[bold]{plan.scenario.name}[/bold]: {len(plan)} runs by {where}", highlight=False)
-    columns = (
-        TextColumn("runs"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as shown:
-        task = shown.add_task("runs", total=len(plan))
-        told = [-1]
-
-        def progress(done: int, total: int) -> None:
-            shown.update(task, completed=done)
-            if not console.is_terminal and done * LINES // total > told[0]:
-                told[0] = done * LINES // total
-                console.print(f"{done} of {total} runs")
-
+    with progress_bar(console, "runs", len(plan)) as progress:
         result = run_sweep(plan, Engine(workers or os.cpu_count() or 1, dask), out, progress)
     page = result.write(out)
     keys = result.plan.keys

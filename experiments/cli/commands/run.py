@@ -50,21 +50,14 @@ def demo(
 
     Exit status 0: every promise was kept; 1: one was broken; 2: it could not be run; 3: it was cut short.
     """
-    from experiments.cli.demo import demo as run
+    from experiments.cli.demo import play
+    from experiments.inputs.scenario import demo_scenario
+    from experiments.inputs.traces import trace_of
 
-    raise typer.Exit(
-        run(
-            console,
-            out,
-            hosts=hosts,
-            seconds=seconds,
-            seed=seed,
-            records=trace or (),
-            owners_gid=group,
-            agents_per_process=agents_per_process,
-            web=web,
-        )
-    )
+    scenario = demo_scenario(hosts=hosts, buildings=3, on_demand=2, seconds=seconds, seed=seed)
+    drawn, directed = trace_of(scenario, trace or ()), not trace
+    status = play(console, out, scenario, drawn, group, agents_per_process, web, directed=directed)
+    raise typer.Exit(status)
 
 
 @app.command(cls=WithWeb, rich_help_panel=PANEL)
@@ -84,16 +77,8 @@ def run(
     from experiments.cli.simulate import described_with_trace
 
     _add(policies)
-    raise typer.Exit(
-        play(
-            console,
-            out,
-            *described_with_trace(str(scenario), seed, trace or (), override or ()),
-            owners_gid=group,
-            agents_per_process=agents_per_process,
-            web=web,
-        )
-    )
+    played = described_with_trace(str(scenario), seed, trace or (), override or ())
+    raise typer.Exit(play(console, out, *played, group, agents_per_process, web))
 
 
 @app.command(rich_help_panel=PANEL)
