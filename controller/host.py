@@ -339,10 +339,6 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                                 self._check_links(rates)
                                 self.handle(ev.LinksChanged(rates))
                                 peer.tell(m.Noted())
-                            case m.CountTraffic(research):
-                                self._check_links(research)
-                                self.handle(ev.LinksMeasured(research))
-                                peer.tell(m.Noted())
                             case m.Watch():
                                 peer.watching = True
                     nursery.cancel_scope.cancel()

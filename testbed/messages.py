@@ -455,14 +455,7 @@ class ChangeLinks(Message, frozen=True):
     rates: Annotated[list[tuple[Name, Name, Rate]], Meta(max_length=100_000)]
 
 
-class CountTraffic(Message, frozen=True):
-    """Rates of cross-traffic counted by switches: (source, target, wire bytes/s), by direction, until replaced. Answered by
-    Noted, once in the journal."""
-
-    research: Annotated[list[tuple[Name, Name, Rate]], Meta(max_length=100_000)]
-
-
-FromOperator = Submit | Cancel | StatusRequest | Watch | ChangeLinks | CountTraffic
+FromOperator = Submit | Cancel | StatusRequest | Watch | ChangeLinks
 
 
 class Accepted(Message, frozen=True):

@@ -26,7 +26,6 @@ FENCE_MARGIN = 0.1  # of a lease: the coordinator waits so much longer than an a
 MIN_LEASE_S = (
     0.01  # as played: three heartbeats of each host fit into it, and no timer here is finer than a few ms
 )
-MIN_COUNT_S = 0.2
 ENFORCEMENTS = ("pace", "drop", "none")
 CONGESTION_CONTROLS = ("bbr", "cubic", "reno")
 SNAPSHOTS = ("stop", "copy")
@@ -89,8 +88,6 @@ class Protocol:
     control_period_s: float = quantity(D.DURATION, 10.0, above=True)  # one epoch of P1 and P3
     # whether the coordinator's machine, which no owner takes, keeps checkpoints: of policies that send any there
     head_stores: bool = flag(False)
-    # whether others' traffic that switches count on trunks is left its room; else research has its reserve and no more
-    trunk_counters: bool = flag(False)
     # ways from one host to another that P2 and P3 choose from on a campus with several paths; 1: one tree's
     paths: int = whole(1, 4, 4)
     # an agent unheard for so long must have stopped its jobs
@@ -114,11 +111,6 @@ class Protocol:
     def fence_margin_s(self) -> float:
         """Seconds for which the coordinator waits beyond a lease."""
         return FENCE_MARGIN * self.lease_s
-
-    @property
-    def count_period_s(self) -> float:
-        """Time between readings of switches' counters: half a control period, but not below the kernel's."""
-        return max(MIN_COUNT_S, self.control_period_s / 2.0)
 
     @property
     def copies(self) -> bool:

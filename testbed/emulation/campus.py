@@ -551,10 +551,6 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         end = cable.a if cable.a.node == a else cable.b
         return in_thread(partial(self._kernel.class_counters, end))
 
-    def trunk_counters(self) -> dict[tuple[str, str], dict[int, QueueCounters]]:
-        """Return `class_counters` of both ends of every link between two switches, read at once."""
-        return in_thread(self._kernel.trunk_counters)
-
     def make_directory(self, base: Path) -> Path:
         """BASE/ID, made now and removed with the campus: room for what its processes keep on disk."""
         if not self._ledger:

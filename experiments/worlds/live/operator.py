@@ -63,12 +63,6 @@ class Operator:
         if not isinstance(answer, m.Noted):
             raise RemoteProtocolError(f"changed links were answered by {answer}")
 
-    async def count_traffic(self, research: list[tuple[str, str, float]]) -> None:
-        """Send others' traffic, (source, target, wire bytes/s) of each direction; return when the coordinator plans with it."""
-        answer = await self._ask(m.CountTraffic(research))
-        if not isinstance(answer, m.Noted):
-            raise RemoteProtocolError(f"counted traffic was answered by {answer}")
-
     async def watch(self) -> AsyncIterator[tuple[float, AnyFact]]:
         """Yield (seconds since the coordinator started, fact), as they are recorded; ends with the coordinator."""
         await self._out.send(m.Watch())

@@ -69,10 +69,7 @@ class LiveRun:
     def __post_init__(self) -> None:
         self.owners = OwnersAtWork(self.world)
         draws = random.Random(f"{self.scenario.seed} director")
-        protocol = self.scenario.protocol
-        self.network = NetworkWatch(
-            self.world.campus, protocol.count_period_s if protocol.trunk_counters else None
-        )
+        self.network = NetworkWatch(self.world.campus)
         self.director = Director(self.owners, self._submit_extra, draws)
 
     async def main(self) -> None:
@@ -192,14 +189,11 @@ class LiveRun:
                 await self._talk(partial(tell_rates, campus.plan.cable_between(a, b)))
 
     async def _watch_network(self) -> None:
-        """Send the switches' events and counters of trunks to the coordinator, as they are seen."""
+        """Send the switches' events to the coordinator, as they are seen."""
         while self.network.has_work:
             changed = await trio.to_thread.run_sync(self.network.changed)
             if changed:
                 await self._talk(partial(Operator.change_links, rates=changed))
-            counted = await trio.to_thread.run_sync(self.network.counted)
-            if counted:
-                await self._talk(partial(Operator.count_traffic, research=counted))
             await trio.sleep(LOOK_S)
 
     async def _submit(self, operator: Operator, job: m.JobSpec) -> None:

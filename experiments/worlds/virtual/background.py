@@ -8,7 +8,7 @@ of each link max(beta B, B_min), shared by the flows that cross it in proportion
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -135,16 +135,14 @@ class _Shortfall:
 
 
 class VirtualBackground:
-    """The flows of a trace, from `begin` on. `counted`: links whose traffic the counters of switches report."""
+    """The flows of a trace, from `begin` on."""
 
     def __init__(
         self,
         env: Environment,
         connections: Connections,
         traffic: BackgroundTraffic,
-        counted: Set[DirectedLink] = frozenset(),
     ) -> None:
-        self._counted = counted
         self._env, self._connections, self._traffic = env, connections, traffic
         self._flows = [
             Aggregate(env, f"background {number}", *ends, many)
@@ -236,9 +234,7 @@ class VirtualBackground:
         taken = np.bincount(self._crossed, part, len(self._links)).tolist()
         now = dict(zip(self._links, taken, strict=True))
         news = [
-            (link.source, link.target, rate)
-            for link, rate in now.items()
-            if rate != self._told.get(link) and link not in self._counted
+            (link.source, link.target, rate) for link, rate in now.items() if rate != self._told.get(link)
         ]
         if news and not self._connections.refused:
             self._told = now

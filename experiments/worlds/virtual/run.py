@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypedDict, Unpack
@@ -16,7 +16,6 @@ from experiments.inputs.traces import Trace
 from experiments.results.run_context import CheckpointPrice, FidelityRecord
 from experiments.worlds.played import Played, agents_registered_s, context_of
 from experiments.worlds.virtual.background import BackgroundAccount, VirtualBackground
-from experiments.worlds.virtual.counters import VirtualCounters
 from experiments.worlds.virtual.faults import Faults
 from experiments.worlds.virtual.overheads import Overheads
 from experiments.worlds.virtual.scheduler import Priority
@@ -24,7 +23,6 @@ from experiments.worlds.virtual.world import VirtualWorld
 from testbed.errors import SpecError
 from testbed.messages import Rejected
 from topologies.scale import Scale
-from topologies.spec import DirectedLink
 
 WORLD = "virtual"
 PLAYED = {"rate_bytes_per_s", "up"}  # of what events of links change
@@ -123,13 +121,8 @@ def make_world(
         research=played.research,
         **options,
     )
-    counted: Set[DirectedLink] = frozenset()
-    if played.protocol.trunk_counters:
-        counters = VirtualCounters(world.env, world.connections, played.protocol.count_period_s)
-        counted = counters.links
-        world.at(BEGIN_S, counters.begin, Priority.OWNER)
     if events.background is not None:
-        world.background = VirtualBackground(world.env, world.connections, events.background, counted)
+        world.background = VirtualBackground(world.env, world.connections, events.background)
     for name in events.away:
         world.machines[name].closed = True
     for name in world.machines:

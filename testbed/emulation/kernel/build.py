@@ -349,14 +349,6 @@ class KernelCampus:
         with NetlinkSocket() as socket:
             return _class_counters(socket, end)
 
-    def trunk_counters(self) -> dict[tuple[str, str], dict[int, shaping.QueueCounters]]:
-        """Return (switch, other switch) -> counters of the classes that leave there; changes the calling thread's
-        namespace."""
-        linux.enter_network_of(self.fabric_pid)
-        with NetlinkSocket() as socket:
-            ends = ((end, other) for t in self.plan.trunks for end, other in ((t.a, t.b), (t.b, t.a)))
-            return {(end.node, other.node): _class_counters(socket, end) for end, other in ends}
-
     def namespace_inodes(self) -> set[int]:
         """Numbers of the campus's namespaces that stand."""
         pids = [self.fabric_pid, *self.holder_pids.values()] if self.fabric_pid else []
