@@ -153,6 +153,7 @@ def test_the_tutorial_runs_as_it_is_written(tmp_path: Path) -> None:
     assert [int(minutes) for minutes in told] == [round(lost / 60) for lost in lost_s]
 
 
+@pytest.mark.long
 def test_the_sweep_of_the_tutorial_does_not_tell_its_rules_apart(tmp_path: Path) -> None:
     with Shell(tmp_path) as shell:
         shell.play(typed("docs/tutorial.md")[-1])
