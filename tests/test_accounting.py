@@ -91,12 +91,6 @@ def test_job_that_was_stopped_and_forgotten_is_lost() -> None:
     )
 
 
-def test_job_whose_checkpoint_is_travelling_counts_as_running() -> None:
-    final = (2.0, f.CheckpointTaken("a", 1, 7, 9, 10, True))
-    jobs = told(submitted("a"), dispatched("a", 1, "h1", 1.0), final).jobs
-    assert (jobs.running, jobs.waiting, jobs.lost) == (1, 0, 0)
-
-
 def test_cost_and_delay_are_means_over_first_dispatches() -> None:
     summary = told(
         dispatched("a", 1, "h1", 1.0, cost=1.0, delay_s=2.0),
@@ -144,17 +138,6 @@ def test_emergency_is_restored_and_verified_only_from_a_completed_checkpoint() -
     assert emergency(7, 5).emergencies.restored_verified == 0
     again = emergency(None, 0).emergencies
     assert (again.restored_verified, again.restarted) == (0, 1)
-
-
-def test_end_of_a_notice_is_no_emergency() -> None:
-    reclaims = told(
-        (1.0, f.HostReclaimed("h1", 2.0, False, [])),
-        (3.0, f.HostReclaimed("h1", 0.0, False, [])),
-        (4.0, f.HostReturned("h1")),
-        (5.0, f.HostReclaimed("h1", 0.0, False, [])),
-        (6.0, f.HostReclaimed("h1", 0.0, False, [])),
-    ).emergencies.reclaims
-    assert reclaims == 1
 
 
 def test_bytes_and_ratios_come_from_the_senders_accounts() -> None:

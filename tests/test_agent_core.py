@@ -12,7 +12,6 @@ from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.agent import AgentCore
 from testbed.agent.core.running import AttemptPhase
-from testbed.agent.core.send_queue import RETRY_S
 from testbed.errors import InvariantBroken
 from topologies.spec import TrafficClass
 
@@ -152,41 +151,11 @@ def test_a_start_that_was_ordered_before_the_owner_s_reclaim_was_known_is_refuse
     assert of(core.handle(ev.Received(m.StartJob(JOB, 2, None, closures=1)), 10.4), do.StartWorkload)
 
 
-def test_a_process_that_saw_its_lease_lapse_was_stopped_and_did_not_fail() -> None:
-    core = running()
-    [said_so] = said(ended(core, "failed", 7, 10.5, reason="its lease lapsed", fenced=True), m.JobEnded)
-    assert said_so.outcome == "stopped"
-    assert core.ended == {}
-
-
-def test_a_moved_job_leaves_a_checkpoint_that_is_told_and_can_be_forgotten() -> None:
-    core = running()
-    migrate(core, 10.5, within_s=0.0)
-    snapshot(core, 1_000_001, 10.6, final=True)
-    effects = sent(core, TARGET.host, 1_000_001, 10.7, ok=True)
-    assert [stored.checkpoint.sequence for stored in said(effects, m.CheckpointStored)] == [1_000_001]
-    assert core.running == {}
-
-
 def test_a_notice_that_runs_out_closes_the_host_even_if_nobody_reads_the_switch() -> None:
     core = running()
     core.handle(ev.SwitchRead(False, 1.0), 10.5)
     assert core.next_deadline_s() == pytest.approx(11.2) or core.next_deadline_s() <= 11.5
     assert of(core.handle(ev.Woke(), 11.5), do.KillWorkload)
-
-
-# ---------------------------------------------------------------- attempts
-
-
-def test_last_snapshot_of_a_process_that_ended_is_named_when_its_job_goes_on() -> None:
-    """The coordinator had given the attempt up, and began the job again further back."""
-    core = running()
-    protect(core, 10.5)
-    snapshot(core, 1_000_001, 10.6)
-    ended(core, "finished", 1000, 10.7, digest="digest")
-    [stored] = said(core.handle(ev.Received(m.Forget("a", 0)), 11.0), m.CheckpointStored)
-    assert stored.checkpoint.sequence == 1_000_001
-    assert not said(core.handle(ev.Received(m.Forget("a", 2**62)), 11.1), m.CheckpointStored)
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -197,14 +166,6 @@ def test_a_snapshot_goes_to_the_standby_as_presync_at_the_granted_rate() -> None
     assert of(protect(core, 10.5), do.TakeSnapshot) == [do.TakeSnapshot("a", 1, 1_000_001, False)]
     [sending] = of(snapshot(core, 1_000_001, 10.6), do.StartSending)
     assert sending == do.StartSending("a", 1_000_001, STANDBY, 1e6, TrafficClass.PRESYNC)
-
-
-def test_timers_keep_their_phase_whatever_a_snapshot_takes() -> None:
-    core = running()
-    protect(core, 10.5, first_s=0.5)
-    core.handle(ev.Woke(), 11.0)
-    snapshot(core, 1_000_001, 11.4)
-    assert core.running["a"].next_snapshot_s() == 11.0 + 5.0
 
 
 @pytest.mark.parametrize("ok", [True, False])
@@ -247,20 +208,6 @@ def test_the_final_snapshot_is_not_later_than_the_deadline_allows_though_the_cop
     assert of(core.handle(ev.Woke(), 11.5), do.TakeSnapshot) == [do.TakeSnapshot("a", 1, 1_000_002, True)]
     effects = snapshot(core, 1_000_002, 11.6, final=True)
     assert [type(e) for e in effects] == [do.Send, do.AbortSending, do.StartSending]
-
-
-def test_a_move_called_off_during_its_final_snapshot_waits_for_orders_with_it() -> None:
-    core = running()
-    migrate(core, 10.5, within_s=0.0)
-    core.handle(ev.Received(m.CancelTransfers("a", "h3")), 10.55)
-    effects = snapshot(core, 1_000_001, 10.6, final=True)
-    assert said(effects, m.SnapshotTaken)
-    assert not of(effects, do.StartSending)
-    stopped = core.handle(ev.Received(m.StopJob("a", 1)), 10.7)
-    kept, ended = (e.message for e in stopped if isinstance(e, do.Send))
-    assert kept == m.CheckpointStored(m.StoredCheckpoint("a", 1_000_001, 7, 1_000_000, "digest"))
-    assert isinstance(ended, m.JobEnded)
-    assert not of(stopped, do.KillWorkload)  # it is dead already
 
 
 def test_a_regrant_holds_for_the_transfers_still_to_come() -> None:
@@ -357,19 +304,6 @@ def test_announcement_ends_when_it_is_withdrawn_and_is_replaced_by_one_of_its_nu
     assert core.announced.refusal(**OFFER) == "no such transfer is announced"
 
 
-def test_what_is_tried_again_goes_under_the_number_of_the_latest_order() -> None:
-    core = running()
-    migrate(core, 10.5, within_s=5.0)
-    snapshot(core, 1_000_001, 10.6)
-    renumbered = m.Endpoint("h3", "10.0.0.3", 7200, ticket=9)
-    assert of(migrate(core, 10.7, within_s=5.0, to=renumbered), do.AbortSending) == []
-    sent(core, "h3", 1_000_001, 10.8, ok=False, retryable=True)
-    (again,) = of(core.handle(ev.Woke(), 10.8 + RETRY_S), do.StartSending)
-    assert again.destination == renumbered
-    (final,) = of(sent(core, "h3", 1_000_001, 11.5), do.TakeSnapshot)
-    assert final.final
-
-
 # ---------------------------------------------------------------- asked to end
 
 
@@ -389,17 +323,6 @@ def test_a_job_that_is_asked_to_end_is_ended_with_grace_and_said_to_be_stopped_w
     assert (ended.outcome, ended.attempt) == ("stopped", 1)
     assert core.running == {}
     assert core.ended == {}
-
-
-@pytest.mark.parametrize("final", [True, False])
-def test_a_snapshot_that_is_ready_after_the_job_was_asked_to_end_is_of_no_use(final: bool) -> None:
-    core = running()
-    if final:
-        migrate(core, 10.5)
-    core.handle(ev.Received(m.StopJob("a", 1, 2.0)), 11.0)
-    effects = snapshot(core, 1_000_001, 11.1, final=final)
-    assert of(effects, do.StartSending) == []
-    assert [ended.outcome for ended in said(effects, m.JobEnded)] == (["stopped"] if final else [])
 
 
 def test_an_owner_or_a_lapsed_lease_does_not_wait_for_the_grace() -> None:

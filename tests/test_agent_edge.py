@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from ipaddress import IPv4Address
@@ -23,7 +22,6 @@ from testbed.agent.io.transfers import Transfers
 from testbed.checkpoints import CheckpointStore
 from testbed.enforcement import set_aggregate, wire_rate
 from testbed.messages import Endpoint, Expect
-from testbed.transfer import TransferFailed
 from tests.bpf_machine import programs_fixture
 from topologies.spec import TrafficClass
 
@@ -103,17 +101,6 @@ async def test_transfer_without_a_slot_ends_with_the_reason_and_may_be_tried_aga
     assert (ended.account.ok, ended.retryable) == (False, True)
     assert f"all {MAX_FLOWS} flows" in ended.account.reason
     assert sender.counts() == []
-
-
-async def test_connection_that_is_gone_before_it_is_guarded_ends_its_transfer_alone(host, tmp_path):
-    """A peer that resets at once: the kernel no longer says who it was."""
-    edge = edge_of(host, tmp_path)
-    ours = socket.socket()
-    try:
-        with pytest.raises(TransferFailed, match="no guard for its flow"):
-            edge.guard(ours, TrafficClass.PRESYNC, 1e6)
-    finally:
-        ours.close()
 
 
 async def test_marked_connections_leave_half_of_the_table(host, tmp_path):

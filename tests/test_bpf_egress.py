@@ -189,16 +189,6 @@ def test_walk_over_extension_headers_is_bounded(host, depth, found):
     assert Ether(send(host, packet).packet)[IPv6].tc == DSCP[found] << 2
 
 
-def test_first_fragment_belongs_to_its_flow_and_later_ones_to_research(host):
-    put(host)
-    put(host, KEY6)
-    first, later = tcp4(), tcp4()
-    first[IP].flags, later[IP].frag = "MF", 5
-    assert class_of(host, first) is ClassId.PLANNED
-    assert class_of(host, later) is ClassId.RESEARCH
-    assert class_of(host, ip6() / IPv6ExtHdrFragment(offset=5, nh=6) / segment()) is ClassId.RESEARCH
-
-
 def test_other_transports_are_research(host):
     put(host)
     put(host, KEY6)
@@ -253,12 +243,6 @@ def test_flow_and_class_count_wire_bytes_of_every_segment(host):
     assert host.aggregate.state().traffic == expected
 
 
-def test_length_of_the_packet_counts_where_the_kernel_gives_no_wire_length(host):
-    put(host)
-    send(host, tcp4())
-    assert host.flows.lookup(KEY).traffic == Traffic(len(tcp4()), 1, 0, 0)
-
-
 def test_guard_lets_one_super_packet_into_debt_and_then_nothing(host):
     put(host, mode=BucketMode.DEBT, rate_bytes_per_s=0, burst_bytes=1)
     assert send(host, tcp4(), SUPER_BYTES, 1448).verdict == PASS
@@ -291,11 +275,6 @@ def test_literal_bucket_passes_if_and_only_if_tokens_exceed_the_length(host):
     )
     assert send(host, ip6() / segment()).verdict == PASS
     assert host.flows.lookup(KEY6).credit == 1
-
-
-def test_dropped_packet_is_not_marked(host):
-    put(host, mode=BucketMode.DEBT, credit=0)
-    assert send(host, tcp4()).packet == bytes(tcp4())
 
 
 @pytest.mark.parametrize("traffic_class", ClassId)

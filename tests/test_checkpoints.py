@@ -133,17 +133,6 @@ def test_store_opens_beside_a_process_that_still_writes_into_its_scratch(
         ingest(again, payload(1))
 
 
-def test_store_that_cannot_be_opened_is_not_in_use_afterwards(store: CheckpointStore) -> None:
-    store.close()
-    scratch = store.root / ".scratch"
-    scratch.rmdir()
-    scratch.touch()
-    with pytest.raises(FileExistsError):
-        reopened(store)
-    scratch.unlink()
-    reopened(store).close()
-
-
 @pytest.mark.parametrize("job", ["", "../x", "a/b", ".lock", "-x", "a b", "x" * 65, "a\0b", "job\n"])
 def test_job_name_that_is_no_plain_name_is_refused(store: CheckpointStore, job: str) -> None:
     with pytest.raises(BadManifest, match="job"):
@@ -353,18 +342,6 @@ def test_keep_latest_drops_older_checkpoints_and_stale_attempts(
     assert not (other.root / "job" / "2.partial").exists()
 
 
-def test_keep_latest_leaves_an_attempt_that_is_running(
-    store: CheckpointStore, other: CheckpointStore
-) -> None:
-    data = payload(2, 9)
-    attempt = other.begin(ingest(store, data, sequence=2))
-    attempt.write(0, span(data, 0))
-    ingest(other, payload(1), sequence=3)
-    other.keep_latest("job", 1)
-    attempt.write(1, span(data, 1))
-    assert other.payload(attempt.commit()).read_bytes() == data
-
-
 def test_forgotten_job_leaves_nothing_behind_but_a_running_attempt(
     store: CheckpointStore, other: CheckpointStore
 ) -> None:
@@ -381,22 +358,6 @@ def test_forgotten_job_leaves_nothing_behind_but_a_running_attempt(
     other.forget("job")
     assert not (other.root / "job").exists()
     assert [m.key for m in other.manifests()] == [("else", 1)]
-
-
-def test_bytes_put_into_the_file_from_outside_count_once_sealed(
-    store: CheckpointStore, other: CheckpointStore
-) -> None:
-    data = payload(3, tail=7)
-    reception = other.begin(ingest(store, data))
-    os.pwrite(reception.fileno(), data[: 2 * CHUNK] + b"wrong", 0)
-    reception.seal(0)
-    reception.seal(1)
-    with pytest.raises(ChunkMismatch):
-        reception.seal(2)
-    assert reception.missing == [2, 3]
-    reception.write(2, span(data, 2))
-    reception.write(3, span(data, 3))
-    assert other.payload(reception.commit()).read_bytes() == data
 
 
 @pytest.mark.parametrize("harm", ["no payload", "short payload", "garbage manifest", "swapped manifest"])
@@ -437,16 +398,6 @@ def test_number_that_no_message_can_name_is_set_aside_with_its_payload(store: Ch
         assert len(list((again.root / ".quarantine").iterdir())) == 3
 
 
-@pytest.mark.parametrize("kind", ["manifest", "payload", "partial", "manifest.new"])
-def test_what_is_no_file_is_set_aside_and_the_store_opens(store: CheckpointStore, kind: str) -> None:
-    ingest(store, payload(2, 1), sequence=1)
-    (store.root / "job" / f"2.{kind}").mkdir()
-    (store.root / "job" / f"3.{kind}").symlink_to("/dev/zero")
-    with reopened(store) as again:
-        assert [m.sequence for m in again.manifests()] == [1]
-        assert len(again.damaged) == 2
-
-
 @pytest.mark.parametrize(("field", "largest"), [("sequence", LARGEST_SEQUENCE), ("step", LARGEST_COUNT)])
 def test_manifest_takes_exactly_the_numbers_that_messages_take(field: str, largest: int) -> None:
     numbers = {"sequence": 0, "step": 0, field: largest}
@@ -459,21 +410,3 @@ def test_manifest_takes_exactly_the_numbers_that_messages_take(field: str, large
     with pytest.raises(msgspec.ValidationError):
         beyond = msgspec.msgpack.encode(msgspec.structs.replace(manifest, **{field: largest + 1}))
         msgspec.msgpack.decode(beyond, type=Manifest)
-
-
-def test_attempt_that_completes_while_old_ones_are_looked_for_is_no_error(
-    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (store.root / "job").mkdir()
-    for sequence in (1, 2):
-        (store.root / "job" / f"{sequence}.partial").touch()
-    look = Path.lstat
-
-    def complete_and_look(path: Path) -> os.stat_result:
-        if path.name == "1.partial":
-            path.unlink(missing_ok=True)
-        return look(path)
-
-    monkeypatch.setattr(Path, "lstat", complete_and_look)
-    store.collect_attempts(set(), -60.0)
-    assert list((store.root / "job").iterdir()) == []

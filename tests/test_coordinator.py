@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from math import inf
 from typing import Any
 
@@ -16,9 +15,7 @@ from controller.core.lifecycle.job_reports import MOST_FAILED_STARTS
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
-from controller.core.model.entities import CheckpointFlow, JobState, Phase
-from controller.core.network.capacity import LEAST_FALL
-from controller.core.queueing.queue import SpotJob
+from controller.core.model.entities import CheckpointFlow, Phase
 from testbed import messages as m
 from tests.cores_world import (
     PROTOCOL,
@@ -67,28 +64,6 @@ def test_the_coordinator_waits_longer_than_the_agent_may_run(world: CoresWorld) 
     assert world.jobs["a"].attempt == 2
 
 
-def test_coordinator_that_stood_still_reads_what_hosts_said_meanwhile_before_it_calls_them_silent() -> None:
-    world = a_world()
-    for name in ("a", "b"):
-        world.submit(job(name))
-    world.run(4.0)
-    core, running = world.coordinator, [world.jobs[name] for name in ("a", "b")]
-    hosts = [each.host for each in running]
-    assert all(each.phase is Phase.RUNNING for each in running)
-    assert None not in hosts
-    late_s = world.now_s + 2.0 * (PROTOCOL.lease_s + PROTOCOL.fence_margin_s)
-    effects = []
-    for each, host in zip(running, hosts, strict=True):
-        ended = m.JobEnded(each.name, each.attempt, "finished", each.spec.steps)
-        effects += core.handle(ev.AgentSaid(str(host), ended), late_s)
-    assert [each.phase for each in running] == [Phase.FINISHED, Phase.FINISHED]
-    assert not [effect for effect in effects if isinstance(effect, do.Disconnect)]
-    silent = core.handle(ev.Woke(), core.next_deadline_s())  # nobody renewed a lease
-    while not silent or do.Disconnect(str(hosts[0])) not in silent:
-        assert core.next_deadline_s() <= late_s + PROTOCOL.heartbeat_s
-        silent = core.handle(ev.Woke(), core.next_deadline_s())
-
-
 def test_what_a_host_sends_and_nobody_knows_of_is_called_off_on_its_next_connection() -> None:
     world = a_world()
     host = a_running_job(world, job("a"))
@@ -133,22 +108,6 @@ def test_a_move_too_big_for_half_the_time_is_promised_all_of_it_and_stops_at_onc
     assert world.to(host, m.Migrate)[0].final_within_s == pytest.approx(0.0, abs=1e-6)
     world.run(12.0)
     assert world.of(f.MigrationFinished)[0].in_time
-
-
-def test_floors_hold_whatever_is_admitted_later() -> None:
-    world = a_world(6, 1)
-    for name in ("a", "b", "c"):
-        world.submit(job(name, payload_bytes=8_000_000))
-    world.run(5.0)
-    for number, name in enumerate(("a", "b", "c")):
-        host = world.jobs[name].host
-        if host is not None and world.jobs[name].phase is Phase.RUNNING:
-            world.reclaim(host, 12.0 - number)
-        world.run(5.5 + 0.5 * number)
-        for flow in world.coordinator.cluster.flows.values():
-            assert flow.rate_bytes_per_s >= flow.floor_bytes_per_s * (1.0 - 1e-9)
-    assert len(world.of(f.MigrationAdmitted)) >= 2
-    assert world.promises() == []
 
 
 def test_what_cannot_be_moved_is_said_at_once_and_takes_one_more_checkpoint() -> None:
@@ -296,47 +255,6 @@ def test_jobs_that_wait_for_their_state_come_before_checkpoints_the_shortest_fir
     assert stream.rate_bytes_per_s == pytest.approx(alone)
 
 
-# ---------------------------------------------------------------- checkpoints
-
-
-def test_p1_is_told_when_it_matters_and_not_every_tick(world: CoresWorld) -> None:
-    host = a_running_job(world, job("a"), at_s=3.0)
-    before = len(world.to(host, m.Protect))
-    world.run(23.0)  # twenty ticks; a payload that was sent may change the plan, nothing else does
-    assert 1 <= before <= 2
-    assert len(world.to(host, m.Protect)) - before <= len(world.of(f.TransferFinished))
-
-
-def test_grants_that_change_by_a_hair_are_not_told(world: CoresWorld) -> None:
-    host = a_running_job(world, job("a"), at_s=3.0)
-    world.run(30.0)
-    rates = [grant.rate_bytes_per_s for grant in world.to(host, m.Grant)]
-    for old, new in pairwise(rates):
-        assert abs(new - old) > old * LEAST_FALL / 2
-
-
-def test_standbys_are_spread_over_hosts() -> None:
-    world = a_world(6, 1)
-    for number in range(4):
-        world.submit(job(f"j{number}", payload_bytes=8_000_000, budget_s=10.0))
-    world.run(6.0)
-    standbys = [state.standby for state in world.jobs.values() if state.standby]
-    assert len(standbys) >= 3
-    assert len(set(standbys)) >= len(standbys) - 1
-
-
-def test_old_standbys_give_their_disk_back(world: CoresWorld) -> None:
-    a_running_job(world, job("a", budget_s=2.0), at_s=8.0)
-    old = world.jobs["a"].standby
-    assert old is not None
-    world.reclaim(old, 1.0)
-    world.run(9.5)
-    world.give_back(old)
-    world.run(20.0)
-    assert world.jobs["a"].standby != old
-    assert not [key for key in world.machines[old].store if key[0] == "a"]
-
-
 # ---------------------------------------------------------------- queue, spares, on-demand
 
 
@@ -351,22 +269,6 @@ def test_spare_gpus_are_not_offered_and_take_migrations() -> None:
     world.reclaim(running.pop(), 20.0)
     world.run(5.0)
     assert len(world.of(f.MigrationAdmitted)) == 1
-
-
-def test_offers_that_could_not_be_used_when_made_are_used_later() -> None:
-    """All bandwidth was promised, so nobody could be brought to the idle GPU; nothing else happens; a tick looks again."""
-    world = a_world(2, 0)
-    known = world.coordinator.cluster
-    state = known.jobs["a"] = JobState(job("a"))
-    offers = list(known.queue.standing())
-    for offer in offers:
-        known.queue.withdraw_offer(offer.offer_id)
-    known.queue.requeue_at_head(SpotJob("a"), 0.0)
-    for offer in offers:
-        known.queue._offers[offer.offer_id] = offer
-    assert known.offers
-    world.run(world.now_s + 2 * PROTOCOL.control_period_s)
-    assert state.phase is not Phase.WAITING
 
 
 def test_jobs_redirected_to_a_full_on_demand_pool_are_served_in_turn() -> None:

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.coordinator import Coordinator
 from controller.core.model import facts as f
-from controller.core.model.cluster import Cluster
-from controller.core.model.events import LinksMeasured
 from controller.openflow.routes import tables
-from experiments.inputs.scenario import Scenario
-from experiments.inputs.scenario.demo import demo_scenario
-from experiments.inputs.scenario.parts import LinkEvent
 from experiments.results.rules.network import grants_stay_within_the_share
 from experiments.storms.play import context_of
 from experiments.storms.setup import PROTOCOL, QUEUE
@@ -25,13 +17,11 @@ from experiments.worlds.virtual.invariants import Invariants
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import plan
-from testbed.errors import InvariantBroken
 from testbed.messages import JobSpec
-from testbed.model.network import FluidNetwork
 from tests.test_openflow_routes import EF, addressed, ways
-from topologies import files, presets
+from topologies import presets
 from topologies.addresses import building_addresses
-from topologies.paths import RouteHistory, Routes, dead_trunks, junctions
+from topologies.paths import RouteHistory, Routes, junctions
 from topologies.spec import (
     Building,
     Campus,
@@ -128,35 +118,6 @@ def test_routes_that_follow_are_those_made_anew_and_shortest_from_the_root(
     assert routes.equals(Routes(campus))
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_flow_on_another_path_gets_what_a_new_one_there_would(seed: int) -> None:
-    draws = random.Random(seed)
-    links = [DirectedLink(*ends) for ends in ("ab", "bd", "ac", "cd", "de")]
-    capacity = {link: draws.uniform(5.0, 20.0) for link in links}
-    upper, lower = (links[0], links[1], links[4]), (links[2], links[3], links[4])
-    moved, fresh = FluidNetwork(capacity), FluidNetwork(capacity)
-    classes, caps = list(TrafficClass), [draws.choice([3.0, 8.0, float("inf")]) for _ in range(6)]
-    for number, cap in enumerate(caps):
-        size = 1000.0 if number % 2 else float("inf")
-        moved.start(f"{number}", upper, classes[number % 4], size, cap, 0.0)
-    for number in range(0, 6, draws.choice([1, 2, 3])):
-        moved.reroute(f"{number}", lower, 2.0)
-    for number, cap in enumerate(caps):
-        flow = moved.flow(f"{number}")
-        fresh.start(f"{number}", flow.links, classes[number % 4], flow.size_bytes, cap, 0.0)
-    for number in range(6):
-        assert moved.flow(f"{number}").rate_bytes_per_s == pytest.approx(
-            fresh.flow(f"{number}").rate_bytes_per_s
-        )
-    for link in links:
-        assert moved.load_bytes_per_s(link) == pytest.approx(fresh.load_bytes_per_s(link))
-    gone, before = moved.stop("1", 5.0)[0], FluidNetwork(capacity)
-    for number, cap in enumerate(caps):
-        before.start(f"{number}", upper, classes[number % 4], float("inf"), cap, 0.0)
-    early, late = before.flow("1").rate_bytes_per_s, fresh.flow("1").rate_bytes_per_s
-    assert gone.moved_bytes == pytest.approx(2.0 * early + 3.0 * late)
-
-
 # ---------------------------------------------------------------- the coordinator and the virtual campus
 
 
@@ -206,31 +167,6 @@ def test_migration_goes_on_by_the_other_trunk_with_its_grant_reserved_there() ->
     assert list(grants_stay_within_the_share(world.facts, context_of(world, {}))) == []
 
 
-def test_checkpoints_are_planned_on_what_the_trunk_that_they_take_has_left_also_after_one_died() -> None:
-    """Others ask for 7 of 8 MB/s of the second trunk: when the first has died P1 plans at once to send as much, and seldom."""
-    world = VirtualWorld(two_uplinks(), PROTOCOL, QUEUE, after_each=Invariants())
-    world.start()
-    world.at(1.0, lambda: world.submit(JobSpec("j", 3000, 0.1, 20_000_000)))
-    world.run(8.0)
-    cluster = world.coordinator.cluster
-    job, sent = cluster.jobs["j"], world.env.network.fluid
-    (stream,) = [flow for flow in cluster.flows.values() if flow.source == job.host]
-    way = cluster.routes.way(stream.source, stream.destination)
-    (trunk,) = [link for link in way if link.target in ("s1", "s2")]
-    crowded = DirectedLink(trunk.source, "s2" if trunk.target == "s1" else "s1")
-    world.decide(LinksMeasured([(*crowded, 7 * MB)]))
-    before_s, standby = job.interval_s, job.standby
-    assert before_s is not None and stream.rate_bytes_per_s > 4 * MB
-    world.set_link(*trunk, 0.0)
-    assert 0.5 * MB < stream.rate_bytes_per_s <= cluster.capacity.spendable[crowded] < (8 - 0.97 * 7) * MB
-    assert job.standby == standby and job.interval_s is not None and job.interval_s > 3.0 * before_s
-    while not any(flow.links[0].source == job.host for flow in sent.flows()):
-        world.run(world.now_s + 0.1)
-    world.run(world.now_s + 0.2)  # one that was under way hears of its rate
-    (real,) = sent.flows_from(stream.source)
-    assert crowded in real.links and real.rate_bytes_per_s <= stream.rate_bytes_per_s
-
-
 def test_migration_without_a_way_is_degraded_at_once() -> None:
     world = moving(20.0)
     (flow,) = world.coordinator.cluster.flows.values()
@@ -250,30 +186,6 @@ def test_migration_without_a_way_is_degraded_at_once() -> None:
     assert len(told(world, f.MigrationAdmitted)) == 2  # once it can be heard again
 
 
-def test_migration_whose_destination_is_cut_off_goes_elsewhere() -> None:
-    world = moving(20.0)
-    (flow,) = world.coordinator.cluster.flows.values()
-    leaf = next(iter(world.env.campus.neighbours[flow.destination]))
-    for spine in ("s1", "s2"):
-        world.set_link(leaf, spine, 0.0)
-    (other,) = world.coordinator.cluster.flows.values()
-    assert other.source == flow.source and other.destination != flow.destination
-    world.run(60.0)
-    (finished,) = told(world, f.MigrationFinished)
-    assert finished.in_time and finished.destination == other.destination
-
-
-def with_cuts(campus: Campus, cuts: list[tuple[float, tuple[str, str], bool]], seed: int = 3) -> Scenario:
-    base = demo_scenario(hosts=6, seconds=60.0, seed=seed)
-    minute = base.duration_s / 60.0
-    names = [host.name for host in campus.hosts_of(Role.VOLUNTEER)]
-    owners = replace(base.owners, script=(), loyal=())
-    events = tuple(LinkEvent(at * minute, ends, up=up) for at, ends, up in cuts)
-    jobs = replace(base.jobs, memory=replace(base.jobs.memory, maximum=20e9))
-    assert names
-    return replace(base, campus=campus, owners=owners, jobs=jobs, events=events, research=())
-
-
 def test_judge_holds_grants_to_the_links_that_they_went_over_then() -> None:
     """Two grants that fit on two trunks do not fit on one."""
     campus = two_uplinks()
@@ -289,49 +201,3 @@ def test_judge_holds_grants_to_the_links_that_they_went_over_then() -> None:
     assert list(grants_stay_within_the_share([*grants, *slow], context)) == []
     (breach,) = list(grants_stay_within_the_share([*grants, *slow, *cut], context))
     assert breach.subject == str(other) and breach.at_s == 2.0
-
-
-def test_coordinator_that_begins_again_plans_on_the_routes_of_its_journal() -> None:
-    from controller.core.model import events as ev
-
-    scenario = with_cuts(files.load("example:twocores"), [])
-    played = scenario.played()
-    cores = [Coordinator(played.campus, played.protocol, played.queue, lambda: 0.5) for _ in range(2)]
-    event = ev.LinksChanged([("library", "core1", 0.0), ("core1", "library", 0.0)])
-    for core in cores:
-        core.handle(event, 1.0)
-    assert cores[0].cluster.routes.dead == {frozenset(("library", "core1"))}
-    assert cores[0].cluster.index.places.up.tolist() == cores[1].cluster.index.places.up.tolist()
-    assert (
-        cores[0].cluster.index.places.up.tolist()
-        != Coordinator(
-            played.campus, played.protocol, played.queue, lambda: 0.5
-        ).cluster.index.places.up.tolist()
-    )
-    assert dead_trunks(cores[0].cluster.capacity.bandwidth.capacity) == cores[0].cluster.routes.dead
-
-
-@pytest.mark.parametrize(
-    ("target", "said"),
-    [
-        ("controller.core.lifecycle.link_changes._replan_moves", "it moves over a dead trunk"),
-        ("controller.core.model.cluster.Cluster.links_changed", "planned on as if"),
-    ],
-)
-def test_world_notices_a_coordinator_that_does_not_follow(
-    target: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    follow = Cluster.links_changed
-
-    def as_a_tree(cluster: Cluster, wire_bytes_per_s: dict[DirectedLink, float]) -> bool:
-        cluster.routes.has_choice = False
-        return follow(cluster, wire_bytes_per_s)
-
-    world = moving(20.0)
-    (flow,) = world.coordinator.cluster.flows.values()
-    leaf = next(iter(world.env.campus.neighbours[flow.destination]))
-    monkeypatch.setattr(target, as_a_tree if "Cluster" in target else lambda *_: None)
-    with pytest.raises(InvariantBroken, match=said):
-        for spine in ("s1", "s2"):
-            world.set_link(leaf, spine, 0.0)
-            world.run(world.now_s + 0.1)

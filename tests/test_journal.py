@@ -10,25 +10,18 @@ import sys
 from pathlib import Path
 from threading import Thread
 
-import msgspec
 import pytest
 
-from controller.core.coordinator import Coordinator
 from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.facts import JobFailed
-from controller.core.parameters import Protocol, Queue
 from controller.persistence import journal as journals
 from controller.persistence.journal import (
     Journal,
-    encoded,
     export_jsonl,
     read_facts,
 )
-from controller.persistence.recovery import recall
-from testbed import messages as m
-from testbed.errors import InvariantBroken, SetupError
-from topologies.presets import three_tier
+from testbed.errors import InvariantBroken
 
 
 def test_facts_come_back_in_order_with_their_times(tmp_path: Path) -> None:
@@ -101,29 +94,6 @@ def test_exported_lines_name_the_fact_and_its_time(tmp_path: Path) -> None:
     }
 
 
-# ---------------------------------------------------------------- a journal is readable, or not written
-
-
-def test_whatever_a_heartbeat_counts_can_be_written() -> None:
-    """The largest of every count, as often as a frame may say it."""
-    core = Coordinator(three_tier(4, 1, 1), Protocol(), Queue(), lambda: 0.5)
-    name = next(name for name, host in core.cluster.hosts.items() if host.is_volunteer)
-    core.handle(ev.AgentSaid(name, m.Hello(name, 1, 7200, [], [], [], True)), 0.0)
-    beat = m.Heartbeat(
-        1,
-        [],
-        {f"class{n}": m.ClassCount(2**56, 2**56, 2**56) for n in range(64)},
-        [],
-        [m.EgressSample(0.0, 1e-6, 2**50, 2**50, 2**50)] * 4096,
-    )
-    assert msgspec.convert(msgspec.to_builtins(beat), m.Heartbeat) == beat
-    effects = core.handle(ev.AgentSaid(name, beat), 1.0)
-    told = [
-        effect.fact for effect in effects if isinstance(getattr(effect, "fact", None), facts.EgressMeasured)
-    ]
-    assert [msgspec.json.decode(encoded(fact))["migration_bytes"] for fact in told] == [2**62]
-
-
 # ---------------------------------------------------------------- a line that cannot be read
 
 
@@ -149,22 +119,6 @@ def torn(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("number", "at_s"), [(2, "NaN"), (2, float("inf")), (2**63 - 1, "NaN"), (2**63 - 1, 3.0)]
-)
-def test_no_line_is_left_out_without_a_word(tmp_path: Path, number: int, at_s: object) -> None:
-    """A line without a time, and one of the largest number, ended what was read, and nobody was told."""
-    path = written(tmp_path / "j.sqlite", [(float(n), facts.LevelLearned(float(n))) for n in (1, 2, 3)])
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE fact SET number = ?, at_s = ? WHERE number = ?", (number, at_s, min(number, 3)))
-    if at_s == 3.0:
-        assert [at_s for at_s, _ in read_facts(path)] == [1.0, 2.0, 3.0]
-        return
-    with pytest.raises(SetupError, match=f"line {number} of the table fact.*its time is"):
-        list(read_facts(path))
-    assert len(list(read_facts(path, 100.0))) == min(number, 3) - 1
-
-
 def test_the_command_says_it_and_goes_on_with_what_is_chosen(
     torn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,25 +131,6 @@ def test_the_command_says_it_and_goes_on_with_what_is_chosen(
     monkeypatch.setattr(sys, "argv", ["journal", str(torn), str(out), "--up-to", "2.0"])
     journals.main()
     assert json.loads(out.read_text())["level"] == 1.0
-
-
-def test_a_coordinator_goes_on_with_what_is_before_a_bad_event(tmp_path: Path) -> None:
-    path = written(tmp_path / "j.sqlite", [(float(n), facts.LevelLearned(float(n))) for n in (1, 2, 3)])
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE input SET body = x'c0' WHERE number = 2")
-        db.execute("DELETE FROM fact")  # what a core that only wakes records
-    core = Coordinator(three_tier(4, 1, 1), Protocol(), Queue(), lambda: 0.5)
-    journal = Journal(path)
-    with pytest.raises(SetupError, match=r"line 2 of the table input.*--up-to 2\.0"):
-        recall(journal, core)
-    whole = journal.cut(2.0)
-    assert recall(journal, core).events == 2 - 1
-    assert whole is not None
-    assert sqlite3.connect(whole).execute("SELECT count(*) FROM input").fetchone() == (3,)
-    assert journal.cut(2.0) is None
-    with pytest.raises(SetupError, match="earlier cut"):
-        journal.cut(0.0)
-    journal.close()
 
 
 def test_a_second_writer_whose_lock_file_was_taken_away_fences_the_first(tmp_path: Path) -> None:

@@ -39,16 +39,6 @@ def test_the_past_is_bounded_and_begins_at_an_offer() -> None:
     assert past.spots_s.tolist() == [16.5, 17.5, 18.5, 19.5]
 
 
-def test_the_two_halves_share_no_job_and_no_offer() -> None:
-    past = a_past(400)
-    older, newer = past.halves()
-    assert older.jobs_s.tolist() == past.jobs_s[:200].tolist()
-    assert set(newer.jobs_s) <= set(past.jobs_s[200:])
-    assert len(newer.jobs_s) > 180
-    assert newer.began_s > older.jobs_s[-1]
-    assert not set(older.spots_s) & set(newer.spots_s)
-
-
 # ---------------------------------------------------------------- balance
 
 
@@ -58,15 +48,6 @@ def test_the_aim_is_the_target_less_the_debt_over_the_horizon() -> None:
         books.left(10.5)
     assert books.debt_s == pytest.approx(10.0)
     assert books.aim_s() == pytest.approx(10.0 * np.exp(-10.0 / (50 * 10.0)))
-
-
-def test_a_debt_lowers_the_aim_and_savings_raise_it_within_bounds() -> None:
-    owing, saving = Balance(10.0), Balance(10.0)
-    for _ in range(1000):
-        owing.left(1e6)
-        saving.left(0.0)
-    assert 0.0 < owing.aim_s() < 1.0
-    assert 10.0 < saving.aim_s() < 21.0
 
 
 # ---------------------------------------------------------------- replay
@@ -82,14 +63,6 @@ def test_bisection_finds_the_level_whose_delay_on_the_past_is_the_aim() -> None:
         level, outcome = found.value
     assert outcome.mean_delay_s == pytest.approx(8.0, rel=0.01)
     assert past.run(Rule(level)).mean_delay_s == outcome.mean_delay_s
-
-
-def test_an_aim_that_no_level_reaches_is_answered_by_the_highest() -> None:
-    search = bisect_level(a_past(200, spots=0.5), Rule, 1e6, 8.0)
-    assert next(search)
-    with pytest.raises(StopIteration) as found:
-        next(search)
-    assert found.value.value[0] == 8.0
 
 
 def test_nothing_moves_in_a_decision_only_between_them() -> None:

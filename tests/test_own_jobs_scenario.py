@@ -19,7 +19,6 @@ from testbed.program import Program
 from tests.doc_pages import commands
 from tests.live_campus import needs_root, running
 from topologies.errors import SpecError
-from topologies.scale import Scale
 
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 HEAD = 'name = "mine"\ncampus = "example:twohouses"\nduration = "10 min"\n'
@@ -112,15 +111,6 @@ def test_a_wrong_own_job_is_answered_with_key_value_and_what_is_allowed(
         scenario(text)
     assert key in str(error.value)
     assert says in str(error.value)
-
-
-def test_a_payload_that_no_store_takes_is_played_in_virtual_time_and_small_enough_live() -> None:
-    large = scenario("[[jobs]]\nname = 'a'\nsteps = 20\nstep = '1 s'\npayload = '60 GB'\n")
-    run = simulate(large, generate(large))
-    assert run.summary().jobs.finished == 1
-    with pytest.raises(SpecError, match="a checkpoint has at most"):
-        check_user_jobs(large)
-    check_user_jobs(replace(large, scale=Scale(bytes=0.01)))
 
 
 def test_a_live_run_wants_workloads_that_can_be_made_programs_that_are_there_and_no_scale(

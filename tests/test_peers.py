@@ -20,14 +20,6 @@ def test_peer_that_takes_all_it_can_leaves_the_rest_to_others():
         assert granted
 
 
-def test_what_was_refused_is_not_given_back():
-    allotment = Allotment(a_peer=4, in_all=4)
-    with allotment.take("peer", 3):
-        with allotment.take("peer", 2) as granted:
-            assert not granted
-        assert allotment.held["peer"] == 3
-
-
 def test_hosts_that_are_not_waited_for_share_a_few_connections():
     waited_for = {"h1"}
     admission = AddressSlots(lambda: waited_for, Allotment(2, 5), Allotment(2, 4))
@@ -49,16 +41,6 @@ def test_each_host_that_is_waited_for_keeps_a_connection_beside_those_that_all_s
         assert not held.enter_context(admission.connection("h3"))
     with ExitStack() as held:
         assert [held.enter_context(admission.connection("h3")) for _ in range(6)] == [True] * 5 + [False]
-
-
-def test_a_hosts_own_slot_is_free_again_when_that_connection_ends():
-    admission = AddressSlots(lambda: {"h1"}, Allotment(1, 1), Allotment(1, 1))
-    with ExitStack() as held, ExitStack() as first:
-        assert first.enter_context(admission.connection("h1"))
-        assert held.enter_context(admission.connection("h1"))
-        assert not held.enter_context(admission.connection("h1"))
-        first.close()
-        assert held.enter_context(admission.connection("h1"))
 
 
 def test_ten_thousand_occasions_of_a_kind_are_one_line_until_the_time_is_over(

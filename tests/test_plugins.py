@@ -10,23 +10,17 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from controller.core.admission.admission import MigrationRequest
 from controller.core.checkpointing.intervals import CheckpointJob
-from controller.core.model.facts import MigrationAdmitted
 from controller.core.network.links import Network
 from controller.core.network.sharing import Demand, in_columns
 from controller.core.parameters import Queue
 from controller.core.policies.table import POLICIES
 from controller.user_policies import add_policies, find_policy, source_of
 from experiments import api
-from experiments.cli.simulate import simulate_file
-from experiments.inputs.replay_file import read_replay
 from experiments.inputs.scenario import Scenario, demo_scenario, loads
 from experiments.inputs.traces import trace_of
-from experiments.results.events_file import write_events
-from experiments.runtime.exit_status import ExitStatus, run
 from experiments.worlds.virtual import simulate
 from testbed.messages import JobSpec
 from testbed.workloads.base import load_workload
@@ -207,15 +201,6 @@ POLICIES = {{"mine": Policy("mine", select=select, standby=select, admit=admit, 
 """
 
 
-def test_numbers_of_numpy_in_the_answers_of_a_users_functions_are_numbers(folder: Path) -> None:
-    score, survival = "candidates.free_gpus[row]", "candidates.survival[row]"
-    (folder / "rules.py").write_text(NUMBERS.format(score=score, survival=survival))
-    add_policies(folder / "rules.py")
-    run = api.simulate(AFTERNOON.with_name("evacuation.toml"), policy="mine")
-    assert any(isinstance(fact, MigrationAdmitted) for _, fact in run.events)
-    write_events(folder / "events.jsonl", run.events)  # numpy's cannot be written
-
-
 @pytest.mark.parametrize(
     ("score", "survival", "said"),
     [
@@ -235,80 +220,6 @@ def test_a_choice_whose_numbers_cannot_be_is_refused_with_the_rule_that_made_it(
     scenario = scenario_with("mine")
     with pytest.raises(SpecError, match=rf"mine\.(select|standby) = .* a function that answers with {said}"):
         simulate(scenario, trace_of(scenario, ()))
-
-
-SEEING = """
-from functools import partial
-from controller.core.admission.admission import admit_all, fluid_edf
-from controller.core.policies.table import Policy
-
-OURS, seen = Policy("ours"), dict.fromkeys(("select", "plan"))
-
-def select(request, candidates, **draw):
-    seen["select"] = seen["select"] or candidates.added_loss_s.any()
-    return OURS.select(request, candidates, **draw)
-
-def plan(jobs, free, beta):
-    seen["plan"] = beta
-    return OURS.plan(jobs, free, beta)
-
-POLICIES = {
-    "mine": Policy("mine", select=select, plan=plan),
-    "timed": Policy("timed", admit=partial(fluid_edf)),
-    "all": Policy("all", admit=partial(admit_all)),
-}
-"""
-
-
-def test_a_run_with_a_file_of_policies_is_played_again_by_that_file(folder: Path) -> None:
-    file = folder / "rules.py"
-    file.write_text(SEEING)
-    add_policies(file)
-    simulate_file(Console(quiet=True), folder, str(AFTERNOON), system="mine", policies=file)
-    for name in ("mine", "timed", "all"):  # another process has ours alone
-        del POLICIES[name]
-    assert read_replay(folder).policies == file
-    assert POLICIES["mine"].about == "mine"
-    assert read_replay(folder).system == "mine"  # once more, in the same process
-
-
-def test_a_policy_of_a_user_decides_a_whole_run_and_what_it_does_wrong_is_no_fault_of_this_program(
-    folder: Path,
-) -> None:
-    file = folder / "rules.py"
-    file.write_text(
-        RULE.format(body="return select(*given, **named)", column="select").replace(
-            "import Policy", "import Policy\nfrom controller.core.placement.select import select"
-        )
-    )
-    add_policies(file)
-    scenario = scenario_with("mine")
-    good = simulate(scenario, trace_of(scenario, ()))
-    usual = simulate(scenario, trace_of(scenario, ()), system="reclaimnet")
-    assert good.facts == usual.facts
-    file.write_text(RULE.format(body="1 / 0", column="select"))
-    del POLICIES["mine"]
-    add_policies(file)
-    assert run(lambda: simulate(scenario, trace_of(scenario, ())) and 0) == ExitStatus.NOT_RUN
-
-
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ("Policy('x', plan=5)", "a function"),
-        ("Policy('x', vault=1)", "a bool"),
-        ("Policy('x', interruption=3)", "an Interruption"),
-        ("Policy(3)", "a str"),
-        ("3", "table.Policy"),
-    ],
-)
-def test_a_row_whose_columns_cannot_be_what_they_are_is_refused(folder: Path, row: str, said: str) -> None:
-    file = folder / "rules.py"
-    file.write_text(f"from controller.core.policies.table import Policy\nPOLICIES = {{'mine': {row}}}\n")
-    with pytest.raises(SpecError, match=said) as caught:
-        add_policies(file)
-    assert caught.value.source == str(file)
-    assert "mine" not in POLICIES
 
 
 def test_a_module_that_ends_the_process_is_refused_like_one_that_fails(folder: Path) -> None:

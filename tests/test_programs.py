@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import shutil
@@ -28,7 +27,6 @@ from testbed.program import Program, ProgramRun, wrong
 from testbed.workloads import criu, output
 from testbed.workloads.archive import CannotKeep, ProgramProgress, digest, pack, unpack
 from testbed.workloads.base import StateMismatch
-from testbed.workloads.launch import Launched
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import (
     CODEC,
@@ -350,22 +348,6 @@ async def test_what_a_program_has_mounted_is_neither_kept_nor_removed_with_its_f
 
 
 @pytest.mark.trio
-async def test_a_program_that_cannot_be_started_leaves_no_folder_behind(tmp_path: Path) -> None:
-    async def launch(*_: int) -> Launched:
-        raise OSError(errno.EAGAIN, "no process can be had")
-
-    spec = JobSpec("a", 1000, 0.05, 1000, "executable", program=Program(["true"]))
-    lease, events = LeaseFile.create(tmp_path / "lease", math.inf), list[Any]()
-    with CheckpointStore(tmp_path / "store") as store:
-        jobs = JobProcesses(store, lease, tmp_path / "logs", events.append, launch=launch)
-        jobs.expect(("a", 1))
-        await jobs.run(spec, 1, None)
-        assert "no process can be had" in events[0].ended.reason
-        assert list((tmp_path / "store/.scratch").iterdir()) == []
-    lease.close()
-
-
-@pytest.mark.trio
 async def test_a_program_knows_what_it_is_and_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(criu.COMMAND, raising=False)
     program = script(tmp_path / "env", "pwd; env | grep -e RECLAIMNET -e ^MY_ | sort")
@@ -383,28 +365,6 @@ async def test_a_program_knows_what_it_is_and_where(tmp_path: Path, monkeypatch:
             "RECLAIMNET_STEPS=7",
             f"RECLAIMNET_STEP_FILE={top}/step",
         ]
-
-
-@pytest.mark.trio
-async def test_a_directory_that_cannot_be_kept_is_said_in_the_log_and_the_program_goes_on(
-    tmp_path: Path,
-) -> None:
-    program = script(
-        tmp_path / "fifo",
-        """
-        cd "$RECLAIMNET_CHECKPOINT_DIRECTORY"; trap 'mkfifo pipe; exit 85' TERM
-        if [ -e pipe ]; then rm pipe; echo again; exit 0; fi
-        echo runs; while :; do sleep 0.02; done
-        """,
-    )
-    async with desk(tmp_path) as at:
-        job = await at.start(program)
-        await at.until("runs")
-        with pytest.raises(SnapshotImpossible, match="'pipe' is no file, directory or symbolic link"):
-            await job.snapshot(tmp_path / "copy")
-        assert not (tmp_path / "copy").exists()
-        assert isinstance((await to_the_end(job))[-2], Finished)
-        assert at.log().endswith("again\n")
 
 
 # ---------------------------------------------------------------- directories
@@ -599,18 +559,6 @@ def test_links_that_lead_out_by_way_of_each_other_are_neither_kept_nor_made(tmp_
     with pytest.raises(StateMismatch, match=r"'m' leads to 'd/l/\.\./outside', out of"):
         unpack(tmp_path / "forged", into, MANY_BYTES)
     assert not (tmp_path / "in/outside").exists()
-
-
-def test_bytes_that_are_no_archive_or_are_cut_off_are_no_state(tmp_path: Path) -> None:
-    folder = a_state(tmp_path / "state")
-    pack(folder, tmp_path / "archive", ProgramProgress(7, told=True), MANY_BYTES)
-    whole = (tmp_path / "archive").read_bytes()
-    for number, text in enumerate([b"", b"nothing of ours" * 100, whole[: len(whole) // 2]]):
-        (tmp_path / "bad").write_bytes(text)
-        back = tmp_path / f"back{number}"
-        back.mkdir()
-        with pytest.raises(StateMismatch):
-            unpack(tmp_path / "bad", back, MANY_BYTES)
 
 
 @pytest.mark.parametrize(

@@ -103,28 +103,10 @@ def test_who_joins_at_an_older_gap_waits_for_the_next_offer() -> None:
     assert queue.renege(105.0) == [Reneged("later", 6.0)]  # the new gap has grown old too
 
 
-def test_an_offer_that_nobody_takes_begins_a_gap_too() -> None:
-    queue = SpotQueue(Fixed(8.0, admit_until_age_s=5.0), 0.0)
-    queue.offer(1, 10.0)
-    assert queue.submit(job("a"), 14.9, 0.0) == Queued(0)
-    assert queue.submit(job("b"), 15.0, 0.0) == OnDemand(1)
-    queue.offer(2, 16.0)
-    queue.offer(3, 17.0)
-    assert queue.submit(job("c"), 21.9, 0.0) == Queued(0)
-
-
 def test_before_the_first_offer_the_gap_counts_from_the_first_job_that_had_to_wait() -> None:
     queue = SpotQueue(Fixed(8.0, leave_at_age_s=5.0), 0.0)
     queue.submit(job("a"), 1e6, 0.0)
     assert queue.next_deadline_s() == 1e6 + 5.0
-
-
-def test_the_longest_wait_ends_each_wait_at_its_own_time() -> None:
-    queue = SpotQueue(Fixed(8.0, longest_wait_s=3.0), 0.0)
-    queue.submit(job("a"), 0.0, 0.0)
-    queue.submit(job("b"), 2.0, 0.0)
-    assert queue.renege(3.0) == [Reneged("a", 3.0)]
-    assert queue.next_deadline_s() == 5.0
 
 
 def test_the_controller_is_told_of_offers_arrivals_and_delays() -> None:
@@ -146,23 +128,6 @@ def test_the_controller_is_told_of_offers_arrivals_and_delays() -> None:
     queue.submit(job("b"), 3.0, 0.0)
     queue.renege(11.0)
     assert told == [("spot", 1.0), ("arrived", 2.0), ("left", 0.0), ("arrived", 3.0), ("left", 9.0)]
-
-
-def test_the_controller_is_told_of_offers_that_no_new_job_could_take() -> None:
-    lost: list[float] = []
-
-    class Listener(Fixed):
-        def lost(self, made_s: float) -> None:
-            lost.append(made_s)
-
-    queue = SpotQueue(Listener(1.0))
-    for at_s in (1.0, 2.0, 3.0):
-        queue.offer(int(at_s), at_s)
-    queue.withdraw_offer(2)
-    queue.withdraw_offer(2)
-    queue.requeue_at_head(job("interrupted"), 4.0)
-    queue.submit(job("new"), 5.0, 0.0)
-    assert lost == [2.0, 1.0]
 
 
 def test_an_offer_lapses_when_its_time_is_over_and_not_before() -> None:
@@ -208,20 +173,6 @@ def test_an_interrupted_job_is_served_before_all_that_never_ran() -> None:
     assert queue.requeue_at_head(job("x"), 8.0) == Queued(1)
     assert queue.waiting() == ["a", "x", "b"]
     assert queue.offer(2, 9.0) == Dispatch("a", 2, 2.0, False)
-
-
-def test_interrupted_jobs_count_in_the_length_that_an_arrival_finds() -> None:
-    queue = SpotQueue(Fixed(1.0), 0.0)
-    queue.requeue_at_head(job("back"), 0.0)
-    assert queue.submit(job("new"), 1.0, 0.0) == OnDemand(1)
-
-
-def test_jobs_sent_to_on_demand_count_with_delay_zero_and_cost_k() -> None:
-    queue = waiting("a", level=1.0)
-    assert queue.submit(job("b"), 1.0, 0.0) == OnDemand(1)
-    queue.offer(1, 8.0)
-    assert queue.statistics.mean_delay_s == 4.0
-    assert queue.statistics.mean_cost(K) == 5.5
 
 
 @pytest.mark.parametrize("draw", [-0.1, 1.0, math.nan])

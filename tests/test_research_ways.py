@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import math
-import socket
-import threading
-import time
-from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,17 +85,6 @@ def test_traffic_on_a_trunk_stays_on_that_trunk_and_what_has_no_way_is_not_carri
     assert [on(world, UP1), on(world, UP2)] == pytest.approx([0.0, 0.0])
 
 
-def test_connections_of_others_on_the_crowded_way_get_less_and_the_rest_their_all() -> None:
-    """20 of 40 connections at .2 MB/s each meet 40 others on a trunk of 8 MB/s, which 60 share."""
-    world = with_background(("h2", "h3"), ("l2", "s1"), rate=8 * MB)
-    assert [on(world, UP1), on(world, UP2)] == pytest.approx([8 * MB, 4 * MB])
-    assert world.background is not None
-    begun = world.background.account().carried_bytes
-    world.run(world.now_s + 1.0)
-    carried = (world.background.account().carried_bytes - begun) / PAYLOAD_SHARE
-    assert carried == pytest.approx(12 * MB)
-
-
 def test_research_goes_where_grants_leave_room_a_moment_after_they_are_told() -> None:
     world = with_background(("h2", "h3"))
     world.links.weigh(SetLoads([("l2", "s1", 6 * MB)]))
@@ -154,50 +139,3 @@ def test_live_research_is_judged_on_the_narrowest_of_the_trunks_that_its_hash_ma
     assert {s.link_capacity_bytes_per_s for s in found if s.at_s <= 5.5} == {2 * MB}
     assert {s.link_capacity_bytes_per_s for s in found if 6.0 <= s.at_s <= 10.0} == {0.0}  # ways were others
     assert {s.link_capacity_bytes_per_s for s in found if s.at_s > 10.5} == {8 * MB}
-
-
-def test_links_of_shortest_ways_are_those_that_the_groups_share_over() -> None:
-    campus = presets.fat_tree(4)
-    dead = frozenset({frozenset(("p1e1", "p1a1"))})
-    for routes in (Routes(campus), Routes(campus, dead)):
-        hosts = [host.name for host in campus.hosts]
-        world = VirtualWorld(campus, PROTOCOL, QUEUE)
-        assert world.env.switches is not None
-        world.env.switches.follow(routes.dead, ())
-        for target in hosts[1:]:
-            ways = world.env.switches.shared(hosts[0], target)
-            assert {link for _, way in ways for link in way} == routes.shortest_links(hosts[0], target)
-    tree = presets.three_tier(6, 2, 1)
-    assert Routes(tree).shortest_links("h1", "h6") == frozenset(Routes(tree).route("h1", "h6"))
-
-
-def test_what_another_host_sends_to_a_receiver_is_not_measured_and_keeps_no_flow_waiting(
-    tmp_path: Path,
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    flow = Measured(
-        ResearchFlow("h2", "h3", math.inf), port, "127.0.0.1", tmp_path / "windows.bin", "127.0.0.2"
-    )
-    threading.Thread(target=flow.receive, daemon=True).start()
-
-    def connect(source: str) -> socket.socket:
-        end_s = time.monotonic() + 10.0
-        while True:
-            with suppress(ConnectionRefusedError):
-                return socket.create_connection(("127.0.0.1", port), 10.0, source_address=(source, 0))
-            assert time.monotonic() < end_s
-            time.sleep(0.01)
-
-    with ExitStack() as held:
-        for _ in range(8):  # they say nothing, or as much as they can
-            stranger = held.enter_context(connect("127.0.0.9"))
-            with suppress(OSError):
-                stranger.sendall(bytes(1 << 20))
-        sender = held.enter_context(connect("127.0.0.2"))
-        sender.sendall(bytes(1000))
-        end_s = time.monotonic() + 10.0
-        while not list(flow.windows()):
-            assert time.monotonic() < end_s
-            time.sleep(0.05)
-    assert sum(taken for _, taken in flow.windows()) == 1000

@@ -155,13 +155,6 @@ def test_another_process_decides_the_same_whatever_strings_hash_to(
     assert int(told.stdout) > 50
 
 
-def test_a_snapshot_that_cannot_be_read_is_not_used(tmp_path: Path) -> None:
-    journal, world = a_journal(tmp_path / "j.sqlite", save_at=0.5)
-    journal.save(8, program(), b"nonsense")
-    recalled = recall(journal, world.new_coordinator())
-    assert 0 < recalled.events < len(list(journal.inputs()))
-
-
 def test_every_system_has_a_snapshot(tmp_path: Path) -> None:
     for policy in POLICIES:
         core = Coordinator(small_campus(), replace(PROTOCOL, policy=policy), QUEUE, random.Random(1).random)
@@ -231,14 +224,6 @@ def test_a_journal_whose_facts_do_not_follow_from_its_events_is_refused(tmp_path
 # ---------------------------------------------------------------- whose journal it is
 
 
-def test_a_journal_says_whose_it_is(tmp_path: Path) -> None:
-    mine = origin_of(small_campus(), PROTOCOL, QUEUE, 1, 100.0)
-    journal = Journal(tmp_path / "j.sqlite")
-    assert journal.origin() == {}
-    journal.found(mine)
-    check_origin(journal.origin(), origin_of(small_campus(), PROTOCOL, QUEUE, 1, 200.0), journal.path)
-
-
 @pytest.mark.parametrize(
     ("theirs", "named"),
     [
@@ -262,14 +247,6 @@ def test_the_journal_of_another_coordinator_is_refused_with_what_differs(
 ) -> None:
     with pytest.raises(SetupError, match=named):
         check_origin(theirs, origin_of(small_campus(), PROTOCOL, QUEUE, 1, 1.0), Path("j.sqlite"))
-
-
-def test_two_coordinators_do_not_write_one_journal(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.sqlite")
-    with pytest.raises(SetupError, match="another coordinator writes"):
-        Journal(tmp_path / "j.sqlite")
-    journal.close()
-    Journal(tmp_path / "j.sqlite").close()
 
 
 def test_by_hand_the_reason_is_printed(tmp_path: Path) -> None:

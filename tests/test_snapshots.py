@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import threading
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -67,13 +66,6 @@ def test_state_that_has_grown_or_has_no_parts_any_more_is_not_copied(tmp_path: P
     assert snapshot.obstacle == copying.NO_PARTS
     assert told == []
     assert not (tmp_path / "snap").exists()
-
-
-def test_memory_that_is_refused_is_an_obstacle_and_no_error(tmp_path: Path) -> None:
-    snapshot, told = begun(tmp_path / "snap", 1 << 60, [b"state"])
-    assert not snapshot.copy(step=1)
-    assert "no memory for a copy: " in snapshot.obstacle
-    assert told == []
 
 
 def test_write_that_fails_says_why_and_leaves_no_file(tmp_path: Path) -> None:
@@ -250,18 +242,6 @@ async def test_job_killed_while_its_snapshot_is_written_leaves_nothing_behind(tm
             agent.jobs.kill(KEY)
         assert "SIGKILL" in agent.reasons[0]
         assert not Path(f"/proc/{pid}").exists()
-
-
-@pytest.mark.alone
-@pytest.mark.trio
-async def test_job_fenced_while_its_snapshot_is_written_leaves_nothing_behind(tmp_path: Path) -> None:
-    async with running(tmp_path) as agent:
-        async with half_written(agent):
-            agent.lease.extend(time.monotonic() - 1.0)
-        assert "its lease lapsed" in agent.reasons[0]
-        ended = await agent.until(ev.WorkloadEnded)
-        assert isinstance(ended, ev.WorkloadEnded)
-        assert ended.fenced
 
 
 @pytest.mark.alone

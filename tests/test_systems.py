@@ -16,10 +16,6 @@ from controller.core.placement.select import (
     select_random,
 )
 from controller.core.policies import table
-from controller.core.policies.baselines import (
-    Interruption,
-    Replication,
-)
 from controller.core.policies.table import (
     ABLATION,
     POLICIES,
@@ -27,7 +23,7 @@ from controller.core.policies.table import (
     Policy,
     policy,
 )
-from experiments.inputs.scenario import ResearchFlow, demo_scenario
+from experiments.inputs.scenario import demo_scenario
 from experiments.inputs.scenario.live import enforcement_of, live_row
 from experiments.inputs.traces import generate
 from experiments.results.rules import (
@@ -41,9 +37,8 @@ from experiments.worlds.virtual import VirtualRun, simulate
 from experiments.worlds.virtual.invariants import Invariants
 from testbed import messages as m
 from testbed.enforcement import Enforcement
-from tests.cores_world import Small, job, small_campus
+from tests.cores_world import Small, small_campus
 from topologies.errors import SpecError
-from topologies.spec import TrafficClass
 
 UNENFORCED = {"admit", "borrows", "takes_up", "recoveries_first"}
 OTHERWISE = {
@@ -109,13 +104,6 @@ def test_the_ablation_switches_each_protocol_by_itself() -> None:
     assert naive.select is select_random
 
 
-def test_a_job_that_waits_for_its_host_has_no_replica_and_no_link_to_plan_for() -> None:
-    with pytest.raises(ValueError, match="stays: without replication"):
-        Interruption(stays=True, replication=Replication())
-    with pytest.raises(ValueError, match="stays: with a StaticPlanner"):
-        replace(POLICIES["no-migration"], plan=POLICIES["reclaimnet"].plan)
-
-
 # ---------------------------------------------------------------- ours
 
 
@@ -133,45 +121,6 @@ def test_a_checkpoint_goes_to_the_new_standby_at_once_when_the_only_holder_is_ab
 
 
 # ---------------------------------------------------------------- nothing enforced
-
-
-def rates_beside_research(system: str) -> tuple[float, list[float], float]:
-    """The rate of research, those of checkpoints beside it on one access link, and what the link carries."""
-    flow = ResearchFlow("h1", "h2")
-    world = Small(system, hosts=2, research=(flow,))
-    world.research.begin()
-    for name in ("a", "b", "c"):
-        world.submit(job(name, payload_bytes=60_000_000))
-    world.run(6.0)
-    network = world.env.network.fluid
-    for _ in range(400):
-        world.run(world.now_s + 0.1)
-        flows = list(network.flows_from("h1"))
-        sending = [each for each in flows if each.traffic_class is not TrafficClass.RESEARCH]
-        if sending and len(sending) < len(flows):
-            [research] = [each for each in flows if each.traffic_class is TrafficClass.RESEARCH]
-            capacity = network.capacity_bytes_per_s(research.links[0])
-            return research.rate_bytes_per_s, [each.rate_bytes_per_s for each in sending], capacity
-    raise AssertionError("nothing was ever sent beside research")
-
-
-def test_without_enforcement_migrations_and_research_share_a_link_as_tcp_does() -> None:
-    research, others, capacity = rates_beside_research("no-tc-bpf")
-    assert research + sum(others) == pytest.approx(capacity)
-    assert all(rate == pytest.approx(research) for rate in others)
-
-
-def test_without_enforcement_there_is_no_reserve_and_ours_has_it() -> None:
-    wanted = small_campus().research_reserve
-    assert POLICIES["reclaimnet"].reserve(wanted) == wanted
-    assert POLICIES["no-tc-bpf"].reserve(wanted).reserve_bytes_per_s(1e9) == 0.0
-    for spares in ("research-whole", "reclaimnet-as-printed"):
-        kept = POLICIES[spares].reserve(wanted)
-        assert kept.kept_bytes_per_s(100.0, 90.0) == 90.0 > wanted.kept_bytes_per_s(100.0, 90.0)
-        assert kept.reserve_bytes_per_s(1e9) == wanted.reserve_bytes_per_s(1e9)
-    free, ours = Small("no-tc-bpf"), Small("reclaimnet")
-    for link, rate in free.coordinator.cluster.capacity.share.items():
-        assert ours.coordinator.cluster.capacity.share[link] == pytest.approx(0.7 * rate)
 
 
 def test_who_promises_no_rate_copies_first_and_stops_when_the_rate_that_it_hopes_for_says_so() -> None:

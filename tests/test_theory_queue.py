@@ -190,16 +190,6 @@ def test_corollary_1_is_the_linear_programs_where_spots_are_nbue(spots: Law, del
     assert waits.share_that_waits(12.0, spots.mean, delta) == pytest.approx(-found.fun, rel=1e-6)
 
 
-def test_end_of_the_low_delay_domain_is_for_ever_and_beyond_it_an_error() -> None:
-    for mean_job, mean_spot in ((12.0, 24.0), (7.0, 13.0), (0.3, 11.0)):
-        end = mean_job * mean_spot / (mean_job + mean_spot)
-        assert waits.fixed_wait_h(mean_job, mean_spot, end) == math.inf
-        assert waits.exponential_wait_rate_per_h(mean_job, mean_spot, end) == 0.0
-        assert waits.share_that_waits(mean_job, mean_spot, end) == pytest.approx(1.0, abs=1e-12)
-        with pytest.raises(DomainError, match="Theorem 4"):
-            waits.laplace_target(mean_job, mean_spot, end * 1.001)
-
-
 @pytest.mark.parametrize(
     ("jobs", "spots"),
     [
@@ -225,12 +215,3 @@ def test_theorem_2_is_exact_for_poisson_spots_and_any_renewal_jobs() -> None:
         exact = stationary.under_level(jobs, spots, p)
         assert costs.cost_of_one_slot(10.0, 24.0, exact.delay_h) == pytest.approx(exact.cost, rel=1e-9)
     assert costs.printed_threshold_h(jobs, spots) < longest  # the printed threshold is another number
-
-
-def test_costs_that_no_system_has_are_refused() -> None:
-    with pytest.raises(DomainError, match="share of the jobs"):
-        costs.cost_per_job(10.0, 24.0, 12.0, 0.1)
-    with pytest.raises(DomainError, match="mu delta"):
-        costs.cost_of_one_slot(10.0, 12.0, 13.0)
-    with pytest.raises(DomainError, match="what p = 1 gives"):
-        single_slot.join_probability(12.0, Deterministic(12.0), 4.5)

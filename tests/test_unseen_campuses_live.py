@@ -9,20 +9,15 @@ import os
 import random
 import signal
 import time
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from controller.core.model import facts as f
-from controller.persistence.journal import read_facts
-from experiments.inputs.scenario import files
-from experiments.inputs.scenario.parts import LinkEvent
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.openvswitch import missing_programs
-from tests.live_campus import live, running
-from tests.test_dying_trunks_live import DAEMONS, EXAMPLE, check_the_coordinators_picture
+from tests.live_campus import live
+from tests.test_dying_trunks_live import DAEMONS
 from topologies import graphml
 from topologies.paths import Routes
 from topologies.presets import fat_tree
@@ -123,66 +118,3 @@ def test_unseen_network_leads_everywhere_around_cut_trunks_and_after_all_daemons
             net.set_link(a, b, up=True)
         time.sleep(1.0)
         assert unanswered(net, pairs) == []
-
-
-def mesh(draws: random.Random) -> str:
-    """A campus of four to seven switches, each on a random one before it, and up to as many trunks more; its hosts hang on random
-    ones."""
-    count = draws.randint(4, 7)
-    above = {n: [draws.randint(1, n - 1)] for n in range(2, count + 1)}
-    for _ in range(count):
-        a, b = sorted(draws.sample(range(1, count + 1), 2))
-        if a not in above[b]:
-            above[b].append(a)
-    rates = ("1 Gbit/s", "2.5 Gbit/s", "10 Gbit/s")
-    lines = ['name = "mesh"', 'buildings = ["library", "physics"]', 'fabric = "openvswitch"']
-    lines += ["[gpu_models.rtx4090]", 'memory = "24 GB"', "compute_capability = 8.9"]
-    lines += ["[[switches]]", 'name = "c1"', 'tier = "core"']
-    for switch, uplinks in above.items():
-        links = ", ".join(f'"c{n}"' for n in uplinks)
-        lines += ["[[switches]]", f'name = "c{switch}"', 'tier = "core"', f"link_to = [{links}]"]
-        lines += [f'rate = "{draws.choice(rates)}"']
-    for number in range(1, 4):
-        for prefix, building in (("l", "library"), ("p", "physics")):
-            lines += [
-                "[[hosts]]",
-                f'name = "{prefix}{number}"',
-                f'building = "{building}"',
-                'gpu_model = "rtx4090"',
-            ]
-            lines += [f'link_to = "c{draws.randint(1, count)}"', 'rate = "1 Gbit/s"']
-    lines += ["[[hosts]]", 'name = "coord"', 'role = "coordinator"', 'building = "library"']
-    return "\n".join([*lines, f'link_to = "c{draws.randint(1, count)}"', 'rate = "2.5 Gbit/s"'])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", SEEDS)
-def test_migrations_on_a_random_mesh_outlive_cut_trunks_and_killed_daemons(seed: str, tmp_path: Path) -> None:
-    draws = random.Random(f"{seed} mesh")
-    (tmp_path / "mesh.toml").write_text(mesh(draws))
-    text = EXAMPLE.read_text().replace("example:twocores", str(tmp_path / "mesh.toml"))
-    (tmp_path / "s.toml").write_text(text.partition("[[events]]")[0] + "[scale]\nbytes = 0.04\n")
-    scenario = files.load(tmp_path / "s.toml")
-    events = []
-    for trunk in spared(scenario.campus, draws, 3):
-        at_s = draws.uniform(5.5, 12.0)
-        events.append(LinkEvent(at_s, trunk, up=False, drain_s=draws.choice([None, 1.0])))
-        events.append(LinkEvent(at_s + draws.uniform(0.3, 3.0), trunk, up=True))
-    scenario = replace(scenario, events=tuple(sorted(events, key=lambda event: event.at_s)))
-    (tmp_path / "s.toml").write_text(files.dumps(scenario))
-    kills = sorted((draws.uniform(6.5, 15.0), draws.choice(DAEMONS)) for _ in range(3))
-    with running(tmp_path / "out", "run", str(tmp_path / "s.toml")) as run:
-        run.wait_until(lambda: run.pids("controller") and (run.out / "journal.sqlite").exists())
-        begin_s = time.monotonic()
-        for at_s, name in kills:
-            time.sleep(max(0.0, begin_s + at_s - time.monotonic()))
-            if pids := run.pids(name):
-                os.kill(pids[-1], signal.SIGKILL)
-        status = run.finish(90.0)
-        story = run.finish_text() + f"\n{kills}\n{scenario.events}\n{mesh(random.Random(f'{seed} mesh'))}"
-    assert status in (0, 3), story  # 3: the machine was too busy to be believed
-    summary = run.summary()
-    assert not summary["invariants_broken"] and summary["ended"] == "completed", story
-    facts = [fact for _, fact in read_facts(run.out / "journal.sqlite")]
-    assert any(isinstance(fact, f.MigrationAdmitted) for fact in facts), story
-    check_the_coordinators_picture(run.out, scenario, story)

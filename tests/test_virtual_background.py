@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import BackgroundTraffic, Trace, paper_campus
-from experiments.worlds.virtual import VirtualWorld, make_world, simulate
+from experiments.worlds.virtual import make_world, simulate
 from experiments.worlds.virtual.invariants import Invariants
-from testbed.model.network import FluidNetwork, Sharing, max_min
-from topologies.presets import campus54
+from testbed.model.network import max_min
 from topologies.spec import DirectedLink, TrafficClass
-from topologies.units import MBIT_PER_S, PAYLOAD_SHARE
+from topologies.units import PAYLOAD_SHARE
 
-UPLINK = DirectedLink("d1", "core")
 A, B, C = (DirectedLink(x, "s") for x in "abc")
 
 
@@ -27,21 +25,6 @@ def played(seed: int, days: float = 2.0, *, background: bool = True) -> tuple[Sc
 
 
 # ---------------------------------------------------------------- on the links
-
-
-def left(world: VirtualWorld, which: str) -> float:
-    network, ends = world.env.network.fluid, {"core", "d1", "d2", "d3", "d4"}
-    links = [
-        link
-        for link in campus54().capacity_bytes_per_s
-        if (
-            {link.source, link.target} <= ends
-            if which == "core"
-            else {link.source[0], link.target[0]} == {"h", "a"}
-        )
-    ]
-    free = [network.capacity_bytes_per_s(link) - network.load_bytes_per_s(link) for link in links]
-    return sum(free) / len(free) / PAYLOAD_SHARE / MBIT_PER_S
 
 
 def test_the_background_is_carried_whole_where_migrations_are_held_to_what_it_leaves() -> None:
@@ -106,24 +89,6 @@ def test_what_research_lacks_is_what_the_network_did_not_carry_of_what_it_asked_
 # ---------------------------------------------------------------- decisions
 
 
-def test_the_coordinator_gives_out_what_switches_say_is_left() -> None:
-    scenario, trace = played(1, 0.5)
-    rates = ((0.0,), (9.76e9 / 8,), (0.0,))
-    background = BackgroundTraffic(3600.0, (("d1", "core"),), rates, (41,))
-    world = make_world(scenario, replace(trace, background=background, arrivals=()))
-    core = world.coordinator.cluster
-    whole = core.capacity.share[UPLINK] * 0.99
-    # of what others ask for 3 % may be lost to them
-    left = (240 * MBIT_PER_S + 0.03 * 9.76e9 / 8) * PAYLOAD_SHARE * 0.99
-    for hour, expected in ((0.5, whole), (1.5, left), (2.5, whole)):
-        world.run(3600.0 * hour)
-        assert core.capacity.spendable[UPLINK] == pytest.approx(expected, rel=1e-6)
-        assert core.capacity.bandwidth.available(UPLINK, world.now_s) == pytest.approx(
-            expected / 0.99, rel=1e-6
-        )
-        assert core.capacity.reservable[UPLINK] == pytest.approx(whole)
-
-
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 def test_promises_are_kept_while_the_background_comes_and_goes(seed: int) -> None:
     scenario, trace = played(seed, 1.5)
@@ -156,26 +121,3 @@ def test_a_flow_of_many_gets_what_as_many_flows_would(
     single = iter(max_min(apart, links))
     for rate, (*_, many) in zip(together, flows, strict=True):
         assert rate == pytest.approx(sum(next(single) for _ in range(many)), rel=1e-9, abs=1e-9)
-
-
-@given(
-    st.lists(st.lists(st.floats(0.0, 30.0), min_size=4, max_size=4), min_size=1, max_size=4),
-    st.sampled_from(Sharing),
-)
-def test_caps_changed_at_once_give_the_rates_of_one_after_the_other(
-    rounds: list[list[float]], sharing: Sharing
-) -> None:
-    at_once, one_by_one = (FluidNetwork({A: 20.0, B: 25.0, C: 15.0}, sharing) for _ in range(2))
-    classes = (TrafficClass.PLANNED, TrafficClass.RESEARCH, TrafficClass.PRESYNC, TrafficClass.RESEARCH)
-    paths = ((A, B), (B,), (A, C), (B, C))
-    keys = "wxyz"
-    for network in (at_once, one_by_one):
-        for key, path, traffic_class in zip(keys, paths, classes, strict=True):
-            network.start(key, path, traffic_class, 1e9, 10.0, 0.0)
-    for second, caps in enumerate(rounds, 1):
-        at_once.regrant_all(dict(zip(keys, caps, strict=True)), float(second))
-        for key, cap in zip(keys, caps, strict=True):
-            one_by_one.regrant(key, cap, float(second))
-        for key in keys:
-            rates = [network.flow(key).rate_bytes_per_s for network in (at_once, one_by_one)]
-            assert rates[0] == pytest.approx(rates[1], abs=1e-9)

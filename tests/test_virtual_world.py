@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from controller.core.model import facts as f
-from experiments.inputs.scenario import ResearchFlow
 from experiments.results.rules import broken
 from experiments.results.run_context import RunContext
 from experiments.worlds.virtual import (
@@ -122,23 +121,6 @@ def test_messages_wait_behind_a_link_that_is_down_and_arrive_in_order() -> None:
     assert [fact.job for fact in of(world, f.JobFinished)] == ["a"]
 
 
-@pytest.mark.parametrize("quiet", [True, False])
-def test_a_host_behind_a_link_that_stays_down_is_given_up_after_its_lease(quiet: bool) -> None:
-    world = a_world(quiet=quiet)
-    host = a_running_job(world, job())
-    down_s = world.now_s
-    access = world.env.campus.access_link(host)
-    world.set_link(access.a, access.b, 0.0)
-    world.run(down_s + 10.0)
-    [lost] = at_s(world, f.HostLost)
-    assert down_s + LEASE_S - PROTOCOL.heartbeat_s < lost < down_s + LEASE_S + MARGIN_S + 0.1
-    assert world.jobs["a"].host != host
-    world.set_link(access.a, access.b, 1.0)
-    world.run(down_s + 20.0)
-    assert world.coordinator.cluster.hosts[host].connected
-    assert promises(world) == []
-
-
 def test_a_message_that_is_lost_takes_its_connection_with_it() -> None:
     lost: list[Any] = []
 
@@ -180,17 +162,6 @@ def test_a_host_that_drains_takes_no_new_transfer_and_finishes_those_that_flow()
     assert (ends[0].sequence, ends[0].ok) == (flowing.order.sequence, True)
     assert ends[1:]
     assert not any(fact.ok for fact in ends[1:])
-
-
-def test_research_is_cut_by_a_closed_host_and_goes_on_after() -> None:
-    world = a_world(hosts=4, research=[ResearchFlow("h1", "h2")])
-    world.research.begin()
-    key = "research 0"
-    assert key in world.env.network.fluid
-    world.reclaim("h2")
-    assert key not in world.env.network.fluid
-    world.give_back("h2")
-    assert key in world.env.network.fluid
 
 
 # ---------------------------------------------------------------- rates
@@ -250,24 +221,6 @@ def test_a_receiver_lacks_what_was_rewritten_since_its_checkpoint_less_what_arri
     disk.partial["a"] = (12, 60.0)
     assert disk.lacks_bytes(checkpoint(2, 12), 0.05) == pytest.approx(40.0)
     assert disk.lacks_bytes(checkpoint(3, 14), 0.05) == pytest.approx(200.0 - 60.0 * 0.9)
-
-
-def test_a_transfer_cut_half_way_sends_the_rest_only() -> None:
-    world = a_world(hosts=3, costs=replace(COSTS, snapshot_s=(0.02, 0.02)))
-    host = a_running_job(world, job(steps=10_000, payload_bytes=30_000_000, loss_budget_s=60.0), 2.0)
-    world.reclaim(host, 60.0)
-    while not any(t.key in world.env.network.fluid for t in world.machines[host].transfers.values()):
-        world.run(world.now_s + 0.05)
-    [transfer] = world.machines[host].transfers.values()
-    world.run(world.now_s + 1.0)
-    moved = world.env.network.fluid.flow(transfer.key).moved(world.now_s)
-    world.transfers.cut_receiver(transfer.order.destination.host, 0.0, "the cable was pulled")
-    world.run(20.0)
-    first = of(world, f.TransferFinished)[0]
-    assert moved > 1e6
-    assert first.ok
-    assert first.bytes_sent + first.bytes_deduplicated == 30_000_000
-    assert first.bytes_sent == pytest.approx(30e6 - moved, rel=0.1)
 
 
 def test_what_the_machine_takes_stays_within_what_p3_reserves() -> None:

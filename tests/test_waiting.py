@@ -125,57 +125,6 @@ def test_a_copy_that_never_arrives_is_given_up_however_far_apart_the_tries_are(
     assert silent.job.step == 0
 
 
-def ended_badly(silent: Silent, **account: Any) -> None:
-    [flow] = [each for each in silent.core.cluster.flows.values() if each.destination == silent.job.host]
-    bad = m.TransferEnded("t", "a", flow.sequence, flow.destination, False, 0, 1, 0.1, **account)
-    silent.say(flow.source, bad)
-
-
-def test_two_hosts_whose_disks_are_full_cost_a_job_no_copy(silent: Silent) -> None:
-    _, to = silent.fetch()
-    whole = silent.job.restore
-    assert whole is not None
-    holders = set(whole.holders)
-    for holder in sorted(holders):  # under a notice that does not end it can send, and runs nothing new
-        silent.say(holder, m.OwnerReclaims(1e6, False, []))
-    ended_badly(silent, reason="the receiver's disk: no space left on device")
-    other = silent.job.host
-    ended_badly(silent, reason="the receiver's disk: no space left on device")
-    assert len({to, other, silent.job.host}) == 3
-    assert {to, other} == set(silent.job.unfit)
-    assert (silent.job.phase, silent.job.restore) == (Phase.FETCHING, whole)
-    assert whole.holders == holders
-
-
-def test_a_host_that_finds_its_copy_damaged_holds_it_no_more_and_no_other_is_blamed(silent: Silent) -> None:
-    sender, to = silent.fetch()
-    whole = silent.job.restore
-    assert whole is not None
-    ended_badly(silent, reason="this host's own copy is damaged", own_fault=True)
-    assert sender not in whole.holders
-    assert to not in silent.job.unfit
-
-
-def test_copy_that_no_other_host_holds_is_lost_by_two_starts_that_fail_and_not_by_one(
-    silent: Silent,
-) -> None:
-    cluster, job = silent.core.cluster, silent.job
-    checkpoint = cluster.freshest(job)
-    assert checkpoint is not None
-    holder = next(h for h in cluster.hosts.values() if h.usable and h.name not in (job.host, job.standby))
-    held = []
-    for _ in range(2):
-        job.to("interrupted")
-        release(cluster, job)
-        checkpoint.holders = {holder.name}
-        dispatch(cluster, job, holder)
-        failed = m.JobEnded("a", job.attempt, "failed", checkpoint.stored.step)
-        silent.say(holder.name, failed)
-        held.append(set(checkpoint.holders))
-    assert held == [{holder.name}, set()]
-    assert job.checkpoints == {}
-
-
 def test_job_has_failed_when_it_is_said_twice_and_goes_on_elsewhere_the_first_time(silent: Silent) -> None:
     """A broken host fails every job that comes to it."""
     first = silent.host
@@ -207,11 +156,6 @@ def test_a_move_whose_notice_never_ends_is_ordered_to_stop(silent: Silent) -> No
     assert silent.job.phase is Phase.MOVING
     told = next(found for effects in silent.wakes(1e6) if (found := orders(effects, m.StopJob)))
     assert told == [(silent.host, m.StopJob("a", 1))]
-
-
-def test_a_word_that_came_is_not_waited_for(silent: Silent) -> None:
-    assert silent.job.phase is Phase.RUNNING
-    assert silent.core.cluster.next_timeout_s() == inf
 
 
 def test_the_page_says_of_each_phase_what_ends_it() -> None:

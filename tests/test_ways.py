@@ -17,7 +17,6 @@ from controller.core.lifecycle.ways import ANSWER_S
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
-from experiments.inputs.scenario.parts import LinkEvent
 from experiments.results.link_rates import RoutesThen
 from experiments.results.rules.network import grants_stay_within_the_share
 from experiments.storms.play import context_of
@@ -28,10 +27,8 @@ from testbed.errors import InvariantBroken
 from testbed.messages import JobSpec
 from tests.test_dead_trunks import campuses, reached, some_dead
 from topologies import presets
-from topologies.errors import SpecError
 from topologies.paths import Routes, Way
 from topologies.spec import Campus, DirectedLink, TrafficClass
-from topologies.units import PAYLOAD_SHARE
 
 MB = 1e6
 
@@ -97,19 +94,6 @@ def test_pin_is_kept_until_its_way_dies_and_concerns_its_pair_alone(
         assert routes.way(a, b) == way
     routes.pin(a, b, None)
     assert routes.equals(Routes(campus, dead))
-
-
-def test_way_that_cannot_be_is_refused() -> None:
-    campus = presets.leaf_spine(2, 2, 1)
-    routes = Routes(campus)
-    (way, other) = routes.choices("h1", "h2")
-    for wrong in (other[1:], way[:-1], (*way, *way), (way[0], DirectedLink("l1", "l2"), way[-1])):
-        with pytest.raises(SpecError, match="a simple way over cables that are alive"):
-            routes.pin("h1", "h2", wrong)
-    routes.follow({frozenset(other[1])})
-    with pytest.raises(SpecError):
-        routes.pin("h1", "h2", other)
-    assert not routes.pins
 
 
 # ---------------------------------------------------------------- admission
@@ -282,66 +266,6 @@ def uplinks() -> list[DirectedLink]:
     return [DirectedLink("l1", "s1"), DirectedLink("l1", "s2")]
 
 
-def test_migration_that_cannot_leave_a_drained_trunk_is_degraded_at_once() -> None:
-    world = moving()
-    at_s = world.now_s
-    world.drain_link("l1", "s1")
-    world.drain_link("l1", "s2")  # no way is left
-    degraded = [when for when, fact in world.facts if isinstance(fact, f.MigrationDegraded)]
-    assert degraded and set(degraded) == {at_s}
-    assert not any(flow.reservation for flow in world.coordinator.cluster.flows.values())
-    world.run(60.0)
-
-
-def test_migration_leaves_a_trunk_that_a_stranger_fills_and_keeps_its_promise() -> None:
-    world = moving()
-    cluster = world.coordinator.cluster
-    before = {flow.key: cluster.routes.way(flow.source, flow.destination) for flow in cluster.flows.values()}
-    hot = [key for key, way in before.items() if uplinks()[1] in way]
-    assert hot
-    world.decide(ev.LinksMeasured([("l1", "s2", 40 * MB)]))
-    after = {flow.key: cluster.routes.way(flow.source, flow.destination) for flow in cluster.flows.values()}
-    left = [key for key in hot if uplinks()[1] not in after[key]]
-    assert left and not told(world, f.MigrationDegraded)
-    world.run(60.0)
-    assert [fact.in_time for fact in told(world, f.MigrationFinished)] == [True] * 3
-    judged(world)
-
-
-@pytest.mark.parametrize(
-    ("taken", "stranger_is_first"),
-    [(0.5, True), (0.5, False), (0.75, False)],
-    ids=["first", "later", "too much"],
-)
-def test_migration_is_granted_what_a_stranger_leaves_unless_it_would_be_late(
-    taken: float, stranger_is_first: bool
-) -> None:
-    """One migration over one way, to which half a trunk is enough, and a fourth is not."""
-    world = two_leaves(1, hosts=1)
-    cluster, trunk, [name] = world.coordinator.cluster, uplinks()[0], busy(world)
-    measured = ev.LinksMeasured([(*trunk, taken * 40 * MB)])
-    if stranger_is_first:
-        world.decide(measured)
-    world.reclaim(name, 10.0, grace=True)
-    while not sent(world):
-        world.run(world.now_s + 0.1)
-    world.decide(measured)
-    [flow], wire = cluster.flows.values(), 40 * MB * PAYLOAD_SHARE
-    promise = 100 * MB / (10.0 - cluster.protocol.restart_s)
-    if taken == 0.75:
-        assert cluster.capacity.spendable[trunk] < promise < flow.rate_bytes_per_s
-    else:
-        assert (
-            promise
-            < flow.rate_bytes_per_s
-            <= cluster.capacity.spendable[trunk]
-            <= (1.0 - 0.97 * taken) * wire
-        )
-    world.run(60.0)
-    assert [fact.in_time for fact in told(world, f.MigrationFinished)] == [True]
-    judged(world)
-
-
 def test_network_that_does_not_answer_has_one_path_until_it_does() -> None:
     world = two_leaves(4, hosts=3)
     asked: list[do.SetWays] = []
@@ -377,28 +301,6 @@ def test_coordinator_that_begins_again_has_the_ways_of_its_journal_and_tells_the
     assert asked[-1].draining == [("l2", "s1")]
     again = fresh[0].handle(ev.Restarted(1.0), 2.0) + fresh[0].handle(ev.Woke(), 30.0)
     assert [effect for effect in again if isinstance(effect, do.SetWays)][-1].ways == asked[-1].ways
-
-
-def test_drain_of_what_is_not_cut_is_refused() -> None:
-    for wrong in (
-        {"up": True, "drain_s": 1.0},
-        {"drain_s": 1.0, "rate_bytes_per_s": 1e6},
-        {"up": False, "drain_s": 9.0},
-    ):
-        with pytest.raises(SpecError, match=r"events.drain .*an event with up = false, at most its time"):
-            LinkEvent(5.0, ("a", "b"), **wrong)
-
-
-def test_what_is_told_of_a_trunk_while_agents_are_gathered_outlives_another_restart() -> None:
-    world = two_leaves(4, hosts=3, quiet=False)
-    world.restart_coordinator(down_s=0.01)
-    world.run(world.now_s + 0.02)
-    assert world.coordinator.is_resyncing
-    world.links.change("l1", "s2", None, False)
-    world.restart_coordinator(down_s=0.01)
-    world.run(world.now_s + 20.0)
-    assert not world.coordinator.is_resyncing
-    assert world.coordinator.cluster.capacity.bandwidth.capacity == world.env.capacity
 
 
 def test_invariants_notice_ways_that_the_network_does_not_have() -> None:

@@ -135,27 +135,6 @@ async def test_concurrent_sends_do_not_mix_their_bytes() -> None:
     assert sorted(m.number for m in received if isinstance(m, Ping)) == list(range(20))
 
 
-@pytest.mark.trio
-async def test_send_cut_off_by_cancellation_closes_the_channel_for_sending() -> None:
-    left, right = trio.testing.lockstep_stream_pair()
-    channel = Channel(left, CODEC)
-    with trio.move_on_after(0.01):
-        await channel.send(Ping(1))  # nobody reads: the frame is stuck half-way
-    with pytest.raises(trio.BrokenResourceError):
-        await channel.send(Ping(2))
-    await right.aclose()
-
-
-@pytest.mark.trio
-async def test_peer_that_speaks_out_of_turn_is_noticed() -> None:
-    left, right = trio.testing.memory_stream_pair()
-    channel = Channel(right, CODEC)
-    await left.send_all(CODEC.encode(Ping(1)) + b"R")
-    assert await channel.receive() == Ping(1)
-    with pytest.raises(RemoteProtocolError, match="turn"):
-        channel.require_silence()
-
-
 # ---------------------------------------------------------------- over a socket
 
 
