@@ -64,7 +64,7 @@ def show_index(console: Console, folder: Path) -> None:
     )
     for each in found:
         if each.summary:
-            told = {tile.goal: tile.value for tile in tables.tiles(each.summary)}
+            told = {tile.link: tile.value for tile in tables.tiles(each.summary)}
             figures = (told["jobs"], told["lost"], told["moves"])
             s = each.summary
             table.add_row(each.name, s.campus, s.world, str(s.seed), tables.verdict(s)[1], *figures)

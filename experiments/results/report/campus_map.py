@@ -16,6 +16,8 @@ from experiments.results.svg import Canvas
 from topologies.spec import Campus, Host, Role, Switch, Tier
 from topologies.units import format_rate
 
+RATE = 36.0  # for the words of a rate beside the last cable
+
 
 @dataclass(frozen=True)
 class Use:
@@ -29,7 +31,7 @@ class Use:
 def campus_map(facts: Sequence[Timed], context: RunContext) -> Markup:
     """Return the picture, as SVG; trunks beside the tree are dashed."""
     campus, drawn = context.campus, layout(context.campus, small_above=inf)
-    canvas, nodes = Canvas(drawn["width"], drawn["height"]), drawn["nodes"]
+    canvas, nodes = Canvas(drawn["width"] + RATE, drawn["height"]), drawn["nodes"]
     for link in drawn["links"]:
         if link["a"] in campus.switch_by_name and link["b"] in campus.switch_by_name:
             upper, lower = sorted((nodes[link["a"]], nodes[link["b"]]), key=lambda node: float(node["y"]))

@@ -16,7 +16,7 @@ from experiments.results.provenance import Provenance
 from experiments.results.report import charts, tables
 from experiments.results.report.campus_map import campus_map
 from experiments.results.report.curves import curves
-from experiments.results.report.goals import goals
+from experiments.results.report.tile_links import tile_links
 from experiments.results.report.timeline import clock_of, timeline
 from experiments.results.run_context import RunContext
 from experiments.results.summary import MEANINGS, Summary
@@ -92,7 +92,7 @@ def page(
         verdict=verdict,
         notes=tables.notes(summary),
         tiles=tables.tiles(summary),
-        goals=goals(facts, context, found),
+        links=tile_links(facts, context, found),
         moment=clock.moment,
         timeline=timeline(facts, context),
         campus_map=campus_map(facts, context),

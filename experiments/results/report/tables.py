@@ -185,7 +185,7 @@ class Tile(NamedTuple):
     value: str
     label: str
     more: str  # what stands beside it
-    goal: str  # where it leads, a key of `goals`
+    link: str  # where it leads, a key of `tile_links`
 
 
 def tiles(summary: Summary) -> Sequence[Tile]:

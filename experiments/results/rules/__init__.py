@@ -40,7 +40,7 @@ STORY_LINES = 12
 MAX_SHOWN = 20  # breaches of one rule that are shown one by one
 
 
-class Rule(Struct, frozen=True):
+class RunRule(Struct, frozen=True):
     """A rule: its sentence, which names it in results, and its check."""
 
     sentence: str
@@ -68,19 +68,19 @@ CLOSED = "a closed host admits nobody"
 RULES = {
     rule.sentence: rule
     for rule in (
-        Rule(KEPT, no_job_is_lost),
-        Rule(ONE_COPY, one_copy_runs),
-        Rule(GPUS, hosts_have_the_gpus),
-        Rule(ENDS_ONCE, jobs_end_once),
-        Rule(CHECKPOINTS, checkpoints_complete_once_and_restore, needs_all=True),
-        Rule(LOSSES, losses_are_what_was_executed_less_what_was_kept),
-        Rule(ADDS_UP, lost_time_is_what_was_not_used, needs_all=True),
-        Rule(REPORTED, reports_are_true),
-        Rule(GRANTED, grants_stay_within_the_share, needs_all=True),
-        Rule(IN_SHARE, migrations_leave_within_the_share, is_timed=True),
-        Rule(IN_TIME, admitted_migrations_are_in_time, is_timed=True),
-        Rule(RESERVED, research_keeps_its_reserve, is_timed=True),
-        Rule(CLOSED, closed_hosts_admit_nobody),
+        RunRule(KEPT, no_job_is_lost),
+        RunRule(ONE_COPY, one_copy_runs),
+        RunRule(GPUS, hosts_have_the_gpus),
+        RunRule(ENDS_ONCE, jobs_end_once),
+        RunRule(CHECKPOINTS, checkpoints_complete_once_and_restore, needs_all=True),
+        RunRule(LOSSES, losses_are_what_was_executed_less_what_was_kept),
+        RunRule(ADDS_UP, lost_time_is_what_was_not_used, needs_all=True),
+        RunRule(REPORTED, reports_are_true),
+        RunRule(GRANTED, grants_stay_within_the_share, needs_all=True),
+        RunRule(IN_SHARE, migrations_leave_within_the_share, is_timed=True),
+        RunRule(IN_TIME, admitted_migrations_are_in_time, is_timed=True),
+        RunRule(RESERVED, research_keeps_its_reserve, is_timed=True),
+        RunRule(CLOSED, closed_hosts_admit_nobody),
     )
 }
 TIMED = frozenset(rule.sentence for rule in RULES.values() if rule.is_timed)
