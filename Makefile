@@ -11,7 +11,7 @@ OURS := bpf topologies testbed controller experiments
 # hundreds of Pythons start in the tests, and each would compile what it imports
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup native native-code demo test test-extras test-long test-stock-kernel test-stock-kernel-short signals measure storm lint sizes clean-build docs
+.PHONY: setup demo test test-extras test-long test-stock-kernel test-stock-kernel-short signals measure storm lint sizes clean-build docs
 
 # the owner's command begins without what this machine has every interpreter import (see experiments/cli/reclaimnet)
 hurried = sed -i '1{/ -S$$/!s/$$/ -S/}' $(BIN)/reclaimnet
@@ -67,12 +67,6 @@ $(VENV)/.compiled: $(VENV)/.ready $(shell find controller/core controller/numeri
 	$(BIN)/python -m controller.warm_up
 	@touch $@
 
-# the virtual campus, compiled (a minute or two): the same runs in four fifths of the time
-native: setup native-code
-
-native-code: $(VENV)/.ready $(OBJECTS)
-	$(BIN)/python -m experiments.runtime.native $(QUICKLY)
-
 demo: setup
 	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet demo --out out/demo
 
@@ -83,9 +77,8 @@ test: $(VENV)/.ready
 	@$(if $(SUDO),$(libraries))
 	tests/all.sh "not long and not extra" $(SUDO)
 
-# tests marked `extra`: PyTorch, Chromium, bcc, Dask, SimPy, the compiled virtual campus, the wheel
+# tests marked `extra`: PyTorch, Chromium, bcc, Dask, SimPy, the wheel
 test-extras: setup $(VENV)/.extras $(VENV)/.apt-tests $(VENV)/.torch
-	$(MAKE) native-code QUICKLY=--quickly
 	tests/all.sh "extra and not long" $(SUDO)
 
 # more seeds, longer spans, 400 examples of each property (20 minutes)
@@ -108,7 +101,7 @@ signals: setup
 measure: setup $(VENV)/.apt-measure
 	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet measure all --out out/measure
 
-storm: native
+storm: setup
 	$(BIN)/reclaimnet storm --seeds 0:10000
 
 # the documentation as a site; README links to the same pages

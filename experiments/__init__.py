@@ -3,7 +3,7 @@
 From the top: `cli` (a module a command), `api` (the same from Python), `claims` (tables and figures of both papers),
 `benchmarks`, `storms`, `compare` and `sweeps`, `worlds` (live in the kernel, virtual on a heap, the oracle, the queue
 alone), `results` (a run's figures, from its journal), `inputs` (scenarios and traces), `theory` (closed forms),
-`runtime` (worker processes, machine code). import-linter holds these floors. May import everything below. Begin with
+`runtime` (worker processes). import-linter holds these floors. May import everything below. Begin with
 `cli/main.py`.
 
 From Python, `from experiments import Scenario, simulate`, and the other names of `__all__`; docs/api.md. Each is

@@ -119,7 +119,7 @@ def test_a_machine_that_lacks_something_is_found_before_an_older_run_is_deleted(
         try:
             with (
                 pytest.raises(SetupError, match="root is missing"),
-                live_world(scenario, scenario.protocol, scenario.queue, out),
+                live_world(scenario, out),
             ):
                 pass
         finally:

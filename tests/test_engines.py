@@ -14,7 +14,7 @@ import pytest
 
 from controller.user_policies import forget
 from experiments.inputs.scenario import demo_scenario
-from experiments.runtime import native
+from experiments.runtime import revision
 from experiments.runtime.engines import Engine, chosen
 from experiments.runtime.tasks import Task, kept, results_of
 from experiments.runtime.workers import workers
@@ -77,7 +77,7 @@ def test_a_task_of_two_results_is_found_by_playing_it_twice(dask: Cluster) -> No
 def test_a_worker_with_another_text_of_the_project_is_refused(
     dask: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native, "program", lambda: "other")
+    monkeypatch.setattr(revision, "program", lambda: "other")
     with (
         pytest.raises(SetupError, match="another text of the project"),
         Engine(dask=dask.address).opened(1) as play,
@@ -177,7 +177,7 @@ def test_a_script_needs_no_guard_for_its_main_program(tmp_path: Path) -> None:
 def test_an_interrupt_ends_workers_in_the_middle_of_their_tasks() -> None:
     """One that waited for a run of minutes could not be told from one that hangs."""
     began_s = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), workers(2, prefer_native=False) as pool:
+    with pytest.raises(KeyboardInterrupt), workers(2) as pool:
         pool.submit(time.sleep, 0.0).result()
         running = [pool.submit(time.sleep, 300.0) for _ in range(3)]
         raise KeyboardInterrupt

@@ -152,13 +152,13 @@ def test_prices_are_those_of_the_world_that_played() -> None:
     scenario, trace = paper_campus(3, days=0.1)
     job = trace.arrivals[0].job
     found = simulate(scenario, trace, 3).context.prices[job.name]
-    costs = costs_of(scenario.played().protocol, scenario.played().queue)
+    costs = costs_of(scenario.played().protocol)
     assert costs.snapshot_pause_s is not None
     copied_s = costs.snapshot_pause_s[0] + job.payload_bytes / costs.snapshot_pause_bytes_per_s
     assert found == CheckpointPrice(
         job.payload_bytes, job.dirty_fraction, job.step_s, job.loss_budget_s, copied_s
     )
     writes = replace(scenario, protocol=replace(scenario.protocol, snapshots="stop"))
-    costs = costs_of(writes.played().protocol, writes.played().queue)
+    costs = costs_of(writes.played().protocol)
     written_s = costs.snapshot_s[0] + job.payload_bytes / costs.snapshot_bytes_per_s
     assert simulate(writes, trace, 3).context.prices[job.name].pause_s == pytest.approx(written_s)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from experiments.runtime import native
+from experiments.runtime import revision
 from experiments.runtime.tasks import Play, Task
 from experiments.runtime.workers import workers
 from testbed.errors import InvariantBroken, SetupError
@@ -43,13 +43,11 @@ MAX_BYTES = 8 << 20  # of a user's modules, sent with each task
 class Engine:
     """A choice of engine: `workers` processes (1: this one), or those of the Dask scheduler at `dask`.
 
-    `prefer_native`: other processes play virtual runs in machine code, if it is built. `modules`: a user's own that
-    tasks need, as (relative name -> file). `notes`: remarks to print at the end.
+    `modules`: a user's own that tasks need, as (relative name -> file). `notes`: remarks to print at the end.
     """
 
     workers: int = 1
     dask: str | None = None
-    prefer_native: bool = field(default_factory=native.is_preferred)
     modules: Mapping[str, Path] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -62,7 +60,7 @@ class Engine:
         elif self.workers == 1 or tasks == 1:
             yield _here
         else:
-            with workers(min(self.workers, tasks), prefer_native=self.prefer_native) as pool:
+            with workers(min(self.workers, tasks)) as pool:
 
                 def play(tasks: Sequence[Task]) -> Iterator[tuple[Task, Any]]:
                     running = {pool.submit(task.function, *task.arguments): task for task in tasks}
@@ -97,7 +95,7 @@ class _Dask:
             raise SetupError(
                 f"modules of {MAX_BYTES >> 20} MiB at most can be sent: install them on the workers"
             )
-        self._frame = (native.program(), engine.prefer_native, files)
+        self._frame = (revision.program(), files)
 
     def __enter__(self) -> _Dask:
         try:
@@ -183,7 +181,7 @@ class _Dask:
                 f"{self._address}: the scheduler was lost ({error}); what was played is kept: run it again"
             ) from None
         except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in native.PROGRAM:
+            if (error.name or "").partition(".")[0] not in revision.PACKAGES:
                 raise
             raise SetupError(
                 f"{self._address}: its workers have no {error.name}: install reclaimnet-testbed there"
@@ -203,21 +201,16 @@ _ONE_AT_A_TIME = threading.Lock()  # runs want a process of their own: a worker'
 _BROUGHT: dict[str, bytes] = {}
 
 
-def _on_worker(frame: tuple[str, bool, Mapping[str, bytes]], inner: bytes) -> tuple[str, Any]:
-    """Play a task on a worker; return (the worker's address, the result).
-
-    No module of the project that decides is imported before `prefer`.
-    """
+def _on_worker(frame: tuple[str, Mapping[str, bytes]], inner: bytes) -> tuple[str, Any]:
+    """Play a task on a worker; return (the worker's address, the result)."""
     from distributed import get_worker
 
-    program, prefer_native, files = frame
+    program, files = frame
     with _ONE_AT_A_TIME:
-        if program != native.program():
+        if program != revision.program():
             raise SetupError(
                 f"worker {get_worker().address} has another text of the project: install there what is here, and start it again"
             )
-        if prefer_native:
-            native.prefer()
         _bring(files, Path(get_worker().local_directory, "reclaimnet-modules"))
         function, arguments = pickle.loads(inner)
         return get_worker().address, function(*arguments)

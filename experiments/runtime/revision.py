@@ -1,14 +1,20 @@
-"""The revision of the project that made a written result."""
+"""The text of the project: its revision in git, and its fingerprint."""
 
 from __future__ import annotations
 
 import subprocess
+from functools import cache
 from pathlib import Path
+
+from bpf.caches import fingerprint
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("bpf", "controller", "experiments", "testbed", "topologies")
 
 
 def revision() -> str:
     """Return the commit of this source, if git knows; an installed package is in no working tree, whatever lies around it."""
-    if not (Path(__file__).parents[2] / ".git").exists():
+    if not (ROOT / ".git").exists():
         return "unknown"
     asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
@@ -16,3 +22,9 @@ def revision() -> str:
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     return found.stdout.strip() or "unknown"
+
+
+@cache
+def program() -> str:
+    """Return a fingerprint of the text of the whole program, as it was when this process first asked."""
+    return fingerprint(path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))

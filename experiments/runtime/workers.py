@@ -14,8 +14,6 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType
 from typing import Any
 
-from experiments.runtime import native
-
 
 class _WithoutMain(SpawnProcess):
     """Starts without the user's main program, which `spawn` would run again: a script needs no guard, and no task is of it."""
@@ -35,12 +33,12 @@ class _Context(SpawnContext):
 
 
 @contextmanager
-def workers(count: int, *, prefer_native: bool) -> Iterator[ProcessPoolExecutor]:
-    """Open a pool of `count` processes; `prefer_native`: they play virtual runs in machine code if it is built.
+def workers(count: int) -> Iterator[ProcessPoolExecutor]:
+    """Open a pool of `count` processes.
 
     Interrupted, or where the caller fails, it ends at once, and with it tasks that have begun: one may take minutes.
     """
-    pool = ProcessPoolExecutor(count, _Context(), initializer=_begin, initargs=(prefer_native,))
+    pool = ProcessPoolExecutor(count, _Context(), initializer=_begin)
     try:
         yield pool
     except BaseException:
@@ -51,15 +49,13 @@ def workers(count: int, *, prefer_native: bool) -> Iterator[ProcessPoolExecutor]
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin(prefer_native: bool) -> None:
+def _begin() -> None:
     """Prepare a worker before anything that a task needs is imported.
 
     A worker whose parent was killed would wait for ever for its next task, so it ends with its parent. Signals typed at
     a terminal are for the parent alone, which ends its workers.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if prefer_native:
-        native.prefer()
     parent = multiprocessing.parent_process()
 
     def end_with_parent() -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import as_completed
 from dataclasses import dataclass, field, replace
 
-from experiments.runtime import native
 from experiments.runtime.workers import workers
 from experiments.storms.generate import generate
 from experiments.storms.play import StormFailure, play
@@ -74,7 +73,7 @@ def run(
     """Play all, then shrink the first of each kind that failed. SpecError: nothing can be played."""
     campaign, where = Campaign(), (campus_file, policy)
     chunks = [seeds[first : first + CHUNK] for first in range(0, len(seeds), CHUNK)]
-    with workers(min(processes, len(chunks)), prefer_native=native.is_preferred()) as pool:
+    with workers(min(processes, len(chunks))) as pool:
         for future in as_completed([pool.submit(_play_some, chunk, *where) for chunk in chunks]):
             campaign.add(future.result())
             progress(campaign)

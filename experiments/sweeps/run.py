@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import cpu_count
 from pathlib import Path
@@ -12,7 +13,6 @@ from controller.warm_up import compile_once
 from experiments.inputs.scenario import Scenario, load
 from experiments.inputs.scenario.files import EXAMPLES
 from experiments.inputs.traces import records_of
-from experiments.runtime import native
 from experiments.runtime.engines import Engine
 from experiments.runtime.sudo_ownership import belonging_to_caller
 from experiments.runtime.tasks import RUNS, Task, results_of, silent
@@ -36,7 +36,7 @@ def run_sweep(
         Task(key, play.play_case, (case.scenario, plan.places, plan.of_records, plan.until_over))
         for case, key in zip(cases, keys, strict=True)
     ]
-    code = fingerprint((), *map(native.source, (*deciding_code(), play)))
+    code = fingerprint((), *map(inspect.getsource, (*deciding_code(), play)))
     found = results_of(tasks, out / RUNS if out else None, code, engine.opened, progress)
     return SweepResult(plan, tuple(cases), tuple(found[key] for key in keys), tuple(engine.notes))
 
@@ -83,7 +83,7 @@ def sweep(
         figures=(figures,) if isinstance(figures, str) else tuple(figures),
         folder=folder,
     )
-    engine = Engine(workers or cpu_count() or 1, dask, prefer_native=True)
+    engine = Engine(workers or cpu_count() or 1, dask)
     if out is None:
         return run_sweep(plan, engine, None)
     with belonging_to_caller(Path(out)):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 
 from bpf.caches import fingerprint
 from experiments.claims.framework.claim import Config
-from experiments.runtime import native
 from experiments.runtime.tasks import RUNS, Result, Task, results_of
 
 
@@ -18,5 +18,5 @@ def sweep(tasks: Sequence[Task], config: Config, modules: Iterable[ModuleType]) 
 
     `modules` are those with code that decides on a result. ValueError: two tasks of one key.
     """
-    code = fingerprint((), *map(native.source, modules))
+    code = fingerprint((), *map(inspect.getsource, modules))
     return results_of(tasks, config.directory / RUNS, code, config.engine.opened, config.progress)

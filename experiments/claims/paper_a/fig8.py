@@ -34,7 +34,7 @@ def run(config: Config) -> Values:
     """Time ticks of the live coordinator's core, here and now, never taken from an earlier run."""
     repeats = config.seeds or (QUICK_REPEATS if config.quick else FULL_REPEATS)
     found: dict[int, list[dict[str, Any]]] = {size: [] for size in SIZES}
-    with workers(1, prefer_native=False) as pool:  # as live coordinators are
+    with workers(1) as pool:  # a process of its own, as a live coordinator has
         for done in range(repeats):
             for place, size in enumerate(SIZES):
                 config.progress(done * len(SIZES) + place, repeats * len(SIZES))

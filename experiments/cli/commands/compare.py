@@ -20,7 +20,6 @@ from experiments.cli.options import (
     Workers,
     console,
 )
-from experiments.runtime import native
 
 PANEL = "Compare"
 app = typer.Typer()
@@ -82,7 +81,6 @@ def sweep(
     A sweep that was stopped goes on where it was. Exit status 0: every promise was kept; 1: one was broken, or a run had two
     results; 2: it could not be run.
     """
-    native.prefer()
     from experiments.cli.sweep import sweep_file as run
 
     raise typer.Exit(
@@ -124,7 +122,6 @@ def storm(
     A storm that breaks one is shrunk to a script of a few lines. Exit status 0: all were kept; 1: one was broken; 2: it
     could not be run.
     """
-    native.prefer()
     from controller.core.policies.overrides import parse_overrides, with_overrides
     from experiments.cli import storm as command
 
@@ -180,7 +177,6 @@ def reproduce(
     Every core is used; a run goes on where it was stopped. Exit status 0: nothing contradicts the papers;
     1: something was not reproduced; 2: it could not be run.
     """
-    native.prefer()
     from experiments.claims.reproduce import reproduce as run
 
     raise typer.Exit(

@@ -21,7 +21,6 @@ from experiments.cli.options import (
     WithWeb,
     console,
 )
-from experiments.runtime import native
 from topologies.spec import Fabric
 
 PANEL = "Run"
@@ -103,7 +102,6 @@ def simulate(
 
     Exit status 0: every promise was kept; 1: one was broken; 2: it could not be run.
     """
-    native.prefer()
     _add(policies)
     from experiments.cli import oracle
     from experiments.cli.simulate import simulate_file as play
