@@ -15,11 +15,11 @@ import pytest
 from controller.user_policies import forget
 from experiments.inputs.scenario import demo_scenario
 from experiments.runtime import revision
-from experiments.runtime.engines import Engine, chosen
+from experiments.runtime.engines import Engine
 from experiments.runtime.tasks import Task, kept, results_of
 from experiments.runtime.workers import workers
 from experiments.sweeps import SweepPlan, run_sweep
-from testbed.errors import InvariantBroken, SetupError
+from testbed.errors import SetupError
 from tests.dask_cluster import ROOT, Cluster, cluster
 from topologies.errors import SpecError
 
@@ -30,11 +30,6 @@ def square(number: int, took_s: float = 0.0) -> dict[str, int]:
     """Something to play."""
     time.sleep(took_s)
     return {"square": number**2}
-
-
-def process(_: int) -> dict[str, int]:
-    """No pure function."""
-    return {"process": os.getpid()}
 
 
 def die(_: int) -> dict[str, int]:
@@ -62,16 +57,7 @@ def test_a_worker_that_is_killed_costs_no_result(dask: Cluster) -> None:
             if len(seen) == 10:
                 dask.workers[0].kill()
     assert sorted(seen) == sorted((f"square of {number}", number**2) for number in range(60))
-    assert engine.notes == ["1 played twice, by different workers, with the same result"]
     dask.add_worker()
-
-
-def test_a_task_of_two_results_is_found_by_playing_it_twice(dask: Cluster) -> None:
-    with (
-        pytest.raises(InvariantBroken, match=r"who am I: played twice, it has two results(.*\n.*tcp){2}"),
-        Engine(dask=dask.address).opened(1) as play,
-    ):
-        list(play([Task("who am I", process, (0,))]))
 
 
 def test_a_worker_with_another_text_of_the_project_is_refused(
@@ -115,7 +101,6 @@ def test_sweeps_by_dask_give_what_this_process_gives(
     here = run_sweep(plan, Engine(1), None)
     assert elsewhere.runs.equals(here.runs)
     assert elsewhere.intervals.equals(here.intervals)
-    assert elsewhere.notes == ("1 played twice, by different workers, with the same result",)
     forget(["of_engines"])
     sys.modules.pop("of_engines")
 
@@ -145,13 +130,6 @@ def test_a_local_worker_that_is_killed_is_said_and_what_was_played_is_kept(tmp_p
 def test_results_are_in_the_order_of_the_tasks_whatever_ends_first() -> None:
     slow_first = [Task(f"{n}", square, (n, 0.3 * (n == 0))) for n in range(4)]
     assert list(results_of(slow_first, None, "code", Engine(2).opened)) == ["0", "1", "2", "3"]
-
-
-def test_one_in_a_hundred_is_played_twice_and_at_least_one() -> None:
-    for count, twice in ((1, 1), (100, 1), (101, 2), (1000, 10)):
-        tasks = squares(count)
-        assert len(chosen(tasks)) == twice
-        assert chosen(tasks) == chosen(tasks[::-1])
 
 
 def test_a_script_needs_no_guard_for_its_main_program(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def reproduce(
     for system in systems:
         find_policy(system, "--policy")
     compile_once()
-    verdicts, notes = [], list[str]()
+    verdicts = []
     for claim in claims:
         workers = os.cpu_count() or 1
         place = out / claim.name
@@ -87,7 +87,6 @@ def reproduce(
             only=tuple(only),
             dask=dask,
             modules={name: path for system in systems for name, path in files_of(system).items()},
-            notes=notes,
         )
         verdicts.append(verdict := _one(console, claim, config))
         console.print(
@@ -100,8 +99,6 @@ def reproduce(
             console.print(f"   and {more} more that do not hold or cannot be told, see the page")
         console.print(f"   {place}: values.csv, curves.csv, {PICTURE}", markup=False)
         page = write_index(out)
-    for note in notes:
-        console.print(note)
     if result is not None:
         write_whole(result, page_of_results(out, date=time.strftime("%Y-%m-%d"), commit=revision()))
     table = Table("claim", "what", "verdict", *(f"{kind}" for kind in ClaimKind), title="held / judged")

@@ -74,8 +74,6 @@ def sweep_file(
         )
         before = row.figure
     console.print(table)
-    for note in result.notes:
-        console.print(note)
     broken = list(result.broken)
     for line in broken[:MOST_TOLD]:
         console.print(f"[red]broken:[/red] {line}", highlight=False)

@@ -59,12 +59,11 @@ class SweepInterval:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The runs of a sweep in the order of its plan; `notes` are the engine's remarks on them."""
+    """The runs of a sweep in the order of its plan."""
 
     plan: SweepPlan
     cases: tuple[SweepCase, ...]
     results: tuple[Result, ...]
-    notes: tuple[str, ...] = ()
 
     @property
     def broken(self) -> Iterator[str]:
@@ -239,7 +238,6 @@ class SweepResult:
             broken=broken[:MAX_LISTED],
             count=len(broken),
             runs=len(self.cases),
-            notes=self.notes,
             origin=provenance(),
         )
         write_whole(file, text)

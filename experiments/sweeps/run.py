@@ -38,7 +38,7 @@ def run_sweep(
     ]
     code = fingerprint((), *map(inspect.getsource, (*deciding_code(), play)))
     found = results_of(tasks, out / RUNS if out else None, code, engine.opened, progress)
-    return SweepResult(plan, tuple(cases), tuple(found[key] for key in keys), tuple(engine.notes))
+    return SweepResult(plan, tuple(cases), tuple(found[key] for key in keys))
 
 
 def sweep(
@@ -61,7 +61,7 @@ def sweep(
     as {"protocol.checkpoint_share": [0.1, 0.2]}. `trace`: records as of `simulate`. `out`: a folder that keeps each
     run, so that a sweep goes on where it stopped, and gets the tables, the picture and the page; none: nothing is kept.
     `workers`: processes, as many as there are cores; `dask`: the address of a scheduler whose workers play instead.
-    SpecError names the fault; SetupError: workers cannot be had; InvariantBroken: a run, played twice, had two results.
+    SpecError names the fault; SetupError: workers cannot be had.
     """
     described = scenario if isinstance(scenario, Scenario) else load(scenario)
     folder = Path() if isinstance(scenario, Scenario) else files.find(scenario, EXAMPLES).parent

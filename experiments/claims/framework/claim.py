@@ -98,7 +98,6 @@ class Config:
     only: tuple[str, ...] = ()
     dask: str | None = None
     modules: Mapping[str, Path] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list, compare=False)
     progress: Callable[[int, int], None] = field(default=silent, compare=False)
 
     def __post_init__(self) -> None:
@@ -110,7 +109,7 @@ class Config:
     @property
     def engine(self) -> Engine:
         """The engine that plays its sweeps."""
-        return Engine(self.workers, self.dask, modules=self.modules, notes=self.notes)
+        return Engine(self.workers, self.dask, modules=self.modules)
 
 
 @dataclass(frozen=True, slots=True)
