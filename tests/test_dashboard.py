@@ -13,7 +13,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,15 +23,14 @@ import trio
 from bpf.errors import BpfError
 from controller.core.model import facts as f
 from controller.persistence.journal import Journal
-from experiments.cli import main
 from experiments.dashboard import decisions, feed, picture, serve
 from experiments.dashboard.application import MAX_STREAMS
 from experiments.dashboard.decisions import Divergence, decide_journal, decide_virtual
-from experiments.dashboard.event_log import EventLog, Stairs
+from experiments.dashboard.event_log import EventLog
 from experiments.dashboard.feed import Cursor, Feed
 from experiments.dashboard.health import Health
 from experiments.dashboard.kept import DECIDED, Answers, Kept
-from experiments.dashboard.picture import Picture, VersionedRows
+from experiments.dashboard.picture import Picture
 from experiments.dashboard.sources import EventsFile, HeartbeatRates, JournalSource, open_run
 from experiments.dashboard.switches import OwnerRequest, Switches
 from experiments.results.campus_layout import layout
@@ -167,31 +165,6 @@ class _Listed:
         return [(n, *timed) for n, timed in enumerate(self._facts[first - 1 : first - 1 + most], first)]
 
 
-def test_before_the_first_fact_all_hosts_are_there_and_absent(events: Path) -> None:
-    seen = loaded(open_run(events))
-    hosts = trio.run(seen.at, -1.0).since(0)["hosts"]
-    assert {row["state"] for row in hosts.values()} == {"absent"}
-    assert len(hosts) == 8
-
-
-def test_rows_that_are_gone_are_forgotten_after_a_while() -> None:
-    rows = VersionedRows()
-    for version in range(1, 2 * picture.MAX_GONE):
-        rows.put(version, f"row{version}", {})
-        rows.drop(version, f"row{version}")
-    assert len(rows._rows) == picture.MAX_GONE
-    assert rows.forgotten == picture.MAX_GONE - 1
-
-
-def test_a_long_curve_is_thinned_and_keeps_its_peaks() -> None:
-    curve = Stairs()
-    for version in range(1, 20_000):
-        curve.put(version, float(version), 500 if version == 7777 else version % 2, 1.0)
-    assert len(curve.points) <= 4000
-    assert max(point[1] for point in curve.points) == 500
-    assert curve.since(19_990)["anew"] is False
-
-
 def test_what_agents_count_becomes_what_flows_get() -> None:
     meter = HeartbeatRates()
     flow = FlowCount("j1:7>h2", 1000, 500.0, 0, 2.0)
@@ -203,12 +176,6 @@ def test_what_agents_count_becomes_what_flows_get() -> None:
     assert meter.take("h1", 3.0, Heartbeat(2, [], flows=[flow])) == ({}, {"j1:h1>h2": 1500.0})
     assert meter.take("h1", 4.0, Heartbeat(3, [])) == ({}, {"j1:h1>h2": 0.0})
     assert meter.take("h1", 5.0, Heartbeat(4, [])) == ({}, {})
-
-
-def test_a_journal_tells_at_any_moment_how_far_jobs_are(journal: Path) -> None:
-    seen = loaded(JournalSource(journal, live=False))
-    found = trio.run(seen.at, 12.0)
-    assert any(0 < row["step"] < row["steps"] for _, row in found.jobs.live())
 
 
 @pytest.mark.parametrize("hosts", [4, 54, 500])
@@ -318,17 +285,6 @@ def test_a_journal_is_decided_again_and_one_of_another_program_is_refused(
         changed.take(facts[number - 1][0], f.OfferLapsed("h1"))
 
 
-def test_what_was_found_is_given_up_oldest_first_and_said_so(tmp_path: Path) -> None:
-    kept = Kept(tmp_path / "why", most_bytes=20_000)
-    for number in range(1, 3001):
-        kept.put(number, [{"title": f"{number} {os.urandom(12).hex()}"}])
-    kept.tell(3000, "done", now=True)
-    answers = Answers(tmp_path / "why")
-    assert answers.of(3000)["state"] == "done"
-    assert answers.of(1) == {"state": "none", "words": "it was given up to make room"}
-    assert answers.of(4000) == {"state": "deciding", "until": 3000}
-
-
 # ---------------------------------------------------------------- what it answers
 
 
@@ -380,28 +336,6 @@ def test_a_wrong_question_is_answered_with_what_is_wrong(page: str, path: str) -
     assert "expected" in json.loads(body)["words"] or "speed" in json.loads(body)["words"]
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        b"",
-        b"GET / HT",
-        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 100_000,
-        b"POST /api/switch HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99999999999\r\n\r\n{",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 100,
-        b"\x16\x03\x01\x02\x00" + bytes(512),
-    ],
-)
-def test_many_who_say_a_part_or_nonsense_keep_no_reader_out(page: str, said: bytes) -> None:
-    with ExitStack() as held:
-        for _ in range(60):
-            stream = held.enter_context(socket.create_connection(("127.0.0.1", urlsplit(page).port or 0)))
-            with suppress(ConnectionError):
-                stream.sendall(said)
-        began_s = time.monotonic()
-        assert get(page + "/healthz")[0] == 200
-        assert time.monotonic() - began_s < 10.0
-
-
 def test_every_metric_that_alerts_and_dashboard_name_is_exposed_and_labels_are_few(page: str) -> None:
     told = get(page + "/metrics")[2].decode()
     exposed = set(re.findall(r"^(reclaimnet_\w+)", told, re.MULTILINE))
@@ -439,13 +373,6 @@ def test_a_coordinator_that_has_not_begun_its_journal_is_waited_for(
     (run_dir / JOURNAL).unlink()
     with pytest.raises(SetupError, match="without agents"):
         serve.of_campus(campus)
-
-
-def test_a_replay_that_is_over_has_no_switches(page: str) -> None:
-    request = urllib.request.Request(page + "/api/switch", data=b"{}", method="POST")
-    with pytest.raises(urllib.error.HTTPError) as error:
-        urllib.request.urlopen(request, timeout=20)
-    assert error.value.code == 409
 
 
 def test_only_a_token_of_this_page_lets_one_act() -> None:
@@ -509,25 +436,6 @@ def test_who_may_use_a_switch_is_said_to_one_who_may_not(
     monkeypatch.setattr(owner.KillSwitch, "open_pinned", refused)
     with pytest.raises(SetupError, match="the switch of h1 is for root"):
         trio.run(Switches(campus).do, OwnerRequest("h1", "reclaim"))
-
-
-@pytest.mark.parametrize(
-    ("words", "port"),
-    [
-        ("up --web", 8080),
-        ("up --web 0 --hosts 3", 0),
-        ("up --web --hosts 3", 8080),
-        ("up --web=99", 99),
-        ("up", None),
-    ],
-)
-def test_web_may_stand_without_its_port(
-    words: str, port: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    given: list[Any] = []
-    monkeypatch.setattr("experiments.cli.up.up", lambda *a, **named: given.append(named["web"]))
-    main.app([*words.split(), "--out", str(tmp_path)], standalone_mode=False)
-    assert given == [port]
 
 
 def read_until(stream: socket.socket, text: bytes, within_s: float = 10.0) -> float:

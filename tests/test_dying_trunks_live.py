@@ -71,7 +71,14 @@ def test_run_outlives_cut_trunks_and_killed_daemons_and_keeps_every_promise(
     for printed, sooner in SOONER.items():
         assert printed in text
         text = text.replace(printed, sooner)
-    scenario = replace(files.loads(text), events=cuts(draws))
+    scenario = files.loads(text)
+    access = scenario.campus.access_link("l1")
+    end, rate = (access.a, access.b), access.rate_bytes_per_s
+    slower = (
+        LinkEvent(0.5, end, rate_bytes_per_s=rate / 2.0, delay_s=0.002, loss=0.001),
+        LinkEvent(1.8, end, rate_bytes_per_s=rate, delay_s=0.0, loss=0.0),
+    )
+    scenario = replace(scenario, events=(*slower, *cuts(draws)))
     (tmp_path / "s.toml").write_text(files.dumps(scenario))
     kills = sorted((draws.uniform(FIRST_S, LAST_S), draws.choice(DAEMONS)) for _ in range(4))
     killed = []
@@ -91,8 +98,12 @@ def test_run_outlives_cut_trunks_and_killed_daemons_and_keeps_every_promise(
     assert not summary["invariants_broken"] and summary["ended"] == "completed", story
     facts = [fact for _, fact in read_facts(run.out / "journal.sqlite")]
     assert any(isinstance(fact, f.MigrationAdmitted) for fact in facts), story
-    trunk_facts = {fact.source: fact for fact in facts if isinstance(fact, f.LinkChanged)}
-    assert bool(trunk_facts) == bool(scenario.events), story
+    changed = [fact for fact in facts if isinstance(fact, f.LinkChanged)]
+    full = round(scenario.played().campus.access_link("l1").rate_bytes_per_s)
+    of_the_host = [fact.rate_bytes_per_s for fact in changed if "l1" in (fact.source, fact.target)]
+    assert of_the_host == [round(full / 2)] * 2 + [full] * 2, story
+    assert summary["fidelity"]["figures"]["delay_line_frames"] > 0
+    assert bool(changed[4:]) == bool(scenario.events[2:]), story
     check_the_coordinators_picture(run.out, scenario, story)
 
 

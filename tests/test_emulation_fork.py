@@ -10,7 +10,6 @@ import threading
 import time
 from pathlib import Path
 
-import pytest
 import trio
 
 from testbed import identity
@@ -41,23 +40,6 @@ def test_failure_is_reported_with_its_traceback(campus: LiveCampus, tmp_path: Pa
     assert process.wait(10) == 1
     text = log.read_text()
     assert "agent h1 on h1" in text and "ValueError: the disk is made of cheese" in text and "in fail" in text
-
-
-def test_exit_status_is_the_targets(campus: LiveCampus) -> None:
-    def leave() -> None:
-        raise SystemExit(7)
-
-    assert campus.fork("h1", leave, label="leaver").wait(10) == 7
-
-
-def test_killed_process_reports_the_signal(campus: LiveCampus) -> None:
-    process = campus.fork("h1", lambda: time.sleep(60), label="sleeper")
-    assert process.poll() is None
-    with pytest.raises(TimeoutError):
-        process.wait(0.01)
-    process.kill()
-    assert process.wait(10) == -signal.SIGKILL
-    process.kill()
 
 
 def test_terminate_ends_a_target_with_the_default_action(campus: LiveCampus) -> None:
@@ -145,13 +127,6 @@ def test_fork_outside_the_main_thread_is_refused(campus: LiveCampus) -> None:
     thread.start()
     thread.join()
     assert "main thread" in str(seen[0])
-
-
-def test_unknown_host_and_stopped_campus_are_refused(campus: LiveCampus) -> None:
-    with pytest.raises(SetupError, match="h77"):
-        campus.fork("h77", lambda: None, label="x")
-    with pytest.raises(SetupError, match="start"):
-        LiveCampus(small_campus(1), enforcement=False).fork("h1", lambda: None, label="x")
 
 
 def test_stop_ends_forked_processes_and_their_children() -> None:

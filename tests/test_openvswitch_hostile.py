@@ -7,7 +7,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 
-import msgspec
 import pytest
 from mininet.log import setLogLevel
 from scapy.layers.inet import ICMP, IP, TCP, UDP
@@ -17,11 +16,10 @@ from scapy.packet import Packet, Raw
 
 from bpf.layout import Mode
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.kernel.openvswitch import SO_SNDBUFFORCE, flow_limit, missing_programs
+from testbed.emulation.kernel.openvswitch import SO_SNDBUFFORCE, missing_programs
 from testbed.emulation.kernel.programs import OWN_SLACK, PORT_BURST_BYTES
 from tests.emulation_campuses import kernel
-from tests.test_emulation_ports import class_packets, raw_socket, socket_in
-from topologies.openflow import WantedWays, WayPin
+from tests.test_emulation_ports import raw_socket, socket_in
 from topologies.presets import leaf_spine, three_tier
 from topologies.spec import Fabric
 from topologies.units import MBIT_PER_S
@@ -155,41 +153,6 @@ def test_forged_frames_pass_no_switch_and_a_closed_host_hears_nothing_of_genuine
         )
 
 
-def test_a_frame_that_a_trunk_takes_for_the_testbeds_own_was_charged_as_one_at_its_port(
-    campus: LiveCampus,
-) -> None:
-    """Whatever its tags and EtherType: the queues of trunks and the host's port must not read one frame differently."""
-    datagram = IP(src=ATTACKER, dst=VICTIM, tos=AF41) / UDP(dport=9)
-    frames = {
-        "plain": ETHER / datagram,
-        "tagged": ETHER / Dot1Q(vlan=5) / datagram,
-        # a tag that is itself like the first word of such a header
-        "tag as header": ETHER / Dot1Q(prio=2, vlan=AF41) / IP(src=ATTACKER, dst=VICTIM) / UDP(dport=9),
-        "QinQ": Ether(src=ETHER.src, dst=ETHER.dst, type=0x88A8) / Dot1Q(vlan=5) / Dot1Q(vlan=6) / datagram,
-        "other EtherType": Ether(src=ETHER.src, dst=ETHER.dst, type=0x88B5) / Raw(bytes(datagram)),
-        "tagged, other EtherType": ETHER / Dot1Q(vlan=5, type=0x88B5) / Raw(bytes(datagram)),
-        "length": Ether(src=ETHER.src, dst=ETHER.dst, type=60) / Raw(bytes(datagram)),
-        "fragment": ETHER / IP(src=ATTACKER, dst=VICTIM, tos=AF41, frag=9) / Raw(bytes(40)),
-    }  # fmt: skip
-    trunks = [end.name for trunk in campus.plan.trunks for end in (trunk.a, trunk.b) if end.node == "l1"]
-
-    def queued() -> dict[str, int]:
-        each = [class_packets(campus, "l1", trunk) for trunk in trunks]
-        return {kind: sum(one[kind] for one in each) for kind in ("research", "own")}
-
-    with raw_socket(campus, "h1", bypass=True) as attacker:
-        for name, frame in frames.items():
-            charged, before = campus.port_counters("h1").own.packets, queued()
-            attacker.send(bytes(frame))
-            deadline_s = time.monotonic() + DEADLINE_S
-            while (now := queued()) == before and time.monotonic() < deadline_s:
-                time.sleep(0.002)
-            own = now["own"] - before["own"]
-            assert sum(now.values()) == sum(before.values()) + 1, name
-            assert campus.port_counters("h1").own.packets - charged >= own, name
-            assert own == 1 or name not in ("plain", "tagged", "fragment"), name
-
-
 def test_two_floods_of_migrations_leave_a_third_hosts_research_its_reserve_on_their_trunk(
     campus: LiveCampus,
 ) -> None:
@@ -260,36 +223,3 @@ def test_two_floods_of_migrations_leave_a_third_hosts_research_its_reserve_on_th
         assert 0 < of_class(3)[0] - own_before[0] <= passed
     finally:
         campus.configLinkStatus("l1", "s2", "up")
-
-
-def test_made_up_addresses_fill_no_switch_and_ways_are_changed_all_the_same(campus: LiveCampus) -> None:
-    """Each was a flow in the switches' caches, up to 200 000 and 350 MB, and a change of ways waited for all of them."""
-    openflow, most = campus.openflow, flow_limit(campus.plan)
-    assert openflow
-    control = f"ovs-appctl -t {openflow.directory}/ovs-vswitchd.ctl"
-
-    def flows() -> tuple[int, int]:
-        shown = campus["l1"].cmd(f"{control} upcall/show")
-        found = re.search(r"\(current (\d+)\).*\(limit (\d+)\)", shown)
-        assert found, shown
-        return int(found[1]), int(found[2])
-
-    for _ in range(3):  # each look that is quick enough lets the daemon keep a thousand more
-        campus["l1"].cmd(f"{control} revalidator/wait")
-    held = []
-    with raw_socket(campus, "h1", bypass=True) as attacker, socket.socket(socket.AF_UNIX) as coordinator:
-        behind = bytes(ETHER / IP(src=ATTACKER, dst=VICTIM) / UDP(dport=9))[6:]
-        for number in range(3 * most):
-            attacker.send(b"\x02\xff" + number.to_bytes(4, "big") + behind)
-            if number % 2000 == 0:
-                held.append(flows())
-        coordinator.settimeout(DEADLINE_S)
-        coordinator.connect(str(openflow.socket))
-        wanted = WantedWays(1, (WayPin(1, ("h2", "l1", "s2", "l2", "h4")),))
-        coordinator.sendall(msgspec.json.encode(wanted) + b"\n")
-        with coordinator.makefile("rb") as answers:
-            while msgspec.json.decode(answers.readline())["type"] != "in_force":
-                pass
-    assert max(current for current, _ in held) > most // 2, "there was no flood"
-    assert all(current <= 2 * most and limit <= most for current, limit in held)
-    assert openflow.restarts == []

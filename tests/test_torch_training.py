@@ -132,13 +132,6 @@ def test_the_state_of_another_job_is_refused(other: Any, why: str, tmp_path: Pat
         other().load(tmp_path / "state")
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
-    for content in (b"", b"\xff" * 100, b"\x08" + bytes(7) + b"{}      "):
-        (tmp_path / "state").write_bytes(content)
-        with pytest.raises(StateMismatch):
-            MAKERS["stranger"]().load(tmp_path / "state")
-
-
 @pytest.mark.parametrize(
     "tree",
     [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import signal
 import socket
 import subprocess
@@ -22,11 +21,8 @@ import trio
 import trio.testing
 from blake3 import blake3
 
-from testbed.bounds import LONGEST_QUOTE
-from testbed.checkpoints import CheckpointStore, Manifest, Reception
+from testbed.checkpoints import CheckpointStore, Manifest
 from testbed.checkpoints.reception import RESERVED_BYTES
-from testbed.framing import Codec
-from testbed.messages import FromAgent, TransferEnded
 from testbed.transfer import (
     Hello,
     ReceiveCompleted,
@@ -57,7 +53,6 @@ from testbed.transfer.messages import (
 from testbed.wire import Channel
 
 CHUNK = 64 << 10
-FROM_AGENT: Codec[FromAgent] = Codec(FromAgent)
 pytestmark = [pytest.mark.trio, pytest.mark.alone]
 
 
@@ -248,24 +243,6 @@ async def test_checkpoint_arrives_to_the_byte(tmp_path: Path, tail: int) -> None
         assert (completed.received_bytes, completed.found_bytes) == (len(data), 0)
 
 
-async def test_empty_checkpoint_arrives(tmp_path: Path) -> None:
-    async with serving(tmp_path) as pair:
-        manifest = pair.ingest(b"")
-        result = await pair.send(manifest)
-        assert (result.bytes_sent, result.first_byte_s) == (0, None)
-        assert pair.target.holds(manifest)
-
-
-async def test_same_checkpoint_sent_twice_completes_once(tmp_path: Path) -> None:
-    async with serving(tmp_path) as pair:
-        manifest = pair.ingest(content(3))
-        await pair.send(manifest)
-        again = await pair.send(manifest, transfer="t2")
-        assert (again.bytes_sent, again.fresh) == (0, False)
-        assert len(pair.of(ReceiveCompleted)) == 1
-        assert [event.transfer for event in pair.of(ReceiveRepeated)] == ["t2"]
-
-
 @pytest.mark.parametrize("is_gone", [False, True])
 async def test_a_copy_whose_bytes_went_bad_on_the_disk_is_received_anew(
     tmp_path: Path, is_gone: bool
@@ -356,14 +333,6 @@ async def test_damage_in_the_senders_own_copy_is_said_and_not_retried(tmp_path: 
         assert pair.target.manifests() == []
 
 
-async def test_checkpoint_dropped_at_the_sender_fails_clearly(tmp_path: Path) -> None:
-    async with serving(tmp_path) as pair:
-        manifest = pair.ingest(content(1))
-        pair.origin.drop("job", 1)
-        with pytest.raises(TransferFailed, match="not here any more"):
-            await pair.send(manifest)
-
-
 async def test_host_may_refuse_with_its_reason(tmp_path: Path) -> None:
     async with serving(tmp_path) as pair:
         pair.refusal = "the owner is back"
@@ -434,18 +403,6 @@ async def test_stranger_is_closed_alone(tmp_path: Path, first: bytes, said: str)
         assert (await pair.send(pair.ingest(content(1)))).fresh
 
 
-@pytest.mark.parametrize(("early", "said"), [(b"RCLM", "turn"), (b"early", "begins with")])
-async def test_sender_that_speaks_before_it_is_asked_is_refused(
-    tmp_path: Path, early: bytes, said: str
-) -> None:
-    async with serving(tmp_path) as pair:
-        stream = await trio.open_tcp_stream(*pair.address)
-        async with stream:
-            await stream.send_all(CONTENTS.encode(Hello.of("t", pair.ingest(content(1)))) + early)
-            await pair.until(ReceiveFailed)
-        assert said in pair.of(ReceiveFailed)[0].reason
-
-
 async def test_silent_sender_is_given_up_and_its_chunks_kept(tmp_path: Path) -> None:
     async with serving(tmp_path, idle_timeout_s=0.4) as pair:
         data = content(4)
@@ -459,13 +416,6 @@ async def test_silent_sender_is_given_up_and_its_chunks_kept(tmp_path: Path) -> 
         assert answer.retryable
         assert "sent nothing for 0.4 s" in answer.reason
         assert (await pair.send(manifest)).bytes_sent == 2 * CHUNK
-
-
-async def test_sender_that_never_says_hello_is_given_up(tmp_path: Path) -> None:
-    async with serving(tmp_path, idle_timeout_s=0.05) as pair, peer(pair) as silent:
-        answer = await silent.receive()
-        assert isinstance(answer, Rejected)
-        assert "no hello" in answer.reason
 
 
 async def test_stranger_cannot_make_the_receiver_keep_more_than_a_hello(tmp_path: Path) -> None:
@@ -570,16 +520,6 @@ async def test_receiver_wakes_for_chunks_and_not_for_packets(
     assert waits[-1] == 1
 
 
-async def test_sender_of_less_than_a_chunk_in_the_idle_time_is_no_silent_one(tmp_path: Path) -> None:
-    async with serving(tmp_path, idle_timeout_s=1.2) as pair, peer(pair) as slow:
-        data = content(1)
-        assert isinstance(await offer(slow, pair.ingest(data)), Want)
-        for at in range(0, CHUNK, CHUNK // 8):
-            await slow.stream.send_all(data[at : at + CHUNK // 8])
-            await trio.sleep(0.25)
-        assert isinstance(await verdict(slow), Stored)
-
-
 async def test_room_is_taken_as_bytes_come_and_given_back_with_the_connection(tmp_path: Path) -> None:
     """512 MiB are announced and 64 KiB sent: the disk holds a step, then the chunk, then nothing that was not verified."""
     chunk = 1 << 20
@@ -605,18 +545,6 @@ async def test_receiver_that_never_answers_is_given_up(tmp_path: Path) -> None:
         with pytest.raises(TransferFailed, match="no sign of life") as caught:
             await pair.send(pair.ingest(content(1)), address=address, idle_timeout_s=0.1)
         assert caught.value.retryable
-
-
-async def test_receiver_that_stops_reading_is_given_up(tmp_path: Path) -> None:
-    async def want_and_sleep(channel: Channel[Message]) -> None:
-        await describe(channel)
-        await channel.send(Want(bitmap_of(list(range(400)), 400)))
-        await trio.sleep_forever()
-
-    async with serving(tmp_path) as pair, receiver(want_and_sleep) as address:
-        with pytest.raises(TransferFailed, match="no sign of life") as caught:
-            await pair.send(pair.ingest(content(400)), address=address, idle_timeout_s=0.2)
-        assert 0 < caught.value.bytes_sent < 400 * CHUNK
 
 
 @pytest.mark.parametrize(
@@ -681,49 +609,6 @@ async def test_receiver_that_only_shows_signs_of_life_is_given_up(tmp_path: Path
         assert caught.value.retryable
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-@pytest.mark.parametrize(
-    "answer",
-    [
-        Stored(b"\xff" * 30_000, fresh=True),
-        Hello("t", 0, "job", 1, 1, 4096, bytes(32)),
-        Want(b"\xff" * 30_000),
-    ],
-)
-async def test_what_a_receiver_answers_does_not_cost_its_sender_the_coordinator(
-    tmp_path: Path, answer: Message, at_once: bool
-) -> None:
-    """The sender's account quotes the answer; one of 30 000 bytes was refused by the coordinator, with its connection."""
-
-    async def behave(channel: Channel[Message]) -> None:
-        if at_once:
-            await channel.receive()
-        else:
-            await describe(channel)
-        await channel.send(answer)
-        await channel.receive()
-
-    async with serving(tmp_path) as pair, receiver(behave) as address:
-        with pytest.raises(TransferFailed) as caught:
-            await pair.send(pair.ingest(content(2)), address=address)
-    account = TransferEnded("t", "job", 1, "h2", False, 0, 0, 0.0, reason=caught.value.reason)
-    assert FROM_AGENT.decoder().feed(FROM_AGENT.encode(account)) == [account]
-
-
-async def test_what_a_sender_says_out_of_turn_is_told_in_one_short_line(tmp_path: Path) -> None:
-    manifest = Manifest.of("job", 1, 1, 8 << 20, 4096, [bytes(32)] * 2048)
-    async with serving(tmp_path) as pair, peer(pair) as sender:
-        await sender.send(Hello.of("t0", manifest))
-        assert isinstance(await sender.receive(), Describe)
-        await sender.send(Stored(b"\n" * 40_000, fresh=True))
-        answer = await sender.receive()
-        assert isinstance(answer, Rejected)
-        [failed] = pair.of(ReceiveFailed)
-        assert failed.reason == answer.reason
-        assert len(failed.reason) <= LONGEST_QUOTE
-        assert failed.reason.isprintable()
-
-
 @pytest.mark.parametrize("address", ["", "nowhere", "300.1.1.1", "::1%none%", "10.0.0.1/8"])
 async def test_order_to_send_to_no_address_fails_and_ends_nothing_else(tmp_path: Path, address: str) -> None:
     async with serving(tmp_path) as pair:
@@ -740,17 +625,6 @@ async def test_nobody_listening_is_retryable(tmp_path: Path) -> None:
             with pytest.raises(TransferFailed, match="refused") as caught:
                 await pair.send(pair.ingest(content(1)), address=address)
             assert caught.value.retryable
-
-
-async def test_slow_but_paced_transfer_is_not_taken_for_dead(tmp_path: Path) -> None:
-    def pace(sock: socket.socket) -> None:
-        sock.setsockopt(socket.SOL_SOCKET, 47, 1_000_000)  # SO_MAX_PACING_RATE, bytes/s
-
-    async with serving(tmp_path, idle_timeout_s=0.4) as pair:
-        manifest = pair.ingest(content(24))  # 1.6 MB: the socket takes it at once, the wire needs 1.6 s
-        result = await pair.send(manifest, on_connected=pace, idle_timeout_s=0.4)
-        assert result.duration_s > 0.8
-        assert pair.target.holds(manifest)
 
 
 async def test_sender_runs_ahead_of_a_receiver_that_is_not_scheduled(
@@ -778,36 +652,6 @@ async def test_sender_runs_ahead_of_a_receiver_that_is_not_scheduled(
             idle_timeout_s=10.0,
         )
     assert ahead[-1] == size
-
-
-async def test_slow_disk_at_the_receiver_is_not_taken_for_death(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit = Reception.commit
-
-    def slow_commit(self: Reception) -> Manifest:
-        time.sleep(1.2)
-        return commit(self)
-
-    monkeypatch.setattr(Reception, "commit", slow_commit)
-    async with serving(tmp_path, idle_timeout_s=0.4) as pair:
-        assert (await pair.send(pair.ingest(content(2)), idle_timeout_s=0.4)).fresh
-
-
-async def test_later_transfer_of_the_same_checkpoint_supersedes_and_resumes(tmp_path: Path) -> None:
-    async with serving(tmp_path) as pair:
-        data = content(6)
-        manifest = pair.ingest(data)
-        async with peer(pair) as first:
-            await send_a_part_and_stop(first, "old", manifest, data[: 4 * CHUNK], tmp_path)
-            result = await pair.send(manifest, transfer="new")
-            answer = await first.receive()
-        assert isinstance(answer, Rejected)
-        assert "superseded by transfer new" in answer.reason
-        assert not answer.retryable
-        assert result.bytes_sent == 2 * CHUNK
-        assert len(pair.of(ReceiveCompleted)) == 1
-        assert [event.transfer for event in pair.of(ReceiveFailed)] == ["old"]
 
 
 async def test_later_checkpoint_of_the_same_host_supersedes_and_goes_on_with_what_arrived(
@@ -841,17 +685,6 @@ async def test_checkpoints_that_a_sender_breaks_off_one_after_another_fill_no_di
         assert len(list((tmp_path / "target/job").glob("*.partial"))) <= 2
 
 
-async def test_two_checkpoints_of_a_job_from_one_host_do_not_arrive_at_once(tmp_path: Path) -> None:
-    async with serving(tmp_path) as pair:
-        later, earlier = (pair.ingest(content(8, seed=n), n) for n in (2, 1))
-        async with peer(pair) as sender:
-            assert isinstance(await offer(sender, later), Want)
-            await pair.send(earlier)
-            answer = await sender.receive()
-            assert isinstance(answer, Rejected)
-            assert "superseded" in answer.reason
-
-
 async def test_many_senders_of_one_checkpoint_complete_it_once(tmp_path: Path) -> None:
     async with serving(tmp_path) as pair:
         manifest = pair.ingest(content(40))
@@ -873,15 +706,6 @@ async def test_many_senders_of_one_checkpoint_complete_it_once(tmp_path: Path) -
         assert pair.target.holds(manifest)
 
 
-async def test_transfers_of_different_jobs_run_side_by_side(tmp_path: Path) -> None:
-    async with serving(tmp_path) as pair:
-        manifests = [pair.ingest(content(8, seed=n), job=f"job{n}") for n in range(5)]
-        async with trio.open_nursery() as nursery:
-            for manifest in manifests:
-                nursery.start_soon(pair.send, manifest)
-        assert all(pair.target.holds(manifest) for manifest in manifests)
-
-
 async def test_cancelled_sender_can_resume(tmp_path: Path) -> None:
     async with serving(tmp_path) as pair:
         manifest = pair.ingest(content(64))
@@ -901,24 +725,6 @@ async def test_cancelled_sender_can_resume(tmp_path: Path) -> None:
         result = await pair.send(manifest)
         assert 0 < result.bytes_sent < 64 * CHUNK
         assert pair.target.holds(manifest)
-
-
-async def test_full_disk_is_refused_before_a_byte_moves(tmp_path: Path) -> None:
-    """A limit on file size looks to the store like a disk without room."""
-    async with serving(tmp_path) as pair:
-        old, manifest = pair.ingest(content(1), 1), pair.ingest(content(8), 2)
-        await pair.send(old)
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4 * CHUNK, hard))
-        try:
-            with pytest.raises(TransferFailed, match="no room for") as caught:
-                await pair.send(manifest)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert caught.value.bytes_sent == 0
-        assert not caught.value.retryable
-        assert pair.target.manifests() == [old]
-        assert (await pair.send(manifest)).fresh
 
 
 @pytest.mark.kernel
@@ -1000,10 +806,3 @@ async def test_receiver_killed_half_way_keeps_the_old_and_resumes_the_new(tmp_pa
             end(second)
         with CheckpointStore(tmp_path / "target") as target:
             target.verify(new)
-
-
-@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 100])
-async def test_bitmap_says_exactly_the_chunks_it_was_made_of(count: int) -> None:
-    for seed in range(5):
-        chunks = sorted(n for n in range(count) if random.Random(seed * 1000 + n).random() < 0.5)
-        assert chunks_of(bitmap_of(chunks, count), count) == chunks

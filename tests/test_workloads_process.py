@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 import trio
 
-from testbed.errors import LocalProtocolError
 from testbed.workloads.launch import Interpreter, Launched
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Failed, Finished, Progress, Started, WorkloadSpec
@@ -186,40 +185,6 @@ async def test_snapshots_are_taken_while_the_job_runs_on(tmp_path: Path) -> None
 
 
 @pytest.mark.trio
-async def test_snapshot_that_is_to_stop_the_job_is_of_the_same_state(tmp_path: Path) -> None:
-    async with desk(tmp_path) as d:
-        job = await d.start(synthetic(steps=1000, step_s=3600.0))
-        copied = await job.snapshot(tmp_path / "copied")
-        stopped = await job.snapshot(tmp_path / "stopped", stop=True)
-        assert (copied.step, copied.size_bytes) == (stopped.step, stopped.size_bytes)
-        assert (tmp_path / "copied").read_bytes() == (tmp_path / "stopped").read_bytes()
-        assert stopped.pause_s == stopped.write_s
-        assert copied.stopped == stopped.stopped == ""
-
-
-@pytest.mark.trio
-async def test_workload_without_parts_stands_still_for_its_snapshot_and_it_is_said(tmp_path: Path) -> None:
-    name = third_party(tmp_path, "def work(self): time.sleep(0.001)")
-    async with desk(tmp_path) as d:
-        taken = await (await d.start(WorkloadSpec(name, {}))).snapshot(tmp_path / "snap")
-        assert taken.stopped == "the workload has no parts()"
-
-
-@pytest.mark.trio
-async def test_what_a_job_has_made_before_is_not_looked_through_again_for_garbage(tmp_path: Path) -> None:
-    work = """
-        def work(self):
-            import gc
-            before = gc.get_freeze_count()
-            gc.collect()
-            print("set aside:", gc.get_freeze_count() > before > -1, flush=True)
-        """
-    async with desk(tmp_path) as d:
-        await next_of(await d.start(WorkloadSpec(third_party(tmp_path, work), {})), Progress)
-        assert d.log.startswith("set aside: True")
-
-
-@pytest.mark.trio
 async def test_workload_whose_state_grows_is_copied_once_there_is_room_for_it(tmp_path: Path) -> None:
     name = third_party(
         tmp_path,
@@ -239,28 +204,6 @@ async def test_workload_whose_state_grows_is_copied_once_there_is_room_for_it(tm
 
 
 @pytest.mark.trio
-async def test_snapshot_and_events_can_be_awaited_by_different_tasks(tmp_path: Path) -> None:
-    async with desk(tmp_path) as d:
-        job = await d.start(synthetic(steps=30, step_s=0.01))
-        events: list[Event] = []
-        taken: list[int] = []
-
-        async def hear() -> None:
-            events.extend(await all_events(job))
-
-        async def ask(number: int) -> None:
-            taken.append((await job.snapshot(tmp_path / f"s{number}")).step)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(hear)
-            for number in range(6):
-                nursery.start_soon(ask, number)
-        assert len(taken) == 6
-        assert isinstance(events[-1], Exited)
-        assert Finished(30, state_digest(30)) in events
-
-
-@pytest.mark.trio
 async def test_snapshot_that_cannot_be_written_leaves_the_job_running(tmp_path: Path) -> None:
     async with desk(tmp_path) as d:
         job = await d.start(synthetic(steps=1000))
@@ -269,14 +212,6 @@ async def test_snapshot_that_cannot_be_written_leaves_the_job_running(tmp_path: 
             await job.snapshot(tmp_path / "nowhere" / "snap")
         assert (await job.snapshot(tmp_path / "snap")).step >= 0
         await next_of(job, Progress)
-
-
-@pytest.mark.trio
-async def test_snapshot_in_a_long_emulated_step_does_not_wait_for_it(tmp_path: Path) -> None:
-    async with desk(tmp_path) as d:
-        job = await d.start(synthetic(steps=10, step_s=3600.0))
-        assert (await job.snapshot(tmp_path / "snap")).step == 0
-        assert (await job.stop()) == Exited(0, "ended")
 
 
 @pytest.mark.trio
@@ -293,15 +228,6 @@ async def test_rotten_state_is_never_run(tmp_path: Path) -> None:
         assert events[1:] == [Exited(1, "failed; see its log")]
         missing = await d.start(synthetic(), restore=tmp_path / "missing")
         assert "No such file" in (await next_of(missing, Failed)).reason
-
-
-@pytest.mark.trio
-async def test_wrong_description_is_told_as_a_failure(tmp_path: Path) -> None:
-    async with desk(tmp_path) as d:
-        wrong = await d.start(WorkloadSpec("synthetic", {"steps": -1}))
-        assert "params.steps = -1: a whole number" in (await next_of(wrong, Failed)).reason
-        unknown = await d.start(WorkloadSpec("none.such:Thing", {}))
-        assert "none.such:Thing" in (await next_of(unknown, Failed)).reason
 
 
 @pytest.mark.trio
@@ -355,15 +281,6 @@ async def test_signal_that_the_agent_did_not_send_is_told_as_one_from_outside(
 
 
 @pytest.mark.trio
-async def test_signal_without_a_name_ends_a_job_and_not_its_agent(tmp_path: Path) -> None:
-    async with desk(tmp_path) as d:
-        job = await d.start(synthetic(steps=1000))
-        await next_of(job, Started)
-        os.kill(job.pid, 40)
-        assert await next_of(job, Exited) == Exited(-40, "killed by signal 40")
-
-
-@pytest.mark.trio
 @pytest.mark.parametrize("step", [2**62 + 1, 2**63])
 async def test_job_that_says_a_step_which_no_message_carries_is_ended_and_named(
     tmp_path: Path, step: int
@@ -377,25 +294,6 @@ async def test_job_that_says_a_step_which_no_message_carries_is_ended_and_named(
         assert (exited.status, exited.from_outside) == (-9, False)
         assert "ended for what it said" in exited.reason
         assert "$.step" in exited.reason
-
-
-@pytest.mark.trio
-async def test_process_that_ends_its_socket_and_lives_on_is_killed_by_its_agent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("testbed.workloads.process.STOP_GRACE_S", 0.05)
-    name = third_party(tmp_path, "def work(self): os.closerange(3, 4096); time.sleep(60)")
-    async with desk(tmp_path) as d:
-        job = await d.start(WorkloadSpec(name, {}))
-        assert await next_of(job, Exited) == Exited(-9, "killed by SIGKILL")
-
-
-@pytest.mark.trio
-async def test_fault_of_a_programs_own_is_not_one_from_outside(tmp_path: Path) -> None:
-    name = third_party(tmp_path, "def work(self): os.abort()")
-    async with desk(tmp_path) as d:
-        exited = await next_of(await d.start(WorkloadSpec(name, {})), Exited)
-        assert (exited.status, exited.from_outside) == (-signal.SIGABRT, False)
 
 
 @pytest.mark.trio
@@ -472,19 +370,6 @@ async def test_job_whose_child_lives_on_has_ended_and_its_child_ends(
 
 
 @pytest.mark.trio
-async def test_kill_takes_a_child_along_that_has_left_the_jobs_session(tmp_path: Path) -> None:
-    leaves = 'os.setsid(); Path("left").touch()'
-    name = third_party(tmp_path, FORKS.format(before=KEEPS_THE_SOCKET, child=leaves, dies=False))
-    async with desk(tmp_path) as d:
-        job = await d.start(WorkloadSpec(name, {}))
-        while not ((tmp_path / "left").exists() and (tmp_path / "child").exists()):
-            await trio.sleep(0.01)
-        job.kill()
-        assert (await next_of(job, Exited)).status == -9
-        assert state_of(int((tmp_path / "child").read_text())) in (None, "Z")
-
-
-@pytest.mark.trio
 async def test_child_that_a_job_forks_holds_no_socket_of_the_agents(tmp_path: Path) -> None:
     says = 'os.system("ls -l /proc/$PPID/fd > fds"); os.rename("fds", "held")'
     name = third_party(tmp_path, FORKS.format(before="pass", child=says, dies=False))
@@ -520,29 +405,12 @@ async def test_lease_that_lapses_ends_the_job_with_its_own_status(tmp_path: Path
         assert time.monotonic() >= lapsed_s
 
 
-@pytest.mark.trio
-async def test_extended_lease_keeps_the_job_running(tmp_path: Path) -> None:
-    async with desk(tmp_path, lease_s=0.4) as d:
-        job = await d.start(synthetic(steps=60, step_s=0.02))
-        async for event in job.events:
-            d.lease.extend(time.monotonic() + 0.4)
-            last = event
-        assert last == Exited(0, "ended")
-
-
 @pytest.mark.parametrize("work", ["time.sleep(60)", "[0 for _ in iter(int, 1)]"])
 @pytest.mark.trio
 async def test_lease_ends_a_job_in_the_middle_of_a_long_step(tmp_path: Path, work: str) -> None:
     name = third_party(tmp_path, f"def work(self): {work}")
     async with desk(tmp_path, lease_s=0.3) as d:
         job = await d.start(WorkloadSpec(name, {}))
-        assert (await next_of(job, Exited)).lease_lapsed
-
-
-@pytest.mark.trio
-async def test_lease_ends_a_job_that_sleeps_between_steps(tmp_path: Path) -> None:
-    async with desk(tmp_path, lease_s=0.3) as d:
-        job = await d.start(synthetic(steps=10, step_s=3600.0))
         assert (await next_of(job, Exited)).lease_lapsed
 
 
@@ -620,21 +488,6 @@ def state_of(pid: int) -> str | None:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return None
-
-
-@pytest.mark.trio
-async def test_job_is_not_started_from_a_helper_thread(tmp_path: Path) -> None:
-    lease = LeaseFile.create(tmp_path / "lease", math.inf)
-
-    def elsewhere() -> None:
-        trio.run(start_there)
-
-    async def start_there() -> None:
-        await WorkloadProcess.start(synthetic(), restore=None, lease=lease, log=tmp_path / "log")
-
-    with pytest.raises(LocalProtocolError, match="main thread"):
-        await trio.to_thread.run_sync(elsewhere)
-    lease.close()
 
 
 def test_lease_is_shared_through_the_file(tmp_path: Path) -> None:

@@ -57,22 +57,6 @@ def test_any_step_can_be_saved_and_loaded(tmp_path: Path, step: int) -> None:
     assert resumed.step_number == step
 
 
-def test_each_step_and_each_seed_has_a_state_of_its_own() -> None:
-    digests = {job(step, seed=seed).verify() for step in range(6) for seed in range(3)}
-    assert len(digests) == 18
-
-
-def test_loaded_state_goes_on_as_if_never_interrupted(tmp_path: Path) -> None:
-    job(7).save(tmp_path / "state")
-    resumed = Synthetic(SMALL)
-    resumed.load(tmp_path / "state")
-    assert resumed.step_number == 7
-    assert resumed.verify() == job(7).verify()
-    for _ in range(5):
-        resumed.step()
-    assert resumed.verify() == job(12).verify()
-
-
 @pytest.mark.parametrize("place", [0, BLOCK_BYTES, 5 * BLOCK_BYTES + 99])
 def test_one_changed_byte_is_no_state_of_that_step(tmp_path: Path, place: int) -> None:
     job(7).save(tmp_path / "state")
@@ -107,13 +91,6 @@ def test_state_of_another_job_or_a_short_file_is_refused(tmp_path: Path) -> None
     (tmp_path / "state").write_bytes(raw[:-128] + b"\xff" * 128)
     with pytest.raises(StateMismatch, match="no state"):
         Synthetic(SMALL).load(tmp_path / "state")
-
-
-def test_pace_and_length_may_differ_between_save_and_load(tmp_path: Path) -> None:
-    job(3).save(tmp_path / "state")
-    resumed = Synthetic({**SMALL, "step_s": 2.0, "steps": 80})
-    resumed.load(tmp_path / "state")
-    assert resumed.verify() == job(3).verify()
 
 
 @pytest.mark.parametrize(
@@ -162,9 +139,3 @@ def test_name_that_is_no_workload_is_refused(name: str) -> None:
     with pytest.raises(SpecError) as caught:
         load_workload(name, {"steps": 1})
     assert caught.value.key == "workload"
-
-
-def test_workload_is_found_by_module_and_class() -> None:
-    found = load_workload("testbed.workloads.synthetic:Synthetic", {"steps": 3})
-    assert isinstance(found, Synthetic)
-    assert found.steps_total == 3
