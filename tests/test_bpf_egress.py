@@ -189,6 +189,16 @@ def test_walk_over_extension_headers_is_bounded(host, depth, found):
     assert Ether(send(host, packet).packet)[IPv6].tc == DSCP[found] << 2
 
 
+def test_first_fragment_belongs_to_its_flow_and_later_ones_to_research(host):
+    put(host)
+    put(host, KEY6)
+    first, later = tcp4(), tcp4()
+    first[IP].flags, later[IP].frag = "MF", 5
+    assert class_of(host, first) is ClassId.PLANNED
+    assert class_of(host, later) is ClassId.RESEARCH
+    assert class_of(host, ip6() / IPv6ExtHdrFragment(offset=5, nh=6) / segment()) is ClassId.RESEARCH
+
+
 def test_other_transports_are_research(host):
     put(host)
     put(host, KEY6)

@@ -49,7 +49,6 @@ SHORT = (
             "test_a_cut_trunk_is_routed_around_and_its_return_brings_the_old_tables_back",
             "test_a_switch_turns_from_its_own_dead_trunk_without_a_controller",
             "test_research_leaves_a_trunk_that_grants_fill_and_comes_back",
-            "test_frames_under_another_hosts_address_are_dropped",
             "test_traffic_goes_on_without_the_controller_and_a_new_one_changes_nothing",
         )
     ),
