@@ -4,21 +4,17 @@ r"""Small network for measurements of rates: senders, a switch with a shaped tru
         s1 ---- switch (bridge) ==== trunk, HTB ==== sink
         ..  --/
 
-Every node is a forked process in a network namespace of its own; with these processes the network ends. A node receives orders
-as lines of JSON and answers each with one. Senders run the egress program on their interface and a `FlowGuard` on their
-socket, like an agent; the sink counts what arrives.
+Every node is a process in a network namespace of its own (`nodes`). Senders run the egress program on their interface and a
+`FlowGuard` on their socket, like an agent; the sink counts what arrives.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import selectors
-import signal
 import socket
 import struct
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -28,9 +24,9 @@ from typing import Any, Final
 
 from bpf.maps import HostMaps
 from bpf.objects import HostPrograms, load_host_programs
+from experiments.benchmarks.nodes import Node
 from testbed.agent.io.paced_send import AHEAD_S, MIN_AHEAD_BYTES
 from testbed.emulation.kernel.attachment import host_requests
-from testbed.emulation.kernel.linux import die_with_parent, unshare_network
 from testbed.emulation.netlink import NetlinkSocket
 from testbed.enforcement import TSO_RTT_LOG, Enforcement, FlowGuard, set_aggregate, smooth_pacing, wire_rate
 from testbed.errors import CommandFailed, SetupError
@@ -73,71 +69,10 @@ class TrunkShaping:
     class_payload_bytes_per_s: tuple[float, ...] = ()
 
 
-class RatesNode:
-    """Forked process in its own namespace that answers orders."""
-
-    def __init__(self, serve: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        self._ours, theirs = socket.socketpair()
-        parent = os.getpid()
-        self.pid = os.fork()
-        if self.pid == 0:  # the life of a node's process: it ends with its parent
-            try:
-                die_with_parent(parent)
-                lines = theirs.makefile("rw")
-                reply: dict[str, Any] = {"ready": True}
-                try:
-                    unshare_network()
-                except OSError as error:
-                    reply = {"error": f"a measuring process has no network namespace: {error}"}
-                while True:
-                    lines.write(json.dumps(reply) + "\n")
-                    lines.flush()
-                    line = lines.readline()
-                    if not line:
-                        break
-                    try:
-                        reply = serve(json.loads(line))
-                    except Exception as error:  # noqa: BLE001 - whatever it was, the parent says it
-                        reply = {"error": repr(error)}
-            finally:
-                os._exit(0)
-        theirs.close()
-        self._lines = self._ours.makefile("rw")
-        self.answer()
-
-    def ask(self, **order: Any) -> None:
-        """Send an order; `answer` waits for its outcome."""
-        self._lines.write(json.dumps(order) + "\n")
-        self._lines.flush()
-
-    def answer(self) -> dict[str, Any]:
-        """Return the reply; SetupError with the node's text if it failed."""
-        line = self._lines.readline()
-        reply: dict[str, Any] = json.loads(line) if line else {"error": "a measuring process died"}
-        if "error" in reply:
-            raise SetupError(str(reply["error"]))
-        return reply
-
-    def run(self, *argv: str, text: str | None = None) -> None:
-        """Run a command inside the node's namespace; CommandFailed if it fails."""
-        inside = ["nsenter", f"--net=/proc/{self.pid}/ns/net", *argv]
-        done = subprocess.run(inside, input=text, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise CommandFailed(inside, done.returncode, f"{done.stderr}{text or ''}")
-
-    def close(self) -> None:
-        """End the process; its namespace and interfaces go with it."""
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        self._lines.close()
-        self._ours.close()
-
-
 class RatesNetwork:
     """Standing network; one `measure` at a time."""
 
-    def __init__(self, switch: RatesNode, sink: RatesNode, senders: Sequence[RatesNode]) -> None:
+    def __init__(self, switch: Node, sink: Node, senders: Sequence[Node]) -> None:
         self._switch, self._sink, self._senders = switch, sink, senders
 
     def shape(self, trunk: TrunkShaping) -> None:
@@ -201,8 +136,8 @@ def rates_network(senders: int) -> Iterator[RatesNetwork]:
         raise SetupError("measuring rates needs root: it makes network namespaces and loads BPF programs")
     with ExitStack() as stack:
 
-        def node(serve: Callable[[dict[str, Any]], dict[str, Any]]) -> RatesNode:
-            made = RatesNode(serve)
+        def node(serve: Callable[[dict[str, Any]], dict[str, Any]]) -> Node:
+            made = Node(serve)
             stack.callback(made.close)
             return made
 
@@ -221,7 +156,7 @@ def address(number: int) -> str:
     return f"10.255.0.{number + 1}"
 
 
-def _plug(switch: RatesNode, node: RatesNode, port: str, ip: str) -> None:
+def _plug(switch: Node, node: Node, port: str, ip: str) -> None:
     switch.run("ip", "link", "add", port, "type", "veth", "peer", "name", "e0", "netns", str(node.pid))
     switch.run("ip", "link", "set", port, "master", "bridge0", "up")
     node.run("ip", "-batch", "-", text=f"addr add {ip}/24 dev e0\nlink set e0 up\nlink set lo up\n")

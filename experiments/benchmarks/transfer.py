@@ -20,17 +20,16 @@ time is 0, so the goal compares `steady tmpfs` with `bare`; the disk's figure wi
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
 import statistics
-import subprocess
-import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -40,8 +39,8 @@ from blake3 import blake3
 from rich.table import Table
 
 from experiments.benchmarks.frame import Goal, Result, Run, at_least, table_of
+from experiments.benchmarks.nodes import Node
 from testbed.checkpoints import CHUNK_BYTES, CheckpointStore
-from testbed.emulation.kernel.linux import die_with_parent, unshare_network
 from testbed.errors import SetupError
 from testbed.transfer import ReceiveCompleted, ReceiveEvent, serve_checkpoints
 from testbed.transfer import send_checkpoint as send
@@ -82,8 +81,8 @@ def measure(run: Run) -> dict[str, Any]:
                 raise SetupError(
                     f"{path.parent}: {free} bytes free, measuring {size_bytes} bytes needs {needed}"
                 )
-        sender, receiver = stack.enter_context(_joined_processes())
-        sender.ask("prepare", str(places["tmpfs"]), size_bytes)
+        sender, receiver = _joined(stack)
+        sender.order(do="prepare", place=str(places["tmpfs"]), size_bytes=size_bytes)
         kinds: list[tuple[str, str, Path | None]] = [("hashed", "hashed", None)]
         for place, path in places.items():
             kinds += [(f"written_{place}", "bare", path)]
@@ -99,7 +98,7 @@ def measure(run: Run) -> dict[str, Any]:
                     rates[f"{name}_unsynced"] = unsynced
                 ratios |= {key: rates[key] / bare for key in (name, f"{name}_unsynced") if key in rates}
             rows.append({"round": number, "bytes_per_s": rates, "ratio_to_bare": {"bare": 1.0, **ratios}})
-        receiver.ask("close_stores")
+        receiver.order(do="close_stores")
     kept = rows[WARM_UP_ROUNDS:]
     medians, ratios = (
         {kind: float(statistics.median(row[what][kind] for row in kept)) for kind in KINDS}
@@ -128,70 +127,29 @@ def tables(result: Result) -> Iterator[Table]:
 
 
 def _transfer(
-    sender: _Child, receiver: _Child, kind: str, place: Path | None, content: int
+    sender: Node, receiver: Node, way: str, place: Path | None, content: int
 ) -> tuple[float, float]:
     """Return bytes per second with and without the commit."""
-    receiver.ask(f"receive_{kind}", None if place is None else str(place))
-    how = "send_checkpoint" if kind in ("cold", "steady") else "send_bare"
-    sent_bytes, duration_s = sender.ask(how, content + 1)
-    commit_s = receiver.ask("") or 0.0
-    return sent_bytes / duration_s, sent_bytes / (duration_s - commit_s)
+    receiver.order(do="receive", way=way, place=None if place is None else str(place))
+    how = "send_checkpoint" if way in ("cold", "steady") else "send_bare"
+    sent = sender.order(do=how, sequence=content + 1)
+    commit_s = receiver.order(do="end")["commit_s"]
+    return sent["bytes"] / sent["duration_s"], sent["bytes"] / (sent["duration_s"] - commit_s)
 
 
 def _directory(stack: ExitStack, parent: Path | None) -> Path:
     return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reclaimnet-", dir=parent)))
 
 
-class _Child:
-    """Process in its own namespace that obeys one JSON line at a time."""
-
-    def __init__(self, role: str) -> None:
-        argv = [sys.executable, "-m", "experiments.benchmarks.transfer", role, str(os.getpid())]
-        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.answer()
-
-    def tell(self, *words: object) -> None:
-        """Send an order."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(words) + "\n")
-        self.process.stdin.flush()
-
-    def answer(self) -> Any:
-        """Wait for the answer to an order."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise SetupError(f"the measuring process ended with status {self.process.wait()}")
-        return json.loads(line)
-
-    def ask(self, *words: object) -> Any:
-        """Send an order and wait for its answer."""
-        self.tell(*words)
-        return self.answer()
-
-
-@contextmanager
-def _joined_processes() -> Iterator[tuple[_Child, _Child]]:
-    """Yield sender and receiver with a veth pair between their namespaces; the pair ends with them."""
-    children: list[_Child] = []
-    try:
-        children += [_Child("send")]
-        children += [_Child("receive")]
-        pids = [child.process.pid for child in children]
-        _ip(f"link add rnm{pids[0]} netns {pids[0]} type veth peer name rnm{pids[1]} netns {pids[1]}")
-        for child in children:
-            child.ask("address")
-        yield children[0], children[1]
-    finally:
-        for child in children:
-            child.process.kill()
-            child.process.communicate()
-
-
-def _ip(arguments: str) -> None:
-    done = subprocess.run(["ip", *arguments.split()], check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise SetupError(f"ip {arguments}: {done.stderr.strip()} (needs root, veth and iproute2)")
+def _joined(stack: ExitStack) -> tuple[Node, Node]:
+    """Return sender and receiver with a veth pair between their namespaces."""
+    sender, receiver = nodes = Node(_Sender().serve), Node(_Receiver().serve)
+    for node in nodes:
+        stack.callback(node.close)
+    sender.run(*f"ip link add e0 type veth peer name e0 netns {receiver.pid}".split())
+    for node, address in zip(nodes, (SENDER, RECEIVER), strict=True):
+        node.run("ip", "-batch", "-", text=f"addr add {address}/30 dev e0\nlink set e0 up\nlink set lo up\n")
+    return sender, receiver
 
 
 class _Sender:
@@ -200,7 +158,12 @@ class _Sender:
     def __init__(self) -> None:
         self._stores: list[CheckpointStore] = []
 
-    def prepare(self, place: str, size_bytes: int) -> None:
+    def serve(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Obey an order."""
+        result: dict[str, Any] = getattr(self, order.pop("do"))(**order)
+        return result
+
+    def prepare(self, place: str, size_bytes: int) -> dict[str, Any]:
         """Make the checkpoints to send: other bytes in each."""
         store = CheckpointStore(Path(place) / "origin")
         for sequence in range(1, CONTENTS + 1):
@@ -210,8 +173,9 @@ class _Sender:
                     file.write(os.urandom(min(1 << 20, size_bytes - start)))
             store.ingest("measured", sequence, sequence, path)
         self._stores.append(store)
+        return {}
 
-    def send_bare(self, sequence: int) -> tuple[int, float]:
+    def send_bare(self, sequence: int) -> dict[str, Any]:
         """Return bytes and seconds of sendfile."""
         store = self._stores[0]
         with store.payload(store.get("measured", sequence)).open("rb") as file:
@@ -223,107 +187,87 @@ class _Sender:
                     sent += os.sendfile(sock.fileno(), file.fileno(), sent, size_bytes - sent)
                 sock.shutdown(socket.SHUT_WR)
                 sock.recv(1)
-            return sent, time.perf_counter() - began_s
+            return {"bytes": sent, "duration_s": time.perf_counter() - began_s}
 
-    def send_checkpoint(self, sequence: int) -> tuple[int, float]:
+    def send_checkpoint(self, sequence: int) -> dict[str, Any]:
         """Return bytes and seconds of one real transfer, in which every byte had to move."""
         store = self._stores[0]
-        manifest = store.get("measured", sequence)
-
-        async def moved() -> tuple[int, float]:
-            address = (RECEIVER, PORT)
-            result = await send(store, manifest, address, transfer="m", on_connected=lambda _: None)
-            assert result.bytes_sent == manifest.payload_bytes
-            return result.bytes_sent, result.duration_s
-
-        return trio.run(moved)
+        manifest, address = store.get("measured", sequence), (RECEIVER, PORT)
+        sending = partial(send, store, manifest, address, transfer="m", on_connected=lambda _: None)
+        result = trio.run(sending)
+        assert result.bytes_sent == manifest.payload_bytes
+        return {"bytes": result.bytes_sent, "duration_s": result.duration_s}
 
 
 class _Receiver:
-    """Actions of the receiving process; each reports that it listens, and ends with the next line."""
+    """Actions of the receiving process: a thread receives from one order to the next."""
 
     def __init__(self) -> None:
         self._stores: dict[str, CheckpointStore] = {}
+        self._listening, self._ending = threading.Event(), threading.Event()
+        self._received: Future[float] | None = None
 
-    def receive_bare(self, place: str | None) -> None:
-        """Receive one connection's bytes, and discard them or write them to a new file."""
-        with tempfile.TemporaryFile(dir=place) as file:
-            self._take(lambda data: None if place is None else os.write(file.fileno(), data))
+    def serve(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Obey an order; `receive` is answered when the port is open, `end` when all has come."""
+        match order["do"]:
+            case "receive":
+                self._listening.clear()
+                self._ending.clear()
+                self._received = ThreadPoolExecutor(1).submit(self._receive, order["way"], order["place"])
+                while not self._listening.wait(0.001):
+                    if self._received.done():
+                        self._received.result()
+            case "end":
+                assert self._received is not None
+                self._ending.set()
+                return {"commit_s": self._received.result()}
+            case _:
+                for store in self._stores.values():
+                    store.close()
+        return {}
 
-    def receive_hashed(self, _: None) -> None:
-        """Receive one connection's bytes and hash them, chunk by chunk."""
-        self._take(lambda data: blake3(data).digest())
+    def _receive(self, way: str, place: str | None) -> float:
+        """Return the commit's seconds: 0 of bytes that are discarded, hashed or written to a new file."""
+        if way == "hashed":
+            return self._take(lambda data: blake3(data).digest())
+        if way == "bare":
+            with tempfile.TemporaryFile(dir=place) as file:
+                return self._take(lambda data: None if place is None else os.write(file.fileno(), data))
+        assert place is not None
+        if way == "steady":
+            if place not in self._stores:
+                self._stores[place] = CheckpointStore(Path(place) / "steady")
+            return trio.run(self._store, self._stores[place])
+        with CheckpointStore(Path(place) / "cold") as store:
+            commit_s = trio.run(self._store, store)
+            store.forget("measured")
+        return commit_s
 
-    @staticmethod
-    def _take(use: Callable[[memoryview], object]) -> None:
+    def _take(self, use: Callable[[memoryview], object]) -> float:
         buffer = memoryview(bytearray(CHUNK_BYTES))
         with socket.create_server((RECEIVER, PORT)) as listener:
-            _reply("listening")
+            self._listening.set()
             sock, _ = listener.accept()
             with sock:
                 while count := sock.recv_into(buffer):
                     use(buffer[:count])
                 sock.sendall(b"x")
-        sys.stdin.readline()
+        return 0.0
 
-    def receive_cold(self, place: str) -> float:
-        """Receive into a store just opened, which is emptied after. Return the commit's seconds."""
-        with CheckpointStore(Path(place) / "cold") as store:
-            commit_s = trio.run(_serve_until_told, store)
-            store.forget("measured")
-        return commit_s
+    async def _store(self, store: CheckpointStore) -> float:
+        commits_s: list[float] = []
 
-    def receive_steady(self, place: str) -> float:
-        """Receive into the store that has the last checkpoint. Return the commit's seconds."""
-        if place not in self._stores:
-            self._stores[place] = CheckpointStore(Path(place) / "steady")
-        return trio.run(_serve_until_told, self._stores[place])
+        def completed(event: ReceiveEvent) -> None:
+            if isinstance(event, ReceiveCompleted):
+                commits_s.append(event.commit_s)
+                for manifest in store.manifests():
+                    if manifest.key != event.manifest.key:
+                        store.drop(*manifest.key)
 
-    def close_stores(self) -> None:
-        """Close every store."""
-        for store in self._stores.values():
-            store.close()
-
-
-async def _serve_until_told(store: CheckpointStore) -> float:
-    commits_s: list[float] = []
-
-    def completed(event: ReceiveEvent) -> None:
-        if isinstance(event, ReceiveCompleted):
-            commits_s.append(event.commit_s)
-            for manifest in store.manifests():
-                if manifest.key != event.manifest.key:
-                    store.drop(*manifest.key)
-
-    listeners = await trio.open_tcp_listeners(PORT, host=RECEIVER)
-    async with trio.open_nursery() as nursery:
-        serve = partial(serve_checkpoints, on_event=completed)
-        await nursery.start(serve, store, listeners)
-        _reply("listening")
-        await trio.to_thread.run_sync(sys.stdin.readline)
-        nursery.cancel_scope.cancel()
-    return sum(commits_s)
-
-
-def _reply(value: object) -> None:
-    print(json.dumps(value), flush=True)
-
-
-def _obey(role: str, parent: int) -> None:
-    """Live as a measuring process: a namespace, an address, then order after order."""
-    die_with_parent(parent)
-    unshare_network()
-    _reply("in its namespace")
-    sys.stdin.readline()
-    name, address = f"rnm{os.getpid()}", SENDER if role == "send" else RECEIVER
-    for arguments in ("link set lo up", f"addr add {address}/30 dev {name}", f"link set {name} up"):
-        _ip(arguments)
-    _reply("has its address")
-    worker = _Sender() if role == "send" else _Receiver()
-    for line in sys.stdin:
-        order, *arguments = json.loads(line)
-        _reply(getattr(worker, order)(*arguments))
-
-
-if __name__ == "__main__":
-    _obey(sys.argv[1], int(sys.argv[2]))
+        listeners = await trio.open_tcp_listeners(PORT, host=RECEIVER)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(serve_checkpoints, on_event=completed), store, listeners)
+            self._listening.set()
+            await trio.to_thread.run_sync(self._ending.wait)
+            nursery.cancel_scope.cancel()
+        return sum(commits_s)
