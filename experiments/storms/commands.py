@@ -57,11 +57,12 @@ import msgspec
 
 from controller.core.model.entities import OVER
 from experiments.inputs.scenario import ResearchFlow
-from experiments.storms.clock import Clock
+from experiments.storms.clock import Clock, SkewedAgent
 from experiments.storms.fault_windows import ANY_HOST, OPERATIONS, FaultWindow, Trigger
 from experiments.storms.script import Line, Script
 from experiments.storms.world import StormWorld
 from testbed import messages as m
+from testbed.agent.core.stored import StoredCheckpoints
 from testbed.messages import JobSpec
 from topologies.errors import SpecError
 from topologies.spec import DirectedLink
@@ -316,7 +317,26 @@ def _usurp(world: StormWorld, line: Line, for_s: float) -> bool:
 
 @_verb("seconds")
 def _freeze(world: StormWorld, line: Line, for_s: float) -> bool:
-    return not world.quiet and world.freeze(for_s)
+    """Stop the coordinator's process: it reads its messages, in order, when it goes on.
+
+    Until it has read the Hello of an agent that connected again, its messages to that host go to the connection before.
+    """
+    connections = world.connections
+    if world.quiet or connections.unread is not None or connections.refused:
+        return False
+    unread: list[Callable[[], None]] = []
+    connections.unread = unread
+    world.disturb("the coordinator stood still", for_s)
+
+    def go_on() -> None:
+        if connections.unread is unread:  # not killed meanwhile
+            connections.unread, connections.catches_up = None, True
+            for act in unread:
+                act()
+            connections.catches_up = False
+
+    world.after(for_s, go_on)
+    return True
 
 
 # ---------------------------------------------------------------- links and messages
@@ -324,8 +344,9 @@ def _freeze(world: StormWorld, line: Line, for_s: float) -> bool:
 
 @_verb("end end seconds seconds?")
 def _link(world: StormWorld, line: Line, a: str, b: str, factor: float, for_s: float = inf) -> bool:
-    if not world.slow(a, b, factor):
+    if DirectedLink(a, b) not in world.env.campus.capacity_bytes_per_s:
         return False
+    world.set_link(a, b, factor)
     if world.links.is_told(a, b):  # the coordinator knows of a trunk that is down
         world.noticed("trunk died", ANY_HOST)
         for name in world.cut_off():
@@ -373,13 +394,13 @@ def _late(world: StormWorld, line: Line, host: str, by_s: float, for_s: float) -
 
 @_verb("host message")
 def _repeat(world: StormWorld, line: Line, host: str, message: str) -> bool:
-    world.repeat(message, host)
+    world.repeats.add((message, host))
     return False  # counted when it happens
 
 
 @_verb("host message seconds")
 def _overtake(world: StormWorld, line: Line, host: str, message: str, by_s: float) -> bool:
-    world.overtake(message, host, by_s)
+    world.overtaken[message, host] = by_s
     world.disturb("a message was overtaken", inf, host=host)
     return False  # counted when it happens
 
@@ -399,7 +420,9 @@ def _mute(world: StormWorld, line: Line, host: str, direction: str, for_s: float
 @_verb("host seconds")
 def _evade(world: StormWorld, line: Line, host: str, for_s: float) -> bool:
     world.disturb("an agent did not answer", for_s, host=host)
-    return world.evade(host, for_s)
+    if not world.quiet:
+        world.evasive[host] = world.now_s + for_s
+    return not world.quiet
 
 
 # ---------------------------------------------------------------- operations, disks, clocks
@@ -445,8 +468,10 @@ def _drag(world: StormWorld, line: Line, host: str, by_s: float, for_s: float) -
 
 @_verb("host job")
 def _rot(world: StormWorld, line: Line, host: str, job: str) -> bool:
-    had = world.rot(host, job)
-    if had:
+    disk = world.machines[host].disk
+    keys = [(job, sequence) for sequence in disk.stored.of(job)]
+    disk.rotten.update(keys)
+    if had := bool(keys):
         world.disturb("a checkpoint was rotten", inf, host=host, job=job)
     return had
 
@@ -463,13 +488,29 @@ def _spoil(world: StormWorld, line: Line, host: str, job: str) -> bool:
 @_verb("host seconds")
 def _stale(world: StormWorld, line: Line, host: str, after_s: float) -> bool:
     world.disturb("a disk was stale", inf, host=host)
-    return world.roll_back(host, after_s)
+    disk = world.machines[host].disk
+    before = dict(disk.stored)
+
+    def lose() -> None:
+        world.crash(host)
+        disk.stored = StoredCheckpoints(before)
+        disk.partial.clear()
+
+    world.after(after_s, lose)
+    return True
 
 
 @_verb("host seconds")
 def _step(world: StormWorld, line: Line, host: str, by_s: float) -> bool:
     world.disturb("a clock jumped", world.protocol.lease_s, host=host)
-    return world.step_clock(host, by_s)
+    machine = world.machines[host]
+    core = machine.core
+    if not isinstance(core, SkewedAgent):
+        return False
+    core.clock = world.clocks[host] = Clock(core.clock.offset_s + by_s, core.clock.rate)
+    if not machine.paused:
+        world.arm(machine)
+    return True
 
 
 @_verb("host number rate")

@@ -8,10 +8,9 @@ another kind is not followed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from experiments.storms.commands import VERBS
 from experiments.storms.play import StormFailure, play
 from experiments.storms.script import Line, Script
 from experiments.storms.world import StormWorld
@@ -19,21 +18,6 @@ from topologies.errors import SpecError
 
 MAX_TRIES = 1500
 Judge = Callable[[Script], bool]
-
-
-@dataclass
-class _Budget:
-    """The plays that are left; `fails` counts them."""
-
-    judge: Judge
-    left: int
-
-    def fails(self, script: Script) -> bool:
-        """Return whether it still fails in the same way; when nothing is left, no."""
-        if self.left <= 0:
-            return False
-        self.left -= 1
-        return self.judge(script)
 
 
 def shrink(
@@ -44,29 +28,33 @@ def shrink(
     world_of: type[StormWorld] = StormWorld,
 ) -> Script:
     """Return the shortest script found within so many plays; the same one, if it does not fail when it is played again."""
+    left = iter(range(MAX_TRIES if tries is None else tries))
 
-    def judge(candidate: Script) -> bool:
+    def fails(candidate: Script) -> bool:
+        if next(left, None) is None:
+            return False
         try:
             found = play(candidate, world_of=world_of).failure
         except SpecError:
             return False  # a host that is no more
         return found is not None and found.kind == failure.kind
 
-    budget, size = _Budget(judge, MAX_TRIES if tries is None else tries), None
+    size = None
     while size != (size := (len(script.lines), len(str(script)))):
-        script = _fewer_lines(script, budget)
-        script = _simpler(script, budget)
+        script = _fewer_lines(script, fails)
+        while simpler := next(filter(fails, _simplifications(script)), None):
+            script = simpler
     return script
 
 
-def _fewer_lines(script: Script, budget: _Budget) -> Script:
+def _fewer_lines(script: Script, fails: Judge) -> Script:
     """Leave out a half, a quarter, an eighth, ..., each line (ddmin)."""
     lines, parts = list(script.lines), 2
     while len(lines) >= 1:
         step = max(1, -(-len(lines) // parts))
         for first in range(0, len(lines), step):
             rest = lines[:first] + lines[first + step :]
-            if budget.fails(script.with_lines(rest)):
+            if fails(script.with_lines(rest)):
                 lines, parts = rest, max(2, parts - 1)
                 break
         else:
@@ -74,18 +62,6 @@ def _fewer_lines(script: Script, budget: _Budget) -> Script:
                 break
             parts = min(len(lines), 2 * parts)
     return script.with_lines(lines)
-
-
-def _simpler(script: Script, budget: _Budget) -> Script:
-    """Take each simplification that keeps the failure, until none does."""
-    again = True
-    while again and budget.left > 0:
-        again = False
-        for candidate in _simplifications(script):
-            if budget.fails(candidate):
-                script, again = candidate, True
-                break
-    return script
 
 
 def _simplifications(script: Script) -> Iterator[Script]:
@@ -121,14 +97,6 @@ def _simpler_lines(line: Line) -> Iterator[Line]:
     for word in line.words:
         if "=" in word:
             yield replace(line, words=tuple(w for w in line.words if w != word))
-    verb = VERBS.get(line.verb)
-    if (
-        verb is not None
-        and len(line.words) > verb.least
-        and "=" not in line.words[-1]
-        and line.verb != "upon"
-    ):
-        yield replace(line, words=line.words[:-1])
     for digits in (0, 1, 2):
         if round(line.at_s, digits) != line.at_s:
             yield replace(line, at_s=round(line.at_s, digits))

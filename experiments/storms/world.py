@@ -46,17 +46,14 @@ class StormWorld(VirtualWorld):
         self.ground = ground
         self.counts: Counter[str] = Counter()
         self.clocks: dict[str, Clock] = {}
-        self.down = False  # the coordinator's process is dead
-        # as on disk: every event, before anybody is told what followed
-        self.journal: list[tuple[float, cev.Event]] = []
         self.disturbances: list[Disturbance] = []
         self.ways = RouteHistory(ground.campus)  # that packets took
         self._others: dict[tuple[str, str], Aggregate] = {}  # who send,
         self._background: dict[tuple[str, str], float] = {}  # and what, wire bytes/s
-        self._repeats: set[tuple[str, str]] = set()
-        self._evasive: dict[str, float] = {}  # hosts whose agents do not answer -> until when
+        self.repeats: set[tuple[str, str]] = set()
+        self.evasive: dict[str, float] = {}  # hosts whose agents do not answer -> until when
         # (kind, host) of the next message that others overtake -> by how long
-        self._overtaken: dict[tuple[str, str], float] = {}
+        self.overtaken: dict[tuple[str, str], float] = {}
         self.judges = StormJudges(self) if checks else None
         self.is_calm = False  # the last fault is over
         # the coordinator dies while it writes its next event, for so long
@@ -166,22 +163,11 @@ class StormWorld(VirtualWorld):
             if self._untold is not None:
                 self._untold.append(effect)
                 return
-            said = (type(effect.message).__name__, effect.host)
-            link = self.machines[effect.host].link
-            if link and link.coordinator_open and (by_s := self._overtaken.pop(said, None)) is not None:
-                self.noticed("message overtaken", effect.host)
-                link.overtaken = True
-
-                def tell() -> None:
-                    if self.machines[effect.host].link is link:
-                        self.connections.tell(effect.host, effect.message)
-
-                self.after(by_s, tell)
+            host, message = effect.host, effect.message
+            link = self.machines[host].link
+            open_ = link is not None and link.coordinator_open
+            if self._goes_late(host, message, lambda: self.connections.tell(host, message), is_open=open_):
                 return
-            if said in self._repeats:
-                self._repeats.discard(said)
-                self.noticed("message repeated", effect.host)
-                super()._perform(effect)
         if isinstance(effect, cdo.SetWays) and self._untold is not None:
             return  # its successor tells the network everything anew
         super()._perform(effect)
@@ -266,59 +252,6 @@ class StormWorld(VirtualWorld):
             link.coordinator_open = False
             self.at(link.down_s + EXIT_S, partial(self.connections.agent_notices, link))
 
-    def freeze(self, for_s: float) -> bool:
-        """Stop the coordinator's process (SIGSTOP); it reads its messages, in order, when it goes on.
-
-        Until it has read the Hello of an agent that connected again, its messages to that host go to the connection
-        before.
-        """
-        if self.connections.unread is not None or self.connections.refused:
-            return False
-        unread: list[Callable[[], None]] = []
-        self.connections.unread = unread
-        self.disturb("the coordinator stood still", for_s)
-
-        def go_on() -> None:
-            if self.connections.unread is unread:  # not killed meanwhile
-                self.connections.unread = None
-                self.connections.catches_up = True
-                for act in unread:
-                    act()
-                self.connections.catches_up = False
-
-        self.after(for_s, go_on)
-        return True
-
-    def step_clock(self, name: str, by_s: float) -> bool:
-        """Let the clock of a host jump ahead, as after a suspension."""
-        core = self.machines[name].core
-        if not isinstance(core, SkewedAgent):
-            return False
-        core.clock = self.clocks[name] = Clock(core.clock.offset_s + by_s, core.clock.rate)
-        if not self.machines[name].paused:
-            self.arm(self.machines[name])
-        return True
-
-    def roll_back(self, name: str, for_s: float) -> bool:
-        """Let a host die later with its disk as it is now: what is written meanwhile is gone."""
-        disk = self.machines[name].disk
-        before = dict(disk.stored)
-
-        def lose() -> None:
-            self.crash(name)
-            disk.stored = StoredCheckpoints(before)
-            disk.partial.clear()
-
-        self.after(for_s, lose)
-        return True
-
-    def rot(self, name: str, job: str) -> bool:
-        """Spoil the bytes of the job's checkpoints on a disk, which only a reader of them notices."""
-        disk = self.machines[name].disk
-        keys = [(job, sequence) for sequence in disk.stored.of(job)]
-        disk.rotten.update(keys)
-        return bool(keys)
-
     def crash(self, name: str) -> bool:
         """Let a host die without a message; its clock begins at zero when it is there again."""
         machine = self.machines[name]
@@ -362,13 +295,6 @@ class StormWorld(VirtualWorld):
             else each
             for each in self.disturbances
         ]
-        return True
-
-    def slow(self, a: str, b: str, factor: float) -> bool:
-        """Let a cable work at a part of its rate; 0: it is down."""
-        if DirectedLink(a, b) not in self.env.campus.capacity_bytes_per_s:
-            return False
-        self.set_link(a, b, factor)
         return True
 
     def cut_off(self) -> list[str]:
@@ -418,45 +344,33 @@ class StormWorld(VirtualWorld):
         for source, target in self._background:
             self.set_background(source, target, 0.0)
 
-    def evade(self, host: str, for_s: float) -> bool:
-        """Let an agent go on with its heartbeats, and report neither that a job has started nor that it has stopped one."""
-        if self.quiet:
-            return False
-        self._evasive[host] = self.now_s + for_s
-        return True
-
-    def repeat(self, kind: str, host: str) -> None:
-        """Send the agent's next message of that kind twice, as one that may have been lost with its connection is."""
-        self._repeats.add((kind, host))
-
-    def overtake(self, kind: str, host: str, by_s: float) -> None:
-        """Delay the next message of that kind, to or from the host; others pass it."""
-        self._overtaken[kind, host] = by_s
-
     def _act(self, machine: Machine, effect: ado.Effect) -> None:
         if self.judges is not None:
             self.judges.agent_does(self, machine, effect)
-        if isinstance(effect, ado.Send) and self.now_s < self._evasive.get(machine.name, 0.0):
+        if isinstance(effect, ado.Send) and self.now_s < self.evasive.get(machine.name, 0.0):
             match effect.message:
                 case m.JobStarted() | m.JobEnded(outcome="stopped"):
                     self.noticed("answer not given", machine.name)
                     return
-        if isinstance(effect, ado.Send) and self._overtaken:
-            said, link = (type(effect.message).__name__, machine.name), machine.link
-            if link and link.agent_open and (by_s := self._overtaken.pop(said, None)) is not None:
-                self.noticed("message overtaken", machine.name)
-                link.overtaken = True
-
-                def say() -> None:
-                    if machine.link is link:
-                        self.connections.say(machine, effect.message)
-
-                self.after(by_s, say)
+        if isinstance(effect, ado.Send) and (self.overtaken or self.repeats):
+            message, link = effect.message, machine.link
+            open_ = link is not None and link.agent_open
+            if self._goes_late(
+                machine.name, message, lambda: self.connections.say(machine, message), is_open=open_
+            ):
                 return
         super()._act(machine, effect)
-        if isinstance(effect, ado.Send) and self._repeats:
-            said = (type(effect.message).__name__, machine.name)
-            if said in self._repeats:
-                self._repeats.discard(said)
-                self.noticed("message repeated", machine.name)
-                super()._act(machine, effect)
+
+    def _goes_late(self, host: str, message: object, send: Callable[[], None], *, is_open: bool) -> bool:
+        """Return whether others overtake the message, which is sent later then; send it once more if it is to be repeated."""
+        said, link = (type(message).__name__, host), self.machines[host].link
+        if link is not None and is_open and (by_s := self.overtaken.pop(said, None)) is not None:
+            self.noticed("message overtaken", host)
+            link.overtaken = True
+            self.after(by_s, lambda: send() if self.machines[host].link is link else None)
+            return True
+        if said in self.repeats:
+            self.repeats.discard(said)
+            self.noticed("message repeated", host)
+            send()
+        return False
