@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-from math import inf
 from pathlib import Path
 
 from controller.core.parameters import Protocol, Queue
@@ -36,13 +35,6 @@ def main() -> None:
     parser.add_argument(
         "--policy", default="reclaimnet", help="a system whose jobs run once, or module:NAME of your own"
     )
-    parser.add_argument(
-        "--up-to",
-        type=float,
-        default=inf,
-        metavar="SECONDS",
-        help="of a journal with a line that cannot be read, go on with what is before this time; the whole is kept beside it",
-    )
     given = parser.parse_args()
     try:
         campus = load(given.campus)
@@ -60,7 +52,6 @@ def main() -> None:
         given.operator,
         address,
         int(port or AGENT_PORT),
-        up_to_s=given.up_to,
     )
     try:
         run_coordinator(config)

@@ -11,7 +11,6 @@ import signal
 import socket
 import time
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 
 import trio
@@ -50,7 +49,6 @@ class CoordinatorConfig:
     address: str
     port: int = AGENT_PORT
     started_s: float = field(default_factory=time.monotonic)
-    up_to_s: float = inf  # of the journal, go on with what is before this time
     # where the controller of the switches listens; None: this project's does not program them
     network_socket: Path | None = None
 
@@ -103,10 +101,6 @@ def _host(config: CoordinatorConfig, journal: Journal) -> CoordinatorHost:
         return CoordinatorHost(
             core, journal, admission, started_s=config.started_s, network_socket=config.network_socket
         )
-    if (whole := journal.cut(config.up_to_s)) is not None:
-        LOG.warning(
-            "what %s held from %g s on is given up; all of it is in %s", config.journal, config.up_to_s, whole
-        )
     recalled = recall(journal, core)
     for _ in range(recalled.submitted):
         admission.random()
@@ -120,6 +114,6 @@ def _host(config: CoordinatorConfig, journal: Journal) -> CoordinatorHost:
         network_socket=config.network_socket,
     )
     LOG.info("%d events of %s decided again", recalled.events, config.journal)
-    if recalled.last_s > 0.0 or journal.cuts():
-        host.handle(ev.Restarted(host.now_s - recalled.last_s, journal.cuts()))
+    if recalled.last_s > 0.0:
+        host.handle(ev.Restarted(host.now_s - recalled.last_s))
     return host

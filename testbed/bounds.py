@@ -22,8 +22,6 @@ LARGEST_SEQUENCE: Final = LARGEST_COUNT - 1
 SEQUENCES_PER_ATTEMPT: Final = 1_000_000
 # its last sequence is still a sequence
 LARGEST_ATTEMPT: Final = LARGEST_COUNT // SEQUENCES_PER_ATTEMPT - 1
-# after the n-th cut of a journal attempts begin above n * this: more than one a second for eleven days was not forgotten
-ATTEMPTS_PER_CUT: Final = 1_000_000
 # a thousand terabytes: what no disk of a campus holds; a sum of as many as a run has stays below 2**63
 LARGEST_PAYLOAD_BYTES: Final = 2**50
 # what a job may have; times the longest step it is still a number of seconds that a float holds to the microsecond

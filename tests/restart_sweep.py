@@ -6,7 +6,6 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from controller.core.model.events import Event
 from experiments.inputs.scenario import demo_scenario
 from experiments.inputs.traces import generate
 from experiments.storms.play import StormOutcome, play
@@ -86,9 +85,5 @@ def text_scenario(path: Path, killer: Killer) -> StormOutcome:
         def __init__(self, ground: StormSetup, *, tells_story: bool = False, checks: bool = True) -> None:
             super().__init__(ground, tells_story=tells_story, checks=checks)
             self._after_each = killer
-
-        def _gave_up(self, events: list[tuple[float, Event]]) -> None:
-            super()._gave_up(events)
-            killer.checks.begin_again()
 
     return play(parse(path.read_text(), path.name), world_of=KilledWorld)

@@ -78,42 +78,23 @@ def statements(draw: st.DrawFn) -> tuple[str, tuple[Any, ...]]:
     return text.format(table=table, one=one, other=other), () if value is None else (value,)
 
 
-def refused(read: Callable[[float], object], path: Path) -> str:
-    """The words of the error, empty if it can be read; what they advise helps, if only after some rounds."""
-    said, up_to_s = "", inf
-    for _ in range(6):
-        try:
-            read(up_to_s)
-        except TestbedError as error:
-            assert str(path) in str(error) or "another coordinator" in str(error)
-            assert len(str(error)) < 5000
-            said = str(error)
-        else:
-            return said
-        advice = re.search(r"`--up-to ([^`]+)`", said)
-        if advice is None:
-            return said
-        assert float(advice[1]) < up_to_s or float(advice[1]) == 0.0, said
-        up_to_s = float(advice[1])
-    return said
+def refused(read: Callable[[], object], path: Path) -> None:
+    """Read it; what it cannot read is said in a few words that name it."""
+    try:
+        read()
+    except TestbedError as error:
+        assert str(path) in str(error) or "another coordinator" in str(error)
+        assert len(str(error)) < 5000
 
 
-def facts_of(path: Path) -> Callable[[float], object]:
-    return lambda up_to_s: export_jsonl(path, path.with_suffix(".jsonl"), up_to_s)
-
-
-def recovery_of(path: Path) -> Callable[[float], object]:
-    async def recover(journal: Journal, up_to_s: float) -> None:
+def recovery_of(path: Path) -> Callable[[], object]:
+    async def recover(journal: Journal) -> None:
         beside = path.with_suffix(".sock")
-        _host(
-            CoordinatorConfig(small_campus(), *GIVEN, SEED, path, beside, "127.0.0.1", up_to_s=up_to_s),
-            journal,
-        )
+        _host(CoordinatorConfig(small_campus(), *GIVEN, SEED, path, beside, "127.0.0.1"), journal)
 
-    def read(up_to_s: float) -> None:
-        path.with_name(f"{path.name}.whole").unlink(missing_ok=True)
+    def read() -> None:
         with closing(Journal(path)) as journal:
-            trio.run(recover, journal, up_to_s)
+            trio.run(recover, journal)
 
     return read
 
@@ -152,7 +133,7 @@ def test_a_damaged_journal_is_read_or_refused_in_words_that_name_it(whole: Path,
             for statement, values in damage:
                 with suppress(sqlite3.IntegrityError, sqlite3.OperationalError):
                     db.execute(statement, values)
-    refused(facts_of(path), path)
+    refused(lambda: export_jsonl(path, path.with_suffix(".jsonl")), path)
     page_of(path)
     refused(recovery_of(path), path)
 

@@ -9,18 +9,14 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 
 import pytest
-import trio
 
 from controller.core.coordinator import Coordinator
-from controller.core.lifecycle.membership import not_yet
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
-from controller.core.model.cluster import Cluster
 from controller.core.parameters import Protocol, Queue
 from controller.core.policies.table import POLICIES
 from controller.persistence.journal import Journal, encoded, read_facts
@@ -36,9 +32,7 @@ from controller.persistence.snapshot import (
     program,
     thaw,
 )
-from controller.process import CoordinatorConfig, _host
 from testbed import messages as m
-from testbed.clock import MonotonicClock
 from testbed.errors import SetupError
 from tests.cores_world import PROTOCOL, QUEUE, CoresWorld, small_campus
 from topologies.spec import Campus
@@ -262,45 +256,6 @@ def test_by_hand_the_reason_is_printed(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert "the journal of another coordinator: seed 77, here 1" in done.stderr
-
-
-# ---------------------------------------------------------------- a journal whose end was cut off
-
-
-def begun(config: CoordinatorConfig, journal: Journal) -> Cluster:
-    """What a coordinator knows that begins again with a journal."""
-
-    async def begin() -> Cluster:
-        return _host(config, journal).core.cluster
-
-    return trio.run(begin, clock=MonotonicClock())
-
-
-@pytest.mark.parametrize("at_once", [False, True], ids=["died after the cut", "at once"])
-def test_a_coordinator_whose_journal_was_cut_lets_no_agent_in_until_forgotten_leases_have_lapsed(
-    tmp_path: Path, at_once: bool
-) -> None:
-    journal, _ = a_journal(tmp_path / "j.sqlite", save_at=0.2)
-    given = PROTOCOL, replace(QUEUE, level_start=3.0)
-    journal.found(origin_of(small_campus(), *given, SEED, time.monotonic() - 30.0))
-    if not at_once:  # the process that cut it said nothing more
-        journal.cut(10.0)
-    journal.close()
-    up_to_s = 10.0 if at_once else inf
-    config = CoordinatorConfig(
-        small_campus(), *given, SEED, journal.path, tmp_path / "o.sock", "127.0.0.1", up_to_s=up_to_s
-    )
-    journal = Journal(journal.path)
-    cluster = begun(config, journal)
-    assert (journal.cuts(), cluster.cuts) == (1, 1)
-    hello = m.Hello("h1", 1, 7200, [], [], [], True)
-    assert "the journal was cut" in not_yet(cluster, cluster.hosts["h1"], hello, cluster.now_s + 2.1)
-    assert not_yet(cluster, cluster.hosts["h1"], hello, cluster.barred_until_s) == ""
-    journal.close()
-    again = Journal(journal.path)
-    cluster = begun(replace(config, up_to_s=inf), again)
-    assert cluster.cuts == 1, "it is no second cut"
-    again.close()
 
 
 # ---------------------------------------------------------------- time

@@ -56,7 +56,7 @@ def test_every_job_survives_the_storm_and_every_promise_holds(seeds: range) -> N
 
 @pytest.mark.parametrize("number", range(len(FAULTS)), ids=list(FAULTS))
 def test_storms_of_one_kind_of_fault_keep_every_promise(number: int) -> None:
-    kind, drawn = list(FAULTS)[number], options_of(10_000 + number, policy="reclaimnet")
+    kind, drawn = list(FAULTS)[number], options_of(10_001 + number, policy="reclaimnet")
     campus = {**drawn.campus, "hosts": "4", "enforcement": "pace"}
     if kind.startswith("trunk"):
         campus |= {"spines": "2", "on_demand": "0"}

@@ -9,8 +9,7 @@ from experiments.storms import StormWorld, parse
 from experiments.storms.clock import SkewedCoordinator
 from experiments.storms.commands import perform
 from experiments.storms.setup import ground_of
-from testbed.bounds import ATTEMPTS_PER_CUT, SEQUENCES_PER_ATTEMPT
-from testbed.messages import Expect, JobSpec
+from testbed.messages import JobSpec
 
 GROUND = (
     "campus hosts=3 on_demand=0 buildings=1 mix=one spare=0\n0 start\n1 submit a steps=300 payload=2000000\n"
@@ -99,58 +98,3 @@ def test_a_coordinator_whose_journal_another_took_decides_nothing_more_and_its_a
     assert new is not old
     assert new.coordinator_open
     assert world.counts["fault: coordinator usurped"] == 1
-
-
-def test_after_a_cut_nothing_begins_before_every_forgotten_lease_has_lapsed() -> None:
-    world = world_at(8.5, "8 forget 1000 0.1")
-    assert world.coordinator.cluster.cuts == 1
-    assert not any(host.connected for host in world.coordinator.cluster.hosts.values())
-    barred_s = 8.1 + world.protocol.lease_s + world.protocol.fence_margin_s
-    world.run(barred_s - 0.01)
-    assert [fact for _, fact in world.facts if isinstance(fact, facts.JobDispatched | facts.HostJoined)] == []
-    assert not any(machine.processes for machine in world.machines.values()), "agents fence themselves"
-    world.run(20.0)
-    assert world.jobs["a"].attempt == ATTEMPTS_PER_CUT + 1
-
-
-def test_after_a_cut_a_known_job_goes_on_from_what_forgotten_attempts_have_stored() -> None:
-    world = world_at(14.9, "8 reclaim @a", "15 forget 1 0.1")
-    assert world.jobs["a"].attempt == 2
-    journal = world.restarts.journal
-    assert journal is not None
-    since_s = 7.9  # of the second attempt nothing is known
-    last = sum(at_s >= since_s for at_s, _ in journal.events())
-    world.restart(0.1, given_up=last)
-    world.run(20.0)
-    job = world.jobs["a"]
-    assert job.attempt == ATTEMPTS_PER_CUT + 1
-    assert job.restore is not None
-    assert job.restore.stored.sequence // SEQUENCES_PER_ATTEMPT == 2
-    assert job.restore.stored.step > 60
-
-
-def test_tickets_of_a_coordinator_that_has_forgotten_are_new() -> None:
-    text = GROUND + "8 forget 1000 0.1"
-    world = StormWorld(ground_of(parse(text)))
-    tickets: list[tuple[int, int]] = []  # (cuts, number)
-
-    def told(_: str, message: object) -> None:
-        if isinstance(message, Expect):
-            tickets.append((world.coordinator.cluster.cuts, message.ticket))
-
-    world.env.told = told
-    for line in parse(text).lines:
-        world.run(line.at_s)
-        perform(world, line)
-    world.run(25.0)
-    before, after = ({number for cuts, number in tickets if cuts == n} for n in (0, 1))
-    assert before
-    assert after
-    assert not before & after
-
-
-def test_a_second_restart_waits_for_the_leases_that_the_first_had_to_wait_for() -> None:
-    world = world_at(9.0, "8 forget 1000 0.1", "8.4 restart 0.1", "8.8 forget 1 0.1")
-    cluster = world.coordinator.cluster
-    assert cluster.cuts == 2
-    assert cluster.barred_until_s >= 8.1 + world.protocol.lease_s + world.protocol.fence_margin_s

@@ -46,7 +46,6 @@ def world_of(text: str, **options: bool) -> StormWorld:
         ("campus hosts=2\n0 submit a steps=0", "steps"),
         ("campus hosts=2\n0 submit a payload=nan", "payload"),
         ("campus hosts=2\n0 submit a draw=2", "draw"),
-        ("campus hosts=2\n0 forget inf", "whole number"),
         ("campus hosts=2\n0 clock h1 0 nan", "a rate"),
         ("campus hosts=2 leave=nan", "leave"),
         ("campus hosts=2\nsettings heartbeat_s=0", "heartbeat_s"),

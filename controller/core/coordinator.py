@@ -203,11 +203,11 @@ class Coordinator:
                 ways_set(cluster, number)
             case ev.DrainAsked(trunks):
                 drain_trunks(cluster, {frozenset(trunk) for trunk in trunks})
-            case ev.Restarted(silent_s, cuts):
+            case ev.Restarted(silent_s):
                 # what its controller was told last is not known
                 cluster.installation.dirty, cluster.installation.due_s = cluster.routes.has_choice, inf
                 cluster.installation.loads_sent = None
-                self._resync = resync.begin(cluster, self._resync, cuts)
+                self._resync = resync.begin(cluster, self._resync)
                 cluster.record(facts.CoordinatorRestarted(silent_s, sorted(self._resync.awaited)))
 
     def _collect(self, resyncing: resync.Resync, event: ev.Event) -> None:

@@ -7,9 +7,9 @@ power). A third, `origin`, holds the coordinator's identity and the moment of it
 from `input` alone (see `recovery`). The fourth, `snapshot`, only saves time.
 
 A line that could not be read back is not written (`encoded`). One that lies there all the same, from an earlier version
-or a torn disk, is named by its number and time, and a reader may ask for the lines before it.
+or a torn disk, is named by its number and time, and the journal is refused.
 
-.venv/bin/python -m controller.persistence.journal journal.sqlite events.jsonl [--up-to SECONDS]
+.venv/bin/python -m controller.persistence.journal journal.sqlite events.jsonl
 
 One process at a time writes a journal: it holds a lock on the file beside it, which its death releases. If that file is
 gone, the epoch in the journal itself decides: each writer raises it, and a writer that finds another's epoch there
@@ -24,9 +24,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from hashlib import blake2b
-from math import inf
 from pathlib import Path
 from typing import IO, Any
 
@@ -219,44 +217,6 @@ class Journal:
     def _read(self, query: str, *values: object) -> Iterator[Any]:
         return _rows(self._db, self.path, query, *values)
 
-    def cut(self, before_s: float) -> Path | None:
-        """Keep what is before a time, and nothing of what came after; all of it stays in the file that is returned.
-
-        The origin counts the cuts: a coordinator that begins after one, even at its second try, knows that it has forgotten.
-        None: there is nothing to cut. SetupError: an earlier cut left its file there.
-        """
-        ends = [
-            f"EXISTS (SELECT 1 FROM {table} WHERE number >= {_end(table)})" for table in ("input", "fact")
-        ]
-        [(is_more,)] = self._read(f"SELECT {' OR '.join(ends)}", before_s)
-        if not is_more:
-            return None
-        whole = self.path.with_name(f"{self.path.name}.whole")
-        if whole.exists():
-            raise SetupError(f"{whole} keeps what an earlier cut took away: move it elsewhere first")
-        try:
-            with closing(sqlite3.connect(whole)) as copy:
-                self._db.backup(copy)
-            self.begin()
-            for table in ("input", "fact"):
-                self._db.execute(f"DELETE FROM {table} WHERE number >= {_end(table)}", (before_s,))
-            self._db.execute(
-                "INSERT OR REPLACE INTO origin (key, value) VALUES ('cuts', ?)", (str(self.cuts() + 1),)
-            )
-            last = "(SELECT coalesce(max(number), 0) FROM {})"
-            self._db.execute(
-                f"DELETE FROM snapshot WHERE event > {last.format('input')} OR facts > {last.format('fact')}"
-            )
-            self.commit()
-        except DAMAGED as error:
-            whole.unlink(missing_ok=True)
-            raise SetupError(f"{self.path} is damaged: {error}") from error
-        return whole
-
-    def cuts(self) -> int:
-        """Return the number of times that its end was cut off."""
-        return next((int(value) for (value,) in self._read("SELECT value FROM origin WHERE key = 'cuts'")), 0)
-
     def last_s(self) -> float:
         """Time of the last event; 0 without one."""
         columns = "number, at_s, body"
@@ -319,10 +279,10 @@ def out_of_range(fact: Fact) -> str:
     return ""
 
 
-def read_facts(path: Path, before_s: float = inf) -> Iterator[tuple[float, AnyFact]]:
-    """Yield (seconds, fact) in order, those before a time, from a journal that may be in use or left by a killed process.
+def read_facts(path: Path) -> Iterator[tuple[float, AnyFact]]:
+    """Yield (seconds, fact) in order, from a journal that may be in use or left by a killed process.
 
-    SetupError: a line cannot be read; the message names it, and the time up to which the journal is good. NoJournal.
+    SetupError: a line cannot be read; the message names it. NoJournal.
     """
     try:
         db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
@@ -331,8 +291,8 @@ def read_facts(path: Path, before_s: float = inf) -> Iterator[tuple[float, AnyFa
     try:
         if not any(_rows(db, path, "SELECT 1 FROM sqlite_master WHERE name = 'fact'")):
             raise NoJournal(f"{path} holds no table fact: no journal was begun there")
-        query = f"SELECT number, at_s, body FROM fact WHERE number < {_end('fact')} ORDER BY number"
-        for _, at_s, fact in fact_lines(path, _rows(db, path, query, before_s)):
+        query = "SELECT number, at_s, body FROM fact ORDER BY number"
+        for _, at_s, fact in fact_lines(path, _rows(db, path, query)):
             yield at_s, fact
     finally:
         db.close()
@@ -344,16 +304,6 @@ def fact_lines(path: Path, rows: Iterator[tuple[int, float, str]]) -> Iterator[t
         if rule := out_of_range(fact):
             raise SetupError(unreadable(path, "fact", number, at_s, rule))
         yield number, at_s, fact
-
-
-def _end(table: str) -> str:
-    """Return SQL for a number above the lines before a time: that of the first later line, whatever the times behind it.
-
-    If no time was chosen (infinity), it is above all lines. So a line without a time is reported, not left out with all
-    behind it.
-    """
-    chosen = f"SELECT min(number) FROM {table} WHERE ?1 < 9e999 AND coalesce(at_s, 9e999) >= ?1"
-    return f"coalesce(({chosen}), 9.3e18)"
 
 
 def _rows(db: sqlite3.Connection, path: Path, query: str, *values: object) -> Iterator[Any]:
@@ -395,10 +345,7 @@ def _in_time(
 
 def unreadable(path: Path, table: str, number: int, at_s: float, error: object) -> str:
     """Return the message for a line that cannot be read."""
-    return (
-        f"{path}: line {number} of the table {table}, at {at_s!r} s, cannot be read: {quoted(str(error))}. "
-        f"`--up-to {at_s!r}` goes on with what is before it"
-    )
+    return f"{path}: line {number} of the table {table}, at {at_s!r} s, cannot be read: {quoted(str(error))}"
 
 
 def _digest(event: object, facts: object, submitted: object, program: str, body: bytes) -> bytes:
@@ -408,11 +355,11 @@ def _digest(event: object, facts: object, submitted: object, program: str, body:
     ).digest()
 
 
-def export_jsonl(path: Path, target: Path, before_s: float = inf) -> int:
-    """Write all facts before a time as one JSON object a line, each with `at_s`; returns how many. SetupError: `read_facts`."""
+def export_jsonl(path: Path, target: Path) -> int:
+    """Write all facts as one JSON object a line, each with `at_s`; return how many. SetupError: `read_facts`."""
     count = 0
     with whole(target) as scratch, scratch.open("w") as out:
-        for at_s, fact in read_facts(path, before_s):
+        for at_s, fact in read_facts(path):
             record = {"at_s": round(at_s, 6), **msgspec.to_builtins(fact)}
             out.write(msgspec.json.encode(record).decode() + "\n")
             count += 1
@@ -426,12 +373,9 @@ def main() -> None:
     )
     parser.add_argument("journal", type=Path, help="as a coordinator wrote it; it may be in use")
     parser.add_argument("out", type=Path, help="one JSON object a line")
-    parser.add_argument(
-        "--up-to", type=float, default=inf, metavar="SECONDS", help="only what is before this time"
-    )
     given = parser.parse_args()
     try:
-        print(f"{export_jsonl(given.journal, given.out, given.up_to)} facts in {given.out}")
+        print(f"{export_jsonl(given.journal, given.out)} facts in {given.out}")
     except (SetupError, OSError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
 

@@ -77,7 +77,7 @@ def check_origin(found: dict[str, str], mine: dict[str, str], path: Path) -> Non
     try:
         differing = list(_differences(found, mine))
         float(found["started_monotonic_s"]), float(found["started_calendar_s"]), found["boot"]
-        bytes.fromhex(found.get("secret", "")), int(found.get("cuts", "0"))
+        bytes.fromhex(found.get("secret", ""))
     except (KeyError, ValueError, TypeError, AttributeError, *UNDECODABLE) as error:
         raise SetupError(
             f"{path}: the table origin cannot be read ({quoted(str(error))}): name a new file"
@@ -109,8 +109,7 @@ def recall(journal: Journal, fresh: Coordinator) -> Recalled:
         except Exception as error:  # it was decided once: what could not be is in no journal
             raise SetupError(
                 f"{journal.path}: the event of {at_s!r} s in it cannot be decided again "
-                f"({type(error).__name__}: {quoted(str(error))}): lines before it were changed, or are missing. "
-                f"`--up-to {at_s!r}` goes on with what is before it"
+                f"({type(error).__name__}: {quoted(str(error))}): lines before it were changed, or are missing"
             ) from error
         for effect in effects:
             if isinstance(effect, do.Record):
@@ -134,8 +133,7 @@ def _compare(again: tuple[float, bytes] | None, before: tuple[float, bytes] | No
         at_s = (before or again or (0.0,))[0]
         raise SetupError(
             f"{path}: from the same events, this program decides otherwise at {at_s:.6f} s: {_told(again)} where the journal "
-            f"has {_told(before)}. Start the version that wrote it, name a new file, or go on with what is before it: "
-            f"`--up-to {at_s!r}`"
+            f"has {_told(before)}. Start the version that wrote it, or name a new file"
         )
 
 

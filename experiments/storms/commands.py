@@ -15,7 +15,6 @@ action of `upon`, `it` is the host that it happened to.
     restart [DOWN_S] [clock=BY_S]          the coordinator's process is killed, and begins again from its journal; its machine was
                                            booted meanwhile, and its clock goes on by so much later (or stands: never back)
     tear [DOWN_S]                          the same while it writes its next event: that is not in the journal
-    forget EVENTS [DOWN_S]                 the same, and the last so many events are cut off its journal (`--up-to`)
     usurp FOR_S                            SIGSTOP of the coordinator, between writing its next event and sending what follows;
                                            another one goes on with its journal, and the old one wakes after
     link A B FACTOR [FOR_S]                a cable works at a part of its rate; 0: it is down, and if it is a trunk of a campus
@@ -296,11 +295,6 @@ def _cut(world: StormWorld, line: Line, host: str, agent_s: float = 0.0, coordin
 @_verb("seconds?")
 def _restart(world: StormWorld, line: Line, down_s: float = 0.1) -> bool:
     return world.restart(down_s, float(line.options.get("clock", 0.0)))
-
-
-@_verb("count seconds?")
-def _forget(world: StormWorld, line: Line, events: float, down_s: float = 0.1) -> bool:
-    return world.restart(down_s, given_up=int(events))
 
 
 @_verb("seconds?")

@@ -69,7 +69,6 @@ FAULTS: dict[str, tuple[int, str]] = {
     "coordinator restarted": (3, f"restart {DOWN}"),
     "coordinator rebooted": (1, f"restart {DOWN} clock=-1e9|0.5|3|1e3|1e6"),
     "journal torn": (1, f"tear {DOWN}"),
-    "journal cut": (1, f"forget 1|3|10|30|100|1000 {DOWN}"),
     "coordinator frozen": (1, "freeze 0.1|1|2.1|5"),
     "coordinator usurped": (1, "usurp 0.3|1.5|3|8"),
     # connections and messages
@@ -125,7 +124,7 @@ LOUD = {
 GENTLE = ("owner with notice", "owners of a building")
 # faults of these verbs may begin upon a step of the protocol, the others at a time
 STRUCK = {
-    *("kill", "crash", "pause", "cut", "reclaim", "fail", "restart", "forget", "link", "drain", "cancel"),
+    *("kill", "crash", "pause", "cut", "reclaim", "fail", "restart", "link", "drain", "cancel"),
     *("mute", "usurp", "freeze"),
 }
 

@@ -56,13 +56,6 @@ class StormJudges:
         self._notices: set[tuple[str, float]] = set()  # (host, seconds) as owners' agents have told
         self._admitted: set[tuple[str, int, str]] = set()  # (job, attempt, destination)
 
-    def begin_again(self) -> None:
-        """Forget what a coordinator whose journal was cut has forgotten: that binds it no more."""
-        self.invariants.begin_again()
-        self._ended.clear()
-        self._cancelled.clear()
-        self._heard.clear()
-
     def __call__(self, world: VirtualWorld) -> None:
         """Judge everything, now."""
         self.invariants(world)

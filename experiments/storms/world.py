@@ -11,7 +11,6 @@ from math import inf
 
 from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.membership import not_yet
-from controller.core.lifecycle.resync import PATIENCE
 from controller.core.model import effects as cdo
 from controller.core.model import events as cev
 from controller.core.queueing.controllers.fixed import Fixed
@@ -64,8 +63,6 @@ class StormWorld(VirtualWorld):
         self._untold: list[cdo.Tell] | None = None
         self._leaps: list[tuple[int, float]] = []  # of the coordinator's clock
         self.leapt_at_s: list[float] = []
-        self._forgets = False  # the coordinator is dead, and will begin again with less
-        self._accepted: set[str] = set()  # jobs that it had accepted then
         self.weather = Weather(lambda: self.now_s, self.noticed)
         super().__init__(
             ground.campus,
@@ -82,7 +79,6 @@ class StormWorld(VirtualWorld):
         )
         self.env.story = deque(maxlen=STORY_LINES)
         self.restarts.journal = self.heartbeats.journal = MemoryJournal()
-        self.restarts.gave_up = self._gave_up
 
     # ------------------------------------------------------------ what is noticed
 
@@ -180,46 +176,21 @@ class StormWorld(VirtualWorld):
 
     # ------------------------------------------------------------ more faults
 
-    def restart(self, down_s: float, clock_s: float = 0.0, given_up: int = 0) -> bool:
+    def restart(self, down_s: float, clock_s: float = 0.0) -> bool:
         """Kill the coordinator's process; it begins again from its journal after a while.
 
-        Of the journal, the last `given_up` events are cut off before.
         With `clock_s` its machine was booted meanwhile, and its clock leaps by so much, or stands: it never goes back.
         """
         if self.connections.refused:
             return False
-        self.connections.unread, self._forgets = None, given_up > 0
-        if given_up:
-            self._accepted |= self.jobs.keys()
+        self.connections.unread = None
         self.disturb("the coordinator was dead", down_s)
         core, journal = self.coordinator, self.restarts.journal
         if clock_s and isinstance(core, SkewedCoordinator) and journal is not None:
             self.leapt_at_s.append(self.now_s)
             self._leaps.append((core.handled, max(clock_s, journal.last_s - self.now_s - down_s)))
-        self.restart_coordinator(down_s=down_s, given_up=given_up)
+        self.restart_coordinator(down_s=down_s)
         return True
-
-    def over(self) -> bool:
-        """Return whether all jobs are over, and none is forgotten or about to be."""
-        return not self._forgets and self._accepted <= self.jobs.keys() and super().over()
-
-    def _gave_up(self, events: list[tuple[float, cev.Event]]) -> None:
-        """Begin again from a journal that was cut; users submit again those of their jobs that are forgotten."""
-        self._forgets = False
-        protocol, core = self.protocol, self.coordinator
-        until_s = self.now_s + protocol.lease_s + protocol.fence_margin_s + PATIENCE * protocol.heartbeat_s
-        fault = Disturbance("the journal was cut", events[0][0], until_s)
-        self.disturbances.append(fault)
-        if isinstance(core, SkewedCoordinator):  # a clock that leapt in what is forgotten has leapt
-            self._leaps[:] = [(min(after, core.handled), by_s) for after, by_s in self._leaps]
-        if self.judges is not None:
-            self.judges.begin_again()
-        for _, event in events:
-            if isinstance(event, cev.JobSubmitted):
-                self._unheard.add(event.job.name)
-                self.after(0.0, partial(self.submit, event.job, event.draw))
-            elif isinstance(event, cev.LinksChanged):
-                self.links.tell([DirectedLink(source, to) for source, to, _ in event.rates])
 
     def _usurp(self, event: cev.Event, for_s: float) -> None:
         """Stop the coordinator between writing an event and sending what follows; another goes on with its journal.

@@ -82,7 +82,7 @@ def begin_attempt(
     """Reserve the GPU, number the attempt, and account for the work that will be done again."""
     restore_step = checkpoint.stored.step if checkpoint else 0
     again_s = (job.step - restore_step) * job.spec.step_s * job.spec.gpus
-    job.attempt = max(job.attempt, cluster.attempts_above) + 1
+    job.attempt += 1
     if job.stopped_cause and again_s > 0.0:
         cause = job.stopped_cause
         cluster.record(facts.WorkLost(job.name, job.attempt, cause, job.step, restore_step, again_s))

@@ -74,9 +74,9 @@ def stored_by(
 
 def _mismatch(cluster: Cluster, job: JobState, host: HostState, stored: m.StoredCheckpoint) -> str:
     """Return the reason why a stored checkpoint is none of this job's: its attempt, step or content; "" if it is one."""
-    first, last = job.attempts_above + 1, max(job.attempt, cluster.attempts_above)
-    if not first <= stored.sequence // m.SEQUENCES_PER_ATTEMPT <= last:
-        return f"attempts so far are {first} to {last}"
+    first = job.attempts_above + 1
+    if not first <= stored.sequence // m.SEQUENCES_PER_ATTEMPT <= job.attempt:
+        return f"attempts so far are {first} to {job.attempt}"
     if stored.step > job.spec.steps:
         return f"step {stored.step}, and the job has {job.spec.steps}"
     step, digest = job.taken.get(stored.sequence, (stored.step, ""))

@@ -74,13 +74,7 @@ def not_yet(cluster: Cluster, host: HostState, hello: Hello, now_s: float) -> st
     An agent that connects anew, known by its incarnation, always can. Another one may be what was started in place
     of one that died, or a stranger on that machine. Its report that no job runs there would end a lease under which one may run.
     So it waits until that lease has lapsed (or, if no job was to run there, until the first one's connection is gone).
-    After a cut of the journal none can, until the leases that it has forgotten have lapsed.
     """
-    if now_s < cluster.barred_until_s:
-        left_s = cluster.barred_until_s - now_s
-        return (
-            f"the journal was cut, and leases that it told of may run for {left_s:.3f} s yet: try again then"
-        )
     if host.incarnation in (-1, hello.incarnation):
         return ""
     if host.connected:

@@ -37,8 +37,7 @@ def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
     if refusal:
         cluster.outbox.append(do.Answer(event.operator, Rejected(spec.name, refusal)))
         return False
-    job = JobState(spec, attempts_above=cluster.attempts_above)
-    cluster.jobs[job.name] = job
+    job = cluster.jobs[spec.name] = JobState(spec)
     cluster.record(facts.JobSubmitted(job.name, spec.steps, spec.step_s, spec.payload_bytes, gpus=spec.gpus))
     cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name)))
     queue = cluster.queue

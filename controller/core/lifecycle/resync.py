@@ -14,13 +14,6 @@ long the coordinator was down. Until then (and a margin) the jobs of an agent th
 
 What was reserved stays reserved: moves and their grants go on between agents that came back as they are. Recoveries, which an
 agent stops sending when it loses the coordinator, are ordered again. Offers lapse and are made anew.
-
-A journal whose end was cut off (`--up-to`, because a line of it cannot be read) does not tell of attempts that run, of orders and
-of numbers that were used. So nothing of them may count any more. No agent registers before every lease that the part which is
-gone can have granted has lapsed: by then every process that ran has been stopped by its own agent, and no transfer is under way.
-Attempts and transfers are numbered from where none of the forgotten ones can have come to, so that no late word, checkpoint or
-Hello of those is taken for one of these. What hosts hold of a job that is known is taken up, whichever attempt it is of; what of
-others, and which ended, is forgotten, and computed again if its user submits it again.
 """
 
 from __future__ import annotations
@@ -39,14 +32,13 @@ from controller.core.lifecycle.membership import (
     release_dependents,
     resend_orders,
 )
-from controller.core.lifecycle.offers import interrupt, offer_all
+from controller.core.lifecycle.offers import offer_all
 from controller.core.lifecycle.rollforward import take_up
 from controller.core.model import events as ev
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import HostState, Phase
 from testbed.messages import Hello, OwnerReclaims, OwnerReturns
 
-FLOWS_PER_CUT = 2**32  # opened since the journal was cut last: a thousand a second for seven weeks
 PATIENCE = 2  # heartbeats: two attempts of an agent to connect at its slowest, and less than a lease
 
 
@@ -66,11 +58,10 @@ class Resync:
         | ev.WaysSet
         | ev.DrainAsked
     ] = field(default_factory=list)
-    is_cut: bool = False  # the end of the journal is gone: what hosts hold is what they say now
 
     def over(self, now_s: float) -> bool:
-        """Return whether all are there, or the patience is over. After a cut it is not known which all are."""
-        return now_s >= self.until_s or not (self.awaited or self.is_cut)
+        """Return whether all are there, or the patience is over."""
+        return now_s >= self.until_s or not self.awaited
 
     def registered(self, cluster: Cluster, hello: Hello) -> None:
         """Accept a registering agent: it may go on with its jobs, and is reconciled later."""
@@ -97,21 +88,12 @@ class Resync:
         self.kept = [e for e in self.kept if not isinstance(e, ev.AgentSaid) or e.host != host.name]
 
 
-def begin(cluster: Cluster, before: Resync | None, cuts: int) -> Resync:
-    """Await all agents: no connection survived. What was told once is kept from an earlier resync that ended so.
-
-    `cuts`: times that the journal was cut so far.
-    """
+def begin(cluster: Cluster, before: Resync | None) -> Resync:
+    """Await all agents: no connection survived. What was told once is kept from an earlier resync that ended so."""
     now_s, protocol = cluster.now_s, cluster.protocol
     fence_at_s = now_s + protocol.lease_s + protocol.fence_margin_s
     awaited = {host.name for host in cluster.hosts.values() if host.connected}
     awaited |= before.awaited if before else set()
-    is_cut = cuts > cluster.cuts
-    if is_cut:
-        cluster.cuts, cluster.opened = cuts, cuts * FLOWS_PER_CUT
-    if is_cut or (before is not None and before.is_cut and not before.hellos):
-        # none has registered since the cut; the clock by which some of the time went by may be another
-        cluster.barred_until_s = fence_at_s
     for host in cluster.hosts.values():
         if host.connected:
             disconnect(cluster, host)
@@ -119,17 +101,7 @@ def begin(cluster: Cluster, before: Resync | None, cuts: int) -> Resync:
             cluster.fence(host, fence_at_s)
     once = (ev.JobSubmitted, ev.CancelAsked, ev.LinksChanged)
     told_once = [event for event in before.kept if isinstance(event, once)] if before else []
-    if is_cut:  # any host may hold a checkpoint of any job by now, and may have been told to start what was on its way there
-        for job in cluster.jobs.unfinished():
-            if job.phase is Phase.FETCHING:  # it may have been started since, under this very number
-                interrupt(cluster, job, "checkpoint_lost")
-    listens_from_s = max(now_s, cluster.barred_until_s)
-    return Resync(
-        awaited,
-        listens_from_s + PATIENCE * protocol.heartbeat_s,
-        kept=list(told_once),
-        is_cut=is_cut or (before is not None and before.is_cut),
-    )
+    return Resync(awaited, now_s + PATIENCE * protocol.heartbeat_s, kept=list(told_once))
 
 
 def reconcile(cluster: Cluster, resyncing: Resync) -> None:

@@ -35,7 +35,6 @@ from controller.core.placement.tree_rates import Known
 from controller.core.policies.table import Policy
 from controller.core.queueing.queue import SpotQueue
 from controller.numerics.arrays import Floats
-from testbed.bounds import ATTEMPTS_PER_CUT
 from testbed.messages import Endpoint, Expect, ToAgent
 from topologies.paths import DeadTrunks, Routes, Way, dead_trunks
 from topologies.spec import Campus, DirectedLink
@@ -77,9 +76,7 @@ class Cluster:
     timeouts: dict[str, Timeout] = field(default_factory=dict)  # job -> what it waits for (`timeouts`)
     secret: bytes = b""  # that no host knows: key of the numbers of transfers
     opened: int = 0  # flows so far
-    cuts: int = 0  # how often the end of the journal was cut off (`resync`)
     witness: Witness | None = field(default=None, repr=False)  # of a replay
-    barred_until_s: float = -inf  # no agent registers before: leases may run that were cut off the journal
     # flow -> (receiver, what it was told)
     announced: dict[str, tuple[str, Expect]] = field(default_factory=dict)
     changed_flows: dict[str, None] = field(default_factory=dict)  # since receivers were last told
@@ -282,11 +279,6 @@ class Cluster:
         """No copy that was started there runs beyond this, as far as this side may believe."""
         host.lease_until_s = until_s
         self.leases.watch(host)
-
-    @property
-    def attempts_above(self) -> int:
-        """Attempts to come are numbered above this: none that was cut off the journal is as high."""
-        return self.cuts * ATTEMPTS_PER_CUT
 
     def arm_timeout(self, job: JobState, within_s: float, asked: int = 0) -> None:
         """The phase that the job is in now is to end within that time, or it is asked why."""

@@ -70,13 +70,9 @@ class DrainAsked(Struct, frozen=True, tag=True):
 
 
 class Restarted(Struct, frozen=True, tag=True):
-    """The coordinator's process began again from its journal, whose last event is `silent_s` older: no connection is left.
-
-    `cuts`: how often the journal's end was cut off so far (`--up-to`).
-    """
+    """The coordinator's process began again from its journal, whose last event is `silent_s` older: no connection is left."""
 
     silent_s: float
-    cuts: int = 0
 
 
 Event = (

@@ -47,16 +47,6 @@ class Completions:
         self.steps: dict[tuple[str, int], int] = {}
         self.reached: set[tuple[str, int]] = set()  # the same, by job and step
         self.unseen: list[tuple[str, int]] = []  # of those, which were not looked for on a disk yet
-        # steps of what completed and is no fact any more: processes may go on from it
-        self.given_up: set[tuple[str, int]] = set()
-
-    def begin_again(self) -> None:
-        """Read the remaining facts from the beginning, after facts were cut off."""
-        self.given_up |= self.reached
-        self._read = 0
-        self.steps.clear()
-        self.reached.clear()
-        self.unseen.clear()
 
     def read(self, world: VirtualWorld) -> None:
         """Take in the facts since the last time."""
@@ -127,11 +117,7 @@ class GroundTruth:
                 raise broken(world, process.spec.name, rule)
         for process in alive:
             name, step = process.spec.name, process.base_step
-            if (
-                step == 0
-                or (name, step) in self._completions.reached
-                or (name, step) in self._completions.given_up
-            ):
+            if step == 0 or (name, step) in self._completions.reached:
                 continue
             raise broken(world, name, f"it computes from step {step}, of which no checkpoint was completed")
 

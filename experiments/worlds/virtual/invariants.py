@@ -39,10 +39,6 @@ class Invariants:
         """Return when migrations took more than their share because an order had not reached its sender."""
         return self._ground_truth.excesses
 
-    def begin_again(self) -> None:
-        """Forget the state of a coordinator whose journal was cut; what was seen of disks stays seen."""
-        self._completions.begin_again()
-
     def __call__(self, world: VirtualWorld) -> None:
         """Check everything, now."""
         self.events += 1

@@ -66,24 +66,9 @@ class MemoryJournal:
         """Return the entries that a live journal would hold: all but those in place of heartbeats."""
         return ((at_s, entry) for at_s, entry in self._entries if not isinstance(entry, Told))
 
-    def cut(self, events: int) -> list[tuple[float, ev.Event]]:
-        """Give up the last so many events, as `Journal.cut` does those from a time on; they are returned."""
-        numbers = [n for n, (_, entry) in enumerate(self._entries) if not isinstance(entry, Told)]
-        if not events or not numbers:
-            return []
-        first = numbers[-min(events, len(numbers))]
-        given_up = [(at_s, entry) for at_s, entry in self._entries[first:] if not isinstance(entry, Told)]
-        del self._entries[first:]
-        return given_up
-
-    def recall(
-        self, fresh: Coordinator, facts: list[tuple[float, Any]], *, is_cut: bool = False
-    ) -> Coordinator:
-        """Make a new coordinator the one that died. InvariantBroken: it records other facts than those.
-
-        Of a journal that was cut the facts beyond its end go, too.
-        """
-        recorded, count = iter(facts), 0
+    def recall(self, fresh: Coordinator, facts: list[tuple[float, Any]]) -> Coordinator:
+        """Make a new coordinator the one that died. InvariantBroken: it records other facts than those."""
+        recorded = iter(facts)
         for at_s, entry in self._entries:
             if isinstance(entry, Told):
                 entry.tell(fresh.cluster)
@@ -91,10 +76,7 @@ class MemoryJournal:
             for effect in fresh.handle(entry, at_s):
                 if isinstance(effect, do.Record):
                     _compare((at_s, effect.fact), next(recorded, None))
-                    count += 1
-        if is_cut:
-            del facts[count:]
-        elif (left := next(recorded, None)) is not None:
+        if (left := next(recorded, None)) is not None:
             _compare(None, left)
         return fresh
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from controller.core.coordinator import Coordinator
@@ -31,16 +30,13 @@ class Restarts:
         self._env, self._connections, self._heartbeats = env, connections, heartbeats
         self._fresh, self._facts = fresh, facts
         self.journal = None if quiet else MemoryJournal()
-        self.cuts = 0  # of the journal
-        # told what a cut has given up, before the coordinator that forgot it begins
-        self.gave_up: Callable[[list[tuple[float, cev.Event]]], None] = lambda events: None
 
     def keep(self, event: cev.Event) -> None:
         """Record an event that is handed to the coordinator."""
         if self.journal is not None:
             self.journal.keep(self._env.now_s, event)
 
-    def plan(self, at_s: float | None, down_s: float, given_up: int) -> None:
+    def plan(self, at_s: float | None, down_s: float) -> None:
         """See `VirtualWorld.restart_coordinator`."""
         if self.journal is None:
             if self._env.scheduler.count:
@@ -49,26 +45,21 @@ class Restarts:
                 )
             self.journal = self._heartbeats.journal = MemoryJournal()
         if at_s is None:
-            self._die(down_s, given_up)
+            self._die(down_s)
         else:
-            self._env.scheduler.at(at_s, lambda: self._die(down_s, given_up), Priority.FAULT)
+            self._env.scheduler.at(at_s, lambda: self._die(down_s), Priority.FAULT)
 
-    def _die(self, down_s: float, given_up: int) -> None:
+    def _die(self, down_s: float) -> None:
         if self._connections.refused:
             return
         self._env.note("the coordinator is killed")
         self._connections.hang_up()
         self._connections.refused = True
-        self._env.after(down_s, partial(self.begin_again, given_up), Priority.FAULT)
+        self._env.after(down_s, self.begin_again, Priority.FAULT)
 
-    def begin_again(self, given_up: int = 0) -> None:
-        """Start a process where the journal ends; the last `given_up` events are dropped first."""
+    def begin_again(self) -> None:
+        """Start a process where the journal ends."""
         assert self.journal is not None
-        cut = self.journal.cut(given_up)
-        self._heartbeats.coordinator = self.journal.recall(self._fresh(), self._facts, is_cut=bool(cut))
-        if cut:
-            self._env.note(f"its journal is cut: {len(cut)} events are given up")
-            self.cuts += 1
-            self.gave_up(cut)
+        self._heartbeats.coordinator = self.journal.recall(self._fresh(), self._facts)
         self._connections.refused = False
-        self._env.decide(cev.Restarted(self._env.now_s - self.journal.last_s, self.cuts))
+        self._env.decide(cev.Restarted(self._env.now_s - self.journal.last_s))

@@ -368,13 +368,13 @@ class VirtualWorld:
 
     # ------------------------------------------------------------ faults
 
-    def restart_coordinator(self, at_s: float | None = None, down_s: float = 0.0, given_up: int = 0) -> None:
+    def restart_coordinator(self, at_s: float | None = None, down_s: float = 0.0) -> None:
         """Kill the coordinator's process (SIGKILL), by default now; it begins again from its journal `down_s` later.
 
-        Of the journal, the last `given_up` events are cut off before. ValueError: in a quiet world the first restart
+        ValueError: in a quiet world the first restart
         must be planned before the first event, so that its journal is kept.
         """
-        self.restarts.plan(at_s, down_s, given_up)
+        self.restarts.plan(at_s, down_s)
 
     def _broken_off(self, link: Connection) -> None:
         """Count a connection's heartbeats from here on: something happens to it."""
