@@ -78,13 +78,19 @@ def statements(draw: st.DrawFn) -> tuple[str, tuple[Any, ...]]:
     return text.format(table=table, one=one, other=other), () if value is None else (value,)
 
 
-def refused(read: Callable[[], object], path: Path) -> None:
-    """Read it; what it cannot read is said in a few words that name it."""
+def refused(read: Callable[[], object], path: Path) -> str:
+    """The words of the error, few, that name the file; empty if it can be read."""
     try:
         read()
     except TestbedError as error:
         assert str(path) in str(error) or "another coordinator" in str(error)
         assert len(str(error)) < 5000
+        return str(error)
+    return ""
+
+
+def facts_of(path: Path) -> Callable[[], object]:
+    return lambda: export_jsonl(path, path.with_suffix(".jsonl"))
 
 
 def recovery_of(path: Path) -> Callable[[], object]:
@@ -133,7 +139,7 @@ def test_a_damaged_journal_is_read_or_refused_in_words_that_name_it(whole: Path,
             for statement, values in damage:
                 with suppress(sqlite3.IntegrityError, sqlite3.OperationalError):
                     db.execute(statement, values)
-    refused(lambda: export_jsonl(path, path.with_suffix(".jsonl")), path)
+    refused(facts_of(path), path)
     page_of(path)
     refused(recovery_of(path), path)
 
