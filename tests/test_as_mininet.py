@@ -180,6 +180,7 @@ class TestStockOpenvSwitch:
             assert "priority=3,arp actions=goto_table:1" in rules and "group:" in rules
         assert said.count("OFPST_GROUP_DESC reply") == 4  # as the page's last command has it
 
+    @pytest.mark.long
     def test_anothers_controller_leads_a_tree(self, tmp_path: Path) -> None:
         (tmp_path / "tree.toml").write_text(dumps(small_campus(3)))
         self.files = ("tree.toml",)
