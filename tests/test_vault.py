@@ -10,7 +10,7 @@ import pytest
 
 from controller.core.checkpointing.second_level import second_interval_s
 from controller.core.lifecycle import checkpoints, second_copy
-from controller.core.lifecycle.candidates import aims_of, fair_share
+from controller.core.lifecycle.candidates import fair_share
 from controller.core.lifecycle.second_copy import copies_to_vaults, price_of, worth_of
 from controller.core.model import facts as f
 from controller.core.model.cluster import Cluster
@@ -23,9 +23,7 @@ from controller.core.placement.select import (
     select_standby,
 )
 from testbed import messages as m
-from tests.cores_world import PROTOCOL, QUEUE, CoresWorld, a_running_job, parameters, small_campus
-from topologies.presets import A6000, GpuShare, three_tier
-from topologies.spec import ResearchReserve
+from tests.cores_world import CoresWorld, a_running_job, parameters, small_campus
 
 LONG = m.JobSpec("a", 4000, 0.1, 2_000_000, loss_budget_s=1.0)  # an interval of 2 s
 
@@ -113,46 +111,6 @@ def test_bytes_cost_what_the_streams_lose_that_fill_the_links() -> None:
 
 def worth_at(core: Cluster, links: Sequence[int]) -> float:
     return sum(worth for worth, _ in worth_of(core, links))
-
-
-def test_what_a_stream_would_save_is_the_price_of_its_whole_way() -> None:
-    """P1's first-order condition: so a link is not as dear as what streams would save that others hold down elsewhere."""
-    campus = three_tier(
-        4,
-        2,
-        access_bytes_per_s=10e6,
-        uplink_bytes_per_s=6e6,
-        core_bytes_per_s=6e6,
-        mix=(GpuShare(A6000, 2, 1),),
-        reserve=ResearchReserve(beta=0.3),
-    )
-    world = CoresWorld(campus, PROTOCOL, replace(QUEUE, level_start=8.0))
-    world.start()
-    world.run(0.5)
-    for place, name in enumerate("abcdef"):
-        world.submit(m.JobSpec(name, 40_000, 0.1, 20_000_000 * (1 + place % 3), loss_budget_s=1000.0))
-    world.run(60.0)
-    core, prices, worth = world.coordinator.cluster, [], []
-    for flow in core.flows.streams().flows:
-        job, rate, beta = core.jobs[flow.job], flow.cap_bytes_per_s, core.checkpoint_share
-        hazards = core.hazards_now_per_s([job], core.now_s)
-        [aim_s] = aims_of(core, job.spec.payload_bytes, job.spec.loss_budget_s, hazards).tolist()
-        sending_s = job.checkpoint_bytes / rate
-        longer = max(0.0, 1.0 - (beta * aim_s / sending_s) ** 2)
-        worth.append(float(hazards[0]) * (1.0 + longer / (2.0 * beta)) * sending_s / rate)
-        prices.append(worth_at(core, core.paths.of(flow.source, flow.destination)))
-    assert prices == pytest.approx(worth, rel=0.05)  # hazards have moved on since P1 planned
-    ways = [core.paths.of(flow.source, flow.destination) for flow in core.flows.streams().flows]
-    most = {
-        link: max(w for w, way in zip(worth, ways, strict=True) if link in way)
-        for link in core.flows.full_links(core.capacity.checkpoint_column)
-    }
-    assert any(most[link] > 3.0 * worth_at(core, [link]) for link in most)
-    # two jobs of one host with one standby: P1 charges them once, at either end, and so is a copy that crosses both
-    twins = [way for way in ways if ways.count(way) > 1]
-    first, *_, last = twins[0]
-    assert worth_at(core, [first]) == worth_at(core, [last]) == worth_at(core, [first, last]) > 0.0
-    assert price_of(core, [first, last]) == pytest.approx(1.5 * worth_at(core, [first]))
 
 
 def test_a_job_whose_host_and_standby_are_taken_together_goes_on_from_it() -> None:

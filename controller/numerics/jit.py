@@ -22,12 +22,8 @@ from bpf.caches import fingerprint, kept_beside
 from controller.numerics.arrays import Floats
 from controller.numerics.portable_math import (
     PER_LN2,
-    ROOT_HALF,
     ROUNDED,
-    artanh_part,
-    cbrt_of_part,
     exp_of_parts,
-    log_of_parts,
     polynomial,
 )
 
@@ -47,7 +43,7 @@ _KEPT = numba.config.CACHE_DIR or kept_beside(HERE / "__pycache__")  # type: ign
 FOLDER = f"{_KEPT}/compiled-{_STAMP}"
 numba.config.CACHE_DIR = FOLDER  # type: ignore[attr-defined]
 MADE: list[Callable[..., object]] = []  # all of them
-for _function in (polynomial, artanh_part, log_of_parts, exp_of_parts, cbrt_of_part):
+for _function in (polynomial, exp_of_parts):
     register_jitable(_function)
 
 
@@ -56,15 +52,6 @@ def compiled(function: F) -> F:
     made = cast(F, numba.njit(cache=True, error_model="numpy")(function))
     MADE.append(made)
     return made
-
-
-@compiled
-def log(x: float) -> float:
-    """`portable_math.log` of a number above 0 and finite."""
-    mantissa, exponent = math.frexp(x)
-    if mantissa < ROOT_HALF:
-        mantissa, exponent = 2.0 * mantissa, exponent - 1
-    return log_of_parts(mantissa, float(exponent))  # type: ignore[no-any-return]
 
 
 @compiled
@@ -93,13 +80,3 @@ def all_rounded(x: Floats) -> Floats:
             mantissa, exponent = math.frexp(x[place])
             answer[place] = math.ldexp(np.rint(mantissa * ROUNDED), exponent) / ROUNDED
     return answer
-
-
-@compiled
-def cbrt(x: float) -> float:
-    """`portable_math.cbrt` of a finite number of 0 or more."""
-    if x == 0.0:
-        return x
-    mantissa, exponent = math.frexp(x)
-    thirds = exponent // 3
-    return math.ldexp(cbrt_of_part(math.ldexp(mantissa, exponent - 3 * thirds)), thirds)

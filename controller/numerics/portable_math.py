@@ -40,7 +40,8 @@ def log(x: float) -> float:
     mantissa, exponent = math.frexp(x)
     if mantissa < ROOT_HALF:
         mantissa, exponent = 2.0 * mantissa, exponent - 1
-    return float(log_of_parts(mantissa, float(exponent)))
+    s = (mantissa - 1.0) / (mantissa + 1.0)
+    return exponent * LN2_HIGH + (s * artanh_part(s) + exponent * LN2_LOW)
 
 
 def exp(x: float) -> float:
@@ -63,7 +64,13 @@ def log1p(x: float) -> float:
     if abs(x) >= 0.3:
         return log(1.0 + x)
     s = x / (2.0 + x)
-    return s * float(artanh_part(s))
+    return s * artanh_part(s)
+
+
+def artanh_part(s: float) -> float:
+    """2 artanh(s)/s."""
+    square = s * s
+    return 2.0 + square * float(polynomial(square, SERIES))
 
 
 def cbrt(x: float) -> float:
@@ -74,7 +81,11 @@ def cbrt(x: float) -> float:
         return x
     mantissa, exponent = math.frexp(x)
     thirds, rest = divmod(exponent, 3)
-    return math.ldexp(float(cbrt_of_part(math.ldexp(mantissa, rest))), thirds)
+    part = math.ldexp(mantissa, rest)  # from 1/2 to 4
+    root = 0.65 + 0.25 * part
+    for _ in range(CUBE_STEPS):
+        root = root - (root - part / (root * root)) / 3.0
+    return math.ldexp(root, thirds)
 
 
 def rounded(x: float) -> float:
@@ -95,25 +106,6 @@ def polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
     return value
 
 
-def artanh_part(s: Any) -> Any:
-    """2 artanh(s)/s."""
-    square = s * s
-    return 2.0 + square * polynomial(square, SERIES)
-
-
-def log_of_parts(mantissa: Any, exponent: Any) -> Any:
-    s = (mantissa - 1.0) / (mantissa + 1.0)
-    return exponent * LN2_HIGH + (s * artanh_part(s) + exponent * LN2_LOW)
-
-
 def exp_of_parts(x: Any, times: Any) -> Any:
     """e to the x, divided by 2 to the `times`."""
     return polynomial((x - times * LN2_HIGH) - times * LN2_LOW, TAYLOR)
-
-
-def cbrt_of_part(x: Any) -> Any:
-    """The cube root of a number from 1/2 to 4."""
-    root = 0.65 + 0.25 * x
-    for _ in range(CUBE_STEPS):
-        root = root - (root - x / (root * root)) / 3.0
-    return root

@@ -26,7 +26,7 @@ from controller.core.checkpointing.intervals import (
     constrained_interval,
     network_floor_s,
 )
-from controller.core.checkpointing.planner import ExactPlanner
+from controller.core.checkpointing.planner import ClosedForm
 from controller.core.lifecycle.candidates import left_for_checkpoints
 from controller.core.model import facts as f
 from controller.core.model.cluster import Cluster
@@ -479,7 +479,7 @@ def _told_plan(
     speed = cluster.hosts[job.host].speed if job.host in cluster.hosts else None
     measured = None if speed is None else speed.pause_bytes_per_s
     snapshot_s = cluster.protocol.pauses_s(job.spec.payload_bytes, measured)
-    pause_s = snapshot_s if isinstance(planner, ExactPlanner) else payload / rate if rate > 0.0 else inf
+    pause_s = snapshot_s if isinstance(planner, ClosedForm) else payload / rate if rate > 0.0 else inf
     best_s = sqrt(2.0 * pause_s / hazard_per_s) if hazard_per_s > 0.0 else inf
     cap_s, floor_s = 2.0 * budget_s, network_floor_s(payload, rate, beta)
     inputs = [

@@ -10,7 +10,7 @@ to a constant, the Lagrange multiplier to the power -2/3. Lemma 2's printed loop
 Departures from the paper's text:
 
 - **Many links.** The paper has one budget. Here every link has one, and the cube-root weights are shared max-min over the
-  network. That equals Theorem 1 on a single link. On a network it is not the exact minimiser; `planner` is.
+  network. That equals Theorem 1 on a single link. On a network it is not the exact minimiser.
 - **Loss budgets** bound D/2 by L_max, as in the paper, and not D/2 + C/b, the mean loss at a reclaim. Eq. (9) clips D into
   [C/(beta b), 2 L_max]. Where the floor is above the cap, the floor wins, and the budget is flagged as infeasible.
 - **A snapshot protects only when its write has completed**: the mean loss at a reclaim is D/2 + C/b, not D/2.

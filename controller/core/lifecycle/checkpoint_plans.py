@@ -13,16 +13,19 @@ from operator import attrgetter
 
 import numpy as np
 
-from controller.core.checkpointing.intervals import CheckpointJob, Interval, constrained_interval
-from controller.core.checkpointing.planner import CLOSE, ExactPlanner, JobColumns, plan_columns
+from controller.core.checkpointing.intervals import (
+    CheckpointJob,
+    Interval,
+    Planner,
+    constrained_interval,
+)
+from controller.core.checkpointing.planner import ClosedForm, JobColumns
 from controller.core.lifecycle.candidates import left_for_checkpoints
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState
 from controller.core.model.host_index import checkpoint_bytes
-from controller.core.network.links import filled
-from controller.numerics.arrays import Floats, Mask, Numbers
+from controller.numerics.arrays import Floats, Mask
 
-MOST_ROWS = 100_000  # routes remembered: some 10 MB
 _HOST, _HOST_STANDBY, _SENT_BYTES = (
     attrgetter("host"),
     attrgetter("host", "standby"),
@@ -48,14 +51,14 @@ def plan_all(cluster: Cluster, jobs: Sequence[JobState], now_s: float) -> Planne
     hazards = cluster.hazards_now_per_s(jobs, now_s)
     payloads = np.array(list(map(_PAYLOAD, jobs)), dtype=float)
     counted = checkpoint_bytes(payloads, np.array(list(map(_SENT_BYTES, jobs)), dtype=float))
-    if isinstance(cluster.policy.plan, ExactPlanner):
+    if isinstance(cluster.policy.plan, ClosedForm):
         return _in_columns(cluster, cluster.policy.plan, jobs, hazards, payloads, counted, now_s)
-    return _in_objects(cluster, jobs, hazards, counted, now_s)
+    return _in_objects(cluster, cluster.policy.plan, jobs, hazards, counted, now_s)
 
 
 def _in_columns(
     cluster: Cluster,
-    planner: ExactPlanner,
+    planner: ClosedForm,
     jobs: Sequence[JobState],
     hazards: Floats,
     payloads: Floats,
@@ -63,19 +66,13 @@ def _in_columns(
     now_s: float,
 ) -> Planned:
     budgets = np.array(list(map(_LOSS_BUDGET, jobs)), dtype=float)
+    paths = cluster.paths.of_all(list(map(_HOST_STANDBY, jobs)))
     columns = planner.seen(
-        JobColumns(
-            counted,
-            hazards,
-            filled(np.inf, len(jobs)),
-            budgets,
-            _stand_still_s(cluster, jobs, payloads),
-            _routes(cluster, jobs),
-        )
+        JobColumns(counted, hazards, budgets, _stand_still_s(cluster, jobs, payloads), paths)
     )
     free, beta = left_for_checkpoints(cluster, now_s).column, cluster.checkpoint_share
-    found = plan_columns(columns, free, beta, cluster.known.multipliers, CLOSE)
-    cluster.known.multipliers, rates = found.multipliers, found.rates_bytes_per_s
+    found = planner(columns, cluster.network, free, beta)
+    rates = found.rates_bytes_per_s
 
     def interval(row: int) -> Interval:
         hazard, payload, rate, budget, pause_s = (
@@ -100,7 +97,12 @@ def _stand_still_s(cluster: Cluster, jobs: Sequence[JobState], payloads: Floats)
 
 
 def _in_objects(
-    cluster: Cluster, jobs: Sequence[JobState], hazards: Floats, counted: Floats, now_s: float
+    cluster: Cluster,
+    planner: Planner,
+    jobs: Sequence[JobState],
+    hazards: Floats,
+    counted: Floats,
+    now_s: float,
 ) -> Planned:
     asked = [
         CheckpointJob(
@@ -113,7 +115,7 @@ def _in_objects(
         for job, payload, hazard in zip(jobs, counted.tolist(), hazards.tolist(), strict=True)
     ]
     free = left_for_checkpoints(cluster, now_s)
-    by_name = cluster.policy.plan(asked, free, cluster.checkpoint_share)
+    by_name = planner(asked, free, cluster.checkpoint_share)
     plans = [by_name[job.name] for job in jobs]
     return Planned(
         np.array([plan.rate_bytes_per_s for plan in plans], dtype=float),
@@ -122,17 +124,3 @@ def _in_objects(
         hazards,
         lambda row: plans[row].interval,
     )
-
-
-def _routes(cluster: Cluster, jobs: Sequence[JobState]) -> Numbers:
-    """Links from each job's host to its standby, looked up once for each pair."""
-    known = cluster.paths.rows
-    ends: list[tuple[str, str]] = list(map(_HOST_STANDBY, jobs))
-    rows = list(map(known.row.get, ends))
-    if None in rows:
-        if len(known.row) > MOST_ROWS:
-            known.row.clear()
-        new = [pair for pair in dict.fromkeys(ends) if pair not in known.row]
-        known.add(new, [cluster.paths.of(host, standby) for host, standby in new], len(cluster.network))
-        rows = list(map(known.row.get, ends))
-    return known.links[np.array(rows, dtype=np.intp)]

@@ -123,9 +123,7 @@ def worth_of(cluster: Cluster, links: Sequence[int]) -> Iterator[tuple[float, fl
     if not full:
         return
     (flows, paths), crossing = cluster.flows.streams(), cluster.flows.crossing()
-    multipliers = cluster.known.multipliers
-    if multipliers is None:
-        multipliers = np.zeros(len(crossing))
+    multipliers = np.zeros(len(crossing))
     counted = set[int]()
     for link in sorted(full):
         if link in counted:

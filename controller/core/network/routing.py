@@ -20,24 +20,6 @@ from topologies.spec import DirectedLink
 Ends = tuple[str, str]  # source, destination
 
 
-@dataclass
-class RouteRows:
-    """Routes as rows of numbers of links, padded; `row` is the number of the row of each pair of hosts."""
-
-    row: dict[Ends, int] = field(default_factory=dict)
-    links: Numbers = field(default_factory=lambda: np.empty((0, 0), dtype=np.intp))
-
-    def add(self, ends: Sequence[Ends], paths: Sequence[Sequence[int]], nowhere: int) -> None:
-        """Add a row for each of these pairs."""
-        width = max(self.links.shape[1], *map(len, paths))
-        links = np.full((len(self.row) + len(paths), width), nowhere, dtype=np.intp)
-        links[: len(self.row), : self.links.shape[1]] = self.links[: len(self.row)]
-        for row, (pair, path) in enumerate(zip(ends, paths, strict=True), start=len(self.row)):
-            links[row, : len(path)] = path
-            self.row[pair] = row
-        self.links = links
-
-
 class PathCache:
     """Paths of pairs of hosts, kept until their routes change. A pair has at most so many routes to choose from."""
 
@@ -45,7 +27,6 @@ class PathCache:
         self._network, self._routes, self._most_routes = network, routes, most_routes
         self._paths: dict[Ends, tuple[int, ...]] = {}
         self._others: dict[str, tuple[Numbers, Paths]] = {}
-        self.rows = RouteRows()  # paths as rows, for decisions about many pairs at once
 
     def of(self, source: str, destination: str) -> tuple[int, ...]:
         """The numbers of the links from one host to another."""
@@ -56,6 +37,11 @@ class PathCache:
             way = self._routes.way(source, destination)
             known = self._paths[source, destination] = self._network.path(way)
         return known
+
+    def of_all(self, ends: Sequence[Ends]) -> Paths:
+        """Return the paths of many pairs."""
+        known = list(map(self._paths.get, ends))
+        return Paths.of([path or self.of(*pair) for path, pair in zip(known, ends, strict=True)])
 
     def widest_beside(self, source: str, hosts: Sequence[str], free_bytes_per_s: Floats) -> Floats:
         """The rate of the widest route to each of these hosts (always the same) that is not the tree's; 0 where there is none."""
@@ -76,13 +62,11 @@ class PathCache:
     def forget(self, ends: Ends) -> None:
         """Drop the path of a pair that has another route."""
         self._paths.pop(ends, None)
-        self.rows = RouteRows()
 
     def forget_all(self) -> None:
         """Drop all paths: trunks died, or are back."""
         self._paths.clear()
         self._others.clear()
-        self.rows = RouteRows()
 
 
 @dataclass(frozen=True, slots=True)

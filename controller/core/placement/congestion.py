@@ -16,8 +16,8 @@ a job still runs: its neighbour is in the way no longer than both are there. For
 ((n + 1) w(n + 1) - n w(n)), the marginal congestion that Pigou would have each pay. Jobs that count only their own w crowd, since
 the least estimated hazard attracts all until its GPUs are full.
 
-Equal times are near the exact allocation's (`checkpointing.planner`), which for a single binding link gives b_j in proportion to
-sqrt(C_j). Further on the job's own times are those of its best way; what it costs others beyond the uplink is left out.
+Equal times are near P1's allocation (`checkpointing.planner`), which for a single binding link gives b_j in proportion to
+sqrt(lambda_j C_j). Further on the job's own times are those of its best way; what it costs others beyond the uplink is left out.
 """
 
 from __future__ import annotations

@@ -356,7 +356,6 @@ class Known:
     slowness: tuple[Reaches, Mask, Floats] | None = None  # of these, among those, the means
     # at, changes until then, levels, profile
     hazards: tuple[float, int, Floats, tuple[float, ...]] | None = None
-    multipliers: Floats | None = None  # P1's, of each link
 
     def forget(self) -> None:
         """Drop the results that depend on the moment."""

@@ -94,7 +94,7 @@ class Policy:
 
     about: str  # what it does, in a line
     # P1: rates and intervals of checkpoints
-    plan: intervals.Planner = planner.plan_exact
+    plan: intervals.Planner | planner.ClosedForm = planner.plan_each
     # P2: the destination of a move, or of a job that is resumed
     select: placement.Selector = placement.select
     # P3: which migrations are admitted
@@ -176,7 +176,7 @@ class Policy:
     def checkpoint_share(self) -> float:
         """beta of eq. (9) where the scenario gives none: P1's own where it counts on jobs that go on while they are sent, as they
         do, and for a user's planner; else the paper's."""
-        goes_on = isinstance(self.plan, planner.ExactPlanner | UserFunction)
+        goes_on = isinstance(self.plan, planner.ClosedForm | UserFunction)
         return planner.SENDING_SHARE if goes_on else intervals.BETA
 
     @property
