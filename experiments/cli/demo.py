@@ -26,8 +26,6 @@ def play(
     owners_gid: int | None = None,
     agents_per_process: int | None = None,
     web: int | None = None,
-    *,
-    directed: bool = False,
 ) -> ExitStatus:
     """Run a scenario live, write the report into `out`, and print the table. `web`: the port of a live page."""
     console.print(f"[bold]{scenario.name}[/bold]: {len(scenario.volunteers)} volunteer hosts, {trace.origin}")
@@ -38,7 +36,6 @@ def play(
         trace,
         out,
         display,
-        directed=directed,
         owners_gid=owners_gid,
         agents_per_process=agents_per_process,
         beside=lambda world: page_beside(console, world.campus.id, web),

@@ -54,9 +54,8 @@ def demo(
     from experiments.inputs.traces import trace_of
 
     scenario = demo_scenario(hosts=hosts, buildings=3, on_demand=2, seconds=seconds, seed=seed)
-    drawn, directed = trace_of(scenario, trace or ()), not trace
-    status = play(console, out, scenario, drawn, group, agents_per_process, web, directed=directed)
-    raise typer.Exit(status)
+    drawn = trace_of(scenario, trace or ())
+    raise typer.Exit(play(console, out, scenario, drawn, group, agents_per_process, web))
 
 
 @app.command(cls=WithWeb, rich_help_panel=PANEL)

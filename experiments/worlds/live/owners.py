@@ -1,34 +1,22 @@
 """Owners at work on a running campus: the trace's events at their times.
 
-Each goes through the pinned switch, and is watched from outside by connections that are tried again and again. A
-demonstration promises to show a planned migration, an emergency and a job that goes on-demand, but a trace does not fix
-which hosts will be busy. So a *director* checks twice during the run whether something is still missing. If so it has
-the owner of a busy host reclaim it, or submits jobs until one is redirected. Its actions are in the report like all
-others.
+Each goes through the pinned switch, and is watched from outside by connections that are tried again and again.
 """
 
 from __future__ import annotations
 
 import json
-import random
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import trio
 
-from controller.core.model import facts
 from experiments.inputs.scenario import OwnerEvent
 from experiments.results.run_context import SwitchProbe
 from experiments.worlds.live.world import LiveWorld
 from testbed import owner
 from testbed.agent.config import DATA_PORT
-from testbed.messages import Status
-
-# From this share of the run on the director looks, so often.
-FIRST_LOOK, LOOKS = 0.45, 8
-AWAY_SHARE = 0.08  # of the run: how long a host stays away that the director had reclaimed
 
 
 @dataclass
@@ -92,51 +80,3 @@ class OwnersAtWork:
                 return 0, 0
             tries = await trio.to_thread.run_sync(ask)
         return tries if self.away.get(event.host) is event else (0, 0)
-
-
-@dataclass
-class Director:
-    """Sees to it that a demonstration shows what it promises. `submit` adds one more job."""
-
-    owners: OwnersAtWork
-    submit: Callable[[], Awaitable[None]]
-    draws: random.Random
-    seen: set[str] = field(default_factory=set)
-    status: Status | None = None
-
-    def note(self, fact: facts.AnyFact) -> None:
-        """Note a fact: a promised part of the demonstration may have happened."""
-        match fact:
-            case facts.MigrationFinished(in_time=True):
-                self.seen.add("migration")
-            case facts.JobStopped(cause="emergency"):
-                self.seen.add("emergency")
-            case facts.JobRedirected():
-                self.seen.add("on-demand")
-
-    async def direct(self, begin_s: float, duration_s: float, notice_s: float) -> None:
-        """Look from the middle of the run on, and add what is still missing."""
-        for look in range(LOOKS):
-            share = FIRST_LOOK + (0.85 - FIRST_LOOK) * look / LOOKS
-            await trio.sleep_until(begin_s + share * duration_s)
-            if "on-demand" not in self.seen:
-                await self.submit()
-            for kind, notice in (("migration", notice_s), ("emergency", 0.0)):
-                if kind not in self.seen and (host := self._busy_host()):
-                    await self.owners.do(OwnerEvent(0.0, host, "reclaim", notice))
-                    await trio.sleep(notice + AWAY_SHARE * duration_s)
-                    await self.owners.do(OwnerEvent(0.0, host, "return"))
-                    break
-
-    def _busy_host(self) -> str | None:
-        """Return a host with a running job, whose owner may take it: not one that carries a research flow."""
-        if self.status is None:
-            return None
-        running = {job.host for job in self.status.jobs if job.phase == "running" and job.standby}
-        kept = {*self.owners.world.scenario.owners.loyal, *self.owners.away}
-        able = sorted(
-            h.host
-            for h in self.status.hosts
-            if h.role == "volunteer" and h.state == "busy" and h.host in running and h.host not in kept
-        )
-        return self.draws.choice(able) if able else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import time
 from collections import deque
@@ -28,7 +27,7 @@ from experiments.results.run_context import FidelityRecord
 from experiments.worlds.live import research
 from experiments.worlds.live.network import LOOK_S, NetworkWatch
 from experiments.worlds.live.operator import JOB_LOGS, Operator, connected
-from experiments.worlds.live.owners import Director, OwnersAtWork
+from experiments.worlds.live.owners import OwnersAtWork
 from experiments.worlds.live.usage import Usage
 from experiments.worlds.live.world import LiveWorld, live_world
 from experiments.worlds.played import Played, agents_registered_s, context_of
@@ -60,17 +59,13 @@ class LiveRun:
     trace: Trace
     world: LiveWorld
     display: Live
-    directed: bool
     ended: str = COMPLETED
     ended_at_s: float = 0.0
-    extra_jobs: int = 0
     used: dict[str, float] = field(default_factory=dict)  # see `Usage`; of a run that was not cut short
 
     def __post_init__(self) -> None:
         self.owners = OwnersAtWork(self.world)
-        draws = random.Random(f"{self.scenario.seed} director")
         self.network = NetworkWatch(self.world.campus)
-        self.director = Director(self.owners, self._submit_extra, draws)
 
     async def main(self) -> None:
         """Run until the time is over, the coordinator has died too often, or a signal interrupts."""
@@ -89,13 +84,6 @@ class LiveRun:
             nursery.start_soon(self._change_links, begin_s)
             nursery.start_soon(self._watch_network)
             nursery.start_soon(self._poll_status)
-            if self.directed:
-                # twice the time that the median payload takes over an empty access link's share, and a restart
-                campus, restart_s = self.scenario.campus, self.scenario.protocol.restart_s
-                access_bytes_per_s = campus.access_link(self.scenario.volunteers[0].name).rate_bytes_per_s
-                share = campus.research_reserve.migration_share_bytes_per_s(access_bytes_per_s)
-                notice_s = 2.0 * (self.scenario.jobs.payload.typical / share + restart_s) + 1.0
-                nursery.start_soon(self.director.direct, begin_s, duration_s, notice_s)
             await trio.sleep_until(begin_s + duration_s)
             self.used = usage.shares() | usage.memory_bytes()
             nursery.cancel_scope.cancel()
@@ -201,27 +189,9 @@ class LiveRun:
         if isinstance(answer, m.Rejected):
             raise SetupError(f"job {answer.job} was refused: {answer.reason}")
 
-    async def _submit_extra(self) -> None:
-        """Submit copies of the first job of the trace, for the director."""
-        if not self.trace.arrivals:
-            return
-        self.extra_jobs += 1
-        first = self.trace.arrivals[0]
-
-        async def submit_copies(operator: Operator) -> None:
-            for copy in range(len(self.scenario.volunteers)):
-                if "on-demand" in self.director.seen:
-                    return
-                name = f"extra{self.extra_jobs}x{copy}"
-                await self._submit(operator, job_spec(first, name))
-                await trio.sleep(0.05)
-
-        await self._talk(submit_copies)
-
     async def _watch_facts(self) -> None:
         async def watch(operator: Operator) -> None:
             async for at_s, fact in operator.watch():
-                self.director.note(fact)
                 self.display.event(at_s, fact)
             raise trio.BrokenResourceError("the coordinator ended")
 
@@ -230,8 +200,7 @@ class LiveRun:
     async def _poll_status(self) -> None:
         async def poll(operator: Operator) -> None:
             while True:
-                self.director.status = status = await operator.status()
-                self.display.update(status)
+                self.display.update(await operator.status())
                 await trio.sleep(STATUS_PERIOD_S)
 
         await self._talk(poll)
@@ -275,7 +244,6 @@ def run_live(
     out: Path,
     display: Callable[[], Live],
     *,
-    directed: bool = False,
     owners_gid: int | None = None,
     agents_per_process: int | None = None,
     switches_hold: bool = True,
@@ -313,7 +281,7 @@ def run_live(
         monitor = FidelityMonitor(world.campus)
         monitor.add_rates(probe_link_rates(world.campus, probed))
         with monitor, display() as shown, beside(world):
-            run = LiveRun(played, played_trace, world, shown, directed)
+            run = LiveRun(played, played_trace, world, shown)
             trio.run(run.main, clock=MonotonicClock())
         world.end_coordinator()
         measured = monitor.verdict()
