@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from experiments.claims.compared import owner_records, ranking, traces
-from experiments.claims.compared.owner_records import (
+from experiments.claims.framework.claim import ClaimKind
+from experiments.claims.framework.records import PICTURE, read_record
+from experiments.claims.framework.values import Values
+from experiments.claims.policy_comparison import owner_records, ranking, traces
+from experiments.claims.policy_comparison.owner_records import (
     NOTICES_S,
     OwnerRecord,
     TraceCase,
@@ -22,9 +25,6 @@ from experiments.claims.compared.owner_records import (
     records,
     with_notice,
 )
-from experiments.claims.framework.claim import ClaimKind
-from experiments.claims.framework.records import PICTURE, read_record
-from experiments.claims.framework.values import Values
 from experiments.claims.registry import CLAIMS, chosen
 from experiments.claims.reproduce import reproduce
 from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent

@@ -23,14 +23,14 @@ import trio
 from bpf.errors import BpfError
 from controller.core.model import facts as f
 from controller.persistence.journal import Journal
-from experiments.dashboard import decisions, feed, picture, serve
+from experiments.dashboard import campus_state, decisions, feed, serve
 from experiments.dashboard.application import MAX_STREAMS
+from experiments.dashboard.cache import DECIDED, Answers, DecisionCache
+from experiments.dashboard.campus_state import CampusState
 from experiments.dashboard.decisions import Divergence, decide_journal, decide_virtual
 from experiments.dashboard.event_log import EventLog
 from experiments.dashboard.feed import Cursor, Feed
 from experiments.dashboard.health import Health
-from experiments.dashboard.kept import DECIDED, Answers, Kept
-from experiments.dashboard.picture import Picture
 from experiments.dashboard.sources import EventsFile, HeartbeatRates, JournalSource, open_run
 from experiments.dashboard.switches import OwnerRequest, Switches
 from experiments.results.campus_layout import layout
@@ -79,7 +79,7 @@ def loaded(source: JournalSource | EventsFile) -> Feed:
 
 def test_the_picture_and_the_time_line_are_what_the_report_says() -> None:
     campus, facts = runs.scenario().played().campus, runs.facts()
-    seen, told = Picture(campus), EventLog()
+    seen, told = CampusState(campus), EventLog()
     for number, (at_s, fact) in enumerate(facts, 1):
         seen.apply(number, at_s, fact)
         told.add(seen.version, number, at_s, fact, len(seen.head) + len(seen.queue), seen.level)
@@ -115,7 +115,7 @@ def test_a_moment_is_the_same_whichever_keyframe_it_is_seen_through(
     seen = loaded(open_run(events))
     assert len(seen._keyframes) <= 8
     for at_s in (-1.0, 0.0, 3.3, 17.0, 29.9, 1e6):
-        whole = Picture(seen.source.campus)
+        whole = CampusState(seen.source.campus)
         for number, when_s, fact in seen.source.facts(1, 1 << 30):
             if when_s <= at_s:
                 whole.apply(number, when_s, fact)
@@ -127,7 +127,7 @@ def test_a_moment_is_the_same_whichever_keyframe_it_is_seen_through(
 
 
 def test_deltas_add_up_to_the_whole_however_often_one_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picture, "MAX_GONE", 5)  # so that a seldom reader has to begin anew
+    monkeypatch.setattr(campus_state, "MAX_GONE", 5)  # so that a seldom reader has to begin anew
     campus, facts = runs.scenario().played().campus, runs.facts()
     seen = Feed(_Listed(campus, facts))  # type: ignore[arg-type]
     stores: dict[int, dict[str, Any]] = {every: {} for every in (1, 7, 150)}
@@ -239,7 +239,7 @@ def test_every_decision_of_a_virtual_run_is_explained_and_names_what_was_chosen(
 ) -> None:
     source = open_run(events)
     assert isinstance(source, EventsFile)
-    decide_virtual(events.parent, source, Kept(tmp_path / "why"))
+    decide_virtual(events.parent, source, DecisionCache(tmp_path / "why"))
     told = explained(tmp_path / "why", runs.facts())
     seen = set()
     for number, made in told.items():
@@ -274,7 +274,7 @@ def test_a_journal_is_decided_again_and_one_of_another_program_is_refused(
     journal: Path, tmp_path: Path
 ) -> None:
     source = JournalSource(journal, live=False)
-    decide_journal(source, Kept(tmp_path / "why"), follow=False)
+    decide_journal(source, DecisionCache(tmp_path / "why"), follow=False)
     facts = tuple((at_s, fact) for _, at_s, fact in source.facts(1, 1 << 30))
     assert explained(tmp_path / "why", facts)
     number = next(n for n, (_, fact) in enumerate(facts, 1) if isinstance(fact, f.JobDispatched))

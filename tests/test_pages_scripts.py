@@ -25,7 +25,7 @@ from experiments.results.report import write as write_report
 from experiments.results.report import write_summary
 from experiments.results.report.page import page as report
 from experiments.results.run_context import FidelityRecord
-from experiments.results.runs.beside import write_beside
+from experiments.results.runs.diff import write_beside
 from experiments.results.runs.index import write_index as write_runs
 from experiments.worlds.played import Played
 from experiments.worlds.virtual.overheads import Overheads

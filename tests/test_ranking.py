@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from controller.user_policies import find_policy, forget
-from experiments.claims.compared import traces
-from experiments.claims.compared.ranking import (
+from experiments.claims.framework.claim import ClaimKind, ClaimOutcome, Level
+from experiments.claims.framework.values import Value, Values
+from experiments.claims.framework.verdicts import judge
+from experiments.claims.policy_comparison import traces
+from experiments.claims.policy_comparison.ranking import (
     JUDGED,
     OVER,
     RELATIVES,
@@ -20,9 +23,6 @@ from experiments.claims.compared.ranking import (
     standing,
     systems,
 )
-from experiments.claims.framework.claim import ClaimKind, ClaimOutcome, Level
-from experiments.claims.framework.values import Value, Values
-from experiments.claims.framework.verdicts import judge
 
 OTHERS = ("slurm-pr", "bamboo", "random-dst")
 CASE = "a campus"

@@ -13,7 +13,7 @@ import pytest
 from experiments.inputs.replay_file import REPLAY
 from experiments.results import accounting, report
 from experiments.results.provenance import provenance
-from experiments.results.runs.beside import beside, differences, write_beside
+from experiments.results.runs.diff import beside, differences, write_beside
 from experiments.results.runs.folders import LOCK, FolderState, read_summary, result_folders
 from experiments.results.runs.index import INDEX, is_index, update_index, write_index
 from tests import run_story

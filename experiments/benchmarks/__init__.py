@@ -1,6 +1,6 @@
 """Benchmarks: figures side by side with a peer or a goal, in one run on one machine. Begin with `frame`.
 
-A benchmark is a module named as in `reclaimnet measure NAME`. `together` runs all of them; `attacks`, `closing_paths`,
+A benchmark is a module named as in `reclaimnet measure NAME`. `run_all` runs all of them; `attacks`, `closing_paths`,
 `syn_storm`, `one_trunk`, `rates_network`, `decisions_world`, `programs`, `nodes` and `simpy_peer` are their parts.
 """
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiments.claims.both import queue
-from experiments.claims.compared import traces
 from experiments.claims.framework.claim import Claim
 from experiments.claims.paper_a import drift, fig3, fig4, fig6, fig7, fig8, fig9, gap, kill, table3, table4
 from experiments.claims.paper_b import figures
+from experiments.claims.policy_comparison import traces
 from topologies.errors import SpecError
 
 ALL = (

@@ -12,7 +12,7 @@ from experiments.results import report
 from experiments.results.provenance import Provenance
 from experiments.results.report import tables
 from experiments.results.rules import TIMED
-from experiments.results.runs.beside import differences, write_beside
+from experiments.results.runs.diff import differences, write_beside
 from experiments.results.runs.folders import SUMMARY, read_summary, result_folders
 from experiments.results.runs.index import INDEX, is_index, update_index, write_index
 from experiments.results.summary import Summary

@@ -27,9 +27,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bpf.errors import BpfError
+from experiments.dashboard.cache import Answers
 from experiments.dashboard.feed import Cursor, Feed
 from experiments.dashboard.health import Health
-from experiments.dashboard.kept import Answers
 from experiments.dashboard.metrics import registry
 from experiments.dashboard.switches import OwnerRequest, Switches
 from experiments.results import pages

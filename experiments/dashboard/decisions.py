@@ -32,8 +32,8 @@ from controller.core.model.facts import AnyFact
 from controller.core.parameters import Protocol, Queue
 from controller.persistence.journal import DAMAGED
 from controller.warm_up import rehearse
-from experiments.dashboard.kept import Kept
-from experiments.dashboard.reasons import Reasons
+from experiments.dashboard.cache import DecisionCache
+from experiments.dashboard.explanations import Explanations
 from experiments.dashboard.sources import EventsFile, JournalSource, open_run
 from experiments.inputs.replay_file import REPLAY, read_replay
 from experiments.inputs.traces import trace_of
@@ -78,7 +78,7 @@ class Divergence:
         return number
 
 
-def decide_journal(source: JournalSource, kept: Kept, *, follow: bool) -> None:
+def decide_journal(source: JournalSource, kept: DecisionCache, *, follow: bool) -> None:
     """Hand the events of a journal to a core of the same beginning; with `follow`, go on as they come."""
     db = sqlite3.connect(f"file:{source.path}?mode=ro", uri=True, isolation_level=None)
     origin = dict(db.execute("SELECT key, value FROM origin"))
@@ -87,7 +87,7 @@ def decide_journal(source: JournalSource, kept: Kept, *, follow: bool) -> None:
     draws = random.Random(f"{origin['seed']} placement")
     secret = bytes.fromhex(origin.get("secret", ""))
     core = Coordinator(files.loads(origin["campus"]), protocol, queue, draws.random, secret)
-    reasons = core.cluster.witness = Reasons(core.cluster)
+    reasons = core.cluster.witness = Explanations(core.cluster)
     comparison = Divergence(source)
     for at_s, event in _events(db, follow, lambda: kept.tell(comparison.number, "deciding", now=True)):
         effects = core.handle(event, at_s)
@@ -142,7 +142,7 @@ class WitnessedWorld(VirtualWorld):
         self.explained(self.facts[before:])
 
 
-def decide_virtual(folder: Path, source: EventsFile, kept: Kept) -> None:
+def decide_virtual(folder: Path, source: EventsFile, kept: DecisionCache) -> None:
     """Play a virtual run again."""
     replay = read_replay(folder)
     trace = trace_of(replay.scenario, replay.records)
@@ -150,7 +150,7 @@ def decide_virtual(folder: Path, source: EventsFile, kept: Kept) -> None:
     assert isinstance(world, WitnessedWorld)
     rehearse(world.protocol.policy)
     cluster = world.coordinator.cluster
-    reasons = cluster.witness = Reasons(cluster)
+    reasons = cluster.witness = Explanations(cluster)
     comparison = Divergence(source)
 
     def explained(timed: Sequence[tuple[float, Any]]) -> None:
@@ -178,7 +178,7 @@ def main() -> None:
     parser.add_argument("--follow", action="store_true")
     given = parser.parse_args()
     os.nice(NICE)
-    kept = Kept(given.kept)
+    kept = DecisionCache(given.kept)
     try:
         if given.follow:
             decide_journal(JournalSource(given.run, live=True), kept, follow=True)

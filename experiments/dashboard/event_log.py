@@ -1,6 +1,6 @@
 """The whole run so far: the time line's bars and spans, the queue's curve, and the facts shown in words.
 
-It follows the head of the run only; `picture` shows a moment. Everything is bounded: of more than MAX_BARS the oldest
+It follows the head of the run only; `campus_state` shows a moment. Everything is bounded: of more than MAX_BARS the oldest
 are left out, and the curve is thinned where it has more than MAX_POINTS points (the highest of each pair stays).
 """
 
@@ -11,7 +11,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from controller.core.model import facts as f
-from experiments.dashboard.picture import Row, VersionedRows
+from experiments.dashboard.campus_state import Row, VersionedRows
 from experiments.results.history import OVER, end_of_attempt
 
 MAX_BARS, MAX_POINTS = 20_000, 4_000

@@ -21,9 +21,9 @@ import msgspec
 import trio
 
 from controller.persistence.journal import DAMAGED
+from experiments.dashboard.cache import DECIDED
+from experiments.dashboard.campus_state import CampusState, Row
 from experiments.dashboard.event_log import EventLog
-from experiments.dashboard.kept import DECIDED
-from experiments.dashboard.picture import Picture, Row
 from experiments.dashboard.sources import EventsFile, HeartbeatRates, JournalSource, Numbered
 from experiments.results.narration import describe, notable
 from topologies.errors import TestbedError
@@ -56,7 +56,7 @@ class Keyframe:
     """The picture after a fact."""
 
     at_s: float
-    picture: Picture
+    picture: CampusState
 
 
 class Feed:
@@ -64,7 +64,7 @@ class Feed:
 
     def __init__(self, source: JournalSource | EventsFile, ended: Callable[[], bool] = lambda: True) -> None:
         self.source, self._ended = source, ended
-        self.head, self.event_log = Picture(source.campus), EventLog()
+        self.head, self.event_log = CampusState(source.campus), EventLog()
         self.loaded = False  # all that was there at the beginning has been read
         self.over = False  # nothing more will come
         self.broken = ""  # why the source could not be read on
@@ -172,7 +172,7 @@ class Feed:
         """Return whether the run is loaded and over, and the error of its source."""
         return {"loaded": self.loaded, "over": self.over, "broken": self.broken}
 
-    async def at(self, at_s: float) -> Picture:
+    async def at(self, at_s: float) -> CampusState:
         """Return the picture at a time."""
         place = bisect_right(self._keyframes, at_s, key=lambda frame: frame.at_s) - 1
         picture = self._keyframes[max(0, place)].picture.copy()
@@ -185,7 +185,7 @@ class Feed:
         picture.at_s = at_s
         return picture
 
-    async def _forward(self, picture: Picture, until_s: float, most: float) -> None:
+    async def _forward(self, picture: CampusState, until_s: float, most: float) -> None:
         """Fold the facts up to a time into a picture, at most so many."""
         left = most
         while left > 0:

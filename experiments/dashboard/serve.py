@@ -19,9 +19,9 @@ from hypercorn.config import Config
 from hypercorn.trio import serve as serve_asgi
 
 from experiments.dashboard.application import Application
+from experiments.dashboard.cache import Answers
 from experiments.dashboard.feed import Feed
 from experiments.dashboard.health import Health
-from experiments.dashboard.kept import Answers
 from experiments.dashboard.sources import EventsFile, JournalSource
 from experiments.dashboard.switches import Switches
 from experiments.worlds.live.operator import JOURNAL

@@ -44,7 +44,7 @@ def measure(
         raise typer.BadParameter(f"--hosts: only for {', '.join(OF_HOSTS)}")
     sizes = _sizes(hosts) if hosts else ()
     from experiments.benchmarks.frame import Run, print_result, run_benchmark
-    from experiments.benchmarks.together import measure_all, together_table
+    from experiments.benchmarks.run_all import measure_all, together_table
 
     console.quiet |= as_json
     found: Any

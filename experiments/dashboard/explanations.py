@@ -35,7 +35,7 @@ from controller.core.network.sharing import Demand
 from controller.core.placement import select as p2
 from controller.core.placement.select import Candidates, DestinationChoice, NoDestination, PlacementRequest
 from controller.numerics.arrays import Floats, Mask
-from experiments.dashboard.kept import DECIDED, Decision
+from experiments.dashboard.cache import DECIDED, Decision
 from topologies.spec import DirectedLink
 from topologies.units import format_duration, format_rate, format_size
 
@@ -59,7 +59,7 @@ class _Placement:
 
 
 @dataclass
-class Reasons:
+class Explanations:
     """The witness of one core. `explain` after each event; decisions behind no shown fact are dropped."""
 
     cluster: Cluster

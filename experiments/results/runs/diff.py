@@ -39,7 +39,7 @@ def beside(first: Path, second: Path) -> str:
     ours, theirs = _pictures(first / PAGE), _pictures(second / PAGE)
     labels = list(dict.fromkeys([*ours, *theirs]))
     return render(
-        Path(__file__).with_name("beside.html"),
+        Path(__file__).with_name("diff.html"),
         title=f"{first.name} beside {second.name}",
         names=(str(first), str(second)),
         runs=(here, there),

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from experiments.benchmarks import BENCHMARKS, links, together
+from experiments.benchmarks import BENCHMARKS, links, run_all
 from experiments.benchmarks.frame import Goal, Run, all_kept, at_least, at_most, goals_table
-from experiments.benchmarks.together import MAX_S, Part, measure_all, run_part, together_table
+from experiments.benchmarks.run_all import MAX_S, Part, measure_all, run_part, together_table
 from experiments.cli.main import app
 from testbed.emulation.fidelity import CpuTimes
 from tests.shown import shown
@@ -27,8 +27,8 @@ def test_every_benchmark_has_the_functions_of_the_frame_and_all_take_less_than_h
 def test_parts_that_cannot_run_have_reasons_and_the_next_one_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(together, "wait_until_quiet", lambda most_s: 0.5)
-    monkeypatch.setattr(together, "BENCHMARKS", {"nothing": (60.0, ""), "decisions": (0.1, "")})
+    monkeypatch.setattr(run_all, "wait_until_quiet", lambda most_s: 0.5)
+    monkeypatch.setattr(run_all, "BENCHMARKS", {"nothing": (60.0, ""), "decisions": (0.1, "")})
     first, second = measure_all(tmp_path)
     assert "experiments.benchmarks.nothing" in first.why
     assert second.why.startswith("not over after")
@@ -45,20 +45,20 @@ def test_a_machine_that_never_is_quiet_is_waited_for_no_longer_than_was_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock, ticks = [0.0], [0]
-    monkeypatch.setattr(together.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
-    monkeypatch.setattr(together.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(run_all.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    monkeypatch.setattr(run_all.time, "monotonic", lambda: clock[0])
 
     def read(busy: list[int]) -> CpuTimes:
         ticks[0] += 1
         used = sum(busy[min(n, len(busy) - 1)] for n in range(ticks[0]))
         return CpuTimes(used, 100 * ticks[0] - used, 0)
 
-    monkeypatch.setattr(together.CpuTimes, "now", lambda: read([0, 90, 40, 2]))
-    assert together.wait_until_quiet(20.0) == pytest.approx(0.02)
+    monkeypatch.setattr(run_all.CpuTimes, "now", lambda: read([0, 90, 40, 2]))
+    assert run_all.wait_until_quiet(20.0) == pytest.approx(0.02)
     assert clock[0] == 3.0
     clock[0], ticks[0] = 0.0, 0
-    monkeypatch.setattr(together.CpuTimes, "now", lambda: read([0, 90]))
-    assert together.wait_until_quiet(5.0) == pytest.approx(0.9)
+    monkeypatch.setattr(run_all.CpuTimes, "now", lambda: read([0, 90]))
+    assert run_all.wait_until_quiet(5.0) == pytest.approx(0.9)
     assert clock[0] == 5.0
 
 
@@ -119,7 +119,7 @@ def test_what_is_no_benchmark_and_no_size_is_refused(words: tuple[str, ...], tmp
 def test_parts_that_did_not_run_are_in_the_json_and_in_the_exit_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(together, "measure_all", lambda out, progress: [Part("x", 1.0, "no root", "", ())])
+    monkeypatch.setattr(run_all, "measure_all", lambda out, progress: [Part("x", 1.0, "no root", "", ())])
     done = CliRunner().invoke(app, ["measure", "all", "--json", "--out", str(tmp_path)])
     assert done.exit_code == 3
     assert json.loads(done.stdout)["result"][0]["why"] == "no root"

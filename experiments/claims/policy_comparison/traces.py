@@ -13,8 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from experiments.claims.compared import owner_records, ranking
-from experiments.claims.compared.owner_records import (
+from experiments.claims.framework.claim import Check, Claim, Config
+from experiments.claims.framework.rows import mean_row, paired_row
+from experiments.claims.framework.values import Value, Values
+from experiments.claims.paper_a.campus_runs import gather
+from experiments.claims.paper_a.table3 import OURS
+from experiments.claims.policy_comparison import owner_records, ranking
+from experiments.claims.policy_comparison.owner_records import (
     LOAD,
     MAX_DAYS,
     QUICK_DAYS,
@@ -22,12 +27,7 @@ from experiments.claims.compared.owner_records import (
     TraceRun,
     cases,
 )
-from experiments.claims.compared.ranking import EXPECTED, JUDGED, QUANTITIES, WORST, numbers
-from experiments.claims.framework.claim import Check, Claim, Config
-from experiments.claims.framework.rows import mean_row, paired_row
-from experiments.claims.framework.values import Value, Values
-from experiments.claims.paper_a.campus_runs import gather
-from experiments.claims.paper_a.table3 import OURS
+from experiments.claims.policy_comparison.ranking import EXPECTED, JUDGED, QUANTITIES, WORST, numbers
 from experiments.runtime.tasks import Result
 from topologies.errors import SpecError
 

@@ -112,7 +112,7 @@ class Totals:
     first_dispatches: int = 0
 
 
-class Picture:
+class CampusState:
     """`apply` each fact in order. `version` counts changes; `hosts`, `jobs`, `flows`, `links` are `VersionedRows`."""
 
     def __init__(self, campus: Campus) -> None:
@@ -142,7 +142,7 @@ class Picture:
 
     # ------------------------------------------------------------ reading
 
-    def copy(self) -> Picture:
+    def copy(self) -> CampusState:
         """Copy the picture. Rows are never changed in place, so they are shared."""
         made = copy.copy(self)
         made.hosts, made.jobs, made.flows, made.links = (

@@ -59,7 +59,7 @@ def measure_all(
         done.append(replace(part, busy=busy))
         write_json(out / RESULT, [asdict(each) for each in done])
         page = render(
-            Path(__file__).with_name("together.html"),
+            Path(__file__).with_name("run_all.html"),
             title="ReclaimNet measured",
             parts=done,
             quiet=QUIET,

@@ -34,7 +34,7 @@ CREATE TABLE progress (one INTEGER PRIMARY KEY, number INTEGER, state TEXT, word
 """
 
 
-class Kept:
+class DecisionCache:
     """The writing side of what was found."""
 
     def __init__(self, path: Path, most_bytes: int = MAX_BYTES) -> None:
