@@ -85,11 +85,11 @@ test-extras: setup $(VENV)/.extras $(VENV)/.apt-tests $(VENV)/.torch
 test-long: setup $(VENV)/.extras $(VENV)/.apt-tests $(VENV)/.torch
 	$(SUDO) env CI=$(CI) HYPOTHESIS_PROFILE=long $(CURDIR)/$(BIN)/python -m pytest --timeout 900 -m long
 
-# the tests marked `stock_kernel` in a guest with Debian's own kernel (netem, fq, Open vSwitch), fetched once into .stock
+# the tests marked `stock_kernel` in a guest with Debian's own kernel (fq, Open vSwitch), fetched once into .stock
 test-stock-kernel: setup $(VENV)/.apt-stock-kernel
 	$(BIN)/python -m tests.stock_kernel
 
-# Open vSwitch's kernel datapath, netem and fq alone: ten minutes where there is no KVM
+# Open vSwitch's kernel datapath and fq alone: ten minutes where there is no KVM
 test-stock-kernel-short: setup $(VENV)/.apt-stock-kernel
 	$(BIN)/python -m tests.stock_kernel --short
 

@@ -37,13 +37,10 @@ PORT = 7001
 def campus() -> Iterator[LiveCampus]:
     setLogLevel("error")
     spec = small_campus(3, rate_bytes_per_s=GBIT_PER_S, delay_s=0.005)
-    patch = pytest.MonkeyPatch()
-    patch.setattr("testbed.emulation.campus.has_netem", lambda: False)  # on kernels that have it, too
     with LiveCampus(spec) as net:
         for name in ("h2", "h3"):
             net.set_link(name, switch_of(net, name), delay=0)
         yield net
-    patch.undo()
 
 
 def counted(frames: int, late: int = 0, overflown: int = 0, lateness: tuple[int, ...] = ()) -> LineStatistics:
@@ -162,7 +159,6 @@ def test_delay_is_refused_before_anything_exists_where_nothing_can_make_it(
         raise SetupError("no C compiler")
 
     monkeypatch.setattr(capabilities, "compiled", refused)
-    monkeypatch.setattr("testbed.emulation.campus.has_netem", lambda: False)
     before = machine()
     with pytest.raises(SetupError, match=r"delay line is missing \(no C compiler\).*h1-s1"):
         LiveCampus(small_campus(1, delay_s=0.01), enforcement=False).start()

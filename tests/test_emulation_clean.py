@@ -26,8 +26,7 @@ import sys, time
 from pathlib import Path
 from testbed.emulation.campus import LiveCampus
 from tests.emulation_campuses import small_campus
-# with a delay line, where the kernel has netem, too
-net = LiveCampus(small_campus(3, delay_s=0.001), root=Path(sys.argv[1]), cut=[("h1", "s1")])
+net = LiveCampus(small_campus(3, delay_s=0.001), root=Path(sys.argv[1]))
 net.start()
 ready = sys.argv[1] + ".ready"  # else the shell's end might strike before nohup does
 start = f"setsid nohup sh -c 'touch {ready}; exec sleep 1000' >/dev/null 2>&1 &"

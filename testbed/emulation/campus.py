@@ -31,7 +31,7 @@ from mininet.net import Mininet
 
 from testbed import identity
 from testbed.emulation import processes
-from testbed.emulation.capabilities import explain_failure, has_netem, require_before_start
+from testbed.emulation.capabilities import explain_failure, require_before_start
 from testbed.emulation.description.plan import (
     Cable,
     CableEnd,
@@ -227,10 +227,6 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     def _choose_plan(self) -> None:
         """Choose the plan that realises the description on this machine. SetupError: there is none."""
         self._kernel.plan = self._described
-        # netem lets packets overtake by their jitter
-        in_order = any(link.jitter_s and not link.reorders for link in self.plan.impaired)
-        if self.plan.impaired and (in_order or not has_netem()):
-            self._kernel.plan = self.plan.through_line()
         for a, b in self._cut:
             self._kernel.plan = self.plan.with_cable(self.plan.cable_between(a, b).through_line())
         require_before_start(self.plan)
@@ -489,7 +485,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             raise SetupError(f"link {a}-{b}: start() the campus before it is changed")
         with self._changes:
             cable = self.plan.cable_between(a, b)
-            if IMPAIRMENTS & wanted.keys() and not cable.a.shape.needs_netem:
+            if IMPAIRMENTS & wanted.keys():
                 cable = cable.through_line()
             ends = [
                 self._changed(cable, end, wanted) if end.node in sources else end
@@ -519,11 +515,6 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             jitter_s=shape.jitter_s,
         )
         check_change(None, shape.delay_s, key)
-        if end.shape.needs_netem:  # below the classes, and as long as the cable stands
-            shape = replace(shape, netem_stays=True)
-            if shape.jitter_s and not shape.reorders:
-                allowed = "jitter with reorders=True: netem makes this link's, and it lets packets overtake"
-                raise SpecError(key, dict(wanted), allowed)
         return replace(end, shape=shape, is_up=wanted.get("up", end.is_up))
 
     def maps(self, host: str) -> HostMaps:

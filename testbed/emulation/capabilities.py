@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 SCRATCH = CableEnd("probe", "probe0", 0, 100, b"\x02\0\0\0\0\1", shaping.LinkShape(5_000_000_000))
 SCRATCH_PEER = CableEnd("probe", "probe1", 1, 101, b"\x02\0\0\0\0\2", shaping.LinkShape(12_500_000))
-SHAPES = {"htb": SCRATCH.shape, "netem": shaping.LinkShape(1_000_000, delay_s=0.001, loss=0.01)}
 SCRATCH_BRIDGE = Bridge("probebr", 102, b"\x02\0\0\0\0\3")
 SYS_BPF = 321 if os.uname().machine == "x86_64" else 280
 BPF_PROG_LOAD, BPF_PROG_TYPE_SCHED_CLS = 5, 3
@@ -117,7 +116,9 @@ def _require(found: Sequence[Capability], plan: CampusPlan) -> None:
     for lack in (c for c in found if not c.present):
         line = f"{lack.name} is missing ({lack.detail}): {lack.meaning}; {lack.mend}"
         if lack.need is Need.DELAY:
-            links = ", ".join(f"{link.a}-{link.b}" for link in plan.impaired[:5])
+            links = ", ".join(
+                f"{link.a}-{link.b}" for link in [cable.link for cable in plan.cables if cable.is_cut][:5]
+            )
             line += f". Links of this campus that ask for it: {links}"
         lines.append(line)
     if lines:
@@ -165,8 +166,8 @@ def _in_scratch(*requests: NetlinkRequest) -> None:
 
 def _shaper(kind: str) -> Callable[[], str]:
     def run() -> str:
-        if shape := SHAPES.get(kind):
-            queues = shaping.requests(SCRATCH.ifindex, shape, kind)
+        if kind == "htb":
+            queues = shaping.requests(SCRATCH.ifindex, SCRATCH.shape, kind)
         else:
             header = shaping.TC_MESSAGE.pack(0, 0, 0, SCRATCH.ifindex, 0x10000, shaping.TC_ROOT, 0)
             body = header + text(shaping.TCA_KIND, kind)
@@ -288,7 +289,7 @@ def _bpffs() -> str:
 @_feature(
     "delay line",
     Need.DELAY,
-    "a campus with delay or loss on a link is refused, unless there is netem",
+    "a campus with delay or loss on a link is refused",
     "apt-get install clang; " + _KERNEL,
 )
 def _delay_line() -> str:
@@ -297,20 +298,7 @@ def _delay_line() -> str:
     with sockets.socket(sockets.AF_PACKET, sockets.SOCK_RAW) as packets:
         for option in (PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING):
             packets.setsockopt(SOL_PACKET, option, 1)
-    return f"compiled ({program.name}); makes delay, jitter and loss where netem does not"
-
-
-_feature(
-    "netem",
-    Need.OPTIONAL,
-    "the delay line makes delay and loss",
-    "modprobe sch_netem, or " + _KERNEL,
-)(_shaper("netem"))
-
-
-def has_netem() -> bool:
-    """Return True if this kernel can delay packets by itself."""
-    return _try(next(p for p in PROBES if p.name == "netem")).present
+    return f"compiled ({program.name}); makes delay, jitter and loss"
 
 
 @_feature("BPF JIT", Need.OPTIONAL, "programs run some ten times slower", "sysctl net.core.bpf_jit_enable=1")

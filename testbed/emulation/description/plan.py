@@ -122,19 +122,6 @@ class CampusPlan:
             if end.node not in self.openflow or i in self.host_ports
         }
 
-    @property
-    def impaired(self) -> list[Link]:
-        """Links that have delay or loss."""
-        return [cable.link for cable in self.cables if cable.link.delay_s > 0.0 or cable.link.loss > 0.0]
-
-    def through_line(self) -> CampusPlan:
-        """The same campus, its links with delay or loss cut: they go through the delay line, not netem."""
-        changed = self
-        for cable in self.cables:
-            if cable.a.shape.needs_netem:
-                changed = changed.with_cable(cable.through_line())
-        return changed
-
     def cable_between(self, a: str, b: str) -> Cable:
         """The cable that joins two nodes, whichever is named first; SpecError if there is none."""
         for cable in self.cables:
@@ -262,6 +249,7 @@ class _Wiring:
             self._ipv6,
             link.jitter_s,
             link.reorders,
+            by_line=link.delay_s > 0.0 or link.loss > 0.0,
             one_queue=self._one_queue,
             borrows=self._borrows,
         )

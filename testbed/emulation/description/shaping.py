@@ -80,8 +80,6 @@ CHECKPOINT_QUEUE_S = 0.005
 MIN_CHECKPOINT_QUEUE_BYTES = 65536  # a super-packet
 MIN_QUEUE_BYTES = 256 << 10  # four super-packets
 MAX_QUEUE_BYTES = 16 << 20
-NETEM = struct.Struct("=6I")  # tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter
-NETEM_QUEUE_PACKETS = 20000
 U32_MAX = (1 << 32) - 1
 
 
@@ -96,9 +94,7 @@ class LinkShape:
     ipv6: bool = False  # whether IPv6 has to be told apart too
     jitter_s: float = 0.0
     reorders: bool = False  # whether jitter lets frames overtake each other
-    by_line: bool = False  # whether the delay line makes delay, jitter and loss; else netem does
-    # whether netem is there even with nothing to do: the link had delay or loss, and may have again
-    netem_stays: bool = False
+    by_line: bool = False  # whether it leads through the delay line, which makes delay, jitter and loss
     # whether all packets take research's queue, which may use the whole link: a switch that does not look at code points
     one_queue: bool = False
     # whether checkpoints may borrow of the reserve, and have a queue of their own
@@ -132,16 +128,6 @@ class LinkShape:
         return min(MAX_QUEUE_BYTES, depth) if self.borrows else 0
 
     @property
-    def leaves(self) -> tuple[int, ...]:
-        """The classes that packets wait in."""
-        return (RESEARCH_CLASS, MIGRATION_CLASS, *((CHECKPOINT_CLASS,) if self.borrows else ()))
-
-    @property
-    def needs_netem(self) -> bool:
-        """Delay, loss, and jitter that reorders are netem's work, unless the delay line makes them."""
-        return not self.by_line and (self.netem_stays or self.delay_s > 0.0 or self.loss > 0.0)
-
-    @property
     def burst_bytes(self) -> int:
         """Depth of the class's bucket."""
         return max(MIN_BURST_BYTES, round(self.rate_bytes_per_s * BURST_S))
@@ -152,18 +138,8 @@ class LinkShape:
         return min(MAX_QUEUE_BYTES, max(MIN_QUEUE_BYTES, round(self.rate_bytes_per_s * QUEUE_S)))
 
     @property
-    def delay_ticks(self) -> int:
-        """The delay as netem counts it."""
-        return round(self.delay_s * 1e9 / TICK_NS)
-
-    @property
-    def jitter_ticks(self) -> int:
-        """The jitter as netem counts it: the most by which a packet's delay differs, evenly distributed."""
-        return round(self.jitter_s * 1e9 / TICK_NS)
-
-    @property
     def loss_fraction(self) -> int:
-        """The loss probability as netem counts it: a share of 2**32 - 1."""
+        """The loss probability as a share of 2**32 - 1."""
         return round(self.loss * U32_MAX)
 
 
@@ -172,14 +148,11 @@ class Found:
     """Shaping of an interface as the kernel reports it.
 
     `classes`: class -> (guaranteed rate, ceiling); `queue_bytes`: of the research queue, `checkpoint_queue_bytes` of that of
-    checkpoints; netem's figures of all queues.
+    checkpoints.
     """
 
     classes: dict[int, tuple[int, int]]
     queue_bytes: int = 0
-    delay_ticks: tuple[int, ...] = ()
-    jitter_ticks: tuple[int, ...] = ()
-    loss_fractions: tuple[int, ...] = ()
     checkpoint_queue_bytes: int = 0
 
 
@@ -208,15 +181,11 @@ def expected(shape: LinkShape) -> Found:
     if shape.borrows:
         classes[CHECKPOINT_CLASS] = (shape.checkpoint_bytes_per_s, rate)
         classes[OWN_CLASS] = (rate - research, rate)
-    if shape.needs_netem:
-        count = len(shape.leaves)
-        netem = (shape.delay_ticks,) * count, (shape.jitter_ticks,) * count, (shape.loss_fraction,) * count
-        return Found(classes, 0, *netem)
     return Found(classes, shape.queue_bytes, checkpoint_queue_bytes=shape.checkpoint_queue_bytes)
 
 
 def requests(ifindex: int, shape: LinkShape, name: str) -> list[NetlinkRequest]:
-    """Root HTB, its classes, and the queues (bfifo, or netem under all) of interface `name`."""
+    """Root HTB, its classes, and the queues (bfifo) of interface `name`."""
     htb_init = attribute(TCA_HTB_INIT, struct.pack("=5I", 3, 10, RESEARCH_CLASS & 0xFFFF, 0, 0))
     words = () if shape.one_queue else _own_words(shape)
     made = CREATE | EXCL
@@ -272,14 +241,6 @@ def _classes(ifindex: int, shape: LinkShape, flags: int) -> list[tuple[bytes, st
 
 def _queues(ifindex: int, shape: LinkShape, flags: int) -> list[tuple[bytes, str]]:
     """Requests for the queues below the classes, and words for each."""
-    if shape.needs_netem:
-        netem = NETEM.pack(
-            shape.delay_ticks, NETEM_QUEUE_PACKETS, shape.loss_fraction, 0, 0, shape.jitter_ticks
-        )
-        return [
-            (_qdisc(ifindex, LEAF_HANDLES[parent], parent, "netem", netem, flags), "netem")
-            for parent in shape.leaves
-        ]
     depths = {RESEARCH_CLASS: shape.queue_bytes}
     if shape.borrows:
         depths[CHECKPOINT_CLASS] = shape.checkpoint_queue_bytes
@@ -359,10 +320,8 @@ def read(classes: list[memoryview], queues: dict[int, tuple[str, bytes]]) -> Fou
             if ceil64 := options.get(TCA_HTB_CEIL64):
                 ceil = int.from_bytes(ceil64, "little")
         rates[TC_MESSAGE.unpack_from(body)[4]] = rate, ceil
-    netems = [NETEM.unpack_from(options) for kind, options in queues.values() if kind == "netem"]
     limit, below = (_bfifo_bytes(*queues.get(of, ("", b""))) for of in (RESEARCH_CLASS, CHECKPOINT_CLASS))
-    delays, jitters, losses = (tuple(netem[field] for netem in netems) for field in (0, 5, 2))
-    return Found(rates, limit, delays, jitters, losses, below)
+    return Found(rates, limit, below)
 
 
 def _bfifo_bytes(kind: str, options: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Cables with delay, jitter and loss where the kernel has no netem: one C process a campus holds their frames.
+"""Cables with delay, jitter and loss: one C process a campus holds their frames.
 
 `delay_line.c` says how; `compile` makes it where it is used, as BPF objects are; `process` runs and tells it; `cut` puts cables
 through it. Begin reading at `delay_line.c`."""

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The delay line: one process that holds the frames of all delayed cables of a campus for as long as each cable says, and
- * loses some. For kernels without netem, and for what netem does not do.
+ * loses some.
  *
  * A delayed cable is cut: two veth pairs, whose inner ends lie in this process's network namespace. One packet socket hears what
  * comes in at all inner ends, and what is due is sent out of the other end of its cable. (A socket for each end would cost the
