@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from controller.core.checkpointing.intervals import CheckpointJob, CheckpointSchedule, constrained_interval
+from controller.core.checkpointing.intervals import CheckpointJob
 from controller.core.checkpointing.planner import ClosedForm, JobColumns, PlanColumns
 from controller.core.network.links import Network, Paths
-from controller.core.policies.table import Policy
 from topologies.spec import DirectedLink
 
 HOUR_S = 3600.0
@@ -35,26 +34,10 @@ def in_columns(
 ) -> PlanColumns:
     """Plan jobs whose snapshots all stop them for `pause_s`."""
     network = Network(capacity)
-    payload, hazard, budget = (
+    columns = (
         np.array([getattr(job, name) for job in jobs], dtype=float)
-        for name in ("payload_bytes", "hazard_per_s", "loss_budget_s")
+        for name in ("payload_bytes", "hazard_per_s", "write_cap_bytes_per_s", "loss_budget_s")
     )
     paths = Paths.of([network.path(job.links) for job in jobs])
-    columns = planner.seen(JobColumns(payload, hazard, budget, np.full(len(jobs), pause_s), paths))
-    return planner(columns, network, network.column(capacity), beta)
-
-
-def planned_by(
-    row: Policy, jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float
-) -> dict[str, CheckpointSchedule]:
-    """Plan as a row does, by name."""
-    if not isinstance(row.plan, ClosedForm):
-        return row.plan(jobs, capacity, beta)
-    rates = in_columns(row.plan, jobs, capacity, beta, 0.5).rates_bytes_per_s.tolist()
-    return {
-        job.key: CheckpointSchedule(
-            rate,
-            constrained_interval(job.hazard_per_s, job.payload_bytes, rate, job.loss_budget_s, beta, 0.5),
-        )
-        for job, rate in zip(jobs, rates, strict=True)
-    }
+    seen = planner.seen(JobColumns(*columns, np.full(len(jobs), pause_s), paths))
+    return planner.plan(seen, network, network.column(capacity), beta)

@@ -99,6 +99,14 @@ def test_intervals_are_the_best_ones_clipped_by_the_budget_and_then_by_the_link(
     assert math.sqrt(2 * PAUSE_S * HOUR_S / 5.0) < floor_s and best_s > 400.0
 
 
+def test_jobs_by_name_have_the_same_plan_and_their_write_caps() -> None:
+    jobs = [job("a", per_h=5.0, loss_budget_s=200.0), job("b", payload=8e9, per_h=0.1), job("slow", cap=7e6)]
+    found, plans = plan(jobs, {TRUNK: 1e8}), plan_each(jobs, {TRUNK: 1e8}, BETA, lambda _: PAUSE_S)
+    assert [plans[j.key].rate_bytes_per_s for j in jobs] == found.rates_bytes_per_s.tolist()
+    assert [plans[j.key].interval_s for j in jobs] == pytest.approx(found.intervals_s)
+    assert plans["slow"].rate_bytes_per_s == 7e6 and sum(found.rates_bytes_per_s) == pytest.approx(1e8)
+
+
 def test_jobs_taken_for_alike_have_one_interval() -> None:
     """By the means of hazards and pauses, under the tightest budget."""
     jobs = [job("a", per_h=1.0), job("b", per_h=3.0)]

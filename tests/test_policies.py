@@ -21,7 +21,6 @@ from controller.core.queueing.queue import SpotJob, SpotQueue
 from experiments.inputs.scenario import demo_scenario, dumps, loads
 from experiments.inputs.traces import generate
 from experiments.worlds.virtual import simulate
-from tests.checkpoint_jobs import planned_by
 from tests.offered_hosts import Candidate
 from tests.offered_hosts import in_columns as hosts_in_columns
 from topologies.errors import SpecError
@@ -56,7 +55,7 @@ def admission_of(row: Policy) -> Admission:
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_row_plans_places_admits_grants_and_learns(name: str) -> None:
     row = policy(name)
-    plans = planned_by(row, JOBS, {LINK: 5e7}, 0.2)
+    plans = row.plan(JOBS, {LINK: 5e7}, 0.2)
     assert set(plans) == {"a", "b"}
     assert sum(plan.rate_bytes_per_s for plan in plans.values()) <= 5e7 * (1 + 1e-9)
     assert all(plan.interval_s > 0.0 for plan in plans.values())
@@ -84,8 +83,8 @@ def test_as_printed_stays_in_the_building_and_stops_at_a_misfit() -> None:
     assert [c.host for c in choices if isinstance(c, DestinationChoice)] == ["far", "near"]
     assert set(admission_of(ours).admitted) == {"urgent", "small"}
     assert set(admission_of(printed).admitted) == {"urgent"}
-    assert planned_by(printed, JOBS, {LINK: 5e7}, 0.2)["a"].interval.loss_budget_infeasible
-    assert not planned_by(ours, JOBS, {LINK: 5e7}, 0.2)["a"].interval.loss_budget_infeasible
+    assert printed.plan(JOBS, {LINK: 5e7}, 0.2)["a"].interval.loss_budget_infeasible
+    assert not ours.plan(JOBS, {LINK: 5e7}, 0.2)["a"].interval.loss_budget_infeasible
 
 
 def test_random_destinations_follow_the_draw() -> None:

@@ -20,15 +20,22 @@ as long as the best interval or the loss budget.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from controller.core.checkpointing.intervals import BETA
+from controller.core.checkpointing.intervals import (
+    BETA,
+    CheckpointJob,
+    CheckpointSchedule,
+    constrained_interval,
+)
 from controller.core.network import max_min
 from controller.core.network.links import SLACK, Network, Paths, filled
 from controller.numerics.arrays import Floats, Mask
 from controller.numerics.jit import compiled
+from topologies.spec import DirectedLink
 
 # of an interval: the rest is for what a transfer takes beside its bytes at the rate of its grant. It is written before the first
 # byte leaves (5 % of the sending, at 1.5 GB/s and 80 MB/s), and TCP does not quite fill a grant (3 %, `reservation.GOODPUT`)
@@ -41,6 +48,7 @@ class JobColumns:
 
     payload_bytes: Floats  # C
     hazard_per_s: Floats  # lambda, the upper bound of the host's
+    write_cap_bytes_per_s: Floats  # W, what its disk or administrator allows
     loss_budget_s: Floats  # L_max; infinite: none
     pauses_s: Floats  # p
     paths: Paths  # to the standby
@@ -77,21 +85,54 @@ class ClosedForm:
             pauses_s=filled(jobs.pauses_s.mean(), size),
         )
 
-    def __call__(
-        self, jobs: JobColumns, network: Network, capacity_bytes_per_s: Floats, beta: float = BETA
+    def plan(
+        self, jobs: JobColumns, network: Network, capacity_bytes_per_s: Floats, beta: float
     ) -> PlanColumns:
         """Plan jobs as `seen`, on a budget for checkpoints on each link of the network."""
-        payload, paths = jobs.payload_bytes, jobs.paths
+        payload, paths, cap = jobs.payload_bytes, jobs.paths, jobs.write_cap_bytes_per_s
         needed = payload / (2.0 * beta * jobs.loss_budget_s)
         over = paths.load(needed, len(network)) > capacity_bytes_per_s * (1.0 + SLACK)
-        floor = np.where(paths.crossing(np.flatnonzero(over).tolist()), 0.0, needed)
-        weight, cap = np.sqrt(jobs.hazard_per_s * payload), filled(np.inf, len(payload))
-        wants = max_min.Wants(network, paths, weight, floor, cap)
+        floor = np.where(paths.crossing(np.flatnonzero(over).tolist()) | (needed > cap), 0.0, needed)
+        wants = max_min.Wants(network, paths, np.sqrt(jobs.hazard_per_s * payload), floor, cap)
         rates, _ = max_min.fill(wants, capacity_bytes_per_s, stretched=True)
         intervals_s = _intervals_s(
             jobs.hazard_per_s, jobs.loss_budget_s, jobs.pauses_s, payload / beta, rates
         )
         return PlanColumns(rates, intervals_s, rates >= needed * (1.0 - SLACK))
+
+    def __call__(
+        self,
+        jobs: Sequence[CheckpointJob],
+        capacity: Mapping[DirectedLink, float],
+        beta: float = BETA,
+        snapshot_s: Callable[[float], float] = lambda payload_bytes: 0.0,
+    ) -> dict[str, CheckpointSchedule]:
+        """Plan jobs by name, as any `Planner` does; `snapshot_s` of a payload is the time for which its snapshot stops the job.
+
+        KeyError: a link without a capacity.
+        """
+        network = Network(link for job in jobs for link in job.links)
+        numbers = [
+            (
+                j.payload_bytes,
+                j.hazard_per_s,
+                j.write_cap_bytes_per_s,
+                j.loss_budget_s,
+                snapshot_s(j.payload_bytes),
+            )
+            for j in jobs
+        ]
+        payload, hazard, cap, budget, pause = np.array(numbers, dtype=float).reshape(len(jobs), 5).T.copy()
+        paths = Paths.of([network.path(job.links) for job in jobs])
+        seen = self.seen(JobColumns(payload, hazard, cap, budget, pause, paths))
+        rates = self.plan(seen, network, network.column(capacity), beta).rates_bytes_per_s
+        rows = np.array([seen.hazard_per_s, payload, rates, seen.loss_budget_s, seen.pauses_s]).T.tolist()
+        return {
+            job.key: CheckpointSchedule(
+                rate, constrained_interval(hazard_per_s, size_bytes, rate, budget_s, beta, pause_s)
+            )
+            for job, (hazard_per_s, size_bytes, rate, budget_s, pause_s) in zip(jobs, rows, strict=True)
+        }
 
 
 plan_each = ClosedForm()

@@ -24,6 +24,7 @@ from controller.core.lifecycle.candidates import left_for_checkpoints
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState
 from controller.core.model.host_index import checkpoint_bytes
+from controller.core.network.links import filled
 from controller.numerics.arrays import Floats, Mask
 
 _HOST, _HOST_STANDBY, _SENT_BYTES = (
@@ -68,10 +69,17 @@ def _in_columns(
     budgets = np.array(list(map(_LOSS_BUDGET, jobs)), dtype=float)
     paths = cluster.paths.of_all(list(map(_HOST_STANDBY, jobs)))
     columns = planner.seen(
-        JobColumns(counted, hazards, budgets, _stand_still_s(cluster, jobs, payloads), paths)
+        JobColumns(
+            counted,
+            hazards,
+            filled(np.inf, len(jobs)),
+            budgets,
+            _stand_still_s(cluster, jobs, payloads),
+            paths,
+        )
     )
     free, beta = left_for_checkpoints(cluster, now_s).column, cluster.checkpoint_share
-    found = planner(columns, cluster.network, free, beta)
+    found = planner.plan(columns, cluster.network, free, beta)
     rates = found.rates_bytes_per_s
 
     def interval(row: int) -> Interval:

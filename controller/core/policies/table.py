@@ -94,7 +94,7 @@ class Policy:
 
     about: str  # what it does, in a line
     # P1: rates and intervals of checkpoints
-    plan: intervals.Planner | planner.ClosedForm = planner.plan_each
+    plan: intervals.Planner = planner.plan_each
     # P2: the destination of a move, or of a job that is resumed
     select: placement.Selector = placement.select
     # P3: which migrations are admitted
