@@ -12,8 +12,7 @@ from rich.table import Table
 from controller.warm_up import compile_once
 from experiments.cli.simulate import described_with_trace, write
 from experiments.results.provenance import provenance
-from experiments.worlds.oracle.run import run_oracle
-from experiments.worlds.oracle.windows import Window
+from experiments.worlds.oracle import Window, run_oracle
 from topologies.units import format_duration
 from topologies.writing import write_whole
 
@@ -46,7 +45,11 @@ def play_file(
     console.print(table)
     console.print(f"the schedule ({played.schedule}) lost {format_duration(played.lost_s)} of a GPU")
     out.mkdir(parents=True, exist_ok=True)
-    write_whole(out / "windows.json", msgspec.json.encode([msgspec.to_builtins(w) for w in played.windows]))
+    figures = [
+        {key: value for key, value in msgspec.to_builtins(window).items() if key != "chosen"}
+        for window in played.windows
+    ]
+    write_whole(out / "windows.json", msgspec.json.encode(figures))
     return write(console, out, played.run, provenance(described))
 
 
@@ -54,7 +57,7 @@ def _figures(windows: Sequence[Window]) -> list[str]:
     """Sums, the worst gap, every status."""
     return [
         str(sum(window.jobs for window in windows)),
-        str(sum(window.events for window in windows)),
+        str(sum(len(window.chosen) for window in windows)),
         str(sum(window.variables for window in windows)),
         f"{sum(window.objective_s for window in windows):.3f}",
         f"{sum(window.bound_s for window in windows):.3f}",

@@ -1,12 +1,12 @@
 """The offline Oracle (paper A's baseline B6): the whole trace is known, and each window is a mixed-integer linear program.
 
 `program` states the formulation, on a `problem` that `choices` writes (from the `availability` of hosts, `transfer_times` and
-`link_budgets`); `windows` are its answers. `replanner` has the `plan` played by the virtual world through `adapters`, so that
+`link_budgets`), and answers with a `Window`. `replanner` has the `plan` played by the virtual world through `adapters`, so that
 its losses are accounted like those of every other system; `run` is one such run. May import everything below `experiments`.
 Begin with `program`.
 """
 
+from experiments.worlds.oracle.problem import Window
 from experiments.worlds.oracle.run import OracleRun, run_oracle
-from experiments.worlds.oracle.windows import Window
 
 __all__ = ["OracleRun", "Window", "run_oracle"]

@@ -90,6 +90,7 @@ class Choices:
             {host.name: host.gpus for host in self.campus.hosts},
             self.transfer_times.budgets,
             tuple(taken),
+            self.now_s,
             self.horizon_s,
             frozenset((node.runner.name, node.stay) for node in nodes),
         )

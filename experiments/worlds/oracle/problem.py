@@ -74,5 +74,39 @@ class WindowProblem:
     gpus: Mapping[str, int]
     budgets: ClassBudgets
     bookings: tuple[Booking, ...] = ()
+    begin_s: float = 0.0
     horizon_s: float = inf
     nodes: frozenset[tuple[str, Stay]] = field(default_factory=frozenset)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The answer for a window: chosen handovers, the objective and the best bound known, seconds of work, and the program's size.
+
+    `status`: "optimal"; "time limit" (the best that was found by then); "nothing" (no plan was found by then). `gap`:
+    (objective - bound) / objective, 0 where there is nothing to lose; no plan can be better by more. `amends`: not a whole
+    window, but jobs that came to be elsewhere than planned, for the rest of one. Times in seconds of the run as played;
+    `solve_s` is the solver's own.
+    """
+
+    from_s: float
+    until_s: float
+    jobs: int
+    chosen: tuple[Handover, ...]
+    objective_s: float
+    bound_s: float
+    gap: float
+    status: str
+    variables: int
+    constraints: int
+    solve_s: float
+    amends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WindowEnd:
+    """An attempt that its owner ended. `planned_loss_s`: its loss by the plan; None: no plan foresaw it."""
+
+    job: str
+    at_s: float
+    planned_loss_s: float | None

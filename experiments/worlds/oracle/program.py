@@ -39,25 +39,22 @@ from scipy.sparse import csr_array
 
 from experiments.worlds.oracle.availability import Stay
 from experiments.worlds.oracle.link_budgets import LinkBudgets
-from experiments.worlds.oracle.problem import (
-    Booking,
-    WindowProblem,
-)
-from experiments.worlds.oracle.windows import WindowAnswer
+from experiments.worlds.oracle.problem import Booking, Window, WindowProblem
 from topologies.spec import DirectedLink
 
 NEARLY = 1e-9  # of a capacity: rounding of rates
+NOTHING = 1e-9  # an objective below this is none
 Row = tuple[dict[int, float], float, float]  # coefficients by variable, lower and upper bound
 
 
-def solve(problem: WindowProblem, time_limit_s: float, gap: float = 1e-6) -> WindowAnswer:
+def solve(problem: WindowProblem, time_limit_s: float, gap: float = 1e-6) -> Window:
     """Find the best plan within `time_limit_s`, proved to within a relative `gap` if there is time.
 
-    Where HiGHS has found nothing by then, every job keeps to its stay and loses its work: see `WindowAnswer.status`.
+    Where HiGHS has found nothing by then, every job keeps to its stay and loses its work: see `Window.status`.
     """
-    choices = problem.handovers
+    choices, place = problem.handovers, (problem.begin_s, problem.horizon_s, len(problem.runners))
     if not choices:
-        return WindowAnswer((), 0.0, 0.0, "optimal", 0, 0)
+        return Window(*place, (), 0.0, 0.0, 0.0, "optimal", 0, 0, 0.0)
     rows = [*_ways(problem), *_gpus(problem)]
     for budgets, of_migrations in problem.budgets.constraints():
         rows += _links(problem, budgets, of_migrations=of_migrations)
@@ -85,7 +82,8 @@ def solve(problem: WindowProblem, time_limit_s: float, gap: float = 1e-6) -> Win
     # no cost is negative, so neither is a bound
     proved = result.mip_dual_bound is not None and np.isfinite(result.mip_dual_bound)
     bound_s = min(max(0.0, result.mip_dual_bound) if proved else 0.0, objective_s)
-    return WindowAnswer(found, objective_s, bound_s, status, len(choices), len(rows), lasted_s)
+    left = (objective_s - bound_s) / objective_s if objective_s - bound_s > NOTHING else 0.0
+    return Window(*place, found, objective_s, bound_s, left, status, len(choices), len(rows), lasted_s)
 
 
 # ---------------------------------------------------------------- the constraints

@@ -34,10 +34,9 @@ from experiments.worlds.oracle.availability import Stay, future_of
 from experiments.worlds.oracle.choices import Choices
 from experiments.worlds.oracle.link_budgets import class_budgets_of
 from experiments.worlds.oracle.plan import Plan
-from experiments.worlds.oracle.problem import Booking, Handover, RunningJob, WindowProblem
+from experiments.worlds.oracle.problem import Booking, Handover, RunningJob, Window, WindowEnd
 from experiments.worlds.oracle.program import solve
 from experiments.worlds.oracle.transfer_times import TransferTimes, overhead_of
-from experiments.worlds.oracle.windows import Window, WindowEnd
 from experiments.worlds.virtual import VirtualWorld
 from experiments.worlds.virtual.hosts import dirty_fraction
 from experiments.worlds.virtual.run import BEGIN_S
@@ -156,7 +155,18 @@ class Replanner:
         ]
         reserved = self._reserved()
         self._plan.clear()
-        self._adopt(self._choices().problem(runners, reserved, begun), until_s, begun, amends=amends)
+        answer = solve(self._choices().problem(runners, reserved, begun), self._horizon.time_limit_s)
+        self.windows.append(replace(answer, until_s=until_s, amends=amends))
+        self._plan.enter(runners, answer.chosen)
+        for way in answer.chosen:
+            if way in begun:
+                continue
+            for begin_s in way.begins_s:
+                self._world.at(begin_s, partial(self._send, way), Priority.TIMER)
+            if not way.migrates and way.bookings:
+                changes_s = [taken.from_s for taken in way.bookings[1:]]
+                for at_s in (*changes_s, way.bookings[-1].until_s):
+                    self._world.at(at_s, partial(self._regrant, way), Priority.TIMER)
 
     def _reserved(self) -> list[Booking]:
         """Return all that P3 has admitted, planned or not, as it will travel."""
@@ -175,38 +185,6 @@ class Replanner:
         ]
         store = max(stores, key=lambda name: campus.access_link(name).rate_bytes_per_s, default=None)
         return Choices(campus, self._future, self._transfer_times, now_s, self._until_s, store)
-
-    def _adopt(
-        self, problem: WindowProblem, until_s: float, begun: Sequence[Handover], *, amends: bool
-    ) -> None:
-        """Solve the problem, make the answer the plan, and put its checkpoints on the world's heap."""
-        answer = solve(problem, self._horizon.time_limit_s)
-        self._plan.enter(problem.runners, answer.chosen)
-        for way in answer.chosen:
-            if way in begun:
-                continue
-            for begin_s in way.begins_s:
-                self._world.at(begin_s, partial(self._send, way), Priority.TIMER)
-            if not way.migrates and way.bookings:
-                changes_s = [taken.from_s for taken in way.bookings[1:]]
-                for at_s in (*changes_s, way.bookings[-1].until_s):
-                    self._world.at(at_s, partial(self._regrant, way), Priority.TIMER)
-        window = Window(
-            self._world.now_s,
-            until_s,
-            amends,
-            len(problem.runners),
-            len(answer.chosen),
-            sum(way.loss_s for way in answer.chosen),
-            answer.objective_s,
-            answer.bound_s,
-            answer.gap,
-            answer.status,
-            answer.variables,
-            answer.constraints,
-            answer.solve_s,
-        )
-        self.windows.append(window)
 
     # ------------------------------------------------------------ jobs
 
