@@ -1,7 +1,7 @@
 """A user's own policies, beside the project's rows.
 
-They are a row of a module (`module:NAME`), of an installed package (entry points `reclaimnet.policies`), or of a Python
-file whose `POLICIES` has rows like those of `controller.core.policies.table`. They are known in this process and in all
+They are a row of a module (`module:NAME`), where NAME may be a key of its `POLICIES`, or of an installed package (entry points
+`reclaimnet.policies`). They are known in this process and in all
 that it forks; any other process looks up a name again. An error in a user's function, or an invalid answer, ends the
 run with a SpecError that names row, column and line: it is no fault of this program, and must not look like one.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from importlib.util import module_from_spec, spec_from_file_location
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -74,45 +73,6 @@ def forget(modules: Collection[str]) -> None:
         each for each in POLICIES if ":" in each and each.partition(":")[0].partition(".")[0] in modules
     ]:
         del POLICIES[name]
-
-
-def add_policies(path: Path) -> tuple[str, ...]:
-    """Run the file and add its rows; their names.
-
-    SpecError: there is no such file, it fails (with the line), it has no `POLICIES`, a row is no `Policy`, or a name is taken.
-    """
-    if not path.is_file():
-        raise SpecError("policies", str(path), "a Python file").within(str(path))
-    spec = spec_from_file_location(f"user_policies_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise SpecError("policies", str(path), "a file that ends in .py").within(str(path))
-    module = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        place, at = error.__traceback__, ""
-        while place is not None:
-            if place.tb_frame.f_code.co_filename == str(path):
-                at = f"line {place.tb_lineno}: "
-            place = place.tb_next
-        raise SpecError("policies", f"{at}{error!r}", "Python that runs").within(str(path)) from error
-    rows = getattr(module, "POLICIES", None)
-    if not isinstance(rows, dict) or not rows:
-        raise SpecError("POLICIES", rows, 'a dict such as {"mine": Policy("what it does")}').within(str(path))
-    added: dict[str, Policy] = {}
-    try:
-        for name, row in rows.items():
-            if not (isinstance(name, str) and name.isprintable() and 1 <= len(name) <= 64):
-                raise SpecError("POLICIES", name, "names of 1 to 64 printable characters")
-            if not isinstance(row, Policy):
-                raise SpecError(f"POLICIES[{name!r}]", row, "a controller.core.policies.table.Policy")
-            if POLICIES.get(name, row) != row:
-                raise SpecError("POLICIES", name, "a name that no row of the project has")
-            added[name] = guarded(name, row)
-    except SpecError as error:
-        raise error.within(str(path)) from None
-    POLICIES.update(added)
-    return tuple(added)
 
 
 # ---------------------------------------------------------------- what a user's functions may do

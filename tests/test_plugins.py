@@ -17,7 +17,7 @@ from controller.core.network.links import Network
 from controller.core.network.sharing import Demand, in_columns
 from controller.core.parameters import Queue
 from controller.core.policies.table import POLICIES
-from controller.user_policies import add_policies, find_policy, source_of
+from controller.user_policies import find_policy, source_of
 from experiments import api
 from experiments.inputs.scenario import Scenario, demo_scenario, loads
 from experiments.inputs.traces import trace_of
@@ -70,7 +70,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     POLICIES.clear()
     POLICIES.update(before)
-    for name in ("mine_of_tests", "helper_of_mine", "broken_of_tests", "owners_of_tests"):
+    for name in ("mine_of_tests", "helper_of_mine", "broken_of_tests", "owners_of_tests", "rules"):
         sys.modules.pop(name, None)
 
 
@@ -159,18 +159,17 @@ WRONG = ("raise ValueError('oh')", "return None", "raise SystemExit(5)", "return
 def test_a_function_that_fails_or_answers_with_no_answer_is_the_users_and_named(
     folder: Path, column: str, body: str
 ) -> None:
-    file = folder / "rules.py"
-    file.write_text(RULE.format(body=body, column=column))
-    add_policies(file)
-    given = [*GIVEN[column]]
+    (folder / "rules.py").write_text(RULE.format(body=body, column=column))
+    rule = getattr(find_policy("rules:mine"), column)
     with pytest.raises(SpecError, match=f"mine.{column} = ") as caught:
-        getattr(POLICIES["mine"], column)(*given)
+        rule(*GIVEN[column])
     assert ("rules.py, line 4: " in str(caught.value)) == body.startswith("raise")
 
 
 NUMBERS = """
 from dataclasses import replace
 import numpy as np
+from controller.core.checkpointing.intervals import plan_one_interval
 from controller.core.placement.select import DestinationChoice, NoDestination, able_to_run
 from controller.core.policies.table import Policy
 
@@ -194,7 +193,7 @@ def plan(*given):
             rate_bytes_per_s=np.float64(each.rate_bytes_per_s),
             interval=replace(each.interval, interval_s=np.float32(each.interval_s)),
         )
-        for job, each in OURS.plan(*given).items()
+        for job, each in plan_one_interval(*given).items()
     }}
 
 POLICIES = {{"mine": Policy("mine", select=select, standby=select, admit=admit, plan=plan)}}
@@ -216,8 +215,7 @@ def test_a_choice_whose_numbers_cannot_be_is_refused_with_the_rule_that_made_it(
     folder: Path, score: str, survival: str, said: str
 ) -> None:
     (folder / "rules.py").write_text(NUMBERS.format(score=score, survival=survival))
-    add_policies(folder / "rules.py")
-    scenario = scenario_with("mine")
+    scenario = scenario_with("rules:mine")
     with pytest.raises(SpecError, match=rf"mine\.(select|standby) = .* a function that answers with {said}"):
         simulate(scenario, trace_of(scenario, ()))
 
@@ -226,8 +224,6 @@ def test_a_module_that_ends_the_process_is_refused_like_one_that_fails(folder: P
     (folder / "broken_of_tests.py").write_text("import sys\nsys.exit(5)\n")
     with pytest.raises(SpecError, match="line 2: SystemExit"):
         find_policy("broken_of_tests:x")
-    with pytest.raises(SpecError, match="line 2: SystemExit"):
-        add_policies(folder / "broken_of_tests.py")
 
 
 def test_the_code_of_a_policy_is_its_module_and_what_it_imports_beside_it(folder: Path) -> None:

@@ -32,12 +32,8 @@ def simulate_file(
     seed: int | None = None,
     records: Sequence[Path] = (),
     until_over: bool = False,
-    policies: Path | None = None,
 ) -> int:
-    """Play a scenario file (or `example:NAME`); `seed` stands in for the file's, for jobs and owners too. Returns 0 or 1.
-
-    `policies`: the file whose rows were added, for those that play the run again.
-    """
+    """Play a scenario file (or `example:NAME`); `seed` stands in for the file's, for jobs and owners too. Return 0 or 1."""
     described, trace = described_with_trace(scenario, seed, records)
     if overrides:
         system = with_overrides(system or described.protocol.policy, parse_overrides(overrides))
@@ -49,7 +45,7 @@ def simulate_file(
     run = simulate(described, trace, system=system, until_over=until_over)
     (out / REPLAY).unlink(missing_ok=True)  # of another run: its events are about to go
     status = write(console, out, run, provenance(described))
-    write_replay(out, ReplaySpec(described, system, tuple(records), until_over, policies))
+    write_replay(out, ReplaySpec(described, system, tuple(records), until_over))
     return status
 
 

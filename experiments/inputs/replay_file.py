@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import msgspec
 
-from controller.user_policies import add_policies
 from experiments.inputs.scenario import Scenario, dumps
 from experiments.inputs.scenario.files import loads
 from topologies.decoding import UNDECODABLE
@@ -26,7 +24,6 @@ class ReplaySpec:
     system: str | None = None  # a row, instead of the scenario's
     records: tuple[Path, ...] = ()  # of owners
     until_over: bool = False
-    policies: Path | None = None  # the file that its row is in, if none of ours and no module
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -34,20 +31,18 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     system: str | None
     records: list[str]
     until_over: bool
-    policies: str | None = None
 
 
 def write_replay(folder: Path, replay: ReplaySpec) -> None:
     """Write `folder`/replay.json."""
     # a record that is no file is the name of a function
     records = [str(path.resolve() if path.exists() else path) for path in replay.records]
-    policies = None if replay.policies is None else str(replay.policies.resolve())
-    told = _File(dumps(replay.scenario), replay.system, records, replay.until_over, policies)
+    told = _File(dumps(replay.scenario), replay.system, records, replay.until_over)
     write_whole(folder / REPLAY, msgspec.json.encode(told))
 
 
 def read_replay(folder: Path) -> ReplaySpec:
-    """Return the replay written there; run its file of policies, once a process. SpecError: no replay, or that file fails."""
+    """Return the replay written there. SpecError: there is none."""
     path = folder / REPLAY
     try:
         told = msgspec.json.decode(path.read_bytes(), type=_File)
@@ -55,11 +50,5 @@ def read_replay(folder: Path) -> ReplaySpec:
         raise SpecError(
             "replay", path.name, f"as `reclaimnet simulate` writes it ({error})", str(folder)
         ) from None
-    policies = None if told.policies is None else Path(told.policies)
-    if policies is not None:
-        _add_once(policies)
     records = tuple(Path(name) for name in told.records)
-    return ReplaySpec(loads(told.scenario, str(path)), told.system, records, told.until_over, policies)
-
-
-_add_once = cache(add_policies)
+    return ReplaySpec(loads(told.scenario, str(path)), told.system, records, told.until_over)

@@ -26,13 +26,6 @@ from topologies.spec import Fabric
 PANEL = "Run"
 app = typer.Typer()
 
-OwnPolicies = Annotated[
-    Path | None,
-    typer.Option(
-        "--policies", help="A Python file with POLICIES: rows of your own, which scenarios may name."
-    ),
-]
-
 
 @app.command(cls=WithWeb, rich_help_panel=PANEL)
 def demo(
@@ -66,7 +59,6 @@ def run(
     trace: Records = None,
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
-    policies: OwnPolicies = None,
     web: Web = None,
     out: Out = Path("out/run"),
 ) -> None:
@@ -74,7 +66,6 @@ def run(
     from experiments.cli.demo import play
     from experiments.cli.simulate import described_with_trace
 
-    _add(policies)
     played = described_with_trace(str(scenario), seed, trace or (), override or ())
     raise typer.Exit(play(console, out, *played, group, agents_per_process, web))
 
@@ -94,14 +85,12 @@ def simulate(
             help="Play nothing: write the trace as a file to change and play, and print its figures beside paper A's.",
         ),
     ] = False,
-    policies: OwnPolicies = None,
     out: Out = Path("out/simulate"),
 ) -> None:
     """Run a scenario in virtual time: the same decisions over a simulated network, deterministic, nothing needed.
 
     Exit status 0: every promise was kept; 1: one was broken; 2: it could not be run.
     """
-    _add(policies)
     from experiments.cli import oracle
     from experiments.cli.simulate import simulate_file as play
 
@@ -124,7 +113,6 @@ def simulate(
             seed=seed,
             records=trace or (),
             until_over=until_over,
-            policies=policies,
         )
     )
 
@@ -176,10 +164,3 @@ def up(
         agents_per_process=agents_per_process,
         web=web,
     )
-
-
-def _add(policies: Path | None) -> None:
-    if policies is not None:
-        from controller.user_policies import add_policies
-
-        add_policies(policies)
