@@ -6,9 +6,11 @@ from contextlib import suppress
 import pytest
 import trio
 
+from testbed.agent.core.effects import StartSending
 from testbed.agent.io.paced_send import TRICKLE_S, PacedSend
 from testbed.bounds import TRICKLE_BYTES_PER_S
 from testbed.enforcement import GUARD_SLACK, PARKED_BYTES_PER_S, FlowGuard, paced_rate, wire_rate
+from testbed.messages import Endpoint
 from testbed.transfer import SENDFILE_BYTES
 from tests.bpf_machine import programs_fixture
 from topologies.spec import TrafficClass
@@ -27,9 +29,8 @@ def pair():
 
 
 def paced_send(maps, rate_bytes_per_s):
-    return PacedSend(
-        "t", 1, rate_bytes_per_s, lambda sock, rate: FlowGuard(maps, sock, TrafficClass.PLANNED, rate)
-    )
+    order = StartSending("job", 1, Endpoint("h2", "127.0.0.1", 7200), rate_bytes_per_s, TrafficClass.PLANNED)
+    return PacedSend(order, lambda sock, rate: FlowGuard(maps, sock, order.traffic_class, rate))
 
 
 @pytest.mark.trio

@@ -27,7 +27,7 @@ from testbed.agent.core import events as ev
 from testbed.agent.core.announced import Announced
 from testbed.agent.core.lease import Lease
 from testbed.agent.core.running import AttemptPhase, Protection, Running
-from testbed.agent.core.send_queue import RETRY_S, QueuedSend, SendQueue
+from testbed.agent.core.send_queue import RETRY_S, SendQueue
 from testbed.agent.core.speed import SnapshotSpeeds
 from testbed.agent.core.stored import StoredCheckpoints
 from testbed.bounds import MAX_ENDED, MAX_STORED
@@ -199,7 +199,7 @@ class AgentCore:
                 if self.closed:
                     return []  # ordered before it was known that the host is closed
                 kind = TrafficClass.PLANNED if message.urgent else TrafficClass.PRESYNC
-                return self.sends.send(name, QueuedSend(sequence, to, rate, kind))
+                return self.sends.send(do.StartSending(name, sequence, to, rate, kind))
             case m.Grant(job=name, destination=destination, rate_bytes_per_s=rate):
                 return self._regrant(name, destination, rate)
             case m.CancelTransfers(job=name, destination=destination):
@@ -371,7 +371,7 @@ class AgentCore:
 
     def _send_snapshot(self, job: Running, sequence: int) -> list[do.Effect]:
         to_send = job.to_send(sequence)
-        return self.sends.send(job.spec.name, to_send) if to_send is not None else []
+        return self.sends.send(to_send) if to_send is not None else []
 
     def _regrant(self, job: str, destination: str, rate_bytes_per_s: float) -> list[do.Effect]:
         if running := self.running.get(job):
@@ -386,7 +386,7 @@ class AgentCore:
             return []
         job = self.running.get(account.job)
         if not account.ok and event.retryable and (job is None or job.moves_to(account.destination)):
-            sending.retry_at_s = now_s + RETRY_S  # a job waits for this one
+            self.sends.failed(key, now_s)  # a job waits for this one
             return []
         del self.sends.table[key]
         told: list[do.Effect] = [do.Send(account)]

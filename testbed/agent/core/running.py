@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 
-from testbed.agent.core.send_queue import RETRY_S, QueuedSend
+from testbed.agent.core import effects as do
+from testbed.agent.core.send_queue import RETRY_S
 from testbed.errors import InvariantBroken
 from testbed.messages import (
     SEQUENCES_PER_ATTEMPT,
@@ -192,12 +193,16 @@ class Running:
             snapshot.digest,
         )
 
-    def to_send(self, sequence: int) -> QueuedSend | None:
+    def to_send(self, sequence: int) -> do.StartSending | None:
         """Return the receiver of a snapshot: the destination of a move, else the standby, else None."""
         if (move := self.migration) is not None:
-            return QueuedSend(sequence, move.destination, move.rate_bytes_per_s, TrafficClass.PLANNED)
+            return do.StartSending(
+                self.spec.name, sequence, move.destination, move.rate_bytes_per_s, TrafficClass.PLANNED
+            )
         if (plan := self.protection) is not None and plan.standby and self.phase is not AttemptPhase.MOVED:
-            return QueuedSend(sequence, plan.standby, plan.rate_bytes_per_s, TrafficClass.PRESYNC)
+            return do.StartSending(
+                self.spec.name, sequence, plan.standby, plan.rate_bytes_per_s, TrafficClass.PRESYNC
+            )
         return None
 
     @property

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import trio
 
+from testbed.agent.core.effects import StartSending
 from testbed.bounds import TRICKLE_BYTES_PER_S
 from testbed.enforcement import PARKED_BYTES_PER_S, FlowGuard
 from testbed.messages import FlowCount
@@ -31,10 +32,9 @@ class PacedSend:
     from the first byte to that sample: neither the sender's buffer nor the receiver's fsync counts.
     """
 
-    transfer: str
-    sequence: int  # of the checkpoint that it carries
-    grant_bytes_per_s: float
+    order: StartSending
     make_guard: MakeGuard
+    grant_bytes_per_s: float = field(init=False)
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     guard: FlowGuard | None = None
     began_s: float | None = None
@@ -48,6 +48,9 @@ class PacedSend:
     _regranted_s: float = 0.0
     # (seconds, acknowledged, granted) since the first byte
     _sampled: tuple[float, int, float] = (0.0, 0, 0.0)
+
+    def __post_init__(self) -> None:
+        self.grant_bytes_per_s = self.order.rate_bytes_per_s
 
     def connected(self, sock: socket.socket) -> None:
         """The socket exists: pace it, and put its flow under the kernel's guard, before a byte leaves."""
@@ -132,7 +135,7 @@ class PacedSend:
         dropped = None if self.guard is None else self.guard.dropped_packets()
         drops = self.drops if dropped is None else dropped
         lasted_s, acknowledged, _ = self._sampled
-        return FlowCount(self.transfer, max(0, acknowledged), self.grant_bytes_per_s, drops, lasted_s)
+        return FlowCount(self.order.transfer, max(0, acknowledged), self.grant_bytes_per_s, drops, lasted_s)
 
     def _hold_ahead(self) -> None:
         if self._sock is not None:

@@ -70,14 +70,9 @@ class Transfers:
 
     def begin(self, order: do.StartSending, nursery: trio.Nursery) -> None:
         """Start a transfer in `nursery`; from now on it can be granted another rate, or aborted."""
-        send = PacedSend(
-            order.transfer,
-            order.sequence,
-            order.rate_bytes_per_s,
-            lambda sock, rate: self._kernel.guard(sock, order.traffic_class, rate),
-        )
+        send = PacedSend(order, lambda sock, rate: self._kernel.guard(sock, order.traffic_class, rate))
         self.sends[order.job, order.destination.host] = send
-        nursery.start_soon(self._send, order, send)
+        nursery.start_soon(self._send, send)
 
     def regrant(self, job: str, destination: str, rate_bytes_per_s: float) -> None:
         """Change the rate; no effect on a transfer that has ended."""
@@ -89,8 +84,8 @@ class Transfers:
         if send := self.sends.pop((job, destination), None):
             send.scope.cancel()
 
-    async def _send(self, order: do.StartSending, send: PacedSend) -> None:
-        to = order.destination
+    async def _send(self, send: PacedSend) -> None:
+        order, to = send.order, send.order.destination
         key = order.job, to.host
         account = partial(m.TransferEnded, order.transfer, order.job, order.sequence, to.host)
         ended = None
@@ -194,7 +189,7 @@ class Transfers:
             case ReceiveCompleted(manifest=manifest):
                 # what is on its way from here is kept until it is there, or a copy that takes longer than the next
                 # checkpoint takes to come would never be complete; the one after it finds it still
-                sent = {send.sequence for (job, _), send in self.sends.items() if job == manifest.job}
+                sent = {send.order.sequence for (job, _), send in self.sends.items() if job == manifest.job}
                 await self.drop(manifest.job, manifest.sequence, sent)
                 self._handle(ev.CheckpointReceived(stored_checkpoint(manifest)))
             case ReceiveRepeated(job=job, sequence=sequence):
