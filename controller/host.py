@@ -29,7 +29,7 @@ from typing import Generic, TypeVar
 import trio
 
 from controller.core.coordinator import Coordinator
-from controller.core.lifecycle.membership import not_yet
+from controller.core.lifecycle.reconcile import not_yet
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.load import Load

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from controller.core.lifecycle.checkpoints import MOST_HELD
-from controller.core.lifecycle.job_reports import MOST_KILLED
+from controller.core.lifecycle.job_events import MOST_KILLED
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f

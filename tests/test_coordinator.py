@@ -11,7 +11,7 @@ import pytest
 from controller.core.admission.reservation import GOODPUT
 from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.grants import close_flow, open_flow, settle
-from controller.core.lifecycle.job_reports import MOST_FAILED_STARTS
+from controller.core.lifecycle.job_events import MOST_FAILED_STARTS
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f

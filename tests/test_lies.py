@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from controller import host
-from controller.core.lifecycle.membership import not_yet
+from controller.core.lifecycle.reconcile import not_yet
 from controller.core.model import events as cev
 from controller.persistence.journal import encoded
 from experiments.storms.play import run_until_over

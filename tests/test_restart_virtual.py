@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.core.coordinator import Coordinator
-from controller.core.lifecycle.resync import PATIENCE
+from controller.core.lifecycle.reconcile import PATIENCE
 from controller.core.model import facts as f
 from controller.core.model.entities import Phase
 from testbed import messages as m

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.core.lifecycle.job_reports import SPEED_CHANGE
+from controller.core.lifecycle.job_events import SPEED_CHANGE
 from controller.core.model import events as ev
 from controller.core.model import facts as f
 from controller.core.parameters import Protocol

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.core.lifecycle.attempts import dispatch, release
-from controller.core.lifecycle.timeouts import MOST_ASKED
+from controller.core.lifecycle.reconcile import MAX_ASKED
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
@@ -89,7 +89,7 @@ def test_a_receiver_that_never_says_anything_is_given_up(silent: Silent) -> None
         asked += len(orders(effects, m.SendStored))
         if any(isinstance(e, do.Record) and isinstance(e.fact, f.JobStopped) for e in effects):
             break
-    assert asked >= MOST_ASKED
+    assert asked >= MAX_ASKED
     assert silent.job.host != to
     assert to in silent.job.unfit
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from controller.core.admission.admission import MigrationRequest, edf_stop, fluid_edf
 from controller.core.admission.best_ways import admit_best
 from controller.core.coordinator import Coordinator
-from controller.core.lifecycle.ways import ANSWER_S
+from controller.core.lifecycle.finish import ANSWER_S
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f

@@ -13,16 +13,16 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from controller.core.admission.admission import migration_share
-from controller.core.lifecycle import membership, resync
-from controller.core.lifecycle.cancellation import cancel
+from controller.core.lifecycle import membership
 from controller.core.lifecycle.checkpoints import stored_by, transfer_ended
 from controller.core.lifecycle.finish import finish_event, sync_expected_transfers
-from controller.core.lifecycle.job_reports import job_ended, job_started, snapshot_taken
+from controller.core.lifecycle.job_events import cancel, job_ended, job_started, snapshot_taken, take_up
 from controller.core.lifecycle.link_changes import (
     drain_trunks,
     leave_hot_trunks,
     links_changed,
     network_silent,
+    ways_set,
 )
 from controller.core.lifecycle.migration import retry_degraded
 from controller.core.lifecycle.offers import (
@@ -35,9 +35,8 @@ from controller.core.lifecycle.offers import (
     submit,
 )
 from controller.core.lifecycle.protection import improve_standby
+from controller.core.lifecycle.reconcile import Resync, begin_resync, heartbeat, register, retry_overdue
 from controller.core.lifecycle.status import status
-from controller.core.lifecycle.timeouts import retry_overdue
-from controller.core.lifecycle.ways import ways_set
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
@@ -106,7 +105,7 @@ class Coordinator:
         self._tick_s = inf  # the first agent starts the clock
         self._learn_s = inf  # when there may be something to learn from
         # after a restart, until it is known which agents are there
-        self._resync: resync.Resync | None = None
+        self._resync: Resync | None = None
 
     # ------------------------------------------------------------ the two calls
 
@@ -115,16 +114,18 @@ class Coordinator:
         cluster = self.cluster
         cluster.now_s = now_s
         level = cluster.queue.controller.level
+        if self._tick_s == inf and isinstance(event, ev.AgentSaid) and isinstance(event.message, m.Hello):
+            self._tick_s = now_s + cluster.protocol.control_period_s
         if self._resync is None or isinstance(event, ev.Restarted):
             self._react(event)
         else:
-            self._collect(self._resync, event)
+            self._resync.collect(cluster, event)
         if self._resync is not None and self._resync.over(now_s):
             gathered, self._resync = self._resync, None
-            resync.reconcile(cluster, gathered)
-            for kept in gathered.kept:
+            for kept in gathered.finish(cluster):
                 self._react(kept)
-            resync.take_up_again(cluster, gathered)
+            for name in sorted(gathered.hellos):  # last, when it is known which hosts are still in reach
+                take_up(cluster, cluster.hosts[name])
         if self._resync is None:
             ticks = now_s >= self._tick_s
             self._do_what_is_due()
@@ -169,10 +170,9 @@ class Coordinator:
                     case m.CheckpointStored(checkpoint=stored):
                         stored_by(cluster, host, stored)
                     case m.Hello():
-                        self._begin_ticking()
-                        membership.register(cluster, host, message)
+                        register(cluster, host, message)
                     case m.Heartbeat():
-                        membership.heartbeat(cluster, host, message)
+                        heartbeat(cluster, host, message)
                     case m.OwnerReclaims():
                         membership.owner_reclaims(cluster, host, message)
                     case m.OwnerReturns():
@@ -207,29 +207,8 @@ class Coordinator:
                 # what its controller was told last is not known
                 cluster.installation.dirty, cluster.installation.due_s = cluster.routes.has_choice, inf
                 cluster.installation.loads_sent = None
-                self._resync = resync.begin(cluster, self._resync)
+                self._resync = begin_resync(cluster, self._resync)
                 cluster.record(facts.CoordinatorRestarted(silent_s, sorted(self._resync.awaited)))
-
-    def _collect(self, resyncing: resync.Resync, event: ev.Event) -> None:
-        """Keep for later what is said after a restart; only Hellos and heartbeats are answered at once."""
-        match event:
-            case ev.AgentSaid(_, m.Hello() as hello):
-                self._begin_ticking()
-                resyncing.registered(self.cluster, hello)
-            case ev.AgentSaid(name, m.Heartbeat() as beat):
-                membership.heartbeat(self.cluster, self.cluster.hosts[name], beat)
-            case ev.AgentGone(name, _):
-                resyncing.disconnected(self.cluster, self.cluster.hosts[name])
-            case (
-                ev.AgentSaid()
-                | ev.JobSubmitted()
-                | ev.CancelAsked()
-                | ev.LinksMeasured()
-                | ev.LinksChanged()
-                | ev.WaysSet()
-                | ev.DrainAsked()
-            ):
-                resyncing.kept.append(event)
 
     def _do_what_is_due(self) -> None:
         """Do all that is due at this time, whatever the event."""
@@ -247,6 +226,7 @@ class Coordinator:
             if host.connected and now_s >= host.lease_until_s + margin_s:
                 membership.silent(cluster, host)
             if now_s >= host.fence_at_s:
+                cluster.fence(host, inf)
                 membership.fence(cluster, host)
         if now_s >= cluster.installation.due_s:
             network_silent(cluster)
@@ -260,10 +240,6 @@ class Coordinator:
             retry_degraded(cluster)
             serve_waiting(cluster)
             improve_standby(cluster)
-
-    def _begin_ticking(self) -> None:
-        if self._tick_s == inf:
-            self._tick_s = self.cluster.now_s + self.cluster.protocol.control_period_s
 
     def _gpus_behind(self, offer: int) -> int:
         """The queue asks how many GPUs a job that takes an offer can have."""

@@ -10,7 +10,7 @@ from functools import partial
 from math import inf
 
 from controller.core.coordinator import Coordinator
-from controller.core.lifecycle.membership import not_yet
+from controller.core.lifecycle.reconcile import not_yet
 from controller.core.model import effects as cdo
 from controller.core.model import events as cev
 from controller.core.queueing.controllers.fixed import Fixed

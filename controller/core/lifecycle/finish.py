@@ -24,15 +24,18 @@ from controller.core.lifecycle.grants import recovery_bytes, settle
 from controller.core.lifecycle.migration import final_within_s
 from controller.core.lifecycle.offers import offer_freed
 from controller.core.lifecycle.protection import plan_checkpoints, tell_intervals
-from controller.core.lifecycle.ways import ask_network, tell_loads
 from controller.core.model import effects as do
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow, Phase
 from testbed.bounds import SEQUENCES_PER_ATTEMPT, TRICKLE_BYTES_PER_S, most_checkpoint_bytes
 from testbed.messages import Expect, ExpectNoMore, Migrate, SendStored, Welcome
+from topologies.spec import DirectedLink
+from topologies.units import PAYLOAD_SHARE
 
 # reclaims within so much of each other are planned for together: less than a message may be late
 TOGETHER_S = 0.05
+LOAD_STEP = 1 / 8  # of a trunk's rate: less is not told, for connections of research move with every change
+ANSWER_S = 1.0  # programming takes some milliseconds; a controller that dies is started again in that time, or not at all
 
 
 def finish_event(cluster: Cluster, *, in_a_hurry: bool) -> None:
@@ -49,11 +52,44 @@ def finish_event(cluster: Cluster, *, in_a_hurry: bool) -> None:
         offer_freed(cluster)
     if cluster.rates_stale:
         settle(cluster)
-        tell_loads(cluster)
-    ask_network(cluster)
+        _tell_loads(cluster)
+    _ask_network(cluster)
     send_orders(cluster)
     if plan is not None:
         tell_intervals(cluster, plan)
+
+
+def _ask_network(cluster: Cluster) -> None:
+    """Tell the network's controller which ways to have, if they have changed."""
+    if not cluster.installation.dirty:
+        return
+    cluster.installation.dirty = False
+    cluster.installation.requested += 1
+    pins = [
+        do.PinnedWay(cluster.installation.numbers[ends], [ends[0], *(link.target for link in way)])
+        for ends, way in cluster.routes.pins.items()
+    ]
+    draining = [(a, b) for a, b in sorted(sorted(trunk) for trunk in cluster.capacity.draining)]
+    cluster.outbox.append(do.SetWays(cluster.installation.requested, pins, draining))
+    if cluster.installation.answers and cluster.installation.held:
+        cluster.installation.due_s = min(cluster.installation.due_s, cluster.now_s + ANSWER_S)
+
+
+def _tell_loads(cluster: Cluster) -> None:
+    """Tell the network's controller what grants take of each trunk, if that has changed much."""
+    if not cluster.routes.has_choice:
+        return
+    loads: dict[DirectedLink, float] = {}
+    for flow in cluster.flows.values():
+        for link in cluster.routes.way(flow.source, flow.destination)[1:-1]:
+            loads[link] = loads.get(link, 0.0) + flow.rate_bytes_per_s / PAYLOAD_SHARE
+    told, capacity = cluster.installation.loads_sent, cluster.capacity.bandwidth.capacity
+    if told is None or any(
+        abs(loads.get(link, 0.0) - told.get(link, 0.0)) > LOAD_STEP * capacity[link]
+        for link in loads.keys() | told.keys()
+    ):
+        cluster.installation.loads_sent = loads
+        cluster.outbox.append(do.SetLoads([(*link, load) for link, load in sorted(loads.items())]))
 
 
 def send_orders(cluster: Cluster) -> None:

@@ -284,13 +284,6 @@ def _lend(
     return np.where(below, raised, rates), np.where(below, bound, held_by)
 
 
-def tell_grants(cluster: Cluster, source: str) -> None:
-    """Send a host the present rates of all its flows, since it may have missed a change."""
-    for _, flow in sorted(cluster.flows.items()):
-        if flow.source == source:
-            cluster.tell(source, Grant(flow.job, flow.destination, flow.rate_bytes_per_s))
-
-
 def _bounds(flow: CheckpointFlow, connected: bool) -> tuple[float, float]:
     """Return floor and cap; a disconnected sender keeps the rate that it has."""
     if not connected:
@@ -301,15 +294,6 @@ def _bounds(flow: CheckpointFlow, connected: bool) -> tuple[float, float]:
 def presync_flow(job: str, source: str, standby: str, cap_bytes_per_s: float) -> CheckpointFlow:
     """Return P1's stream of checkpoints from a job's host to its standby."""
     return CheckpointFlow(job, source, standby, TrafficClass.PRESYNC, cap_bytes_per_s=cap_bytes_per_s)
-
-
-def expect_again(cluster: Cluster, host: str) -> None:
-    """Have a host that has just registered sent again which transfers to expect."""
-    for key in [key for key, (to, _) in cluster.announced.items() if to == host]:
-        del cluster.announced[key]
-    for key, flow in cluster.flows.items():
-        if flow.destination == host:
-            cluster.changed_flows[key] = None
 
 
 def ticket(secret: bytes, count: int) -> int:

@@ -6,9 +6,10 @@ reserved where their new route has room. Those that have no way left, or that wo
 there is one on which all reservations are kept; else they are planned anew with P2 and P3 together, as after the loss of a
 destination: they go elsewhere, or it is said at once that they do not.
 
-A trunk that is announced to go down is left in the same manner, but while it still carries: old and new ways are both paid for
-until the network has the new ones (`ways`), so that no packet is lost. A network that does not say so has the tree and the ways
-that it had, as far as anybody knows: until it answers again there is one path.
+A trunk that is announced to go down is left in the same manner, but while it still carries. While a way is being changed, what
+a pair sends may go over either, and is shared on both (`RouteInstallation.held`), so that no byte goes where it is not granted.
+Orders to send over the new one wait for `WaysSet`, by which all switches have it; then the old one is free. A network that does
+not confirm has the tree and the ways that it had, as far as anybody knows: until it answers again there is one path.
 
 A trunk is hot when others take so much of it that what they leave is less than what is reserved there; migrations leave that,
 too, where there is room elsewhere.
@@ -22,9 +23,8 @@ from collections.abc import Mapping, Set
 from math import inf
 
 from controller.core.lifecycle.candidates import reserved_rate
-from controller.core.lifecycle.grants import committed, planned
+from controller.core.lifecycle.grants import committed, count_sent, planned
 from controller.core.lifecycle.migration import replan, tell_starts
-from controller.core.lifecycle.ways import late_by
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow
@@ -40,7 +40,7 @@ def links_changed(cluster: Cluster, wire_bytes_per_s: Mapping[DirectedLink, floa
     Where routes stay, floors that a link can no longer carry are cut by one factor: those migrations will be late.
     `settle` plans again what follows a timetable.
     """
-    late = late_by(cluster, {}) if cluster.routes.has_choice else frozenset()
+    late = _late_by(cluster, {}) if cluster.routes.has_choice else frozenset()
     rerouted = cluster.links_changed(wire_bytes_per_s)
     for link, rate in wire_bytes_per_s.items():
         cluster.record(facts.LinkChanged(link.source, link.target, rate))
@@ -60,7 +60,7 @@ def links_changed(cluster: Cluster, wire_bytes_per_s: Mapping[DirectedLink, floa
 
 def drain_trunks(cluster: Cluster, trunks: DeadTrunks) -> None:
     """Plan nothing over the trunks that are announced to go down, and move off them what is there."""
-    late = late_by(cluster, {}) if cluster.routes.has_choice else frozenset()
+    late = _late_by(cluster, {}) if cluster.routes.has_choice else frozenset()
     cluster.installation.answers = True
     if cluster.drain(trunks):
         _replan_moves(cluster, late)
@@ -68,12 +68,12 @@ def drain_trunks(cluster: Cluster, trunks: DeadTrunks) -> None:
 
 def take_live_ways(cluster: Cluster) -> None:
     """Move flows of a sender that is connected again off ways that are dead or full."""
-    _replan_moves(cluster, late_by(cluster, {}))
+    _replan_moves(cluster, _late_by(cluster, {}))
 
 
 def network_silent(cluster: Cluster) -> None:
     """Give up the ways that the network has not confirmed in time."""
-    late = late_by(cluster, {})
+    late = _late_by(cluster, {})
     cluster.installation.answers, cluster.installation.due_s = False, inf
     for ends, held in list(cluster.installation.held.items()):
         is_live = held.confirmed is not None and cluster.routes.is_carried(held.confirmed)
@@ -102,7 +102,7 @@ def leave_hot_trunks(cluster: Cluster) -> None:
             if way != cluster.routes.way(*ends) and not _is_hot(
                 cluster, way, _reserved_on(cluster, {ends: way})
             ):
-                late = late_by(cluster, {ends: way}, share)
+                late = _late_by(cluster, {ends: way}, share)
                 if not any(
                     f.key in late for f in _planned_flows(cluster) if (f.source, f.destination) == ends
                 ):
@@ -111,6 +111,17 @@ def leave_hot_trunks(cluster: Cluster) -> None:
                     break
     if moved:
         _tell_starts(cluster)
+
+
+def ways_set(cluster: Cluster, number: int) -> None:
+    """Free old ways and send what waited for new ones: the network has confirmed that number."""
+    cluster.installation.answers, cluster.installation.confirmed = True, number
+    for ends in [ends for ends, held in cluster.installation.held.items() if held.request <= number]:
+        del cluster.installation.held[ends]
+        cluster.forget_paths(ends)
+        cluster.rates_stale = True
+    if not cluster.installation.held:
+        cluster.installation.due_s = inf
 
 
 def _replan_moves(cluster: Cluster, late_before: Set[str]) -> None:
@@ -135,12 +146,27 @@ def _tell_starts(cluster: Cluster) -> None:
     tell_starts(cluster, planned(cluster, committed(cluster, movable=True)))
 
 
+def _late_by(
+    cluster: Cluster, ways: Mapping[Ends, Way], share: Mapping[DirectedLink, float] | None = None
+) -> Set[str]:
+    """Return keys of flows that would miss their reservation on these ways.
+
+    `share`: payload bytes/s of each link; None: what may be reserved.
+    """
+    count_sent(cluster)
+    routes = cluster.routes
+    pinned = routes.pinned({**routes.pins, **ways}) if ways else routes
+    commitments = committed(cluster, movable=True, routes=pinned)
+    share = cluster.capacity.reservable if share is None else share
+    return cluster.policy.admit([], cluster.now_s, share, commitments).timetable.late
+
+
 def _failing(cluster: Cluster, late_before: Set[str], ways: Mapping[Ends, Way]) -> list[CheckpointFlow]:
     """Return flows of moves that these ways leave without a way, or too late.
 
     Flows that were late without them are left out.
     """
-    late = late_by(cluster, ways) - late_before
+    late = _late_by(cluster, ways) - late_before
     reserved: dict[DirectedLink, float] = {}  # what floors take
     failing = []
     for key, flow in cluster.flows.items():  # in the order in which they were admitted

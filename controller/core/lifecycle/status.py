@@ -21,7 +21,7 @@ def status(cluster: Cluster, now_s: float) -> Status:
             host.spec.role.value,
             _state(host),
             host.spec.gpus,
-            [job.name for job in cluster.jobs_on(host) if job.host == host.name],
+            [job.name for job in cluster.jobs_on(host)],
             None if host.reclaim_at_s is None else max(0.0, host.reclaim_at_s - now_s),
         )
         for host in cluster.hosts.values()

@@ -73,7 +73,7 @@ class Cluster:
     requeued: dict[str, float] = field(default_factory=dict)  # interrupted job -> when it may start again
     homes: dict[str, str] = field(default_factory=dict)  # interrupted job -> the host that it waits for
     timers: int = 0  # checkpoint timers given so far
-    timeouts: dict[str, Timeout] = field(default_factory=dict)  # job -> what it waits for (`timeouts`)
+    timeouts: dict[str, Timeout] = field(default_factory=dict)  # job -> what it waits for (`reconcile`)
     secret: bytes = b""  # that no host knows: key of the numbers of transfers
     opened: int = 0  # flows so far
     witness: Witness | None = field(default=None, repr=False)  # of a replay
@@ -321,8 +321,9 @@ class Cluster:
         return {name for name in self.hosts if job.unfit.get(name, -inf) <= self.now_s}
 
     def jobs_on(self, host: HostState) -> list[JobState]:
-        """Jobs that run there or have a GPU reserved, by name."""
-        return [self.jobs[name] for name in sorted(host.jobs)]
+        """Return the jobs whose attempt is there, by name; jobs that only have GPUs reserved there are none of them."""
+        jobs = [self.jobs[name] for name in sorted(host.jobs)]
+        return [job for job in jobs if job.host == host.name]
 
     # ------------------------------------------------------------ checkpoints
 

@@ -1,7 +1,7 @@
 """Routes of pairs of hosts as numbers of links, and the installation of pinned routes in the network.
 
 `PathCache` keeps what is found of routes until they change. `RouteInstallation` is the exchange with the network's controller,
-which installs every pair that is pinned to another route than the tree's (`lifecycle.ways`).
+which installs every pair that is pinned to another route than the tree's (`lifecycle.link_changes`).
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class Policy:
     short_notices: bool = True
     # copies of checkpoints go on to a third host (`second_copy`)
     vault: bool = True
-    # a job that began again further back goes on from a better checkpoint when its holder returns (`rollforward`)
+    # a job that began again further back goes on from a better checkpoint when its holder returns (`job_events`)
     takes_up: bool = True
     # jobs without a GPU come first: their state travels before checkpoints (`grants`), and of several that must leave at once as
     # many find GPUs as can (`migration`)

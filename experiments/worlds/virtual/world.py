@@ -24,7 +24,7 @@ from math import inf
 from typing import Any
 
 from controller.core.coordinator import Coordinator
-from controller.core.lifecycle.membership import not_yet
+from controller.core.lifecycle.reconcile import not_yet
 from controller.core.model import effects as cdo
 from controller.core.model import events as cev
 from controller.core.model import facts

@@ -1,25 +1,33 @@
-"""Reports of agents about jobs: they started, they ended, a snapshot was taken.
+"""Events of jobs: agents report that they started, ended, took a snapshot; users cancel them; better checkpoints come into reach.
 
 A report may be of an attempt that is no longer the present one (it crossed an order): that changes nothing.
+
+**Cancelled.** A job that waits, or whose checkpoint is still on its way to a host, is cancelled at once. One that a host was
+told to run is *cancelling* until that host has reported that its process is gone, or can have none any more (its owner has
+taken it, its lease has lapsed): its GPU is not free before. From then on it is protected, moved and restored no more.
+
+**Taken up.** Copies of a job's work may all lie on hosts that their owners have just taken. The job begins again from what can
+be reached, and does not wait. When a holder returns with more work in its copy than the present attempt has done, the attempt
+is stopped and the job resumed from there, if that saves clearly more time than fetching it takes. Paper A does not say what
+becomes of old copies; rows that follow it to the letter do not take them up (`Policy.takes_up`).
 """
 
 from __future__ import annotations
 
-from controller.core.lifecycle.attempts import EVERYTHING, cancelled, over
+from controller.core.checkpointing.intervals import transfer_s
+from controller.core.lifecycle.attempts import EVERYTHING, PATIENCE, cancelled, drop_move, over
+from controller.core.lifecycle.candidates import reserved_rate, residual
 from controller.core.lifecycle.checkpoints import land_if_there
+from controller.core.lifecycle.grants import close_flows
 from controller.core.lifecycle.migration import landed, plan_moves, send_on, start_reservation
 from controller.core.lifecycle.offers import interrupt
-from controller.core.lifecycle.rollforward import further, take_up_better
+from controller.core.lifecycle.protection import forget_standby
+from controller.core.model import effects as do
+from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster, present
-from controller.core.model.entities import (
-    OVER,
-    TOLD,
-    Checkpoint,
-    HostState,
-    JobState,
-    Phase,
-)
+from controller.core.model.entities import OVER, TOLD, Checkpoint, HostState, JobState, Phase
+from controller.core.network.bandwidth import bottleneck
 from testbed import messages as m
 
 # a machine that is short of memory for a moment is worth another try, and a job that is killed wherever it runs is not
@@ -30,6 +38,10 @@ MOST_TAKEN = 16  # snapshots that are remembered: an order to send an older one 
 # by what a host's snapshots must have become quicker or slower before P1 hears of it: intervals go with the root of a pause, and
 # one that moves by less than a tenth is not told (`protection.LEAST_CHANGE`)
 SPEED_CHANGE = 1.2
+WORTH = 2.0  # times what it takes to fetch a checkpoint and to start from it: what going on from it must save
+
+
+# ---------------------------------------------------------------- reports of agents
 
 
 def job_started(cluster: Cluster, host: HostState, message: m.JobStarted) -> None:
@@ -186,3 +198,92 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
         return
     start_reservation(cluster, job)
     land_if_there(cluster, job)
+
+
+# ---------------------------------------------------------------- cancelled by users
+
+
+def cancel(cluster: Cluster, event: ev.CancelAsked) -> None:
+    """End the job and answer; refuse with the reason if the job is unknown or over."""
+    job, answer = cluster.jobs.get(event.job), do.Answer
+    if job is None:
+        refusal = m.Rejected(event.job, "no job of this name was submitted")
+        cluster.outbox.append(answer(event.operator, refusal))
+        return
+    if job.phase in OVER and job.phase is not Phase.CANCELLED:
+        cluster.outbox.append(answer(event.operator, m.Rejected(job.name, f"it is over: {job.phase}")))
+        return
+    before = job.phase in (Phase.CANCELLING, Phase.CANCELLED)
+    if not before:
+        _end(cluster, job)
+    cluster.outbox.append(answer(event.operator, m.Cancelled(event.job, job.host or "", before)))
+
+
+def _end(cluster: Cluster, job: JobState) -> None:
+    if job.phase not in TOLD:
+        cluster.queue.cancel(job.name)
+        cluster.requeued.pop(job.name, None)
+        cluster.homes.pop(job.name, None)
+        if job.name in cluster.backlog:
+            cluster.backlog.remove(job.name)
+        cancelled(cluster, job, "cancel")
+        return
+    assert job.host is not None
+    cluster.record(facts.CancelOrdered(job.name, job.attempt, job.host))
+    forget_standby(cluster, job)
+    close_flows(cluster, job=job.name, tell=True)
+    drop_move(cluster, job)
+    job.landing, job.degraded = None, False
+    cluster.advance(job, "cancel")
+    cluster.arm_timeout(job, PATIENCE * (job.spec.grace_s + cluster.protocol.restart_s))
+    tell_to_end(cluster, job)
+
+
+def tell_to_end(cluster: Cluster, job: JobState) -> None:
+    """Order the host to end the process of a job that is cancelling."""
+    assert job.host is not None
+    cluster.tell(job.host, m.StopJob(job.name, job.attempt, job.spec.grace_s))
+
+
+# ---------------------------------------------------------------- better checkpoints in reach
+
+
+def take_up(cluster: Cluster, host: HostState) -> None:
+    """Stop running jobs that have a better checkpoint on this host, which is in reach again."""
+    for job in cluster.jobs.unfinished():
+        if host.name in job.traces:
+            take_up_better(cluster, job)
+
+
+def take_up_better(cluster: Cluster, job: JobState) -> None:
+    """Stop this running job if resuming saves clearly more than fetching the better checkpoint takes."""
+    if not cluster.policy.takes_up or job.phase is not Phase.RUNNING or job.host is None:
+        return
+    better = further(cluster, job)
+    if better is None:
+        return
+    takes_s = cluster.protocol.restart_s + _fetch_s(cluster, job, better)
+    if (better.stored.step - job.step) * job.spec.step_s >= WORTH * takes_s:
+        cluster.tell(job.host, m.StopJob(job.name, job.attempt))
+
+
+def _fetch_s(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> float:
+    """Return how long the job's host takes to fetch a checkpoint, over what links have free now."""
+    if job.host is None or job.host in checkpoint.holders:
+        return 0.0
+    free = residual(cluster, cluster.now_s, reserved_rate)
+    ways = [cluster.routes.way(holder, job.host) for holder in cluster.holders(checkpoint)]
+    return transfer_s(job.spec.payload_bytes, max(bottleneck(way, free).bytes_per_s for way in ways))
+
+
+def further(cluster: Cluster, job: JobState) -> Checkpoint | None:
+    """Return the freshest checkpoint in reach if it has more work than the present attempt is known to have done.
+
+    A checkpoint of the present attempt never has more.
+    """
+    if all(known.stored.step <= job.step for known in job.checkpoints.values()):
+        return None
+    freshest = cluster.freshest(job)
+    if freshest is None or freshest.stored.step <= job.step:
+        return None
+    return freshest if freshest.stored.sequence // m.SEQUENCES_PER_ATTEMPT < job.attempt else None
