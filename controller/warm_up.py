@@ -14,7 +14,7 @@ from random import Random
 import numba
 import numpy as np
 
-from controller.core.admission.admission import MigrationRequest
+from controller.core.admission.schedule import MigrationRequest
 from controller.core.coordinator import Coordinator
 from controller.core.model import effects as do
 from controller.core.model import events as ev

@@ -18,13 +18,8 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import lil_matrix
 
-from controller.core.admission.admission import (
-    Admit,
-    Commitment,
-    MigrationRequest,
-    migration_share,
-    share_totals,
-)
+from controller.core.admission.admission import Admit, Commitment, migration_share, share_totals
+from controller.core.admission.schedule import MigrationRequest
 from controller.core.network.links import Network
 from controller.core.network.sharing import Demand, in_columns
 from topologies.paths import Routes

@@ -11,17 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.admission.admission import (
-    Admit,
-    MigrationRequest,
-    Reason,
-    Refusal,
-    admit_all,
-    edf_stop,
-    fluid_edf,
-)
+from controller.core.admission.admission import Admit, Reason, Refusal, admit_all, edf_stop, fluid_edf
 from controller.core.admission.moore_hodgson import choose
-from controller.core.admission.schedule import Parcel, Timetable
+from controller.core.admission.schedule import MigrationRequest, Timetable
 from controller.core.network.sharing import Demand
 from tests.reclaim_waves import (
     LINK as WAVE_LINK,
@@ -50,7 +42,7 @@ def flow(
     return MigrationRequest(key, payload, due_s + 5.0, 5.0, links)
 
 
-def most_on_one_link(parcels: Sequence[Parcel], reserved: set[str], share: float) -> int:
+def most_on_one_link(parcels: Sequence[MigrationRequest], reserved: set[str], share: float) -> int:
     """The judge: every subset, by the prefix rule."""
     best = 0
     by_due = sorted(parcels, key=lambda p: p.due_s)
@@ -72,14 +64,17 @@ def test_on_one_link_as_many_are_admitted_as_any_subset_has_with_promises_kept(
     shapes: list[tuple[int, int, bool]], share: float
 ) -> None:
     parcels = [
-        Parcel(f"p{n}", size / 3.0, 0.0, due / 7.0, (LINK,)) for n, (size, due, _) in enumerate(shapes)
+        MigrationRequest(f"p{n}", size / 3.0, due / 7.0, 0.0, (LINK,))
+        for n, (size, due, _) in enumerate(shapes)
     ]
     reserved, work = set[str](), 0.0
     for parcel, (_, _, kept) in sorted(zip(parcels, shapes, strict=True), key=lambda pair: pair[0].due_s):
         if kept and work + parcel.payload_bytes <= share * parcel.due_s:
             reserved.add(parcel.key)
             work += parcel.payload_bytes
-    choice = choose([p._replace(reserved=p.key in reserved) for p in parcels], 0.0, {LINK: share})
+    asked = [parcel for parcel in parcels if parcel.key not in reserved]
+    promised = [parcel for parcel in parcels if parcel.key in reserved]
+    choice = choose(asked, promised, 0.0, {LINK: share})
     assert not choice.schedule.late
     assert reserved.isdisjoint(choice.crowded)
     assert len(parcels) - len(choice.crowded) == most_on_one_link(parcels, reserved, share)
@@ -87,9 +82,9 @@ def test_on_one_link_as_many_are_admitted_as_any_subset_has_with_promises_kept(
 
 @given(one_link, st.floats(1.0, 3.0))
 def test_on_one_link_more_share_never_admits_fewer(shapes: list[tuple[int, int, bool]], more: float) -> None:
-    parcels = [Parcel(f"p{n}", c, 0.0, due, (LINK,)) for n, (c, due, _) in enumerate(shapes)]
-    assert len(choose(parcels, 0.0, {LINK: 3.0 * more}).crowded) <= len(
-        choose(parcels, 0.0, {LINK: 3.0}).crowded
+    parcels = [MigrationRequest(f"p{n}", c, due, 0.0, (LINK,)) for n, (c, due, _) in enumerate(shapes)]
+    assert len(choose(parcels, [], 0.0, {LINK: 3.0 * more}).crowded) <= len(
+        choose(parcels, [], 0.0, {LINK: 3.0}).crowded
     )
 
 
@@ -97,10 +92,10 @@ def test_on_one_link_more_share_never_admits_fewer(shapes: list[tuple[int, int, 
 def test_on_one_link_without_a_refused_request_nobody_fares_worse(
     shapes: list[tuple[int, int, bool]],
 ) -> None:
-    parcels = [Parcel(f"p{n}", c, 0.0, due, (LINK,)) for n, (c, due, _) in enumerate(shapes)]
-    refused = choose(parcels, 0.0, {LINK: 3.0}).crowded
+    parcels = [MigrationRequest(f"p{n}", c, due, 0.0, (LINK,)) for n, (c, due, _) in enumerate(shapes)]
+    refused = choose(parcels, [], 0.0, {LINK: 3.0}).crowded
     for key in refused:
-        fewer = choose([parcel for parcel in parcels if parcel.key != key], 0.0, {LINK: 3.0}).crowded
+        fewer = choose([parcel for parcel in parcels if parcel.key != key], [], 0.0, {LINK: 3.0}).crowded
         assert len(fewer) < len(refused)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from controller.core.admission.admission import MigrationRequest
+from controller.core.admission.schedule import MigrationRequest
 from controller.core.model import facts as f
 from controller.core.network.sharing import Demand
 from controller.core.policies.table import SYSTEMS

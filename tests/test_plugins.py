@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.core.admission.admission import MigrationRequest
+from controller.core.admission.schedule import MigrationRequest
 from controller.core.checkpointing.intervals import CheckpointJob
 from controller.core.network.links import Network
 from controller.core.network.sharing import Demand, in_columns

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.core.admission.admission import Admission, MigrationRequest
+from controller.core.admission.admission import Admission
+from controller.core.admission.schedule import MigrationRequest
 from controller.core.checkpointing.intervals import CheckpointJob
 from controller.core.network.links import Network
 from controller.core.network.sharing import Demand, in_columns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,14 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from controller.core.admission.admission import Infeasible, minimum_rate
-from controller.core.admission.schedule import (
-    Parcel,
-    RateSpan,
-    Timetable,
-    all_in_time,
-    timetable,
-)
+from controller.core.admission.admission import minimum_rate
+from controller.core.admission.schedule import MigrationRequest, RateSpan, Timetable, all_in_time, timetable
 from topologies.spec import DirectedLink
 
 Share = dict[DirectedLink, float]
@@ -30,12 +25,23 @@ DOWNS = [DirectedLink(f"s{i % 2}", f"h{i}") for i in range(4)]
 TRUNKS = [DirectedLink("s0", "s1"), DirectedLink("s1", "s0")]
 
 
+def parcel_of(
+    key: str,
+    payload_bytes: float,
+    start_s: float,
+    due_s: float,
+    links: tuple[DirectedLink, ...],
+    cap_bytes_per_s: float = math.inf,
+) -> MigrationRequest:
+    return MigrationRequest(key, payload_bytes, due_s, 0.0, links, start_s, cap_bytes_per_s=cap_bytes_per_s)
+
+
 def route(a: int, b: int) -> tuple[DirectedLink, ...]:
     return (UPS[a], DOWNS[b]) if a % 2 == b % 2 else (UPS[a], TRUNKS[a % 2], DOWNS[b])
 
 
 @st.composite
-def networks(draw: st.DrawFn, most: int = 6) -> tuple[list[Parcel], Share]:
+def networks(draw: st.DrawFn, most: int = 6) -> tuple[list[MigrationRequest], Share]:
     """Parcels between four hosts of two buildings, some capped, some that may only start later."""
     share = {link: draw(st.sampled_from([5.0, 10.0, 20.0])) for link in (*UPS, *DOWNS, *TRUNKS)}
     parcels = []
@@ -45,11 +51,11 @@ def networks(draw: st.DrawFn, most: int = 6) -> tuple[list[Parcel], Share]:
         peak = min(share[link] for link in route(a, b))
         cap = draw(st.sampled_from([math.inf, math.inf, peak / 2]))
         size = min(peak, cap) * window_s * draw(st.floats(0.05, 1.1))
-        parcels.append(Parcel(f"p{number}", size, start_s, start_s + window_s, route(a, b), cap))
+        parcels.append(parcel_of(f"p{number}", size, start_s, start_s + window_s, route(a, b), cap))
     return parcels, share
 
 
-def deliverable(parcels: Sequence[Parcel], share: Share) -> bool:
+def deliverable(parcels: Sequence[MigrationRequest], share: Share) -> bool:
     """The judge: HiGHS finds bytes of each parcel for each span between two first or due times, or proves that there are none."""
     if not parcels:
         return True
@@ -73,7 +79,7 @@ def deliverable(parcels: Sequence[Parcel], share: Share) -> bool:
     return bool(solved.success)
 
 
-def check_followed(parcels: Sequence[Parcel], share: Share, table: Timetable) -> None:
+def check_followed(parcels: Sequence[MigrationRequest], share: Share, table: Timetable) -> None:
     """Never more than a share or a cap, nothing before its start, everything by its due time."""
     for parcel in parcels:
         spans = table.spans[parcel.key]
@@ -86,7 +92,7 @@ def check_followed(parcels: Sequence[Parcel], share: Share, table: Timetable) ->
     check_shares(parcels, share, table)
 
 
-def check_shares(parcels: Sequence[Parcel], share: Share, table: Timetable) -> None:
+def check_shares(parcels: Sequence[MigrationRequest], share: Share, table: Timetable) -> None:
     edges = sorted({edge for spans in table.spans.values() for s in spans for edge in (s.from_s, s.until_s)})
     for a_s, b_s in pairwise(edges):
         for link in share:
@@ -96,7 +102,7 @@ def check_shares(parcels: Sequence[Parcel], share: Share, table: Timetable) -> N
 
 @given(networks())
 def test_a_timetable_without_late_parcels_delivers_all_and_a_solver_agrees_that_it_can_be(
-    case: tuple[list[Parcel], Share],
+    case: tuple[list[MigrationRequest], Share],
 ) -> None:
     parcels, share = case
     table = timetable(parcels, 0.0, share)
@@ -116,7 +122,7 @@ def test_of_random_sets_that_a_solver_can_deliver_almost_none_is_missed() -> Non
             peak = min(share[link] for link in route(a, b)) * rng.choice([1.0, rng.uniform(0.3, 1.0)])
             start_s, window_s = rng.choice([0.0, rng.uniform(0.0, 8.0)]), rng.uniform(1.0, 20.0)
             size = peak * window_s * rng.uniform(0.1, 1.0)
-            parcels.append(Parcel(f"p{number}", size, start_s, start_s + window_s, route(a, b), peak))
+            parcels.append(parcel_of(f"p{number}", size, start_s, start_s + window_s, route(a, b), peak))
         if deliverable(parcels, share):
             can += 1
             missed += bool(timetable(parcels, 0.0, share).late)
@@ -131,7 +137,7 @@ def test_of_random_sets_that_a_solver_can_deliver_almost_none_is_missed() -> Non
 def test_on_one_link_it_is_exactly_the_demand_criterion(
     shapes: list[tuple[float, float, float]], share: float
 ) -> None:
-    parcels = [Parcel(f"p{i}", c, s, s + w, (LINK,)) for i, (c, s, w) in enumerate(shapes)]
+    parcels = [parcel_of(f"p{i}", c, s, s + w, (LINK,)) for i, (c, s, w) in enumerate(shapes)]
     worst = max(
         (
             math.fsum(p.payload_bytes for p in parcels if p.start_s >= a.start_s and p.due_s <= b.due_s)
@@ -147,7 +153,9 @@ def test_on_one_link_it_is_exactly_the_demand_criterion(
 
 
 @given(networks(), st.randoms(use_true_random=False))
-def test_the_order_of_parcels_does_not_matter(case: tuple[list[Parcel], Share], rng: random.Random) -> None:
+def test_the_order_of_parcels_does_not_matter(
+    case: tuple[list[MigrationRequest], Share], rng: random.Random
+) -> None:
     parcels, share = case
     shuffled = rng.sample(parcels, len(parcels))
     assert timetable(shuffled, 0.0, share) == timetable(parcels, 0.0, share)
@@ -155,7 +163,7 @@ def test_the_order_of_parcels_does_not_matter(case: tuple[list[Parcel], Share], 
 
 @given(networks(), st.floats(0.05, 0.95))
 def test_what_is_left_after_a_while_can_still_be_delivered(
-    case: tuple[list[Parcel], Share], part: float
+    case: tuple[list[MigrationRequest], Share], part: float
 ) -> None:
     parcels, share = case
     table = timetable(parcels, 0.0, share)
@@ -167,15 +175,15 @@ def test_what_is_left_after_a_while_can_still_be_delivered(
         spans = table.spans[parcel.key]
         sent = sum(s.rate_bytes_per_s * max(0.0, min(now_s, s.until_s) - s.from_s) for s in spans)
         if parcel.payload_bytes - sent > 1e-6 * parcel.payload_bytes:
-            left.append(parcel._replace(payload_bytes=parcel.payload_bytes - sent))
+            left.append(replace(parcel, payload_bytes=parcel.payload_bytes - sent))
     assert not timetable(left, now_s, share).late
 
 
 def test_the_earliest_due_time_has_the_link_and_equal_ones_go_by_key() -> None:
     parcels = [
-        Parcel("b", 20.0, 0.0, 9.0, (LINK,)),
-        Parcel("a", 20.0, 0.0, 9.0, (LINK,)),
-        Parcel("c", 10.0, 0.0, 2.0, (LINK,)),
+        parcel_of("b", 20.0, 0.0, 9.0, (LINK,)),
+        parcel_of("a", 20.0, 0.0, 9.0, (LINK,)),
+        parcel_of("c", 10.0, 0.0, 2.0, (LINK,)),
     ]
     assert timetable(parcels, 0.0, {LINK: 10.0}).spans == {
         "c": (RateSpan(0.0, 1.0, 10.0),),
@@ -185,32 +193,32 @@ def test_the_earliest_due_time_has_the_link_and_equal_ones_go_by_key() -> None:
 
 
 def test_a_parcel_on_a_slow_link_goes_first_when_it_can_wait_no_longer() -> None:
-    slow = Parcel("slow", 50.0, 0.0, 10.0, (LINK,), cap_bytes_per_s=5.0)
-    urgent = Parcel("urgent", 30.0, 0.0, 6.0, (LINK,))
+    slow = parcel_of("slow", 50.0, 0.0, 10.0, (LINK,), cap_bytes_per_s=5.0)
+    urgent = parcel_of("urgent", 30.0, 0.0, 6.0, (LINK,))
     table = timetable([slow, urgent], 0.0, {LINK: 10.0})
     assert not table.late
     assert table.spans["slow"] == (RateSpan(0.0, 10.0, 5.0),)
 
 
 def test_a_hopeless_parcel_takes_nothing_from_those_who_can_be_in_time() -> None:
-    parcels = [Parcel("hopeless", 100.0, 0.0, 1.0, (LINK,)), Parcel("fine", 90.0, 0.0, 10.0, (LINK,))]
+    parcels = [parcel_of("hopeless", 100.0, 0.0, 1.0, (LINK,)), parcel_of("fine", 90.0, 0.0, 10.0, (LINK,))]
     table = timetable(parcels, 0.0, {LINK: 10.0})
     assert table.late == {"hopeless"}
     assert table.ends_s("fine") <= 10.0
 
 
 def test_who_is_only_just_behind_keeps_its_place() -> None:
-    parcels = [Parcel("late", 10.2, 0.0, 1.0, (LINK,)), Parcel("fine", 50.0, 0.0, 10.0, (LINK,))]
+    parcels = [parcel_of("late", 10.2, 0.0, 1.0, (LINK,)), parcel_of("fine", 50.0, 0.0, 10.0, (LINK,))]
     table = timetable(parcels, 0.0, {LINK: 10.0})
     assert table.late == {"late"}
     assert table.ends_s("late") == pytest.approx(1.02)
 
 
 def test_a_path_without_links_needs_no_time_and_a_link_without_share_never_delivers() -> None:
-    assert timetable([Parcel("here", 1e9, 0.0, 1.0, ())], 0.0, {}).late == frozenset()
-    assert timetable([Parcel("never", 1.0, 0.0, 1.0, (LINK,))], 0.0, {LINK: 0.0}).late == {"never"}
+    assert timetable([parcel_of("here", 1e9, 0.0, 1.0, ())], 0.0, {}).late == frozenset()
+    assert timetable([parcel_of("never", 1.0, 0.0, 1.0, (LINK,))], 0.0, {LINK: 0.0}).late == {"never"}
     with pytest.raises(ValueError, match="link a>b: no migration share"):
-        timetable([Parcel("lost", 1.0, 0.0, 1.0, (LINK,))], 0.0, {})
+        timetable([parcel_of("lost", 1.0, 0.0, 1.0, (LINK,))], 0.0, {})
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -220,7 +228,7 @@ def test_the_last_bytes_of_a_payload_travel_however_late_on_the_clock_it_is(seed
     for _ in range(50):
         now_s = rng.uniform(1e6, 1e8)
         parcels = [
-            Parcel(
+            parcel_of(
                 f"p{n}",
                 10.0 ** rng.uniform(-8, 4),
                 now_s,
@@ -245,18 +253,18 @@ def test_rates_and_changes_can_be_asked_for() -> None:
 
 @given(networks())
 def test_it_can_be_asked_whether_a_timetable_has_nobody_late_without_making_it(
-    case: tuple[list[Parcel], Share],
+    case: tuple[list[MigrationRequest], Share],
 ) -> None:
     parcels, share = case
     if all_in_time(parcels, 0.0, share):
         assert not timetable(parcels, 0.0, share).late
     elif parcels:
-        more = [p._replace(payload_bytes=p.payload_bytes * (1.0 + 1e-6)) for p in parcels]
+        more = [replace(p, payload_bytes=p.payload_bytes * (1.0 + 1e-6)) for p in parcels]
         assert timetable(more, 0.0, share).late
 
 
 def test_an_overrun_is_seen_at_the_due_time_where_it_happens() -> None:
-    parcels = [Parcel("a", 40.0, 0.0, 5.0, (LINK,)), Parcel("b", 20.0, 2.0, 5.5, (LINK,))]
+    parcels = [parcel_of("a", 40.0, 0.0, 5.0, (LINK,)), parcel_of("b", 20.0, 2.0, 5.5, (LINK,))]
     assert not all_in_time(parcels, 0.0, {LINK: 10.0})
     assert not all_in_time(parcels[1:], 4.0, {LINK: 10.0})  # it is later than its start
     assert all_in_time(parcels, 0.0, {LINK: 11.0})
@@ -272,8 +280,6 @@ def test_a_flow_staggered_at_its_old_rate_is_late_and_at_the_rate_from_its_start
     notice_s, flows, size = 60.0, 4, 1200.0
     offset_s = index * notice_s / flows  # paper A, section VII-B: "offsets the start by tau / K' each"
     printed, shifted = minimum_rate(size, notice_s, 0.0), minimum_rate(size, notice_s - offset_s, 0.0)
-    assert not isinstance(printed, Infeasible)
-    assert not isinstance(shifted, Infeasible)
     assert offset_s + size / printed == pytest.approx(
         notice_s + offset_s
     )  # Theorem 3 fails for all but the first
@@ -286,5 +292,5 @@ def test_rates_from_shifted_starts_need_more_than_the_link_that_all_at_once_just
     rates = [1200.0 / (60.0 - start_s) for start_s in starts_s]
     share = 4 * 1200.0 / 60.0
     assert sum(rates) > 2.0 * share  # constant rates, all held at the end of the window
-    parcels = [Parcel(f"p{i}", 1200.0, s, 60.0, (LINK,)) for i, s in enumerate(starts_s)]
+    parcels = [parcel_of(f"p{i}", 1200.0, s, 60.0, (LINK,)) for i, s in enumerate(starts_s)]
     assert not timetable(parcels, 0.0, {LINK: share}).late  # taking turns they still fit

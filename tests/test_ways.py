@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.admission.admission import MigrationRequest, edf_stop, fluid_edf
+from controller.core.admission.admission import edf_stop, fluid_edf
 from controller.core.admission.best_ways import admit_best
+from controller.core.admission.schedule import MigrationRequest
 from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.finish import ANSWER_S
 from controller.core.model import effects as do

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from controller.core.admission import admission
+from controller.core.admission import admission, schedule
 from controller.core.checkpointing import intervals
 from controller.core.network import sharing
 from controller.core.placement import hazard, select
@@ -421,15 +421,10 @@ def binding_regimes(given: Given, _: Collection[str]) -> Found:
     }
 
 
-def _minimum_rate(payload: float, notice_s: float, restart_s: float) -> float:
-    found = admission.minimum_rate(payload, notice_s, restart_s)
-    return math.inf if isinstance(found, admission.Infeasible) else found
-
-
 def equation12(given: Given, _: Collection[str]) -> Found:
     """Eq. (12): the least rate that meets the deadline."""
     times_s = given.number("tau"), given.number("T_r", default=0.0)
-    rate = _minimum_rate(given.number("C_bytes", "C"), *times_s)
+    rate = admission.minimum_rate(given.number("C_bytes", "C"), *times_s)
     return {"r_min": rate, "infeasible": math.isinf(rate)}
 
 
@@ -446,7 +441,7 @@ def admissions(given: Given, _: Collection[str]) -> Found:
     payloads = given.numbers("C", "C_bytes")
     slacks_s = given.numbers("slack_tau_minus_Tr", "slack", count=len(payloads))
     requests = [
-        admission.MigrationRequest(f"{n:09d}", payload, slack_s, 0.0, (LINK,))
+        schedule.MigrationRequest(f"{n:09d}", payload, slack_s, 0.0, (LINK,))
         for n, (payload, slack_s) in enumerate(zip(payloads, slacks_s, strict=True))
     ]
 
@@ -455,7 +450,7 @@ def admissions(given: Given, _: Collection[str]) -> Found:
 
     stop = admitted(admission.edf_stop)
     return {
-        "r_min": [_minimum_rate(each.payload_bytes, each.deadline_s, 0.0) for each in requests],
+        "r_min": [admission.minimum_rate(each.payload_bytes, each.deadline_s, 0.0) for each in requests],
         "edf_stop": stop,
         "edf_stop_count": len(stop),
         "fluid_moore_hodgson_count": len(admitted(admission.fluid_edf)),

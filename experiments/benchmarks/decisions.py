@@ -25,7 +25,7 @@ from typing import Any
 
 from rich.table import Table
 
-from controller.core.admission.admission import MigrationRequest
+from controller.core.admission.schedule import MigrationRequest
 from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.candidates import candidates, request, reserved_rate, residual
 from controller.core.lifecycle.checkpoint_plans import plan_all

@@ -13,13 +13,8 @@ from math import inf, isfinite, isnan, sqrt
 
 import numpy as np
 
-from controller.core.admission.admission import (
-    Admission,
-    Commitment,
-    Infeasible,
-    MigrationRequest,
-    minimum_rate,
-)
+from controller.core.admission.admission import Admission, Commitment, minimum_rate
+from controller.core.admission.schedule import MigrationRequest
 from controller.core.checkpointing.intervals import (
     RateBound,
     StaticPlanner,
@@ -409,7 +404,7 @@ def _told_admission(
         rate = minimum_rate(
             request.payload_bytes, request.deadline_s - max(now_s, request.start_s), request.restart_s
         )
-        needs = "no rate can" if isinstance(rate, Infeasible) else format_rate(rate)
+        needs = "no rate can" if rate == inf else format_rate(rate)
         turn = ""
         if varies and request.key in answer.admitted:
             begins_s, ends_s = answer.timetable.begins_s(request.key), answer.timetable.ends_s(request.key)
@@ -460,7 +455,7 @@ def _held(commitment: Commitment, now_s: float) -> float:
     rate = minimum_rate(
         commitment.payload_bytes, commitment.deadline_s - max(now_s, commitment.start_s), commitment.restart_s
     )
-    return 0.0 if isinstance(rate, Infeasible) else rate
+    return 0.0 if rate == inf else rate
 
 
 # ---------------------------------------------------------------- P1

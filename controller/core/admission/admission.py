@@ -29,12 +29,12 @@ Where this departs from the print:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from controller.core.admission import moore_hodgson
-from controller.core.admission.schedule import Parcel, Timetable
+from controller.core.admission.schedule import MigrationRequest, Timetable, check_known
 from controller.core.network import max_min
 from controller.core.network.links import fits
 from controller.core.network.max_min import Wants
@@ -50,38 +50,6 @@ class Reason(StrEnum):
     NO_ROOM = "a link cannot carry its minimum rate beside those admitted"
     BEHIND = "an earlier deadline did not fit"  # only where admission stops there, as printed
     CAPPED = "its host cannot send at its minimum rate"
-
-
-@dataclass(frozen=True, slots=True)
-class Infeasible:
-    """No rate can meet the deadline; `lacking_s` is by how much the restart alone overruns the notice."""
-
-    lacking_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class MigrationRequest:
-    """A planned migration."""
-
-    key: str
-    payload_bytes: float  # C
-    deadline_s: float  # when its host closes
-    restart_s: float  # T_r
-    links: tuple[DirectedLink, ...]  # from source to destination
-    start_s: float = 0.0  # not before this moment (0: at once)
-    # a later moment that would be welcome, so that a copy travels ahead; granted where no other request is refused for it
-    rather_start_s: float = -math.inf
-    cap_bytes_per_s: float = math.inf  # never faster than this
-
-    @property
-    def due_s(self) -> float:
-        """Time at which the last byte must be there: D - T_r."""
-        return self.deadline_s - self.restart_s
-
-    @property
-    def comfortable(self) -> MigrationRequest:
-        """The same request, starting when it would be welcome."""
-        return replace(self, start_s=max(self.start_s, self.rather_start_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +79,10 @@ Admit = Callable[[Requests, float, LinkShares, Commitments], Admission]
 Share = Callable[[Wants, Floats], tuple[Floats, Numbers]]
 
 
-def minimum_rate(payload_bytes: float, notice_s: float, restart_s: float) -> float | Infeasible:
-    """r_min = C/(tau - T_r) in bytes/s (eq. 12); Infeasible if tau <= T_r."""
+def minimum_rate(payload_bytes: float, notice_s: float, restart_s: float) -> float:
+    """r_min = C/(tau - T_r) in bytes/s (eq. 12); infinite if tau <= T_r: no rate can meet the deadline."""
     time_s = notice_s - restart_s
-    return payload_bytes / time_s if time_s > 0.0 else Infeasible(-time_s)
+    return payload_bytes / time_s if time_s > 0.0 else math.inf
 
 
 def migration_share(
@@ -138,7 +106,7 @@ def edf_stop(requests: Requests, now_s: float, share: LinkShares, committed: Com
     ordered = sorted(requests, key=lambda request: (request.deadline_s, request.key))
     for request in ordered:
         rate = _rate(request, now_s)
-        if isinstance(rate, Infeasible):
+        if rate == math.inf:
             answer.refused[request.key] = Refusal(Reason.NO_TIME)
         elif stopped:
             answer.refused[request.key] = Refusal(Reason.BEHIND)
@@ -152,7 +120,7 @@ def edf_stop(requests: Requests, now_s: float, share: LinkShares, committed: Com
             _take(taken, request.links, rate)
     for request in ordered:
         later = _rate(request.comfortable, now_s)
-        if request.key in answer.refused or isinstance(later, Infeasible) or later > request.cap_bytes_per_s:
+        if request.key in answer.refused or later == math.inf or later > request.cap_bytes_per_s:
             continue
         more = later - answer.admitted[request.key]
         if more > 0.0 and _too_full(request.links, more, taken, share) is None:
@@ -169,13 +137,13 @@ def fluid_edf(requests: Requests, now_s: float, share: LinkShares, committed: Co
     has both. Exact on one link with equal starts; sound everywhere: a migration that is admitted is in time if the timetable is
     followed. Without requests: the timetable of what is committed. ValueError: a link without a share, or a key twice.
     """
-    held = committed_rates(committed, now_s, only=Demand)
-    _check_known(held, share)
+    held = committed_rates([each for each in committed if isinstance(each, Demand)], now_s)
+    check_known(held, share)
     free = {**share, **{link: max(0.0, share[link] - rate) for link, rate in held.items()}} if held else share
     hopeful = [r for r in requests if r.due_s > max(now_s, r.start_s)]
-    kept = [each for each in committed if isinstance(each, MigrationRequest)]
-    parcels = [_parcel(r, reserved=False) for r in hopeful] + [_parcel(r, reserved=True) for r in kept]
-    choice = moore_hodgson.choose(parcels, now_s, free)
+    choice = moore_hodgson.choose(
+        hopeful, [each for each in committed if isinstance(each, MigrationRequest)], now_s, free
+    )
     refused = {r.key: Refusal(Reason.NO_TIME) for r in requests if r not in hopeful}
     refused |= {key: Refusal(Reason.NO_ROOM, link) for key, link in choice.crowded.items()}
     rates = {r.key: choice.schedule.rate_at(r.key, now_s) for r in hopeful if r.key not in refused}
@@ -197,53 +165,27 @@ def share_totals(wants: Wants, share: Floats) -> tuple[Floats, Numbers]:
     return max_min.fill(wants, share, stretched=True)
 
 
-def _parcel(request: MigrationRequest, *, reserved: bool) -> Parcel:
-    size, cap = request.payload_bytes, request.cap_bytes_per_s
-    return Parcel(
-        request.key,
-        size,
-        request.start_s,
-        request.due_s,
-        request.links,
-        cap,
-        request.rather_start_s,
-        reserved,
-    )
-
-
-def _rate(request: MigrationRequest, now_s: float) -> float | Infeasible:
+def _rate(request: MigrationRequest, now_s: float) -> float:
     """The minimum rate from when it can start."""
     notice_s = request.deadline_s - max(now_s, request.start_s)
     return minimum_rate(request.payload_bytes, notice_s, request.restart_s)
 
 
 def _too_full(
-    links: Sequence[DirectedLink],
-    rate: float,
-    taken: Mapping[DirectedLink, float],
-    share: LinkShares,
+    links: Sequence[DirectedLink], rate: float, taken: Mapping[DirectedLink, float], share: LinkShares
 ) -> DirectedLink | None:
     """The link that the rate overfills most; None if it fits on all."""
-    _check_known(links, share)
+    check_known(links, share)
     over = [link for link in links if not fits(taken.get(link, 0.0) + rate, share[link])]
     return max(over, key=lambda link: taken.get(link, 0.0) - share[link], default=None)
 
 
-def _check_known(links: Iterable[DirectedLink], share: LinkShares) -> None:
-    for link in links:
-        if link not in share:
-            raise ValueError(f"link {link}: no migration share is known")
-
-
-def committed_rates(
-    commitments: Commitments, now_s: float, only: type | None = None
-) -> dict[DirectedLink, float]:
-    """Return the load of commitments (of one kind) on each link now; bytes by a deadline count at their minimum rate."""
+def committed_rates(commitments: Commitments, now_s: float) -> dict[DirectedLink, float]:
+    """Return the load of commitments on each link now; bytes by a deadline count at their minimum rate."""
     taken: dict[DirectedLink, float] = {}
     for each in commitments:
-        if isinstance(each, only or object):
-            held = each.floor_bytes_per_s if isinstance(each, Demand) else _rate(each, now_s)
-            _take(taken, each.links, 0.0 if isinstance(held, Infeasible) else held)
+        held = each.floor_bytes_per_s if isinstance(each, Demand) else _rate(each, now_s)
+        _take(taken, each.links, 0.0 if held == math.inf else held)
     return taken
 
 

@@ -8,7 +8,6 @@ all have the same deadline (a payload goes over one trunk or the other: partitio
    would rather start half-way through its notice (`migration`), which doubles the rate that it needs. The first way is the
    tree's, so what fits there goes there.
 2. **The first ways of all**, if a migration was refused: never fewer are admitted than where there is one path.
-3. **Mend.** Each migration that is still refused tries its other ways, smallest first, as long as more are admitted by it.
 
 What two migrations send from one host to another goes the same way, because a switch tells pairs of hosts apart and not jobs.
 """
@@ -24,16 +23,15 @@ from controller.core.admission.admission import (
     Admit,
     Commitments,
     LinkShares,
-    MigrationRequest,
     Reason,
     committed_rates,
     minimum_rate,
 )
+from controller.core.admission.schedule import MigrationRequest
 from topologies.paths import Way
 
 Pair = tuple[str, str]  # source, destination
 COMFORTABLE = 0.5  # of a link's share: up to here no other way is looked for
-MAX_TRIES = 24  # admissions that `mend` may ask for: some milliseconds each with dozens of migrations
 
 Asked = dict[str, MigrationRequest]
 
@@ -59,31 +57,13 @@ def admit_best(
         }
         return requests, admit(list(requests.values()), now_s, share, committed)
 
-    first = dict.fromkeys(ways, 0)
     if all(len(ways[pair]) == 1 for pair in pairs.values()):
         return dict(asked), admit(list(asked.values()), now_s, share, committed)
-    chosen = spread(asked, pairs, ways, now_s, share, committed)
-    best = answer(chosen)
-    if (
-        _no_room(best[1])
-        and chosen != first
-        and len((plain := answer(first))[1].admitted) > len(best[1].admitted)
-    ):
-        chosen, best = first, plain
-    tries, mended = MAX_TRIES, True
-    while mended:
-        mended = False
-        for key in sorted(_no_room(best[1]), key=lambda key: (asked[key].payload_bytes, key)):
-            pair = pairs[key]
-            for other in range(len(ways[pair])):
-                if mended or other == chosen[pair] or not tries:
-                    continue
-                tries -= 1
-                trial = answer({**chosen, pair: other})
-                if len(trial[1].admitted) > len(best[1].admitted):
-                    chosen, best, mended = {**chosen, pair: other}, trial, True
-            if mended:
-                break
+    best = answer(spread(asked, pairs, ways, now_s, share, committed))
+    if any(refusal.reason is not Reason.NO_TIME for refusal in best[1].refused.values()):
+        plain = answer(dict.fromkeys(ways, 0))
+        if len(plain[1].admitted) > len(best[1].admitted):
+            return plain
     return best
 
 
@@ -104,7 +84,7 @@ def spread(
             request.payload_bytes, request.deadline_s - max(now_s, request.start_s), request.restart_s
         )
         pair = pairs[key]
-        needed[pair] = needed.get(pair, 0.0) + (rate if isinstance(rate, float) else 0.0)
+        needed[pair] = needed.get(pair, 0.0) + (rate if rate < inf else 0.0)
         due[pair] = min(due.get(pair, inf), request.deadline_s)
 
     def fullest(way: Way, rate: float) -> float:
@@ -119,8 +99,3 @@ def spread(
         for link in ways[pair][place]:
             taken[link] = taken.get(link, 0.0) + needed[pair]
     return chosen
-
-
-def _no_room(answer: Admission) -> list[str]:
-    """Keys of refused migrations that another way might help."""
-    return [key for key, refusal in answer.refused.items() if refusal.reason is not Reason.NO_TIME]

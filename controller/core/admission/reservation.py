@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 
-from controller.core.admission.admission import MigrationRequest
+from controller.core.admission.schedule import MigrationRequest
 from topologies.spec import DirectedLink
 
 GOODPUT = 0.97  # least share of its grant that a paced flow was seen to get

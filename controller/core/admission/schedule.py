@@ -1,33 +1,29 @@
-"""Times and rates of payloads: a fluid schedule of parcels over the links of a network.
+"""Times and rates of payloads: a fluid schedule of migrations over the links of a network.
 
-A parcel has bytes, a first moment, a due time, a path and a cap (the host's own link). A schedule gives every
-parcel a rate that is constant over spans of time; on no link is the sum of rates ever more than its share.
+A migration has bytes, a first moment, a due time, a path and a cap (the host's own link). A schedule gives every
+migration a rate that is constant over spans of time; on no link is the sum of rates ever more than its share.
 
 On one link without caps the schedule that gives everything to the earliest due time (EDF) delivers in time
 whenever any schedule does, for any first moments (Jackson's rule with preemption; Horn 1974). With caps, or
-on a network, the question is a linear program: bytes of each parcel in each span between two first or due
+on a network, the question is a linear program: bytes of each migration in each span between two first or due
 times, at most cap x length each, at most share x length in sum on each link. No rule that looks only at the
-present solves it always. Two are tried here, and each one that succeeds is a witness, because the schedule
-itself is what is enforced: nothing is admitted that cannot be delivered.
+present solves it always. A rule that succeeds is enough, because the schedule itself is what is enforced: nothing is
+admitted that cannot be delivered.
 
-- **EDF until no laxity** (EDZL, Lee 1994): at every moment, parcels by due time, each as fast as its path has
-  room; but one that must run at its peak rate from now on goes first. A parcel on a slow access link cannot make
-  good later what it lets pass now; EDF does not see that. On one link without caps it is EDF.
-- **constant**: eq. (12)'s rates throughout, where they fit on all links. A last resort, since it leaves nothing
-  for those that come later.
+The rule is **EDF until no laxity** (EDZL, Lee 1994): at every moment, migrations by due time, each as fast as its path has
+room; but one that must run at its peak rate from now on goes first. A migration on a slow access link cannot make
+good later what it lets pass now; EDF does not see that. On one link without caps it is EDF. Of random feasible sets of 2 to 6
+migrations on a two-building network it finds a schedule for 99.7 %; plain EDF for 97 % (`tests/test_timetable.py`).
 
-Of random feasible sets of 2 to 6 parcels on a two-building network the first rule finds a schedule for 99.7 %;
-plain EDF for 97 % (`tests/test_timetable.py` holds them to the linear program).
-
-The rules are in machine code (`compiled`), on columns in order of due time and key: of the parcels with the least rank,
-that with the least number turns to a link first.
+It is in machine code (`compiled`), on columns in order of due time and key: of the migrations with the least rank, that with
+the least number turns to a link first.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -36,34 +32,35 @@ from controller.numerics.arrays import Floats, Mask, Numbers
 from controller.numerics.jit import compiled
 from topologies.spec import DirectedLink
 
-SLIPPED = 0.05  # of a payload: a parcel that is behind by no more has hit delays, and may yet be in time
+SLIPPED = 0.05  # of a payload: a migration that is behind by no more has hit delays, and may yet be in time
 EXACT = 1e-9  # relative: what rounding may make of a payload or a laxity that is zero
-# relative: what it may add to a sum; less than EXACT, so that a schedule forgives what a sum did
-SUMMED = 1e-12
 
-Spans = list[tuple[int, float, float, float]]  # (number of the parcel, from, until, bytes/s)
+Spans = list[tuple[int, float, float, float]]  # (number of the migration, from, until, bytes/s)
 
 
-class Parcel(NamedTuple):
-    """So many bytes over all of `links`, none before `start_s`, all by `due_s`, never faster than the cap.
-
-    A tuple, as a span is: they are made all the time.
-    """
+@dataclass(frozen=True, slots=True)
+class MigrationRequest:
+    """A planned migration: bytes over all of `links`, none before `start_s`, all by `due_s`, never faster than the cap."""
 
     key: str
-    payload_bytes: float
-    start_s: float
-    due_s: float
-    links: tuple[DirectedLink, ...]
-    cap_bytes_per_s: float = math.inf
-    # a moment after `start_s` from which it would rather be sent, and whether it may not be refused: for `moore_hodgson`
+    payload_bytes: float  # C
+    deadline_s: float  # when its host closes
+    restart_s: float  # T_r
+    links: tuple[DirectedLink, ...]  # from source to destination
+    start_s: float = 0.0  # not before this moment (0: at once)
+    # a later moment that would be welcome, so that a copy travels ahead; granted where no other request is refused for it
     rather_start_s: float = -math.inf
-    reserved: bool = False
+    cap_bytes_per_s: float = math.inf  # never faster than this
 
     @property
-    def comfortable(self) -> Parcel:
-        """The same parcel, starting when it would rather be sent."""
-        return self._replace(start_s=self.rather_start_s) if self.rather_start_s > self.start_s else self
+    def due_s(self) -> float:
+        """Time at which the last byte must be there: D - T_r."""
+        return self.deadline_s - self.restart_s
+
+    @property
+    def comfortable(self) -> MigrationRequest:
+        """The same request, starting when it would be welcome."""
+        return replace(self, start_s=self.rather_start_s) if self.rather_start_s > self.start_s else self
 
 
 class RateSpan(NamedTuple):
@@ -76,23 +73,23 @@ class RateSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """`spans`: key -> spans with a positive rate, in order. `late`: parcels that miss their due time, if any."""
+    """`spans`: key -> spans with a positive rate, in order. `late`: migrations that miss their due time, if any."""
 
     spans: dict[str, tuple[RateSpan, ...]] = field(default_factory=dict)
     late: frozenset[str] = frozenset()
 
     def rate_at(self, key: str, now_s: float) -> float:
-        """Return the rate of a parcel at a moment, bytes/s; 0 outside its spans."""
+        """Return the rate of a migration at a moment, bytes/s; 0 outside its spans."""
         spans = self.spans.get(key, ())
         return next((s.rate_bytes_per_s for s in spans if s.from_s <= now_s < s.until_s), 0.0)
 
     def begins_s(self, key: str) -> float:
-        """Return the start of its first span; infinity for a parcel that has none."""
+        """Return the start of its first span; infinity for a migration that has none."""
         spans = self.spans.get(key)
         return spans[0].from_s if spans else math.inf
 
     def ends_s(self, key: str) -> float:
-        """Return the time of its last byte; minus infinity for a parcel without spans."""
+        """Return the time of its last byte; minus infinity for a migration without spans."""
         spans = self.spans.get(key)
         return spans[-1].until_s if spans else -math.inf
 
@@ -102,35 +99,45 @@ class Timetable:
         return min((edge for edge in edges if edge > now_s), default=math.inf)
 
 
-def timetable(parcels: Iterable[Parcel], now_s: float, share: Mapping[DirectedLink, float]) -> Timetable:
-    """A schedule that delivers every parcel by its due time, if one of the rules finds one (see the module).
+def timetable(
+    requests: Iterable[MigrationRequest], now_s: float, share: Mapping[DirectedLink, float]
+) -> Timetable:
+    """Return a schedule that delivers every migration by its due time, if the rule finds one (see the module).
 
     Otherwise a schedule that says which are late: those are sent too, with what the others leave. Independent of the
-    order of `parcels`; equal due times go by key. ValueError: a link without a share.
+    order of `requests`; equal due times go by key. ValueError: a link without a share.
     """
-    ordered = _by_due(parcels)
-    late, found = _timetable(*_columns(ordered, share), now_s)
+    ordered = sorted(requests, key=by_due)
+    late, found = _simulate(*_columns(ordered, share), now_s, False)
     spans: list[list[RateSpan]] = [[] for _ in ordered]
     for number, from_s, until_s, rate in found:
-        spans[number].append(RateSpan(from_s, until_s, rate))
-    keys = [parcel.key for parcel in ordered]
+        mine = spans[number]
+        if mine and (mine[-1].until_s, mine[-1].rate_bytes_per_s) == (from_s, rate):
+            from_s = mine.pop().from_s
+        mine.append(RateSpan(from_s, until_s, rate))
+    keys = [request.key for request in ordered]
     who = frozenset(key for key, is_late in zip(keys, late.tolist(), strict=True) if is_late)
     return Timetable({key: tuple(some) for key, some in zip(keys, spans, strict=True)}, who)
 
 
-def all_in_time(parcels: Iterable[Parcel], now_s: float, share: Mapping[DirectedLink, float]) -> bool:
-    """Return whether no parcel is late in their `timetable`; sums that rounding makes too large are not forgiven here.
+def all_in_time(
+    requests: Iterable[MigrationRequest], now_s: float, share: Mapping[DirectedLink, float]
+) -> bool:
+    """Return whether no migration is late in their `timetable`. ValueError: a link without a share."""
+    late, _ = _simulate(*_columns(sorted(requests, key=by_due), share), now_s, True)
+    return not late.any()
 
-    ValueError: a link without a share.
-    """
-    return _all_in_time(*_columns(_by_due(parcels), share), now_s)
+
+def by_due(request: MigrationRequest) -> tuple[float, str]:
+    """Return the order of due times, ties by key."""
+    return request.due_s, request.key
 
 
-# ---------------------------------------------------------------- parcels as columns
+# ---------------------------------------------------------------- migrations as columns
 
 
 class _Freight(NamedTuple):
-    """Parcels by due time: parcel i crosses link[first[i]:first[i + 1]], whose shares are in `share`.
+    """Migrations by due time: number i crosses link[first[i]:first[i + 1]], whose shares are in `share`.
 
     `peak` is the most that cap and path allow, bytes/s; `least` bytes count as none.
     """
@@ -145,30 +152,31 @@ class _Freight(NamedTuple):
     share: Floats
 
 
-def _by_due(parcels: Iterable[Parcel]) -> list[Parcel]:
-    return sorted(parcels, key=lambda parcel: (parcel.due_s, parcel.key))
-
-
 def _columns(
-    parcels: Sequence[Parcel], share: Mapping[DirectedLink, float]
+    requests: Sequence[MigrationRequest], share: Mapping[DirectedLink, float]
 ) -> tuple[Floats, Numbers, Numbers, Floats]:
     """Return payloads, starts, due times and caps; where the links of each begin; links, numbered as they come; their shares."""
     number: dict[DirectedLink, int] = {}
     first, crossed = [0], []
-    for parcel in parcels:
-        crossed += [number.setdefault(link, len(number)) for link in parcel.links]
+    for request in requests:
+        crossed += [number.setdefault(link, len(number)) for link in request.links]
         first.append(len(crossed))
-    for link in number:
-        if link not in share:
-            raise ValueError(f"link {link}: no migration share is known")
+    check_known(number, share)
     columns = [
-        [parcel.payload_bytes for parcel in parcels],
-        [parcel.start_s for parcel in parcels],
-        [parcel.due_s for parcel in parcels],
-        [parcel.cap_bytes_per_s for parcel in parcels],
+        [request.payload_bytes for request in requests],
+        [request.start_s for request in requests],
+        [request.due_s for request in requests],
+        [request.cap_bytes_per_s for request in requests],
     ]
     shares = np.array([share[link] for link in number], dtype=float)
     return np.array(columns, dtype=float), np.array(first), np.array(crossed, dtype=np.intp), shares
+
+
+def check_known(links: Iterable[DirectedLink], share: Mapping[DirectedLink, float]) -> None:
+    """ValueError: a link without a share."""
+    for link in links:
+        if link not in share:
+            raise ValueError(f"link {link}: no migration share is known")
 
 
 @compiled
@@ -187,81 +195,36 @@ def _freight(columns: Floats, first: Numbers, link: Numbers, share: Floats, now_
     return _Freight(payload, start_s, due_s, peak, least, first, link, share)
 
 
-@compiled
-def _timetable(
-    columns: Floats, first: Numbers, link: Numbers, share: Floats, now_s: float
-) -> tuple[Mask, Spans]:
-    """Return the parcels that are late, and spans: `timetable` on columns."""
-    freight = _freight(columns, first, link, share, now_s)
-    late, spans = _simulate(freight, now_s, True)
-    if late.any():
-        if _fits(freight):
-            return np.zeros_like(late), _constant(freight)
-        late, spans = _simulate(freight, now_s, False)
-    return late, spans
-
-
-@compiled
-def _all_in_time(columns: Floats, first: Numbers, link: Numbers, share: Floats, now_s: float) -> bool:
-    freight = _freight(columns, first, link, share, now_s)
-    if _overrun(freight):
-        return False
-    return not _simulate(freight, now_s, True)[0].any() or _fits(freight)
-
-
-@compiled
-def _overrun(freight: _Freight) -> bool:
-    """Return whether some link cannot carry the bytes due by some moment, even from the earliest start."""
-    start_s, sent = np.full(len(freight.share), np.inf), np.zeros(len(freight.share))
-    for number in range(len(freight.peak)):
-        for link in freight.link[freight.first[number] : freight.first[number + 1]]:
-            start_s[link] = min(start_s[link], freight.start_s[number])
-    for number in range(len(freight.peak)):
-        for link in freight.link[freight.first[number] : freight.first[number + 1]]:
-            sent[link] += freight.payload[number]
-            time_s = max(0.0, freight.due_s[number] - start_s[link])
-            if sent[link] > freight.share[link] * time_s * (1.0 + SUMMED):
-                return True
-    return False
-
-
-# ---------------------------------------------------------------- the rule that looks at the present
-
-
 class _UnderWay(NamedTuple):
-    """State of each parcel: bytes left, its rate now (NaN: it may not start yet), and the span that it is in."""
+    """State of each migration: bytes left, and its rate now (NaN: it may not start yet)."""
 
     left: Floats
     rate: Floats
-    from_s: Floats
-    until_s: Floats
-    at_rate: Floats
 
 
 @compiled
-def _simulate(freight: _Freight, now_s: float, strict: bool) -> tuple[Mask, Spans]:
-    """Follow a rule until everything is delivered. `strict`: only until a parcel must be late."""
-    size = len(freight.peak)
-    way = _UnderWay(freight.payload.copy(), np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size))
-    late, spans, at_s = np.zeros(size, np.bool_), [(0, 0.0, 0.0, 0.0) for _ in range(0)], now_s
+def _simulate(
+    columns: Floats, first: Numbers, link: Numbers, share: Floats, now_s: float, strict: bool
+) -> tuple[Mask, Spans]:
+    """Follow the rule until everything is delivered; return who is late. `strict`: only until one must be late."""
+    freight, size = _freight(columns, first, link, share, now_s), len(columns[0])
+    way, late = _UnderWay(freight.payload.copy(), np.zeros(size)), np.zeros(size, np.bool_)
+    spans, at_s = [(0, 0.0, 0.0, 0.0) for _ in range(0)], now_s
     while np.count_nonzero(way.left):
         for number in range(size):
             behind = _behind(freight, way, number, max(at_s, freight.start_s[number]))
             late[number] |= way.left[number] > 0.0 and behind > freight.least[number]
         if strict and late.any():
-            return late, spans
+            break
         _set_rates(freight, way, at_s)
         until_s = _next_event_s(freight, way, at_s)
         if until_s == np.inf:  # a share of 0: those never arrive
-            for number in range(size):
-                late[number] |= way.left[number] > 0.0
+            late |= way.left > 0.0
             break
         # or an instant that no clock tells would never pass
         until_s = max(until_s, np.nextafter(at_s, np.inf))
         _advance(freight, way, spans, at_s, until_s)
         at_s = until_s
-    for number in range(size):
-        _end_span(way, spans, number)
     return late, spans
 
 
@@ -297,7 +260,7 @@ def _set_rates(freight: _Freight, way: _UnderWay, at_s: float) -> None:
 
 @compiled
 def _next_event_s(freight: _Freight, way: _UnderWay, at_s: float) -> float:
-    """Return the time at which rates change next: an arrival, a last byte, or the end of a parcel's laxity."""
+    """Return the time at which rates change next: an arrival, a last byte, or the end of a migration's laxity."""
     soonest_s = np.inf
     for number in range(len(way.rate)):
         rate, peak = way.rate[number], freight.peak[number]
@@ -320,43 +283,4 @@ def _advance(freight: _Freight, way: _UnderWay, spans: Spans, at_s: float, until
         elif rate > 0.0:
             left = way.left[number] - rate * (until_s - at_s)
             way.left[number] = left if left > freight.least[number] else 0.0
-            if way.at_rate[number] != rate or way.until_s[number] != at_s:
-                _end_span(way, spans, number)
-                way.from_s[number], way.at_rate[number] = at_s, rate
-            way.until_s[number] = until_s
-
-
-@compiled
-def _end_span(way: _UnderWay, spans: Spans, number: int) -> None:
-    if way.at_rate[number] > 0.0:
-        spans.append((number, way.from_s[number], way.until_s[number], way.at_rate[number]))
-
-
-# ---------------------------------------------------------------- the rule that does not
-
-
-@compiled
-def _constant(freight: _Freight) -> Spans:
-    """Each parcel at C / (due - start) from start to due."""
-    spans = [(0, 0.0, 0.0, 0.0) for _ in range(0)]
-    for number in range(len(freight.payload)):
-        from_s, until_s = freight.start_s[number], freight.due_s[number]
-        spans.append((number, from_s, until_s, freight.payload[number] / (until_s - from_s)))
-    return spans
-
-
-@compiled
-def _fits(freight: _Freight) -> bool:
-    """Return whether the constant rates are within caps, and on every link at every moment within its share."""
-    for number, from_s, until_s, _ in _constant(freight):
-        if not until_s > from_s or not freight.payload[number] <= freight.peak[number] * (until_s - from_s):
-            return False
-    for at_s in freight.start_s:
-        taken = np.zeros(len(freight.share))
-        for number, from_s, until_s, rate in _constant(freight):
-            if from_s <= at_s and at_s < until_s:
-                for link in freight.link[freight.first[number] : freight.first[number + 1]]:
-                    taken[link] += rate
-                    if taken[link] > freight.share[link] * (1.0 + EXACT):
-                        return False
-    return True
+            spans.append((number, at_s, until_s, rate))

@@ -23,10 +23,10 @@ from collections.abc import Set
 from dataclasses import replace
 from math import inf
 
-from controller.core.admission.admission import Admission, MigrationRequest
+from controller.core.admission.admission import Admission
 from controller.core.admission.best_ways import admit_best
 from controller.core.admission.reservation import GOODPUT, LAG_S, MARGIN_S, Reservation
-from controller.core.admission.schedule import Timetable
+from controller.core.admission.schedule import MigrationRequest, Timetable
 from controller.core.checkpointing.intervals import latest_final_start_s, transfer_s
 from controller.core.lifecycle.attempts import begin_attempt, drop_move, release, reserve, start
 from controller.core.lifecycle.candidates import candidates, request, residual, safe_store

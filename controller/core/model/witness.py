@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from controller.core.admission.admission import Admission, Commitment, MigrationRequest
+from controller.core.admission.admission import Admission, Commitment
+from controller.core.admission.schedule import MigrationRequest
 from controller.core.model.entities import JobState
 from controller.core.placement.select import (
     Candidates,

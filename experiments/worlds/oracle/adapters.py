@@ -18,12 +18,12 @@ from controller.core.admission.admission import (
     Admission,
     Commitments,
     LinkShares,
-    MigrationRequest,
     Reason,
     Refusal,
     Requests,
     fluid_edf,
 )
+from controller.core.admission.schedule import MigrationRequest
 from controller.core.checkpointing.intervals import (
     BETA,
     CheckpointJob,
