@@ -339,23 +339,17 @@ def _told_placement(
     else:
         near = f"; closest was {choice.closest}" if choice.closest else ""
         verdict = f"none: {choice.reason.value}{near}"
-    return {
-        "theory": "P2",
-        "title": f"{job}: {PURPOSES[purpose]}",
-        "inputs": [
-            ["leaves from", wanted.source or "-"],
-            ["carries", format_size(wanted.payload_bytes) if wanted.payload_bytes else "nothing"],
-            ["work left", _duration(wanted.remaining_s)],
-            ["notice", "-" if wanted.notice_s is None else _duration(wanted.notice_s)],
-            ["restart", _duration(wanted.restart_s)],
-            ["needs", f"{format_size(wanted.memory_bytes)} of GPU memory" if wanted.needs_gpu else "a disk"],
-        ],
-        "verdict": verdict,
-        "table": table,
-        "note": _SCORES.get(purpose, _SCORES[""])
-        if scores is not None
-        else "this system's rule has no score",
+    inputs = {
+        "leaves from": wanted.source or "-",
+        "carries": format_size(wanted.payload_bytes) if wanted.payload_bytes else "nothing",
+        "work left": _duration(wanted.remaining_s),
+        "notice": "-" if wanted.notice_s is None else _duration(wanted.notice_s),
+        "restart": _duration(wanted.restart_s),
+        "needs": f"{format_size(wanted.memory_bytes)} of GPU memory" if wanted.needs_gpu else "a disk",
     }
+    note = _SCORES.get(purpose, _SCORES[""]) if scores is not None else "this system's rule has no score"
+    decision = _decision("P2", f"{job}: {PURPOSES[purpose]}", inputs, verdict)
+    return decision | {"table": table, "note": note}
 
 
 _SCORES = {
@@ -423,30 +417,24 @@ def _told_admission(
             gets,
         ]
         rows.append((cells, "rejected" if refusal else "chosen" if request.key == job else "", why))
-    links = []
+    refusal = answer.refused.get(job)
+    verdict = "admitted"
+    if refusal is not None:
+        verdict = f"refused: {refusal.reason.value}" + (f" ({refusal.link})" if refusal.link else "")
+    inputs = {
+        "bytes to grant": format_size(mine.payload_bytes),
+        "must be there in": _duration(mine.due_s - now_s),
+        "reserved before": f"{len(commitments)} moves",
+    }
+    decision = _decision("P3", f"{job}: may it move?", inputs, verdict)
     for link in mine.links:
         held = sum(_held(commitment, now_s) for commitment in commitments if link in commitment.links)
-        links.append(
-            f"{link}: {format_rate(share.get(link, 0.0))}, {format_rate(held)} of it reserved before"
-        )
-    refusal = answer.refused.get(job)
-    return {
-        "theory": "P3",
-        "title": f"{job}: may it move?",
-        "inputs": [
-            ["bytes to grant", format_size(mine.payload_bytes)],
-            ["must be there in", _duration(mine.due_s - now_s)],
-            ["reserved before", f"{len(commitments)} moves"],
-            *[["link", words] for words in links],
-        ],
-        "verdict": "admitted"
-        if refusal is None
-        else f"refused: {refusal.reason.value}" + (f" ({refusal.link})" if refusal.link else ""),
-        "table": _table(["asks", "bytes", "due in", "at least", "gets"], rows),
-        "note": "earliest deadline first with rates that vary: each has its turn on the links"
-        if varies
-        else "a constant rate from now to the deadline",
-    }
+        words = f"{link}: {format_rate(share.get(link, 0.0))}, {format_rate(held)} of it reserved before"
+        decision["inputs"].append(["link", words])
+    constant = "a constant rate from now to the deadline"
+    turns = "earliest deadline first with rates that vary: each has its turn on the links"
+    table = _table(["asks", "bytes", "due in", "at least", "gets"], rows)
+    return decision | {"table": table, "note": turns if varies else constant}
 
 
 def _held(commitment: Commitment, now_s: float) -> float:
@@ -477,29 +465,29 @@ def _told_plan(
     pause_s = snapshot_s if isinstance(planner, ClosedForm) else payload / rate if rate > 0.0 else inf
     best_s = sqrt(2.0 * pause_s / hazard_per_s) if hazard_per_s > 0.0 else inf
     cap_s, floor_s = 2.0 * budget_s, network_floor_s(payload, rate, beta)
-    inputs = [
-        ["payload C", format_size(payload)],
-        ["hazard", f"{_number(3600.0 * hazard_per_s)} departures that hurt an hour"],
-        ["a checkpoint stops it for", _duration(pause_s)],
-        ["loss budget L", _duration(budget_s)],
-        ["rate b", format_rate(rate)],
-    ]
+    title = f"{job.name}: checkpoints"
+    inputs = {
+        "payload C": format_size(payload),
+        "hazard": f"{_number(3600.0 * hazard_per_s)} departures that hurt an hour",
+        "a checkpoint stops it for": _duration(pause_s),
+        "loss budget L": _duration(budget_s),
+        "rate b": format_rate(rate),
+    }
     if isinstance(planner, StaticPlanner):
-        verdict = f"every {_duration(interval_s)}, as this system's row says"
-        return {"theory": "P1", "title": f"{job.name}: checkpoints", "inputs": inputs, "verdict": verdict}
+        return _decision("P1", title, inputs, f"every {_duration(interval_s)}, as this system's row says")
     bound = constrained_interval(hazard_per_s, payload, rate, budget_s, beta, pause_s).bound
-    inputs += [
-        ["best interval, sqrt(2 p / hazard)", _duration(best_s)],
-        ["at most 2 L", _duration(cap_s)],
-        ["at least C / (beta b)", _duration(floor_s)],
-    ]
+    inputs |= {
+        "best interval, sqrt(2 p / hazard)": _duration(best_s),
+        "at most 2 L": _duration(cap_s),
+        "at least C / (beta b)": _duration(floor_s),
+    }
     words = {
         RateBound.YOUNG: "the best interval is within both limits",
         RateBound.NETWORK: "the network's floor binds",
         RateBound.LOSS_BUDGET: "the loss budget binds",
     }
     verdict = f"every {_duration(interval_s)} to {job.standby}: {words[bound]}"
-    return {"theory": "P1", "title": f"{job.name}: checkpoints", "inputs": inputs, "verdict": verdict}
+    return _decision("P1", title, inputs, verdict)
 
 
 # ---------------------------------------------------------------- words
