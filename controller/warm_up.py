@@ -12,14 +12,12 @@ from pathlib import Path
 from random import Random
 
 import numba
-import numpy as np
 
 from controller.core.admission.schedule import MigrationRequest
 from controller.core.coordinator import Coordinator
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.parameters import Protocol, Queue
-from controller.core.placement.tree_rates import means_of_kinds
 from controller.core.queueing.replay import prepare
 from controller.numerics.jit import FOLDER, SOURCES
 from testbed.messages import Hello, JobSpec, JobStarted, OwnerReclaims, StartJob
@@ -46,11 +44,7 @@ def rehearse(policy: str = Protocol().policy) -> None:
         host = core.cluster.jobs[f"job{number}"].host
         if host is not None:
             core.handle(ev.AgentSaid(host, OwnerReclaims(notice_s, False, [])), float(at_s))
-    core.cluster.flows.paths()[1].crossing([0])  # what a second copy asks where links are full
-    # hosts of more kinds than this campus has
-    places, kinds = core.cluster.index.places, np.arange(HOSTS)
-    free = np.append(core.cluster.capacity.spendable_column, np.inf)
-    means_of_kinds(free, places.up, places.down, places.node, kinds, np.ones(HOSTS))
+    core.cluster.flows.paths()[1].crossing([0])  # P1 asks where loss budgets ask for more than a link has
     # more migrations than a link can carry ask P3, so that it has to choose
     cluster = core.cluster
     way = cluster.routes.way(*list(cluster.hosts)[:2])

@@ -375,7 +375,10 @@ def score(given: Given, _: Collection[str]) -> Found:
     move_s = _migration_s(given, given.number("bw", "b"))
     onward_s = given.number("Tbar_mig_s", default=move_s)
     alpha = given.number("alpha", default=select.ALPHA)
-    return {"score_s": select.score_s(move_s, 1.0 - given.number("S"), onward_s, alpha), "T_mig_s": move_s}
+    return {
+        "score_s": float(select.score_s(move_s, 1.0 - given.number("S"), onward_s, alpha)),
+        "T_mig_s": move_s,
+    }
 
 
 def locality(given: Given, _: Collection[str]) -> Found:

@@ -372,10 +372,7 @@ def _scores(
         return None
     alpha, as_printed = float(words.get("alpha", p2.ALPHA)), bool(words.get("as_printed"))
     risks, away = p2.risks_and_ways_on(found, there_s, as_printed=as_printed)
-    return [
-        float(p2.score_s(float(there), float(risk), float(back), alpha))
-        for there, risk, back in zip(there_s, risks, away, strict=True)
-    ]
+    return [float(score) for score in p2.score_s(there_s, risks, away, alpha)]
 
 
 # ---------------------------------------------------------------- P3

@@ -21,9 +21,10 @@ from controller.core.network.links import Residual, filled, sums
 from controller.core.parameters import Amount
 from controller.core.placement import congestion
 from controller.core.placement.hazard import expected_reclaims
-from controller.core.placement.select import Candidates, PlacementRequest, candidate_columns
+from controller.core.placement.select import Candidates, PlacementRequest
 from controller.core.placement.tree_rates import Reaches
 from controller.numerics.arrays import Floats
+from controller.numerics.jit import survivals
 
 
 def residual(
@@ -168,23 +169,25 @@ def candidates(
         added = added_loss_s(cluster, cluster.jobs[wanted.job], levels)
     elif wanted.source in places.number:
         gone = cluster.hazards.joint.q_column(wanted.source, places.hosts, now_s)
-    columns = candidate_columns(
-        rows,
-        places.gpus,
-        taken,
-        places.memory_bytes,
-        places.capability,
-        bandwidth,
-        levels,
-        float(a_unit),
-        mean_slowness,
-        added,
-        gone,
-        float(wanted.payload_bytes),
-        float(wanted.restart_s),
-        wanted.needs_gpu,
+    slowness, expected = mean_slowness[rows], levels[rows] * a_unit if a_unit > 0.0 else np.zeros(len(rows))
+    # nothing takes no time, even to nowhere
+    away_s = (
+        slowness * wanted.payload_bytes if wanted.payload_bytes else np.where(np.isnan(slowness), np.nan, 0.0)
     )
-    return Candidates(places.names[rows], places.buildings[rows], *columns)
+    return Candidates(
+        places.names[rows],
+        places.buildings[rows],
+        (places.gpus - taken)[rows],
+        places.memory_bytes[rows],
+        places.capability[rows],
+        (taken / places.gpus)[rows] if wanted.needs_gpu else np.zeros(len(rows)),
+        bandwidth[rows],
+        survivals(expected),
+        expected,
+        away_s + wanted.restart_s,
+        added[rows],
+        gone[rows],
+    )
 
 
 def added_loss_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floats:

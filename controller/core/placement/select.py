@@ -35,8 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.core.placement.congestion import loss_at_reclaim_s
-from controller.numerics.arrays import Floats, Mask, Numbers
-from controller.numerics.jit import compiled, survivals
+from controller.numerics.arrays import Floats, Numbers
 
 ALPHA = 1.0  # stability penalty, calibrated in paper A, section VI-B; it sweeps .5 to 2
 THETA = 1.0  # highest load at which a host still takes a job
@@ -86,45 +85,6 @@ class Candidates:
 
     def __len__(self) -> int:
         return len(self.hosts)
-
-
-@compiled
-def candidate_columns(
-    rows: Numbers,
-    gpus: Floats,
-    taken: Floats,
-    memory_bytes: Floats,
-    capability: Floats,
-    bandwidth_bytes_per_s: Floats,
-    hazard_per_s: Floats,
-    hazard_s: float,
-    mean_slowness: Floats,
-    added_loss_s: Floats,
-    gone_together: Floats,
-    payload_bytes: float,
-    restart_s: float,
-    needs_gpu: bool,
-) -> Floats:
-    """The columns of `Candidates` behind its first two, for these rows of all volunteers.
-
-    `hazard_s`: the integral of a hazard of one over the remaining time; `mean_slowness`: s/byte to the other candidates.
-    """
-    found = np.zeros((10, len(rows)))
-    for place, row in enumerate(rows):
-        slowness = mean_slowness[row]
-        # nothing takes no time, even to nowhere
-        away_s = slowness * payload_bytes if payload_bytes > 0.0 or np.isnan(slowness) else 0.0
-        found[0, place] = gpus[row] - taken[row]
-        found[1, place] = memory_bytes[row]
-        found[2, place] = capability[row]
-        found[3, place] = taken[row] / gpus[row] if needs_gpu else 0.0
-        found[4, place] = bandwidth_bytes_per_s[row]
-        found[6, place] = hazard_per_s[row] * hazard_s if hazard_s > 0.0 else 0.0
-        found[7, place] = away_s + restart_s
-        found[8, place] = added_loss_s[row]
-        found[9, place] = gone_together[row]
-    found[5] = survivals(found[6])
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,40 +137,22 @@ def migrations_s(request: PlacementRequest, bandwidth_bytes_per_s: Floats) -> Fl
     """T_mig(s, d) = C/bw(s, d) + T_r (eq. 10) of each; infinite without bandwidth."""
     if request.payload_bytes == 0.0:
         return np.full(len(bandwidth_bytes_per_s), request.restart_s)
-    return _times_s(float(request.payload_bytes), bandwidth_bytes_per_s, float(request.restart_s))
+    with np.errstate(divide="ignore"):
+        return request.payload_bytes / bandwidth_bytes_per_s + request.restart_s
 
 
-@compiled
-def _times_s(payload_bytes: float, bandwidth_bytes_per_s: Floats, restart_s: float) -> Floats:
-    return payload_bytes / bandwidth_bytes_per_s + restart_s
-
-
-@compiled
-def score_s(migration_s: float, risk: float, mean_migration_s: float, alpha: float = ALPHA) -> float:
-    """T_mig + alpha * risk * mean T_mig, in seconds (eq. 11).
+def score_s(
+    migration_s: Floats | float, risk: Floats | float, mean_migration_s: Floats | float, alpha: float = ALPHA
+) -> Floats:
+    """T_mig + alpha * risk * mean T_mig of each, in seconds (eq. 11).
 
     A risk is 1 - S, or the expected number of reclaims in the second form. Without risk there is no penalty, even where
     there is no way on; nor where leaving costs nothing, whatever the risk.
     """
-    if alpha == 0.0 or risk == 0.0 or mean_migration_s == 0.0:
-        return migration_s
-    return migration_s + alpha * risk * mean_migration_s
-
-
-@compiled
-def _least_score(
-    rows: Numbers, there_s: Floats, risks: Floats, away_s: Floats, alpha: float
-) -> tuple[int, float]:
-    """Return the first of these rows with the least score, and its score.
-
-    Infinite scores (a reclaim is certain, or there is no way on) do not distinguish hosts: then the nearest is the best.
-    """
-    best, least_s = rows[0], np.inf
-    for row in rows:
-        score = score_s(there_s[row], risks[row], away_s[row], alpha)
-        if score < least_s or (score == least_s == np.inf and there_s[row] < there_s[best]):
-            best, least_s = row, score
-    return best, least_s
+    with np.errstate(invalid="ignore"):
+        penalty_s = alpha * risk * mean_migration_s
+    nothing = (alpha == 0.0) | (risk == 0.0) | (mean_migration_s == 0.0)
+    return np.where(nothing, migration_s, migration_s + penalty_s)
 
 
 def select(
@@ -235,8 +177,9 @@ def select(
         local = rows[candidates.buildings[rows] == request.source_building]
         rows = local if len(local) >= max(1, k_min) else rows
     risks, away_s = risks_and_ways_on(candidates, there_s, as_printed=as_printed)
-    best, score = _least_score(rows, there_s, risks, away_s, float(alpha))
-    return _choice(candidates, there_s, best, score)
+    scores = score_s(there_s, risks, away_s, float(alpha))[rows]
+    best = int(scores.argmin() if scores.min() < np.inf else there_s[rows].argmin())
+    return _choice(candidates, there_s, int(rows[best]), float(scores[best]))
 
 
 def risks_and_ways_on(candidates: Candidates, there_s: Floats, *, as_printed: bool) -> tuple[Floats, Floats]:
@@ -344,49 +287,18 @@ def _feasible(
 def first_missing(request: PlacementRequest, columns: Candidates, there_s: Floats, in_time: bool) -> Numbers:
     """The number of the first of REQUIREMENTS that each candidate lacks, their count if none; -1: it is the source."""
     within_s = request.notice_s if in_time and request.notice_s is not None else math.inf
-    return _first_missing(
-        columns.hosts != request.source,
-        columns.free_gpus,
-        columns.memory_bytes,
-        columns.capability,
-        columns.load,
-        there_s,
-        float(request.gpus if request.needs_gpu else 0),
-        float(request.memory_bytes),
-        float(request.min_capability),
-        float(request.max_load),
-        within_s,
-    )
-
-
-@compiled
-def _first_missing(
-    other: Mask,
-    free_gpus: Floats,
-    memory_bytes: Floats,
-    capability: Floats,
-    load: Floats,
-    there_s: Floats,
-    least_gpus: float,
-    least_memory_bytes: float,
-    least_capability: float,
-    most_load: float,
-    within_s: float,
-) -> Numbers:
-    answer = np.full(len(other), -1)
-    for row in np.flatnonzero(other):
-        meets = (
-            free_gpus[row] >= least_gpus,
-            memory_bytes[row] >= least_memory_bytes,
-            capability[row] >= least_capability,
-            load[row] <= most_load,
-            there_s[row] < np.inf,
-            there_s[row] <= within_s,
+    meets = np.stack(
+        (
+            columns.free_gpus >= (request.gpus if request.needs_gpu else 0),
+            columns.memory_bytes >= request.memory_bytes,
+            columns.capability >= request.min_capability,
+            columns.load <= request.max_load,
+            there_s < np.inf,
+            there_s <= within_s,
         )
-        answer[row] = 0
-        while answer[row] < len(meets) and meets[answer[row]]:
-            answer[row] += 1
-    return answer
+    )
+    missing = np.where(meets.all(axis=0), len(meets), meets.argmin(axis=0))
+    return np.where(columns.hosts == request.source, -1, missing)
 
 
 Lacks = Callable[[PlacementRequest, Candidates, Floats], Floats]

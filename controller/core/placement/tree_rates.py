@@ -9,16 +9,8 @@ their lowest common switch and down to d, and
 what each link has free, the least rate from every host up to, and down from, each of the switches above it; then
 bandwidths from one source to all others are one look-up each.
 
-**The mean over all others** of 1/bw(s, d), which P2 needs of every candidate, would be n^2 bandwidths. On a tree it is n log n:
-1/bw is the larger of "slowness up" and "slowness down", so with F_v(a) = the sum of max(a, slowness down from v to d) over
-the candidates d below switch v,
-
-    sum over d of 1/bw(s, d) = sum over the switches v above s of  F_v(up) - F_c(max(up, slowness of v -> c)),
-
-up being the slowness from s to v and c the node below v on the way to s, whose hosts were counted already. F_v(a) takes one
-search among the sorted slownesses below v, and the sums of their tails. And hosts of one switch whose own links have the
-same rates left have the same mean and count alike, so they are looked at together: what is sorted and searched is as long
-as there are different ones, not as there are hosts.
+**The mean over all others** of 1/bw(s, d), which P2 needs of every candidate, would be n^2 bandwidths. But hosts of one switch
+whose own links have the same rates left have the same mean and count alike: they are one kind, and kinds are few.
 """
 
 from __future__ import annotations
@@ -27,7 +19,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
@@ -38,7 +29,6 @@ from topologies.paths import Routes
 from topologies.spec import Campus, DirectedLink
 
 UNBOUNDED = np.array([np.inf])
-FEW = 64  # kinds of hosts up to which all pairs are quicker than sorting
 
 
 class Places:
@@ -137,7 +127,7 @@ class Reaches:
         """
         p = self.places
         return _mean_slowness(
-            self.free, p.up, p.down, self.down, p.node, p.line, p.switch, p.own_up, p.own_down, among
+            self.free, p.up, self.down, p.node, p.line, p.switch, p.own_up, p.own_down, among
         )
 
 
@@ -145,7 +135,6 @@ class Reaches:
 def _mean_slowness(
     free: Floats,
     up_links: Numbers,
-    down_links: Numbers,
     down: Floats,
     node: Numbers,
     line: Numbers,
@@ -157,10 +146,7 @@ def _mean_slowness(
     answer = np.full(len(among), np.nan)
     kind, hosts, members = _kinds(free, line, switch, own_up, own_down, among)
     if members.sum() > 1.0:
-        if len(hosts) <= FEW:
-            means = _mean_of_pairs(free, up_links, down, node, hosts, members)
-        else:
-            means = means_of_kinds(free, up_links, down_links, node, hosts, members)
+        means = _mean_of_pairs(free, up_links, down, node, hosts, members)
         for place in range(len(line)):
             if kind[place] >= 0:
                 answer[line[place]] = means[kind[place]]
@@ -264,88 +250,10 @@ def _mean_of_pairs(
             if rate > 0.0 and others > 0.0:
                 total, count = total + others / rate, count + others
         if count > 0.0:
-            mantissa, exponent = math.frexp(total / count)  # as in `means_of_kinds`
+            # to 40 bits, so that what is equal but for the order of sums is equal
+            mantissa, exponent = math.frexp(total / count)
             means[one] = math.ldexp(np.rint(mantissa * 2.0**40), exponent - 40)
     return means
-
-
-class _Tails(NamedTuple):
-    """Numbers in groups, each so many times, sorted within each group, with sums from the beginning of all.
-
-    Infinite numbers count for nothing."""
-
-    group: Numbers  # of each number
-    key: Numbers  # group and rank of every number, in order
-    ordered: Floats  # all numbers, for ranks
-    start: Numbers  # where the group of each number begins
-    end: Numbers  # and where its finite numbers end
-    times: Floats
-    sum: Floats
-
-
-@compiled
-def means_of_kinds(
-    free: Floats, up_links: Numbers, down_links: Numbers, nodes: Numbers, hosts: Numbers, members: Floats
-) -> Floats:
-    """Mean slowness of these hosts, each of which stands for so many that are like it: see the head of this file."""
-    node, links = nodes[:, hosts], down_links[:, hosts]
-    up, down = 1.0 / _least_below(free, up_links[:, hosts]), 1.0 / _least_below(free, links)
-    total, count = np.zeros(len(hosts)), np.zeros(len(hosts))
-    below = _tails(node[0], down[0], members)
-    for level in range(len(links) - 1, -1, -1):
-        lowest = level == len(links) - 1
-        tails = _tails(node[level], down[level], members)
-        for host in range(len(hosts)):
-            if node[level + 1, host] < 0:
-                continue
-            before = max(up[level, host], 1.0 / free[links[level, host]])
-            sums, reached = before, 1.0 if before < np.inf else 0.0  # the host itself, if it is next below
-            if not lowest and node[level + 2, host] >= 0:
-                sums, reached = _tail_sums(below, host, before)
-            here, everybody = _tail_sums(tails, host, up[level, host])
-            total[host] += here - (sums if reached > 0.0 else 0.0)
-            count[host] += everybody - reached
-        below = tails
-    for host in range(len(hosts)):
-        mean = total[host] / count[host] if count[host] > 0.5 else np.inf
-        if mean < np.inf:  # to 40 bits, so that what is equal but for the order of sums is equal
-            mantissa, exponent = math.frexp(mean)
-            mean = math.ldexp(np.rint(mantissa * 2.0**40), exponent - 40)
-        total[host] = mean
-    return total
-
-
-@compiled
-def _tails(group: Numbers, values: Floats, times: Floats) -> _Tails:
-    ordered = np.sort(values)
-    own = group * (len(values) + 1)
-    keys = own + np.searchsorted(ordered, values, side="right")
-    order = np.argsort(keys, kind="mergesort")  # the order of equals must not depend on the processor
-    keys = keys[order]
-    start = np.searchsorted(keys, own, side="left")
-    end = np.searchsorted(keys, own + np.searchsorted(ordered, np.inf, side="left"), side="right")
-    counted, amounts = np.zeros(len(values) + 1), np.zeros(len(values) + 1)
-    for place in range(len(order)):
-        value = values[order[place]]
-        often = times[order[place]] if value < np.inf else 0.0
-        counted[place + 1] = counted[place] + often
-        amounts[place + 1] = amounts[place] + (often * value if value < np.inf else 0.0)
-    return _Tails(own, keys, ordered, start, end, counted, amounts)
-
-
-@compiled
-def _tail_sums(tails: _Tails, number: int, least: float) -> tuple[float, float]:
-    """Sums over this number's own group: (the sum of max(least, number) over it, how many numbers that were).
-
-    An infinite `least` reaches none.
-    """
-    if not least < np.inf:
-        return 0.0, 0.0
-    rank = np.searchsorted(tails.ordered, least, side="right")
-    start, end = tails.start[number], tails.end[number]
-    place = min(np.searchsorted(tails.key, tails.group[number] + rank, side="right"), end)
-    smaller = (tails.times[place] - tails.times[start]) * least
-    return smaller + tails.sum[end] - tails.sum[place], tails.times[end] - tails.times[start]
 
 
 @dataclass
@@ -363,19 +271,13 @@ class Known:
 
     def reaches_of(self, places: Places, free_bytes_per_s: Floats) -> Reaches:
         """`Reaches` for what is free."""
-        if self.reaches is None or not _equal(self.reaches.free_bytes_per_s, free_bytes_per_s):
+        if self.reaches is None or not np.array_equal(self.reaches.free_bytes_per_s, free_bytes_per_s):
             self.reaches = Reaches(places, free_bytes_per_s)
         return self.reaches
 
     def mean_slowness(self, reaches: Reaches, among: Mask) -> Floats:
         """`reaches.mean_slowness(among)`."""
         known = self.slowness
-        if known is None or known[0] is not reaches or not _equal(known[1], among):
+        if known is None or known[0] is not reaches or not np.array_equal(known[1], among):
             known = self.slowness = (reaches, among, reaches.mean_slowness(among))
         return known[2]
-
-
-@compiled
-def _equal(one: Floats | Mask, other: Floats | Mask) -> bool:
-    """Return whether columns of one length are the same."""
-    return bool((one == other).all())
