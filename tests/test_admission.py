@@ -62,11 +62,6 @@ def test_a_flow_must_fit_on_every_link_that_it_crosses() -> None:
     assert answer.refused == {"a": Refusal(Reason.NO_ROOM, UP)}
 
 
-def test_the_link_shortest_of_room_is_the_one_named() -> None:
-    answer = p3.edf_stop([flow("a", 50.0, 10.0, (UP, TRUNK, SIDE))], 0.0, {UP: 4.0, TRUNK: 1.0, SIDE: 3.0})
-    assert answer.refused["a"].link == TRUNK
-
-
 def test_flows_admitted_earlier_keep_their_floors() -> None:
     committed = [Demand("old", (TRUNK,), floor_bytes_per_s=7.0)]
     urgent = flow("urgent", 40.0, 10.0)
@@ -77,31 +72,6 @@ def test_flows_admitted_earlier_keep_their_floors() -> None:
 def test_nothing_is_admitted_on_a_link_whose_share_shrank_below_its_promises() -> None:
     committed = [Demand("old", (TRUNK,), floor_bytes_per_s=7.0)]
     assert p3.edf_stop([flow("tiny", 1e-6, 10.0)], 0.0, {TRUNK: 5.0}, committed).admitted == {}
-
-
-def test_time_that_has_passed_raises_the_rate() -> None:
-    assert p3.edf_stop([flow("a", 60.0, 110.0, restart_s=4.0)], 100.0, {TRUNK: 10.0}).admitted == {"a": 10.0}
-
-
-def test_a_later_start_is_charged_the_rate_from_there() -> None:
-    late = flow("a", 60.0, 20.0, start_s=10.0)
-    assert p3.edf_stop([late], 0.0, {TRUNK: 10.0}).admitted == {"a": 6.0}
-    assert p3.edf_stop([flow("a", 60.0, 20.0)], 0.0, {TRUNK: 10.0}).admitted == {"a": 3.0}
-
-
-def test_equal_deadlines_go_by_name() -> None:
-    requests = [flow("b", 60.0, 10.0), flow("a", 60.0, 10.0)]
-    assert list(p3.edf_stop(requests, 0.0, {TRUNK: 6.0}).admitted) == ["a"]
-
-
-def test_a_path_over_an_unknown_link_is_a_bug_of_the_caller() -> None:
-    with pytest.raises(ValueError, match="link h1>sw: no migration share"):
-        p3.edf_stop([flow("a", 1.0, 1.0, (UP,))], 0.0, {TRUNK: 1.0})
-
-
-def test_a_floor_held_on_an_unknown_link_is_a_bug_of_the_caller_too() -> None:
-    with pytest.raises(ValueError, match="link h1>sw: no migration share"):
-        p3.fluid_edf([], 0.0, {TRUNK: 1.0}, [Demand("a", (UP,), 1.0, 1.0, 1.0)])
 
 
 def test_without_admission_everybody_tries_and_nobody_is_promised_anything() -> None:

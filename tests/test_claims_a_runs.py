@@ -1,14 +1,10 @@
 """The runs that paper A's claims share, a row of one's own among them, and every claim from runs to page in small."""
 
-from collections.abc import Iterator
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from controller.core.placement import select
-from controller.core.policies.table import ABLATION, POLICIES, SYSTEMS, Policy
 from experiments.claims.framework.claim import Config, Level
 from experiments.claims.framework.records import PICTURE, ClaimRecord, write_record
 from experiments.claims.framework.values import read, write
@@ -25,14 +21,12 @@ from experiments.claims.paper_a import (
     gap_runs,
     kill,
     reclaim_bursts,
-    table3,
 )
-from experiments.claims.paper_a.campus_runs import AS_IS, Variation, Wanted, gather, play
+from experiments.claims.paper_a.campus_runs import Variation, Wanted, gather, play
 from experiments.claims.registry import CLAIMS
 from experiments.inputs.scenario.owners import HOUR_S, Owners
 from experiments.inputs.traces import paper_campus
 from experiments.worlds.virtual import simulate
-from topologies.errors import SpecError
 
 TINY_DAYS = 0.25
 OF_PAPER_A = [name for name in CLAIMS if name.startswith("A-")]
@@ -112,20 +106,6 @@ def test_a_run_has_a_key_of_its_own_for_everything_it_depends_on() -> None:
     assert len({each.task.key for each in (base, *others)}) == len(others) + 1
 
 
-def test_a_variation_changes_what_it_names_and_nothing_else() -> None:
-    scenario, trace = paper_campus(1, days=1.0)
-    assert AS_IS.applied(scenario) == scenario
-    assert AS_IS.dealt(trace) is trace
-    changed = Variation(beta_p1=0.3, alpha=2.0, beta_p3=0.4).applied(scenario)
-    assert (changed.protocol.checkpoint_share, changed.protocol.stability_penalty) == (0.3, 2.0)
-    assert changed.campus.research_reserve.beta == 0.4
-    same = replace(changed, protocol=scenario.protocol, campus=scenario.campus)
-    assert same == scenario
-    dealt = Variation(payloads_mb=(100, 200)).dealt(trace)
-    assert [a.job.payload_bytes for a in dealt.arrivals[:3]] == [10**8, 2 * 10**8, 10**8]
-    assert dealt.owner_events == trace.owner_events
-
-
 def test_time_over_a_loss_budget_is_counted_for_large_payloads_that_the_papers_beta_slows_down() -> None:
     """40 GB over a link that P1 may fill for a fifth of an interval cannot be sent every ten minutes; .2 GB can."""
     large, small = (Variation(payloads_mb=(size,)) for size in (40_000, 200))
@@ -142,41 +122,6 @@ def test_useful_time_of_table_3_is_what_jobs_kept_brought_to_two_months() -> Non
     assert found is not None and numbers.USEFUL in numbers.METRICS
     # of a job that runs when the run ends its balance has what it did up to its latest snapshot, and a day's figure nothing
     assert 0.5 * kept < found.mean / 61.0 <= kept
-
-
-def test_the_same_run_has_the_same_result() -> None:
-    assert play(Wanted("reclaimnet", 3, TINY_DAYS)) == play(Wanted("reclaimnet", 3, TINY_DAYS))
-
-
-def test_an_unknown_system_is_refused_before_anything_is_run(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="no-such-row"):
-        table3.run(replace(config(tmp_path, "A-table3"), systems=("no-such-row",)))
-    assert not (tmp_path / "campus-runs").exists()
-
-
-@pytest.fixture
-def own_row(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A policy of one's own: one function, one row."""
-    row = Policy("the last host that fits", select=partial(select.select, k_min=3))
-    monkeypatch.setitem(POLICIES, "mine", row)
-    yield "mine"
-
-
-@pytest.mark.usefixtures("tiny")
-@pytest.mark.timeout(600)
-def test_a_row_of_ones_own_stands_in_table_3_beside_the_others(own_row: str, out: Path) -> None:
-    values = table3.run(replace(config(out, "A-own"), systems=(own_row,)))
-    assert values.find(table3.GROUP, own_row, "work loss").unit == "GPU-h in 61 days"
-    assert values.find(table3.GROUP, own_row, table3.DEGRADATION).seeds == 2
-    apart = f"ReclaimNet loses less work than {own_row}"
-    assert any(check.text == apart for check in table3.checks(values))
-    table3.draw(values, out / "own.svg")
-
-
-def test_a_labelled_row_is_a_system_of_table_3_and_ablations_are_rows() -> None:
-    systems = table3.systems_of(Config(Path("x"), systems=("reclaimnet", "no-p1")))
-    assert systems == (*SYSTEMS, "oracle", *table3.BESIDE, "no-p1")
-    assert set(ABLATION.values()) <= set(POLICIES)
 
 
 def test_hazards_after_the_drift_are_seventeen_tenths_of_those_before() -> None:

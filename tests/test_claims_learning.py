@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from controller.core.queueing.controllers.algorithm1 import R_MAX
 from controller.core.queueing.controllers.fixed import Fixed
@@ -29,14 +28,11 @@ from experiments.claims.paper_b.learning_runs import (
     label,
     labels,
 )
-from experiments.claims.registry import CLAIMS, chosen
 from experiments.claims.results import page as page_of_results
-from experiments.cli.main import app
 from experiments.theory.paper_b.stationary import under_level
 from experiments.theory.paper_b.targets import BY_NAME
 from experiments.worlds.queue.controller_runs import follow
 from experiments.worlds.queue.history import DrawnHistory, Piece
-from topologies.errors import SpecError
 
 SETTINGS = {"tolerance": "0.02", "jobs": "1000", "runs": "2 seeds"}
 
@@ -205,28 +201,6 @@ def test_the_printed_algorithm_stops_where_the_delay_is_right() -> None:
     assert controller.level == 1.0
 
 
-def test_the_same_seed_gives_the_same_run() -> None:
-    target = BY_NAME["fig2-gamma"]
-    assert learning_runs.one_run(target, AGE, LARGE, 1, 600, 600) == learning_runs.one_run(
-        target, AGE, LARGE, 1, 600, 600
-    )
-
-
-@pytest.mark.parametrize("name", ["fig2-gamma", "fig3-poisson", "fig4"])
-def test_a_shorter_run_of_a_seed_has_the_beginning_of_the_longer_ones_history(name: str) -> None:
-    """The bath-tub spots of Figs. 2 and 3 are a mixture, of which a shorter draw is no beginning of a longer one."""
-    target = BY_NAME[name]
-    short, long = (learning_runs.one_run(target, FIXED, SMALL, 1, jobs, 2000) for jobs in (1000, 2000))
-    assert (short["early delay"], short["early cost"]) == (long["early delay"], long["early cost"])
-    whole = DrawnHistory(target.jobs, target.spots, 4).piece(40_000)
-    begun = whole.first(20_000)
-    assert len(begun.job_times_h) == len(begun.draws) == 20_000 < len(whole.draws)
-    assert begun.spot_times_h[-1] <= begun.end_h < whole.spot_times_h[len(begun.spot_times_h)]
-    # as many jobs and spots an hour as the laws say
-    assert begun.end_h / 20_000 == pytest.approx(target.jobs.mean, rel=0.05)
-    assert begun.end_h / len(begun.spot_times_h) == pytest.approx(target.spots.mean, rel=0.05)
-
-
 def test_settled_is_the_job_from_which_the_average_stays_near() -> None:
     settled = learning_runs.settled
     running_h = np.array([9.0, 3.0, 9.0, 3.0, 3.1, 3.0])
@@ -260,32 +234,3 @@ def test_a_figure_from_run_to_page(tmp_path: Path) -> None:
     assert f"| {verdict.level} |" in line and "| 3, quick |" in line
     cost = next(row for row in values.rows if row.quantity == "cost")
     assert any(line.startswith(f"| {cost.system} |") and f"{cost.measured:.4g} [" in line for line in results)
-
-
-@pytest.mark.usefixtures("tiny")
-def test_running_averages_at_the_end_are_the_averages_of_the_run(tmp_path: Path) -> None:
-    values = B4.run(Config(tmp_path, quick=True))
-    for name in labels():
-        for quantity in ("delay", "cost"):
-            last = values.curve("Poisson jobs and spots", name, quantity)[-1]
-            row = values.find("Poisson jobs and spots", name, f"running {quantity}")
-            assert last.mean == pytest.approx(row.measured, abs=1e-5)
-            assert last.low <= last.mean <= last.high
-
-
-@pytest.mark.usefixtures("tiny")
-def test_the_command_judges_and_leaves_files(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["reproduce", "b4", "--quick", "--out", str(tmp_path)])
-    left = {path.name for path in (tmp_path / "B4").iterdir()}
-    assert left >= {"values.csv", "curves.csv", "settings.json", "figure.svg", "claim.json", "runs.jsonl"}
-    assert (tmp_path / "index.html").exists()
-    assert "B4" in done.output
-    assert done.exit_code in (0, 1)  # so few jobs may well not reproduce anything
-
-
-def test_claims_are_chosen_by_name_in_any_case_and_all_is_all() -> None:
-    assert [claim.name for claim in chosen(["b5", "B2", "b5"])] == ["B2", "B5"]
-    assert [claim.name for claim in chosen(["all"])] == list(CLAIMS) == [claim.name for claim in chosen([])]
-    assert all(claim.name == name for name, claim in CLAIMS.items())
-    with pytest.raises(SpecError, match="B2, B3, B4, B5"):
-        chosen(["B6"])

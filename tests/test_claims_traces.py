@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -16,11 +15,9 @@ from experiments.claims.framework.values import Values
 from experiments.claims.policy_comparison import owner_records, ranking, traces
 from experiments.claims.policy_comparison.owner_records import (
     NOTICES_S,
-    OwnerRecord,
     TraceCase,
     TraceRun,
     cases,
-    play,
     recorded_campus,
     records,
     with_notice,
@@ -121,24 +118,6 @@ def test_a_record_in_any_form_is_as_large_and_as_long_as_it_says(tmp_path: Path)
         assert len(leave) == hosts or (name != "counts" and len(leave) > hosts / 2)
 
 
-def test_what_the_hosts_of_another_campus_did_is_no_record(tmp_path: Path) -> None:
-    (tmp_path / "owners.csv").write_text("time,host,event,notice\n0,h1,away,\n60,h1,return,\n")
-    with pytest.raises(SpecError, match=r"owners\.csv.*events of the hosts of one campus"):
-        records(tmp_path)
-
-
-def test_another_content_is_another_run_and_the_same_content_elsewhere_is_not(
-    folder: Path, tmp_path: Path
-) -> None:
-    def key(path: Path) -> str:
-        return TraceRun(TraceCase(OwnerRecord("a", (path,)), 0.0, False), "static", 1, 1.0).task.key
-
-    first, other = folder / "region" / "a.json", folder / "region" / "b.json"
-    copy = tmp_path / "copy.json"
-    copy.write_bytes(first.read_bytes())
-    assert key(copy) == key(first) != key(other)
-
-
 def test_a_claim_of_records_is_played_only_where_there_are_some() -> None:
     assert "traces" in CLAIMS
     assert "traces" not in [claim.name for claim in chosen([], has_records=False)]
@@ -199,18 +178,3 @@ def test_over_all_records_each_counts_once_whatever_its_cases_and_those_of_sever
     assert not ranking.breach(values, traces.ALL, "reclaimnet")
     kinds = {check.kind for check in traces.CLAIM.checks(values)}
     assert kinds == {ClaimKind.ORDERING, ClaimKind.PRICE}
-
-
-def test_lifetimes_are_played_with_the_notice_of_the_case(folder: Path) -> None:
-    lives = records(folder)[0]
-    found = play(TraceRun(TraceCase(lives, 0.0, False), "reclaimnet", 1, 1.0))
-    assert found["interruptions"] and found["lost_time"]["notices"] == 0.0
-    assert found["broken"] == []
-
-
-@pytest.mark.skipif(not RECORDED.is_dir(), reason=f"{RECORDED} is not there")
-def test_records_that_are_there_can_all_be_played() -> None:
-    for record in records(RECORDED):
-        scenario, trace = recorded_campus(TraceRun(TraceCase(record, 30.0, False), "reclaimnet", 1, 1.0))
-        assert trace.owner_events and trace.arrivals, record.name
-        assert replace(scenario, duration_s=1.0).volunteers

@@ -1,6 +1,5 @@
 """What a claim leaves on disk."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,16 +23,6 @@ def test_a_value_that_is_not_there_is_refused_with_what_is() -> None:
         VALUES.find("b", "x", "delay")
     with pytest.raises(ValuesError, match="of b / y there are delay"):
         VALUES.find("b", "y", "cost")
-
-
-def test_curves_come_in_order_of_x() -> None:
-    points = tuple(replace(POINT, x=x) for x in (3.0, 1.0, 2.0))
-    assert [p.x for p in Values((), points).curve(POINT.group, "x", "cost")] == [1.0, 2.0, 3.0]
-
-
-def test_a_directory_without_values_says_to_run_the_claim(tmp_path: Path) -> None:
-    with pytest.raises(ValuesError, match="run the claim first"):
-        read(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.model import facts as f
-from experiments.inputs.scenario import InverseLaw, Jobs, OwnerEvent, Owners, Peak, Scenario
+from experiments.inputs.scenario import InverseLaw, Jobs, Owners, Peak, Scenario
 from experiments.inputs.scenario.owners import HOUR_S
-from experiments.inputs.traces import Trace, generate, paper_campus
+from experiments.inputs.traces import generate, paper_campus
 from experiments.inputs.traces.paper_campus import PaperCampus
 from experiments.inputs.traces.reclaim_law import ReclaimLaw, law_of
 from experiments.results.expected_loss import expected_emergencies_s
@@ -61,13 +61,6 @@ def risked(from_s: float, until_s: float, since_s: float) -> float:
     return PER_S * (until_s - from_s) * mean_s
 
 
-def test_a_job_without_copies_risks_all_that_it_has_done() -> None:
-    assert expected() == pytest.approx(risked(100.0, END_S, 100.0))
-    assert expected((300.0, f.JobFinished("j", 1, "h1", 100, ""))) == pytest.approx(
-        risked(100.0, 300.0, 100.0)
-    )
-
-
 def test_a_copy_elsewhere_counts_from_its_completion_for_the_work_in_it() -> None:
     found = expected(
         # 100 s of work, and 10 s for which it stood still
@@ -100,23 +93,6 @@ def test_a_job_that_began_from_less_than_is_kept_risks_nothing_until_it_has_come
     before = risked(100.0, 200.0, 100.0) + risked(200.0, 300.0, 200.0)
     assert expected(*again) == pytest.approx(before + risked(410.0, END_S, 410.0))
     assert expected(*again, ended_s=400.0) == pytest.approx(before)
-
-
-def test_what_a_host_has_of_the_attempt_that_runs_there_is_not_elsewhere() -> None:
-    facts: list[Timed] = [
-        (200.0, f.CheckpointTaken("j", 1, NUMBER, 50, 10, False)),
-        (200.0, f.CheckpointCompleted("j", NUMBER, 50, "h1", 10)),
-    ]
-    assert expected(*facts) == pytest.approx(risked(100.0, END_S, 100.0))
-    held = (400.0, f.CheckpointHeld("j", NUMBER, "h3"))
-    assert expected(*facts, held) == pytest.approx(risked(100.0, 400.0, 100.0) + risked(400.0, END_S, 200.0))
-
-
-def test_nothing_is_risked_under_a_notice_nor_while_a_replica_is_held() -> None:
-    noticed = expected((300.0, f.HostReclaimed("h1", 60.0, grace=False, jobs=["j"])))
-    assert noticed == pytest.approx(risked(100.0, 300.0, 100.0))
-    replica = expected((200.0, f.ReplicaHeld("j", 1, "h3")), (500.0, f.ReplicaReleased("j", 1, "h3")))
-    assert replica == pytest.approx(risked(100.0, 200.0, 100.0) + risked(500.0, END_S, 100.0))
 
 
 def test_hosts_without_an_owner_and_hosts_that_are_not_lent_have_no_hazard() -> None:
@@ -275,24 +251,3 @@ def test_a_scaled_scenario_has_the_law_in_the_time_in_which_it_is_played() -> No
     assert one is not None and other is not None
     assert other.duration_s == pytest.approx(0.1 * one.duration_s)
     assert next(other.segments(0.0))[2] == pytest.approx(10.0 * next(one.segments(0.0))[2])
-
-
-def test_owners_that_the_scenario_did_not_draw_have_no_law() -> None:
-    scenario = mild(1)
-    trace = generate(scenario)
-    assert law_of(scenario, trace) is not None
-    assert law_of(replace(scenario, seed=2), trace) is None
-    assert law_of(scenario, Trace("by hand", trace.arrivals, trace.owner_events[:-1])) is None
-    assert law_of(scenario, Trace("nobody", trace.arrivals, ())) is None
-    host = scenario.volunteers[0].name
-    scripted = replace(scenario, owners=replace(scenario.owners, script=(OwnerEvent(60.0, host),)))
-    found = law_of(scripted, generate(scripted))
-    assert found is not None and host not in found.factors and len(found.factors) == 23
-
-
-def test_a_system_that_keeps_jobs_with_their_hosts_is_not_told() -> None:
-    scenario = mild(1)
-    trace = generate(scenario)
-    assert (
-        simulate(scenario, trace, 1, system="no-migration").summary().lost_time.expected_emergencies_s is None
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -216,17 +215,6 @@ def test_two_flows_that_constant_rates_cannot_carry_take_turns() -> None:
     assert answer.timetable.ends_s("long") == pytest.approx(10.0)
 
 
-def test_the_largest_payload_is_refused_and_the_link_is_named() -> None:
-    requests = [flow("a", 40.0, 5.0), flow("big", 50.0, 6.0), flow("c", 30.0, 8.0)]
-    assert fluid_edf(requests, 0.0, {LINK: 10.0}).refused == {"big": Refusal(Reason.NO_ROOM, LINK)}
-
-
-def test_of_equal_payloads_the_later_deadline_is_refused_then_the_last_key() -> None:
-    requests = [flow("a", 60.0, 10.0), flow("b", 60.0, 11.0), flow("c", 60.0, 11.0)]
-    assert set(fluid_edf(requests, 0.0, {LINK: 10.0}).admitted) == {"a"}
-    assert set(fluid_edf(requests, 0.0, {LINK: 11.0}).admitted) == {"a", "b"}
-
-
 def test_a_notice_that_the_restart_uses_up_frees_nothing_for_others() -> None:
     requests = [MigrationRequest("over", 10.0, 5.0, 5.0, (LINK,)), flow("a", 50.0, 5.0), flow("b", 60.0, 5.0)]
     answer = fluid_edf(requests, 0.0, {LINK: 10.0})
@@ -254,11 +242,6 @@ def test_a_promise_that_is_late_closes_its_links_and_no_others() -> None:
     assert answer.timetable.spans["late"]  # it is sent all the same
 
 
-def test_flows_on_other_links_know_nothing_of_each_other() -> None:
-    requests = [flow("a", 60.0, 10.0), flow("b", 60.0, 10.0, (SIDE,)), flow("c", 60.0, 10.0, (FAR,))]
-    assert len(fluid_edf(requests, 0.0, {LINK: 6.0, SIDE: 6.0, FAR: 6.0}).admitted) == 3
-
-
 def test_a_start_that_would_be_welcome_is_granted_only_when_nobody_is_refused_for_it() -> None:
     patient = replace(flow("patient", 50.0, 10.0), rather_start_s=5.0)
     assert fluid_edf([patient], 0.0, {LINK: 10.0}).timetable.begins_s("patient") == 5.0
@@ -284,22 +267,3 @@ def test_constant_rates_too_start_late_where_that_fits_and_early_where_not() -> 
         "other": 5.0,
     }  # none is refused for it
     assert admit(both, 0.0, {LINK: 15.0}, []).admitted == {"other": 10.0, "patient": 5.0}
-
-
-def test_a_host_that_cannot_send_fast_enough_is_refused_by_all() -> None:
-    slow = replace(flow("slow", 50.0, 10.0), cap_bytes_per_s=4.0)
-    assert edf_stop([slow], 0.0, {LINK: 10.0}).refused == {"slow": Refusal(Reason.CAPPED)}
-    assert fluid_edf([slow], 0.0, {LINK: 10.0}).admitted == {}
-    enough = replace(slow, cap_bytes_per_s=5.0)
-    assert fluid_edf([enough], 0.0, {LINK: 10.0}).admitted == {"slow": 5.0}
-
-
-def test_constant_rates_count_bytes_by_a_deadline_at_their_minimum_rate() -> None:
-    promise = flow("old", 80.0, 10.0)
-    assert edf_stop([flow("new", 20.0, 10.0)], 0.0, {LINK: 10.0}, [promise]).admitted == {"new": 2.0}
-    assert edf_stop([flow("new", 21.0, 10.0)], 0.0, {LINK: 10.0}, [promise]).admitted == {}
-
-
-def test_a_key_twice_is_a_bug_of_the_caller() -> None:
-    with pytest.raises(ValueError, match="same key"):
-        fluid_edf([flow("a", 1.0, 1.0), flow("a", 2.0, 2.0)], 0.0, {LINK: math.pi})

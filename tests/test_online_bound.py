@@ -102,23 +102,6 @@ def test_a_stay_under_one_hazard_is_the_closed_form() -> None:
     assert stopped.any_s == pytest.approx(least((9_000.0 - BEGUN_S - LEFT_OUT_S, PER_S)))
 
 
-def test_a_stay_ends_with_a_notice_and_another_begins_with_the_next_start() -> None:
-    found = bounded(
-        (9_000.0, f.HostReclaimed(HOSTS[0], 600.0, grace=False, jobs=[JOB])),
-        (9_300.0, f.JobStopped(JOB, 1, HOSTS[0], "final_checkpoint", 900)),
-        (9_400.0, f.JobRunning(JOB, 2, HOSTS[1], 900, "", None, None)),
-    )
-    before = least((9_000.0 - BEGUN_S - LEFT_OUT_S, PER_S))
-    assert found.any_s == pytest.approx(before + least((ENDED_S - 9_400.0 - LEFT_OUT_S, 2.0 * PER_S)))
-
-
-def test_a_shared_hazard_is_divided_among_those_who_lend() -> None:
-    """A hundred reclaims in the run, of three parts: one of three while both lend, then all."""
-    found = bounded((20_000.0, f.HostReclaimed(HOSTS[1], 0.0, grace=False, jobs=[])), shared=True)
-    pieces = (20_000.0 - BEGUN_S - LEFT_OUT_S, PER_S / 3.0), (ENDED_S - 20_000.0, PER_S)
-    assert found.any_s == pytest.approx(least(*pieces), rel=1e-6)
-
-
 def test_steps_that_are_computed_again_are_left_out() -> None:
     again: tuple[Timed, ...] = (
         (5_000.0, f.CheckpointCompleted(JOB, 1, 300, HOSTS[1], 10)),
@@ -130,14 +113,6 @@ def test_steps_that_are_computed_again_are_left_out() -> None:
     assert bounded(*again).any_s == pytest.approx(
         before + least((ENDED_S - 9_100.0 - left_out_s, 2.0 * PER_S))
     )
-
-
-def test_on_a_host_without_an_owner_nothing_is_at_risk() -> None:
-    elsewhere: tuple[Timed, ...] = (
-        (BEGUN_S, f.JobStopped(JOB, 1, HOSTS[0], "emergency", 0)),
-        (BEGUN_S, f.JobRunning(JOB, 2, HOSTS[2], 0, "", None, None)),
-    )
-    assert bounded(*elsewhere) == OnlineBound(0.0, 0.0)
 
 
 def test_there_is_none_without_a_law_or_without_prices() -> None:

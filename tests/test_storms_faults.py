@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from controller.core.model import facts
 from experiments.storms import StormWorld, parse
 from experiments.storms.clock import SkewedCoordinator
 from experiments.storms.commands import perform
@@ -44,25 +43,6 @@ def test_a_coordinator_that_stands_still_decides_nothing_and_catches_up() -> Non
 def test_a_rotten_checkpoint_is_neither_restored_nor_sent() -> None:
     world = world_at(20.0, "8 rot ^a a", "8 reclaim @a")
     assert world.jobs["a"].attempt >= 3 or world.jobs["a"].restore is None
-
-
-def test_a_stale_disk_has_what_it_had() -> None:
-    world = world_at(7.9, "5 stale ^a 3")
-    standby = world.jobs["a"].standby
-    assert standby is not None
-    had = max(sequence for _, sequence in world.machines[standby].store)
-    world.run(8.01)
-    assert all(sequence < had for _, sequence in world.machines[standby].store)
-
-
-def test_a_slow_disk_delays_the_receivers_word() -> None:
-    def stored(world: StormWorld) -> list[float]:
-        return [
-            at_s for at_s, fact in world.facts if isinstance(fact, facts.CheckpointCompleted) and at_s > 5.0
-        ]
-
-    dragged, quick = stored(world_at(12.0, "5 drag ^a 3 5")), stored(world_at(12.0))
-    assert dragged[0] >= quick[0] + 2.5
 
 
 def test_an_event_that_was_being_written_when_the_coordinator_died_is_not_in_its_journal() -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from controller.core.model.facts import JobStopped
 from experiments.storms import StormWorld, parse, play
-from experiments.storms.clock import Clock
 from experiments.storms.commands import perform
 from experiments.storms.setup import ground_of
 from topologies.errors import SpecError
@@ -86,24 +85,6 @@ def test_a_message_is_late_and_none_overtakes_it() -> None:
     assert returned_s >= reclaimed_s
 
 
-def test_a_full_disk_takes_no_snapshot_until_it_has_room() -> None:
-    world = world_of(
-        "campus hosts=2\n0 start\n0.5 fill h1\n0.5 fill h2\n1 submit a steps=200 budget=3\n9 empty h1\n9 empty h2\n15 start"
-    )
-    taken_s = [at_s for at_s, fact in world.facts if type(fact).__name__ == "CheckpointTaken"]
-    assert min(taken_s) > 9.0
-
-
-def test_offsets_of_clocks_change_nothing() -> None:
-    story = "0 start\n1 submit a steps=150 budget=3\n6 reclaim @a 5\n14 return *\n20 start"
-    told = [
-        world_of(f"campus hosts=3\n{clocks}{story}")
-        for clocks in ("", "0 clock h1 1e6 1\n0 clock h2 -300 1\n")
-    ]
-    assert [type(f).__name__ for _, f in told[0].facts] == [type(f).__name__ for _, f in told[1].facts]
-    assert [at_s for at_s, _ in told[0].facts] == pytest.approx([at_s for at_s, _ in told[1].facts], abs=1e-6)
-
-
 def test_a_clock_that_is_slower_than_the_margin_covers_lets_two_copies_run() -> None:
     """So the fence margin is needed, and how much of it: 2 s at 30 % are more than 0.2 s."""
     text = "campus hosts=3\n0 clock {0} 0 0.7\n0 start {0}\n1 submit a steps=300\n2 start\n6 link {1} {2} 0 5"
@@ -112,21 +93,8 @@ def test_a_clock_that_is_slower_than_the_margin_covers_lets_two_copies_run() -> 
     assert "more than one copy" in failure.rule
 
 
-def test_a_clock_reads_what_it_was_set_to() -> None:
-    clock = Clock(100.0, 1.01)
-    assert clock.reads(10.0) == pytest.approx(110.1)
-    assert clock.true_s(clock.reads(37.5)) == pytest.approx(37.5)
-
-
 def test_a_host_that_crashed_comes_back_with_its_disk_and_a_clock_that_begins_at_zero() -> None:
     world = world_of("campus hosts=2\n0 start\n1 submit a steps=200 budget=3\n8 crash ^a\n9 start")
     [crashed] = world.clocks
     assert world.clocks[crashed].reads(8.0) == pytest.approx(0.0)
     assert world.machines[crashed].store
-
-
-def test_the_coordinator_begins_again_and_nothing_is_lost() -> None:
-    world = world_of("campus hosts=3\n0 start\n1 submit a steps=200\n5 restart 0.3\n5.1 submit b\n9 start")
-    assert world.counts["fact: CoordinatorRestarted"] == 1
-    assert set(world.jobs) == {"a", "b"}
-    assert world.counts["fact: JobStopped"] == 0

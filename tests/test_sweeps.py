@@ -28,7 +28,7 @@ from experiments.runtime.engines import Engine
 from experiments.runtime.exit_status import ExitStatus, status_of
 from experiments.runtime.tasks import Play, Task
 from experiments.sweeps import SweepPlan, run_sweep, sweep
-from experiments.sweeps.plan import read_plan, seeds_of, value_of_key
+from experiments.sweeps.plan import read_plan
 from experiments.worlds.virtual import simulate
 from topologies.errors import SpecError
 
@@ -196,15 +196,6 @@ def test_a_sweep_whose_process_is_killed_goes_on_and_gives_the_same_tables(folde
         assert Path("out", file).read_bytes() == Path("whole", file).read_bytes()
 
 
-def test_a_changed_policy_is_played_again_and_nothing_else(folder: Path) -> None:
-    plan = plan_of(policies=("static", "of_sweeps:mine"), seeds=(1,))
-    told: list[tuple[int, int]] = []
-    run_sweep(plan, Engine(1), folder / "out")
-    (folder / "of_sweeps.py").write_text(POLICY.format("another"))
-    run_sweep(plan, Engine(1), folder / "out", lambda done, total: told.append((done, total)))
-    assert told == [(1, 2), (2, 2)]
-
-
 def test_a_sweep_file_says_what_the_options_say(folder: Path) -> None:
     (folder / "sweep.toml").write_text(
         'scenario = "small.toml"\npolicies = ["reclaimnet", "of_sweeps:mine"]\nseeds = "1:4"\nuntil_over = true\n'
@@ -222,29 +213,6 @@ def test_a_sweep_file_says_what_the_options_say(folder: Path) -> None:
     )
     assert read_plan("sweep.toml", seeds=(7,)).seeds == (7,)
     assert read_plan("small.toml").policies == ("reclaimnet",)
-
-
-@pytest.mark.parametrize(
-    ("text", "key", "values"),
-    [
-        ("protocol.checkpoint_share=0.1,0.2", "protocol.checkpoint_share", (0.1, 0.2)),
-        ("owners.hazard=0.5 /h, 1 /h", "owners.hazard", ("0.5 /h", "1 /h")),
-        ("protocol.head_stores=true,false", "protocol.head_stores", (True, False)),
-        (
-            'jobs.run_time={ law = "exponential", mean = "1 h" }',
-            "jobs.run_time",
-            ({"law": "exponential", "mean": "1 h"},),
-        ),
-        ("campus=example:lab,example:campus54", "campus", ("example:lab", "example:campus54")),
-    ],
-)
-def test_values_are_read_as_toml_has_them(text: str, key: str, values: tuple[Any, ...]) -> None:
-    assert value_of_key(text) == (key, values)
-
-
-def test_seeds_are_a_range_or_a_list() -> None:
-    assert seeds_of("1:4") == seeds_of("3") == (1, 2, 3)
-    assert seeds_of("5, 1") == (5, 1)
 
 
 @pytest.mark.parametrize(

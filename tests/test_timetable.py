@@ -152,15 +152,6 @@ def test_on_one_link_it_is_exactly_the_demand_criterion(
         assert bool(timetable(parcels, 0.0, {LINK: share}).late) == (worst > 1.0)
 
 
-@given(networks(), st.randoms(use_true_random=False))
-def test_the_order_of_parcels_does_not_matter(
-    case: tuple[list[MigrationRequest], Share], rng: random.Random
-) -> None:
-    parcels, share = case
-    shuffled = rng.sample(parcels, len(parcels))
-    assert timetable(shuffled, 0.0, share) == timetable(parcels, 0.0, share)
-
-
 @given(networks(), st.floats(0.05, 0.95))
 def test_what_is_left_after_a_while_can_still_be_delivered(
     case: tuple[list[MigrationRequest], Share], part: float
@@ -207,20 +198,6 @@ def test_a_hopeless_parcel_takes_nothing_from_those_who_can_be_in_time() -> None
     assert table.ends_s("fine") <= 10.0
 
 
-def test_who_is_only_just_behind_keeps_its_place() -> None:
-    parcels = [parcel_of("late", 10.2, 0.0, 1.0, (LINK,)), parcel_of("fine", 50.0, 0.0, 10.0, (LINK,))]
-    table = timetable(parcels, 0.0, {LINK: 10.0})
-    assert table.late == {"late"}
-    assert table.ends_s("late") == pytest.approx(1.02)
-
-
-def test_a_path_without_links_needs_no_time_and_a_link_without_share_never_delivers() -> None:
-    assert timetable([parcel_of("here", 1e9, 0.0, 1.0, ())], 0.0, {}).late == frozenset()
-    assert timetable([parcel_of("never", 1.0, 0.0, 1.0, (LINK,))], 0.0, {LINK: 0.0}).late == {"never"}
-    with pytest.raises(ValueError, match="link a>b: no migration share"):
-        timetable([parcel_of("lost", 1.0, 0.0, 1.0, (LINK,))], 0.0, {})
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_the_last_bytes_of_a_payload_travel_however_late_on_the_clock_it_is(seed: int) -> None:
     """Once without end: a byte takes less time than two moments of the 61st day can be apart."""
@@ -241,14 +218,6 @@ def test_the_last_bytes_of_a_payload_travel_however_late_on_the_clock_it_is(seed
         found = timetable(parcels, now_s, dict.fromkeys((*UPS, *DOWNS, *TRUNKS), 8.75e7))
         assert not found.late
         assert set(found.spans) == {parcel.key for parcel in parcels}
-
-
-def test_rates_and_changes_can_be_asked_for() -> None:
-    table = Timetable({"k": (RateSpan(1.0, 2.0, 5.0), RateSpan(4.0, 6.0, 7.0))})
-    assert [table.rate_at("k", at_s) for at_s in (0.5, 1.0, 2.0, 4.0, 6.0)] == [0.0, 5.0, 0.0, 7.0, 0.0]
-    assert [table.next_change_s(at_s) for at_s in (0.0, 1.0, 2.0, 6.0)] == [1.0, 2.0, 4.0, math.inf]
-    assert (table.begins_s("k"), table.ends_s("k")) == (1.0, 6.0)
-    assert (table.begins_s("other"), table.ends_s("other")) == (math.inf, -math.inf)
 
 
 @given(networks())

@@ -163,17 +163,6 @@ def test_dates_count_from_the_scenarios_time_of_day() -> None:
     assert seconds(rows, 12 * HOUR_S)[0] == 23.5 * HOUR_S  # noon of the day before
 
 
-def test_offsets_from_utc_are_taken_into_account() -> None:
-    rows = "2026-03-02T11:30+01:00,h1,emergency,\n2026-03-02T11:30+00:00,h2,emergency,\n"
-    assert seconds(rows) == [11.5 * HOUR_S, 12.5 * HOUR_S]
-
-
-def test_a_host_may_be_away_from_the_start() -> None:
-    recorded = parse_events(EVENTS + "0,h2,away,\n5 min,h2,return,\n400,h2,emergency,\n", HOSTS, "x", 1e4)
-    assert recorded.away == ("h2",)
-    assert [event.kind for event in recorded.events] == ["return", "reclaim"]
-
-
 WRONG_EVENTS = {
     "date after seconds": ("5,h1,emergency,\n2026-03-02,h2,emergency,\n", "line 3, time", "seconds, as"),
     "seconds after date": ("2026-03-02,h1,emergency,\n5,h2,emergency,\n", "line 3, time", "a date, as"),
@@ -204,36 +193,3 @@ def test_a_wrong_event_is_refused_with_its_place(case: str) -> None:
         seconds(rows)
     assert caught.value.key == key
     assert allowed in caught.value.allowed
-
-
-def test_a_column_that_a_record_of_events_does_not_have_is_refused_with_the_nearest() -> None:
-    with pytest.raises(SpecError, match="nearest: grace"):
-        parse_events("time,host,event,notice,graze\n", HOSTS, "x", 1e9)
-
-
-fields = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
-    [
-        "0",
-        "1e999",
-        "-1",
-        "nan",
-        "2026-03-02",
-        "9999-12-31T23:59",
-        "0001-01-01",
-        "5 min",
-        "h1",
-        "away",
-        "return",
-        '"',
-        "",
-        "²",
-    ]
-)
-
-
-@given(st.lists(st.lists(fields, min_size=1, max_size=6), max_size=4))
-def test_rows_of_noise_raise_nothing_but_spec_errors(rows: list[list[str]]) -> None:
-    try:
-        parse_events(EVENTS + "\n".join(",".join(row) for row in rows), HOSTS, "x", 1e9, 9 * HOUR_S)
-    except SpecError as error:
-        assert str(error)

@@ -24,7 +24,6 @@ from experiments.inputs.traces.availability_counts import (
     counts_of,
     fit_counts,
     parse_counts_csv,
-    together,
 )
 from experiments.inputs.traces.lifetimes import fit_spells, parse_spells
 from experiments.inputs.traces.owner_events import parse_events
@@ -95,28 +94,6 @@ def test_the_window_is_one_with_many_reclaims() -> None:
     for seed in range(10):
         events = fit_counts(counts_of(json.loads(text)), "x", HOSTS, 60.0, Owners(), seed).events
         assert sum(event.kind == "reclaim" for event in events) >= 8
-
-
-def test_a_slow_record_is_played_faster_until_something_happens() -> None:
-    text = spot([8, 8, 8, 8, 8, 4, 4, 8, 8, 8, 3, 3] * 9, 3600)
-    recorded = fit_counts(counts_of(json.loads(text)), "x", HOSTS, 600.0, Owners(), 1)
-    assert sum(event.kind == "reclaim" for event in recorded.events) >= 4
-    assert "times as fast" in recorded.origin
-
-
-def test_fewer_hosts_than_instances_keep_the_proportion() -> None:
-    text = spot([16, 8, 8, 0], 60)
-    events = fit_counts(counts_of(json.loads(text)), "x", HOSTS[:4], 180.0, Owners(), 1).events
-    assert [lent_at(events, 4, t) for t in (0.0, 60.0, 120.0, 180.0)] == [4, 2, 2, 0]
-
-
-def test_the_seed_chooses_hosts_and_the_same_seed_the_same() -> None:
-    text = spot([3, 0, 3, 1, 2], 60)
-    traces = [
-        fit_counts(counts_of(json.loads(text)), "x", HOSTS, 240.0, Owners(), seed).events
-        for seed in (1, 1, 2)
-    ]
-    assert traces[0] == traces[1] != traces[2]
 
 
 @given(
@@ -232,18 +209,6 @@ def test_a_malformed_file_says_where_and_what_is_allowed(case: str, tmp_path: Pa
     assert len(str(caught.value)) < 500
 
 
-@given(st.text(max_size=100), st.sampled_from(["", "{", EVENT, HEADER]))
-def test_noise_raises_nothing_but_spec_errors(
-    tmp_path_factory: pytest.TempPathFactory, noise: str, start: str
-) -> None:
-    file = tmp_path_factory.getbasetemp() / "noise"
-    file.write_text(start + noise)
-    try:
-        load_trace(file, Scenario("x", three_tier(2, 1)))
-    except SpecError as error:
-        assert str(error)
-
-
 def test_counts_of_zones_are_added_up_and_changes_are_sampled_at_their_closest() -> None:
     assert parse_counts_csv("time,a,b\n0,4,2\n300,4,1\n600,1,0\n") == Counts(300.0, (6, 5, 1))
     changes = "time,available\n0,0\n100,0\n100,4\n120,4\n120,12\n200,5\n"
@@ -254,12 +219,6 @@ def test_counts_of_zones_are_added_up_and_changes_are_sampled_at_their_closest()
         ("1 h", "65 min"),
     ):
         assert parse_counts_csv(f"time,a\n{first},1\n{second},0\n") == Counts(300.0, (1, 0))
-
-
-def test_records_of_several_zones_are_added_up_for_as_long_as_all_last() -> None:
-    short, long = Counts(100.0, (1, 0, 1)), Counts(50.0, (2, 1, 2, 0, 2, 5, 5))
-    assert together([short, long]) == Counts(50.0, (3, 2, 2, 0, 3))
-    assert together([short]) == short
 
 
 def test_one_zone_of_one_machine_leaves_most_hosts_loyal_and_says_so_and_nine_do_not(tmp_path: Path) -> None:
@@ -274,12 +233,6 @@ def test_one_zone_of_one_machine_leaves_most_hosts_loyal_and_says_so_and_nine_do
     assert nine.origin.startswith("r0 + r1 + r2")
 
 
-def test_record_without_drops_is_played_as_it_is_and_no_host_is_said_to_leave(tmp_path: Path) -> None:
-    trace = loaded(tmp_path, spot([4] * 400))
-    assert trace.origin.endswith("played 1 times as fast")
-    assert trace.warnings[0].startswith("none of 9 hosts is ever reclaimed")
-
-
 @pytest.mark.parametrize("kind", ["counts", "own"])
 def test_a_seed_chooses_hosts_and_where_the_record_begins(kind: str, tmp_path: Path) -> None:
     rng = random.Random(5)
@@ -292,20 +245,6 @@ def test_a_seed_chooses_hosts_and_where_the_record_begins(kind: str, tmp_path: P
     assert traces[0] == traces[1]
     assert traces[0].arrivals != traces[2].arrivals
     assert (traces[0].owner_events == traces[2].owner_events) == (kind == "own")  # it names the hosts itself
-
-
-def test_a_record_that_ends_early_says_when(tmp_path: Path) -> None:
-    assert (
-        loaded(tmp_path, spot([9, 4, 9, 3], gap_s=60.0))
-        .warnings[0]
-        .startswith("no owner does anything after ")
-    )
-    assert loaded(tmp_path, spot([9, 4, 9, 3] * 20, gap_s=60.0)).warnings == ()
-
-
-def test_hosts_that_are_never_lent_are_counted(tmp_path: Path) -> None:
-    trace = loaded(tmp_path, "time,host,event,notice\n" + "".join(f"0,h{n},away,\n" for n in range(1, 7)))
-    assert trace.warnings[1] == "6 of 9 hosts are never lent: most of the campus is not there"
 
 
 def test_the_warning_is_on_the_terminal_in_the_summary_and_on_the_page(tmp_path: Path) -> None:
