@@ -13,13 +13,8 @@ from testbed.emulation.description.plan import plan
 from testbed.enforcement import PACING_SHARE
 from tests.emulation_campuses import small_campus
 from topologies.spec import ResearchReserve
-from topologies.units import GBIT_PER_S, MBIT_PER_S
 
 PAPER_RESERVE = ResearchReserve()
-
-
-def test_equal_descriptions_give_equal_plans() -> None:
-    assert plan(small_campus(7)).cables == plan(small_campus(7)).cables
 
 
 def test_interface_numbers_and_names_are_unique_in_the_fabric() -> None:
@@ -38,11 +33,6 @@ def test_ports_of_a_switch_count_from_one() -> None:
 
 def test_mac_is_made_of_the_address() -> None:
     assert plan(small_campus(1)).host_cables["h1"].b.mac_text == "02:00:0a:00:01:01"
-
-
-def test_burst_is_a_millisecond_of_the_rate_but_never_tiny() -> None:
-    assert shaping.LinkShape(round(10 * GBIT_PER_S)).burst_bytes == 1_250_000
-    assert shaping.LinkShape(round(MBIT_PER_S)).burst_bytes == shaping.MIN_BURST_BYTES
 
 
 @given(rate=st.integers(100, 1 << 40), reserved=st.floats(0, 1), borrows=st.booleans())

@@ -16,7 +16,7 @@ from controller.user_policies import forget
 from experiments.inputs.scenario import demo_scenario
 from experiments.runtime import revision
 from experiments.runtime.engines import Engine
-from experiments.runtime.tasks import Task, kept, results_of
+from experiments.runtime.tasks import Task, results_of
 from experiments.runtime.workers import workers
 from experiments.sweeps import SweepPlan, run_sweep
 from testbed.errors import SetupError
@@ -161,9 +161,3 @@ def test_an_interrupt_ends_workers_in_the_middle_of_their_tasks() -> None:
         raise KeyboardInterrupt
     assert time.monotonic() - began_s < 120.0
     assert not any(one.done() and one.exception() is None for one in running if not one.cancelled())
-
-
-def test_a_file_of_results_that_is_another_programs_is_none(tmp_path: Path) -> None:
-    path = tmp_path / "runs.jsonl"
-    path.write_bytes(b'5\n{"code": "c"}\n[1]\n\xff\xfe\n{"code": "c", "key": "k", "result": 3}\n{"cod')
-    assert kept(path, "c") == {"k": 3}

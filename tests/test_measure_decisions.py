@@ -16,7 +16,7 @@ from controller.core.model import facts as f
 from controller.core.model.entities import Phase
 from controller.core.parameters import Queue
 from experiments.benchmarks import decisions
-from experiments.benchmarks.decisions import AtWork, Spread, growth_exponent, measure_size
+from experiments.benchmarks.decisions import AtWork
 from experiments.benchmarks.decisions_world import HISTORY_S, PROTOCOL, coordinator_at_work
 from experiments.benchmarks.frame import Run, goals_of, run_benchmark
 from testbed import messages as m
@@ -107,24 +107,6 @@ def test_reclaims_of_one_moment_are_answered_at_once_and_checkpoints_planned_onc
     core.handle(ev.Woke(), core.next_deadline_s())
     assert core.cluster.planned_s == pytest.approx(HISTORY_S + 11.0 + TOGETHER_S)
     assert core.cluster.plan_at_s == math.inf
-
-
-def test_all_figures_of_a_size_are_there(campus: Campus) -> None:
-    figures = measure_size(54, samples=4)
-    assert figures["jobs"] == 27
-    for name in ("tick", "periodic_tick", "ten_reclaims", "p1", "p2", "p2_ten", "p3"):
-        assert 0.0 < figures[name]["median_s"] <= figures[name]["p99_s"]
-
-
-def test_median_and_percentile_of_known_times() -> None:
-    spread = Spread.of([float(n) for n in range(1, 201)])
-    assert (spread.median_s, spread.p99_s, spread.samples) == (100.5, 198.0, 200)
-    assert Spread.of([2.0]).p99_s == 2.0
-
-
-def test_the_growth_exponent_of_a_power_is_the_power() -> None:
-    assert growth_exponent({n: 3e-6 * n**0.8 for n in (54, 500, 5000)}) == pytest.approx(0.8)
-    assert growth_exponent(decisions.PAPER_S) == pytest.approx(0.805, abs=1e-3)
 
 
 def test_goals_name_the_sizes_that_miss_them_and_the_table_has_every_size(

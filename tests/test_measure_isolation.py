@@ -10,10 +10,8 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Dot1Q, Ether
 
 from experiments.benchmarks import isolation
-from experiments.benchmarks.attacks import AF41, ATTACKS, CS1, ETH_IPV6, Frames, SendingHost
+from experiments.benchmarks.attacks import AF41, CS1, ETH_IPV6, Frames, SendingHost
 from experiments.benchmarks.frame import KEPT, NOT_JUDGED, NOT_KEPT, NOTHING_PROMISED, Run
-from testbed.emulation.description.plan import plan
-from testbed.emulation.description.shaping import RTM_NEWTFILTER, requests
 from testbed.enforcement import Enforcement, payload_rate, wire_rate
 from tests.live_campus import live
 from tests.shown import shown
@@ -72,12 +70,6 @@ def test_participants_fill_the_share_and_the_others_send_their_part_of_u() -> No
             assert set(each.keeping) | set(each.ignoring) == set(isolation.PROVIDERS)
 
 
-def test_every_attack_is_a_row_and_the_quick_ones_are_among_them() -> None:
-    keys = {each.key for each in isolation.rows()}
-    assert set(ATTACKS) <= keys
-    assert {each.key for each in isolation.rows(quick=True)} < keys
-
-
 @pytest.mark.parametrize(("phi", "left"), [(1.0, 60.0), (0.5, 22.5), (0.0, 0.0)])
 def test_the_theorem_leaves_research_the_reserve_less_what_is_not_controlled(phi: float, left: float) -> None:
     found = isolation.predicted_bytes_per_s(phi, 75 * MBIT_PER_S)
@@ -127,16 +119,6 @@ def test_frames_carry_the_class_the_addresses_and_the_tags_that_they_are_to() ->
     assert Ether(Frames(AF41, forges_address=True).made_at(STATION))[IP].src == "10.1.0.4"
     six = Frames(AF41, ETH_IPV6).made_at(STATION)
     assert (six[12:14], int.from_bytes(six[14:18]) >> 22 & 0x3F) == (b"\x86\xdd", 34)
-
-
-def test_interfaces_with_one_queue_have_no_filter() -> None:
-    def kinds(*, one_queue: bool) -> list[int]:
-        end = plan(isolation.trunk_campus(), one_queue=one_queue).host_cables["p1"].a
-        made = requests(end.ifindex, end.shape, end.name)
-        return [int.from_bytes(request.data[4:6], "little") for request in made]
-
-    assert kinds(one_queue=False).count(RTM_NEWTFILTER) == 4
-    assert RTM_NEWTFILTER not in kinds(one_queue=True)
 
 
 def test_the_table_and_the_picture_show_every_row(tmp_path: Path) -> None:

@@ -45,13 +45,6 @@ def test_in_each_wave_all_owners_of_the_jobs_side_give_one_notice_and_the_other_
     assert [sum(a.at_s == 1.0 + n * WAVE_S for a in trace.arrivals) for n in range(3)] == [1, 7, 3]
 
 
-def test_destinations_are_half_in_the_same_building() -> None:
-    here, there = migrations.sides(across=False)
-    for side in (here, there):
-        assert [host[:2] for host in side].count("b1") == len(side) / 2
-    assert not set(here) & set(there)
-
-
 def test_seven_payloads_need_less_than_the_share_of_the_trunk_carries_in_a_notice() -> None:
     share = migrations.TRUNK - migrations.RESERVE.reserve_bytes_per_s(migrations.TRUNK)
     need = migrations.MOST * migrations.PAYLOAD_BYTES / (NOTICE_S - migrations.RESTART_S)
@@ -92,17 +85,6 @@ def test_a_move_lasts_from_the_notice_until_the_job_runs_elsewhere_and_a_degrade
     assert (first.took_s, first.downtime_s) == (pytest.approx(3.0), 0.75)
     assert (second.admitted, second.degraded, second.in_time) == (False, "no time", False)
     assert (second.took_s, second.same_building) == (pytest.approx(6.0), True)
-
-
-def test_a_job_that_is_done_before_it_is_moved_was_in_time() -> None:
-    at_s = 1.0 + NOTICE_AT_S
-    facts: list[Timed] = [
-        (at_s, f.HostReclaimed("b1h1", NOTICE_S, False, ["w0n0"])),
-        (at_s + 0.1, f.MigrationAdmitted("w0n0", 1, "b1h1", "b2h1", NOTICE_S, 7, 1.0, 1.0, 1.0)),
-        (at_s + 1.0, f.JobFinished("w0n0", 1, "b1h1", 20, "")),
-    ]
-    (move,) = migrations.moves(played(facts))
-    assert (move.finished_first, move.in_time, move.took_s) == (True, True, None)
 
 
 def a_run(
@@ -162,12 +144,6 @@ def test_a_promise_is_kept_if_all_that_were_admitted_ran_on_in_time() -> None:
     assert a_run(took_s=NOTICE_S + 0.1)["waves"][0]["promise"] == NOT_KEPT
     invalid = a_run(took_s=NOTICE_S + 0.1, valid=False)["waves"][0]
     assert (invalid["promise"], invalid["reserve"]) == (NOT_JUDGED, NOT_JUDGED)
-
-
-def test_a_peak_is_the_greatest_mean_over_a_second() -> None:
-    samples = [{"at_s": n / 4, "bytes": float(n * 10 if n < 8 else 80)} for n in range(20)]
-    assert migrations.peak_bytes_per_s(samples, "bytes") == pytest.approx(40.0)
-    assert migrations.peak_bytes_per_s(samples[:3], "bytes") == 0.0
 
 
 def test_tables_and_picture_show_every_run_beside_the_papers_figures(tmp_path: Path) -> None:

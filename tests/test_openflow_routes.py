@@ -24,7 +24,6 @@ from controller.openflow.routes import (
 from controller.openflow.tables import (
     AnswerArp,
     Drop,
-    FlowRule,
     GotoTable,
     GroupKind,
     Installed,
@@ -37,8 +36,7 @@ from controller.openflow.tables import (
 )
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import plan
-from topologies.errors import SpecError
-from topologies.openflow import Station, Topology, Trunk, WayPin, read
+from topologies.openflow import Station, Topology, Trunk, WayPin
 from topologies.paths import NONE_DEAD, Routes, distances_to, tree_of, ways_beside
 from topologies.presets import fat_tree, leaf_spine
 from topologies.spec import TrafficClass
@@ -195,14 +193,6 @@ def test_walk_through_tables_is_that_of_packets_that_are_sent_on_paper(
                 walk.way(a, b, traffic)
             continue
         assert walk.way(a, b, traffic) == (None if way[-1] == "lost" else way)
-
-
-def test_walk_says_of_packets_that_a_hash_shares_that_it_cannot_know() -> None:
-    topology = topology_of(plan(leaf_spine(2, 2, 1)))
-    walk, (a, b) = TableWalk(topology, tables(topology)), [topology.station_of[host] for host in ("h1", "h2")]
-    assert len(walk.way(a, b, TrafficClass.PLANNED) or []) == 3
-    with pytest.raises(ValueError, match="hash"):
-        walk.way(a, b, TrafficClass.RESEARCH)
 
 
 @given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.randoms(use_true_random=False))
@@ -398,37 +388,6 @@ def test_research_of_the_virtual_campus_is_shared_as_the_groups_of_the_switches_
         assert way_of_one(hops, a.switch, lambda _: draws.random()) in possible
 
 
-def test_connections_take_ways_as_often_as_their_weights_say() -> None:
-    topology, draws = square(), random.Random(5)
-    live = live_neighbours(topology, NONE_DEAD)
-    hops = research_hops_to(topology, distances_to("b", live.__getitem__), live)
-    taken = [way_of_one(hops, "a", lambda _: draws.random())[1] for _ in range(3000)]
-    assert taken.count("c2") / 3000 == pytest.approx(11 / 16, abs=0.03)
-    assert ways_of_many(hops, "b") == [(1.0, ["b"])]
-
-
-def test_more_shortest_ways_than_can_be_counted_are_shared_by_as_many_as_there_are_trunks() -> None:
-    """A grid of 24 by 24: 8e12 shortest ways from corner to corner, and each trunk of a cut across it has its part."""
-    size = 24
-    names = {(x, y): f"g{x}.{y}" for x in range(size) for y in range(size)}
-    used, trunks = dict.fromkeys(names.values(), 0), []
-    for (x, y), a in names.items():
-        for beside in ((x + 1, y), (x, y + 1)):
-            if b := names.get(beside):
-                used[a] += 1
-                used[b] += 1
-                trunks.append(Trunk(a, used[a], b, used[b], 1e8))
-    topology = Topology({name: n for n, name in enumerate(names.values(), 1)}, tuple(trunks), (), "g0.0")
-    live, end = live_neighbours(topology, NONE_DEAD), f"g{size - 1}.{size - 1}"
-    found = ways_of_many(research_hops_to(topology, distances_to(end, live.__getitem__), live), "g0.0")
-    assert len(found) <= len(trunks)
-    middle: dict[str, float] = {}
-    for part, way in found:
-        assert len(way) == 2 * size - 1
-        middle[way[size - 1]] = middle.get(way[size - 1], 0.0) + part
-    assert len(middle) == size and sum(middle.values()) == pytest.approx(1.0)
-
-
 @given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.lists(st.integers(0, 30), max_size=3))
 def test_difference_leads_from_any_state_to_the_wanted_one(
     topology: Topology, before: list[int], after: list[int]
@@ -465,18 +424,6 @@ def square() -> Topology:
         Station("h3", "a", HOSTS_PORT, "02:00:0a:00:00:03", "10.0.0.3"),
     )
     return Topology({"a": 1, "b": 2, "c1": 3, "c2": 4}, trunks, stations, "c1")
-
-
-def test_either_end_of_a_square_has_a_way_around_its_own_dead_trunk() -> None:
-    topology = square()
-    made = tables(topology)
-    station = topology.station_of
-    for source, target in (("h1", "h2"), ("h2", "h1")):
-        a, b = station[source], station[target]
-        dead = frozenset({frozenset((a.switch, "c1"))})
-        (way,) = ways(topology, addressed(EF, a, b), a.switch, made, dead)
-        assert way[1] == "c2"
-        assert way[-1] != "lost"
 
 
 def test_research_is_shared_by_the_rates_of_the_trunks() -> None:
@@ -533,20 +480,6 @@ def test_arp_is_answered_for_hosts_elsewhere_only(asked: str, action: object) ->
     assert lookup(made, packet) == action
 
 
-def test_broadcasts_and_unknown_destinations_are_dropped() -> None:
-    made = tables(square())
-    for packet in (
-        {**BEST_EFFORT, "eth_dst": "ff:ff:ff:ff:ff:ff"},
-        {"eth_type": 0x86DD, "eth_dst": "33:33:00:00:00:01"},
-    ):
-        assert all(lookup(switch, {**packet, "in_port": 1}) == Drop() for switch in made.values())
-
-
-def test_equal_rules_have_equal_cookies_and_others_other_ones() -> None:
-    rules = [FlowRule(1, 1, (("eth_type", 1),), Output(p)) for p in (1, 1, 2)]
-    assert rules[0].cookie == rules[1].cookie != rules[2].cookie
-
-
 @pytest.mark.parametrize(
     "campus", [fat_tree(4), leaf_spine(leaves=3, spines=2)], ids=["fat tree", "leaf-spine"]
 )
@@ -570,9 +503,3 @@ def test_tables_stay_within_two_rules_a_host_and_arp() -> None:
         at = len(topology.stations_at[name])
         assert len(switch.rules) <= 5 + 2 * hosts + (hosts + at if at else 0)
         assert len(switch.groups) <= 2 * len({s.switch for s in topology.stations})
-
-
-def test_a_topology_that_cannot_be_read_is_named() -> None:
-    for text in (b"{", b'{"switches": {"a": 1}, "trunks": [], "stations": [], "root": "z"}'):
-        with pytest.raises(SpecError, match="topology"):
-            read(text, "topology.json")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
-import pytest
 from hypothesis import given
 from os_ken.ofproto import ofproto_v1_3, ofproto_v1_3_parser
 from os_ken.ofproto.ofproto_protocol import ProtocolDesc
@@ -22,11 +20,8 @@ from controller.openflow.tables import (
     Output,
     ToGroup,
 )
-from testbed.emulation.description.openflow import topology_of
-from testbed.emulation.description.plan import plan
 from tests.test_openflow_routes import topologies
 from topologies.openflow import Topology
-from topologies.presets import fat_tree
 
 THEIRS, PROTOCOL = ofproto_v1_3_parser, ofproto_v1_3
 DATAPATH = ProtocolDesc(version=PROTOCOL.OFP_VERSION)
@@ -120,17 +115,3 @@ def test_deletions_barriers_and_bundles_are_os_kens_to_the_byte() -> None:
     add = THEIRS.ONFBundleAddMsg(DATAPATH, 9, flags, THEIRS.OFPBarrierRequest(DATAPATH), [])
     assert wire.bundle_add(9, wire.barrier()) == serialized(add)
     assert wire.with_number(wire.barrier(), 0x1234)[4:8] == (0x1234).to_bytes(4)
-
-
-@pytest.mark.alone
-def test_messages_are_made_in_a_fifth_of_os_kens_time() -> None:
-    rules = [
-        rule for switch in tables(topology_of(plan(fat_tree(4)))).values() for rule in switch.rules.values()
-    ]
-    took = {}
-    for make in (their_rule, wire.rule_mod):
-        begin_s = time.process_time()
-        for rule in rules:
-            make(rule)
-        took[make] = time.process_time() - begin_s
-    assert took[wire.rule_mod] < took[their_rule] / 5

@@ -442,36 +442,6 @@ def test_what_would_not_come_back_is_no_checkpoint(
     CODEC.encode(SnapshotFailed(1, str(refused.value)))  # a name of other bytes than UTF-8 ended the job
 
 
-def test_a_file_that_changes_or_vanishes_while_it_is_read_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from testbed.workloads import archive
-
-    folder = tmp_path / "state"
-    folder.mkdir()
-    (folder / "a").write_text("a" * 100)
-    (folder / "b").write_text("b")
-    opened = archive._opened
-
-    def meddling(top: Path, path: str) -> Any:
-        file = opened(top, path)
-        (folder / "a").write_text("another")
-        return file
-
-    monkeypatch.setattr(archive, "_opened", meddling)
-    with pytest.raises((CannotKeep, OSError)):
-        pack(folder, tmp_path / "archive", ProgramProgress(0, told=False), MANY_BYTES)
-
-    def vanishing(top: Path, path: str) -> Any:
-        (folder / "b").unlink(missing_ok=True)
-        return opened(top, path)
-
-    monkeypatch.setattr(archive, "_opened", vanishing)
-    with pytest.raises(FileNotFoundError):
-        pack(folder, tmp_path / "archive", ProgramProgress(0, told=False), MANY_BYTES)
-    assert not (tmp_path / "archive").exists()
-
-
 def hostile(path: Path, step: str = "1", **member: Any) -> Path:
     """An archive with one entry of that kind, as a user of another host may make it."""
     import io

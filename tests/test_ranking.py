@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from controller.user_policies import find_policy, forget
 from experiments.claims.framework.claim import ClaimKind, ClaimOutcome, Level
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import judge
@@ -19,7 +17,6 @@ from experiments.claims.policy_comparison.ranking import (
     WORK,
     WORST,
     checks,
-    is_relative,
     standing,
     systems,
 )
@@ -71,11 +68,6 @@ def test_ours_is_first_or_behind_somebody_or_it_cannot_be_told(
     assert [check.outcome for check in verdict.checks] == [outcome] * len(JUDGED)
     assert all(words in check.detail for check in verdict.checks)
     assert verdict.level is level
-
-
-def test_the_one_before_which_ours_is_first_is_the_nearest() -> None:
-    found = standing(Values(tuple(rows({"bamboo": (-0.9, -0.1)}))), CASE, WORK)
-    assert "before Bamboo" in found.detail
 
 
 BEHIND_TWO = {"bamboo": (1.0, 2.0), "slurm-pr": (0.5, 4.0)}
@@ -174,20 +166,3 @@ def test_one_interval_for_all_is_a_rival_at_either_price_and_what_ours_lacks_jud
 def test_the_rows_compared_are_those_of_table_3_and_what_ours_is_otherwise() -> None:
     assert set(systems()) >= {"reclaimnet", "tv-fixed-interval", "one-interval", *RELATIVES, *OTHERS}
     assert len(set(systems())) == len(systems())
-
-
-def test_users_row_in_the_table_is_a_rival_though_it_has_no_label(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = 'from controller.core.policies.table import Policy\nROW = Policy("mine")\n'
-    (tmp_path / "row_of_standings.py").write_text(text)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    find_policy("row_of_standings:ROW")
-    try:
-        assert not is_relative("row_of_standings:ROW")
-    finally:
-        forget(["row_of_standings"])
-    told = {
-        each: is_relative(each) for each in ("reclaimnet+vault=false", "random-dst", "one-interval", "no-p1")
-    }
-    assert told == {"reclaimnet+vault=false": True, "random-dst": False, "one-interval": False, "no-p1": True}

@@ -20,9 +20,8 @@ from experiments.results import accounting, report
 from experiments.results.campus_layout import layout
 from experiments.results.report import charts, tables
 from experiments.results.report.campus_map import campus_map
-from experiments.results.report.timeline import colours, queue_lengths, spans
+from experiments.results.report.timeline import queue_lengths, spans
 from experiments.results.run_context import Death, FidelityRecord, RunContext
-from experiments.results.svg import Axis, Canvas, steps
 from testbed.emulation.safety.observation import DisturbedWindow
 from tests import run_story
 from topologies.files import load
@@ -195,29 +194,6 @@ def test_what_was_rented_is_seen_first() -> None:
     assert tiles["jobs finished"].more.endswith("2.0 GPU-h rented")
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [(0.0, 1.0, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]), (0.0, 75.0, [0.0, 20.0, 40.0, 60.0]), (3.0, 3.0, [3.0])],
-)
-def test_ticks_are_round_numbers_inside_the_axis(low: float, high: float, expected: list[float]) -> None:
-    assert Axis(low, high, 0.0, 100.0).ticks(5) == pytest.approx(expected)
-
-
-def test_axis_keeps_values_inside() -> None:
-    axis = Axis(0.0, 10.0, 100.0, 0.0)
-    assert (axis(5.0), axis(-1.0), axis(99.0), axis(float("nan"))) == (50.0, 100.0, 0.0, 100.0)
-
-
-def test_steps_hold_their_value_until_the_next() -> None:
-    assert steps([(1.0, 5.0), (2.0, 3.0)], 4.0) == [(1.0, 5.0), (2.0, 5.0), (2.0, 3.0), (4.0, 3.0)]
-
-
-def test_canvas_escapes_text_and_attributes() -> None:
-    canvas = Canvas(10.0, 10.0)
-    canvas.text(1.0, 2.0, "a<b", data_tip='"')
-    assert canvas.parts == ['<text x="1" y="2" data-tip="&quot;">a&lt;b</text>']
-
-
 def test_reclaim_shows_as_notice_then_as_closed() -> None:
     facts: list[run_story.Timed] = [
         (1.0, f.HostReclaimed("h1", 2.0, False, [])),
@@ -252,16 +228,6 @@ def test_grants_on_a_link_are_those_of_all_flows_that_cross_it() -> None:
     assert history["h1>a1"] == [(1.0, 12.0), (2.0, 7.0)]
     assert history["a1>h2"] == [(1.0, 5.0), (2.0, 0.0)]
     assert history["d1>core"] == [(1.0, 7.0)]
-
-
-def test_running_means_end_at_the_mean() -> None:
-    assert charts.running_mean([(1.0, 2.0), (2.0, 4.0)]) == [(1.0, 2.0), (2.0, 3.0)]
-
-
-def test_neighbours_have_different_colours() -> None:
-    names = ("a", "c", "b")
-    facts = [(float(n), f.JobSubmitted(name, 1, 1.0, 1)) for n, name in enumerate(names)]
-    assert colours(facts) == {"a": 0, "c": 1, "b": 2}
 
 
 def test_map_shows_every_core_and_the_trunks_beside_the_tree() -> None:

@@ -34,33 +34,10 @@ from testbed.agent.io.coordinator_link import CoordinatorLink
 from testbed.clock import MonotonicClock
 from testbed.driver import Driver
 from testbed.emulation.kernel.linux import unshare_network
+from tests.test_host_peers import CAMPUS
 from topologies.files import load
 
 PORT = 7100
-CAMPUS = """
-name = "loop"
-buildings = ["b", "room"]
-switches = [
-    { name = "core", tier = "core" },
-    { name = "a", tier = "distribution", building = "b" },
-    { name = "r", tier = "distribution", building = "room" },
-]
-hosts = [
-    { name = "h1", building = "b", role = "volunteer", address = "10.1.0.1", gpu_model = "g", gpus = 1 },
-    { name = "coord", building = "room", role = "coordinator", address = "10.0.0.1", gpus = 0 },
-]
-links = [
-    { between = ["a", "core"], rate = "1 Gbit/s" },
-    { between = ["r", "core"], rate = "1 Gbit/s" },
-    { between = ["h1", "a"], rate = "1 Gbit/s" },
-    { between = ["coord", "r"], rate = "1 Gbit/s" },
-]
-[research_reserve]
-beta = 0.3
-[gpu_models.g]
-memory = "24 GB"
-compute_capability = 8.6
-"""
 
 
 class _NoKernel:
