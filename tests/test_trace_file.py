@@ -15,7 +15,6 @@ from rich.console import Console
 from experiments.cli.traces import write
 from experiments.inputs.scenario import OwnerEvent, Scenario, load
 from experiments.inputs.scenario.owners import HOUR_S
-from experiments.inputs.scenario.parts import LinkEvent
 from experiments.inputs.traces import BackgroundTraffic, JobArrival, JobDraw, Trace, load_trace, paper_campus
 from experiments.inputs.traces.owner_events import parse_events
 from experiments.inputs.traces.trace_file import TRACE, parse_trace, trace_text
@@ -79,8 +78,7 @@ def test_a_trace_is_read_as_it_was_written(
     traffic = (
         BackgroundTraffic(60.0, (("h1", "h2"), ("d1", "core")), tuple(rates), (1, 41)) if rates else None
     )
-    cuts = (LinkEvent(3.0, ("d1", "core"), up=False, drain_s=1.0), LinkEvent(5.0, ("d1", "core"), up=True))
-    trace = Trace("x", arrivals, owner_events_of(steps, away), tuple(sorted(away)), traffic, cuts=cuts)
+    trace = Trace("x", arrivals, owner_events_of(steps, away), tuple(sorted(away)), traffic)
     assert parse_trace(json.loads(trace_text(trace)), SCENARIO) == trace
 
 
