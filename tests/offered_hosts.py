@@ -27,7 +27,6 @@ class Candidate:
     survival: float
     mean_migration_s: float | None = None
     added_loss_s: float = 0.0
-    gone_together: float = 0.0
     expected_reclaims: float | None = None
 
     @property

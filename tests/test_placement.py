@@ -172,12 +172,10 @@ def test_what_the_neighbours_lose_counts_where_congestion_has_a_price() -> None:
 
 
 def keeping(**changes: Any) -> PlacementRequest:
-    """A request for a host to keep checkpoints of 1 GB, every 300 s if bandwidth allows."""
+    """A request for a host to keep checkpoints of 1 GB."""
     standby = {
         "notice_s": None,
         "needs_gpu": False,
-        "aim_s": 300.0,
-        "checkpoint_share": 0.2,
         "remaining_s": 1e4,
     }
     return replace(REQUEST, **{**standby, **changes})
@@ -186,30 +184,21 @@ def keeping(**changes: Any) -> PlacementRequest:
 STANDBY = replace(GOOD, bandwidth_bytes_per_s=1e8, mean_migration_s=30.0, expected_reclaims=0.0)
 
 
-def test_a_standby_costs_what_p1_loses_with_the_rate_to_it_and_the_way_on() -> None:
+def test_a_standby_costs_the_way_to_it_and_the_way_on() -> None:
     answer = select_standby(keeping(), [STANDBY])
     assert isinstance(answer, DestinationChoice)
-    assert answer.score_s == pytest.approx(10.0 + 150.0)  # C/b, and half of the interval
+    assert answer.score_s == pytest.approx(10.0)  # C/b
     full = replace(STANDBY, free_gpus=0)
     answer = select_standby(keeping(), [full])
-    assert isinstance(answer, DestinationChoice) and answer.score_s == pytest.approx(160.0 + 20.0)
+    assert isinstance(answer, DestinationChoice) and answer.score_s == pytest.approx(10.0 + 20.0)
 
 
 def test_a_standby_without_a_gpu_next_door_beats_one_far_away_with_one() -> None:
     near = replace(STANDBY, host="near", free_gpus=0)
-    far = replace(STANDBY, host="far", bandwidth_bytes_per_s=5e6)  # 200 s to send, so one in 1 000 s
+    far = replace(STANDBY, host="far", bandwidth_bytes_per_s=5e6)  # 200 s to send
     assert chosen(select_standby(keeping(), [near, far])) == "near"
     assert chosen(select_standby(keeping(), [replace(near, free_gpus=1), far])) == "near"
     assert chosen(select_standby(keeping(), [near, replace(far, bandwidth_bytes_per_s=9e7)])) == "far"
-
-
-def test_a_standby_that_leaves_together_with_the_job_s_host_costs_what_else_there_is_of_the_job() -> None:
-    same_lab = replace(STANDBY, host="0", gone_together=0.2)
-    elsewhere = replace(STANDBY, host="1", bandwidth_bytes_per_s=5e7, gone_together=0.01)
-    assert chosen(select_standby(keeping(without_s=10.0), [same_lab, elsewhere])) == "0"
-    assert chosen(select_standby(keeping(without_s=3600.0), [same_lab, elsewhere])) == "1"
-    leaving = replace(same_lab, gone_together=0.01, expected_reclaims=1e4)  # every second
-    assert chosen(select_standby(keeping(without_s=3600.0), [leaving, elsewhere])) == "1"
 
 
 def test_no_risk_no_penalty_even_where_there_is_no_way_on() -> None:

@@ -44,20 +44,6 @@ def test_bandwidths_are_those_of_the_narrowest_link_of_each_path(campus: Campus,
 
 
 @given(st.sampled_from(CAMPUSES), st.integers(0, 10_000), st.floats(0.0, 1.0))
-def test_the_best_connected_other_host_is_the_best_of_all_pairs(
-    campus: Campus, seed: int, share: float
-) -> None:
-    places, network, _ = places_of(campus)
-    reaches = Reaches(places, free_column(network, seed))
-    among = np.random.default_rng(seed + 1).random(len(places.hosts)) <= share
-    found = reaches.to_best(among)
-    for number, host in enumerate(places.hosts):
-        others = among.copy()
-        others[number] = False
-        assert found[number] == reaches.from_host(host)[others].max(initial=0.0)
-
-
-@given(st.sampled_from(CAMPUSES), st.integers(0, 10_000), st.floats(0.0, 1.0))
 def test_means_of_all_hosts_at_once_are_those_of_one_pair_at_a_time(
     campus: Campus, seed: int, share: float
 ) -> None:

@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.admission.admission import edf_stop, fluid_edf
-from controller.core.admission.best_ways import admit_best
+from controller.core.admission.admission import committed_rates
+from controller.core.admission.best_ways import COMFORTABLE, emptiest_first
 from controller.core.admission.schedule import MigrationRequest
 from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.finish import ANSWER_S
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
+from controller.core.network.sharing import Demand
 from experiments.results.link_rates import RoutesThen
 from experiments.results.rules.network import grants_stay_within_the_share
 from experiments.storms.play import context_of
@@ -100,47 +101,26 @@ def test_pin_is_kept_until_its_way_dies_and_concerns_its_pair_alone(
 # ---------------------------------------------------------------- admission
 
 
-def some_requests(campus: Campus, draws: random.Random) -> tuple[dict, dict, dict, dict]:
-    """(requests, pairs, ways, share)"""
-    routes = Routes(campus)
+@given(campuses(), st.randoms(use_true_random=False))
+def test_ways_with_half_empty_links_come_first_and_the_others_by_their_fullest_link(campus, draws) -> None:
+    routes, names = Routes(campus), [host.name for host in campus.hosts]
     share = {link: rate * 0.6 for link, rate in campus.capacity_bytes_per_s.items()}
-    names = [host.name for host in campus.hosts]
-    asked, pairs, ways = {}, {}, {}
-    for number in range(draws.randint(1, 9)):
-        pair = tuple(draws.sample(names, 2))
-        ways[pair] = routes.choices(*pair, draws.randint(1, 4)) if pair not in ways else ways[pair]
-        size, due_s = draws.choice([0.2, 1.0, 3.0]) * 1e8, draws.uniform(1.0, 8.0)
-        asked[f"j{number}"] = MigrationRequest(
-            f"j{number}", size, due_s, 0.2, ways[pair][0], 0.1, due_s / 2.0
-        )
-        pairs[f"j{number}"] = pair
-    return asked, pairs, ways, share
+    source, to, other = draws.sample(names, 3) if len(names) > 2 else (*names, names[0])
+    size, due_s = draws.choice([0.2, 1.0, 3.0]) * 1e8, draws.uniform(1.0, 8.0)
+    ways = routes.choices(source, to, 4)
+    asked = MigrationRequest("a", size, due_s, 0.2, ways[0], 0.1, due_s / 2.0)
+    beside = [Demand("b", routes.way(other, to), floor_bytes_per_s=1e8 / due_s)]
+    rate, held = size / (due_s - 0.3), committed_rates(beside, 0.0)
 
+    def fullest(way) -> float:
+        return max((held.get(link, 0.0) + rate) / share[link] for link in way)
 
-@given(campuses(), st.randoms(use_true_random=False), st.sampled_from([fluid_edf, edf_stop]))
-def test_several_ways_admit_no_fewer_than_one_and_all_of_them_in_time(campus, draws, admit) -> None:
-    asked, pairs, ways, share = some_requests(campus, draws)
-    chosen, answer = admit_best(admit, asked, pairs, ways, 0.0, share, [])
-    alone = admit(list(asked.values()), 0.0, share, [])
-    assert len(answer.admitted) >= len(alone.admitted)
-    assert answer.admitted.keys() | answer.refused.keys() == asked.keys()
-    for key, request in chosen.items():
-        assert request.links in ways[pairs[key]]
-        assert replace(request, links=asked[key].links) == asked[key]
-    for pair in set(pairs.values()):
-        assert len({chosen[key].links for key in asked if pairs[key] == pair}) == 1
-    if admit is fluid_edf:
-        assert not answer.timetable.late
-        for key in answer.admitted:
-            spans = answer.timetable.spans[key]
-            sent = sum(span.rate_bytes_per_s * (span.until_s - span.from_s) for span in spans)
-            assert sent == pytest.approx(asked[key].payload_bytes) and spans[-1].until_s <= asked[
-                key
-            ].due_s * (1 + 1e-9)
-    else:
-        for link in share:
-            rates = [rate for key, rate in answer.admitted.items() if link in chosen[key].links]
-            assert sum(rates) <= share[link] * (1.0 + 1e-9)
+    ordered = emptiest_first(ways, asked, 0.0, share, beside)
+    assert sorted(map(ways.index, ordered)) == list(range(len(ways)))
+    empty = [way for way in ordered if fullest(way) <= COMFORTABLE]
+    assert ordered[: len(empty)] == [way for way in ways if way in empty]
+    loads = [fullest(way) for way in ordered[len(empty) :]]
+    assert loads == sorted(loads)
 
 
 # ---------------------------------------------------------------- the virtual campus

@@ -45,7 +45,6 @@ from controller.core.model.entities import HostState
 from controller.core.network.capacity import LinkCapacity
 from controller.core.parameters import Protocol, Queue
 from controller.core.placement.hazard import Experience
-from controller.core.placement.joint_departures import neighbourhoods
 from controller.core.placement.owner_history import OwnerHistory
 from controller.core.policies.table import LEARNERS, policy_of
 from controller.core.queueing.queue import Fixed, Offer, SpotJob, SpotQueue
@@ -96,7 +95,7 @@ class Coordinator:
                 prior,
                 protocol.day_s,
                 protocol.day_start_s,
-                neighbourhoods(campus),
+                short_notices=row.short_notices,
             ),
             {host.name: HostState(host) for host in agents},
             draw,

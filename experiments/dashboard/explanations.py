@@ -354,7 +354,7 @@ def _told_placement(
 
 _SCORES = {
     "": "score = there + alpha x risk x (away again + adds to loss); risk is 1 - stays, or reclaims in the second form",
-    "store": "score = work lost at a reclaim with the rate to it + the way on to a GPU + what is left if it is missing too",
+    "store": "score = the way there + the way on to a GPU, where it has none free",
 }
 
 
@@ -365,7 +365,7 @@ def _scores(
     rule = cluster.policy.standby if purpose == "store" else cluster.policy.select
     if rule is p2.select_standby:
         with np.errstate(all="ignore"):
-            costs_s = p2.standby_costs_s(wanted, found, there_s, np.arange(len(found)))
+            costs_s = p2.standby_costs_s(wanted, found, there_s)
         return [float(cost) for cost in costs_s]
     function, words = (rule.func, rule.keywords) if isinstance(rule, partial) else (rule, {})
     if function is not p2.select:

@@ -13,16 +13,12 @@ from functools import reduce
 
 import numpy as np
 
-from controller.core.checkpointing.intervals import StaticPlanner
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow, JobState
 from controller.core.network.bandwidth import LinkBandwidth, bottleneck
 from controller.core.network.links import Residual, filled, sums
-from controller.core.parameters import Amount
-from controller.core.placement import congestion
 from controller.core.placement.hazard import expected_reclaims
 from controller.core.placement.select import Candidates, PlacementRequest
-from controller.core.placement.tree_rates import Reaches
 from controller.numerics.arrays import Floats
 from controller.numerics.jit import survivals
 
@@ -126,7 +122,6 @@ def request(
         job.name,
         protocol.max_load,
         gpus=spec.gpus,
-        checkpoint_share=cluster.checkpoint_share,
     )
 
 
@@ -164,11 +159,9 @@ def candidates(
     if all_ways and cluster.chooses_ways:
         ways += [cluster.paths.widest_beside(source, places.hosts, free.column) for source in sources]
     bandwidth = reduce(np.maximum, ways) if ways else filled(np.inf, len(places.hosts))
-    added = gone = np.zeros(len(places.hosts))
+    added = np.zeros(len(places.hosts))
     if wanted.needs_gpu and cluster.policy.counts_congestion:
-        added = added_loss_s(cluster, cluster.jobs[wanted.job], levels)
-    elif wanted.source in places.number:
-        gone = cluster.hazards.joint.q_column(wanted.source, places.hosts, now_s)
+        added = crowding_s(cluster, cluster.jobs[wanted.job])
     slowness, expected = mean_slowness[rows], levels[rows] * a_unit if a_unit > 0.0 else np.zeros(len(rows))
     # nothing takes no time, even to nowhere
     away_s = (
@@ -186,47 +179,21 @@ def candidates(
         expected,
         away_s + wanted.restart_s,
         added[rows],
-        gone[rows],
     )
 
 
-def added_loss_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floats:
-    """Return the seconds of work that the job would add to the loss of a departure of each volunteer.
+def crowding_s(cluster: Cluster, job: JobState) -> Floats:
+    """Return the seconds of work that the job's checkpoints, with those of its neighbours, lose at a departure of each volunteer.
 
-    A departure hurts the job, or a neighbour, if its notice is too short for that one (`congestion.added_loss_s`).
+    Checkpoints of all jobs on a host leave over its uplink: the job's waits for those of all, and theirs for the job's. It costs
+    work if the notice is too short for the job.
     """
-    payload, there = float(job.spec.payload_bytes), cluster.index.occupants
-    uplinks = cluster.uplinks_bytes_per_s
-    hurt = cluster.too_short(payload, uplinks, cluster.now_s)
-    hurt_there = cluster.too_short(there.payload_bytes, uplinks[there.place], cluster.now_s)
-    aims_s = aims_of(
-        cluster, there.payload_bytes, there.loss_budget_s, hazards_per_s[there.place] * hurt_there
-    )
-    streams = congestion.Streams(
-        there.beside(job, cluster.index.places.hosts),  # those that leave are in no one's way
-        there.place,
-        there.checkpoint_bytes,
-        aims_s,
-        there.remaining_s,
-        hurt_there,
-    )
-    ways = Reaches(cluster.index.places, fair_share(cluster, job, cluster.now_s).column).to_best(
-        cluster.index.usable_column
-    )
-    aims, beta = aim_s(cluster, job, hazards_per_s * hurt), cluster.checkpoint_share
-    sending = cluster.checkpoint_uplinks_bytes_per_s
-    return congestion.added_loss_s(sending, ways, streams, payload, aims, job.remaining_s, hurt, beta)
-
-
-def aim_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floats:
-    """Return the checkpoint intervals that P1 would choose under these hazards if bandwidth did not matter."""
-    spec = job.spec
-    return aims_of(cluster, float(spec.payload_bytes), float(spec.loss_budget_s), hazards_per_s)
-
-
-def aims_of(cluster: Cluster, payload_bytes: Amount, loss_budget_s: Amount, hazards_per_s: Floats) -> Floats:
-    """Return `aim_s` of one job, or of many, each under its own hazard."""
-    plan = cluster.policy.plan
-    if isinstance(plan, StaticPlanner):
-        return filled(plan.interval_s, len(hazards_per_s))
-    return congestion.aims_s(cluster.protocol.pauses_s(payload_bytes), loss_budget_s, hazards_per_s)
+    places, payload = cluster.index.places, float(job.spec.payload_bytes)
+    waited_bytes = np.full(len(places.hosts), payload)
+    for other in cluster.jobs.unfinished():
+        host = other.host if other.move is None else other.move.destination
+        if other is not job and host in places.number:
+            waited_bytes[places.number[host]] += other.spec.payload_bytes + payload
+    hurt = cluster.too_short(payload, cluster.uplinks_bytes_per_s, cluster.now_s)
+    lost_s: Floats = hurt * waited_bytes / np.maximum(cluster.checkpoint_uplinks_bytes_per_s, 1.0)
+    return lost_s

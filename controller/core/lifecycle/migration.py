@@ -11,20 +11,19 @@ not lost in either: the job computes at its destination as soon as it is there, 
 
 Where no host can have the job running before its notice ends, its state may still leave in time: a *rescue* has the bytes at
 a destination when the owner takes the host, and the restart after it (`Move.rescue`). It is told as degraded, at once, with
-the host that takes the state; what a rescue gives is the work, not the time. Where no GPU is to be had, it is rescued to a disk
-(`Rescue.TO_DISK`), and waits for a GPU from there.
+the host that takes the state; what a rescue gives is the work, not the time. Where no GPU is to be had, it is rescued to a disk,
+and waits for a GPU from there.
 
 A flow that was admitted stays admitted. If its destination goes away, P2 and P3 are asked again with the time that is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
 from dataclasses import replace
 from math import inf
 
 from controller.core.admission.admission import Admission
-from controller.core.admission.best_ways import admit_best
+from controller.core.admission.best_ways import emptiest_first
 from controller.core.admission.reservation import GOODPUT, LAG_S, MARGIN_S, Reservation
 from controller.core.admission.schedule import MigrationRequest, Timetable
 from controller.core.checkpointing.intervals import latest_final_start_s, transfer_s
@@ -48,36 +47,33 @@ from controller.core.model.entities import (
     JobState,
     Move,
     Phase,
-    Rescue,
 )
 from controller.core.network.bandwidth import bottleneck
-from controller.core.placement.select import DestinationChoice, Missing, NoDestination
+from controller.core.placement.select import DestinationChoice, NoDestination, PlacementRequest
 from testbed.messages import SEQUENCES_PER_ATTEMPT, StopJob
 from topologies.spec import TrafficClass
 
 # until all switches have a new way: some milliseconds for each of its switches (`measure fabric`)
 PROGRAMMED_S = 0.05
-# what a free GPU lacks for a job, though it may do for another
-TOO_SMALL = (Missing.MEMORY, Missing.CAPABILITY)
 
 
 def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
     """Move these running jobs off their hosts, all of which have a notice running; degrade jobs that cannot be moved.
 
-    There are two rounds: a job that was refused for others of its round looks once more at what is left.
-    Sources are told once the event has been decided and all rates are settled.
+    One is placed after another: the first deadline first, and the job that fits the fewest GPUs. After that the states of those
+    that no host can run in time are rescued. Sources are told once the event has been decided and all rates are settled.
     """
     if not cluster.policy.migrates:
         for job in jobs:
             _record_degraded(cluster, job, "this system does not migrate")
         return
     jobs = [job for job in jobs if _can_be_told(cluster, job)]
-    reasons: dict[str, str] = {}
-    for _ in range(2):
-        reasons = _move_some(cluster, [job for job in jobs if job.move is None])
+    jobs.sort(key=lambda job: (_notice_s(cluster, job), -job.spec.memory_bytes, job.name))
+    reasons = {job.name: _move(cluster, job, rescue=False) for job in jobs}
     if cluster.policy.short_notices:
-        _move_some(cluster, [job for job in jobs if job.move is None], rescue=Rescue.TO_GPU)
-        _move_some(cluster, [job for job in jobs if job.move is None], rescue=Rescue.TO_DISK)
+        for job in jobs:
+            if job.move is None:
+                _move(cluster, job, rescue=True)
     moves = [(job, job.move) for job in jobs if job.move is not None]
     for job in jobs:
         if job.move is None and not job.degraded:  # recorded at once, and once; and P1, which plans next, has
@@ -131,12 +127,12 @@ def abandon(cluster: Cluster, job: JobState) -> None:
 
 def land(cluster: Cluster, job: JobState) -> None:
     """Go on at the destination, which has stored the final checkpoint."""
-    if job.move is not None and job.move.rescue is Rescue.TO_DISK:
-        _land_on_disk(cluster, job)
-        return
     assert job.final_sequence is not None
     assert job.move is not None
     assert job.host is not None
+    if job.name not in cluster.hosts[job.move.destination].jobs:
+        _land_on_disk(cluster, job)
+        return
     checkpoint, move = job.checkpoints[job.final_sequence], job.move
     source, destination = cluster.hosts[job.host], cluster.hosts[move.destination]
     close_flows(cluster, job=job.name, source=source.name)
@@ -230,111 +226,31 @@ def tell_starts(cluster: Cluster, plan: Timetable) -> None:
 # ---------------------------------------------------------------- steps of a plan
 
 
-def _move_some(cluster: Cluster, jobs: list[JobState], *, rescue: Rescue | None = None) -> dict[str, str]:
-    """Plan one round: P2 chooses for each job, P3 admits all at once. Return the reasons of those without a move.
-
-    A job that is too large for the GPUs left over takes that of another, if that one finds a place elsewhere.
-    """
-    reasons: dict[str, str] = {}
-    chosen: dict[str, tuple[JobState, DestinationChoice]] = {}
-    for job in jobs:
-        choice = _choose_destination(cluster, job, rescue=rescue)
-        if isinstance(choice, DestinationChoice):
-            if rescue is not Rescue.TO_DISK:  # so that the next job of the round sees it taken
-                cluster.hold_gpu(job, cluster.hosts[choice.host])
-            chosen[job.name] = job, choice
-        elif not (choice.reason in TOO_SMALL and _make_room(cluster, job, chosen, set(), rescue=rescue)):
-            lacks = f"{choice.shortfall:.3g} {choice.reason.unit}"
-            near = f"; closest was {choice.closest}, short of {lacks}" if choice.closest else ""
-            reasons[job.name] = f"{choice.reason}{near}"
-    if not chosen:
-        return reasons
-    found = list(chosen.values())
-    asked, answer = _admit(cluster, found, rescue=rescue)
-    for job, choice in found:
-        if job.name in answer.admitted:
-            _begin_move(cluster, job, choice, asked[job.name], answer, rescue=rescue)
-        else:
-            refusal = answer.refused[job.name]
-            reasons[job.name] = f"{refusal.reason}: {refusal.link}" if refusal.link else str(refusal.reason)
-    if answer.admitted:  # newcomers may have moved reservations that have not begun
-        tell_starts(cluster, answer.timetable)
-    if rescue is Rescue.TO_DISK:
-        return reasons
-    for job, choice in found:  # GPUs held for those refused are free again, as if nothing had been
-        if job.move is None:
-            cluster.let_gpu_go(job, cluster.hosts[choice.host])
-    for job, choice in found:
-        if job.move is not None:
-            reserve(cluster, job, cluster.hosts[choice.host])
-    return reasons
-
-
-def _make_room(
-    cluster: Cluster,
-    job: JobState,
-    chosen: dict[str, tuple[JobState, DestinationChoice]],
-    asked: set[str],
-    *,
-    rescue: Rescue | None,
-) -> bool:
-    """Give the job a GPU that another of the round has chosen and can replace; return whether.
-
-    This is an augmenting path (Kuhn 1955): as many jobs of a round get GPUs as can, whatever their order.
-    `asked`: the jobs that were tried.
-    """
-    if not cluster.policy.recoveries_first or rescue is Rescue.TO_DISK:
-        return False
-    for other, choice in list(chosen.values()):
-        host = cluster.hosts[choice.host]
-        if other.name in asked or not cluster.fits(job, host):
-            continue
-        asked.add(other.name)
-        cluster.let_gpu_go(other, host)
-        mine = _choose_destination(cluster, job, rescue=rescue, among=cluster.fit_hosts(job) & {host.name})
-        if isinstance(mine, DestinationChoice):
-            cluster.hold_gpu(job, host)
-            instead = _choose_destination(cluster, other, rescue=rescue)
-            if isinstance(instead, DestinationChoice):
-                cluster.hold_gpu(other, cluster.hosts[instead.host])
-                chosen[other.name] = other, instead
-            if isinstance(instead, DestinationChoice) or _make_room(
-                cluster, other, chosen, asked, rescue=rescue
-            ):
-                chosen[job.name] = job, mine
-                return True
-            cluster.let_gpu_go(job, host)
-        cluster.hold_gpu(other, host)
-    return False
-
-
-def _admit(
-    cluster: Cluster,
-    found: list[tuple[JobState, DestinationChoice]],
-    *,
-    rescue: Rescue | None,
-) -> tuple[dict[str, MigrationRequest], Admission]:
-    """Ask P3 for all these moves at once, and return what was asked and its answer."""
-    asked = {job.name: _request(cluster, job, choice, rescue=rescue) for job, choice in found}
-    commitments = committed(cluster, movable=True)
-    pairs = {job.name: (job.host or "", choice.host) for job, choice in found}
-    ways = {pair: [cluster.routes.way(*pair)] for pair in pairs.values()}
-    if cluster.chooses_ways:
-        ways |= {pair: cluster.choices(*pair) for pair in ways if not goes_between(cluster, *pair)}
-    asked, answer = admit_best(
-        cluster.policy.admit, asked, pairs, ways, cluster.now_s, cluster.capacity.spendable, commitments
-    )
-    if cluster.witness is not None:
-        cluster.witness.admitted(list(asked.values()), cluster.capacity.spendable, commitments, answer)
-    return asked, answer
+def _move(cluster: Cluster, job: JobState, *, rescue: bool) -> str:
+    """Move the job, or its state alone, if P2 finds a destination and P3 admits the move; else return the reason."""
+    choice, has_gpu = _choose_destination(cluster, job, rescue=rescue)
+    if isinstance(choice, NoDestination):
+        lacks = f"{choice.shortfall:.3g} {choice.reason.unit}"
+        near = f"; closest was {choice.closest}, short of {lacks}" if choice.closest else ""
+        return f"{choice.reason}{near}"
+    asked, answer = _admit(cluster, job, choice, rescue=rescue)
+    if job.name not in answer.admitted:
+        refusal = answer.refused[job.name]
+        return f"{refusal.reason}: {refusal.link}" if refusal.link else str(refusal.reason)
+    _begin_move(cluster, job, choice, asked, answer, rescue=rescue)
+    tell_starts(cluster, answer.timetable)  # the newcomer may have moved reservations that have not begun
+    if has_gpu:
+        reserve(cluster, job, cluster.hosts[choice.host])
+    return ""
 
 
 def _choose_destination(
-    cluster: Cluster, job: JobState, *, rescue: Rescue | None, among: Set[str] | None = None
-) -> DestinationChoice | NoDestination:
-    """Return P2's choice. Flows with an earlier reservation take their part of the notice; later ones give way.
+    cluster: Cluster, job: JobState, *, rescue: bool
+) -> tuple[DestinationChoice | NoDestination, bool]:
+    """Return P2's choice, and whether the job has GPUs there.
 
-    `among`: these hosts only.
+    Flows with an earlier reservation take their part of the notice; later ones give way. A rescue that finds no GPU takes a disk:
+    of a host without an owner, or of a volunteer.
     """
     assert job.host is not None
     now_s, notice_s = cluster.now_s, _notice_s(cluster, job)
@@ -344,27 +260,47 @@ def _choose_destination(
             return flow.floor_bytes_per_s
         return flow.reservation.left_bytes / notice_s if flow.reservation.due_s < now_s + notice_s else 0.0
 
-    wanted = request(cluster, job, job.host, job.spec.payload_bytes, notice_s)
-    if rescue:
-        wanted = replace(wanted, notice_s=notice_s + wanted.restart_s)
-    free, among = residual(cluster, now_s, taken), cluster.fit_hosts(job) if among is None else among
-    if rescue is Rescue.TO_DISK:
-        wanted = replace(wanted, needs_gpu=False)
-        if (store := safe_store(cluster, job, job.host, free)) is not None:
-            way = cluster.routes.way(job.host, store)
-            there_s = transfer_s(wanted.payload_bytes, bottleneck(way, free).bytes_per_s) + wanted.restart_s
-            if there_s <= (wanted.notice_s or 0.0):
-                return DestinationChoice(store, there_s, there_s, 1.0)
-    found = candidates(cluster, wanted, [job.host], free, now_s, among=among, all_ways=True)
-    choice = cluster.policy.select(wanted, found, draw=cluster.draw())
+    def choose(wanted: PlacementRequest) -> DestinationChoice | NoDestination:
+        found = candidates(cluster, wanted, [host], free, now_s, among=cluster.fit_hosts(job), all_ways=True)
+        choice = cluster.policy.select(wanted, found, draw=cluster.draw())
+        if cluster.witness is not None:
+            cluster.witness.chose_host("rescue" if rescue else "destination", job, wanted, found, choice)
+        return choice
+
+    host, free = job.host, residual(cluster, now_s, taken)
+    wanted = request(cluster, job, host, job.spec.payload_bytes, notice_s)
+    if not rescue:
+        return choose(wanted), True
+    within_s = notice_s + wanted.restart_s
+    wanted = replace(wanted, notice_s=within_s)
+    if isinstance(choice := choose(wanted), DestinationChoice):
+        return choice, True
+    if (store := safe_store(cluster, job, host, free)) is not None:
+        rate = bottleneck(cluster.routes.way(host, store), free).bytes_per_s
+        there_s = transfer_s(wanted.payload_bytes, rate) + wanted.restart_s
+        if there_s <= within_s:
+            return DestinationChoice(store, there_s, there_s, 1.0), False
+    return choose(replace(wanted, needs_gpu=False)), False
+
+
+def _admit(
+    cluster: Cluster, job: JobState, choice: DestinationChoice, *, rescue: bool
+) -> tuple[MigrationRequest, Admission]:
+    """Return P3's answer to the move over the first way that admits it, and the request."""
+    asked, ends = _request(cluster, job, choice, rescue=rescue), (job.host or "", choice.host)
+    commitments, share = committed(cluster, movable=True), cluster.capacity.spendable
+    ways = [asked.links] if goes_between(cluster, *ends) else cluster.choices(*ends)
+    for way in ways if len(ways) == 1 else emptiest_first(ways, asked, cluster.now_s, share, commitments):
+        asked = replace(asked, links=way)
+        answer = cluster.policy.admit([asked], cluster.now_s, share, commitments)
+        if answer.admitted:
+            break
     if cluster.witness is not None:
-        cluster.witness.chose_host("rescue" if rescue else "destination", job, wanted, found, choice)
-    return choice
+        cluster.witness.admitted([asked], share, commitments, answer)
+    return asked, answer
 
 
-def _request(
-    cluster: Cluster, job: JobState, choice: DestinationChoice, *, rescue: Rescue | None
-) -> MigrationRequest:
+def _request(cluster: Cluster, job: JobState, choice: DestinationChoice, *, rescue: bool) -> MigrationRequest:
     """Return the request to P3: copy first and stop half-way, if possible, else stop when the timetable says."""
     assert job.host is not None
     now_s = cluster.now_s
@@ -377,7 +313,7 @@ def _request(
         0.0 if rescue else cluster.protocol.restart_s,
     )
     links = cluster.routes.way(job.host, choice.host)
-    mostly_there = choice.host == job.standby and job.sent_bytes is not None and rescue is not Rescue.TO_DISK
+    mostly_there = choice.host == job.standby and job.sent_bytes is not None and not rescue
     half_way_s = (now_s + deadline_s - restart_s + lead_s) / 2.0
     rather_s = now_s if mostly_there or job.final_sequence is not None else half_way_s
     return MigrationRequest(job.name, size, deadline_s, restart_s, links, now_s + lead_s, rather_s)
@@ -390,7 +326,7 @@ def _begin_move(
     asked: MigrationRequest,
     answer: Admission,
     *,
-    rescue: Rescue | None,
+    rescue: bool,
 ) -> None:
     """Open the move of an admitted job, with its floor or its reservation in the timetable."""
     assert job.host is not None

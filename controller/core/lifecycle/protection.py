@@ -16,11 +16,10 @@ from operator import attrgetter
 
 import numpy as np
 
-from controller.core.checkpointing.intervals import Interval, StaticPlanner, stagger, transfer_s
+from controller.core.checkpointing.intervals import Interval, StaticPlanner, stagger
 from controller.core.lifecycle.attempts import replica_of, reserve
 from controller.core.lifecycle.candidates import (
     FairShares,
-    aim_s,
     candidates,
     fair_share,
     request,
@@ -37,7 +36,7 @@ from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState, Phase
 from controller.core.network.bandwidth import bottleneck
 from controller.core.network.links import Residual, intervals_moved
-from controller.core.placement.select import Candidates, NoDestination, PlacementRequest, select_standby
+from controller.core.placement.select import NoDestination, select_standby
 from testbed.messages import Protect, Unprotect
 from topologies.spec import TrafficClass
 
@@ -86,7 +85,6 @@ def plan_checkpoints(cluster: Cluster) -> CheckpointPlan | None:
             known.cap_bytes_per_s = rate
         else:
             open_flow(cluster, presync_flow(job.name, job.host or "", job.standby or "", rate))
-    cluster.flows.streams_planned()
     cluster.plan_stale, cluster.rates_stale = False, True
     return CheckpointPlan(protected, planned)
 
@@ -199,11 +197,14 @@ def _keep_standby(cluster: Cluster, job: JobState) -> None:
 
 
 def _choose_standby(cluster: Cluster, job: JobState, free: Residual) -> str | None:
-    """Return a volunteer with a free GPU, so that the job could go on there; else any volunteer; else on-demand."""
+    """Return a volunteer, where P2 scores standbys behind another access switch if there is one; else an on-demand host.
+
+    The hosts of a switch, such as a lab, leave together. Other rules want a free GPU first, so that the job could go on there.
+    """
     assert job.host is not None
     if cluster.policy.central_store and (store := safe_store(cluster, job, job.host, free)) is not None:
         return store
-    weighs = cluster.policy.standby is select_standby  # what a GPU there is worth
+    weighs = cluster.policy.standby is select_standby  # the way on to a GPU
     for needs_gpu in (False,) if weighs else (True, False):
         chosen = choose_volunteer(cluster, job, free, needs_gpu=needs_gpu, draw=cluster.draw())
         if chosen is not None:
@@ -219,46 +220,17 @@ def choose_volunteer(
     needs_gpu: bool,
     draw: float = 0.0,
     among: Set[str] | None = None,
-    is_last: bool = False,
 ) -> str | None:
-    """The policy's choice among volunteers to keep the job's checkpoints; None: no host fits. `is_last`: of all copies."""
+    """Return the policy's choice among volunteers to keep the job's checkpoints; None: no host fits."""
     assert job.host is not None
-    [aimed_s] = aim_s(cluster, job, cluster.hazards_now_per_s([job], cluster.now_s)).tolist()
-    wanted = replace(
-        request(cluster, job, job.host, job.spec.payload_bytes, None),
-        needs_gpu=needs_gpu,
-        aim_s=aimed_s,
-        # since the job began, in the mean over the rest of its time
-        without_s=job.step * job.spec.step_s + job.remaining_s / 2.0,
-    )
+    wanted = request(cluster, job, job.host, job.spec.payload_bytes, None)
+    wanted = replace(wanted, needs_gpu=needs_gpu)
     among = cluster.fit_hosts(job) if among is None else among
     found = candidates(cluster, wanted, [job.host], free, cluster.now_s, among=among)
-    if not is_last:
-        wanted = replace(wanted, without_s=_without_s(cluster, job, free, wanted, found))
     choice = cluster.policy.standby(wanted, found, draw=draw)
     if cluster.witness is not None:
         cluster.witness.chose_host("store", job, wanted, found, choice)
     return None if isinstance(choice, NoDestination) else choice.host
-
-
-def _without_s(
-    cluster: Cluster, job: JobState, free: Residual, wanted: PlacementRequest, found: Candidates
-) -> float:
-    """Seconds of work lost if the standby is gone together with the job's host; `wanted` counts no further copies.
-
-    That is the work since the copy that is sent on: one interval and the way there. A volunteer that keeps it may be gone too.
-    """
-    assert job.host is not None
-    begun_s, aimed_s = wanted.without_s, wanted.aim_s
-    if not cluster.policy.vault or not len(found):
-        return begun_s
-    if (store := safe_store(cluster, job, job.host, free)) is not None:
-        way = bottleneck(cluster.routes.way(job.host, store), free).bytes_per_s
-        return min(begun_s, aimed_s + transfer_s(job.spec.payload_bytes, way))
-    since_s = aimed_s + transfer_s(job.spec.payload_bytes, float(found.bandwidth_bytes_per_s.max()))
-    leaves_per_s = float(found.expected_reclaims.mean()) / max(job.remaining_s, 1.0)
-    gone = min(1.0, float(found.gone_together.mean()) + leaves_per_s * since_s)
-    return min(begun_s, since_s + gone * begun_s)
 
 
 def _tell_interval(cluster: Cluster, job: JobState, interval: Interval, hazard_per_s: float) -> None:

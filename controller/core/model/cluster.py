@@ -29,8 +29,7 @@ from controller.core.network.links import Network
 from controller.core.network.routing import Ends, PathCache, RouteInstallation
 from controller.core.parameters import Protocol, Queue
 from controller.core.placement.exposure import HOURS
-from controller.core.placement.notices import needed_s
-from controller.core.placement.owner_history import OwnerHistory
+from controller.core.placement.owner_history import OwnerHistory, needed_s
 from controller.core.placement.tree_rates import Known
 from controller.core.policies.table import Policy
 from controller.core.queueing.queue import SpotQueue
@@ -84,7 +83,6 @@ class Cluster:
         default_factory=Known, repr=False
     )  # computed for one decision, and valid for the next
     # made of the fields above:
-    network: Network = field(init=False, repr=False)  # the links of the campus, by number
     index: HostIndex = field(init=False, repr=False)  # hosts as sets and columns
     leases: LeaseTimers = field(init=False, repr=False)  # the times at which hosts count as silent
     paths: PathCache = field(init=False, repr=False)  # routes as numbers of links
@@ -95,7 +93,6 @@ class Cluster:
     regrant_at_s: float = inf  # when the timetable of reservations next changes a rate
 
     def __post_init__(self) -> None:
-        self.network = self.capacity.network
         self.index = HostIndex(self.campus, self.hosts, self.network, self.routes)
         self.leases = LeaseTimers(self.hosts, self.protocol.fence_margin_s)
         self.paths = PathCache(self.network, self.routes, self.protocol.paths)
@@ -130,12 +127,12 @@ class Cluster:
     def hold_gpu(self, job: JobState, host: HostState) -> None:
         """Give the job the GPUs of the host that it asks for."""
         host.jobs[job.name] = job.spec.gpus
-        self.index.hold(job, host)
+        self.index.note(host)
 
     def let_gpu_go(self, job: JobState, host: HostState) -> None:
         """Take the job's GPUs on that host back, as if it had never had any."""
         host.jobs.pop(job.name, None)
-        self.index.let_go(job, host)
+        self.index.note(host)
 
     def free_gpu(self, job: JobState, host: HostState) -> None:
         """Take the job's GPU on that host back, and offer it when the event has been decided."""
@@ -154,6 +151,11 @@ class Cluster:
         """beta of eq. (9): the part of an interval that sending may take."""
         given = self.protocol.checkpoint_share
         return self.policy.checkpoint_share if given is None else given
+
+    @property
+    def network(self) -> Network:
+        """The links of the campus, by number."""
+        return self.capacity.network
 
     def put_job(self, job: JobState, host: str | None) -> None:
         """Place the job's attempt on that host from now on; None: on none."""
@@ -340,14 +342,10 @@ class Cluster:
         return (now_s + self.protocol.day_start_s) % self.protocol.day_s
 
     def hazard_levels(self, now_s: float) -> tuple[Floats, tuple[float, ...]]:
-        """(upper rate of departures of every volunteer, by its number in `places`; the campus's profile).
-
-        Of departures of any kind, or of emergencies alone where the policy counts no others.
-        """
-        history = self.hazards.departures if self.policy.short_notices else self.hazards
-        known, changes = self.known.hazards, history.changes
+        """Return the upper rate of departures of every volunteer, by its number in `places`, and the campus's profile."""
+        known, changes = self.known.hazards, self.hazards.changes
         if known is None or known[:2] != (now_s, changes):
-            estimates = history.upper_by_hour(self.index.places.hosts, now_s)
+            estimates = self.hazards.upper_by_hour(self.index.places.hosts, now_s)
             known = self.known.hazards = (now_s, changes, *estimates)
         return known[2], known[3]
 

@@ -63,13 +63,6 @@ MOST_FAILED_FETCHES = 5
 LEAST_SENT = 1 / 16  # of a payload: what a checkpoint counts at least, however little changed last time
 
 
-class Rescue(StrEnum):
-    """Destination of the state of a job that cannot run elsewhere before its notice ends."""
-
-    TO_GPU = "to a GPU, where it runs a restart later"
-    TO_DISK = "to a disk, from which it goes on when it has a GPU: none is held for it there"
-
-
 @dataclass
 class Checkpoint:
     """A completed checkpoint and the hosts that hold it."""
@@ -88,7 +81,9 @@ class Move:
     notice_s: float
     began_s: float
     hoped_bytes_per_s: float = 0.0  # where nothing is guaranteed: what P2 saw of the path
-    rescue: Rescue | None = None  # the state is there when the notice ends, and the job runs later
+    rescue: bool = (
+        False  # the state is there when the notice ends; the job runs later, there if a GPU is held for it
+    )
 
 
 @dataclass
@@ -120,7 +115,7 @@ class JobState:
     # host -> how often since the job last ran a checkpoint could not be fetched from it
     fetches_failed: dict[str, int] = field(default_factory=dict)
     standby: str | None = None  # the host that its checkpoints go to
-    vault: str | None = None  # keeps a second copy, seldom brought up to date (`second_copy`)
+    vault: str | None = None  # keeps a second copy (`second_copy`)
     # between checkpoints, as its agent was told; None: it was told nothing yet
     interval_s: float | None = None
     timer: int = 0  # which job it was that started: spreads checkpoint timers
@@ -210,11 +205,15 @@ class HostState:
     drops: int = 0  # packets that its buckets have dropped, as last reported
     speed: SnapshotSpeed | None = None  # of its snapshots, as it measured it; None: it has not told yet
     fence_at_s: float = inf  # silent: its jobs count as stopped from then on
-    name: str = field(init=False)
-    address: str = field(init=False)  # as messages have it
+    address: str = field(init=False)  # as messages say it
 
     def __post_init__(self) -> None:
-        self.name, self.address = self.spec.name, str(self.spec.address)
+        self.address = str(self.spec.address)
+
+    @property
+    def name(self) -> str:
+        """The host's name."""
+        return self.spec.name
 
     @property
     def usable(self) -> bool:
@@ -256,10 +255,11 @@ class CheckpointFlow:
     # of the one checkpoint that it carries; None: of whatever its job takes at the source
     sequence: int | None = None
     ticket: int = 0  # under which its receiver expects it
-    key: str = field(init=False)  # names the flow in demands and answers
 
-    def __post_init__(self) -> None:
-        self.key = f"{self.job}:{self.source}>{self.destination}"
+    @property
+    def key(self) -> str:
+        """Names the flow in demands and answers."""
+        return f"{self.job}:{self.source}>{self.destination}"
 
     @property
     def is_recovery(self) -> bool:

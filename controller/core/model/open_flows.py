@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,17 +18,9 @@ from controller.core.network.sharing import ShareMemo
 from controller.numerics.arrays import Floats
 from topologies.spec import TrafficClass
 
-FULL = 0.98  # of what checkpoints may use of a link: what is given out of it is a little less than it has
 UNASKED: tuple[int, ...] = (-1,)  # in place of the links of a flow
 
 _NAME_HOST_STANDBY = attrgetter("spec.name", "host", "standby")
-
-
-class OpenStreams(NamedTuple):
-    """The streams of checkpoints from where their jobs run, in the order of their keys: no moves, recoveries or copies."""
-
-    flows: list[CheckpointFlow]
-    paths: Paths
 
 
 class OpenFlows(dict[str, CheckpointFlow]):
@@ -54,11 +45,8 @@ class OpenFlows(dict[str, CheckpointFlow]):
         self._from: dict[str, dict[str, CheckpointFlow]] = {}
         self._to: dict[str, dict[str, CheckpointFlow]] = {}
         self._paths: Paths | None = None
-        self._streams: OpenStreams | None = None
         self._crossing: Floats | None = None
         self._firm: list[CheckpointFlow] | None = None
-        # links that streams fill, when checkpoints may use so much of each
-        self._full: tuple[OpenStreams, Floats, frozenset[int]] | None = None
 
     # ------------------------------------------------------------ changes
 
@@ -101,26 +89,20 @@ class OpenFlows(dict[str, CheckpointFlow]):
         """
         if flow.reservation is not None or flow.floor_bytes_per_s > 0.0:
             self._firm = None
-        if self._is_stream(flow):
-            self._streams = None
-            if self._crossing is not None:
-                for link in self._links[row]:
-                    self._crossing[link] += sign
+        if self._is_stream(flow) and self._crossing is not None:
+            for link in self._links[row]:
+                self._crossing[link] += sign
 
     def job_moved(self) -> None:
         """Drop what depends on the hosts of jobs."""
-        self._streams, self._crossing = None, None
+        self._crossing = None
 
     def rerouted(self, ends: Ends | None = None) -> None:
         """Drop the links of flows between these hosts, or of all."""
         for row, flow in enumerate(self._flows):
             if ends is None or (flow.source, flow.destination) == ends:
                 self._links[row], self._some_unasked = UNASKED, True
-        self._paths, self._streams, self._crossing = None, None, None
-
-    def streams_planned(self) -> None:
-        """Drop what depends on the caps of streams: P1 has set others."""
-        self._full = None
+        self._paths, self._crossing = None, None
 
     # ------------------------------------------------------------ by their ends
 
@@ -178,14 +160,6 @@ class OpenFlows(dict[str, CheckpointFlow]):
     def _stream_rows(self) -> list[int]:
         return [row for row, flow in enumerate(self._flows) if self._is_stream(flow)]
 
-    def streams(self) -> OpenStreams:
-        """The flows that are streams of checkpoints, without copies to vaults."""
-        if self._streams is None:
-            rows, links = self._stream_rows(), self.links()
-            paths = Paths.of([links[row] for row in rows])
-            self._streams = OpenStreams([self._flows[row] for row in rows], paths)
-        return self._streams
-
     def streams_of(self, job: str) -> list[CheckpointFlow]:
         """The streams of one job."""
         begins, found = f"{job}:", list[CheckpointFlow]()
@@ -203,12 +177,3 @@ class OpenFlows(dict[str, CheckpointFlow]):
             stand[self._stream_rows()] = 1.0
             self._crossing = self.paths()[1].load(stand, len(self._network))
         return self._crossing
-
-    def full_links(self, usable_bytes_per_s: Floats) -> frozenset[int]:
-        """The links that streams of checkpoints fill, as P1 has planned, when they may use so much of each."""
-        streams, usable = self.streams(), usable_bytes_per_s
-        if self._full is None or self._full[0] is not streams or self._full[1] is not usable:
-            planned = np.array([flow.cap_bytes_per_s for flow in streams.flows], dtype=float)
-            full = streams.paths.load(planned, len(self._network)) >= usable * FULL
-            self._full = (streams, usable, frozenset(np.flatnonzero(full).tolist()))
-        return self._full[2]

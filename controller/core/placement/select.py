@@ -16,7 +16,7 @@ departs from the print:
 - **1 - S saturates**: for a job that outlives every candidate all S are 0 and only bandwidth decides. The expected number of
   reclaims, the integral of the hazard, takes its place: the risk that still distinguishes hosts. Over all moves that a job makes
   it is better by a tenth.
-- **Congestion has a price**: the work that the job's checkpoints would make its neighbours lose (`congestion`).
+- **Congestion has a price**: the time for which the checkpoints of a host's jobs hold up one another on its uplink.
 - A refusal names what was missing and which host came closest.
 
 Bandwidths are lower bounds and survivals come from upper hazards; both are the caller's (`bandwidth`,
@@ -34,7 +34,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.core.placement.congestion import loss_at_reclaim_s
 from controller.numerics.arrays import Floats, Numbers
 
 ALPHA = 1.0  # stability penalty, calibrated in paper A, section VI-B; it sweeps .5 to 2
@@ -57,10 +56,6 @@ class PlacementRequest:
     max_load: float = THETA  # theta of Algorithm 2: what a host's load may be
     gpus: int = 1  # that the job computes on
     needs_gpu: bool = True  # else it only keeps checkpoints there
-    aim_s: float = math.inf  # the checkpoint interval that P1 would have if bandwidth were no matter
-    checkpoint_share: float = 1.0  # beta of eq. (9)
-    # work lost where the standby is gone too: since the job's copy elsewhere, or since it began
-    without_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +73,8 @@ class Candidates:
     expected_reclaims: Floats  # the integral of the hazard over the remaining time
     # to another candidate; NaN where no other could take the job, and T_mig(s, d) stands for it
     mean_migration_s: Floats
-    # at a departure, of this job and of those that share the host's uplink (`congestion`); 0 for one that only keeps checkpoints
+    # at a departure, of this job and of those that share the host's uplink; 0 for one that only keeps checkpoints
     added_loss_s: Floats
-    # P(its owner takes it together with the source); 0 for one that is to compute
-    gone_together: Floats
 
     def __len__(self) -> int:
         return len(self.hosts)
@@ -193,33 +186,20 @@ def risks_and_ways_on(candidates: Candidates, there_s: Floats, *, as_printed: bo
 def select_standby(
     request: PlacementRequest, candidates: Candidates, *, draw: float = 0.0
 ) -> DestinationChoice | NoDestination:
-    """The host to keep a job's checkpoints of which a reclaim of the job's own host costs least, in seconds of work.
-
-    That is what P1 would lose with the rate to it (`congestion.loss_at_reclaim_s`); the way on to a GPU, where it has none free;
-    and, as often as it is missing itself, what the job's other copy leaves: it is missing while a new one is
-    being sent to, which takes as long as a checkpoint, each time that its owner takes it.
-    """
+    """Choose the host to keep a job's checkpoints that costs least (`standby_costs_s`)."""
     there_s = migrations_s(request, candidates.bandwidth_bytes_per_s)
     rows = _feasible(request, candidates, there_s, in_time=False)
     if isinstance(rows, NoDestination):
         return rows
-    cost_s = standby_costs_s(request, candidates, there_s, rows)
+    cost_s = standby_costs_s(request, candidates, there_s)[rows]
     best = int(cost_s.argmin())
     return _choice(candidates, there_s, int(rows[best]), float(cost_s[best]))
 
 
-def standby_costs_s(
-    request: PlacementRequest, candidates: Candidates, there_s: Floats, rows: Numbers
-) -> Floats:
-    """Return the costs that `select_standby` compares, of these rows."""
-    sending_s = there_s[rows] - request.restart_s
-    lost_s = loss_at_reclaim_s(sending_s, request.aim_s, request.checkpoint_share)
-    on_s = np.where(
-        candidates.free_gpus[rows] >= request.gpus, 0.0, candidates.mean_migration_s[rows] - request.restart_s
-    )
-    left_per_s = candidates.expected_reclaims[rows] / max(request.remaining_s, 1.0)
-    missing = np.minimum(1.0, candidates.gone_together[rows] + left_per_s * sending_s)
-    cost_s: Floats = lost_s + np.nan_to_num(on_s, nan=0.0) + missing * request.without_s
+def standby_costs_s(request: PlacementRequest, candidates: Candidates, there_s: Floats) -> Floats:
+    """Return the seconds to send a checkpoint to each host, and from there to a GPU where it has none free."""
+    on_s = np.nan_to_num(candidates.mean_migration_s - request.restart_s, nan=0.0)
+    cost_s: Floats = there_s - request.restart_s + np.where(candidates.free_gpus >= request.gpus, 0.0, on_s)
     return cost_s
 
 

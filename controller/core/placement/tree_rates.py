@@ -115,11 +115,6 @@ class Reaches:
         node, links = places.way_up(source)
         return _rates_from(self.free, links, self.down, node, places.node)
 
-    def to_best(self, among: Mask) -> Floats:
-        """The rate from each volunteer to that other one of `among` to which it has most, bytes/s; 0 where there is none."""
-        places = self.places
-        return _best_ways(self.free, places.up, self.down, places.node, among, places.nodes)
-
     def mean_slowness(self, among: Mask) -> Floats:
         """The mean of 1/bw of each volunteer to the others of `among`, s/byte, over those that it reaches at all.
 
@@ -201,33 +196,6 @@ def _rates_from(free: Floats, links: Numbers, down: Floats, way: Numbers, node: 
             common += 1
         rates[host] = min(up[common], down[common, host])
     return rates
-
-
-@compiled
-def _best_ways(
-    free: Floats, up_links: Numbers, down: Floats, node: Numbers, among: Mask, nodes: int
-) -> Floats:
-    """The most that each host has to another of `among`, over any switch above it; 0 where there is none."""
-    best, up = np.zeros(node.shape[1]), _least_below(free, up_links)
-    for level in range(len(node) - 1):
-        # of each child of a switch the best host below it; then of each switch the best child, and the best of the others
-        below, first, second = np.zeros(nodes), np.zeros(nodes), np.zeros(nodes)
-        chosen = np.full(nodes, -1)
-        there = among & (node[level + 1] >= 0)
-        for host in np.flatnonzero(there):
-            child = node[level + 1, host]
-            below[child] = max(below[child], down[level, host])
-        for host in np.flatnonzero(there):
-            switch, child = node[level, host], node[level + 1, host]
-            if chosen[switch] < 0 or (chosen[switch] != child and below[child] > first[switch]):
-                second[switch], first[switch], chosen[switch] = first[switch], below[child], child
-            elif chosen[switch] != child:
-                second[switch] = max(second[switch], below[child])
-        for host in np.flatnonzero(node[level + 1] >= 0):
-            switch = node[level, host]
-            others = second[switch] if chosen[switch] == node[level + 1, host] else first[switch]
-            best[host] = max(best[host], min(up[level, host], others))
-    return best
 
 
 @compiled

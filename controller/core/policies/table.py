@@ -117,8 +117,7 @@ class Policy:
     vault: bool = True
     # a job that began again further back goes on from a better checkpoint when its holder returns (`job_events`)
     takes_up: bool = True
-    # jobs without a GPU come first: their state travels before checkpoints (`grants`), and of several that must leave at once as
-    # many find GPUs as can (`migration`)
+    # the state of jobs that wait for it travels before checkpoints (`grants`)
     recoveries_first: bool = True
 
     def __post_init__(self) -> None:
