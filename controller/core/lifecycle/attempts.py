@@ -6,8 +6,6 @@ that one, it is fetched first. Which host a job gets is decided in `offers`, and
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from controller.core.lifecycle.candidates import reserved_rate, residual
 from controller.core.lifecycle.grants import close_flows, open_flow, recovery_bytes
 from controller.core.model import facts
@@ -26,50 +24,29 @@ PATIENCE = 10.0
 def dispatch(
     cluster: Cluster, job: JobState, host: HostState, first: tuple[float, float] | None = None
 ) -> None:
-    """Give a waiting job to a host, with its freshest checkpoint.
+    """Give a waiting job to a host, with its freshest checkpoint, which the holder sends that can have it there first.
 
     `first` is (cost, delay in s) if paper B counts this dispatch.
     """
-    dispatch_from(cluster, job, host, cluster.freshest(job), first)
-
-
-def dispatch_from(
-    cluster: Cluster,
-    job: JobState,
-    host: HostState,
-    checkpoint: Checkpoint | None,
-    first: tuple[float, float] | None = None,
-) -> None:
-    """Give a waiting job to a host, with this checkpoint (None: from step 0), fetched if the host does not hold it."""
+    checkpoint = cluster.freshest(job)
     begin_attempt(cluster, job, host, checkpoint, first)
     if checkpoint is None or host.name in checkpoint.holders:
         cluster.advance(job, "offered")
         start(cluster, job, host)
         return
     cluster.advance(job, "fetch")
-    fetch(cluster, job, host, checkpoint)
+    free = residual(cluster, cluster.now_s, reserved_rate).column
+    carried = job.spec.payload_bytes + recovery_bytes(cluster)  # beside the other recoveries on these links
 
+    def takes_s(holder: str) -> float:
+        way = [*cluster.paths.of(holder, host.name)]
+        return float((carried[way] / free[way].clip(TRICKLE_BYTES_PER_S)).max(initial=0.0))
 
-def fetch(cluster: Cluster, job: JobState, host: HostState, checkpoint: Checkpoint) -> None:
-    """Order the checkpoint from the holder that can have it there first, beside the other recoveries on these links."""
-    takes_s = fetches_s(cluster, job, host.name)
     sender = min(cluster.holders(checkpoint), key=lambda holder: (takes_s(holder), holder))
     sequence = checkpoint.stored.sequence
     flow = CheckpointFlow(job.name, sender, host.name, TrafficClass.PLANNED, sequence=sequence)
     open_flow(cluster, flow)
     cluster.orders[flow.key] = None
-
-
-def fetches_s(cluster: Cluster, job: JobState, to: str) -> Callable[[str], float]:
-    """Return the seconds in which each holder can send the job's state, beside the other recoveries on these links."""
-    free = residual(cluster, cluster.now_s, reserved_rate).column
-    carried = job.spec.payload_bytes + recovery_bytes(cluster)
-
-    def takes_s(holder: str) -> float:
-        way = [*cluster.paths.of(holder, to)]
-        return float((carried[way] / free[way].clip(TRICKLE_BYTES_PER_S)).max(initial=0.0))
-
-    return takes_s
 
 
 def begin_attempt(
@@ -141,9 +118,8 @@ def release(cluster: Cluster, job: JobState) -> None:
 def drop_move(cluster: Cluster, job: JobState) -> None:
     """Give back the GPU that a migration had reserved."""
     if job.move is not None:
-        if (
-            job.name in (destination := cluster.hosts[job.move.destination]).jobs
-        ):  # a rescue to a disk has none
+        destination = cluster.hosts[job.move.destination]
+        if job.name in destination.jobs:  # a rescue to a disk has none
             cluster.free_gpu(job, destination)
         job.move = None
 

@@ -83,6 +83,7 @@ class Cluster:
         default_factory=Known, repr=False
     )  # computed for one decision, and valid for the next
     # made of the fields above:
+    network: Network = field(init=False, repr=False)  # the links of the campus, by number
     index: HostIndex = field(init=False, repr=False)  # hosts as sets and columns
     leases: LeaseTimers = field(init=False, repr=False)  # the times at which hosts count as silent
     paths: PathCache = field(init=False, repr=False)  # routes as numbers of links
@@ -93,6 +94,7 @@ class Cluster:
     regrant_at_s: float = inf  # when the timetable of reservations next changes a rate
 
     def __post_init__(self) -> None:
+        self.network = self.capacity.network
         self.index = HostIndex(self.campus, self.hosts, self.network, self.routes)
         self.leases = LeaseTimers(self.hosts, self.protocol.fence_margin_s)
         self.paths = PathCache(self.network, self.routes, self.protocol.paths)
@@ -151,11 +153,6 @@ class Cluster:
         """beta of eq. (9): the part of an interval that sending may take."""
         given = self.protocol.checkpoint_share
         return self.policy.checkpoint_share if given is None else given
-
-    @property
-    def network(self) -> Network:
-        """The links of the campus, by number."""
-        return self.capacity.network
 
     def put_job(self, job: JobState, host: str | None) -> None:
         """Place the job's attempt on that host from now on; None: on none."""

@@ -82,7 +82,7 @@ class Move:
     began_s: float
     hoped_bytes_per_s: float = 0.0  # where nothing is guaranteed: what P2 saw of the path
     rescue: bool = (
-        False  # the state is there when the notice ends; the job runs later, there if a GPU is held for it
+        False  # the state is there when the notice ends; the job runs later, there if a GPU is held
     )
 
 
@@ -205,15 +205,11 @@ class HostState:
     drops: int = 0  # packets that its buckets have dropped, as last reported
     speed: SnapshotSpeed | None = None  # of its snapshots, as it measured it; None: it has not told yet
     fence_at_s: float = inf  # silent: its jobs count as stopped from then on
-    address: str = field(init=False)  # as messages say it
+    name: str = field(init=False)
+    address: str = field(init=False)  # as messages have it
 
     def __post_init__(self) -> None:
-        self.address = str(self.spec.address)
-
-    @property
-    def name(self) -> str:
-        """The host's name."""
-        return self.spec.name
+        self.name, self.address = self.spec.name, str(self.spec.address)
 
     @property
     def usable(self) -> bool:
@@ -255,11 +251,10 @@ class CheckpointFlow:
     # of the one checkpoint that it carries; None: of whatever its job takes at the source
     sequence: int | None = None
     ticket: int = 0  # under which its receiver expects it
+    key: str = field(init=False)  # names the flow in demands and answers
 
-    @property
-    def key(self) -> str:
-        """Names the flow in demands and answers."""
-        return f"{self.job}:{self.source}>{self.destination}"
+    def __post_init__(self) -> None:
+        self.key = f"{self.job}:{self.source}>{self.destination}"
 
     @property
     def is_recovery(self) -> bool:
