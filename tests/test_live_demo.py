@@ -71,7 +71,7 @@ def test_demo_keeps_its_promises_and_writes_its_report_whatever_is_stopped_and_k
 
 def test_pool_of_agents_that_is_killed_is_started_again_and_no_job_is_lost(tmp_path: Path) -> None:
     pools = ["--agents-per-process", "4"]
-    with running(tmp_path, "demo", "--hosts", "6", "--seconds", "14", "--seed", "6", *pools) as run:
+    with running(tmp_path, "demo", "--hosts", "6", "--seconds", "20", "--seed", "6", *pools) as run:
         run.wait_until_jobs_run()
         assert len(run.pids("agents")) == 2  # six volunteers and two hosts that are paid for
         pool = run.pids("agents")[0]

@@ -23,7 +23,7 @@ from experiments.storms.script import Script
 from experiments.worlds.virtual.overheads import Overheads
 from topologies import files, presets
 from topologies.errors import SpecError
-from topologies.spec import Campus, ResearchReserve
+from topologies.spec import Campus, ResearchReserve, Role
 
 T = TypeVar("T", Protocol, Queue, Overheads)
 MEGABYTE = 1e6
@@ -91,7 +91,7 @@ class StormSetup:
     costs: Overheads
     seed: int
     quiet: bool
-    # age of a gap at which waiting jobs leave, where the controller is to be a fixed one
+    # age of a gap at which waiting jobs leave, where the controller is to be a fixed one; none without on-demand hosts to go to
     leave_s: float | None
 
 
@@ -105,14 +105,16 @@ def ground_of(script: Script) -> StormSetup:
     if "spare" in given:
         queue = replace(queue, spare_gpus=_whole("spare", given))
     find_policy(protocol.policy)
+    campus = _campus(given)
+    has_on_demand = any(host.role is Role.ON_DEMAND for host in campus.hosts)
     return StormSetup(
-        _campus(given),
+        campus,
         protocol,
         queue,
         _changed(COSTS, script.costs, "costs"),
         _whole("seed", given),
         given["quiet"] != "0",
-        _number("leave", given) if "leave" in given else None,
+        _number("leave", given) if "leave" in given and has_on_demand else None,
     )
 
 
