@@ -55,7 +55,10 @@ def config(out: Path, name: str) -> Config:
     return Config(out / name, quick=True, seeds=2)
 
 
-@pytest.mark.parametrize("name", OF_PAPER_A)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.kernel) if name == "A-kill" else name for name in OF_PAPER_A],
+)
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("tiny")
 def test_a_claim_goes_from_runs_to_values_picture_and_verdict(name: str, out: Path) -> None:

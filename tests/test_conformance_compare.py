@@ -53,8 +53,11 @@ def test_a_run_agrees_with_itself() -> None:
 
 def test_starts_that_take_a_second_longer_are_too_much_for_downtimes() -> None:
     comparison = compare(played(SLOW), played(replace(SLOW, start_s=(1.5, 1.5))))
-    assert quantity(comparison, "downtime").difference == pytest.approx(0.35, abs=0.25)
-    assert not quantity(comparison, "downtime").is_near
+    for soon, late in comparison.jobs:
+        assert soon.finished_s is None or late.finished_s is None or late.finished_s >= soon.finished_s + 0.99
+    downtime = quantity(comparison, "downtime")
+    assert downtime.difference is not None and downtime.difference > 0.1
+    assert not downtime.is_near
     assert quantity(comparison, "goodput over grant").is_near
     assert not comparison.is_near
 

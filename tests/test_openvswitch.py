@@ -151,7 +151,7 @@ def test_a_cut_trunk_is_routed_around_and_its_return_brings_the_old_tables_back(
 def test_what_is_told_of_trunks_is_what_the_tables_stand_for_also_after_a_controller_died(
     campus: LiveCampus,
 ) -> None:
-    watch, link, full = NetworkWatch(campus, None), ("l1", "s1"), 2.5 * GBIT_PER_S
+    watch, link, full = NetworkWatch(campus), ("l1", "s1"), 2.5 * GBIT_PER_S
     watch.changed()
 
     def heard() -> list[tuple[str, str, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -132,14 +133,22 @@ def test_the_words_that_the_switch_knows_by_heart_are_those_of_the_kernels_heade
     assert (switch.OFF, switch.DRAIN, switch.ISOLATE) == (Mode.OFF, Mode.DRAIN, Mode.ISOLATE)
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_an_interrupt_on_the_short_way_ends_as_it_does_on_the_long_one(name: str) -> None:
+# before the command line is there, a signal has its default action
+INTERRUPTS = [
+    pytest.param("SIGINT", ExitStatus.CUT_SHORT, "reclaimnet: interrupted\n", id="SIGINT"),
+    pytest.param("SIGTERM", -signal.SIGTERM, "", id="SIGTERM"),
+    pytest.param("SIGHUP", -signal.SIGHUP, "", id="SIGHUP"),
+]
+
+
+@pytest.mark.parametrize(("name", "status", "says"), INTERRUPTS)
+def test_a_signal_on_the_short_way_ends_the_command(name: str, status: int, says: str) -> None:
     program = (
         "import signal, sys; from experiments.cli import owner, start; sys.argv = ['reclaimnet', 'reclaim', 'h1'];"
         f"owner.reclaim = lambda *_: signal.raise_signal(signal.{name}); start.main()"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (ExitStatus.CUT_SHORT, "reclaimnet: interrupted\n")
+    assert (done.returncode, done.stderr) == (status, says)
 
 
 def _run(*arguments: str) -> str:
@@ -160,11 +169,13 @@ start.main()
 """
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_an_interrupt_while_the_command_line_is_imported_ends_as_any_other(name: str) -> None:
+@pytest.mark.parametrize(("name", "status", "says"), INTERRUPTS)
+def test_a_signal_while_the_command_line_is_imported_ends_the_command(
+    name: str, status: int, says: str
+) -> None:
     argv = [sys.executable, "-c", INTERRUPTED.replace("NAME", name)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (ExitStatus.CUT_SHORT, "reclaimnet: interrupted\n")
+    assert (done.returncode, done.stderr) == (status, says)
 
 
 @pytest.mark.parametrize(
