@@ -45,7 +45,7 @@ def main() -> None:
     address, _, port = (given.listen or str(campus.coordinator.address)).partition(":")
     config = CoordinatorConfig(
         campus,
-        Protocol(policy=given.policy, paths=1),
+        Protocol(policy=given.policy, paths=1, lease_s=3.0),  # heartbeats come every second
         Queue(),
         given.seed,
         given.journal,
