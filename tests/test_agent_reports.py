@@ -36,9 +36,9 @@ class Campus:
         """The job, as the coordinator knows it."""
         return self.world.jobs["a"]
 
-    def say(self, host: str, message: m.FromAgent) -> list[do.Effect]:
-        """What follows from a word."""
-        return self.world.coordinator.handle(ev.AgentSaid(host, message), self.world.now_s)
+    def say(self, host: str, message: m.FromAgent, after_s: float = 0.0) -> list[do.Effect]:
+        """What follows from a word, received so much later."""
+        return self.world.coordinator.handle(ev.AgentSaid(host, message), self.world.now_s + after_s)
 
     def stored(self, host: str, **changes: Any) -> list[do.Effect]:
         """A host says that it holds this, changed so."""
@@ -139,3 +139,17 @@ def test_other_bytes_than_were_taken_are_no_checkpoint(campus: Campus) -> None:
     assert "its bytes are not those" in facts_of(effects, f.CheckpointRefused)[0].reason
     campus.say(campus.standby, m.CheckpointStored(same))
     assert campus.known.checkpoints[number].stored == same
+
+
+@pytest.mark.parametrize("late_s", [-0.1, 0.1])
+def test_move_is_in_time_if_the_job_runs_at_its_destination_before_the_notice_is_over(
+    campus: Campus, late_s: float
+) -> None:
+    step, number = campus.known.step, campus.sequence + 40
+    final = structs.replace(campus.true, sequence=number, step=step, digest="final")
+    campus.say(campus.host, m.OwnerReclaims(10.0, False, []))
+    destination = campus.known.move.destination
+    campus.say(campus.host, m.SnapshotTaken("a", 1, number, step, 100_000, final=True))
+    campus.say(destination, m.CheckpointStored(final))
+    effects = campus.say(destination, m.JobStarted("a", 2, step, "final", number), 10.0 + late_s)
+    assert [fact.in_time for fact in facts_of(effects, f.MigrationFinished)] == [late_s < 0.0]

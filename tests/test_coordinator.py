@@ -51,9 +51,12 @@ def world() -> Iterator[CoresWorld]:
 # ---------------------------------------------------------------- leases
 
 
-def test_the_coordinator_waits_longer_than_the_agent_may_run(world: CoresWorld) -> None:
+@pytest.mark.parametrize("cut", [False, True])
+def test_the_coordinator_waits_longer_than_the_agent_may_run(world: CoresWorld, cut: bool) -> None:
     host = a_running_job(world, job("a"))
     world.pause(host, 20.0)
+    if cut:
+        world.cut(host)
     agent_until_s = world.machines[host].lease_until_s
     fence_s = world.coordinator.cluster.hosts[host].lease_until_s + PROTOCOL.fence_margin_s
     assert agent_until_s < fence_s - PROTOCOL.fence_margin_s
