@@ -69,6 +69,16 @@ def test_a_move_whose_end_nobody_heard_is_a_move(world: CoresWorld, down_s: floa
     assert world.of(f.WorkLost) == []
 
 
+def test_a_job_that_finishes_while_the_coordinator_is_dead_is_not_run_again(world: CoresWorld) -> None:
+    host = a_running_job(world, job("a", steps=40))
+    world.restart_coordinator(down_s=1.2)
+    world.run(5.1)
+    assert not world.machines[host].processes
+    world.run(12.0)
+    assert [(fact.attempt, fact.host) for fact in world.of(f.JobFinished)] == [(1, host)]
+    assert len(world.of(f.JobDispatched)) == 1
+
+
 # ---------------------------------------------------------------- what must not be
 
 
