@@ -241,9 +241,9 @@ class Coordinator:
             improve_standby(cluster)
 
     def _gpus_behind(self, offer: int) -> int:
-        """The queue asks how many GPUs a job that takes an offer can have."""
+        """Return how many GPUs a job that takes an offer can have, for the queue."""
         return gpus_behind(self.cluster, offer)
 
     def _choose(self, job: SpotJob, offers: Sequence[Offer]) -> int | None:
-        """The queue asks which of several offers a job should take."""
+        """Return which of several offers a job should take, for the queue."""
         return choose_offer(self.cluster, job, offers)

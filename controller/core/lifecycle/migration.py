@@ -104,7 +104,7 @@ def replan(cluster: Cluster, *jobs: JobState) -> None:
     """Find other destinations for moving jobs that have lost theirs, or the ways there; else give the moves up."""
     for job in jobs:
         abandon(cluster, job)
-    if left := [job for job in jobs if _has_notice(cluster, job)]:
+    if left := [job for job in jobs if _notice_s(cluster, job) > 0.0]:
         plan_moves(cluster, left)
     for job in jobs:
         if job.phase is Phase.RUNNING and job.final_sequence is not None and job.host:
@@ -398,12 +398,6 @@ def final_within_s(cluster: Cluster, job: JobState, flow: CheckpointFlow) -> flo
     floor = job.move.floor_bytes_per_s or job.move.hoped_bytes_per_s
     latest_s = latest_final_start_s(job.move.deadline_s, overhead_s, granted_bytes(cluster, job), floor)
     return max(0.0, latest_s - cluster.now_s)
-
-
-def _has_notice(cluster: Cluster, job: JobState) -> bool:
-    """Return whether a notice runs on the job's host."""
-    reclaim_at_s = cluster.hosts[job.host or ""].reclaim_at_s
-    return reclaim_at_s is not None and reclaim_at_s > cluster.now_s
 
 
 def _notice_s(cluster: Cluster, job: JobState) -> float:

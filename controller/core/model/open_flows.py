@@ -146,7 +146,7 @@ class OpenFlows(dict[str, CheckpointFlow]):
         return self._links
 
     def _crossed(self, flow: CheckpointFlow) -> tuple[int, ...]:
-        """The links that a flow is shared on: its route, and those that it may still take while that is being changed."""
+        """Return the links that a flow is shared on: its route, and those that it may still take while that is being changed."""
         held = self._installation.held.get((flow.source, flow.destination))
         path = self._cache.of(flow.source, flow.destination)
         return path if held is None else tuple(dict.fromkeys((*path, *self._network.path(held.links))))
@@ -157,11 +157,8 @@ class OpenFlows(dict[str, CheckpointFlow]):
         """Return whether it comes from where its job runs."""
         return flow.traffic_class is TrafficClass.PRESYNC and self._jobs[flow.job].host == flow.source
 
-    def _stream_rows(self) -> list[int]:
-        return [row for row, flow in enumerate(self._flows) if self._is_stream(flow)]
-
     def streams_of(self, job: str) -> list[CheckpointFlow]:
-        """The streams of one job."""
+        """Return the streams of one job."""
         begins, found = f"{job}:", list[CheckpointFlow]()
         for row in range(bisect_left(self._keys, begins), len(self._keys)):
             if not self._keys[row].startswith(begins):
@@ -173,7 +170,6 @@ class OpenFlows(dict[str, CheckpointFlow]):
     def crossing(self) -> Floats:
         """Count the streams of checkpoints that cross each link, by its number."""
         if self._crossing is None:
-            stand = np.zeros(len(self._flows))
-            stand[self._stream_rows()] = 1.0
+            stand = np.array([self._is_stream(flow) for flow in self._flows], dtype=float)
             self._crossing = self.paths()[1].load(stand, len(self._network))
         return self._crossing

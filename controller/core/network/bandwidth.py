@@ -72,13 +72,13 @@ class LinkBandwidth:
         self._delivered: dict[DirectedLink, deque[tuple[float, float]]] = {}
         # of each link: the oldest of those that count, and `delivery` until that one counts no more
         self._delivery: dict[DirectedLink, tuple[float, float]] = {}
-        # what research asks for, as switches counted it, wire bytes/s
+        # what research asks for, wire bytes/s
         self.told: dict[DirectedLink, float] = {}
         self._wire, self._reserved = self._columns()
         self._unmeasured = self._left(self._wire, self._reserved, np.zeros(len(self._wire)))
 
     def tell(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
-        """Switches have counted what others ask of some links: wire bytes/s, until they are told anew."""
+        """Record what others ask of some links, wire bytes/s, until it is recorded anew."""
         links = np.array([self.network.number[link] for link in research_bytes_per_s], dtype=np.intp)
         wire = self._wire[links]
         told = np.minimum(list(research_bytes_per_s.values()), wire)

@@ -72,7 +72,7 @@ class LinkCapacity:
         return self.network.mapping(self.spendable_column)
 
     def measured(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
-        """Record the traffic of others on some links, wire bytes/s, as switches count it; other links keep theirs.
+        """Record the traffic of others on some links, wire bytes/s; other links keep theirs.
 
         Two things still stand on the whole share: reservations that were made before the others came, and the account that
         every grant is held against. A migration is not broken off because of another's download.
