@@ -46,7 +46,7 @@ class Woke(Struct, frozen=True, tag=True):
 
 
 class LinksMeasured(Struct, frozen=True, tag=True):
-    """New counts of switches: (source, target, wire bytes/s of others' traffic), of each link that has changed."""
+    """New rates of the traffic of others: (source, target, wire bytes/s), of each link where they changed."""
 
     research: list[tuple[str, str, float]]
 
