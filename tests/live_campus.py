@@ -61,20 +61,17 @@ class Run:
         except NoJournal:  # not begun
             return 0
 
-    def wait_for(self, kind: type, **named: Any) -> Any:
-        """The last fact of the kind that has these fields; waits for one."""
-        found: list[Any] = []
+    def wait_for(self, kind: type, least: int = 1, **named: Any) -> Any:
+        """The last of the facts of the kind that have these fields, as soon as there are so many."""
 
-        def look() -> bool:
-            for _, fact in read_facts(self.out / "journal.sqlite"):
-                if isinstance(fact, kind) and all(
-                    getattr(fact, name) == value for name, value in named.items()
-                ):
-                    found.append(fact)
-            return bool(found)
+        def found() -> list[Any]:
+            facts = (fact for _, fact in read_facts(self.out / "journal.sqlite") if isinstance(fact, kind))
+            return [
+                fact for fact in facts if all(getattr(fact, key) == value for key, value in named.items())
+            ]
 
-        self.wait_until(look, timeout_s=60.0)
-        return found[-1]
+        self.wait_until(lambda: len(found()) >= least, timeout_s=60.0)
+        return found()[-1]
 
     def wait_until_it_answers(self) -> None:
         """Until its coordinator says which jobs there are; before it listens no command is started to ask."""

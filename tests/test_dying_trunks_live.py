@@ -23,6 +23,7 @@ from experiments.inputs.scenario.parts import LinkEvent
 from testbed.emulation.kernel.openvswitch import missing_programs
 from tests.live_campus import live, running
 from topologies.paths import Routes
+from topologies.spec import DirectedLink
 
 pytestmark = [
     *live,
@@ -103,7 +104,10 @@ def test_run_outlives_cut_trunks_and_killed_daemons_and_keeps_every_promise(
     of_the_host = [fact.rate_bytes_per_s for fact in changed if "l1" in (fact.source, fact.target)]
     assert of_the_host == [round(full / 2)] * 2 + [full] * 2, story
     assert summary["fidelity"]["figures"]["delay_line_frames"] > 0
-    assert bool(changed[4:]) == bool(scenario.events[2:]), story
+    cut = {(fact.source, fact.target) for fact in changed[4:] if fact.rate_bytes_per_s == 0.0}
+    planned = {event.between for event in scenario.events if event.up is False}
+    assert {ends[::-1] for ends in cut} == cut and bool(cut) == bool(planned), story
+    assert cut <= planned | {ends[::-1] for ends in planned}, story
     check_the_coordinators_picture(run.out, scenario, story)
 
 
@@ -117,6 +121,9 @@ def check_the_coordinators_picture(out: Path, scenario: Scenario, story: str) ->
         cluster = recall(journal, core).core.cluster
         assert cluster.routes.dead == frozenset() and not cluster.capacity.draining, story
         assert cluster.installation.answers, story
+        access = played.campus.access_link("l1")
+        capacity = cluster.capacity.bandwidth.capacity[DirectedLink(access.a, access.b)]
+        assert capacity == round(access.rate_bytes_per_s), story
         routes = Routes(played.campus)
         for a, b in (("l1", "p1"), ("p2", "l3")):
             assert cluster.routes.route(a, b) == routes.route(a, b), story

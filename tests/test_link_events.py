@@ -1,6 +1,6 @@
 """Links that change during a run: files, the coordinator's plans, the virtual campus, and judges.
 
-`test_link_events_live` plays such events live.
+`test_dying_trunks_live` plays such events live.
 """
 
 from __future__ import annotations
