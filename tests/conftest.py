@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
+    from bpf.objects import HostPrograms
     from testbed.emulation.campus import LiveCampus
 
 # Several tests run at a time, so a library's own threads only wait for one another: small matrices take up to five times as long.
@@ -45,6 +46,16 @@ def campus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCampus]:
     root = tmp_path_factory.mktemp("campus")
     with LiveCampus(small_campus(3, rate_bytes_per_s=10 * GBIT_PER_S), root=root) as net:
         yield net
+
+
+@pytest.fixture
+def host() -> Iterator[HostPrograms]:
+    """A fresh pair of a host's BPF programs, with maps of its own."""
+    from tests.bpf_machine import loaded_or_skip
+
+    programs = loaded_or_skip()
+    yield programs
+    programs.close()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

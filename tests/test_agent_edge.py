@@ -22,10 +22,8 @@ from testbed.agent.io.transfers import Transfers
 from testbed.checkpoints import CheckpointStore
 from testbed.enforcement import set_aggregate, wire_rate
 from testbed.messages import Endpoint, Expect
-from tests.bpf_machine import programs_fixture
 from topologies.spec import TrafficClass
 
-host = pytest.fixture(programs_fixture)
 pytestmark = [pytest.mark.trio, pytest.mark.kernel]
 LOOPBACK = IPv4Address("127.0.0.1")
 

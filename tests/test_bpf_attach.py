@@ -17,10 +17,9 @@ from bpf.objects import HostPrograms, ensure_bpffs, load_host_programs
 from testbed.emulation.kernel import attachment
 from testbed.emulation.kernel.attachment import EGRESS, INGRESS
 from testbed.emulation.netlink import NetlinkRefused, NetlinkSocket
-from tests.bpf_machine import KEY, in_own_namespace, loaded_or_skip, programs_fixture
+from tests.bpf_machine import KEY, in_own_namespace, loaded_or_skip
 
 pytestmark = [pytest.mark.kernel, pytest.mark.stock_kernel]
-host = pytest.fixture(programs_fixture)
 
 
 def ip(*lines: str) -> None:

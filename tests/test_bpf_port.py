@@ -24,20 +24,23 @@ from scapy.layers.l2 import ARP, Dot1AD, Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
 from bpf.layout import FIRST_PORT, BucketStruct, MeterStruct, PortStruct
-from bpf.ports import Limit, PortCounters, PortProgram, PortRule, link_local, load_port_program
+from bpf.ports import Limit, PortProgram, PortRule, link_local, load_port_program
 from tests.bpf_machine import (
+    DROP,
     ETHER,
     HERE,
     HERE6,
+    PASS,
     THERE,
     THERE6,
+    SkBuff,
     in_own_namespace,
     ip6,
     loaded_or_skip,
+    run,
     tcp4,
     udp4,
 )
-from tests.bpf_testrun import DROP, PASS, SkBuff, run
 
 pytestmark = [pytest.mark.kernel, pytest.mark.stock_kernel]
 
@@ -203,62 +206,46 @@ RESEARCH = {
 }
 
 
-@pytest.mark.parametrize("name", [*OWN, *(f"research {name}" for name in RESEARCH)])
-def test_own_classes_are_told_apart_as_the_queues_do(port: PortProgram, name: str) -> None:
+def test_own_classes_are_told_apart_as_the_queues_do(port: PortProgram) -> None:
     def body() -> None:
-        port.table.set(0, rule(ipv6=True))
-        is_own = name in OWN
-        frame = OWN[name] if is_own else RESEARCH[name.removeprefix("research ")]
-        assert verdict(port, frame) == PASS
-        counted = port.table.counters(0)
-        assert (counted.own.packets, counted.link.packets) == (int(is_own), 1)
+        for is_own, frames in ((1, OWN), (0, RESEARCH)):
+            for name, frame in frames.items():
+                port.table.set(0, rule(ipv6=True))
+                assert verdict(port, frame) == PASS
+                counted = port.table.counters(0)
+                assert (counted.own.packets, counted.link.packets) == (is_own, 1), name
 
     at_port(body)
 
 
-def test_checkpoints_below_research_are_no_part_of_the_share(port: PortProgram) -> None:
-    def body() -> None:
-        port.table.set(0, replace(rule(Limit(1, 14_000)), checkpoints_apart=True))
-        assert sent(port, tcp4(payload=1446, tos=CS1), 30).link.packets == 30
-        counted = sent(port, tcp4(payload=1446, tos=AF41), 30)
-        assert (counted.own.packets, counted.own.dropped_packets, counted.link.packets) == (10, 20, 40)
-
-    at_port(body)
-
-
-def sent(port: PortProgram, frame: Packet, count: int) -> PortCounters:
+def sent(port: PortProgram, frame: Packet, count: int) -> tuple[int, int, int]:
+    """How many of the own classes passed and were dropped, and how many frames the link took in all."""
     for _ in range(count):
-        run(port.fd, bytes(frame), ctx=SkBuff(ifindex=FIRST_PORT))
-    return port.table.counters(0)
+        verdict(port, frame)
+    counted = port.table.counters(0)
+    return counted.own.packets, counted.own.dropped_packets, counted.link.packets
 
 
-def test_own_classes_beyond_their_bucket_are_dropped_and_research_goes_on(port: PortProgram) -> None:
+def test_what_is_beyond_its_bucket_is_dropped_and_what_has_room_goes_on(port: PortProgram) -> None:
+    """Ten of these frames of 1500 bytes fill a bucket: the own classes', theirs without checkpoints, and the link's."""
+    research, checkpoint, move = (tcp4(payload=1446, tos=tos) for tos in (0, CS1, AF41))
+
     def body() -> None:
-        frame = tcp4(payload=1446, tos=CS1)  # 1500 bytes
         port.table.set(0, rule(Limit(1, 14_000)))
-        counted = sent(port, frame, 30)
-        assert (counted.own.packets, counted.own.dropped_packets) == (10, 20)
-        assert sent(port, tcp4(), 30).link.packets == 40
-
-    at_port(body)
-
-
-def test_link_beyond_its_bucket_takes_nothing_of_either_class(port: PortProgram) -> None:
-    def body() -> None:
+        assert sent(port, checkpoint, 30) == (10, 20, 10)
+        assert sent(port, tcp4(), 30) == (10, 20, 40)
+        port.table.set(0, replace(rule(Limit(1, 14_000)), checkpoints_apart=True))
+        assert sent(port, checkpoint, 30)[2] == 30
+        assert sent(port, move, 30) == (10, 20, 40)
         port.table.set(0, rule(AMPLE, Limit(1, 14_000)))
-        assert sent(port, tcp4(payload=1446), 30).link.packets == 10
-        counted = sent(port, tcp4(payload=1446, tos=CS1), 5)
-        assert (counted.own.packets, counted.own.dropped_packets) == (0, 5)
-
-    at_port(body)
-
-
-def test_super_packet_is_charged_the_headers_of_its_segments(port: PortProgram) -> None:
-    def body() -> None:
+        assert sent(port, research, 30)[2] == 10
+        assert sent(port, checkpoint, 5)[:2] == (0, 5)
         port.table.set(0, rule())
         frame = bytes(tcp4(payload=1_000))
         run(port.fd, frame, ctx=SkBuff(ifindex=FIRST_PORT, gso_size=100))
-        assert port.table.counters(0).link.bytes == len(frame) + 10 * 66
+        assert port.table.counters(0).link.bytes == len(frame) + 10 * 66, (
+            "headers of a super-packet's segments"
+        )
 
     at_port(body)
 

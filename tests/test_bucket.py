@@ -1,155 +1,158 @@
-"""The Python bucket by itself, and against the one in the kernel, bit for bit."""
+"""The bucket of the kernel (`bpf/src/egress.bpf.c`) against a twin in Python, bit for bit.
+
+A token bucket is usually written with a division (tokens = rate * elapsed / 1e9) and loses a fraction of a byte at every
+packet. Here credit is an integer in units of 1e-9 byte, so that bytes/s times ns is credit exactly and the state after n
+packets depends on no rounding. Where the kernel must avoid overflow (`fill_ns`: after it, the bucket is full without
+multiplying), the twin does the same: a bucket that is deeper in debt than any packet can make it would otherwise differ.
+"""
+
+from __future__ import annotations
 
 import time
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bpf import layout
-from bpf.layout import BucketMode, ClassId
-from tests import kernel_bucket as twin
-from tests.bpf_machine import KEY, programs_fixture, tcp4
-from tests.bpf_testrun import PASS, SkBuff, run
-from tests.kernel_bucket import Bucket, BucketGrant, Discipline, charge, charge_both, refill
+from bpf.layout import (
+    CREDIT_PER_BYTE,
+    DEEPEST_DEBT_BYTES,
+    MAX_BURST_BYTES,
+    MAX_RATE_BYTES_PER_S,
+    BucketMode,
+    ClassId,
+    fill_ns,
+)
+from tests.bpf_machine import KEY, PASS, SkBuff, run, tcp4
 
-host = pytest.fixture(programs_fixture, scope="module")
 PACKET = bytes(tcp4())
-MODE = {Discipline.DEBT: BucketMode.DEBT, Discipline.DROP: BucketMode.DROP}
+pytestmark = (
+    pytest.mark.stock_kernel
+)  # not `kernel`: programs and maps of each test are its own, and no clock is watched
+on_one_host = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
-rates = st.one_of(st.integers(0, 10), st.integers(0, 1 << 20), st.integers(0, layout.MAX_RATE_BYTES_PER_S))
-bursts = st.one_of(st.integers(0, 10), st.integers(0, 1 << 20), st.integers(0, layout.MAX_BURST_BYTES))
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Credit (1e-9 byte; negative is debt) as it was at `last_ns`, of a rate and a depth in wire bytes."""
+
+    rate_bytes_per_s: int
+    burst_bytes: int
+    credit: int
+    last_ns: int
+
+    def at(self, now_ns: int) -> Bucket:
+        """Refilled; time that runs backwards changes nothing. A lowered depth takes effect here."""
+        elapsed_ns = now_ns - self.last_ns
+        if elapsed_ns <= 0:
+            return self
+        gain = self.burst_bytes * CREDIT_PER_BYTE - self.credit
+        if gain > 0 and elapsed_ns < fill_ns(self.rate_bytes_per_s, self.burst_bytes):
+            gain = min(gain, self.rate_bytes_per_s * elapsed_ns)
+        return replace(self, credit=self.credit + gain, last_ns=now_ns)
+
+    def charged(self, mode: BucketMode, packet_bytes: int, now_ns: int) -> tuple[Bucket, bool]:
+        """(the bucket after a packet of `packet_bytes` on the wire, whether the packet passes).
+
+        DEBT: while there is credit; DROP: if and only if the tokens exceed the packet's length (paper A, section VII-C).
+        """
+        filled = self.at(now_ns)
+        cost = packet_bytes * CREDIT_PER_BYTE
+        passes = filled.credit > (cost if mode is BucketMode.DROP else 0)
+        return (replace(filled, credit=filled.credit - cost) if passes else filled), passes
+
+
+rates = st.one_of(st.integers(0, 10), st.integers(0, 1 << 20), st.integers(0, MAX_RATE_BYTES_PER_S))
+bursts = st.one_of(st.integers(0, 10), st.integers(0, 1 << 20), st.integers(0, MAX_BURST_BYTES))
 wire_lengths = st.integers(len(PACKET), 65_536)
 ages_ns = st.one_of(st.integers(0, 10_000), st.integers(0, 10**9), st.integers(0, 1 << 62))
-disciplines = st.sampled_from(Discipline)
+modes = st.sampled_from([BucketMode.DEBT, BucketMode.DROP])
 
 
 @st.composite
-def grants(draw):
-    return BucketGrant(draw(rates), draw(bursts))
-
-
-def credits_of(grant: BucketGrant) -> st.SearchStrategy[int]:
+def buckets(draw: st.DrawFn) -> Bucket:
     """From the deepest debt to a little over full, as it is after a lowered depth; and close to the verdict's edges."""
-    cost = len(PACKET) * twin.CREDIT_PER_BYTE
-    near = st.sampled_from([-1, 0, 1, cost - 1, cost, cost + 1, grant.full_credit])
-    deepest = -twin.DEEPEST_DEBT_BYTES * twin.CREDIT_PER_BYTE
-    return st.one_of(near, st.integers(deepest, grant.full_credit + twin.CREDIT_PER_BYTE))
+    rate, burst, cost = draw(rates), draw(bursts), len(PACKET) * CREDIT_PER_BYTE
+    near = st.sampled_from([-1, 0, 1, cost - 1, cost, cost + 1, burst * CREDIT_PER_BYTE])
+    any_credit = st.integers(-DEEPEST_DEBT_BYTES * CREDIT_PER_BYTE, (burst + 1) * CREDIT_PER_BYTE)
+    credit, age_ns = draw(st.one_of(near, any_credit)), draw(ages_ns)
+    return Bucket(rate, burst, credit, max(0, time.monotonic_ns() - age_ns))
 
 
-@pytest.mark.kernel
-@pytest.mark.stock_kernel
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.data(), grants(), disciplines, st.lists(wire_lengths, min_size=1, max_size=4))
-def test_kernel_bucket_and_its_twin_agree_bit_for_bit(host, data, grant, discipline, lengths):
+def put(host: Any, bucket: Bucket, mode: BucketMode, traffic_class: ClassId = ClassId.RESEARCH) -> None:
+    host.flows.insert(
+        KEY,
+        traffic_class=traffic_class,
+        mode=mode,
+        rate_bytes_per_s=bucket.rate_bytes_per_s,
+        burst_bytes=bucket.burst_bytes,
+        credit=bucket.credit,
+        last_ns=bucket.last_ns,
+    )
+
+
+def passes(host: Any, wire_length: int) -> bool:
+    return run(host.egress_fd, PACKET, ctx=SkBuff(wire_len=wire_length)).verdict == PASS
+
+
+@on_one_host
+@given(buckets(), modes, st.lists(wire_lengths, min_size=1, max_size=4))
+def test_kernel_bucket_and_its_twin_agree_bit_for_bit(host, model, mode, lengths):
     """The kernel reads its clock itself: its time is read back, and the twin replays with it."""
     now_ns = time.monotonic_ns()
-    model = Bucket(grant, data.draw(credits_of(grant)), max(0, now_ns - data.draw(ages_ns)))
-    put(host, model, discipline)
+    put(host, model, mode)
     try:
         for wire_length in lengths:
-            passes = run(host.egress_fd, PACKET, ctx=SkBuff(wire_len=wire_length)).verdict == PASS
+            passed = passes(host, wire_length)
             found = host.flows.lookup(KEY)
-            model, expected = charge(model, discipline, wire_length, found.last_ns)
-            assert (passes, found.credit, found.last_ns) == (expected, model.credit, model.last_ns)
+            model, expected = model.charged(mode, wire_length, found.last_ns)
+            assert (passed, found.credit, found.last_ns) == (expected, model.credit, model.last_ns)
             assert found.last_ns > now_ns
     finally:
         host.flows.delete(KEY)
 
 
-@pytest.mark.kernel
-@pytest.mark.stock_kernel
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.data(), grants(), grants(), disciplines, wire_lengths)
-def test_kernel_and_twin_agree_on_the_aggregate_and_on_what_is_given_back(
-    host, data, grant, total, discipline, wire_length
-):
-    now_ns = time.monotonic_ns()
-    flow = Bucket(grant, data.draw(credits_of(grant)), max(0, now_ns - data.draw(ages_ns)))
-    aggregate = Bucket(total, data.draw(credits_of(total)), max(0, now_ns - data.draw(ages_ns)))
-    put(host, flow, discipline, ClassId.PLANNED)
-    put_aggregate(host, aggregate)
+@on_one_host
+@given(buckets(), buckets(), modes, wire_lengths)
+def test_they_agree_on_the_aggregate_and_on_what_is_given_back(host, flow, aggregate, mode, wire_length):
+    """A migration packet is charged to its flow, then (always as debt) to the host's aggregate; it needs both."""
+    put(host, flow, mode, ClassId.PLANNED)
+    host.aggregate.set_grant(aggregate.rate_bytes_per_s, aggregate.burst_bytes)
+    host.aggregate.set_credit(0, aggregate.credit, aggregate.last_ns)
     try:
-        passes = run(host.egress_fd, PACKET, ctx=SkBuff(wire_len=wire_length)).verdict == PASS
+        passed = passes(host, wire_length)
         found, found_total = host.flows.lookup(KEY), host.aggregate.state()
-        flow, aggregate, expected = charge_both(flow, aggregate, discipline, wire_length, found.last_ns)
-        assert (passes, found.credit, found_total.credit) == (expected, flow.credit, aggregate.credit)
+        charged, expected = flow.charged(mode, wire_length, found.last_ns)
+        if expected:
+            aggregate, expected = aggregate.charged(BucketMode.DEBT, wire_length, found.last_ns)
+        if not expected:
+            charged = flow.at(found.last_ns)
+        assert (passed, found.credit, found_total.credit) == (expected, charged.credit, aggregate.credit)
         assert found_total.last_ns == aggregate.last_ns
     finally:
         host.flows.delete(KEY)
         host.aggregate.unset()
 
 
-@pytest.mark.kernel
-@pytest.mark.stock_kernel
 def test_kernel_bucket_does_not_go_back_in_time(host):
-    grant = BucketGrant(1 << 40, 1000)
     future_ns = time.monotonic_ns() + 10**12
-    put(host, Bucket(grant, 5, future_ns), Discipline.DEBT)
-    try:
-        run(host.egress_fd, PACKET)
-        found = host.flows.lookup(KEY)
-        assert (found.last_ns, found.credit) == (future_ns, 5 - len(PACKET) * twin.CREDIT_PER_BYTE)
-    finally:
-        host.flows.delete(KEY)
+    put(host, Bucket(1 << 40, 1000, 5, future_ns), BucketMode.DEBT)
+    passes(host, len(PACKET))
+    found = host.flows.lookup(KEY)
+    assert (found.last_ns, found.credit) == (future_ns, 5 - len(PACKET) * CREDIT_PER_BYTE)
 
 
-def put(host, bucket: Bucket, discipline: Discipline, traffic_class: ClassId = ClassId.RESEARCH) -> None:
-    host.flows.insert(
-        KEY,
-        traffic_class=traffic_class,
-        mode=MODE[discipline],
-        rate_bytes_per_s=bucket.grant.rate_bytes_per_s,
-        burst_bytes=bucket.grant.burst_bytes,
-        credit=bucket.credit,
-        last_ns=bucket.last_ns,
-    )
-
-
-def put_aggregate(host, bucket: Bucket) -> None:
-    host.aggregate.set_grant(bucket.grant.rate_bytes_per_s, bucket.grant.burst_bytes)
-    host.aggregate.set_credit(0, bucket.credit, bucket.last_ns)
-
-
-# --- the twin by itself ---
-
-
-def test_twin_and_kernel_have_the_same_constants():
-    assert twin.CREDIT_PER_BYTE == layout.CREDIT_PER_BYTE
-    assert twin.DEEPEST_DEBT_BYTES == layout.DEEPEST_DEBT_BYTES
-
-
-@given(grants(), st.integers(0, 1 << 62))
-def test_twin_and_loader_agree_on_when_a_bucket_is_full(grant, elapsed_ns):
-    fill_ns = layout.fill_ns(grant.rate_bytes_per_s, grant.burst_bytes)
-    assert grant.fills_in(elapsed_ns) == (elapsed_ns >= fill_ns)
-
-
-@given(grants(), disciplines, st.lists(st.tuples(wire_lengths, st.integers(0, 10**9)), max_size=30))
+@given(rates, bursts, modes, st.lists(st.tuples(wire_lengths, st.integers(0, 10**9)), max_size=30))
 def test_bytes_let_through_never_exceed_rate_times_time_plus_burst_plus_one_packet(
-    grant, discipline, arrivals
+    rate, burst, mode, arrivals
 ):
-    bucket, now_ns, passed, longest = Bucket.full(grant, 0), 0, 0, 0
+    bucket, now_ns, passed, longest = Bucket(rate, burst, burst * CREDIT_PER_BYTE, 0), 0, 0, 0
     for wire_length, gap_ns in arrivals:
         now_ns += gap_ns
-        bucket, passes = charge(bucket, discipline, wire_length, now_ns)
+        bucket, passes = bucket.charged(mode, wire_length, now_ns)
         passed += wire_length * passes
-        longest = max(longest, wire_length if discipline is Discipline.DEBT else 0)
-        bound = grant.rate_bytes_per_s * now_ns + (grant.burst_bytes + longest) * twin.CREDIT_PER_BYTE
-        assert passed * twin.CREDIT_PER_BYTE <= bound
-
-
-@given(grants(), st.lists(wire_lengths, max_size=10), st.integers(0, 10**9))
-def test_debt_is_at_most_one_packet(grant, lengths, gap_ns):
-    bucket = Bucket.full(grant, 0)
-    for n, wire_length in enumerate(lengths):
-        bucket, _ = charge(bucket, Discipline.DEBT, wire_length, n * gap_ns)
-        assert bucket.credit > -max(lengths) * twin.CREDIT_PER_BYTE - (grant.burst_bytes == 0)
-
-
-@given(grants(), st.integers(0, 10**12), st.integers(0, 10**12))
-def test_refilling_in_two_steps_is_refilling_in_one(grant, first_ns, second_ns):
-    bucket = Bucket(grant, 0, 0)
-    one = refill(bucket, first_ns + second_ns)
-    two = refill(refill(bucket, first_ns), first_ns + second_ns)
-    assert one.credit == two.credit or grant.fills_in(first_ns + second_ns)
+        longest = max(longest, wire_length if mode is BucketMode.DEBT else 0)
+        assert passed * CREDIT_PER_BYTE <= rate * now_ns + (burst + longest) * CREDIT_PER_BYTE
+        assert bucket.credit > -longest * CREDIT_PER_BYTE - (burst == 0)

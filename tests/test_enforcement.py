@@ -27,12 +27,11 @@ from testbed.enforcement import (
     wire_rate,
 )
 from testbed.errors import KernelMismatch, SetupError
-from tests.bpf_machine import in_own_namespace, programs_fixture
+from tests.bpf_machine import in_own_namespace
 from tests.emulation_campuses import needs_root
 from topologies.spec import TrafficClass
 from topologies.units import MBIT_PER_S
 
-host = pytest.fixture(programs_fixture)
 GRANT = 50 * MBIT_PER_S
 FIRST_WINDOW_BYTES = 11 * 65_536  # ten segments of loopback's size, and one that is under way
 

@@ -12,10 +12,8 @@ from testbed.bounds import TRICKLE_BYTES_PER_S
 from testbed.enforcement import GUARD_SLACK, PARKED_BYTES_PER_S, FlowGuard, paced_rate, wire_rate
 from testbed.messages import Endpoint
 from testbed.transfer import SENDFILE_BYTES
-from tests.bpf_machine import programs_fixture
 from topologies.spec import TrafficClass
 
-host = pytest.fixture(programs_fixture)
 GRANT = 2e6
 
 
