@@ -23,11 +23,10 @@ from rich.console import Console
 from controller.core.policies.table import POLICIES, Policy
 from controller.user_policies import find_policy, guarded
 from controller.warm_up import compile_once
-from experiments.inputs.replay_file import REPLAY, ReplaySpec, write_replay
 from experiments.inputs.scenario import Scenario, load
 from experiments.inputs.traces import Trace, records_of, trace_of
 from experiments.results import frames, report
-from experiments.results.events_file import digest, write_events
+from experiments.results.events_file import digest, write_run
 from experiments.results.history import Timed
 from experiments.results.live_display import Live
 from experiments.results.provenance import provenance
@@ -53,7 +52,6 @@ class RunResult:
     scenario: Scenario
     trace: Trace
     played: Played
-    replay: ReplaySpec | None = None  # by which another process can play it again; None: none could
 
     @cached_property
     def summary(self) -> Summary:
@@ -87,19 +85,12 @@ class RunResult:
         return file
 
     def write(self, folder: str | Path) -> Path:
-        """Write `summary.json`, `events.jsonl` and `report.html` into a folder, as the commands do; return the folder.
-
-        A virtual run that can be described by names also gets `replay.json`, with which the live page can replay it.
-        """
+        """Write `summary.json`, `report.html`, `events.jsonl` and `campus.toml` into a folder, as the commands do; return it."""
         out = Path(folder)
         with belonging_to_caller(out):
             report.write_summary(out, self.summary, provenance(self.scenario))
-            write_events(out / "events.jsonl", self.events)
+            write_run(out, self.events, self.played.context.campus)
             self.report(out / "report.html")
-            if self.replay is not None:
-                write_replay(out, self.replay)
-            else:
-                (out / REPLAY).unlink(missing_ok=True)  # of another run
         return out
 
     def __repr__(self) -> str:
@@ -129,10 +120,7 @@ def simulate(
     described = prepared(scenario, policy, seed)
     owners = trace_for(described, trace)
     compile_once()
-    run = virtual.simulate(described, owners, until_over=until_over)
-    if isinstance(policy, Policy) or isinstance(trace, Trace):
-        return RunResult(described, owners, run)
-    return RunResult(described, owners, run, ReplaySpec(described, None, records_of(trace), until_over))
+    return RunResult(described, owners, virtual.simulate(described, owners, until_over=until_over))
 
 
 def run_live(

@@ -13,10 +13,9 @@ from typing import Any
 from controller.core.model import events as ev
 from controller.persistence.journal import Journal
 from controller.persistence.recovery import origin_of
-from experiments.inputs.replay_file import ReplaySpec, write_replay
 from experiments.inputs.scenario import Scenario, demo_scenario
 from experiments.inputs.traces import generate
-from experiments.results.events_file import write_events
+from experiments.results import events_file
 from experiments.results.history import Timed
 from experiments.worlds.virtual import simulate
 from experiments.worlds.virtual.run import BEGIN_S, make_world
@@ -31,7 +30,7 @@ from testbed.emulation.safety.ledger import RunningCampus
 journal, owner_pid, stalled_ms = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 serve.STALLED_MS, serve.BUFFERED_BYTES = stalled_ms, 1 << 14
 campus = RunningCampus("test", "test", journal.parent, owner_pid, (), journal.parent)
-shown = serve.Shown(JournalSource(journal, live=True), journal, campus)
+shown = serve.Shown(JournalSource(journal, live=True), campus)
 serve.serve(shown, 0, lambda address: print(address, flush=True), until_eof=True)
 """
 
@@ -51,8 +50,7 @@ def facts() -> tuple[Timed, ...]:
 def write_run(folder: Path) -> Path:
     """The files of that run that its replay needs; returns events.jsonl."""
     folder.mkdir(exist_ok=True)
-    write_events(folder / "events.jsonl", facts())
-    write_replay(folder, ReplaySpec(scenario()))
+    events_file.write_run(folder, facts(), scenario().played().campus)
     return folder / "events.jsonl"
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from controller.core.policies.table import POLICIES, Policy
 from experiments import RunResult, Scenario, Trace, demo_scenario, simulate, sweep
-from experiments.inputs.replay_file import ReplaySpec, read_replay
+from experiments.dashboard.sources import open_run
 from experiments.results import frames
 from tests import run_story
 from tests.live_campus import live
@@ -205,12 +205,10 @@ def test_the_pages_live_part_runs_beside_a_running_event_loop(
     assert (tmp_path / "out/live/events.jsonl").stat().st_size > 1000
 
 
-def test_a_run_that_names_are_enough_for_is_written_with_its_replay_and_no_other_is(tmp_path: Path) -> None:
+def test_the_live_page_finds_the_campus_of_a_run_beside_its_facts(tmp_path: Path) -> None:
     named = simulate("example:lab", seed=3)
     named.write(tmp_path)
-    assert read_replay(tmp_path) == ReplaySpec(named.scenario)
-    simulate("example:lab", trace=named.trace).write(tmp_path)
-    assert not (tmp_path / "replay.json").exists()
+    assert open_run(tmp_path / "events.jsonl").campus == named.played.context.campus
 
 
 @pytest.mark.parametrize(

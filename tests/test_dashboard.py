@@ -1,4 +1,4 @@
-"""The live page without a browser: what it knows of a run, why it says decisions were made, and what it answers to whom."""
+"""The live page without a browser: what it knows of a run, and what it answers to whom."""
 
 from __future__ import annotations
 
@@ -23,11 +23,9 @@ import trio
 from bpf.errors import BpfError
 from controller.core.model import facts as f
 from controller.persistence.journal import Journal
-from experiments.dashboard import campus_state, decisions, feed, serve
+from experiments.dashboard import feed, serve
 from experiments.dashboard.application import MAX_STREAMS
-from experiments.dashboard.cache import DECIDED, Answers, DecisionCache
 from experiments.dashboard.campus_state import CampusState
-from experiments.dashboard.decisions import Divergence, decide_journal, decide_virtual
 from experiments.dashboard.event_log import EventLog
 from experiments.dashboard.feed import Cursor, Feed
 from experiments.dashboard.health import Health
@@ -44,6 +42,7 @@ from testbed.messages import FlowCount, Heartbeat, JobClaim
 from tests import dashboard_runs as runs
 from tests.live_campus import needs_root
 from topologies import presets
+from topologies.units import format_rate
 
 PHASE = {
     Where.ACCEPTED: {"waiting"},
@@ -89,7 +88,7 @@ def test_the_picture_and_the_time_line_are_what_the_report_says() -> None:
         assert row is not None
         assert row["phase"] in PHASE[where], job
         assert (row["phase"] in ("starting", "running", "moving")) == any(
-            job in host["jobs"] for _, host in seen.hosts.live()
+            job in host["jobs"] for host in seen.hosts.values()
         )
     bars = told.since(0)["bars"]
     assert {key: (b["from_s"], b["run_s"], b["to_s"], b["how"]) for key, b in bars.items()} == {
@@ -100,9 +99,7 @@ def test_the_picture_and_the_time_line_are_what_the_report_says() -> None:
         (s["host"], s["kind"], s["from_s"], s["to_s"] or until_s) for s in told.since(0)["spans"].values()
     ) == (sorted((s.host, s.kind, s.from_s, s.to_s) for s in spans(facts, until_s)))
     # the report counts jobs that wait for an on-demand slot, too; here all have one
-    assert max(length for _, length, _ in told.curve.points) == max(
-        length for _, length in queue_lengths(facts)
-    )
+    assert max(length for _, length, _ in told.curve) == max(length for _, length in queue_lengths(facts))
     kinds = {type(fact) for _, fact in facts}
     assert {f.MigrationAdmitted, f.JobRedirected, f.JobQueued, f.HostReclaimed, f.JobStopped} <= kinds
 
@@ -120,39 +117,28 @@ def test_a_moment_is_the_same_whichever_keyframe_it_is_seen_through(
             if when_s <= at_s:
                 whole.apply(number, when_s, fact)
         found = trio.run(seen.at, at_s)
-        assert dict(found.hosts.live()) == dict(whole.hosts.live())
-        assert dict(found.jobs.live()) == dict(whole.jobs.live())
-        assert dict(found.flows.live()) == dict(whole.flows.live())
-        assert (found.head, found.queue, found.totals) == (whole.head, whole.queue, whole.totals)
+        for part in ("hosts", "jobs", "flows", "head", "queue", "totals"):
+            assert getattr(found, part) == getattr(whole, part)
 
 
-def test_deltas_add_up_to_the_whole_however_often_one_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campus_state, "MAX_GONE", 5)  # so that a seldom reader has to begin anew
+def test_what_readers_receive_adds_up_to_the_whole_however_often_they_look() -> None:
     campus, facts = runs.scenario().played().campus, runs.facts()
     seen = Feed(_Listed(campus, facts))  # type: ignore[arg-type]
-    stores: dict[int, dict[str, Any]] = {every: {} for every in (1, 7, 150)}
-    cursors, anew = dict.fromkeys(stores, Cursor()), dict.fromkeys(stores, 0)
+    stores: dict[int, dict[str, Any]] = {every: {"bars": {}, "spans": {}} for every in (1, 7, 150)}
+    cursors = dict.fromkeys(stores, Cursor())
     for number, (at_s, fact) in enumerate(facts, 1):
         seen._add(number, at_s, fact)
-        seen._publish()
         for every, store in stores.items():
             if number % every == 0 or number == len(facts):
                 cursors[every], told = seen.delta(cursors[every])
                 delta = json.loads(told)
-                anew[every] += delta["anew"]
-                for part in ("hosts", "jobs", "flows", "links", "bars", "spans"):
-                    rows = store.setdefault(part, {})
-                    if delta["anew"]:
-                        rows.clear()
-                    for key, row in delta.get(part, {}).items():
-                        rows.pop(key, None)
-                        if row is not None:
-                            rows[key] = row
+                for part in ("hosts", "jobs", "flows", "links", "curve"):
+                    store[part] = delta.get(part, store.get(part))
+                for part in ("bars", "spans"):
+                    store[part] |= delta[part]
     whole = json.loads(seen.delta(Cursor())[1])
     for store in stores.values():
-        assert store == {part: whole.get(part, {}) for part in store}
-    assert anew[1] == 1
-    assert anew[150] > 1
+        assert store == {part: whole[part] for part in store}
 
 
 class _Listed:
@@ -198,9 +184,9 @@ def test_on_the_map_no_two_things_share_a_place(hosts: int) -> None:
     ("name", "text", "wrong"),
     [
         ("none.jsonl", None, "events.jsonl of a run"),
-        ("alone.jsonl", "", "replay.json beside it"),
+        ("alone.jsonl", "", "campus.toml beside it"),
         ("journal.sqlite", "no journal", "not a database"),
-        ("badly/events.jsonl", "", "as `reclaimnet simulate` writes it"),
+        ("badly/events.jsonl", "", "campus.toml"),
     ],
 )
 def test_a_run_that_cannot_be_shown_says_why(tmp_path: Path, name: str, text: str | None, wrong: str) -> None:
@@ -208,7 +194,7 @@ def test_a_run_that_cannot_be_shown_says_why(tmp_path: Path, name: str, text: st
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     if name.startswith("badly"):
-        (tmp_path / name).with_name("replay.json").write_bytes(b'{"scenario": "\xff"}')
+        (tmp_path / name).with_name("campus.toml").write_bytes(b'name = "\xff"')
     with pytest.raises((SpecError, SetupError), match=wrong):
         open_run(tmp_path / name)
 
@@ -220,69 +206,6 @@ def test_a_line_that_is_no_fact_is_named(tmp_path: Path) -> None:
     broken = loaded(open_run(events)).broken
     assert str(events) in broken
     assert "line = 5" in broken
-
-
-# ---------------------------------------------------------------- why
-
-
-def explained(kept: Path, facts: tuple[Any, ...]) -> dict[int, list[Any]]:
-    answers = Answers(kept)
-    found = {n: answers.of(n) for n, (_, fact) in enumerate(facts, 1) if isinstance(fact, DECIDED)}
-    assert {answer["state"] for answer in found.values()} == {"done"}, [
-        a for a in found.values() if a["state"] != "done"
-    ][:2]
-    return {n: answer["decisions"] for n, answer in found.items()}
-
-
-def test_every_decision_of_a_virtual_run_is_explained_and_names_what_was_chosen(
-    events: Path, tmp_path: Path
-) -> None:
-    source = open_run(events)
-    assert isinstance(source, EventsFile)
-    decide_virtual(events.parent, source, DecisionCache(tmp_path / "why"))
-    told = explained(tmp_path / "why", runs.facts())
-    seen = set()
-    for number, made in told.items():
-        fact = runs.facts()[number - 1][1]
-        theories = [each["theory"] for each in made]
-        placements = [row for each in made if each["theory"] == "P2" for row in each["table"]["rows"]]
-        chosen = {row["cells"][0] for row in placements if row["mark"] == "chosen"}
-        seen |= set(theories)
-        match fact:
-            case f.MigrationAdmitted():
-                assert theories[0] == "P2" and theories[-1] == "P3"
-                assert fact.destination in chosen
-                assert made[-1]["verdict"] == "admitted"
-            case f.JobDispatched() if "P2" in theories:
-                assert fact.host in chosen
-            case f.JobQueued() | f.JobRedirected(waited_s=0.0):
-                marks = [row["mark"] for row in made[0]["table"]["rows"]]
-                queued = ["rejected", "chosen", "rejected"]
-                assert marks == (
-                    queued if isinstance(fact, f.JobQueued) else ["rejected", "rejected", "chosen"]
-                )
-            case f.CheckpointPlanned():
-                assert theories[0] == "P1"
-                assert fact.standby in made[0]["verdict"]
-    assert seen == {"P1", "P2", "P3", "queue"}
-    tables = [each["table"] for made in told.values() for each in made if "table" in each]
-    reasons = {row["why"] for table in tables for row in table["rows"] if row["mark"] == "rejected"}
-    assert {"no GPU is free", "its owner has it"} <= reasons
-
-
-def test_a_journal_is_decided_again_and_one_of_another_program_is_refused(
-    journal: Path, tmp_path: Path
-) -> None:
-    source = JournalSource(journal, live=False)
-    decide_journal(source, DecisionCache(tmp_path / "why"), follow=False)
-    facts = tuple((at_s, fact) for _, at_s, fact in source.facts(1, 1 << 30))
-    assert explained(tmp_path / "why", facts)
-    number = next(n for n, (_, fact) in enumerate(facts, 1) if isinstance(fact, f.JobDispatched))
-    changed = Divergence(source)
-    for at_s, fact in facts[: number - 1]:
-        changed.take(at_s, fact)
-    with pytest.raises(decisions.Differs, match="decides otherwise"):
-        changed.take(facts[number - 1][0], f.OfferLapsed("h1"))
 
 
 # ---------------------------------------------------------------- what it answers
@@ -323,9 +246,9 @@ def test_a_page_is_for_loopback_names_and_loads_nothing_from_elsewhere(page: str
         "/api/at",
         "/api/at?s=nan",
         "/api/at?s=x",
-        "/api/why?fact=",
-        "/api/why?fact=1e308",
-        "/api/why?fact=-1e30",
+        "/api/fact?n=",
+        "/api/fact?n=1e308",
+        "/api/fact?n=-1e30",
         "/api/play?from_s=0&speed=0",
         "/api/play?from_s=0",
     ],
@@ -334,6 +257,18 @@ def test_a_wrong_question_is_answered_with_what_is_wrong(page: str, path: str) -
     status, _, body = get(page + path)
     assert status == 400
     assert "expected" in json.loads(body)["words"] or "speed" in json.loads(body)["words"]
+
+
+def test_a_fact_is_shown_with_all_that_it_carries_in_its_units(page: str) -> None:
+    number = next(n for n, (_, fact) in enumerate(runs.facts(), 1) if isinstance(fact, f.MigrationAdmitted))
+    told = json.loads(get(f"{page}/api/fact?n={number}")[2])
+    _, fact = runs.facts()[number - 1]
+    assert isinstance(fact, f.MigrationAdmitted)
+    assert (told["kind"], told["decided"]) == ("MigrationAdmitted", True)
+    fields = dict(told["fields"])
+    assert (fields["job"], fields["destination"]) == (fact.job, fact.destination)
+    assert fields["floor bytes per s"] == format_rate(fact.floor_bytes_per_s)
+    assert json.loads(get(f"{page}/api/fact?n=100000000")[2]) == {}
 
 
 def test_every_metric_that_alerts_and_dashboard_name_is_exposed_and_labels_are_few(page: str) -> None:
@@ -363,7 +298,7 @@ def test_a_coordinator_that_has_not_begun_its_journal_is_waited_for(
     coordinator = threading.Timer(0.3, runs.write_journal, (journal, 5.0))
     coordinator.start()
     try:
-        assert serve.of_campus(campus).path == journal
+        assert serve.of_campus(campus).source.path == journal
     finally:
         coordinator.join()
     monkeypatch.setattr(serve, "BEGUN_S", 0.1)
@@ -518,6 +453,7 @@ def test_a_replay_plays_to_its_end_at_the_speed_that_is_asked_for(page: str) -> 
     body = get(page + "/api/play?from_s=10&speed=1000")[2].decode()
     frames = [json.loads(line[6:]) for line in body.split("\n") if line.startswith("data: ")]
     assert time.monotonic() - began_s < 10.0
-    assert [frame["anew"] for frame in frames[:2]] == [True, False]
+    numbers = [line["n"] for frame in frames for line in frame["story"]]
+    assert numbers == sorted(set(numbers))
     assert (frames[0]["at_s"], frames[-1]["over"]) == (10.0, True)
     assert [frame["at_s"] for frame in frames] == sorted(frame["at_s"] for frame in frames)

@@ -1,4 +1,4 @@
-"""The live page in a browser: its console stays empty, it follows a run, plays one again, says why, and owners' switches act."""
+"""The live page in a browser: its console stays empty, it follows and replays runs, shows events, and owners' switches act."""
 
 from __future__ import annotations
 
@@ -103,22 +103,17 @@ def test_a_replay_moves_by_slider_and_keys_and_plays(browser: Any, replay: str) 
     shown.close()
 
 
-def test_why_shows_candidates_and_what_the_rejected_ones_lack(browser: Any, replay: str) -> None:
+def test_an_event_shows_what_it_carries(browser: Any, replay: str) -> None:
     shown = Page(browser, replay)
     page = shown.page
     last = runs.facts()[-1][0]
     page.locator("#time").evaluate("(t, s) => { t.value = s; t.dispatchEvent(new Event('input')); }", last)
     number = next(n for n, (_, fact) in enumerate(runs.facts(), 1) if isinstance(fact, f.MigrationAdmitted))
     fact: Any = runs.facts()[number - 1][1]
-    page.locator("input[value=all]").check()
+    page.locator("input[value=decided]").check()
     page.locator(f"#fact-{number}").click()
-    shown.until("document.querySelector('#why tr.chosen') !== null")
-    assert page.locator("#why tr.chosen td").first.inner_text() == fact.destination
-    told = page.locator("#why").inner_text()
-    assert "P2" in told
-    assert "P3" in told
-    assert "admitted" in told
-    assert page.locator("#why tr.rejected").count() > 0
+    shown.until("document.querySelector('#fact dd') !== null")
+    assert fact.destination in page.locator("#fact").inner_text()
     page.locator("#story").focus()
     page.keyboard.press("ArrowDown")
     shown.until(f"!document.querySelector('#fact-{number}').matches('[aria-selected=true]')")

@@ -113,7 +113,7 @@ BEFORE = {  # what the reader of a page has done before
     "docs/scripts.md": ["reclaimnet simulate example:lab --out out/first", "reclaimnet simulate example:lab --out out/second"],
 }  # fmt: skip
 LEAVES = {
-    "docs/dashboard.md": ["out/simulate/replay.json"],
+    "docs/dashboard.md": ["out/simulate/campus.toml"],
     "docs/plugins.md": ["out/plugins/report.html"],
     "docs/scripts.md": ["out/index.html", "out/beside/beside.html"],
     "docs/sweeps.md": ["out/sweep/sweep.html", "out/sweep/runs.csv"],

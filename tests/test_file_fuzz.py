@@ -22,7 +22,6 @@ from rich.console import Console
 from experiments.api import simulate
 from experiments.cli.storm import replay as replay_storm
 from experiments.inputs.job_file import load_job
-from experiments.inputs.replay_file import REPLAY, ReplaySpec, read_replay, write_replay
 from experiments.inputs.scenario import dumps, load
 from experiments.inputs.traces import load_trace, trace_of
 from experiments.inputs.traces.paper_campus import paper_scenario
@@ -173,18 +172,6 @@ def a_storm(folder: Path) -> tuple[str, Reader]:
     return text, partial(replay_storm, Console(file=StringIO()))
 
 
-def a_replay(folder: Path) -> tuple[str, Reader]:
-    write_replay(folder, ReplaySpec(LAB, "static"))
-    text = (folder / REPLAY).read_text().replace("\\n", "\\n\n").replace(",", ",\n")
-
-    def read(path: Path) -> Any:
-        # lines for `one_line_wrong`, none in the file
-        (folder / REPLAY).write_bytes(path.read_bytes().replace(b"\n", b""))
-        return read_replay(folder)
-
-    return text, read
-
-
 def a_summary(folder: Path) -> tuple[str, Reader]:
     simulate(replace(LAB, duration_s=60.0)).write(folder)
     text = (folder / "summary.json").read_text()
@@ -216,7 +203,6 @@ KINDS: dict[str, Callable[[Path], tuple[str, Reader]]] = {
     ),
     "trace": a_trace,
     "storm": a_storm,
-    "replay": a_replay,
     "summary": a_summary,
 }
 

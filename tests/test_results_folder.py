@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from experiments.inputs.replay_file import REPLAY
 from experiments.results import accounting, report
 from experiments.results.provenance import provenance
 from experiments.results.runs.diff import beside, differences, write_beside
@@ -45,7 +44,6 @@ def test_the_index_lists_runs_and_what_is_half_written_foreign_or_of_another_ver
     (tmp_path / "killed" / LOCK).write_text("process 1 (reclaimnet demo)\n")
     (tmp_path / "ended early").mkdir()
     (tmp_path / "ended early" / LOCK).touch()
-    (tmp_path / "ended early" / REPLAY).write_text("{}")
     (tmp_path / "foreign/deep/deeper").mkdir(parents=True)
     (tmp_path / "claims").mkdir()
     (tmp_path / "claims/index.html").write_text("<html>claims</html>")

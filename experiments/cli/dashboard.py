@@ -49,7 +49,7 @@ def dashboard(
     else:
         if campus_id is not None:
             raise SpecError("--campus", campus_id, "nothing, with a run that is over")
-        shown, what = serve.Shown(sources.open_run(run, topology), run), str(run)
+        shown, what = serve.Shown(sources.open_run(run, topology)), str(run)
 
     def tell(address: str) -> None:
         console.print(f"{what}: {address}", markup=False, soft_wrap=True)

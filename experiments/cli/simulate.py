@@ -12,10 +12,9 @@ from controller.core.policies.overrides import parse_overrides, with_overrides
 from controller.user_policies import find_policy
 from controller.warm_up import compile_once
 from experiments.cli.results import write_results
-from experiments.inputs.replay_file import REPLAY, ReplaySpec, write_replay
 from experiments.inputs.scenario import Scenario, load
 from experiments.inputs.traces import Trace, trace_of
-from experiments.results.events_file import digest, write_events
+from experiments.results.events_file import digest, write_run
 from experiments.results.provenance import Provenance, provenance
 from experiments.runtime.exit_status import ExitStatus
 from experiments.worlds.virtual.run import VirtualRun, simulate
@@ -43,10 +42,7 @@ def simulate_file(
     console.print(f"[bold]{described.name}[/bold]: {size}, {trace.origin}")
     compile_once()
     run = simulate(described, trace, system=system, until_over=until_over)
-    (out / REPLAY).unlink(missing_ok=True)  # of another run: its events are about to go
-    status = write(console, out, run, provenance(described))
-    write_replay(out, ReplaySpec(described, system, tuple(records), until_over))
-    return status
+    return write(console, out, run, provenance(described))
 
 
 def described_with_trace(
@@ -63,8 +59,8 @@ def described_with_trace(
 
 
 def write(console: Console, out: Path, run: VirtualRun, origin: Provenance) -> int:
-    """summary.json, events.jsonl and report.html into `out`, and the table on the terminal; the exit status."""
-    write_events(out / "events.jsonl", run.facts)
+    """summary.json, events.jsonl, campus.toml and report.html into `out`, and the table on the terminal; the exit status."""
+    write_run(out, run.facts, run.context.campus)
     said = f"{run.events} events, {len(run.facts)} facts, sha256 of events.jsonl {digest(run.facts)}"
     summary = write_results(console, out, run, origin, said)
     return ExitStatus.BROKEN if summary.invariants_broken else ExitStatus.KEPT

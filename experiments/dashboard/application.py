@@ -27,7 +27,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bpf.errors import BpfError
-from experiments.dashboard.cache import Answers
 from experiments.dashboard.feed import Cursor, Feed
 from experiments.dashboard.health import Health
 from experiments.dashboard.metrics import registry
@@ -42,6 +41,7 @@ HERE = Path(__file__).parent
 LOOPBACK = ["127.0.0.1", "localhost"]
 MAX_STREAMS, MAX_PLAYING = 100, 16  # of all pages; of them, those that play a replay
 MAX_BODY = 4096
+SLOW_S = 0.25  # of one chunk: a reader that goes after that has stalled
 SPEEDS = (0.01, 1e7)
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -74,18 +74,10 @@ class RequestRefused(Exception):
 
 
 class Application:
-    """`asgi` is served; `ask_why` starts the process that decides again, at the first question."""
+    """The page of a feed; `asgi` is served."""
 
-    def __init__(
-        self,
-        feed: Feed,
-        health: Health,
-        answers: Answers,
-        ask_why: Callable[[], None],
-        switches: Switches | None = None,
-    ) -> None:
-        self._feed, self._health, self._answers, self._ask_why = feed, health, answers, ask_why
-        self._switches = switches
+    def __init__(self, feed: Feed, health: Health, switches: Switches | None = None) -> None:
+        self._feed, self._health, self._switches = feed, health, switches
         self.streams = {"open": 0, "playing": 0, "stalled": 0}
         self._registry = registry(feed, health, self.streams)
         self._layout = layout(feed.source.campus)
@@ -95,7 +87,7 @@ class Application:
             Route("/api/stream", self._stream),
             Route("/api/play", self._play),
             Route("/api/at", self._at),
-            Route("/api/why", self._why),
+            Route("/api/fact", self._fact),
             Route("/api/health", self._told_health),
             Route("/api/switch", self._switch, methods=["POST"]),
             Route("/metrics", self._metrics),
@@ -133,7 +125,7 @@ class Application:
         )
 
     async def _stream(self, request: Request) -> Response:
-        """Return the head of the run: all of it, then what changes."""
+        """Return the head of the run, now and whenever it has changed."""
 
         async def deltas() -> AsyncIterator[bytes]:
             cursor = Cursor()
@@ -161,15 +153,14 @@ class Application:
         """Return the picture at a time, and the last lines of the story until then."""
         at_s = _number(request, "s")
         picture = await self._feed.at(at_s)
-        return _json(picture.since(0) | {"anew": True, "story": self._feed.lines_until(at_s, 200)})
+        return _json(picture.picture() | {"story": self._feed.lines_until(at_s)})
 
-    async def _why(self, request: Request) -> Response:
-        """Return the decisions behind a fact, or how far the replay is."""
-        number = _number(request, "fact")
+    async def _fact(self, request: Request) -> Response:
+        """Return all that a fact carries."""
+        number = _number(request, "n")
         if not 0.0 <= number < LARGEST_INTEGER:  # no database takes another
-            raise RequestRefused(400, f"fact {number:g}: the number of a fact is expected")
-        self._ask_why()
-        return _json(self._answers.of(int(number)))
+            raise RequestRefused(400, f"n {number:g}: the number of a fact is expected")
+        return _json(self._feed.fact(int(number)))
 
     async def _metrics(self, request: Request) -> Response:
         return Response(generate_latest(self._registry), headers={"content-type": CONTENT_TYPE_LATEST})
@@ -236,7 +227,7 @@ class _Events(Response):
 
     def __init__(self, chunks: AsyncIterator[bytes], streams: dict[str, int], playing: bool) -> None:
         super().__init__(media_type="text/event-stream")
-        self._chunks, self._streams, self._playing, self._sending = chunks, streams, playing, False
+        self._chunks, self._streams, self._playing, self._took_s = chunks, streams, playing, 0.0
         del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -248,10 +239,10 @@ class _Events(Response):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._until_gone, receive, nursery.cancel_scope)
                 async for chunk in self._chunks:
-                    self._sending = True
+                    began_s, self._took_s = trio.current_time(), math.inf
                     body = b"data: " + chunk + b"\n\n"
                     await send({"type": "http.response.body", "body": body, "more_body": True})
-                    self._sending = False
+                    self._took_s = trio.current_time() - began_s
                 nursery.cancel_scope.cancel()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
@@ -261,7 +252,7 @@ class _Events(Response):
     async def _until_gone(self, receive: Receive, scope: trio.CancelScope) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self._streams["stalled"] += self._sending
+        self._streams["stalled"] += self._took_s > SLOW_S
         scope.cancel()
 
 

@@ -1,7 +1,5 @@
 """A campus at one moment: a fold of facts, one at a time.
 
-Each part keeps the version of its last change.
-
 Rows are sent to the page (JSON), so their fields are named for it. Times are seconds of the journal, rates payload
 bytes/s.
 """
@@ -9,84 +7,22 @@ bytes/s.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from controller.core.model import facts as f
+from experiments.results.link_rates import WAYS
 from topologies.errors import SpecError
-from topologies.paths import Routes, Way, dead_trunks
+from topologies.paths import RouteHistory
 from topologies.spec import Campus, DirectedLink, Role
 
-Row = dict[str, Any]
-# rows that are gone and are remembered, so that a client can be told: one that has seen less begins anew
-MAX_GONE = 4096
+Row = dict[str, Any]  # never changed in place, so that pictures can share it
 OVER_BY: dict[type[f.Fact], str] = {
     f.JobFinished: "finished",
     f.JobFailed: "failed",
     f.JobCancelled: "cancelled",
 }
 MAX_ENDED = 200  # jobs that are over and still listed
-
-
-class VersionedRows:
-    """Rows by key, in the order of their latest change."""
-
-    def __init__(self) -> None:
-        self._rows: dict[str, tuple[int, Row | None]] = {}  # key -> (version, None: gone)
-        self._gone = 0
-        self.forgotten = 0  # a client whose version is older than this cannot be told what is gone
-
-    def copy(self) -> VersionedRows:
-        """Copy the rows, which are never changed in place."""
-        made = copy.copy(self)
-        made._rows = self._rows.copy()
-        return made
-
-    def __contains__(self, key: str) -> bool:
-        return self.get(key) is not None
-
-    def get(self, key: str) -> Row | None:
-        """Return the row, if there is one."""
-        return self._rows.get(key, (0, None))[1]
-
-    def live(self) -> Iterable[tuple[str, Row]]:
-        """Return all rows that are not gone."""
-        return ((key, row) for key, (_, row) in self._rows.items() if row is not None)
-
-    def put(self, version: int, key: str, row: Row) -> None:
-        """Set a row."""
-        before = self._rows.pop(key, None)
-        self._gone -= before is not None and before[1] is None
-        self._rows[key] = version, row
-
-    def change(self, version: int, key: str, **values: Any) -> None:
-        """Change some of a row's values; nothing, if there is no such row."""
-        row = self.get(key)
-        if row is not None and any(row.get(name) != value for name, value in values.items()):
-            self.put(version, key, row | values)
-
-    def drop(self, version: int, key: str) -> None:
-        """Drop the row."""
-        if self._rows.pop(key, (0, None))[1] is None:
-            return
-        self._rows[key] = version, None
-        self._gone += 1
-        if self._gone > MAX_GONE:
-            oldest = next(key for key, (_, row) in self._rows.items() if row is None)
-            self.forgotten = self._rows.pop(oldest)[0]
-            self._gone -= 1
-
-    def since(self, version: int) -> dict[str, Row | None]:
-        """Return changes since a version: key -> row, None: gone."""
-        changed: dict[str, Row | None] = {}
-        for key in reversed(self._rows):
-            at, row = self._rows[key]
-            if at <= version:
-                break
-            changed[key] = row
-        return changed
 
 
 @dataclass
@@ -113,24 +49,21 @@ class Totals:
 
 
 class CampusState:
-    """`apply` each fact in order. `version` counts changes; `hosts`, `jobs`, `flows`, `links` are `VersionedRows`."""
+    """`apply` each fact in order; `version` counts changes. `routes`: of the run, as far as the facts of WAYS tell."""
 
-    def __init__(self, campus: Campus) -> None:
+    def __init__(self, campus: Campus, routes: RouteHistory | None = None) -> None:
         self.campus = campus
-        self._routes = Routes(campus)
-        self._pins: dict[tuple[str, str], Way] = {}
-        self._draining: frozenset[frozenset[str]] = frozenset()
+        self._routes = RouteHistory(campus) if routes is None else routes
         self._numbers = {
             link: 2 * number + way
             for number, cable in enumerate(campus.links)
             for way, link in enumerate((DirectedLink(cable.a, cable.b), DirectedLink(cable.b, cable.a)))
         }
-        self.version, self.at_s, self.number = (
-            1,
-            0.0,
-            0,
-        )  # of what is there before the first fact: 0 is nothing
-        self.hosts, self.jobs, self.flows, self.links = (VersionedRows() for _ in range(4))
+        self.version, self.at_s, self.number = 1, 0.0, 0  # before the first fact; version 0 is nothing
+        self.hosts: dict[str, Row] = {}
+        self.jobs: dict[str, Row] = {}
+        self.flows: dict[str, Row] = {}
+        self.links: dict[str, Row] = {}
         self.head: list[str] = []  # interrupted jobs that wait, before all others
         self.queue: list[str] = []
         self.level: float | None = None
@@ -143,7 +76,7 @@ class CampusState:
     # ------------------------------------------------------------ reading
 
     def copy(self) -> CampusState:
-        """Copy the picture. Rows are never changed in place, so they are shared."""
+        """Copy the picture."""
         made = copy.copy(self)
         made.hosts, made.jobs, made.flows, made.links = (
             rows.copy() for rows in (self.hosts, self.jobs, self.flows, self.links)
@@ -152,25 +85,14 @@ class CampusState:
         made.totals = copy.deepcopy(self.totals)
         return made
 
-    @property
-    def knows_since(self) -> int:
-        """The oldest version that a delta can begin from."""
-        return max(rows.forgotten for rows in (self.hosts, self.jobs, self.flows, self.links))
-
-    def since(self, version: int) -> Row:
-        """Return changes since a version; 0: all."""
-        parts = {
-            name: changed
-            for name in ("hosts", "jobs", "flows", "links")
-            if (changed := getattr(self, name).since(version))
-        }
-        if not version:
-            parts = {name: {k: row for k, row in rows.items() if row} for name, rows in parts.items()}
+    def picture(self) -> Row:
+        """Return all of it, as the page takes it."""
         totals = {
             "jobs": self.totals.jobs,
             "migrations": self.totals.migrations,
             "work_lost_s": self.totals.work_lost_s,
         }
+        parts = {"hosts": self.hosts, "jobs": self.jobs, "flows": self.flows, "links": self.links}
         return parts | {"at_s": self.at_s, "queue": self.queue_row(), "totals": totals}
 
     def queue_row(self) -> Row:
@@ -188,7 +110,7 @@ class CampusState:
     def path(self, source: str, destination: str) -> list[int]:
         """Return the links of a way by number: twice the cable's place in the campus, one more for its second direction."""
         try:
-            return [self._numbers[link] for link in self._routes.way(source, destination)]
+            return [self._numbers[link] for link in self._routes.at(self.at_s).way(source, destination)]
         except SpecError:  # a host that the campus does not have
             return []
 
@@ -198,11 +120,13 @@ class CampusState:
         """Apply a fact."""
         self.version += 1
         self.number, self.at_s = number, max(self.at_s, at_s)
-        v, jobs = self.version, self.jobs
+        if isinstance(fact, WAYS):
+            self._follow_trunks(fact)
+            return
         match fact:
             case f.EgressMeasured(host=host, window_s=window_s) if window_s > 0.0:
                 rates = [fact.migration_bytes / window_s, fact.research_bytes / window_s]
-                self.hosts.change(v, host, egress=rates, egress_at_s=at_s)
+                _change(self.hosts, host, egress=rates, egress_at_s=at_s)
                 self.totals.dropped_packets += max(0, fact.drops)
             case f.Granted():
                 key = f"{fact.job}:{fact.source}>{fact.destination}"
@@ -219,90 +143,65 @@ class CampusState:
                     "floor": fact.floor_bytes_per_s,
                     "held_by": fact.bottleneck,
                 }
-                self.flows.put(v, key, before | row)
+                self.flows[key] = before | row
             case f.GrantEnded():
-                self.flows.drop(v, f"{fact.job}:{fact.source}>{fact.destination}")
+                self.flows.pop(f"{fact.job}:{fact.source}>{fact.destination}", None)
             case f.CheckpointTaken(job=job):
                 self.totals.checkpoints["taken"] += 1
-                jobs.change(v, job, step=fact.step, **({"phase": "moving"} if fact.final else {}))
+                _change(self.jobs, job, step=fact.step, **({"phase": "moving"} if fact.final else {}))
             case f.CheckpointCompleted(job=job):
                 self.totals.checkpoints["completed"] += 1
-                jobs.change(v, job, saved=fact.step, holder=fact.holder)
+                _change(self.jobs, job, saved=fact.step, holder=fact.holder)
             case f.CheckpointRefused():
                 self.totals.checkpoints["refused"] += 1
             case f.CheckpointPlanned(job=job):
                 interval_s = fact.interval_s if fact.interval_s < 1e12 else None
-                jobs.change(v, job, standby=fact.standby, interval_s=interval_s)
+                _change(self.jobs, job, standby=fact.standby, interval_s=interval_s)
             case f.TransferFinished():
                 self.totals.transfers["ok" if fact.ok else "failed"] += 1
                 self.totals.bytes["sent"] += fact.bytes_sent
                 self.totals.bytes["deduplicated"] += fact.bytes_deduplicated
-            case f.LinkChanged():
-                link = self._numbers.get(DirectedLink(fact.source, fact.target))
-                if link is not None:
-                    self.links.put(v, str(link), {"rate": fact.rate_bytes_per_s})
-                    self._follow_trunks(v)
-            case f.WayTaken(source=source, destination=to, nodes=nodes):
-                others = {ends: way for ends, way in self._pins.items() if ends != (source, to)}
-                way = tuple(map(DirectedLink, nodes, nodes[1:]))
-                self._pins = {**others, (source, to): way} if way else others
-                self._follow_trunks(v)
-            case f.TrunksDraining(trunks=trunks):
-                self._draining = frozenset(map(frozenset, trunks))
-                self._follow_trunks(v)
             case f.LevelLearned(level=level):
                 self.level = level
             case f.HostJoined() | f.HostLost() | f.HostReclaimed() | f.HostReturned():
-                self._host(v, at_s, fact)
+                self._host(at_s, fact)
             case f.CoordinatorRestarted():
                 self.totals.restarts += 1
             case _:
-                self._job(v, at_s, fact)
+                self._job(at_s, fact)
 
-    def _follow_trunks(self, v: int) -> None:
-        """Move flows to other ways when a trunk of a campus with several paths has died, or is back."""
-        if not self._routes.has_choice:
-            return
-        rates = {
-            link: row["rate"]
-            for link, n in self._numbers.items()
-            if (row := self.links.get(str(n))) is not None
-        }
-        dead = dead_trunks(rates)
-        self._draining -= dead
-        routes = Routes(self.campus, dead | self._draining)
-        for ends, way in self._pins.items():
-            with suppress(SpecError):  # a trunk of it has died, or the campus has no such hosts
-                routes.pin(*ends, way)
-        if not routes.equals(self._routes):
-            self._routes = routes  # copies keep theirs
-            for key, row in list(self.flows.live()):
-                self.flows.change(v, key, path=self.path(row["from"], row["to"]))
+    def _follow_trunks(self, fact: f.AnyFact) -> None:
+        """Note the rate of a cable; move flows to other ways where a trunk has died, or is back."""
+        if isinstance(fact, f.LinkChanged):
+            link = self._numbers.get(DirectedLink(fact.source, fact.target))
+            if link is not None:
+                self.links[str(link)] = {"rate": fact.rate_bytes_per_s}
+        if self._routes.latest.has_choice:
+            for key, row in self.flows.items():
+                self.flows[key] = row | {"path": self.path(row["from"], row["to"])}
 
-    def _host(
-        self, v: int, at_s: float, fact: f.HostJoined | f.HostLost | f.HostReclaimed | f.HostReturned
-    ) -> None:
+    def _host(self, at_s: float, fact: f.HostJoined | f.HostLost | f.HostReclaimed | f.HostReturned) -> None:
         if fact.host not in self.hosts:
             self._add_host(fact.host, 1)
         match fact:
             case f.HostJoined(host=host, lent=lent):
                 noticed = (self.hosts.get(host) or {})["until_s"] is not None
                 if not (lent and noticed):
-                    self.hosts.change(v, host, state="lent" if lent else "reclaimed", until_s=None)
+                    _change(self.hosts, host, state="lent" if lent else "reclaimed", until_s=None)
             case f.HostLost(host=host):
                 self.totals.agents_lost += 1
-                self.hosts.change(v, host, state="lost")
+                _change(self.hosts, host, state="lost")
             case f.HostReclaimed(host=host, notice_s=notice_s) if notice_s > 0.0:
                 self.totals.reclaims["notice"] += 1
-                self.hosts.change(v, host, state="noticed", until_s=at_s + notice_s)
+                _change(self.hosts, host, state="noticed", until_s=at_s + notice_s)
             case f.HostReclaimed(host=host):
                 noticed = (self.hosts.get(host) or {})["until_s"] is not None
                 self.totals.reclaims["emergency"] += not noticed  # else the end of a notice that was counted
-                self.hosts.change(v, host, state="reclaimed", until_s=None)
+                _change(self.hosts, host, state="reclaimed", until_s=None)
             case f.HostReturned(host=host):
-                self.hosts.change(v, host, state="lent", until_s=None)
+                _change(self.hosts, host, state="lent", until_s=None)
 
-    def _job(self, v: int, at_s: float, fact: f.AnyFact) -> None:
+    def _job(self, at_s: float, fact: f.AnyFact) -> None:
         jobs, totals = self.jobs, self.totals
         match fact:
             case f.JobSubmitted(job=job):
@@ -324,7 +223,7 @@ class CampusState:
                     "since_s": at_s,
                     "reason": "",
                 }
-                jobs.put(v, job, row)
+                jobs[job] = row
             case f.JobQueued(job=job):
                 self.queue.append(job)
                 self.level = fact.level
@@ -332,23 +231,23 @@ class CampusState:
                 totals.jobs["redirected"] += 1
                 self._waits_no_more(job)
                 self.level = fact.level
-                jobs.change(v, job, on_demand=True)
+                _change(jobs, job, on_demand=True)
             case f.JobWaits(job=job):
                 if job not in self.head:
                     self.head.append(job)
-                jobs.change(v, job, phase="waiting", reason=fact.reason)
+                _change(jobs, job, phase="waiting", reason=fact.reason)
             case f.JobDispatched(job=job):
                 self._waits_no_more(job)
                 if fact.cost is not None:
                     totals.first_dispatches += 1
                     totals.cost += fact.cost
                     totals.delay_s += fact.delay_s or 0.0
-                self._leave(v, job)
+                self._leave(job)
                 there = self.hosts.get(fact.host)
                 if there is not None and job not in there["jobs"]:
-                    self.hosts.change(v, fact.host, jobs=[*there["jobs"], job])
-                jobs.change(
-                    v,
+                    _change(self.hosts, fact.host, jobs=[*there["jobs"], job])
+                _change(
+                    jobs,
                     job,
                     phase="starting",
                     host=fact.host,
@@ -361,51 +260,51 @@ class CampusState:
                     reason="",
                 )
             case f.JobRunning(job=job):
-                jobs.change(v, job, phase="running", host=fact.host, step=fact.step, since_s=at_s)
+                _change(jobs, job, phase="running", host=fact.host, step=fact.step, since_s=at_s)
             case f.MigrationAdmitted(job=job):
                 totals.migrations["admitted"] += 1
-                jobs.change(v, job, phase="moving", to=fact.destination)
+                _change(jobs, job, phase="moving", to=fact.destination)
             case f.MigrationDegraded(job=job):
                 totals.migrations["degraded"] += 1
-                jobs.change(v, job, reason=fact.reason, to=fact.rescued_to)
+                _change(jobs, job, reason=fact.reason, to=fact.rescued_to)
             case f.MigrationFinished():
                 totals.migrations["in_time" if fact.in_time else "late"] += 1
             case f.JobStopped(job=job):
-                self._leave(v, job)
-                jobs.change(v, job, phase="interrupted", host="", to="", step=fact.last_step, since_s=at_s)
+                self._leave(job)
+                _change(jobs, job, phase="interrupted", host="", to="", step=fact.last_step, since_s=at_s)
             case f.WorkLost():
                 totals.work_lost_s += fact.work_lost_s
             case f.WorkTakenUp():
                 totals.work_lost_s -= fact.work_s
             case f.CancelOrdered(job=job):
-                jobs.change(v, job, phase="cancelling", to="", since_s=at_s)
+                _change(jobs, job, phase="cancelling", to="", since_s=at_s)
             case f.JobFinished(job=job) | f.JobFailed(job=job) | f.JobCancelled(job=job):
                 self._waits_no_more(job)
-                self._leave(v, job)
+                self._leave(job)
                 phase = OVER_BY[type(fact)]
                 totals.jobs[phase] += 1
                 reason = fact.reason if isinstance(fact, f.JobFailed) else ""
-                jobs.change(v, job, phase=phase, to="", reason=reason, since_s=at_s)
+                _change(jobs, job, phase=phase, to="", reason=reason, since_s=at_s)
                 if not isinstance(fact, f.JobFailed):
-                    jobs.change(v, job, step=fact.step)
+                    _change(jobs, job, step=fact.step)
                 self._ended.append(job)
                 if len(self._ended) > MAX_ENDED:
-                    jobs.drop(v, self._ended.pop(0))
+                    jobs.pop(self._ended.pop(0), None)
 
     def _waits_no_more(self, job: str) -> None:
         for waiting in (self.head, self.queue):
             if job in waiting:
                 waiting.remove(job)
 
-    def _leave(self, v: int, job: str) -> None:
+    def _leave(self, job: str) -> None:
         known = self.jobs.get(job)
         row = self.hosts.get(known["host"]) if known else None
         if known and row is not None and job in row["jobs"]:
-            self.hosts.change(v, known["host"], jobs=[name for name in row["jobs"] if name != job])
+            _change(self.hosts, known["host"], jobs=[name for name in row["jobs"] if name != job])
 
     def _add_host(self, name: str, gpus: int) -> None:
         row = {"state": "absent", "jobs": [], "gpus": gpus, "until_s": None, "egress": None}
-        self.hosts.put(self.version, name, row)
+        self.hosts[name] = row
 
     def reported(self, steps: dict[str, int], use: dict[str, float]) -> None:
         """Set the counts of agents: steps of jobs, and rates of flows by key, payload bytes/s."""
@@ -413,6 +312,12 @@ class CampusState:
         for job, step in steps.items():
             row = self.jobs.get(job)
             if row is not None and row["phase"] not in OVER_BY.values() and step > row["step"]:
-                self.jobs.change(self.version, job, step=step)
+                _change(self.jobs, job, step=step)
         for key, rate in use.items():
-            self.flows.change(self.version, key, use=rate)
+            _change(self.flows, key, use=rate)
+
+
+def _change(rows: dict[str, Row], key: str, **values: Any) -> None:
+    """Change some of a row's values; nothing, if there is no such row."""
+    if (row := rows.get(key)) is not None:
+        rows[key] = row | values

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
 
 from controller.core.model import facts as f
-from experiments.dashboard.campus_state import Row, VersionedRows
+from experiments.dashboard.campus_state import Row
 from experiments.results.history import OVER, end_of_attempt
 
 MAX_BARS, MAX_POINTS = 20_000, 4_000
@@ -28,48 +29,35 @@ ROUTINE = (
 )
 
 
-class Strip(VersionedRows):
-    """Rows of which the longest unchanged make room for others."""
+class Strip:
+    """Rows by key, in the order of their latest change; of more than MAX_BARS those that changed longest ago are dropped."""
 
-    def put(self, version: int, key: str, row: Row) -> None:
-        """Set a row; drop the oldest beyond MAX_BARS."""
-        super().put(version, key, row)
+    def __init__(self) -> None:
+        self._rows: dict[str, tuple[int, Row]] = {}  # key -> (version of its latest change, row)
+
+    def get(self, key: str) -> Row | None:
+        """Return the row, if there is one."""
+        return self._rows.get(key, (0, None))[1]
+
+    def put(self, version: int, key: str, **values: Any) -> None:
+        """Set some values of a row, which may be new."""
+        self._rows[key] = version, self._rows.pop(key, (0, {}))[1] | values
         if len(self._rows) > MAX_BARS:
             del self._rows[next(iter(self._rows))]
 
-
-@dataclass
-class Stairs:
-    """(s, jobs that wait, level r), a point at each change."""
-
-    points: list[tuple[float, int, float | None]] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-    thinned: int = 0  # version at which it was thinned last
-
-    def put(self, version: int, at_s: float, length: int, level: float | None) -> None:
-        """Add the next point, if it differs from the last."""
-        if self.points and self.points[-1][1:] == (length, level):
-            return
-        self.points.append((at_s, length, level))
-        self.versions.append(version)
-        if len(self.points) > MAX_POINTS:
-            pairs = list(zip(self.points[::2], self.points[1::2], strict=False))
-            kept = [max(pair, key=lambda point: point[1]) for pair in pairs]
-            self.points = kept + self.points[2 * len(pairs) :]
-            self.versions = [version] * len(self.points)
-            self.thinned = version
-
-    def since(self, version: int) -> Row:
-        """Return points since a version; `anew`: they replace all that were sent before."""
-        first = bisect_right(self.versions, version)
-        return {"anew": version < self.thinned or not version, "points": self.points[first:]}
+    def since(self, version: int) -> dict[str, Row]:
+        """Return the rows that changed since a version."""
+        changed = takewhile(lambda each: each[1][0] > version, reversed(self._rows.items()))
+        return {key: row for key, (_, row) in changed}
 
 
 class EventLog:
     """`add` each fact in order, with the version and the queue of the head picture after it."""
 
     def __init__(self) -> None:
-        self.bars, self.spans, self.curve = Strip(), Strip(), Stairs()
+        self.bars, self.spans = Strip(), Strip()
+        self.curve: list[tuple[float, int, float | None]] = []  # (s, jobs that wait, level r), at each change
+        self._curve_version = 0
         self.numbers, self.times_s = array("Q"), array("d")  # of the facts that are told
         self._colours = 0
         self._colour: dict[str, int] = {}
@@ -82,26 +70,23 @@ class EventLog:
         if not isinstance(fact, ROUTINE):
             self.numbers.append(number)
             self.times_s.append(at_s)
-        self.curve.put(version, at_s, length, level)
+        self._draw(version, at_s, length, level)
         match fact:
             case f.JobSubmitted(job=job):
                 if job not in self._colour:
                     self._colour[job] = self._colours % 8
                     self._colours += 1
             case f.JobDispatched(job=job, attempt=attempt, host=host):
-                row: Row = {
-                    "job": job,
-                    "attempt": attempt,
-                    "host": host,
+                begun = {
                     "from_s": at_s,
                     "run_s": None,
                     "to_s": None,
                     "how": "",
                     "colour": self._colour.get(job, 0),
                 }
-                self.bars.put(version, f"{job}#{attempt}", row)
-            case f.JobRunning(job=job, attempt=attempt):
-                self.bars.change(version, f"{job}#{attempt}", run_s=at_s)
+                self.bars.put(version, f"{job}#{attempt}", job=job, attempt=attempt, host=host, **begun)
+            case f.JobRunning(job=job, attempt=attempt) if self.bars.get(f"{job}#{attempt}"):
+                self.bars.put(version, f"{job}#{attempt}", run_s=at_s)
             case f.HostReclaimed(host=host, notice_s=notice_s) if notice_s > 0.0:
                 self._begin(version, host, "notice", at_s)
             case f.HostReclaimed(host=host):
@@ -118,24 +103,33 @@ class EventLog:
             key = f"{job}#{attempt}"
             known = self.bars.get(key)
             if known is not None and known["to_s"] is None:
-                self.bars.change(version, key, to_s=at_s, how=how)
+                self.bars.put(version, key, to_s=at_s, how=how)
             if how in OVER:
                 self._colour.pop(job, None)
 
     def _begin(self, version: int, host: str, kind: str, at_s: float) -> None:
         if (host, kind) not in self._open:
             key = self._open[host, kind] = f"{host} {kind} {at_s:.6f}"
-            self.spans.put(version, key, {"host": host, "kind": kind, "from_s": at_s, "to_s": None})
+            self.spans.put(version, key, host=host, kind=kind, from_s=at_s, to_s=None)
 
     def _end(self, version: int, at_s: float, host: str, *kinds: str) -> None:
         for kind in kinds:
-            if key := self._open.pop((host, kind), ""):
-                self.spans.change(version, key, to_s=at_s)
+            if (key := self._open.pop((host, kind), "")) and self.spans.get(key):
+                self.spans.put(version, key, to_s=at_s)
+
+    def _draw(self, version: int, at_s: float, length: int, level: float | None) -> None:
+        if self.curve and self.curve[-1][1:] == (length, level):
+            return
+        self.curve.append((at_s, length, level))
+        self._curve_version = version
+        if len(self.curve) > MAX_POINTS:
+            pairs = zip(self.curve[::2], self.curve[1::2], strict=False)
+            self.curve = [max(pair, key=lambda point: point[1]) for pair in pairs] + self.curve[-1:]
 
     def since(self, version: int) -> Row:
         """Return changes of the time line since a version; 0: all."""
-        told = {"bars": self.bars.since(version), "spans": self.spans.since(version)}
-        return {name: rows for name, rows in told.items() if rows} | {"curve": self.curve.since(version)}
+        told: Row = {"bars": self.bars.since(version), "spans": self.spans.since(version)}
+        return told | ({"curve": self.curve} if self._curve_version > version else {})
 
     def told_until(self, at_s: float, most: int) -> list[int]:
         """Return the numbers of the last facts shown, up to a time, in order."""

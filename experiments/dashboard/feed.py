@@ -1,8 +1,8 @@
 """Feed of a source: the head of the run, its event log, and the picture of any moment before.
 
 One task reads new facts and folds them into the head, a few thousand at a time, so that the loop stays free. Readers
-keep a `Cursor`, the version that they have seen, and ask for changes since. So a slow reader costs nothing and is
-updated less often, without a backlog. All readers at the same version get the same bytes, encoded once.
+keep a `Cursor` of what they have seen, and receive the picture whole, and of time line and story what is new. So a slow
+reader costs nothing and is updated less often, without a backlog.
 
 A moment of the past is the last keyframe before it and the facts since.
 """
@@ -10,10 +10,7 @@ A moment of the past is the last keyframe before it and the facts since.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple
 
@@ -21,27 +18,28 @@ import msgspec
 import trio
 
 from controller.persistence.journal import DAMAGED
-from experiments.dashboard.cache import DECIDED
 from experiments.dashboard.campus_state import CampusState, Row
 from experiments.dashboard.event_log import EventLog
-from experiments.dashboard.sources import EventsFile, HeartbeatRates, JournalSource, Numbered
-from experiments.results.narration import describe, notable
+from experiments.dashboard.sources import EventsFile, HeartbeatRates, JournalSource
+from experiments.results.link_rates import RoutesThen
+from experiments.results.narration import describe, notable, particulars
 from topologies.errors import TestbedError
 
 POLL_S = 0.05  # between two looks at a journal
 USE_S = 0.5  # between two looks at what agents count
 PULSE_S = 1.0  # a reader is told at least so often, that it knows the clock and the connection
+FRAME_S = 0.1  # between two pictures for one reader
 READ = 2000  # facts at a time
 KEYFRAMES, FIRST_SPACING = 256, 500  # kept; facts between two of them, at first
 LINES = 200  # in one answer, at most
-RECENT = 1000  # facts whose words may be asked for at once by all who follow
-FRAME_S, FRAME_FACTS = (
-    0.1,
-    4000,
-)  # of a replay that is played: time goes slower where a frame has more facts than these
+FRAME_FACTS = 4000  # of a replay that is played: time goes slower where a frame has more facts than these
 BAD = {"HostLost", "JobStopped", "WorkLost", "JobFailed", "MigrationDegraded", "CheckpointRefused"}
 GOOD = {"HostReturned", "JobFinished", "WorkTakenUp", "HostJoined"}
 MOVES = {"MigrationAdmitted", "MigrationFinished", "JobRedirected"}
+DECIDED = {  # by P1, P2, P3 or the queue
+    *("JobQueued", "JobRedirected", "JobDispatched", "JobWaits"),
+    *("CheckpointPlanned", "MigrationAdmitted", "MigrationDegraded"),
+}
 
 
 class Cursor(NamedTuple):
@@ -51,29 +49,20 @@ class Cursor(NamedTuple):
     number: int = 0
 
 
-@dataclass
-class Keyframe:
-    """The picture after a fact."""
-
-    at_s: float
-    picture: CampusState
-
-
 class Feed:
     """A feed: `run` in a task; then the other methods may be called. `ended` returns whether the campus is gone."""
 
     def __init__(self, source: JournalSource | EventsFile, ended: Callable[[], bool] = lambda: True) -> None:
         self.source, self._ended = source, ended
-        self.head, self.event_log = CampusState(source.campus), EventLog()
+        self._routes = RoutesThen(source.campus)
+        self.head, self.event_log = CampusState(source.campus, self._routes.history), EventLog()
         self.loaded = False  # all that was there at the beginning has been read
         self.over = False  # nothing more will come
         self.broken = ""  # why the source could not be read on
-        self._keyframes = [Keyframe(-inf, self.head.copy())]
+        self._keyframes = [(-inf, self.head.copy())]  # (s, picture after a fact)
         self._spacing = FIRST_SPACING
-        self._recent: deque[Numbered] = deque(maxlen=RECENT)
         self._meter = HeartbeatRates()
         self._news = trio.Event()
-        self._encoded: dict[Cursor, tuple[Cursor, bytes]] = {}
 
     @property
     def live(self) -> bool:
@@ -119,12 +108,12 @@ class Feed:
 
     def _add(self, number: int, at_s: float, fact: Any) -> None:
         head = self.head
+        self._routes.note(at_s, fact)
         head.apply(number, at_s, fact)
         length = len(head.head) + len(head.queue)
         self.event_log.add(head.version, number, at_s, fact, length, head.level)
-        self._recent.append((number, at_s, fact))
-        if number - self._keyframes[-1].picture.number >= self._spacing:
-            self._keyframes.append(Keyframe(at_s, head.copy()))
+        if number - self._keyframes[-1][1].number >= self._spacing:
+            self._keyframes.append((at_s, head.copy()))
             if len(self._keyframes) > KEYFRAMES:
                 self._keyframes = self._keyframes[::2]
                 self._spacing *= 2
@@ -141,32 +130,25 @@ class Feed:
             self._publish()
 
     def _publish(self) -> None:
-        self._encoded.clear()
         self._news.set()
         self._news = trio.Event()
 
     # ------------------------------------------------------------ reading
 
     async def news(self, cursor: Cursor) -> None:
-        """Return when there is more than the cursor has seen, or after a pulse."""
+        """Return when there is more than the cursor has seen, though not before the next frame, or after a pulse."""
+        await trio.sleep(FRAME_S)
         if cursor.version == self.head.version:
             with trio.move_on_after(PULSE_S):
                 await self._news.wait()
 
     def delta(self, cursor: Cursor) -> tuple[Cursor, bytes]:
-        """Return the changes since the cursor, as JSON, and the cursor after them; all, if it has seen nothing or too little."""
-        if cursor.version == self.head.version:  # a pulse
-            return cursor, msgspec.json.encode({"now_s": self.now_s} | self.state())
-        known = self._encoded.get(cursor)
-        if known is None:
-            head = self.head
-            seen = Cursor() if cursor.version < head.knows_since else cursor
-            told: Row = head.since(seen.version) | self.event_log.since(seen.version)
-            told["story"] = self._told(self.event_log.told_after(seen.number, LINES))
-            told |= {"anew": not seen.version, "now_s": self.now_s} | self.state()
-            after = Cursor(head.version, head.number)
-            known = self._encoded[cursor] = after, msgspec.json.encode(told)
-        return known
+        """Return what a reader lacks, as JSON, and its cursor after that; only the clock, if it lacks nothing."""
+        told: Row = {"now_s": self.now_s} | self.state()
+        if cursor.version < self.head.version:
+            told |= self.head.picture() | self.event_log.since(cursor.version)
+            told["story"] = self._told(self.event_log.told_after(cursor.number, LINES))
+        return Cursor(self.head.version, self.head.number), msgspec.json.encode(told)
 
     def state(self) -> Row:
         """Return whether the run is loaded and over, and the error of its source."""
@@ -174,14 +156,9 @@ class Feed:
 
     async def at(self, at_s: float) -> CampusState:
         """Return the picture at a time."""
-        place = bisect_right(self._keyframes, at_s, key=lambda frame: frame.at_s) - 1
-        picture = self._keyframes[max(0, place)].picture.copy()
+        place = bisect_right(self._keyframes, at_s, key=lambda frame: frame[0]) - 1
+        picture = self._keyframes[max(0, place)][1].copy()
         await self._forward(picture, at_s, inf)
-        if isinstance(self.source, JournalSource):
-            meter = HeartbeatRates()
-            with suppress(*DAMAGED):  # what agents counted then is not to be had
-                for host, when_s, beat in self.source.reports_at(at_s):
-                    picture.reported(*meter.take(host, when_s, beat))
         picture.at_s = at_s
         return picture
 
@@ -200,43 +177,43 @@ class Feed:
             await trio.lowlevel.checkpoint()
 
     async def play(self, from_s: float, speed: float) -> AsyncIterator[bytes]:
-        """Yield frames from a time on, until the end: what has changed since the frame before."""
-        picture, version, told_s = await self.at(from_s), 0, from_s
+        """Yield pictures from a time on, until the end, each with the lines of the story since the one before."""
+        picture, story = await self.at(from_s), self.lines_until(from_s)
         next_s = trio.current_time()
         while True:
-            frame: Row = picture.since(version)
-            frame["story"] = self._told(
-                self.event_log.told_until(picture.at_s, LINES), after_s=told_s if version else -inf
-            )
-            yield msgspec.json.encode(frame | {"anew": not version, "over": picture.at_s >= self.head.at_s})
-            if picture.at_s >= self.head.at_s:
+            over = picture.at_s >= self.head.at_s
+            yield msgspec.json.encode(picture.picture() | {"story": story, "over": over})
+            if over:
                 return
-            version, told_s = picture.version, picture.at_s
+            told_s = picture.at_s
             next_s = max(next_s + FRAME_S, trio.current_time())
             await trio.sleep_until(next_s)
             aim_s, number = min(told_s + speed * FRAME_S, self.head.at_s), picture.number
             await self._forward(picture, aim_s, FRAME_FACTS)
             if picture.number - number < FRAME_FACTS:
                 picture.at_s = aim_s
+            story = self.lines_until(picture.at_s, told_s)
 
-    def lines_until(self, at_s: float, most: int) -> list[Row]:
+    def lines_until(self, at_s: float, after_s: float = -inf) -> list[Row]:
         """Return the last lines of the story, up to a time."""
-        return self._told(self.event_log.told_until(at_s, min(most, LINES)))
+        lines = self._told(self.event_log.told_until(at_s, LINES))
+        return [line for line in lines if line["at_s"] > after_s]
 
-    def _told(self, numbers: Iterable[int], after_s: float = -inf) -> list[Row]:
-        recent = {number: (at_s, fact) for number, at_s, fact in self._recent}
-        lines = []
-        for number in numbers:
-            if number in recent:
-                at_s, fact = recent[number]
-            else:
-                [(_, at_s, fact)] = self.source.facts(number, 1)
-            if at_s > after_s:
-                lines.append(line(number, at_s, fact))
-        return lines
+    def _told(self, numbers: Iterable[int]) -> list[Row]:
+        return [_line(*timed) for number in numbers for timed in self.source.facts(number, 1)]
+
+    def fact(self, number: int) -> Row:
+        """Return a fact with all that it carries, in words; nothing, if there is none of this number."""
+        return next(
+            (
+                _line(number, at_s, fact) | {"kind": type(fact).__name__, "fields": particulars(fact)}
+                for _, at_s, fact in self.source.facts(number, 1)
+            ),
+            {},
+        )
 
 
-def line(number: int, at_s: float, fact: Any) -> Row:
+def _line(number: int, at_s: float, fact: Any) -> Row:
     """Return a fact in words, as the page lists it."""
     name = type(fact).__name__
     return {
@@ -245,7 +222,7 @@ def line(number: int, at_s: float, fact: Any) -> Row:
         "text": describe(fact),
         "tone": "bad" if name in BAD else "good" if name in GOOD else "calm" if name in MOVES else "",
         "notable": notable(fact) and name != "CheckpointPlanned",
-        "why": isinstance(fact, DECIDED),
+        "decided": name in DECIDED,
         "job": getattr(fact, "job", ""),
         "host": getattr(fact, "host", "") or getattr(fact, "source", ""),
     }

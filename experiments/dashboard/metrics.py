@@ -36,14 +36,14 @@ class _Run(Collector):
         totals, queue = head.totals, head.queue_row()
         shown = {"campus": head.campus.name, "world": self._feed.source.world}
         yield InfoMetricFamily("reclaimnet_campus", "The campus that is shown.", value=shown)
-        hosts = [row for _, row in head.hosts.live()]
+        hosts = list(head.hosts.values())
         states = Count(
             ("busy" if row["jobs"] else "idle") if row["state"] == "lent" else row["state"] for row in hosts
         )
         yield _gauges("hosts", "Hosts with an agent.", "state", {each: states[each] for each in STATES})
         gpus = {"total": sum(row["gpus"] for row in hosts), "used": sum(len(row["jobs"]) for row in hosts)}
         yield _gauges("gpus", "GPUs of the campus, and those that a job has.", "state", gpus)
-        phases = Count(row["phase"] for _, row in head.jobs.live())
+        phases = Count(row["phase"] for row in head.jobs.values())
         yield _gauges("jobs", "Jobs that are not over.", "phase", {each: phases[each] for each in PHASES})
         yield _counters("jobs", "Jobs since the run began, by what became of them.", "event", totals.jobs)
         yield _gauge("queue_jobs", "Jobs that wait for a GPU.", queue["length"])
@@ -66,13 +66,13 @@ class _Run(Collector):
         yield _counter("coordinator_restarts", "Times that the coordinator began again.", totals.restarts)
         granted = dict.fromkeys((each.value for each in TrafficClass), 0.0)
         used = granted.copy()
-        for _, row in head.flows.live():
+        for row in head.flows.values():
             granted[row["class"]] = granted.get(row["class"], 0.0) + row["grant"]
             used[row["class"]] = used.get(row["class"], 0.0) + (row["use"] or 0.0)
         yield _gauges("granted_bytes_per_second", "Payload rate granted to flows.", "traffic_class", granted)
         yield _gauges("used_bytes_per_second", "Payload rate that flows get.", "traffic_class", used)
         links = {"down": 0, "slower": 0}
-        for key, row in head.links.live():
+        for key, row in head.links.items():
             described = head.campus.links[int(key) // 2].rate_bytes_per_s
             links["down"] += row["rate"] <= 0.0
             links["slower"] += 0.0 < row["rate"] < described

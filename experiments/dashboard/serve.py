@@ -1,17 +1,15 @@
-"""The process of the page: a socket on loopback, the feed, the coordinator's health, and the process of explanations."""
+"""The process of the page: a socket on loopback, the feed, and the coordinator's health."""
 
 from __future__ import annotations
 
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import trio
@@ -19,7 +17,6 @@ from hypercorn.config import Config
 from hypercorn.trio import serve as serve_asgi
 
 from experiments.dashboard.application import Application
-from experiments.dashboard.cache import Answers
 from experiments.dashboard.feed import Feed
 from experiments.dashboard.health import Health
 from experiments.dashboard.sources import EventsFile, JournalSource
@@ -41,7 +38,6 @@ class Shown:
     """A run and, if it goes on, its campus."""
 
     source: JournalSource | EventsFile
-    path: Path  # of what is decided again
     campus: RunningCampus | None = None
 
 
@@ -58,9 +54,9 @@ def of_campus(campus: RunningCampus) -> Shown:
         while time.monotonic() < end_s:
             if path.exists():
                 with suppress(SetupError):  # its tables are being made
-                    return Shown(JournalSource(path, live=True), path, campus)
+                    return Shown(JournalSource(path, live=True), campus)
             time.sleep(0.05)
-        return Shown(JournalSource(path, live=True), path, campus)
+        return Shown(JournalSource(path, live=True), campus)
     except PermissionError as error:
         raise SetupError("only root may read the journal of a campus") from error
 
@@ -73,10 +69,7 @@ def serve(shown: Shown, port: int, tell: Callable[[str], None], *, until_eof: bo
     SetupError: the port is taken.
     """
     sock = listening(port)
-    with tempfile.TemporaryDirectory(prefix="reclaimnet-why-") as folder:
-        trio.run(
-            partial(_main, shown, sock, tell, Path(folder) / "why.sqlite", until_eof), clock=MonotonicClock()
-        )
+    trio.run(partial(_main, shown, sock, tell, until_eof), clock=MonotonicClock())
 
 
 def listening(port: int) -> socket.socket:
@@ -95,15 +88,12 @@ def listening(port: int) -> socket.socket:
     return sock
 
 
-async def _main(
-    shown: Shown, sock: socket.socket, tell: Callable[[str], None], kept: Path, until_eof: bool
-) -> None:
+async def _main(shown: Shown, sock: socket.socket, tell: Callable[[str], None], until_eof: bool) -> None:
     campus = shown.campus
     feed = Feed(shown.source, _ended(campus))
     health = Health(campus is not None)
-    wanted = trio.Event()
     switches = Switches(campus) if campus is not None and campus.volunteers else None
-    application = Application(feed, health, Answers(kept), wanted.set, switches)
+    application = Application(feed, health, switches)
     asgi: Any = application.asgi  # of Starlette's types, which are not hypercorn's
     config = Config()
     config.bind = [f"fd://{sock.detach()}"]
@@ -114,7 +104,6 @@ async def _main(
         nursery.start_soon(feed.run)
         if campus is not None:
             nursery.start_soon(health.watch, campus.run_dir)
-        nursery.start_soon(_decide_again, shown, kept, wanted)
         [address] = await nursery.start(
             partial(serve_asgi, asgi, config, shutdown_trigger=trio.sleep_forever)
         )
@@ -126,14 +115,6 @@ async def _main(
             with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
                 await anext(signals)
         nursery.cancel_scope.cancel()
-
-
-async def _decide_again(shown: Shown, kept: Path, wanted: trio.Event) -> None:
-    """Run the process of explanations, from the first question on."""
-    await wanted.wait()
-    follow = ["--follow"] if shown.campus is not None else []
-    argv = [sys.executable, "-m", "experiments.dashboard.decisions", str(shown.path), str(kept), *follow]
-    await trio.run_process(argv, check=False, stdin=b"")
 
 
 def _ended(campus: RunningCampus | None) -> Callable[[], bool]:

@@ -20,6 +20,7 @@ import msgspec
 from controller.core.model.events import AgentSaid, Event
 from controller.core.model.facts import AnyFact
 from controller.persistence.journal import DAMAGED, fact_lines, out_of_range
+from experiments.results.events_file import CAMPUS
 from experiments.worlds.live.operator import JOURNAL
 from testbed.bounds import LARGEST_NUMBER, quoted
 from testbed.errors import SetupError, SpecError
@@ -29,7 +30,6 @@ from topologies import files
 from topologies.decoding import UNDECODABLE
 from topologies.spec import Campus
 
-RECENT = 4  # rows a host that are looked through for its last heartbeats before a moment
 Numbered = tuple[int, float, AnyFact]
 _FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
 _EVENTS: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
@@ -111,18 +111,6 @@ class JournalSource:
         self._heard = last
         return list(self._beats(first, last)) if last > first else []
 
-    def reports_at(self, at_s: float) -> list[tuple[str, float, Heartbeat]]:
-        """Return the last heartbeats before a time."""
-        low, high = 0, self._last_input()
-        while low < high:  # times rise with numbers
-            middle = (low + high + 1) // 2
-            row = self._db.execute("SELECT at_s FROM input WHERE number = ?", (middle,)).fetchone()
-            if row is not None and isinstance(row[0], float) and row[0] <= at_s:
-                low = middle
-            else:
-                high = middle - 1
-        return list(self._beats(max(0, low - RECENT * len(self.campus.hosts)), low))
-
     def _last_input(self) -> int:
         return int(self._db.execute("SELECT coalesce(max(number), 0) FROM input").fetchone()[0])
 
@@ -174,12 +162,8 @@ def open_run(path: Path, topology: str | None = None) -> JournalSource | EventsF
     """Return a run that is over, by its events.jsonl (or its journal).
 
     The journal beside it is read where there is one, since it has the agents' counts, too. Else the campus comes from
-    the run's `replay.json`, or from `topology`, a campus file. SpecError: there is no such file, or the campus is
-    unknown.
+    `campus.toml` beside it, or from `topology`, a campus file. SpecError: there is no such file, or the campus is unknown.
     """
-    # the page of a campus starts in half the time without scenarios, whose laws bring scipy
-    from experiments.inputs.replay_file import REPLAY, read_replay
-
     if not path.is_file():
         raise SpecError("RUN", str(path), "the events.jsonl of a run, or its journal.sqlite")
     if path.suffix == ".sqlite":
@@ -189,7 +173,7 @@ def open_run(path: Path, topology: str | None = None) -> JournalSource | EventsF
     beside = path.with_name(JOURNAL)
     if beside.exists():
         return JournalSource(beside, live=False)
-    if not path.with_name(REPLAY).exists():
-        allowed = f"a run with {JOURNAL} or {REPLAY} beside it, or --topology CAMPUS (a campus file)"
+    if not path.with_name(CAMPUS).exists():
+        allowed = f"a run with {JOURNAL} or {CAMPUS} beside it, or --topology CAMPUS (a campus file)"
         raise SpecError("RUN", str(path), allowed)
-    return EventsFile(path, read_replay(path.parent).scenario.played().campus)
+    return EventsFile(path, files.load(path.with_name(CAMPUS)))

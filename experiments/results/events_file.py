@@ -1,4 +1,4 @@
-"""events.jsonl: the facts of a run, a line each, and the digest that "the same bytes" is judged by."""
+"""events.jsonl: the facts of a run, a line each, and the digest that "the same bytes" is judged by; the campus beside it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ from pathlib import Path
 import msgspec
 
 from controller.core.model.facts import AnyFact
-from topologies.writing import whole
+from topologies import files
+from topologies.spec import Campus
+from topologies.writing import whole, write_whole
+
+EVENTS, CAMPUS = "events.jsonl", "campus.toml"
+
+
+def write_run(folder: Path, facts: Iterable[tuple[float, AnyFact]], campus: Campus) -> None:
+    """Write `folder`/events.jsonl, and the campus as it was played: the live page replays a run from both."""
+    write_whole(folder / CAMPUS, files.dumps(campus))
+    write_events(folder / EVENTS, facts)
 
 
 def write_events(path: Path, facts: Iterable[tuple[float, AnyFact]]) -> None:

@@ -144,6 +144,20 @@ def describe(fact: f.Fact) -> str:
     return _WORDS.tell(template, fact) if template else msgspec.json.encode(fact).decode()
 
 
+def particulars(fact: f.Fact) -> list[tuple[str, str]]:
+    """Return (name, value) of all that a fact carries, each in its unit."""
+    return [(name.replace("_", " "), _in_unit(name, getattr(fact, name))) for name in fact.__struct_fields__]
+
+
+def _in_unit(name: str, value: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        for ending, write in (("bytes_per_s", format_rate), ("bytes", format_size), ("_s", format_duration)):
+            if name.endswith(ending):
+                return write(value)
+        return f"{value:.6g}"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str("-" if value is None else value)
+
+
 def concerns(fact: f.Fact, subject: str) -> bool:
     """Return True if the job or host is a part of the fact."""
     named = (getattr(fact, name, None) for name in ("job", "host", "source", "destination", "holder"))

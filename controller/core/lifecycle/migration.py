@@ -262,10 +262,7 @@ def _choose_destination(
 
     def choose(wanted: PlacementRequest) -> DestinationChoice | NoDestination:
         found = candidates(cluster, wanted, [host], free, now_s, among=cluster.fit_hosts(job), all_ways=True)
-        choice = cluster.policy.select(wanted, found, draw=cluster.draw())
-        if cluster.witness is not None:
-            cluster.witness.chose_host("rescue" if rescue else "destination", job, wanted, found, choice)
-        return choice
+        return cluster.policy.select(wanted, found, draw=cluster.draw())
 
     host, free = job.host, residual(cluster, now_s, taken)
     wanted = request(cluster, job, host, job.spec.payload_bytes, notice_s)
@@ -295,8 +292,6 @@ def _admit(
         answer = cluster.policy.admit([asked], cluster.now_s, share, commitments)
         if answer.admitted:
             break
-    if cluster.witness is not None:
-        cluster.witness.admitted([asked], share, commitments, answer)
     return asked, answer
 
 

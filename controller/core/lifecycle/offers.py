@@ -40,11 +40,7 @@ def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
     job = cluster.jobs[spec.name] = JobState(spec)
     cluster.record(facts.JobSubmitted(job.name, spec.steps, spec.step_s, spec.payload_bytes, gpus=spec.gpus))
     cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name)))
-    queue = cluster.queue
-    if cluster.witness is not None:
-        chance, age_s = queue.chance(cluster.now_s), queue.gap_age_s(cluster.now_s)
-        cluster.witness.arrived(job, event.draw, len(queue), chance, age_s)
-    answer = queue.submit(_spot_job(job), cluster.now_s, event.draw)
+    answer = cluster.queue.submit(_spot_job(job), cluster.now_s, event.draw)
     level = cluster.queue.controller.level
     if isinstance(answer, Dispatch):
         _take_offer(cluster, answer)
@@ -265,8 +261,6 @@ def _choose_host(cluster: Cluster, job: JobState, among: Set[str]) -> str | None
     free = residual(cluster, cluster.now_s, reserved_rate)
     found = candidates(cluster, wanted, sources, free, cluster.now_s, among=among)
     choice = cluster.policy.select(wanted, found, draw=cluster.draw())
-    if cluster.witness is not None:
-        cluster.witness.chose_host("host", job, wanted, found, choice)
     return None if isinstance(choice, NoDestination) else choice.host
 
 

@@ -69,14 +69,6 @@ def plan_checkpoints(cluster: Cluster) -> CheckpointPlan | None:
         _keep_standby(cluster, job)
     protected = [job for job in jobs if job.standby is not None]
     planned = plan_all(cluster, protected, cluster.now_s)
-    if cluster.witness is not None:
-        cluster.witness.planned(
-            protected,
-            planned.rates_bytes_per_s,
-            planned.intervals_s,
-            planned.hazards_per_s,
-            planned.infeasible,
-        )
     flows, presync = cluster.flows.to_standbys(protected), TrafficClass.PRESYNC
     rates, infeasible = planned.rates_bytes_per_s.tolist(), planned.infeasible.tolist()
     for job, known, rate, endangered in zip(protected, flows, rates, infeasible, strict=True):
@@ -228,8 +220,6 @@ def choose_volunteer(
     among = cluster.fit_hosts(job) if among is None else among
     found = candidates(cluster, wanted, [job.host], free, cluster.now_s, among=among)
     choice = cluster.policy.standby(wanted, found, draw=draw)
-    if cluster.witness is not None:
-        cluster.witness.chose_host("store", job, wanted, found, choice)
     return None if isinstance(choice, NoDestination) else choice.host
 
 

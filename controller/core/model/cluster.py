@@ -23,7 +23,6 @@ from controller.core.model.entities import (
 from controller.core.model.facts import Fact, TrunksDraining, WayTaken
 from controller.core.model.host_index import HostIndex, LeaseTimers
 from controller.core.model.open_flows import OpenFlows
-from controller.core.model.witness import Witness
 from controller.core.network.capacity import LinkCapacity
 from controller.core.network.links import Network
 from controller.core.network.routing import Ends, PathCache, RouteInstallation
@@ -75,7 +74,6 @@ class Cluster:
     timeouts: dict[str, Timeout] = field(default_factory=dict)  # job -> what it waits for (`reconcile`)
     secret: bytes = b""  # that no host knows: key of the numbers of transfers
     opened: int = 0  # flows so far
-    witness: Witness | None = field(default=None, repr=False)  # of a replay
     # flow -> (receiver, what it was told)
     announced: dict[str, tuple[str, Expect]] = field(default_factory=dict)
     changed_flows: dict[str, None] = field(default_factory=dict)  # since receivers were last told

@@ -80,7 +80,7 @@ def dashboard(
         bool, typer.Option("--until-eof", hidden=True, help="End with standard input.")
     ] = False,
 ) -> None:
-    """Serve a live page of a running campus, or replay a run: map, jobs, time line, reasons of decisions."""
+    """Serve a live page of a running campus, or replay a run: map, jobs, time line, events."""
     from experiments.cli.dashboard import dashboard as show
 
     show(console, run, campus, topology, port, until_eof=until_eof)

@@ -137,7 +137,7 @@ export class CampusMap {
   }
 
   draw(view, atS, picked, now) {
-    const changed = view.changes !== this.changes; // a cable is slower, down or well again
+    const changed = view.impaired !== this.impaired; // a cable is slower, down or well again
     if (now || changed || this.nodes.size <= 100 || performance.now() - this.loadsAt >= LOADS_MS) this._loads(view);
     for (const [name, made] of this.nodes) this._drawHost(name, made, view, atS, picked);
     this._ways(view, picked);
@@ -145,7 +145,7 @@ export class CampusMap {
 
   _loads(view) {
     this.loadsAt = performance.now();
-    this.changes = view.changes;
+    this.impaired = view.impaired;
     const load = new Map(); // number of a directed link -> [granted, used]
     for (const flow of view.flows.values())
       for (const link of flow.path) {

@@ -25,17 +25,10 @@ export class TimeLine {
   }
 
   apply(told) {
-    if (told.anew) {
-      this.bars.clear();
-      this.spans.clear();
-    }
     for (const [key, bar] of Object.entries(told.bars || {})) this.bars.set(key, bar);
     for (const [key, span] of Object.entries(told.spans || {})) this.spans.set(key, span);
     for (const kept of [this.bars, this.spans]) for (const key of kept.keys()) if (kept.size > 20000) kept.delete(key); else break;
-    if (told.curve) {
-      if (told.curve.anew) this.points = [];
-      this.points.push(...told.curve.points);
-    }
+    this.points = told.curve ?? this.points;
     this._lanes = null;
   }
 

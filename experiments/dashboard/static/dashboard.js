@@ -45,26 +45,20 @@ function element(name, { text = "", className = "", ...attributes } = {}, ...chi
 
 class Picture {
   constructor() {
-    this.clear();
-  }
-
-  clear() {
     for (const part of ["hosts", "jobs", "flows", "links"]) this[part] = new Map();
     this.at_s = 0;
-    this.changes = (this.changes ?? 0) + 1; // of cables
+    this.impaired = ""; // those that are slower or down, as text
     this.queue = { length: 0, level: null, mean_delay_s: 0, mean_cost: 0, waiting: [] };
     this.totals = { jobs: {}, migrations: {}, work_lost_s: 0 };
     this.story = [];
   }
 
   apply(told) {
-    if (told.anew) this.clear();
-    for (const part of ["hosts", "jobs", "flows", "links"])
-      for (const [key, row] of Object.entries(told[part] || {})) row === null ? this[part].delete(key) : this[part].set(key, row);
-    if (Object.keys(told.links || {}).length) this.changes++;
-    if (told.at_s !== undefined) this.at_s = told.at_s;
-    if (told.queue) this.queue = told.queue;
-    if (told.totals) this.totals = told.totals;
+    if (told.hosts) {
+      for (const part of ["hosts", "jobs", "flows", "links"]) this[part] = new Map(Object.entries(told[part]));
+      ({ at_s: this.at_s, queue: this.queue, totals: this.totals } = told);
+      this.impaired = JSON.stringify(told.links);
+    }
     for (const line of told.story || []) if (line.n > (this.story.at(-1)?.n ?? 0)) this.story.push(line);
     if (this.story.length > MAX_LINES) this.story.splice(0, this.story.length - MAX_LINES);
   }
@@ -130,10 +124,7 @@ let wanted = null, asking = false; // the moment that was asked for last; one qu
 async function seek(s) {
   stopPlaying();
   S.mode = "at";
-  if (S.view === head) {
-    S.view = new Picture();
-    S.view.apply({ anew: true });
-  }
+  if (S.view === head) S.view = new Picture();
   S.view.at_s = s;
   wanted = s;
   draw();
@@ -146,6 +137,7 @@ async function seek(s) {
       const told = await (await fetch(`/api/at?s=${s}`)).json();
       if (S.mode !== "at") break;
       if (wanted !== null) told.at_s = wanted; // the slider has moved on
+      S.view.story = [];
       S.view.apply(told);
       draw();
     }
@@ -338,7 +330,7 @@ function flows(view) {
 
 let storyKey = "";
 function story(view) {
-  const told = view.story.filter((line) => (S.told === "all" || (S.told === "decided" ? line.why : line.notable)) && (!S.job || line.job === S.job));
+  const told = view.story.filter((line) => (S.told === "all" || (S.told === "decided" ? line.decided : line.notable)) && (!S.job || line.job === S.job));
   const key = `${S.mode === "follow"}|${S.told}|${S.job}|${told.at(-1)?.n}|${told[0]?.n}|${told.length}`;
   $("story-of").textContent = [S.job && `of ${S.job} only`, !told.length && "none yet"].filter(Boolean).join(": ");
   if (key !== storyKey) {
@@ -351,9 +343,9 @@ function story(view) {
 }
 
 function storyItem(line) {
-  const li = element("li", { role: "option", "data-fact": line.n, id: `fact-${line.n}`, className: `${line.tone}${line.why ? " can" : ""}` });
+  const li = element("li", { role: "option", "data-fact": line.n, id: `fact-${line.n}`, className: line.tone });
   li.append(element("time", { text: format.time(line.at_s) }), element("span", { text: line.text }));
-  if (line.why) li.append(element("i", { text: "⚖", title: "a decision: choose it to see why" }));
+  if (line.decided) li.append(element("i", { text: "⚖", title: "a decision" }));
   return li;
 }
 
@@ -375,50 +367,19 @@ function chooseJob(name) {
 let asked = 0;
 async function chooseFact(number) {
   S.fact = number;
-  const mine = ++asked, box = $("why");
+  const mine = ++asked, box = $("fact");
   $("story").setAttribute("aria-activedescendant", `fact-${number}`);
   draw();
-  if (!S.view.story.find((line) => line.n === number)?.why)
-    return box.replaceChildren(element("p", { className: "quiet", text: "Nothing was decided here: it happened, or follows from a decision before." }));
-  while (mine === asked) {
-    let told;
-    try {
-      told = await (await fetch(`/api/why?fact=${number}`)).json();
-    } catch {
-      told = { state: "failed", words: "the page's process does not answer" };
-    }
-    if (mine !== asked) return;
-    if (told.state === "deciding") {
-      box.replaceChildren(element("p", { className: "quiet", text: `The run is being decided again, up to fact ${told.until} of ${number} …` }));
-      await new Promise((done) => setTimeout(done, 400));
-      continue;
-    }
-    if (told.state === "done") box.replaceChildren(...told.decisions.flatMap(decision));
-    else box.replaceChildren(element("p", { className: "quiet", text: told.words }));
-    return;
+  let told;
+  try {
+    told = await (await fetch(`/api/fact?n=${number}`)).json();
+  } catch {
+    told = { text: "the page's process does not answer", fields: [] };
   }
-}
-
-function decision({ theory, title, inputs, verdict, table, note, at_s }) {
-  const made = [element("h3", {}, element("b", { text: theory }), title, at_s === undefined ? "" : ` (decided at ${format.time(at_s)})`), element("p", { className: "verdict", text: verdict })];
+  if (mine !== asked) return;
   const list = element("dl");
-  for (const [what, words] of inputs) list.append(element("dt", { text: what }), element("dd", { text: words }));
-  made.push(list);
-  if (table) {
-    const columns = element("tr");
-    const [first, ...others] = table.columns;
-    for (const column of [first, "", ...others]) columns.append(element("th", { text: column, scope: "col" }));
-    const body = element("tbody");
-    for (const row of table.rows) {
-      const why = row.why || { chosen: "chosen", rejected: "rejected" }[row.mark] || "";
-      const [name, ...cells] = row.cells.map((cell) => element("td", { text: cell }));
-      body.append(element("tr", { className: row.mark }, name, element("td", { className: "reason", text: why }), ...cells));
-    }
-    made.push(element("div", { className: "scroll" }, element("table", {}, element("thead", {}, columns), body)));
-    if (table.left_off) made.push(element("p", { className: "quiet", text: `${table.left_off} more` }));
-  }
-  if (note) made.push(element("p", { className: "quiet", text: note }));
-  return made;
+  for (const [what, words] of told.fields) list.append(element("dt", { text: what }), element("dd", { text: words }));
+  box.replaceChildren(element("p", { className: "verdict", text: told.text }), list);
 }
 
 async function owner(event) {

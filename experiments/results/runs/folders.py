@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from experiments.inputs.replay_file import REPLAY
 from experiments.results.runs import LOCK
 from experiments.results.summary import Summary
 from topologies.decoding import UNDECODABLE
@@ -118,9 +117,7 @@ def _result(root: Path, folder: Path) -> ResultFolder | None:
         except SpecError:
             return ResultFolder(name, FolderState.UNREADABLE, link, changed_s)
         return ResultFolder(name, FolderState.DONE, link, changed_s, summary, provenance)
-    # what a run is played again from says nothing of how far it came
-    others = (each for each in folder.iterdir() if each.name != REPLAY)
-    is_done = page is not None or any(each.suffix == ".json" for each in others)
+    is_done = page is not None or any(each.suffix == ".json" for each in folder.iterdir())
     return ResultFolder(name, FolderState.DONE if is_done else FolderState.UNFINISHED, link, changed_s)
 
 
