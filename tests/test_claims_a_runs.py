@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from experiments.claims.framework.claim import Config, Level
-from experiments.claims.framework.records import PICTURE, ClaimRecord, write_record
+from experiments.claims.framework.panels import draw
 from experiments.claims.framework.values import read, write
 from experiments.claims.framework.verdicts import judge
-from experiments.claims.index import write_index
+from experiments.claims.pages import PICTURE, write_index
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a import (
     campus_result,
@@ -22,7 +22,7 @@ from experiments.claims.paper_a import (
     kill,
     reclaim_bursts,
 )
-from experiments.claims.paper_a.campus_runs import Variation, Wanted, gather, play
+from experiments.claims.paper_a.campus_runs import Variation, Wanted, play, played
 from experiments.claims.registry import CLAIMS
 from experiments.inputs.scenario.owners import HOUR_S, Owners
 from experiments.inputs.traces import paper_campus
@@ -42,7 +42,6 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of some hours, in this process."""
     monkeypatch.setattr(campus_runs, "QUICK_DAYS", TINY_DAYS)
-    monkeypatch.setattr(campus_runs, "POOL_FROM", 10_000)
     monkeypatch.setattr(reclaim_bursts, "SEVERAL", (1, 7))
     monkeypatch.setattr(drift, "QUICK_DAYS", (0.3, 0.3))
     monkeypatch.setattr(drift_runs, "WATCHED_DAYS", 20.0)
@@ -65,9 +64,8 @@ def test_a_claim_goes_from_runs_to_values_picture_and_verdict(name: str, out: Pa
     claim = CLAIMS[name]
     write(claim.run(config(out, name)), out / name)
     values = read(out / name)
-    claim.draw(values, out / name / PICTURE)
+    draw(values, claim.title, claim.panels, out / name / PICTURE)
     verdict = judge(claim, values)
-    write_record(ClaimRecord.of(claim, verdict, is_quick=True, spent_s=1.0), out / name)
     assert (out / name / PICTURE).read_bytes().startswith(b"<?xml")
     assert verdict.checks or verdict.level is Level.NOT_COMPARABLE
     page = write_index(out).read_text()
@@ -84,18 +82,18 @@ def test_every_table_and_figure_of_the_evaluation_has_a_claim() -> None:
 def test_a_run_that_one_claim_has_had_is_not_run_again_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    played: list[Wanted] = []
+    seen: list[Wanted] = []
 
     def counting(wanted: Wanted) -> dict[str, object]:
-        played.append(wanted)
+        seen.append(wanted)
         return {"system": wanted.system}
 
     monkeypatch.setattr(campus_runs, "play", counting)
     tasks = {"one": [Wanted("reclaimnet", seed, 3.0).task for seed in (1, 2)]}
-    first = gather(tasks, config(tmp_path, "A-one"))
-    other = gather(tasks | {"other": [Wanted("static", 1, 3.0).task]}, config(tmp_path, "A-other"))
+    first = played(tasks, config(tmp_path, "A-one"))
+    other = played(tasks | {"other": [Wanted("static", 1, 3.0).task]}, config(tmp_path, "A-other"))
     assert other["one"] == first["one"]
-    assert [each.system for each in played] == ["reclaimnet", "reclaimnet", "static"]
+    assert [each.system for each in seen] == ["reclaimnet", "reclaimnet", "static"]
 
 
 def test_a_run_has_a_key_of_its_own_for_everything_it_depends_on() -> None:

@@ -8,9 +8,13 @@ import pytest
 
 from experiments.claims.both import queue, queue_runs
 from experiments.claims.framework.claim import ClaimKind, ClaimOutcome, Config, Level
-from experiments.claims.framework.records import PICTURE
+from experiments.claims.framework.panels import draw
 from experiments.claims.framework.values import Value, Values, read, write
 from experiments.claims.framework.verdicts import judge
+from experiments.claims.pages import PICTURE
+from experiments.claims.registry import CLAIMS
+
+CLAIM = CLAIMS["AB-queue"]
 
 
 def rows() -> Iterator[Value]:
@@ -42,7 +46,7 @@ def test_one_wrong_number_is_seen(system: str, quantity: str, measured: float, l
         else row
         for row in rows()
     )
-    verdict = judge(queue.CLAIM, Values(changed))
+    verdict = judge(CLAIM, Values(changed))
     assert verdict.level is level
     failed = [
         check.text
@@ -64,9 +68,8 @@ def test_the_claim_goes_from_runs_to_values_picture_and_verdict(
 ) -> None:
     monkeypatch.setattr(queue, "QUICK_DAYS", 0.15)
     monkeypatch.setattr(queue, "LOADS", (0.3, 0.9))
-    monkeypatch.setattr("experiments.claims.paper_a.campus_runs.POOL_FROM", 10_000)
     place = tmp_path / "AB-queue"
-    write(queue.CLAIM.run(Config(place, quick=True, seeds=2)), place)
-    queue.CLAIM.draw(read(place), place / PICTURE)
+    write(CLAIM.run(Config(place, quick=True, seeds=2)), place)
+    draw(read(place), CLAIM.title, CLAIM.panels, place / PICTURE)
     assert (place / PICTURE).read_bytes().startswith(b"<?xml")
-    assert judge(queue.CLAIM, read(place)).checks
+    assert judge(CLAIM, read(place)).checks

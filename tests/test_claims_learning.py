@@ -11,11 +11,11 @@ from controller.core.queueing.controllers.algorithm1 import R_MAX
 from controller.core.queueing.controllers.fixed import Fixed
 from controller.core.queueing.replay import LEFT, SPOT, WAITING, Rule, replay
 from experiments.claims.framework.claim import Claim, ClaimKind, Config, Level
-from experiments.claims.framework.records import ClaimRecord, write_record
+from experiments.claims.framework.panels import draw
 from experiments.claims.framework.values import Value, Values, ValuesError, read, write
 from experiments.claims.framework.verdicts import judge
-from experiments.claims.index import write_index
-from experiments.claims.paper_b import figures, learning, learning_runs
+from experiments.claims.pages import results_page, write_index
+from experiments.claims.paper_b import learning, learning_runs
 from experiments.claims.paper_b.algorithm1_printed import PrintedAlgorithm1
 from experiments.claims.paper_b.learning import LearningCase, LearningSize
 from experiments.claims.paper_b.learning_runs import (
@@ -28,7 +28,7 @@ from experiments.claims.paper_b.learning_runs import (
     label,
     labels,
 )
-from experiments.claims.results import page as page_of_results
+from experiments.claims.registry import CLAIMS
 from experiments.theory.paper_b.stationary import under_level
 from experiments.theory.paper_b.targets import BY_NAME
 from experiments.worlds.queue.controller_runs import follow
@@ -72,9 +72,9 @@ def changed(values: Values, system: str, quantity: str, measured: float) -> Valu
     return replace(values, rows=tuple(rows))
 
 
-B2, B3, B4, B5 = figures.CLAIMS
-CASES = [figure.cases for figure in figures.FIGURES.values()]
-BOTH = list(zip(figures.CLAIMS, CASES, strict=True))
+B2, B3, B4, B5 = OF_PAPER_B = [CLAIMS[name] for name in learning.FIGURES]
+CASES = list(learning.FIGURES.values())
+BOTH = list(zip(OF_PAPER_B, CASES, strict=True))
 
 
 @pytest.mark.parametrize(("claim", "cases"), BOTH)
@@ -218,18 +218,17 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_figure_from_run_to_page(tmp_path: Path) -> None:
     directory = tmp_path / "B4"
     values = B4.run(Config(directory, quick=True))
-    write(values, directory)
-    assert read(directory) == values
-    B4.draw(values, directory / "figure.svg")
+    write(replace(values, is_quick=True), directory)
+    assert read(directory) == replace(values, is_quick=True)
+    draw(values, B4.title, B4.panels, directory / "figure.svg")
     assert (directory / "figure.svg").read_bytes().startswith(b"<?xml")
     verdict = judge(B4, values)
-    write_record(ClaimRecord.of(B4, verdict, is_quick=True, spent_s=1.0), directory)
     page = write_index(tmp_path).read_text()
     assert B4.title in page
     assert "What it does not prove" in page
     assert str(verdict.level) in page
     assert "http" not in page.replace("http-equiv", "")
-    results = page_of_results(tmp_path, date="2026-01-02", commit="abc1234").splitlines()
+    results = results_page(tmp_path, date="2026-01-02", commit="abc1234").splitlines()
     [line] = [line for line in results if line.startswith("| B4 ")]
     assert f"| {verdict.level} |" in line and "| 3, quick |" in line
     cost = next(row for row in values.rows if row.quantity == "cost")

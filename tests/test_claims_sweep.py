@@ -6,13 +6,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from experiments.claims.framework import values
 from experiments.claims.framework.claim import Config
-from experiments.claims.framework.sweep import sweep
-from experiments.runtime.tasks import Result, Task
+from experiments.claims.framework.runs import gather
+from experiments.runtime.tasks import RUNS, Result, Task, results_of
 
 HERE = (sys.modules[__name__],)
 
@@ -28,56 +29,55 @@ def tasks(numbers: Sequence[int], log: Path) -> list[Task]:
     return [Task(f"square of {number}", square, (number, log)) for number in numbers]
 
 
+def sweep(tasks: Sequence[Task], config: Config, modules: Sequence[ModuleType] = HERE) -> list[Result]:
+    return gather({"": tasks}, config, modules)[""]
+
+
 def ran(log: Path) -> list[int]:
     return sorted(int(word) for word in log.read_text().split()) if log.exists() else []
 
 
 def test_results_are_of_their_tasks(tmp_path: Path) -> None:
-    found = sweep(tasks([2, 3], tmp_path / "log"), Config(tmp_path), HERE)
-    assert {key: result["square"] for key, result in found.items()} == {"square of 2": 4, "square of 3": 9}
+    found = sweep(tasks([2, 3], tmp_path / "log"), Config(tmp_path / "claim"))
+    assert [result["square"] for result in found] == [4, 9]
 
 
 def test_a_sweep_goes_on_where_it_stopped_even_within_a_line(tmp_path: Path) -> None:
-    log, path = tmp_path / "log", tmp_path / "runs.jsonl"
-    sweep(tasks([1, 2, 3], log), Config(tmp_path), HERE)
+    log, path = tmp_path / "log", tmp_path / RUNS
+    sweep(tasks([1, 2, 3], log), Config(tmp_path / "claim"))
     path.write_text(path.read_text()[:-10])  # killed while it wrote the third
-    found = sweep(tasks([1, 2, 3, 4], log), Config(tmp_path), HERE)
+    found = sweep(tasks([1, 2, 3, 4], log), Config(tmp_path / "claim"))
     assert ran(log) == [1, 2, 3, 3, 4]
-    assert sorted(result["square"] for result in found.values()) == [1, 4, 9, 16]
-    sweep(tasks([1, 2, 3, 4], log), Config(tmp_path), HERE)
+    assert sorted(result["square"] for result in found) == [1, 4, 9, 16]
+    sweep(tasks([1, 2, 3, 4], log), Config(tmp_path / "claim"))
     assert ran(log) == [1, 2, 3, 3, 4]
 
 
 def test_results_of_other_code_are_not_used(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    sweep(tasks([1], log), Config(tmp_path), HERE)
-    sweep(tasks([1], log), Config(tmp_path), (values,))
+    sweep(tasks([1], log), Config(tmp_path / "claim"))
+    sweep(tasks([1], log), Config(tmp_path / "claim"), (values,))
     assert ran(log) == [1, 1]
-
-
-def test_only_results_that_were_asked_for_are_returned(tmp_path: Path) -> None:
-    sweep(tasks([1, 2], tmp_path / "log"), Config(tmp_path), HERE)
-    assert list(sweep(tasks([2], tmp_path / "log"), Config(tmp_path), HERE)) == ["square of 2"]
 
 
 def test_two_tasks_of_one_key_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="one key"):
-        sweep(tasks([2, 2], tmp_path / "log"), Config(tmp_path), HERE)
+        results_of(tasks([2, 2], tmp_path / "log"), None, "", Config(tmp_path).engine.opened)
 
 
 def test_progress_is_told_from_what_was_kept_to_the_end(tmp_path: Path) -> None:
-    sweep(tasks([1], tmp_path / "log"), Config(tmp_path), HERE)
+    sweep(tasks([1], tmp_path / "log"), Config(tmp_path / "claim"))
     told: list[tuple[int, int]] = []
-    config = Config(tmp_path, progress=lambda done, total: told.append((done, total)))
-    sweep(tasks([1, 2, 3], tmp_path / "log"), config, HERE)
+    config = Config(tmp_path / "claim", progress=lambda done, total: told.append((done, total)))
+    sweep(tasks([1, 2, 3], tmp_path / "log"), config)
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_several_workers_are_other_processes_and_one_is_this(tmp_path: Path) -> None:
-    shared = sweep(tasks([1, 2], tmp_path / "log"), Config(tmp_path / "two", workers=2), HERE)
-    alone = sweep(tasks([1, 2], tmp_path / "log"), Config(tmp_path / "one", workers=1), HERE)
-    assert os.getpid() not in {result["process"] for result in shared.values()}
-    assert {result["process"] for result in alone.values()} == {os.getpid()}
+    shared = sweep(tasks([1, 2], tmp_path / "log"), Config(tmp_path / "two" / "claim", workers=2))
+    alone = sweep(tasks([1, 2], tmp_path / "log"), Config(tmp_path / "one" / "claim", workers=1))
+    assert os.getpid() not in {result["process"] for result in shared}
+    assert {result["process"] for result in alone} == {os.getpid()}
 
 
 @pytest.mark.parametrize(("seeds", "workers"), [(1, 1), (0, 1), (None, 0)])
@@ -99,7 +99,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     code = (
         "from pathlib import Path; from tests.test_claims_sweep import *\n"
         f"log = Path({str(log)!r}); both = [Task(str(n), sleep_long, (log,)) for n in range(2)]\n"
-        f"if __name__ == '__main__': sweep(both, Config(Path({str(tmp_path)!r}), workers=2), HERE)\n"
+        f"if __name__ == '__main__': sweep(both, Config(Path({str(tmp_path)!r}), workers=2))\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[1]) as parent:
         try:

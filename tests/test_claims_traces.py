@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from experiments.claims.framework.claim import ClaimKind
-from experiments.claims.framework.records import PICTURE, read_record
-from experiments.claims.framework.values import Values
+from experiments.claims.framework.values import Values, read
+from experiments.claims.framework.verdicts import judge
+from experiments.claims.pages import PICTURE
 from experiments.claims.policy_comparison import owner_records, ranking, traces
 from experiments.claims.policy_comparison.owner_records import (
     NOTICES_S,
@@ -133,10 +134,11 @@ def test_it_goes_from_records_to_a_page_and_is_resumed(
     console = Console(file=StringIO(), width=200)
     asked = {"quick": True, "seeds": 2, "records": folder, "only": ["region/a, notice 120 s, no"]}
     reproduce(console, tmp_path / "out", ["traces"], **asked)  # type: ignore[arg-type]
-    record, values = read_record(tmp_path / "out" / "traces")
+    values = read(tmp_path / "out" / "traces")
+    verdict = judge(CLAIMS["traces"], values)
     assert values.groups() == ["region/a, notice 120 s, no storage server"]
     assert {"slurm-pr", "reclaimnet - tv-fixed-interval"} <= {row.system for row in values.rows}
-    judged = [check for check in record.verdict.checks if check.kind is ClaimKind.ORDERING]
+    judged = [check for check in verdict.checks if check.kind is ClaimKind.ORDERING]
     assert len(judged) == 2 and (tmp_path / "out" / "traces" / PICTURE).exists()
     measured = values.find(values.groups()[0], "reclaimnet", ranking.LOST)
     parts = [row for row in values.rows if row.system == "reclaimnet" and row.note.startswith("part of")]
@@ -146,7 +148,7 @@ def test_it_goes_from_records_to_a_page_and_is_resumed(
     # what a row takes of research is measured, and every row is judged or priced
     assert 0.0 <= values.find(values.groups()[0], "reclaimnet", ranking.WORST).measured <= ranking.MAX_LOST
     for quantity in (ranking.WORK, ranking.LOST):  # recorded owners have no law
-        told = [check.detail for check in record.verdict.checks if quantity in check.text]
+        told = [check.detail for check in verdict.checks if quantity in check.text]
         assert "TV-FI (B7)" in " ".join(told) or any("first, before" in each for each in told)
     monkeypatch.setattr(owner_records, "play", lambda wanted: pytest.fail("it was run before"))
     reproduce(console, tmp_path / "out", ["traces"], **asked)  # type: ignore[arg-type]
@@ -176,5 +178,5 @@ def test_over_all_records_each_counts_once_whatever_its_cases_and_those_of_sever
     assert apart.low is not None and apart.low < 0.0  # two records decide nothing
     assert ranking.breach(values, traces.ALL, "slurm-pr") == "takes 20 % of research in an hour"
     assert not ranking.breach(values, traces.ALL, "reclaimnet")
-    kinds = {check.kind for check in traces.CLAIM.checks(values)}
+    kinds = {check.kind for check in traces.checks(values)}
     assert kinds == {ClaimKind.ORDERING, ClaimKind.PRICE}

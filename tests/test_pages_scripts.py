@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, ClaimVerdict, Level
-from experiments.claims.framework.records import PICTURE, ClaimRecord, write_record
+from experiments.claims.framework.claim import Check, Claim, ClaimKind, ClaimOutcome, Config
+from experiments.claims.framework.panels import Panel, draw
 from experiments.claims.framework.values import Value, Values, write
-from experiments.claims.index import write_index
+from experiments.claims.pages import PICTURE, write_index
+from experiments.claims.registry import CLAIMS
 from experiments.compare.comparison import compare
 from experiments.compare.costs import measure_costs
 from experiments.compare.page import page as compared
 from experiments.inputs.traces import Trace
 from experiments.results import accounting
-from experiments.results.pictures import canvas, dress
 from experiments.results.report import write as write_report
 from experiments.results.report import write_summary
 from experiments.results.report.page import page as report
@@ -68,15 +68,16 @@ def page(kind: str, folder: Path) -> Path:
             return write_runs(folder)
         case _:
             rows = (Value("group", "measured", "cost", "s", 1.5, 1.0, 2.0, 3, exact=1.4, published=1.6),)
-            write(Values(rows), folder / "A-none")
             check = Check(ClaimKind.VALUE, "cost <as printed>", ClaimOutcome.FAILS, "1.5; wanted 1.6")
-            verdict = ClaimVerdict(Level.NOT_REPRODUCED, "it fails", (check,))
-            texts = ("A-none", "Paper A, Fig. 0", "A title", "It costs 1.6 s.", "Much.")
-            write_record(ClaimRecord(*texts, ("cost",), True, 1.0, verdict), folder / "A-none")
-            with canvas(folder / "A-none" / PICTURE, 1, 1, (4.0, 3.0)) as (_, [[axes]]):
-                axes.plot([1.0, 2.0], "o")
-                dress(axes, "seed", "cost")
-            write_index(folder).rename(file)
+            texts = ("A-none", "Paper A, Fig. 0", "A title", "It costs 1.6 s.", "Much.", ("cost",))
+            claim = Claim(*texts, lambda _: Values(rows), (Panel("cost", "Cost"),), lambda _: (check,))
+            CLAIMS[claim.name] = claim
+            write(claim.run(Config(folder)), folder / claim.name)
+            draw(Values(rows), claim.title, claim.panels, folder / claim.name / PICTURE)
+            try:
+                write_index(folder).rename(file)
+            finally:
+                del CLAIMS[claim.name]
     return file
 
 

@@ -9,7 +9,6 @@ import pytest
 from experiments.claims.framework.claim import ClaimKind, ClaimOutcome, Level
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import judge
-from experiments.claims.policy_comparison import traces
 from experiments.claims.policy_comparison.ranking import (
     JUDGED,
     OVER,
@@ -20,6 +19,7 @@ from experiments.claims.policy_comparison.ranking import (
     standing,
     systems,
 )
+from experiments.claims.registry import CLAIMS
 
 OTHERS = ("slurm-pr", "bamboo", "random-dst")
 CASE = "a campus"
@@ -64,7 +64,7 @@ def rows(
 def test_ours_is_first_or_behind_somebody_or_it_cannot_be_told(
     apart: dict[str, tuple[float, float]], outcome: ClaimOutcome, words: str, level: Level
 ) -> None:
-    verdict = judge(traces.CLAIM, Values(tuple(rows(apart))))
+    verdict = judge(CLAIMS["traces"], Values(tuple(rows(apart))))
     assert [check.outcome for check in verdict.checks] == [outcome] * len(JUDGED)
     assert all(words in check.detail for check in verdict.checks)
     assert verdict.level is level
@@ -120,7 +120,7 @@ def test_row_over_loss_budgets_for_clearly_longer_than_3_percent_of_the_time_and
 
 def test_price_that_cannot_be_told_is_undecided_and_moves_no_verdict() -> None:
     values = Values(tuple(rows({"bamboo": (-1.0, 1.0)}, {"bamboo": 4.1})))
-    verdict = judge(traces.CLAIM, values)
+    verdict = judge(CLAIMS["traces"], values)
     assert [check.outcome for check in verdict.checks if check.kind is ClaimKind.PRICE] == [
         ClaimOutcome.UNDECIDED
     ] * len(JUDGED)

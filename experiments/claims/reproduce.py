@@ -14,12 +14,11 @@ from rich.table import Table
 from controller.user_policies import files_of, find_policy
 from controller.warm_up import compile_once
 from experiments.claims.framework.claim import Claim, ClaimKind, ClaimOutcome, ClaimVerdict, Config, Level
-from experiments.claims.framework.records import PICTURE, ClaimRecord, write_record
-from experiments.claims.framework.values import read, write
+from experiments.claims.framework.panels import draw
+from experiments.claims.framework.values import FILE, read, write
 from experiments.claims.framework.verdicts import judge
-from experiments.claims.index import write_index
+from experiments.claims.pages import PICTURE, results_page, write_index
 from experiments.claims.registry import COMPARING, OF_CASES, OF_RECORDS, chosen
-from experiments.claims.results import page as page_of_results
 from experiments.runtime.progress import progress_bar
 from experiments.runtime.revision import revision
 from topologies.errors import SpecError
@@ -97,10 +96,10 @@ def reproduce(
             console.print(f"   {check.outcome} ({check.kind}): {check.text}: {check.detail}", markup=False)
         if (more := len(open_checks) - MAX_SAID) > 0:
             console.print(f"   and {more} more that do not hold or cannot be told, see the page")
-        console.print(f"   {place}: values.csv, curves.csv, {PICTURE}", markup=False)
+        console.print(f"   {place}: {FILE}, {PICTURE}", markup=False)
         page = write_index(out)
     if result is not None:
-        write_whole(result, page_of_results(out, date=time.strftime("%Y-%m-%d"), commit=revision()))
+        write_whole(result, results_page(out, date=time.strftime("%Y-%m-%d"), commit=revision()))
     table = Table("claim", "what", "verdict", *(f"{kind}" for kind in ClaimKind), title="held / judged")
     for claim, verdict in zip(claims, verdicts, strict=True):
         colour = COLOURS[verdict.level]
@@ -115,10 +114,9 @@ def _one(console: Console, claim: Claim, config: Config) -> ClaimVerdict:
     """Run, write, draw and judge one claim. Picture and verdict are of what is written, not of what was in memory."""
     began_s = time.monotonic()
     with progress_bar(console, f"runs of {claim.name}", lines=0, transient=True) as progress:
-        write(claim.run(replace(config, progress=progress)), config.directory)
-    values = read(config.directory)
-    claim.draw(values, config.directory / PICTURE)
-    verdict = judge(claim, values)
+        found = claim.run(replace(config, progress=progress))
     spent_s = time.monotonic() - began_s
-    write_record(ClaimRecord.of(claim, verdict, is_quick=config.quick, spent_s=spent_s), config.directory)
-    return verdict
+    write(replace(found, is_quick=config.quick, spent_s=spent_s), config.directory)
+    values = read(config.directory)
+    draw(values, claim.title, claim.panels, config.directory / PICTURE)
+    return judge(claim, values)

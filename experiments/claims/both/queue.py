@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from experiments.claims.both import queue_runs
 from experiments.claims.both.queue_runs import LoadedRun
-from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
-from experiments.claims.framework.pictures import INK, canvas, colour, dress, line_of_rows
+from experiments.claims.framework.claim import Check, ClaimKind, Config
+from experiments.claims.framework.panels import Panel
 from experiments.claims.framework.rows import mean_row, paired_row
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import above, below, near
-from experiments.claims.paper_a.campus_runs import gather
+from experiments.claims.paper_a.campus_runs import played
 from experiments.inputs.traces import loaded_campus
 from experiments.inputs.traces.loaded_campus import DELTA_H, K
 
@@ -26,18 +25,6 @@ QUICK_DAYS, QUICK_SEEDS = 2.0, 3
 FULL_DAYS, FULL_SEEDS = 14.0, 8
 TOLERANCE = 0.1  # of delta, over runs of some hundreds of jobs
 
-CLAIM_TEXT = (
-    "With r learned, jobs pay least while their mean delay is the target (paper B), and this on hosts that owners take back, "
-    "from which admitted migrations are in time (paper A)."
-)
-LIMITS = (
-    "What the papers' own settings give: neither plays the other. Owners, payloads and notices are those of paper A's campus on "
-    "a third of its hosts, lengths and arrivals of jobs are choices, lent GPUs stand until they are wanted (a patient campus), "
-    "and rented capacity has no end. Where owners lend more than jobs ask for, no job waits and the queue has nothing to decide. "
-    "That nothing costs less: the bounds of theory take offers as given and lapsing, and here a GPU is offered when a job ends, "
-    "and stands."
-)
-
 
 def run(config: Config) -> Values:
     """Run every system at every load."""
@@ -48,7 +35,7 @@ def run(config: Config) -> Values:
         for name, (learner, level_max) in SYSTEMS.items()
         for load in LOADS
     }
-    found = gather(wanted, config, (queue_runs, loaded_campus, sys.modules[__name__]))
+    found = played(wanted, config, (queue_runs, loaded_campus, sys.modules[__name__]))
     rows = [value for (name, load), runs in found.items() for value in _numbers(name, load, runs)]
     for load in LOADS:
         costs = ([run["cost"] for run in found[name, load]] for name in (LEARNED, FIXED))
@@ -102,28 +89,15 @@ def checks(values: Values) -> Iterator[Check]:
     yield near(ClaimKind.BEYOND, f"{most}: r_max = 8 leaves room for delta", capped, DELTA_H, TOLERANCE)
 
 
-def draw(values: Values, path: Path) -> None:
-    """Draw delay and cost over the load."""
-    with canvas(path, 1, 2, (11.0, 4.6), "The spot queue on hosts that owners take back") as (_, panels):
-        for axes, (quantity, words) in zip(
-            panels[0], (("delay", "mean delay, h"), ("cost", "mean cost a job")), strict=True
-        ):
-            for name in SYSTEMS:
-                rows = [values.find(group(load), name, quantity) for load in LOADS]
-                line_of_rows(axes, LOADS, rows, colour(name), name)
-            dress(axes, "GPU time asked for, of what is lent", words)
-        panels[0][0].axhline(DELTA_H, color=INK, linewidth=1.0, linestyle="--", label="delta")
-        panels[0][0].legend()
-
-
-CLAIM = Claim(
-    name="AB-queue",
-    paper="Both papers",
-    title="The spot queue on reclaimed hosts",
-    text=CLAIM_TEXT,
-    does_not_prove=LIMITS,
-    headline=("delay", "cost", "rented", "r", "in time"),
-    run=run,
-    draw=draw,
-    checks=checks,
+_LOADS = {group(load): load for load in LOADS}
+PANELS = (
+    Panel(
+        "delay",
+        "Mean delay",
+        xs=_LOADS,
+        x="GPU time asked for, of what is lent",
+        y="h",
+        marks={"delta": DELTA_H},
+    ),
+    Panel("cost", "Mean cost of a job", xs=_LOADS, x="GPU time asked for, of what is lent"),
 )

@@ -1,5 +1,5 @@
 """The parts of every claim.
 
-`claim`: a sentence, a run and a rule; `values`: its files; `rows`: numbers of many seeds; `verdicts`: the judging;
-`sweep`: runs of many seeds; `pictures`; `records`. Begin with `claim`.
+`claim`: a sentence, a run and a rule; `values`: its file; `rows`: numbers of many seeds; `verdicts`: the judging; `runs`: tasks
+played once and kept; `panels`: its picture. Begin with `claim`.
 """

@@ -6,16 +6,15 @@ can be made again from the files, and a test can hand wrong values to the rule a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from experiments.claims.framework.panels import Panel
 from experiments.claims.framework.values import Values
 from experiments.runtime.engines import Engine
 from experiments.runtime.tasks import silent
-
-CANNOT = "cannot"  # setting of a run that could not measure: the reason, instead of values
 
 
 class ClaimOutcome(StrEnum):
@@ -114,7 +113,7 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A table or figure of a paper. `draw` and `checks` use nothing but values."""
+    """A table or figure of a paper. `panels` and `checks` use nothing but values."""
 
     name: str
     paper: str
@@ -123,6 +122,5 @@ class Claim:
     does_not_prove: str  # what no verdict here says
     headline: tuple[str, ...]  # quantities that the page shows at once, a row a system
     run: Callable[[Config], Values]  # may take minutes, and goes on where it was stopped
-    draw: Callable[[Values, Path], None]  # writes an SVG file
+    panels: Sequence[Panel]  # of its picture
     checks: Callable[[Values], Iterable[Check]]  # each a statement that can fail
-    not_comparable: str = ""  # why no check of it decides, where none does

@@ -1,20 +1,23 @@
 """The values of a claim: measured numbers beside the published ones, curves for the picture, and settings of the run.
 
-Three files in the claim's directory, for people and for programs: `values.csv` (a row a number), `curves.csv` (a row a
-point), `settings.json`. Numbers are written so that reading gives the same bits.
+They are kept as `values.json` in the claim's directory. Picture, verdict and pages are made from that file alone, so claims may
+be run one at a time, in any order.
 """
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Final
 
+import msgspec
+
+from topologies.decoding import UNDECODABLE
 from topologies.errors import TestbedError
-from topologies.writing import whole, write_whole
+from topologies.writing import write_whole
+
+FILE: Final = "values.json"
+CANNOT: Final = "cannot"  # setting of a run that could not measure: the reason, instead of values
 
 
 class ValuesError(TestbedError):
@@ -62,11 +65,13 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The values of a claim. `settings`: name -> its value, as text."""
+    """The values of a claim. `settings`: name -> its value, as text. `spent_s`: the time that the run took, or its last part."""
 
     rows: tuple[Value, ...]
     curves: tuple[Point, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
+    is_quick: bool = False
+    spent_s: float = 0.0
 
     def find(self, group: str, system: str, quantity: str) -> Value:
         """Return the row. ValuesError: there is none."""
@@ -97,56 +102,18 @@ class Values:
 
 
 def write(values: Values, directory: Path) -> None:
-    """Write the three files; make the directory if it is missing."""
+    """Write `values.json`; make the directory if it is missing."""
     directory.mkdir(parents=True, exist_ok=True)
-    _write_rows(directory / "values.csv", Value, values.rows)
-    _write_rows(directory / "curves.csv", Point, values.curves)
-    write_whole(directory / "settings.json", json.dumps(values.settings, indent=2) + "\n")
+    text = msgspec.json.format(msgspec.json.encode(values, enc_hook=float), indent=1)
+    write_whole(directory / FILE, text + b"\n")
 
 
 def read(directory: Path) -> Values:
-    """Read the files of `write`. ValuesError: a file is missing or not as written."""
+    """Read the file of `write`. ValuesError: it is missing or not as written."""
+    path = directory / FILE
     try:
-        settings = json.loads((directory / "settings.json").read_text())
-        rows = _read_rows(directory / "values.csv", Value)
-        return Values(rows, _read_rows(directory / "curves.csv", Point), settings)
+        return msgspec.json.decode(path.read_bytes(), type=Values)
     except OSError as error:
-        raise ValuesError(f"{error.filename}: {error.strerror}; run the claim first") from error
-    except (ValueError, RecursionError, csv.Error) as error:
-        raise ValuesError(f"{directory}: {error}") from error
-
-
-Row = TypeVar("Row", Value, Point)
-
-
-def _write_rows(path: Path, kind: type[Any], rows: Iterable[Any]) -> None:
-    with whole(path) as scratch, scratch.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [column.name for column in fields(kind)])
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
-
-
-def _read_rows(path: Path, kind: type[Row]) -> tuple[Row, ...]:
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        wanted = [column.name for column in fields(kind)]
-        if reader.fieldnames is None or list(reader.fieldnames) != wanted:
-            raise ValuesError(f"{path}: columns {reader.fieldnames}, must be {wanted}")
-        rows = []
-        for cells in reader:
-            try:
-                rows.append(
-                    kind(**{each.name: _cell(str(each.type), cells[each.name]) for each in fields(kind)})
-                )
-            except (TypeError, ValueError) as error:
-                place = f"{path}, line {reader.line_num}"
-                raise ValuesError(f"{place}: {error}; columns are {', '.join(wanted)}") from error
-        return tuple(rows)
-
-
-def _cell(kind: str, text: str) -> Any:
-    if kind == "str":
-        return text
-    if kind == "int":
-        return int(text)
-    return None if text == "" and "None" in kind else float(text)
+        raise ValuesError(f"{path}: {error.strerror}; run the claim first") from error
+    except UNDECODABLE as error:
+        raise ValuesError(f"{path}: {error}") from error

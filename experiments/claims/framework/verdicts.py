@@ -8,10 +8,9 @@ right side. So a run with too few seeds is undecided, never reproduced by being 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from experiments.claims.framework.claim import (
-    CANNOT,
     Check,
     Claim,
     ClaimKind,
@@ -19,7 +18,7 @@ from experiments.claims.framework.claim import (
     ClaimVerdict,
     Level,
 )
-from experiments.claims.framework.values import Value, Values
+from experiments.claims.framework.values import CANNOT, Value, Values
 
 NOTHING = "nothing of it happened in these runs"
 FEW, MAX_TOLD = 2, 4  # checks that a verdict tells with their numbers, and at all
@@ -44,40 +43,42 @@ def near(kind: ClaimKind, text: str, value: Value | None, target: float, toleran
 
 def below(kind: ClaimKind, text: str, value: Value | None, bound: float) -> Check:
     """Return whether the value is less than `bound`; undecided if there is none."""
-    if value is None:
-        return Check(kind, text, ClaimOutcome.UNDECIDED, NOTHING)
-    low, high = _ends(value)
-    fails = low > bound or low == high == bound  # an interval that only touches the bound says nothing
-    return Check(kind, text, _outcome(high < bound, fails), f"{_shown(value)}; wanted less than {bound:.4g}")
+    return _beside(kind, text, value, bound, "less than", lambda low, high: (high < bound, low > bound))
 
 
 def at_most(kind: ClaimKind, text: str, value: Value | None, bound: float) -> Check:
     """Return whether the value is `bound` or less; undecided if there is none."""
-    if value is None:
-        return Check(kind, text, ClaimOutcome.UNDECIDED, NOTHING)
-    low, high = _ends(value)
-    return Check(
-        kind, text, _outcome(high <= bound, low > bound), f"{_shown(value)}; wanted at most {bound:.4g}"
-    )
+    return _beside(kind, text, value, bound, "at most", lambda low, high: (high <= bound, low > bound))
 
 
 def above(kind: ClaimKind, text: str, value: Value | None, bound: float) -> Check:
     """Return whether the value is more than `bound`; undecided if there is none."""
+    return _beside(kind, text, value, bound, "more than", lambda low, high: (low > bound, high < bound))
+
+
+def _beside(
+    kind: ClaimKind,
+    text: str,
+    value: Value | None,
+    bound: float,
+    words: str,
+    sides: Callable[[float, float], tuple[bool, bool]],
+) -> Check:
+    """Return the check that an interval lies on one side; `sides` says whether it lies there, and on the other."""
     if value is None:
         return Check(kind, text, ClaimOutcome.UNDECIDED, NOTHING)
     low, high = _ends(value)
-    fails = high < bound or low == high == bound
-    return Check(kind, text, _outcome(low > bound, fails), f"{_shown(value)}; wanted more than {bound:.4g}")
+    holds, fails = sides(low, high)
+    # an interval that only touches the bound says nothing; a number without one is on it, and so not beyond
+    fails = fails or (not holds and low == high == bound)
+    return Check(kind, text, _outcome(holds, fails), f"{_shown(value)}; wanted {words} {bound:.4g}")
 
 
 def judge(claim: Claim, values: Values) -> ClaimVerdict:
-    """Return the verdict on values of the claim. Checks of what cannot be compared are shown all the same."""
+    """Return the verdict on values of the claim."""
     if reason := values.settings.get(CANNOT):
         return ClaimVerdict(Level.NOT_COMPARABLE, reason)
-    checks = tuple(claim.checks(values))
-    if claim.not_comparable:
-        return ClaimVerdict(Level.NOT_COMPARABLE, claim.not_comparable, checks)
-    return decide(checks)
+    return decide(tuple(claim.checks(values)))
 
 
 def decide(checks: Sequence[Check]) -> ClaimVerdict:
@@ -90,7 +91,7 @@ def decide(checks: Sequence[Check]) -> ClaimVerdict:
     values = [check for check in checks if check.kind is ClaimKind.VALUE]
     orderings = [check for check in checks if check.kind is ClaimKind.ORDERING]
     if not values and not orderings:
-        raise ValueError("no check of a value or an ordering: give one, or say that it is not comparable")
+        raise ValueError("no check of a value or an ordering: give one")
     open_orderings, open_values = _not_held(orderings), _not_held(values)
     if values and not open_orderings and not open_values:
         held = f"{len(values)} values and {len(orderings)} orderings hold"

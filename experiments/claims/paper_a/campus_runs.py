@@ -1,23 +1,22 @@
 """The runs that paper A's tables and figures share: (system, seed, days, variation) -> a compact result, each run once.
 
-All claims of paper A keep their runs in one directory beside their own, `campus-runs`, so Table IV, Fig. 6 or Fig. 9 find the
-rows of Table III there. Systems are compared on the same jobs and owners, seed by seed.
+Table IV, Fig. 6 or Fig. 9 find the rows of Table III where these were kept. Systems are compared on the same jobs and owners,
+seed by seed.
 
 A variation is what a claim changes in the scenario; nothing else may differ between two runs of one seed.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from controller.user_policies import find_policy, source_of
 from experiments.claims.framework.claim import Config
-from experiments.claims.framework.sweep import sweep
+from experiments.claims.framework.runs import Case, gather
 from experiments.claims.paper_a import campus_result
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace, paper_campus
@@ -29,8 +28,6 @@ from experiments.worlds.virtual import simulate
 ORACLE, MB = "oracle", 1_000_000
 QUICK_DAYS, QUICK_SEEDS = 3.0, 6
 FULL_DAYS, FULL_SEEDS = 61.0, 20
-Case = TypeVar("Case")
-POOL_FROM = 6  # runs that are missing: fewer are done before a pool has started
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +134,8 @@ def play(wanted: Wanted) -> dict[str, Any]:
     return {**compact, "schedule": found.schedule, "windows": solved}
 
 
-def gather(
+def played(
     cases: Mapping[Case, Sequence[Task]], config: Config, modules: Iterable[ModuleType] = ()
 ) -> dict[Case, list[Result]]:
-    """Return the results of each case in the order of its runs; runs that no claim has had before are run now.
-
-    They are kept in the directory of the shared runs. Quick ones, too, use all cores if there are many. `modules`: those
-    whose code decides on the results, beside the worlds'.
-    """
-    tasks = list({task.key: task for runs in cases.values() for task in runs}.values())
-    place = config.directory.parent / "campus-runs"
-    workers = (os.cpu_count() or 1) if len(tasks) >= POOL_FROM else 1
-    shared = replace(config, directory=place, quick=False, workers=max(workers, config.workers))
-    found = sweep(tasks, shared, (*deciding_code(), campus_result, sys.modules[__name__], *modules))
-    return {case: [found[task.key] for task in runs] for case, runs in cases.items()}
+    """Return the results of each case in the order of its runs. `modules`: those that decide on them beside the worlds'."""
+    return gather(cases, config, (*deciding_code(), campus_result, sys.modules[__name__], *modules))

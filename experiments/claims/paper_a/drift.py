@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
 from controller.numerics.arrays import Floats
-from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
-from experiments.claims.framework.pictures import INK, PRINTED_MARK, Bar, bars, canvas, colour, dress, line
+from experiments.claims.framework.claim import Check, ClaimKind, Config
+from experiments.claims.framework.panels import Panel, label
 from experiments.claims.framework.rows import curve, exact_row, mean_row, row
 from experiments.claims.framework.values import Point, Value, Values
 from experiments.claims.framework.verdicts import below, near
 from experiments.claims.paper_a import drift_runs
 from experiments.claims.paper_a.campus_numbers import ratio_of_sums
-from experiments.claims.paper_a.campus_runs import FULL_SEEDS, QUICK_SEEDS, gather
+from experiments.claims.paper_a.campus_runs import FULL_SEEDS, QUICK_SEEDS, played
 from experiments.claims.paper_a.drift_runs import (
     FACTOR,
     WINDOWS_H,
@@ -26,7 +25,6 @@ from experiments.claims.paper_a.drift_runs import (
     play,
     watch,
 )
-from experiments.claims.paper_a.table3 import label
 from experiments.inputs.traces.paper_campus import EMERGENCIES
 from experiments.results.statistics import pooled, pooled_pair
 from experiments.runtime.tasks import Task
@@ -39,17 +37,6 @@ WITHIN = 0.07
 LOSS, ESTIMATE, BY_COUNT = "loss per event", "hazard estimate", "by counting"
 DAYS = 61.0
 
-CLAIM_TEXT = (
-    "When the hazard rises to 1.7 times what it was, P1's sliding-window estimate is within 10 % of the new one after 18 min "
-    "(sustained for two windows), and work loss stays within 7 % of what it was, while baselines stay elevated."
-)
-LIMITS = (
-    "How an estimator that sees more than reclaims might do. Any that counts emergencies needs a hundred of them to be within "
-    "10 % once in three times; on this campus that takes ten days after the drift, and in 18 min an eighth of one is "
-    "expected. The loss is compared per event: more reclaims lose more in all, whatever the system does, and the printed "
-    "3.0 GPU-h of two weeks beside 2.8 of two months cannot be totals."
-)
-
 
 def run(config: Config) -> Values:
     """Run the systems over the drift, and estimators on the trace alone."""
@@ -60,7 +47,7 @@ def run(config: Config) -> Values:
         for system in SYSTEMS
     }
     cases[ESTIMATE] = [Task(f"drift: estimators, seed {n}", watch, (n,)) for n in seeds]
-    found = gather(cases, config, (drift_runs, sys.modules[__name__]))
+    found = played(cases, config, (drift_runs, sys.modules[__name__]))
     seen = found.pop(ESTIMATE)
     parts = {
         system: [losses_by_part(run, Drift(n, *days)) for n, run in zip(seeds, runs, strict=True)]
@@ -130,56 +117,15 @@ def checks(values: Values) -> Iterator[Check]:
         )
 
 
-def draw(values: Values, path: Path) -> None:
-    """Draw errors of estimates after the drift, and losses before and after."""
-    import matplotlib
-
-    with canvas(
-        path, 1, 2, (12.5, 4.8), "The hazard jumps to 1.7 times what it was", width_ratios=(3, 2)
-    ) as (_, panels):
-        axes = panels[0][0]
-        for window_h, tone in zip(
-            WINDOWS_H, matplotlib.colormaps["viridis"](np.linspace(0.0, 0.85, len(WINDOWS_H))), strict=True
-        ):
-            points = values.curve(ESTIMATE, name(window_h), "error")
-            line(axes, points, tone, name(window_h))
-        axes.axhline(drift_runs.TOLERANCE, color=INK, linewidth=0.9, linestyle="--")
-        axes.plot([PRINTED_H / 24.0], [drift_runs.TOLERANCE], "D", **PRINTED_MARK)
-        axes.annotate(
-            "paper A: within 10 % after 18 min",
-            (1.0, drift_runs.TOLERANCE),
-            xytext=(4, -12),
-            textcoords="offset points",
-        )
-        axes.set_yscale("log")
-        axes.set_ylim(0.03, 3.0)
-        dress(
-            axes,
-            "days after the drift",
-            "error of the estimate, mean over seeds (log)",
-            "What counting emergencies can know",
-        )
-        axes.legend(ncols=2)
-        rows = []
-        for system in SYSTEMS:
-            for part in PARTS:
-                found = [r for r in values.rows if (r.group, r.system) == (f"{LOSS}, {part}", system)]
-                if found:
-                    one = found[0]
-                    rows.append(
-                        Bar(f"{label(system)}, {part}", colour(system), one.measured, one.low, one.high)
-                    )
-        bars(panels[0][1], rows, "min of work lost per interruption", "Losses before and after")
-
-
-CLAIM = Claim(
-    name="A-drift",
-    paper="Paper A, E8 and Fig. 6c",
-    title="Robustness to drift",
-    text=CLAIM_TEXT,
-    does_not_prove=LIMITS,
-    headline=(),
-    run=run,
-    draw=draw,
-    checks=checks,
+PANELS = (
+    Panel(
+        "error",
+        "What counting emergencies can know",
+        (ESTIMATE,),
+        x="days after the drift",
+        y="error of the estimate, mean over seeds (log)",
+        log="y",
+        marks={"paper A: after 18 min": drift_runs.TOLERANCE},
+    ),
+    Panel("loss per event", "Losses before and after", tuple(f"{LOSS}, {part}" for part in PARTS)),
 )

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from controller.numerics.arrays import Floats
-from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
-from experiments.claims.framework.pictures import INK, PRINTED_MARK, canvas, colour, dress
+from experiments.claims.framework.claim import Check, ClaimKind, Config
+from experiments.claims.framework.panels import Panel
 from experiments.claims.framework.values import Point, Values
 from experiments.claims.framework.verdicts import above, below, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a.campus_numbers import Metric, quantile, ratio_of_sums
-from experiments.claims.paper_a.campus_runs import gather, size_of
-from experiments.claims.paper_a.table3 import label, settings
+from experiments.claims.paper_a.campus_runs import played, size_of
+from experiments.claims.paper_a.table3 import settings
 from experiments.runtime.tasks import Result
 
 SYSTEMS = ("reclaimnet", "random-dst", "reclaimnet-as-printed", "no-tc-bpf")
@@ -24,19 +23,6 @@ PAIR = ("reclaimnet", "random-dst")
 PUBLISHED = {"reclaimnet": {"median": 61.0, "same building": 71.0}, "random-dst": {"median": 98.0}}
 MEDIAN_RATIO, P99_RATIO = 61.0 / 98.0, 0.48  # 38 % and 52 % less
 POINTS = 40  # of a curve
-
-CLAIM_TEXT = (
-    "P2 cuts the median downtime of a migration by 38 % and its 99th percentile by 52 % against random destinations, by "
-    "preferring hosts of the same building where that is feasible (71 % of migrations: 821 Mbit/s within a building, 243 "
-    "across)."
-)
-LIMITS = (
-    "The seconds themselves: payloads follow F2's median and ends, but their law, the notices and how much of a payload the "
-    "destination has already are choices. Downtime is counted for migrations that were carried out; which ones those are "
-    "depends on the system: a random destination is more often across the core, too far for a large payload, so fewer and "
-    "smaller jobs are moved at all, which makes its downtimes look short (hence the row per gigabyte). The 99th percentile of "
-    "some hundred migrations rests on very few of them."
-)
 
 
 def _downtimes(run: Result) -> Floats:
@@ -64,7 +50,7 @@ METRICS = (MEDIAN, P99, PER_GB, SAME, COUNT)
 def run(config: Config) -> Values:
     """Return the runs of Table III."""
     size = size_of(config)
-    runs = gather({system: size.runs(system) for system in SYSTEMS}, config)
+    runs = played({system: size.runs(system) for system in SYSTEMS}, config)
     rows = [
         value
         for system in SYSTEMS
@@ -106,39 +92,14 @@ def checks(values: Values) -> Iterator[Check]:
     yield near(ClaimKind.VALUE, "P2 stays in the building for 71 % of migrations", same, 71.0, 0.1)
 
 
-def draw(values: Values, path: Path) -> None:
-    """Draw distribution functions of downtime."""
-    with canvas(path, 1, 1, (8.6, 5.0), "Downtime of a migration") as (_, panels):
-        axes = panels[0][0]
-        for system in SYSTEMS:
-            points = values.curve(GROUP, system, "share at most")
-            xs = [point.x for point in points]
-            axes.step(
-                xs,
-                [p.mean for p in points],
-                where="post",
-                color=colour(system),
-                label=label(system),
-                linewidth=1.8,
-            )
-        axes.plot(
-            [61.0, 98.0], [0.5, 0.5], "D", label="paper A: medians 61 and 98 s", zorder=5, **PRINTED_MARK
-        )
-        axes.axhline(0.5, color=INK, linewidth=0.6, linestyle=":")
-        axes.set_xscale("log")
-        axes.set_ylim(0.0, 1.02)
-        dress(axes, "s from the stop to the proved state at the destination (log)", "share of migrations")
-        axes.legend(loc="upper left")
-
-
-CLAIM = Claim(
-    name="A-fig3",
-    paper="Paper A, Fig. 3",
-    title="Downtime of migrations",
-    text=CLAIM_TEXT,
-    does_not_prove=LIMITS,
-    headline=("median", "p99", "median per GB", "same building", "migrations"),
-    run=run,
-    draw=draw,
-    checks=checks,
+PANELS = (
+    Panel(
+        "share at most",
+        "Downtime of a migration",
+        (GROUP,),
+        x="s from the stop to the proved state at the destination",
+        y="share of migrations",
+        log="x",
+        marks={"median": 0.5},
+    ),
 )

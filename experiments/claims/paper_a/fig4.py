@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
 
-from controller.core.policies.table import SYSTEMS as LABELS
-from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
-from experiments.claims.framework.pictures import INK, canvas, colour, dress, line_of_rows
+from experiments.claims.framework.claim import Check, ClaimKind, Config
+from experiments.claims.framework.panels import Panel
 from experiments.claims.framework.rows import mean_row, paired_row
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import above, below, near
@@ -20,17 +17,6 @@ SYSTEMS = ("reclaimnet", "reclaimnet-as-printed", "random-dst", "no-tc-bpf")
 RESERVING = ("reclaimnet", "reclaimnet-as-printed", "random-dst")  # whose admissions are reservations
 COMPARED, OVER_ALL, BEND = f"{MOST} at once", "over all K'", "completion over a line"
 STRAIGHT = 0.1  # how far the mean over all K' may be from that of a straight line between its ends
-
-CLAIM_TEXT = (
-    "With K' concurrent migrations P3 keeps admitted flows within their notice windows, while baselines degrade "
-    "linearly with K', the number of owners who come back at once."
-)
-LIMITS = (
-    "That P3 moves more bytes: a link carries what it carries, and with a long notice completion grows with K' under "
-    "every system (the left panel), under P3 the more so as it leaves 30 % to research. What P3 changes is who is begun "
-    "at all when not all can finish. Flows share a fluid network by max-min fairness; that real TCP flows hold their "
-    "grants is measured live, by `reclaimnet measure rates`."
-)
 
 
 def run(config: Config) -> Values:
@@ -125,52 +111,16 @@ def checks(values: Values) -> Iterator[Check]:
     )
 
 
-def draw(values: Values, path: Path) -> None:
-    """Draw completion over K' with time enough; jobs in time, and jobs admitted, with too little."""
-    title = "Simultaneous reclaims: what is admitted is in time"
-    with canvas(path, 1, 2, (12.0, 5.0), title) as (figure, panels):
-        _lines(panels[0][0], values, "completion")
-        dress(
-            panels[0][0],
-            "K', migrations at once",
-            "s from notice to running again (mean)",
-            f"Notice {LONG_S:g} s: all fit",
-        )
-        panels[0][0].set_ylim(bottom=0.0)
-        _lines(panels[0][1], values, "in time")
-        _lines(panels[0][1], values, "admitted", alone=True)
-        title = f"Notice {SHORT_S:g} s: about three fit"
-        dress(panels[0][1], "K', migrations at once", "share of K' (dotted: admitted)", title)
-        panels[0][1].set_ylim(-0.03, 1.05)
-        figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower left", ncols=4)
-
-
-def _lines(axes: Any, values: Values, quantity: str, *, alone: bool = False) -> None:
-    """Draw a line for each system. `alone`: only the admitted migrations of systems that reserve nothing, dotted."""
-    sizes = [int(word) for word in values.settings["sizes"].split()]
-    for system in SYSTEMS:
-        rows = [values.find(f"{k} at once", system, quantity) for k in sizes]
-        if alone:
-            measured = [row.measured for row in rows]
-            axes.plot(sizes, measured, color=colour(system), linestyle=":", linewidth=1.4, zorder=2)
-        else:
-            line_of_rows(axes, sizes, rows, colour(system), LABELS[system])
-    if quantity == "completion":
-        axes.axhline(LONG_S, color=INK, linewidth=0.8, linestyle="--")
-        axes.annotate(
-            "the notice", (sizes[0], LONG_S), xytext=(0, -11), textcoords="offset points", fontsize=8.5
-        )
-    axes.set_xticks(sizes)
-
-
-CLAIM = Claim(
-    name="A-fig4",
-    paper="Paper A, Fig. 4",
-    title="Completion time of simultaneous migrations",
-    text=CLAIM_TEXT,
-    does_not_prove=LIMITS,
-    headline=("completion", "in time", "admitted", "admitted and late", BEND),
-    run=run,
-    draw=draw,
-    checks=checks,
+_SIZES = {f"{k} at once": float(k) for k in range(1, MOST + 1)}
+PANELS = (
+    Panel(
+        "completion",
+        f"Notice {LONG_S:g} s: all fit",
+        xs=_SIZES,
+        x="K', migrations at once",
+        y="s from notice to running again (mean)",
+        marks={"the notice": LONG_S},
+    ),
+    Panel("in time", f"Notice {SHORT_S:g} s: about three fit", xs=_SIZES, x="K'", y="in time, of K'"),
+    Panel("admitted", f"Notice {SHORT_S:g} s", xs=_SIZES, x="K'", y="admitted, of K'"),
 )

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from controller.numerics.arrays import Floats
-from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
-from experiments.claims.framework.pictures import canvas, colour, dress, upright
+from experiments.claims.framework.claim import Check, ClaimKind, Config
+from experiments.claims.framework.panels import Panel, label
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import at_most, below, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a.campus_numbers import EMERGENCY, Metric, quantile, ratio_of_sums
-from experiments.claims.paper_a.campus_runs import ORACLE, Variation, gather, size_of
-from experiments.claims.paper_a.table3 import label, settings
+from experiments.claims.paper_a.campus_runs import ORACLE, Variation, played, size_of
+from experiments.claims.paper_a.table3 import settings
 from experiments.runtime.tasks import Result
 
 CLASSES = {"Vision": 120, "NLP": 340, "LLM-7B LoRA": 720, "LLM-13B LoRA": 1200, "RL": 210}  # MB
@@ -32,16 +30,6 @@ REGIMES = {  # hours of the day
 MOVING = ("random-dst", "reclaimnet")
 OFF_PEAK = "off-peak, 3 to 7"
 NEAR_ORACLE = 1.12
-
-CLAIM_TEXT = (
-    "On each of five job classes (120 MB to 1.2 GB) ReclaimNet tracks the oracle's work loss within 8 to 12 %, below the "
-    "baselines; in each of five regimes of the day it keeps the median downtime within 10 % of off-peak."
-)
-LIMITS = (
-    "The paper shows a 72-hour slice; three days of this campus hold about eight interruptions, so whole runs are used, and the "
-    "jobs of every class meet the same owners. What the panels' axes say is not printed as numbers, so there are none to "
-    "compare with. With payloads this small nearly every migration is short, and classes differ by little else."
-)
 
 
 def _loss_of_class(place: int, run: Result) -> Floats:
@@ -70,7 +58,7 @@ def run(config: Config) -> Values:
     """Run the classes by themselves; take the regimes from Table III's runs."""
     size, classes = size_of(config), Variation(payloads_mb=tuple(CLASSES.values()))
     cases = {("class", system): size.runs(system, classes) for system in SYSTEMS}
-    runs = gather(cases | {("day", system): size.runs(system) for system in MOVING}, config)
+    runs = played(cases | {("day", system): size.runs(system) for system in MOVING}, config)
     rows: list[Value] = []
     for name, metric in BY_CLASS.items():
         rows += _rows(name, metric, {system: runs["class", system] for system in SYSTEMS})
@@ -117,39 +105,7 @@ def checks(values: Values) -> Iterator[Check]:
             )
 
 
-def draw(values: Values, path: Path) -> None:
-    """Draw groups of bars: classes on top, regimes below."""
-    with canvas(path, 2, 1, (12.0, 8.0), "Work loss by job class, downtime by time of day") as (
-        figure,
-        panels,
-    ):
-        _groups(panels[0][0], values, {f"{n}\n{mb} MB": n for n, mb in CLASSES.items()}, SYSTEMS)
-        dress(panels[0][0], "", "min of work lost per interruption", "a) Job classes")
-        _groups(panels[1][0], values, {name: name for name in REGIMES}, MOVING)
-        dress(panels[1][0], "", "s, median downtime after a notice", "b) Regimes of the day")
-        figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower left", ncols=5)
-
-
-def _groups(axes: Any, values: Values, groups: dict[str, str], systems: Sequence[str]) -> None:
-    rows = {(row.group, row.system): row for row in values.rows}
-    width = 0.8 / len(systems)
-    for place, system in enumerate(systems):
-        for number, group in enumerate(groups.values()):
-            if (found := rows.get((group, system))) is not None:  # None: nothing was interrupted
-                x = number + (place - (len(systems) - 1) / 2.0) * width
-                name = label(system) if number == 0 else None
-                upright(axes, x, found, width * 0.92, color=colour(system), label=name)
-    axes.set_xticks(range(len(groups)), list(groups))
-
-
-CLAIM = Claim(
-    name="A-fig6",
-    paper="Paper A, Fig. 6a, 6b",
-    title="Work loss by job class, downtime by time of day",
-    text=CLAIM_TEXT,
-    does_not_prove=LIMITS,
-    headline=(),
-    run=run,
-    draw=draw,
-    checks=checks,
+PANELS = (
+    Panel("loss per event", "a) Job classes", tuple(CLASSES), y="min of work lost per interruption"),
+    Panel("downtime", "b) Regimes of the day", tuple(REGIMES), y="s, median downtime after a notice"),
 )

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
-from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
-from experiments.claims.framework.pictures import canvas, colour, dress, line
+from experiments.claims.framework.claim import Check, ClaimKind, Config
+from experiments.claims.framework.panels import Panel, label
 from experiments.claims.framework.rows import exact_row
 from experiments.claims.framework.values import Point, Value, Values
 from experiments.claims.framework.verdicts import above, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a.campus_numbers import UTILISATION, Metric, ratio_of_sums
-from experiments.claims.paper_a.campus_runs import gather, size_of
-from experiments.claims.paper_a.table3 import label, settings
+from experiments.claims.paper_a.campus_runs import played, size_of
+from experiments.claims.paper_a.table3 import settings
 from experiments.results.statistics import pooled
 from topologies.presets import campus54
 
@@ -32,13 +31,6 @@ GROUP, APART, BOUND = "whole run", "ReclaimNet less others", "what the load can 
 GPU_HOURS, DAYS = 4890.0, 61.0  # section IX-A
 HOURS_A_DAY = 24.0
 
-CLAIM_TEXT = "Over two months ReclaimNet keeps GPUs about 68.7 % utilised, 10 points above Bamboo and 37.5 above no sharing."
-LIMITS = (
-    "The 68.7 %: 312 jobs of 4 890 GPU-hours in all fill 3.8 % of the GPU time of 87 GPUs in 61 days, whoever schedules them; "
-    "of which GPUs' time the paper's is a share, it does not say. Here it is the useful share of the time from a job's first "
-    "start to its end: without work that is done again, without waiting for a host, without a replica's slower steps."
-)
-
 
 OF_LENT = Metric(
     "useful of lent",
@@ -52,7 +44,7 @@ OF_LENT = Metric(
 def run(config: Config) -> Values:
     """Return the runs of Table III."""
     size = size_of(config)
-    runs = gather({system: size.runs(system) for system in SYSTEMS}, config)
+    runs = played({system: size.runs(system) for system in SYSTEMS}, config)
     rows: list[Value] = []
     for system in SYSTEMS:
         published = {UTILISATION.quantity: PUBLISHED[system]}
@@ -103,29 +95,13 @@ def checks(values: Values) -> Iterator[Check]:
     )
 
 
-def draw(values: Values, path: Path) -> None:
-    """Draw a line for each system."""
-    title = "Useful share of the time of jobs that are begun and not done"
-    with canvas(path, 1, 1, (11.0, 4.8), title) as (_, panels):
-        axes = panels[0][0]
-        for system in SYSTEMS:
-            points = values.curve(GROUP, system, UTILISATION.quantity)
-            name = f"{label(system)} (paper A: {PUBLISHED[system]:g} %)"
-            line(axes, points, colour(system), name, band=True, marker="o", markersize=2.5)
-        axes.set_ylim(0.0, 103.0)
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        dress(axes, "day of the run", "%, all seeds together")
-        axes.legend(loc="lower right", ncols=2)
-
-
-CLAIM = Claim(
-    name="A-fig7",
-    paper="Paper A, Fig. 7",
-    title="GPU utilisation over two months",
-    text=CLAIM_TEXT,
-    does_not_prove=LIMITS,
-    headline=(UTILISATION.quantity, OF_LENT.quantity),
-    run=run,
-    draw=draw,
-    checks=checks,
+PANELS = (
+    Panel(
+        UTILISATION.quantity,
+        "Useful share of the time of jobs that are begun and not done",
+        (GROUP,),
+        x="day of the run",
+        y="%, all seeds together",
+    ),
+    Panel(UTILISATION.quantity, "The whole run", (GROUP,)),
 )

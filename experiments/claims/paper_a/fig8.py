@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from experiments.benchmarks.decisions import growth_exponent, measure_size
-from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
-from experiments.claims.framework.pictures import INK, OURS, PAPER, canvas, colour, dress, line_of_rows
+from experiments.claims.framework.claim import Check, ClaimKind, Config
+from experiments.claims.framework.panels import Panel
 from experiments.claims.framework.rows import mean_row
 from experiments.claims.framework.values import Values
 from experiments.claims.framework.verdicts import below
@@ -18,16 +17,6 @@ SIZES = (54, 125, 250, 500)
 PRINTED_MS = {54: 3.0, 500: 18.0}
 NOTICE_MS = 10_000.0  # the least notice
 QUICK_REPEATS, FULL_REPEATS, SAMPLES = 3, 20, 60
-
-CLAIM_TEXT = (
-    "The coordinator's scheduling latency grows sub-linearly from 3 ms at 54 nodes to 18 ms at 500, far below the least "
-    "notice of 10 s."
-)
-LIMITS = (
-    "That this coordinator is the faster one: the paper says neither what its latency contains nor on which machine, and "
-    "wall-clock times of this machine depend on what else it does. Sockets, decoding and the journal are not in it. "
-    "`reclaimnet measure decisions` goes on to 50 000 hosts."
-)
 
 
 def run(config: Config) -> Values:
@@ -79,37 +68,8 @@ def checks(values: Values) -> Iterator[Check]:
     )
 
 
-def draw(values: Values, path: Path) -> None:
-    """Time over size, both logarithmic."""
-    with canvas(path, 1, 1, (8.0, 4.8), "Scheduling latency over the size of the campus") as (_, panels):
-        axes = panels[0][0]
-        for quantity, tone, style in (
-            ("median", OURS, "o-"),
-            ("p99", colour("reclaimnet-as-printed"), "s--"),
-        ):
-            rows = [values.find("one tick", f"{size} hosts", quantity) for size in SIZES]
-            line_of_rows(axes, SIZES, rows, tone, f"one tick, {quantity}", style)
-        axes.plot(
-            list(PRINTED_MS), list(PRINTED_MS.values()), "D--", color=PAPER, label="paper A: 3 and 18 ms"
-        )
-        axes.set(xscale="log", yscale="log")
-        axes.set_xticks(SIZES, [f"{size}" for size in SIZES])
-        axes.set_xticks([], minor=True)
-        exponent = values.find("growth", "reclaimnet", "exponent")
-        words = f"measured ~ size^{exponent.measured:.2f}, paper A ~ size^{exponent.published or 0.0:.2f}"
-        axes.annotate(words, (0.02, 0.95), xycoords="axes fraction", color=INK, fontsize=9.5)
-        dress(axes, "hosts (log)", "ms (log)")
-        axes.legend(loc="lower right")
-
-
-CLAIM = Claim(
-    name="A-fig8",
-    paper="Paper A, Fig. 8",
-    title="Scheduling latency over campus size",
-    text=CLAIM_TEXT,
-    does_not_prove=LIMITS,
-    headline=("median", "p99"),
-    run=run,
-    draw=draw,
-    checks=checks,
+_HOSTS = {f"{size} hosts": float(size) for size in SIZES}
+PANELS = (
+    Panel("median", "One tick, median", xs=_HOSTS, x="hosts (log)", y="ms (log)", log="xy"),
+    Panel("p99", "One tick, p99", xs=_HOSTS, x="hosts (log)", y="ms (log)", log="xy"),
 )

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
-from experiments.claims.framework.pictures import INK, OURS, canvas, dress, upright
+from experiments.claims.framework.claim import Check, ClaimKind, Config
+from experiments.claims.framework.panels import Panel
 from experiments.claims.framework.rows import mean_row
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import above, below, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a import reclaim_bursts
 from experiments.claims.paper_a.campus_numbers import DOWNTIME, WORK_LOSS
-from experiments.claims.paper_a.campus_runs import AS_IS, Variation, gather, size_of
+from experiments.claims.paper_a.campus_runs import AS_IS, Variation, played, size_of
 from experiments.claims.paper_a.reclaim_bursts import MOST, SHORT_S, Wave
 from experiments.claims.paper_a.table3 import DEGRADATION, settings
 
@@ -24,28 +23,12 @@ SWEEPS: dict[str, tuple[float, ...]] = {
     "beta_p3": (0.2, 0.3, 0.4),
 }
 DEFAULTS = {"beta_p1": 0.2, "alpha": 1.0, "beta_p3": 0.3}
-WORDS = {
-    "beta_p1": "checkpoints' share (P1)",
-    "alpha": "stability penalty (P2)",
-    "beta_p3": "research's reserve (P3)",
-}
 MAKE: dict[str, Callable[[float], Variation]] = {
     "beta_p1": lambda value: Variation(beta_p1=value),
     "alpha": lambda value: Variation(alpha=value),
     "beta_p3": lambda value: Variation(beta_p3=value),
 }
 FLAT, FLAT_POINTS = 0.064, 1.1  # printed: "at most 6.4 %", "1.1 pp"
-
-CLAIM_TEXT = (
-    "Over beta_p1 from .1 to .3, alpha from .5 to 2 and beta_p3 from .2 to .4, work loss varies by at most 5.7 %, downtime by "
-    "6.4 % and research degradation by 1.1 percentage points; the defaults are near the minimum."
-)
-LIMITS = (
-    "That other parameters do not matter, or that these do not where reclaims are dense: here loss budgets decide most "
-    "intervals, and beta_p1 is swept around the paper's .2, where the default is .9. Degradation under beta_p3 is that "
-    "of a wave of seven whose reference workload asks for 30 % of the link, whatever is reserved: reserve less than "
-    "that, and the difference is missing by construction."
-)
 
 
 def variation(parameter: str, value: float) -> Variation:
@@ -68,7 +51,7 @@ def run(config: Config) -> Values:
     """Run each parameter alone, the others at their defaults."""
     size = size_of(config)
     cases = {(p, v): size.runs(SYSTEM, variation(p, v)) for p, values in SWEEPS.items() for v in values}
-    runs = gather(cases, config)
+    runs = played(cases, config)
     rows: list[Value] = []
     for (parameter, value), some in runs.items():
         name, standard = cell(parameter, value), cell(parameter, DEFAULTS[parameter])
@@ -111,44 +94,7 @@ def checks(values: Values) -> Iterator[Check]:
         yield below(kind, text, lacking, FLAT_POINTS)
 
 
-def draw(values: Values, path: Path) -> None:
-    """Draw rows of work loss and downtime, a column a parameter; the default is marked."""
-    with canvas(path, 2, 3, (12.0, 6.4), "Sensitivity to the three parameters (dark: default)") as (
-        _,
-        panels,
-    ):
-        for column, parameter in enumerate(SWEEPS):
-            for line, (quantity, unit) in enumerate(
-                ((WORK_LOSS.quantity, WORK_LOSS.unit), (DOWNTIME.quantity, "s"))
-            ):
-                title = f"{parameter}: {WORDS[parameter]}" if line == 0 else ""
-                axes = panels[line][column]
-                for place, value in enumerate(SWEEPS[parameter]):
-                    if (row := values.get(parameter, cell(parameter, value), quantity)) is None:
-                        continue
-                    is_default = value == DEFAULTS[parameter]
-                    upright(axes, place, row, 0.62, color=OURS, alpha=1.0 if is_default else 0.45)
-                    if is_default:
-                        axes.axhspan(
-                            (1.0 - FLAT) * row.measured,
-                            (1.0 + FLAT) * row.measured,
-                            color=INK,
-                            alpha=0.08,
-                            zorder=1,
-                        )
-                axes.set_xticks(range(len(SWEEPS[parameter])), [f"{value:g}" for value in SWEEPS[parameter]])
-                dress(axes, parameter, f"{quantity}, {unit}", title)
-                axes.set_ylim(bottom=0.0)
-
-
-CLAIM = Claim(
-    name="A-fig9",
-    paper="Paper A, Fig. 9",
-    title="Sensitivity to parameters",
-    text=CLAIM_TEXT,
-    does_not_prove=LIMITS,
-    headline=("work loss", "downtime"),
-    run=run,
-    draw=draw,
-    checks=checks,
+PANELS = tuple(
+    Panel(metric.quantity, f"{metric.quantity}, {metric.unit}", tuple(SWEEPS))
+    for metric in (WORK_LOSS, DOWNTIME)
 )

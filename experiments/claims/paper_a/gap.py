@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
-from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
-from experiments.claims.framework.pictures import INK, OURS, PRINTED_MARK, canvas, dress, reach
+from experiments.claims.framework.claim import Check, ClaimKind, Config
+from experiments.claims.framework.panels import Panel
 from experiments.claims.framework.rows import exact_row, mean_row, row
-from experiments.claims.framework.sweep import sweep
+from experiments.claims.framework.runs import gather
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import above, below, near
 from experiments.claims.paper_a import gap_runs
 from experiments.claims.paper_a.campus_numbers import WORK_LOSS
-from experiments.claims.paper_a.campus_runs import FULL_DAYS, gather, size_of
+from experiments.claims.paper_a.campus_runs import FULL_DAYS, played, size_of
 from experiments.claims.paper_a.gap_runs import one_run, predicted_gap
 from experiments.inputs.traces import paper_campus
 from experiments.inputs.traces.achieved import achieved
@@ -37,30 +35,19 @@ TOLERANCE = 0.2  # of a gap: it is itself a small difference; theory neglects wh
 ON_CAMPUS, TV_FI = "paper A's campus", "tv-fixed-interval"
 BY_CORRELATION, BY_LENGTH = "state holds for a day", f"correlation {PRINTED_CORRELATION:+g}"
 
-CLAIM_TEXT = (
-    "Intervals that follow hazard and bandwidth cost less than the best fixed interval, by the ratio of eq. (6), which can be "
-    "predicted from the trace's moments: with CVs of .62 (hazard) and .31 (1/B) and a correlation of +.39 a gap of about "
-    "5.2 % is predicted, and 6.7 % is seen against baseline B7."
-)
-LIMITS = (
-    "That P1 saves this on a campus: eq. (1) has one job, no loss budgets, writes that protect as soon as they end, and a state "
-    "that is known and holds still for many intervals. Where it changes every ten minutes, as in the paper's own buckets, "
-    "following it costs more than it saves: the picture's right panel. What is lost "
-    "on the campus has loss budgets, whole steps, P2 and P3 in it, which eq. (6) does not know."
-)
-
 
 def run(config: Config) -> Values:
     """Run every correlation with a state that holds for a day, and the printed one with states that hold less long."""
     seeds = config.seeds or (QUICK_SEEDS if config.quick else FULL_SEEDS)
     cases = [(c, DAY_S) for c in CORRELATIONS] + [(PRINTED_CORRELATION, s) for s in LENGTHS_S[:-1]]
-    tasks = [
-        Task(_key(c, s, seed), one_run, (c, EPOCHS[s], s, seed))
+    tasks = {
+        (c, s): [
+            Task(f"gap: correlation {c:g}, epochs of {s:g} s, seed {seed}", one_run, (c, EPOCHS[s], s, seed))
+            for seed in range(1, seeds + 1)
+        ]
         for c, s in cases
-        for seed in range(1, seeds + 1)
-    ]
-    results = sweep(tasks, config, (gap_runs, theorems, sys.modules[__name__]))
-    found = {case: [results[_key(*case, seed)] for seed in range(1, seeds + 1)] for case in cases}
+    }
+    found = gather(tasks, config, (gap_runs, theorems, sys.modules[__name__]))
     rows = [
         exact_row(  # what eq. (6) says for the moments that the paper prints
             "the paper's moments",
@@ -94,10 +81,6 @@ def run(config: Config) -> Values:
     return Values(tuple(rows), (), settings)
 
 
-def _key(correlation: float, length_s: float, seed: int) -> str:
-    return f"correlation {correlation:g}, epochs of {length_s:g} s, seed {seed}"
-
-
 def _campus(config: Config) -> Iterator[Value]:
     """Yield the gap predicted from the traces' moments, and the loss of one interval for all beside P1, in Table III's runs."""
     size = size_of(config)
@@ -108,7 +91,7 @@ def _campus(config: Config) -> Iterator[Value]:
     note = "eq. (6) of the hazards and bandwidths of 61 days in windows of ten minutes"
     yield mean_row(ON_CAMPUS, TV_FI, "predicted gap", "%", predicted, note)
     systems = TV_FI, "reclaimnet"
-    fixed, adaptive = gather({system: size.runs(system) for system in systems}, config).values()
+    fixed, adaptive = played({system: size.runs(system) for system in systems}, config).values()
     apart = WORK_LOSS.compared(
         fixed, adaptive, lambda one, other: 100.0 * (one / other - 1.0) if other else math.nan
     )
@@ -159,63 +142,23 @@ def checks(values: Values) -> Iterator[Check]:
     yield below(ClaimKind.BEYOND, text, quickly, 0.0)
 
 
-def draw(values: Values, path: Path) -> None:
-    """Draw the gap over correlation, and over the time that the state holds."""
-    title = "Adaptivity gap: eq. (6) is right where the state holds still, and correlation shrinks it"
-    with canvas(path, 1, 2, (12.0, 4.8), title) as (_, panels):
-        axes = panels[0][0]
-        line = [n / 50.0 for n in range(-10, 48)]
-        axes.plot(
-            line,
-            [100.0 * predicted_gap(c) for c in line],
-            color=INK,
-            linewidth=1.2,
-            label="eq. (6), lognormal state",
-        )
-        rows = [values.find(BY_CORRELATION, f"correlation {c:+g}", "measured gap") for c in CORRELATIONS]
-        _points(axes, CORRELATIONS, rows)
-        axes.plot([PRINTED_CORRELATION], [PRINTED_GAP], "D", label="paper A: predicted 5.2 %", **PRINTED_MARK)
-        measured = "paper A: B7 over ReclaimNet 6.7 %"
-        axes.plot([PRINTED_CORRELATION], [PRINTED_MEASURED], "s", label=measured, **PRINTED_MARK)
-        dress(axes, "correlation of hazard and 1/bandwidth", "gap, %", "A state that holds for a day")
-        axes.set_ylim(0.0, 8.0)
-        axes.legend()
-
-        axes = panels[0][1]
-        rows = [
-            values.find(BY_LENGTH, f"state holds for {s / 60.0:g} min", "measured gap")
-            for s in LENGTHS_S[:-1]
-        ]
-        rows.append(values.find(BY_CORRELATION, f"correlation {PRINTED_CORRELATION:+g}", "measured gap"))
-        hours = [s / 3600.0 for s in LENGTHS_S]
-        axes.axhline(100.0 * predicted_gap(PRINTED_CORRELATION), color=INK, linewidth=1.2, label="eq. (6)")
-        axes.axhline(0.0, color=INK, linewidth=0.7)
-        _points(axes, hours, rows)
-        axes.set_xscale("log")
-        axes.set_xticks(hours, ["10 min", "30 min", "2 h", "6 h", "1 day"])
-        axes.set_xticks([], minor=True)
-        dress(
-            axes,
-            "how long hazard and bandwidth hold still (mean interval: 9.8 min)",
-            "gap, %",
-            BY_LENGTH.capitalize(),
-        )
-        axes.legend(loc="lower right")
-
-
-def _points(axes: Any, xs: Sequence[float], rows: Sequence[Value]) -> None:
-    look = {"fmt": "o", "color": OURS, "capsize": 3, "label": "measured, 95 % interval", "zorder": 3}
-    axes.errorbar(xs, [row.measured for row in rows], reach(rows), **look)
-
-
-CLAIM = Claim(
-    name="A-gap",
-    paper="Paper A, Theorem 2",
-    title="The adaptivity gap, predicted and measured",
-    text=CLAIM_TEXT,
-    does_not_prove=LIMITS,
-    headline=("predicted gap", "measured gap"),
-    run=run,
-    draw=draw,
-    checks=checks,
+PANELS = (
+    Panel(
+        "measured gap",
+        "A state that holds for a day",
+        (BY_CORRELATION,),
+        xs={f"correlation {c:+g}": c for c in CORRELATIONS},
+        x="correlation of hazard and 1/bandwidth",
+        y="gap, %",
+    ),
+    Panel(
+        "measured gap",
+        BY_LENGTH.capitalize(),
+        (BY_LENGTH,),
+        xs={f"state holds for {s / 60.0:g} min": s / 3600.0 for s in LENGTHS_S[:-1]},
+        x="hours that hazard and bandwidth hold still (log)",
+        y="gap, %",
+        log="x",
+        marks={"eq. (6)": 100.0 * predicted_gap(PRINTED_CORRELATION)},
+    ),
 )

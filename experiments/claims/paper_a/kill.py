@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from experiments.benchmarks.closing_paths import IPTABLES, MAP, NFT, CannotMeasureError, measure_kill_switch
 from experiments.benchmarks.syn_storm import Trial
-from experiments.claims.framework.claim import CANNOT, Check, Claim, ClaimKind, Config
-from experiments.claims.framework.pictures import OURS, PRINTED_MARK, canvas, dress
+from experiments.claims.framework.claim import Check, ClaimKind, Config
+from experiments.claims.framework.panels import Panel
 from experiments.claims.framework.rows import exact_row, mean_row
-from experiments.claims.framework.values import Point, Value, Values
+from experiments.claims.framework.values import CANNOT, Point, Value, Values
 from experiments.claims.framework.verdicts import below, near
 
 SWITCH = "BPF switch"
@@ -21,17 +20,6 @@ BATCHES, QUICK_BATCHES, ROUNDS = 20, 6, 400
 PRINTED_MS = {"median": 0.6, "p99": 0.9}
 LIMIT_MS = 1.0
 POINTS = 60
-
-CLAIM_TEXT = (
-    "The kill-switch blocks within a millisecond (median .6 ms, 99th percentile .9 ms), two to three orders of magnitude sooner "
-    "than application-layer enforcement (about 100 ms) and iptables (about 10 ms); fewer than 500 B of new work get in "
-    "after the signal."
-)
-LIMITS = (
-    "How long an owner's click takes to reach the switch, nor what the paper timed: it does not say where its .6 ms begin. Here "
-    "the latency is from just before the store to the answer of the last SYN of a storm that gets in, on this machine, whose "
-    "load disturbs the tail. Its 100 ms and 10 ms of others are quoted; only tools that are installed are measured."
-)
 
 
 def run(config: Config) -> Values:
@@ -100,42 +88,14 @@ def checks(values: Values) -> Iterator[Check]:
     yield near(ClaimKind.VALUE, "the 99th percentile is the printed .9 ms", tail, PRINTED_MS["p99"], 0.2)
 
 
-def draw(values: Values, path: Path) -> None:
-    """Draw the distribution, with the paper's two numbers."""
-    with canvas(path, 1, 1, (8.6, 4.8), "Kill-switch: from the store to the last connection let in") as (
-        _,
-        panels,
-    ):
-        axes = panels[0][0]
-        points = values.curve("latency", SWITCH, "quantile")
-        if not points:
-            axes.text(0.5, 0.5, f"not measured:\n{values.settings.get(CANNOT, '')}", ha="center", wrap=True)
-        shares = [point.x for point in points]
-        axes.plot(
-            [point.mean for point in points],
-            shares,
-            color=OURS,
-            linewidth=2,
-            label="this kernel, mean of batches",
-        )
-        axes.fill_betweenx(
-            shares, [p.low for p in points], [p.high for p in points], color=OURS, alpha=0.2, linewidth=0
-        )
-        printed_ms = list(PRINTED_MS.values())
-        axes.plot(printed_ms, [0.5, 0.99], "D", label="paper A: median, p99", zorder=4, **PRINTED_MARK)
-        axes.set_xscale("log")
-        dress(axes, "ms (log)", "share of uses")
-        axes.legend(loc="center")
-
-
-CLAIM = Claim(
-    name="A-kill",
-    paper="Paper A, E4",
-    title="Kill-switch latency",
-    text=CLAIM_TEXT,
-    does_not_prove=LIMITS,
-    headline=("median", "p99"),
-    run=run,
-    draw=draw,
-    checks=checks,
+PANELS = (
+    Panel(
+        "quantile",
+        "From the store to the last connection let in",
+        x="share of uses",
+        y="ms (log), mean of batches",
+        log="y",
+        marks={f"paper A: {name}": ms for name, ms in PRINTED_MS.items()},
+    ),
+    Panel("median", "Beside other tools, ms", log="x"),
 )

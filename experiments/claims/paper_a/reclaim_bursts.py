@@ -15,7 +15,8 @@ from math import inf
 from typing import Any
 
 from experiments.claims.framework.claim import Config
-from experiments.claims.paper_a.campus_runs import FULL_SEEDS, Case, gather
+from experiments.claims.framework.runs import Case
+from experiments.claims.paper_a.campus_runs import FULL_SEEDS, played
 from experiments.inputs.scenario import InverseLaw, Jobs, OwnerEvent, Protocol, Queue, ResearchFlow, Scenario
 from experiments.inputs.traces import JobArrival, JobDraw, Trace
 from experiments.inputs.traces.streams import stream
@@ -173,7 +174,7 @@ class _Watch:
 def waves_of(cases: Mapping[Case, Sequence[Wave]], config: Config) -> dict[Case, list[Result]]:
     """Return the results of each case in the order of its waves, kept beside the other runs of paper A's claims."""
     tasks = {case: [wave.task for wave in waves] for case, waves in cases.items()}
-    return gather(tasks, config, (sys.modules[__name__],))
+    return played(tasks, config, (sys.modules[__name__],))
 
 
 def seeds_of(config: Config) -> range:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from controller.core.policies.table import POLICIES, SYSTEMS
-from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
-from experiments.claims.framework.pictures import Bar, bars, canvas, colour, key_of_bars
+from experiments.claims.framework.claim import Check, ClaimKind, Config
+from experiments.claims.framework.panels import Panel, label
 from experiments.claims.framework.rows import mean_row
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import above, at_most, below, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a import reclaim_bursts
-from experiments.claims.paper_a.campus_runs import ORACLE, gather, size_of
+from experiments.claims.paper_a.campus_runs import ORACLE, played, size_of
 from experiments.claims.paper_a.reclaim_bursts import MOST, SHORT_S, Wave
 from experiments.runtime.tasks import Result
 
@@ -57,39 +56,6 @@ BUILT_CELLS = {("no-migration", "success"), ("no-migration", DEGRADATION), ("bam
 NOT_PLAYED = {(ORACLE, DEGRADATION)}
 WORSE = ("slurm-pr", "no-migration", "static", "bamboo", "random-dst", "no-tc-bpf", "tv-fixed-interval")
 
-CLAIM_TEXT = (
-    "On 847 reclaims in two months ReclaimNet loses less work than every online baseline (66 % less than Slurm-PR, 38 % "
-    "less than Bamboo, 6.7 % less than one interval for all) and stays within 8 % of the offline oracle; its median "
-    "downtime is 61 s, it hands over more than 91 % of jobs, and research loses less than 3 %."
-)
-LIMITS = (
-    "The published GPU-hours: they cannot be totals of this trace (358 emergencies of 5 min each are 29.8 GPU-h, and 4 "
-    "890 GPU-hours fill 3.8 % of the campus's GPU time, not 68.7 %), and how they were counted is not said; so the "
-    "totals here stand beside them in a unit of their own, and only ratios and orderings are judged. Jobs, lengths, "
-    "notices and the share of hosts lent are choices (see `traces`). Wilcoxon's test is over seeds, not over the events"
-    " of one run. What emergencies take in the mean over their moments is the part of the work loss from which chance "
-    "can be taken (`experiments.results.expected_loss`); the paper does not have it. Slurm and Bamboo are models of "
-    "what their papers say, in the same virtual campus; traffic degradation is that of a wave of seven migrations "
-    "beside a workload that asks for the reserve (Fig. 5). Systems that keep one copy of a checkpoint on a volunteer "
-    "lose hours in a few interruptions of a hundred, because no host that holds one is lent at that moment; these make "
-    "most of their sums and of the intervals (see the values). The head node keeps checkpoints of every row that sends "
-    "them there: Slurm's only there, and second copies. ReclaimNet has these, as printed and one-copy do not, and "
-    "No-Mig. keeps all with the job: what they are worth, the row one-copy says. The work loss is a part of what is "
-    "lost: pauses for snapshots, restarts, waiting and Bamboo's second GPU stand beside it, as lost GPU time, which the"
-    " paper does not have. TV-FI takes a checkpoint to cost its write, as the paper does, and `reclaimnet` its "
-    "snapshot; the row one-interval is TV-FI at the price of the snapshot. Loss budgets bind (intervals of at most 2 "
-    "L_max, the paper's eq. 9; the checkpoint on its way comes on top): five minutes for every job is a choice of this "
-    "campus; rows with the paper's beta of .2 are above 2 L_max with large payloads (see the values). Budgets of an "
-    "hour, and states that are copied within a GPU, are rows of the sweep over campuses. Absolute work losses are "
-    "printed and not judged. The oracle is a schedule that was played, on line or planned ahead, whichever lost less; "
-    "its checkpoints borrow, as those of `reclaimnet` do. It knows the future. What emergencies (in the mean) and "
-    "pauses cost any on-line schedule at least (`experiments.results.online_bound`, jobs where each system had them) "
-    "stands beside what each paid of the two. Rows meet the same jobs and do not get the same work done of them: a row "
-    "that waits longer has less to lose, and its useful GPU time stands beside what it loses. A job that waits when a "
-    "run ends has lost nothing yet (`experiments.results.losses`): with no-migration, whose jobs wait for their hosts, "
-    "that is .8 of 10.5 GPU-h in 20 days of one seed, and nothing with the others."
-)
-
 
 def systems_of(config: Config) -> tuple[str, ...]:
     """Return the systems of the paper, labelled rows, ablations of `reclaimnet`, and those asked for."""
@@ -99,7 +65,7 @@ def systems_of(config: Config) -> tuple[str, ...]:
 def run(config: Config) -> Values:
     """Run every system on the campus, and in waves of seven."""
     systems, size = systems_of(config), size_of(config)
-    runs = gather({system: size.runs(system) for system in systems}, config)
+    runs = played({system: size.runs(system) for system in systems}, config)
     rows = [
         value
         for system in systems
@@ -210,64 +176,16 @@ def checks(values: Values) -> Iterator[Check]:
             yield below(ClaimKind.BEYOND, f"ReclaimNet loses less work than {label(other)}", apart, 0.0)
 
 
-def label(system: str) -> str:
-    """Return the name that Table III gives it; its own if it is none of the paper's."""
-    return SYSTEMS.get(system, "Oracle (B6)" if system == ORACLE else system)
+def panels(group: str) -> tuple[Panel, ...]:
+    """Return a panel for each column of a table."""
+    return (
+        Panel("work loss", "Work loss", (group,), log="x"),
+        Panel("lost GPU time", "Lost GPU time in all", (group,), log="x"),
+        Panel("downtime", "Median downtime after a notice, s", (group,), log="x"),
+        Panel("success", "Handed over without loss, % of jobs", (group,)),
+        Panel(DEGRADATION, "Research not served, 7 at once, %", (group,)),
+        Panel("utilisation", "Useful GPU time, %", (group,)),
+    )
 
 
-PANELS = (
-    ("work loss", "GPU-h in 61 days (log)", "Work loss", True),
-    ("lost GPU time", "GPU-h in 61 days (log)", "Lost GPU time in all", True),
-    ("downtime", "s (log)", "Median downtime after a notice", True),
-    ("success", "% of jobs under notice", "Handed over without loss", False),
-    (DEGRADATION, "% of its demand", "Research not served, 7 at once", False),
-    ("utilisation", "% of the time of begun jobs", "Useful GPU time", False),
-)
-
-
-def draw(values: Values, path: Path) -> None:
-    """Draw a panel for each column of the table."""
-    draw_table(values, GROUP, "Table III: systems on the same jobs and reclaims", path)
-
-
-def draw_table(
-    values: Values, group: str, title: str, path: Path, labels: Mapping[str, str] | None = None
-) -> None:
-    """Draw bars of each quantity, systems from top to bottom."""
-    systems = list(dict.fromkeys(row.system for row in values.rows if row.group == group))
-    with canvas(path, 1, len(PANELS), (20.0, 1.6 + 0.36 * len(systems)), title) as (figure, panels):
-        for place, (quantity, unit, head, is_log) in enumerate(PANELS):
-            rows = []
-            for system in systems:
-                name, found = (labels or {}).get(system) or label(system), values.get(group, system, quantity)
-                printed = PUBLISHED.get(system, {}).get(quantity) if found is None else found.published
-                if found is None:
-                    rows.append(Bar(name, colour(system), None, published=printed))
-                else:
-                    rows.append(Bar(name, colour(system), found.measured, found.low, found.high, printed))
-            bars(panels[0][place], rows, unit, head, log=is_log)
-            if place:
-                panels[0][place].set_yticklabels([])
-        figure.legend(handles=key_of_bars(), loc="outside lower right", ncols=2)
-
-
-CLAIM = Claim(
-    name="A-table3",
-    paper="Paper A, Table III",
-    title="End-to-end comparison of systems",
-    text=CLAIM_TEXT,
-    does_not_prove=LIMITS,
-    headline=(
-        "work loss",
-        "lost GPU time",
-        "useful GPU time",
-        "loss per event",
-        "downtime",
-        "success",
-        DEGRADATION,
-        "utilisation",
-    ),
-    run=run,
-    draw=draw,
-    checks=checks,
-)
+PANELS = panels(GROUP)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 
 from controller.core.policies.table import ABLATION
 from controller.numerics.arrays import Floats
-from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
+from experiments.claims.framework.claim import Check, ClaimKind, Config
 from experiments.claims.framework.rows import row
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import below, near
 from experiments.claims.paper_a import campus_numbers as numbers
-from experiments.claims.paper_a.campus_runs import gather, size_of
-from experiments.claims.paper_a.table3 import CELLS, DEGRADATION, degradations, draw_table, settings
+from experiments.claims.paper_a.campus_runs import played, size_of
+from experiments.claims.paper_a.table3 import CELLS, DEGRADATION, degradations, panels, settings
 from experiments.results.statistics import pooled
 from experiments.runtime.tasks import Result
 
@@ -36,17 +35,6 @@ PUBLISHED: dict[Subset, tuple[float, float, float]] = {  # GPU-h, s, %
 }
 PARTS, PART_OF_P1 = "part of the reduction", 64.0  # E1
 
-CLAIM_TEXT = (
-    "The effects are orthogonal: P1 dominates the reduction of work loss, P2 halves the median downtime (142 s to 71 s), "
-    "and P3 reduces traffic degradation from 31.0 % to 2.8 %. Each protocol that is added improves its own metric in every "
-    "combination."
-)
-LIMITS = (
-    "Orthogonality: the printed effects are not orthogonal either (P1 saves 3.8 GPU-h alone and 1.8 where P2 and P3 are on). "
-    "What stands in for a protocol that is off is the paper's naive baseline: a checkpoint every 30 min, a random "
-    "destination, TCP's shares. GPU-hours are not comparable, for the reasons of Table III; ratios are."
-)
-
 
 def name(subset: Subset) -> str:
     """Return `P1+P3`, or `none`."""
@@ -56,7 +44,7 @@ def name(subset: Subset) -> str:
 def run(config: Config) -> Values:
     """Run all eight subsets; three of them are rows of Table III, and its runs."""
     size = size_of(config)
-    runs = gather({subset: size.runs(ABLATION[subset]) for subset in PUBLISHED}, config)
+    runs = played({subset: size.runs(ABLATION[subset]) for subset in PUBLISHED}, config)
     rows: list[Value] = []
     for subset, printed in PUBLISHED.items():
         published = {"work loss": printed[0], "downtime": printed[1]}
@@ -126,20 +114,4 @@ def checks(values: Values) -> Iterator[Check]:
         yield near(ClaimKind.VALUE, text, down, downtime_s, CELLS["downtime"])
 
 
-def draw(values: Values, path: Path) -> None:
-    """Draw a panel for each column."""
-    labels = {ABLATION[subset]: name(subset) for subset in PUBLISHED}
-    draw_table(values, GROUP, "Table IV: each protocol alone and together", path, labels)
-
-
-CLAIM = Claim(
-    name="A-table4",
-    paper="Paper A, Table IV",
-    title="Ablation of P1, P2 and P3",
-    text=CLAIM_TEXT,
-    does_not_prove=LIMITS,
-    headline=("work loss", "loss per event", "downtime", DEGRADATION),
-    run=run,
-    draw=draw,
-    checks=checks,
-)
+PANELS = panels(GROUP)

@@ -1,5 +1,5 @@
 """Figures of paper B (opportunistic spot scheduling).
 
-`figures` has a row for each, `learning` runs, `learning_figure` draws and `learning_checks` judges them.
-`learning_runs` is one run, `algorithm1_printed` the paper's algorithm to the letter. Begin with `figures`.
+`learning` has the cases of each figure, and runs them; `learning_checks` judges. `learning_runs` is one run, `algorithm1_printed`
+the paper's algorithm to the letter. Begin with `learning`.
 """

@@ -16,8 +16,9 @@ import numpy as np
 
 from controller.core.queueing.controllers import algorithm1
 from experiments.claims.framework.claim import Config
+from experiments.claims.framework.panels import Panel
 from experiments.claims.framework.rows import curve, mean_row, paired_row
-from experiments.claims.framework.sweep import sweep
+from experiments.claims.framework.runs import gather
 from experiments.claims.framework.values import Point, Value, Values
 from experiments.claims.paper_b.learning_runs import (
     AGE,
@@ -72,14 +73,17 @@ class LearningSize:
         return (self.slow_jobs, self.slow_seeds) if is_slow else (self.jobs, self.seeds)
 
 
-HEADLINE = ("delay", "cost")
-JUDGED = (
-    " Nor that the running averages themselves arrive: the numbers judged are of the second half of each run. From r_init = 6 "
-    "the average over all jobs remembers its beginning, and is still above the target when the run ends."
-)
 QUICK, FULL = LearningSize(16_000, 6, 4_000, 3, 0.05), LearningSize(20_000, 60, 10_000, 60, 0.02)
-
-
+# the cases of each figure; paper B prints Theorem 5's formula, and its value at N = 3 stands for Fig. 5's cost
+FIGURES = {
+    "B2": (
+        LearningCase("Poisson jobs", "fig2-poisson", published_cost=7.75, published_r=0.3),
+        LearningCase("Gamma jobs", "fig2-gamma", published_cost=7.75, published_r=0.3),
+    ),
+    "B3": (LearningCase("Poisson jobs", "fig3-poisson"), LearningCase("Gamma jobs", "fig3-gamma")),
+    "B4": (LearningCase("Poisson jobs and spots", "fig4", published_cost=8.875),),
+    "B5": (LearningCase("Poisson jobs and spots", "fig5", published_cost=5.8, published_r=3.0),),
+}
 MEANING = {
     "delay": "mean over the second half of the jobs",
     "cost": "mean over the second half of the jobs",
@@ -93,6 +97,31 @@ MEANING = {
 }
 
 
+def panels(cases: Sequence[LearningCase]) -> tuple[Panel, ...]:
+    """Return running averages of cost and of delay, and r, of each case."""
+    found = []
+    for case in cases:
+        exact, of, x = case.exact, (case.group,), "jobs so far (log)"
+        marks = {f"theory {exact.cost_star:.3f}": exact.cost_star}
+        if exact.age_aware_cost is not None:
+            marks[f"bound with the age {exact.age_aware_cost:.3f}"] = exact.age_aware_cost
+        found += [
+            Panel("cost", f"Running average of cost: {case.group}", of, x=x, log="x", marks=marks),
+            Panel(
+                "delay",
+                f"Running average of delay, h: {case.group}",
+                of,
+                x=x,
+                log="xy",
+                marks={f"target {exact.delta_h:g} h": exact.delta_h},
+            ),
+            Panel(
+                "r", f"r: {case.group}", of, x=x, log="xy", marks={f"theory {exact.r_star:.3f}": exact.r_star}
+            ),
+        ]
+    return tuple(found)
+
+
 def size_of(config: Config) -> LearningSize:
     """Return the claim's own, with the seeds that were asked for."""
     size = QUICK if config.quick else FULL
@@ -104,20 +133,20 @@ def size_of(config: Config) -> LearningSize:
 def run(cases: Sequence[LearningCase], config: Config) -> Values:
     """Run all systems, starts and seeds of the cases."""
     size = size_of(config)
-    tasks: dict[tuple[str, str], list[Task]] = {}  # one a seed, by target and label
+    tasks: dict[tuple[LearningCase, str], list[Task]] = {}  # one a seed
     for case in cases:
         for name, (system, start) in labels().items():
             jobs, seeds = size.of(system)
             key = f"{case.target}, {system} from {start:g}, seed {{}}, {jobs} of {size.slow_jobs} jobs"
-            tasks[case.target, name] = [
+            tasks[case, name] = [
                 Task(key.format(seed), one_run, (case.exact, system, start, seed, jobs, size.slow_jobs))
                 for seed in range(seeds)
             ]
-    results = sweep([task for some in tasks.values() for task in some], config, deciding_code())
+    results = gather(tasks, config, deciding_code())
     rows: list[Value] = []
     curves: list[Point] = []
     for case in cases:
-        mine = {name: [results[task.key] for task in tasks[case.target, name]] for name in labels()}
+        mine = {name: results[case, name] for name in labels()}
         for name, runs in mine.items():
             rows += _numbers(case, name, runs)
             places = grid(size.of(labels()[name][0])[0])

@@ -32,17 +32,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import cycle
-from pathlib import Path
 
 from controller.core.policies.overrides import base_of
 from controller.core.policies.table import POLICIES, SYSTEMS
 from controller.user_policies import source_of
 from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome
-from experiments.claims.framework.pictures import INK, PALETTE, canvas, colour, dress
+from experiments.claims.framework.panels import label
 from experiments.claims.framework.rows import exact_row, mean_row, paired_row
 from experiments.claims.framework.values import Value, Values
-from experiments.claims.paper_a.table3 import OURS, label
+from experiments.claims.paper_a.table3 import OURS
 from experiments.inputs.scenario.owners import HOUR_S
 from experiments.results.lost_time import LostPart
 from experiments.runtime.tasks import Result
@@ -79,7 +77,6 @@ OVER = "intervals above 2 L_max"
 # percentage points: a row that is nearer to a limit than that counts as keeping it
 TOLERANCE = 1.0
 # times what ReclaimNet loses: beyond, the picture does not tell systems apart
-FARTHEST = 3.0
 
 
 def systems() -> list[str]:
@@ -271,42 +268,3 @@ def standing(values: Values, case: str, quantity: str, *, all_rows: bool = False
 
 def _apart(row: Value) -> str:
     return f"{row.measured:+.3g} [{row.low:+.3g}, {row.high:+.3g}]"
-
-
-def draw(values: Values, names: Sequence[str], path: Path, title: str) -> None:
-    """Draw each system's loss in each case, over that of `reclaimnet`."""
-    rows = dict.fromkeys(row.system for row in values.rows if " - " not in row.system)
-    # colours are Table III's: rows that it does not have share some of them, and have other marks
-    beside = [system for system in rows if system not in PALETTE]
-    shapes = {OURS: "|", **dict(zip(beside, cycle("s^vDPX"), strict=False))}
-    height = 2.2 + 0.34 * len(names)
-    told = [
-        quantity for quantity in JUDGED if any(values.get(case, OURS, quantity) is not None for case in names)
-    ]
-    with canvas(path, 1, len(told), (5.0 + 5.0 * len(told), height), title) as (figure, panels):
-        for place, quantity in enumerate(told):
-            axes = panels[0][place]
-            for system in rows:
-                points = []
-                for y, case in enumerate(names):
-                    own, other = (values.get(case, row, quantity) for row in (OURS, system))
-                    if own is not None and other is not None and own.measured > 0.0 and other.measured > 0.0:
-                        points.append((other.measured / own.measured, y))
-                size = 14 if system == OURS else 5
-                xs, ys = [min(x, FARTHEST) for x, _ in points], [y for _, y in points]
-                axes.plot(
-                    xs,
-                    ys,
-                    shapes.get(system, "o"),
-                    color=colour(system),
-                    markersize=size,
-                    label=label(system),
-                    alpha=0.85,
-                )
-            axes.axvline(1.0, color=INK, linewidth=0.8, zorder=0)
-            axes.set_xlim(right=FARTHEST * 1.02)
-            axes.set_yticks(range(len(names)), names if not place else [""] * len(names))
-            axes.set_ylim(len(names) - 0.4, -0.6)
-            dress(axes, f"over ReclaimNet; {FARTHEST:g}: as much, or more", "", quantity, grid="x")
-        handles, labels = panels[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower right", ncols=5)

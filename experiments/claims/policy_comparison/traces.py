@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from statistics import fmean
 
-from experiments.claims.framework.claim import Check, Claim, Config
+from experiments.claims.framework.claim import Check, Config
+from experiments.claims.framework.panels import Panel
 from experiments.claims.framework.rows import mean_row, paired_row
 from experiments.claims.framework.values import Value, Values
-from experiments.claims.paper_a.campus_runs import gather
+from experiments.claims.paper_a.campus_runs import played
 from experiments.claims.paper_a.table3 import OURS
 from experiments.claims.policy_comparison import owner_records, ranking
 from experiments.claims.policy_comparison.owner_records import (
@@ -35,25 +35,6 @@ FULL_SEEDS, QUICK_SEEDS = 10, 2
 # the group of differences over all records
 ALL = "all records"
 
-CLAIM_TEXT = (
-    "With hazards, bandwidth and deadlines a system loses less than without: on owners that others recorded, too, ReclaimNet is "
-    "first in work lost and in lost GPU time, among systems that leave research 97 % of what it asks for "
-    "and keep loss budgets (intervals of at most 2 L_max) as ReclaimNet does."
-)
-LIMITS = (
-    "What any paper prints: no paper has played these. The records say when machines came and went; jobs, their payloads and "
-    "the network are those of paper A's campus, at a load of half of what is lent, and the zones of a region are not its "
-    "buildings. Others' traffic is a load that does not yield, and the coordinator is told what it asks for of every link. A "
-    "cloud's machine that leaves is replaced by another, here its host comes back with its disk. While a whole zone is away "
-    "every job waits, whatever a system does: that is most of the lost GPU time. Two weeks of one place are one history: seeds "
-    "change which host leaves, and the jobs, not when machines leave. Two rules of ReclaimNet, recoveries before checkpoints and "
-    "rescues to disks, were chosen on two of the published records, us-east-2b and us-west-2a of 16 machines "
-    "(docs/design-decisions.md): over the other five less is decided (docs/measured.md). Rows meet the same jobs and do not "
-    "get the same work done of them in a run, so that those that wait or lose more have less to lose, a quarter in some cases "
-    "(useful GPU time stands beside what is lost). A job that waits when a run ends has lost nothing yet, which spares "
-    "no-migration a little."
-)
-
 
 def run(config: Config) -> Values:
     """Run every system in every case. SpecError: no folder, no record in it, or no such case."""
@@ -68,7 +49,7 @@ def run(config: Config) -> Values:
         for case in found_cases
         for system in systems
     }
-    found = gather(wanted, config, (owner_records,))
+    found = played(wanted, config, (owner_records,))
     values = Values((*ranking.rows(found), *_over_records(found_cases, found)))
     settings = {
         **ranking.told(values, found),
@@ -117,20 +98,4 @@ def checks(values: Values) -> Iterator[Check]:
     return ranking.checks(values, values.groups())
 
 
-def draw(values: Values, path: Path) -> None:
-    """Draw each system's loss in each case, over that of `reclaimnet`."""
-    names = [group for group in values.groups() if group != ALL]
-    ranking.draw(values, names, path, "Recorded owners: what is lost, over ReclaimNet")
-
-
-CLAIM = Claim(
-    name="traces",
-    paper="Recorded owners",
-    title="The systems on owners that others recorded",
-    text=CLAIM_TEXT,
-    does_not_prove=LIMITS,
-    headline=(*(each for each in QUANTITIES if each != EXPECTED), WORST),
-    run=run,
-    draw=draw,
-    checks=checks,
-)
+PANELS = tuple(Panel(quantity, quantity, (ALL,)) for quantity in (*JUDGED, WORST))

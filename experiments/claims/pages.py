@@ -1,4 +1,4 @@
-"""The page of all claims that have been run, with their texts, verdicts and limits. Self-contained."""
+"""The pages of all claims that have been run: a self-contained one with pictures and all values, and one for the docs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, Level
-from experiments.claims.framework.records import PICTURE, ClaimRecord, directories, read_record
-from experiments.claims.framework.values import Value, Values
-from experiments.claims.registry import CLAIMS
+from experiments.claims.framework.claim import Check, Claim, ClaimKind, ClaimOutcome, ClaimVerdict, Level
+from experiments.claims.framework.values import FILE, Value, Values, read
+from experiments.claims.framework.verdicts import judge
+from experiments.claims.registry import CLAIMS, NOT_COVERED
 from experiments.results.pages import render
 from experiments.results.pictures import placed
 from experiments.results.provenance import provenance
 from topologies.writing import write_whole
 
+PICTURE = "figure.svg"
 TONES = {
     Level.REPRODUCED: "good",
     Level.ORDERING: "warn",
@@ -30,6 +31,10 @@ MARKS = {
     ClaimOutcome.HOLDS: ("good", "✓ holds"),
     ClaimOutcome.FAILS: ("bad", "✕ fails"),
     ClaimOutcome.UNDECIDED: ("warn", "? undecided"),
+}
+# the two kinds that a verdict rests on are counted in the plural
+KINDS = {
+    kind: f"{kind}s" if kind in (ClaimKind.VALUE, ClaimKind.ORDERING) else str(kind) for kind in ClaimKind
 }
 PAPERS = {
     "Paper A": "Paper A: ReclaimNet, voluntary GPU sharing on a campus",
@@ -55,44 +60,45 @@ class ClaimCard:
     """A claim that was run, as the page shows it."""
 
     directory: Path
-    record: ClaimRecord
+    claim: Claim
     values: Values
+    verdict: ClaimVerdict
 
     @property
     def picture(self) -> Markup | None:
         """The picture; None: there is none."""
         path = self.directory / PICTURE
-        return placed(path, self.record.title) if path.exists() else None
+        return placed(path, self.claim.title) if path.exists() else None
 
     @property
     def files(self) -> str:
         """Names of the files that the run wrote."""
-        return f"{self.directory.name}/values.csv, curves.csv, {PICTURE}"
+        return f"{self.directory.name}/{FILE}, {PICTURE}"
 
     @property
     def judging(self) -> list[Check]:
         """The checks that the verdict is made of."""
-        return [check for check in self.record.verdict.checks if check.kind not in _IN_NO_VERDICT]
+        return [check for check in self.verdict.checks if check.kind not in _IN_NO_VERDICT]
 
     @property
     def folded(self) -> Iterator[tuple[ClaimKind, list[Check], int]]:
         """(kind, checks, how many hold) of those in no verdict."""
         for kind in _IN_NO_VERDICT:
-            checks = [check for check in self.record.verdict.checks if check.kind is kind]
+            checks = [check for check in self.verdict.checks if check.kind is kind]
             if checks:
                 yield kind, checks, sum(check.outcome is ClaimOutcome.HOLDS for check in checks)
 
     @property
     def columns(self) -> Iterator[str]:
         """Each quantity of the headline, with its unit if it has one."""
-        for quantity in self.record.headline:
+        for quantity in self.claim.headline:
             units = {row.unit for row in self.values.rows if row.quantity == quantity} - {"ratio", ""}
             yield f"{quantity}, {units.pop()}" if len(units) == 1 else quantity
 
     @property
     def headline(self) -> Iterator[HeadlineGroup]:
         """Systems that have more than half of the headline's numbers, group by group."""
-        wanted = self.record.headline
+        wanted = self.claim.headline
         for group in self.values.groups():
             rows = {(row.system, row.quantity): row for row in self.values.rows if row.group == group}
             systems = dict.fromkeys(
@@ -121,11 +127,11 @@ _IN_NO_VERDICT = (ClaimKind.BUILT, ClaimKind.BEYOND, ClaimKind.PRICE)
 
 def write_index(out: Path) -> Path:
     """Write `out`/index.html from the directories below; return its path. ValuesError: one is not as written."""
-    cards = in_order(out)
-    levels = [card.record.verdict.level for card in cards]
+    cards = cards_of(out)
+    levels = [card.verdict.level for card in cards]
     papers = [
-        (PAPERS.get(paper, paper), list(some))
-        for paper, some in groupby(cards, key=lambda card: card.record.paper.split(",")[0])
+        (PAPERS[paper], list(some))
+        for paper, some in groupby(cards, key=lambda card: card.claim.paper.split(",")[0])
     ]
     page = render(
         Path(__file__).with_name("index.html"),
@@ -144,14 +150,34 @@ def write_index(out: Path) -> Path:
     return path
 
 
-def in_order(out: Path) -> list[ClaimCard]:
-    """Return all claims that were run, in the registry's order, unknown ones last. ValuesError: one is not as written."""
-    known = {name: place for place, name in enumerate(CLAIMS)}
-    cards = [ClaimCard(directory, *read_record(directory)) for directory in directories(out)]
-    return sorted(cards, key=lambda card: (known.get(card.record.name, len(known)), card.record.name))
+def results_page(out: Path, *, date: str, commit: str) -> str:
+    """Return Markdown from the same directories: a line a claim, its headline numbers, and what no claim judges."""
+    cards = cards_of(out)
+    run = {card.claim.name for card in cards}
+    return render(
+        Path(__file__).with_name("results.md.jinja"),
+        date=date,
+        commit=commit,
+        cards=cards,
+        kinds=KINDS,
+        holds=ClaimOutcome.HOLDS,
+        held_of=held_of,
+        not_run=[name for name in CLAIMS if name not in run],
+        not_covered=NOT_COVERED,
+    )
 
 
-def held_of(record: ClaimRecord, kind: ClaimKind) -> str:
+def cards_of(out: Path) -> list[ClaimCard]:
+    """Return all claims that were run, in the registry's order. ValuesError: one is not as written."""
+    found = []
+    for name, claim in CLAIMS.items():
+        if (out / name / FILE).exists():
+            values = read(out / name)
+            found.append(ClaimCard(out / name, claim, values, judge(claim, values)))
+    return found
+
+
+def held_of(verdict: ClaimVerdict, kind: ClaimKind) -> str:
     """Return the number of checks of a kind that hold, as text; empty where there are none."""
-    held, judged = record.verdict.held(kind)
+    held, judged = verdict.held(kind)
     return f"{held} of {judged}" if judged else ""
