@@ -1,20 +1,27 @@
-"""Small campuses, and snapshots of the machine, for the tests of the emulation."""
+"""Small campuses, what is changed of one and put back, sockets in its hosts, and snapshots of the machine."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
+import socket
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from testbed.emulation.campus import LiveCampus
+from testbed.emulation.kernel import linux
+from testbed.emulation.kernel.build import in_thread
 from topologies.spec import Building, Campus, GpuModel, Host, Link, Role, Switch, Tier
 from topologies.units import GBIT_PER_S
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason=f"needs root: the user id is {os.geteuid()}")
 kernel = [pytest.mark.kernel, needs_root]
+SOL_PACKET, PACKET_QDISC_BYPASS = 263, 20
 
 
 def small_campus(
@@ -39,6 +46,42 @@ def small_campus(
         tuple(links),
         (GpuModel("gpu", 8e9, 8.6),),
     )
+
+
+@contextmanager
+def put_back(net: LiveCampus) -> Iterator[LiveCampus]:
+    """After the block every cable is as the campus's description has it."""
+    try:
+        yield net
+    finally:
+        for link in net.spec.links:
+            as_described = {"rate": link.rate_bytes_per_s, "delay": link.delay_s}
+            net.set_link(link.a, link.b, jitter=0.0, loss=0.0, reorders=False, up=True, **as_described)
+
+
+def read_back(net: LiveCampus) -> None:
+    """Compare all that the campus has in the kernel with its plan."""
+    in_thread(net.kernel.read_back_fabric)
+    in_thread(net.kernel.read_back_hosts)
+
+
+def socket_in(net: LiveCampus, host: str, *kind: int) -> socket.socket:
+    """A socket of a host's namespace, which it stays in whatever thread uses it."""
+
+    def made() -> socket.socket:
+        linux.enter_network_of(net.kernel.holder_pids[host])
+        return socket.socket(*kind)
+
+    return in_thread(made)
+
+
+def raw_socket(net: LiveCampus, host: str, *, bypass: bool) -> socket.socket:
+    """Sends whole frames from a host; `bypass` goes around its shaper and its egress program."""
+    raw = socket_in(net, host, socket.AF_PACKET, socket.SOCK_RAW, 0)
+    if bypass:
+        raw.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
+    raw.bind((f"{host}-eth0", 0))
+    return raw
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from bpf.layout import (
 from tests.bpf_machine import KEY, PASS, SkBuff, run, tcp4
 
 PACKET = bytes(tcp4())
+COST = len(PACKET) * CREDIT_PER_BYTE
 pytestmark = (
     pytest.mark.stock_kernel
 )  # not `kernel`: programs and maps of each test are its own, and no clock is watched
@@ -74,8 +75,8 @@ modes = st.sampled_from([BucketMode.DEBT, BucketMode.DROP])
 @st.composite
 def buckets(draw: st.DrawFn) -> Bucket:
     """From the deepest debt to a little over full, as it is after a lowered depth; and close to the verdict's edges."""
-    rate, burst, cost = draw(rates), draw(bursts), len(PACKET) * CREDIT_PER_BYTE
-    near = st.sampled_from([-1, 0, 1, cost - 1, cost, cost + 1, burst * CREDIT_PER_BYTE])
+    rate, burst = draw(rates), draw(bursts)
+    near = st.sampled_from([-1, 0, 1, COST - 1, COST, COST + 1, burst * CREDIT_PER_BYTE])
     any_credit = st.integers(-DEEPEST_DEBT_BYTES * CREDIT_PER_BYTE, (burst + 1) * CREDIT_PER_BYTE)
     credit, age_ns = draw(st.one_of(near, any_credit)), draw(ages_ns)
     return Bucket(rate, burst, credit, max(0, time.monotonic_ns() - age_ns))
@@ -141,7 +142,24 @@ def test_kernel_bucket_does_not_go_back_in_time(host):
     put(host, Bucket(1 << 40, 1000, 5, future_ns), BucketMode.DEBT)
     passes(host, len(PACKET))
     found = host.flows.lookup(KEY)
-    assert (found.last_ns, found.credit) == (future_ns, 5 - len(PACKET) * CREDIT_PER_BYTE)
+    assert (found.last_ns, found.credit) == (future_ns, 5 - COST)
+
+
+@pytest.mark.parametrize(
+    ("mode", "credit", "expected"),
+    [
+        (BucketMode.DEBT, 0, False),
+        (BucketMode.DEBT, 1, True),
+        (BucketMode.DROP, COST, False),
+        (BucketMode.DROP, COST + 1, True),
+    ],
+)
+def test_a_guard_needs_more_than_no_credit_and_the_literal_bucket_more_than_the_length(
+    host, mode, credit, expected
+):
+    put(host, Bucket(0, 1000, credit, time.monotonic_ns()), mode)
+    assert passes(host, len(PACKET)) is expected
+    assert host.flows.lookup(KEY).credit == credit - COST * expected
 
 
 @given(rates, bursts, modes, st.lists(st.tuples(wire_lengths, st.integers(0, 10**9)), max_size=30))

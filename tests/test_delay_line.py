@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import signal
@@ -18,7 +17,6 @@ from mininet.log import setLogLevel
 from testbed.emulation import capabilities
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.fidelity import Bounds, FidelityMonitor, judge_line, line_figures
-from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.kernel.delay_line.process import (
     BUCKETS,
     LineStatistics,
@@ -27,20 +25,20 @@ from testbed.emulation.kernel.delay_line.process import (
 )
 from testbed.emulation.processes import ForkRequest
 from testbed.errors import SetupError
-from tests.emulation_campuses import kernel, machine, small_campus
+from tests.emulation_campuses import kernel, machine, put_back, read_back, small_campus
 from topologies.units import GBIT_PER_S
 
 PORT = 7001
 
 
-@pytest.fixture(scope="module")
-def campus() -> Iterator[LiveCampus]:
+@pytest.fixture
+def delayed(campus: LiveCampus) -> Iterator[LiveCampus]:
+    """Its h1 is 5 ms away."""
     setLogLevel("error")
-    spec = small_campus(3, rate_bytes_per_s=GBIT_PER_S, delay_s=0.005)
-    with LiveCampus(spec) as net:
-        for name in ("h2", "h3"):
-            net.set_link(name, switch_of(net, name), delay=0)
-        yield net
+    with put_back(campus):
+        for name in ("h1", "h2", "h3"):
+            campus.set_link(name, switch_of(campus, name), rate=GBIT_PER_S, delay=0.005 * (name == "h1"))
+        yield campus
 
 
 def counted(frames: int, late: int = 0, overflown: int = 0, lateness: tuple[int, ...] = ()) -> LineStatistics:
@@ -73,32 +71,27 @@ def test_lateness_is_read_at_the_end_of_its_bucket() -> None:
 
 
 class TestKernel:
-    """On one campus, whose h1 is 5 ms away by description; the other cables are as they come."""
-
     pytestmark = [*kernel, pytest.mark.stock_kernel]
 
-    def test_packet_takes_the_declared_time_in_each_direction(self, campus: LiveCampus) -> None:
-        assert 10.0 <= least_rtt_ms(campus, "h1", "h2") < 20.0
-        assert least_rtt_ms(campus, "h3", "h2") < 5.0
-        in_thread(campus.kernel.read_back_fabric)
-        in_thread(campus.kernel.read_back_hosts)
+    def test_packet_takes_the_declared_time_in_each_direction(self, delayed: LiveCampus) -> None:
+        assert 10.0 <= least_rtt_ms(delayed, "h1", "h2") < 20.0
+        assert least_rtt_ms(delayed, "h3", "h2") < 5.0
+        read_back(delayed)
 
-    def test_delay_changes_while_it_runs_for_one_direction_or_both(self, campus: LiveCampus) -> None:
-        campus.get("h2").intf().config(delay="20ms")
-        assert 30.0 <= least_rtt_ms(campus, "h1", "h2") < 40.0
-        campus.set_link(switch_of(campus, "h2"), "h2", delay=0.001, jitter="1 ms")
-        assert 10.0 <= least_rtt_ms(campus, "h1", "h2") < 20.0
-        campus.set_link("h2", switch_of(campus, "h2"), delay=0, jitter=0)
-        in_thread(campus.kernel.read_back_fabric)
+    def test_delay_changes_while_it_runs_for_one_direction_or_both(self, delayed: LiveCampus) -> None:
+        delayed.get("h2").intf().config(delay="20ms")
+        assert 30.0 <= least_rtt_ms(delayed, "h1", "h2") < 40.0
+        delayed.set_link(switch_of(delayed, "h2"), "h2", delay=0.001, jitter="1 ms")
+        assert 10.0 <= least_rtt_ms(delayed, "h1", "h2") < 20.0
+        read_back(delayed)
 
-    def test_bytes_that_cross_a_lossy_cable_are_those_that_were_sent(self, campus: LiveCampus) -> None:
+    def test_bytes_that_cross_a_lossy_cable_are_those_that_were_sent(self, delayed: LiveCampus) -> None:
         """Super-packets lose segments in their middle: what is left of them must be right to the last byte."""
-        campus.set_link("h3", switch_of(campus, "h3"), delay="1 ms", loss=0.02)
-        before = line_of(campus, "h3")
+        delayed.set_link("h3", switch_of(delayed, "h3"), delay="1 ms", loss=0.02)
+        before = line_of(delayed, "h3")
         data = os.urandom(1 << 20) * 16
-        digest = transfer(campus, "h3", "h2", data)
-        after = line_of(campus, "h3").since(before)
-        campus.set_link("h3", switch_of(campus, "h3"), delay=0, loss=0)
+        digest = transfer(delayed, "h3", "h2", data)
+        after = line_of(delayed, "h3").since(before)
         assert digest == hashlib.sha256(data).hexdigest()
         # drawn for each segment: some 11 700, with resent ones, of which many came in one frame
         segments = len(data) / 1448
@@ -106,10 +99,10 @@ class TestKernel:
         assert 0.5 * 0.02 * segments < after.lost < 2.0 * 0.02 * segments
         assert after.refused == after.overflown == after.unheard == 0
 
-    def test_tagged_frame_keeps_its_tag(self, campus: LiveCampus) -> None:
+    def test_tagged_frame_keeps_its_tag(self, delayed: LiveCampus) -> None:
         """The kernel takes a VLAN tag out of a frame that it hands to a packet socket."""
         tag, words = bytes.fromhex("81000007"), b"a tagged frame of no protocol" * 3
-        macs = [campus.plan.host_cables[name].b.mac for name in ("h2", "h1")]
+        macs = [delayed.plan.host_cables[name].b.mac for name in ("h2", "h1")]
         frame = macs[0] + macs[1] + tag + b"\x88\xb5" + words
 
         def listen() -> bytes:
@@ -127,11 +120,11 @@ class TestKernel:
                 out.bind(("h1-eth0", 0))
                 out.send(frame)
 
-        assert answer_of(campus, "h2", listen, "h1", speak) == b"\x00\x07\x88\xb5"
+        assert answer_of(delayed, "h2", listen, "h1", speak) == b"\x00\x07\x88\xb5"
 
-    def test_monitor_judges_what_happened_while_it_watched(self, campus: LiveCampus) -> None:
-        with FidelityMonitor(campus) as monitor:
-            assert received(campus, "h1", "h2") > 0
+    def test_monitor_judges_what_happened_while_it_watched(self, delayed: LiveCampus) -> None:
+        with FidelityMonitor(delayed) as monitor:
+            assert received(delayed, "h1", "h2") > 0
         figures = monitor.verdict().figures
         assert 0 < figures["delay_line_frames"] < 200
         assert 0 < figures["delay_line_late_p50_s"] <= figures["delay_line_late_p99_s"]
@@ -228,22 +221,3 @@ def transfer(net: LiveCampus, source: str, target: str, data: bytes) -> str:
 def send(address: str, data: bytes) -> None:
     with socket.create_connection((address, PORT)) as connection:
         connection.sendall(data)
-
-
-def datagrams(net: LiveCampus, source: str, target: str, count: int) -> list[int]:
-    """Numbers of datagrams, sent at once and in order, as they arrive."""
-    address = net.get(target).IP()
-
-    def listen() -> bytes:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as hears:
-            hears.bind((address, PORT))
-            hears.settimeout(3)
-            return json.dumps([int.from_bytes(hears.recv(100)) for _ in range(count)]).encode()
-
-    def speak() -> None:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
-            for number in range(count):
-                out.sendto(number.to_bytes(4), (address, PORT))
-
-    numbers: list[int] = json.loads(answer_of(net, target, listen, source, speak))
-    return numbers

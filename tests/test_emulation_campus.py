@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from mininet.cli import CLI
 from mininet.log import setLogLevel
 
+from testbed import identity
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.description import shaping
 from testbed.emulation.kernel import readback
 from testbed.emulation.kernel.build import in_thread
 from testbed.errors import KernelMismatch, SetupError, SpecError
-from tests.emulation_campuses import kernel, machine, small_campus
+from tests.emulation_campuses import kernel, machine, read_back, small_campus
 from topologies.units import GBIT_PER_S
 
 pytestmark = [*kernel, pytest.mark.stock_kernel]
-
-
-def read_back(campus: LiveCampus) -> None:
-    in_thread(campus.kernel.read_back_fabric)
-    in_thread(campus.kernel.read_back_hosts)
 
 
 @pytest.fixture(autouse=True)
@@ -31,25 +28,22 @@ def quiet_mininet() -> None:
     setLogLevel("error")
 
 
-def test_every_host_reaches_every_other(campus: LiveCampus) -> None:
+def test_every_host_reaches_every_other_and_nothing_is_created_in_the_root_namespace(
+    campus: LiveCampus,
+) -> None:
     assert campus.pingAll(timeout="2") == 0.0
+    links = subprocess.run(["ip", "-br", "link"], check=True, capture_output=True, text=True).stdout
+    assert "h1-eth0" not in links and "s1" not in links.split()
+    assert "inet6" not in campus.get("h1").cmd("ip addr"), "IPv6 is off by default"
 
 
-def test_command_runs_in_the_hosts_namespace(campus: LiveCampus) -> None:
-    output = campus.get("h2").cmd("ip -br -4 addr show h2-eth0")
-    assert "10.0.1.2/8" in output
-    assert "h1-eth0" not in campus.get("h2").cmd("ip link")
-
-
-def test_popen_runs_in_the_hosts_namespace_without_a_shell(campus: LiveCampus) -> None:
-    host = campus.get("c0")
-    out, _, status = host.pexec("ip", "-br", "link")
-    assert status == 0 and "c0-eth0" in out
-
-
-def test_popen_with_a_shell_needs_none_in_the_environment(
+def test_commands_run_in_the_hosts_namespace_by_a_shell_and_without(
     campus: LiveCampus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert "10.0.1.2/8" in campus.get("h2").cmd("ip -br -4 addr show h2-eth0")
+    assert "h1-eth0" not in campus.get("h2").cmd("ip link")
+    out, _, status = campus.get("c0").pexec("ip", "-br", "link")
+    assert status == 0 and "c0-eth0" in out
     monkeypatch.delenv("SHELL", raising=False)
     shown = campus.get("c0").popen("ip -br link | grep -c c0-eth0", shell=True, text=True)
     assert shown.communicate(timeout=30)[0].strip() == "1"
@@ -114,15 +108,6 @@ def test_moved_port_is_noticed(campus: LiveCampus) -> None:
     in_thread(campus.kernel.read_back_fabric)
 
 
-def test_nothing_is_created_in_the_root_namespace(campus: LiveCampus) -> None:
-    links = subprocess.run(["ip", "-br", "link"], check=True, capture_output=True, text=True).stdout
-    assert "h1-eth0" not in links and "s1" not in links.split()
-
-
-def test_ipv6_is_off_by_default(campus: LiveCampus) -> None:
-    assert "inet6" not in campus.get("h1").cmd("ip addr")
-
-
 def test_what_would_change_a_standing_campus_is_refused(campus: LiveCampus) -> None:
     host, link = campus["h1"], campus.links[0]
     changes = [
@@ -144,6 +129,8 @@ def test_what_would_change_a_standing_campus_is_refused(campus: LiveCampus) -> N
             change()
     with pytest.raises(SetupError, match="without an OpenFlow controller"):
         campus.addController("c1")
+    with pytest.raises(SetupError, match="h99"):
+        campus.port_counters("h99")
     assert len(campus) == len(campus.hosts) + len(campus.switches) == len(list(campus)) == 7
     assert host.intf().config() == {} and host.IP() == "10.0.1.1"
     assert campus.ping([host, campus["h2"]], timeout="2") == 0.0
@@ -224,6 +211,13 @@ def test_twenty_four_hosts_leave_nothing() -> None:
     from bpf.objects import ensure_bpffs
 
     ensure_bpffs()
+    read_fd, write_fd = os.pipe()
+
+    def spawn() -> None:
+        program = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        os.write(write_fd, str(program.pid).encode())
+        time.sleep(1000)
+
     before = machine()
     net = LiveCampus(small_campus(24, switches=3))
     with net:
@@ -232,9 +226,16 @@ def test_twenty_four_hosts_leave_nothing() -> None:
         net.get("h5").cmd("sleep 1000 &")
         net.get("h6").cmd("setsid nohup sleep 1000 >/dev/null 2>&1 &")
         net.get("h7").popen("sleep 1000")
+        forked = net.fork("h8", spawn, label="parent", keep=[write_fd])
+        grandchild = int(os.read(read_fd, 100))
+        started = identity.start_time(grandchild)
+        assert started is not None
         run_dir = net.run_dir
         assert run_dir.is_dir()
     assert machine() == before
+    assert not identity.is_alive(grandchild, started) and identity.start_time(forked.pid) is None
+    os.close(read_fd)
+    os.close(write_fd)
     assert not run_dir.exists() and not list(run_dir.parent.glob(f"{net.id}*"))
     net.stop()
 

@@ -86,32 +86,26 @@ def wait_until_gone(pids: list[int]) -> list[int]:
 def test_clean_removes_exactly_what_a_killed_campus_made(
     killed: tuple[str, list[int]], stranger: str, tmp_path: Path
 ) -> None:
+    """All but its ledger, its pins and what was started inside a host dies with its owner."""
     campus_id, holders = killed
-    assert (PIN_ROOT / campus_id / "h1" / "switch").exists()
+    assert wait_until_gone(holders) == []
+    assert (PIN_ROOT / campus_id / "h1" / "switch").exists() and (tmp_path / f"{campus_id}.ledger").exists()
     with LiveCampus(small_campus(2), enforcement=True, root=tmp_path) as other:
         report = clean_up(tmp_path)
         assert report.cleaned == [campus_id] and not report.failed
         assert [line.split()[0] for line in report.running] == [other.id]
-        assert wait_until_gone(holders) == []
         assert not (PIN_ROOT / campus_id).exists() and not (tmp_path / campus_id).exists()
         assert any("started inside a host" in line for line in report.removed)
         assert (PIN_ROOT / other.id / "h1" / "switch").exists()
         assert "1 received" in other.get("h1").cmd("ping -c1 -W2 10.0.1.2")
         assert [c.id for c in running_campuses(tmp_path)] == [other.id]
         assert clean_up(tmp_path).cleaned == []
+    assert list(tmp_path.iterdir()) == []
     show = subprocess.run(
         ["ip", "-n", stranger, "-br", "link"], check=True, capture_output=True, text=True
     ).stdout
     assert "s1" in show
     assert subprocess.run(["ip", "link", "show", stranger], check=False, capture_output=True).returncode == 0
-
-
-def test_everything_but_the_ledger_dies_with_the_owner(killed: tuple[str, list[int]], tmp_path: Path) -> None:
-    campus_id, holders = killed
-    assert wait_until_gone(holders) == []
-    assert (tmp_path / f"{campus_id}.ledger").exists()
-    clean_up(tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_program_that_ends_without_stopping_its_campus_leaves_nothing(tmp_path: Path) -> None:

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import trio
 
-from testbed import identity
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.processes import ForkRequest
 from testbed.errors import SetupError
-from tests.emulation_campuses import kernel, small_campus
+from tests.emulation_campuses import kernel
 
 pytestmark = kernel
 
@@ -127,22 +126,3 @@ def test_fork_outside_the_main_thread_is_refused(campus: LiveCampus) -> None:
     thread.start()
     thread.join()
     assert "main thread" in str(seen[0])
-
-
-def test_stop_ends_forked_processes_and_their_children() -> None:
-    with LiveCampus(small_campus(1), enforcement=False) as net:
-        read_fd, write_fd = os.pipe()
-
-        def spawn() -> None:
-            program = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-            os.write(write_fd, str(program.pid).encode())
-            time.sleep(1000)
-
-        process = net.fork("h1", spawn, label="parent", keep=[write_fd])
-        grandchild = int(os.read(read_fd, 100))
-        started = identity.start_time(grandchild)
-        assert started is not None
-        os.close(read_fd)
-        os.close(write_fd)
-    assert not identity.is_alive(grandchild, started)
-    assert identity.start_time(process.pid) is None

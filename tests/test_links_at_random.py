@@ -14,9 +14,8 @@ import pytest
 from mininet.log import setLogLevel
 
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.kernel.build import in_thread
 from testbed.errors import SpecError
-from tests.emulation_campuses import kernel, machine, small_campus
+from tests.emulation_campuses import kernel, put_back, read_back
 from tests.test_delay_line import transfer
 from topologies.units import GBIT_PER_S, MBIT_PER_S
 
@@ -113,8 +112,7 @@ class Links:
 
     def judge(self, story: list[str]) -> None:
         """The kernel has what was asked for, and a ping between two hosts finds the same."""
-        in_thread(self.net.kernel.read_back_fabric)
-        in_thread(self.net.kernel.read_back_hosts)
+        read_back(self.net)
         source, target = self.draws.sample(HOSTS, 2)
         nodes = [source, *dict.fromkeys((self._switch(source), "core", self._switch(target))), target]
         if self._switch(source) == self._switch(target):
@@ -140,36 +138,19 @@ class Links:
     def _switch(self, host: str) -> str:
         return self.net.plan.host_cables[host].a.node
 
-    def restore(self) -> None:
-        """Every cable as it was described."""
-        for link in self.net.spec.links:
-            self.net.set_link(
-                link.a,
-                link.b,
-                rate=link.rate_bytes_per_s,
-                delay=0.0,
-                jitter=0.0,
-                loss=0.0,
-                reorders=False,
-                up=True,
-            )
-        self.asked = dict.fromkeys(self.asked, Asked())
-
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_links_that_change_at_random_are_what_was_asked_for_last(seed: int) -> None:
+def test_links_that_change_at_random_are_what_was_asked_for_last(campus: LiveCampus, seed: int) -> None:
     setLogLevel("error")
-    before, draws, story = machine(), random.Random(f"{seed} links"), list[str]()
-    with LiveCampus(small_campus(3)) as net:
-        links = Links(net, draws)
+    draws, story = random.Random(f"{seed} links"), list[str]()
+    with put_back(campus):
+        links = Links(campus, draws)
         for _ in range(CHANGES):
             story.append(links.change())
             print(story[-1])
             links.judge(story)
-        links.restore()
-        for _ in range(6):
-            links.judge(story)
-        data = os.urandom(1 << 20)
-        assert transfer(net, "h1", "h3", data) == hashlib.sha256(data).hexdigest(), story
-    assert machine() == before
+    for _ in range(6):
+        Links(campus, draws).judge(story)
+    data = os.urandom(1 << 20)
+    assert transfer(campus, "h1", "h3", data) == hashlib.sha256(data).hexdigest(), story

@@ -18,8 +18,7 @@ from bpf.layout import Mode
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.openvswitch import SO_SNDBUFFORCE, missing_programs
 from testbed.emulation.kernel.programs import OWN_SLACK, PORT_BURST_BYTES
-from tests.emulation_campuses import kernel
-from tests.test_emulation_ports import raw_socket, socket_in
+from tests.emulation_campuses import kernel, raw_socket, socket_in
 from topologies.presets import leaf_spine, three_tier
 from topologies.spec import Fabric
 from topologies.units import MBIT_PER_S
