@@ -9,7 +9,6 @@ import pytest
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import plan
 from topologies import files
-from topologies.errors import SpecError
 from topologies.spec import Fabric
 from topologies.units import GBIT_PER_S
 
@@ -69,21 +68,3 @@ def test_a_network_of_the_zoo_is_a_campus_of_several_paths(tmp_path: Path) -> No
     topology = topology_of(plan(campus))
     assert len(topology.switches) == 11
     assert len(topology.stations) == 12
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("<graphml", "a graph in GraphML"),
-        ("no xml", "a graph in GraphML"),
-        ("<html></html>", "a graph in GraphML"),
-        (ABILENE.format(nodes=NODES, edges=edge(0, 1)), "links that join every node"),
-        (ABILENE.format(nodes='<node id="0"/>', edges=""), "2 to 200 nodes"),
-    ],
-)
-def test_a_file_that_is_no_network_is_named(tmp_path: Path, text: str, said: str) -> None:
-    path = tmp_path / "x.graphml"
-    path.write_text(text)
-    with pytest.raises(SpecError, match=said) as raised:
-        files.load(path)
-    assert "x.graphml" in str(raised.value)

@@ -31,31 +31,6 @@ def test_a_job_file_is_the_job_that_is_submitted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("", "steps"),
-        (GOOD + "stepz = 3\n", "stepz"),
-        (GOOD.replace("3", "0"), "steps"),
-        (GOOD.replace("3", "3.5"), "steps"),
-        (GOOD.replace("2 s", "0 s"), "step "),
-        (GOOD.replace("2 s", "soon"), "step "),
-        (GOOD.replace("4 MB", "0 B"), "payload"),
-        (GOOD.replace("4 MB", "2e9 GB"), "payload"),
-        (GOOD + 'name = "../../etc"\n', "name"),
-        (GOOD + 'name = ""\n', "name"),
-        (GOOD + "[params]\nx = [1]\n", "params.x"),
-        (GOOD + "params = 3\n", "params"),
-        ("steps = \n", "line 1"),
-    ],
-)
-def test_a_wrong_job_file_says_which_key_and_what_is_allowed(tmp_path: Path, text: str, named: str) -> None:
-    with pytest.raises(SpecError) as raised:
-        load_job(written(tmp_path, text))
-    assert named in str(raised.value)
-    assert "mine.toml" in str(raised.value)
-
-
-@pytest.mark.parametrize(
     ("module", "raised"),
     [("class Class(:\n", "SyntaxError"), ("raise RuntimeError('no GPU')\n", "RuntimeError: no GPU")],
 )

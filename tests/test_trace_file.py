@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -17,9 +15,8 @@ from experiments.inputs.scenario import OwnerEvent, Scenario, load
 from experiments.inputs.scenario.owners import HOUR_S
 from experiments.inputs.traces import BackgroundTraffic, JobArrival, JobDraw, Trace, load_trace, paper_campus
 from experiments.inputs.traces.owner_events import parse_events
-from experiments.inputs.traces.trace_file import TRACE, parse_trace, trace_text
+from experiments.inputs.traces.trace_file import parse_trace, trace_text
 from experiments.worlds.virtual import simulate
-from topologies.errors import SpecError
 from topologies.presets import three_tier
 
 CAMPUS = three_tier(4, 2)
@@ -99,57 +96,6 @@ def test_a_trace_without_jobs_has_the_scenarios_and_only_what_lies_in_the_run() 
     assert trace.background is None
 
 
-EVENT: dict[str, Any] = {"at_s": 5, "host": "h1"}
-JOB: dict[str, Any] = {
-    "name": "a", "payload_bytes": 9, "steps": 5, "step_s": 1, "dirty_fraction": 0, "memory_bytes": 0,
-    "min_capability": 0, "loss_budget_s": 9,
-}  # fmt: skip
-
-
-def with_job(**changes: Any) -> dict[str, Any]:
-    return {"owner_events": [], "arrivals": [{"at_s": 0, "job": JOB | changes}]}
-
-
-def with_background(*flow: str, **changes: Any) -> dict[str, Any]:
-    traffic = {"epoch_s": 5, "flows": [flow or ("h1", "h2")], "rates_bytes_per_s": [[1]], "parallel": [1]}
-    return {"owner_events": [], "background": traffic | changes}
-
-
-WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "host": ({"owner_events": [EVENT | {"host": "h44"}]}, "it has a host h44; nearest: h4"),
-    "time": ({"owner_events": [EVENT | {"at_s": "soon"}]}, "owner_events[0].at_s"),
-    "negative": ({"owner_events": [EVENT | {"at_s": -1}]}, "event of h1.at"),
-    "key": ({"owner_events": [EVENT | {"notice": 5}]}, "owner_events[0].notice = 'a value': no key of this name; nearest: "),
-    "twice": ({"owner_events": [EVENT, EVENT | {"at_s": 6}]}, "hosts begin lent"),
-    "section": ({"owner_events": [], "job": []}, "unknown field `job`"),
-    "kind": ({"owner_events": [EVENT | {"kind": "steal"}]}, "one of reclaim, return"),
-    "payload": (with_job(payload_bytes="big"), "arrivals[0].job.payload_bytes"),
-    "no payload": (with_job(payload_bytes=0), "job a.payload"),
-    "steps": (with_job(steps=2.5), "arrivals[0].job.steps"),
-    "step": (with_job(step_s=0), "job a.step"),
-    "name": (with_job(name=""), "1 to 64"),
-    "strange name": (with_job(name="a b"), "letters, digits"),
-    "job's key": (with_job(memory=1), "arrivals[0].job.memory"),
-    "no node": (with_background("h1", "h99"), "nodes of the campus"),
-    "to itself": (with_background("h1", "h1"), "different"),
-    "parallel": (with_background(parallel=[0]), "background.parallel"),
-    "rate": (with_background(rates_bytes_per_s=[["fast"]]), "background.rates_bytes_per_s[0][0]"),
-    "rates": (with_background(rates_bytes_per_s=[[1, 2]]), "one rate a flow"),
-    "epoch": (with_background(epoch_s=0), "background.epoch"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_trace_is_refused_with_its_place(case: str, tmp_path: Path) -> None:
-    document, said = WRONG[case]
-    document = {"arrivals": []} | document
-    (tmp_path / TRACE).write_text(json.dumps(document))
-    with pytest.raises(SpecError) as caught:
-        load_trace(tmp_path, SCENARIO)
-    assert said in str(caught.value)
-    assert str(caught.value).startswith(str(tmp_path / TRACE))
-
-
 # ---------------------------------------------------------------- owners' events
 
 
@@ -159,35 +105,3 @@ def test_dates_count_from_the_scenarios_time_of_day() -> None:
     )
     assert seconds(rows, 9 * HOUR_S) == [2.5 * HOUR_S, 3 * HOUR_S + 30.0, 24 * HOUR_S]
     assert seconds(rows, 12 * HOUR_S)[0] == 23.5 * HOUR_S  # noon of the day before
-
-
-WRONG_EVENTS = {
-    "date after seconds": ("5,h1,emergency,\n2026-03-02,h2,emergency,\n", "line 3, time", "seconds, as"),
-    "seconds after date": ("2026-03-02,h1,emergency,\n5,h2,emergency,\n", "line 3, time", "a date, as"),
-    "offset missing": (
-        "2026-03-02T01:00Z,h1,emergency,\n2026-03-02T02:00,h2,emergency,\n",
-        "line 3, time",
-        "offset",
-    ),
-    "no date": ("2026-02-30,h1,emergency,\n", "line 2, time", "a date such as"),
-    "earlier date": (
-        "2026-03-02T05:00,h1,emergency,\n2026-03-01,h2,emergency,\n",
-        "line 3, time",
-        "a date from",
-    ),
-    "away later": ("5,h1,away,\n", "line 2, time", "from the start"),
-    "away twice": ("0,h1,away,\n0,h1,away,\n", "line 3, event", "has a row already"),
-    "away, then taken": ("0,h1,away,\n9,h1,emergency,\n", "line 3, event", "a return"),
-    "away with notice": ("0,h1,away,5\n", "line 2, notice", "none"),
-    "notice text": ("0,h1,reclaim,soon\n", "line 2, notice", "number of seconds"),
-    "notice negative": ("0,h1,reclaim,-3\n", "line 2, notice", "from 0"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG_EVENTS)
-def test_a_wrong_event_is_refused_with_its_place(case: str) -> None:
-    rows, key, allowed = WRONG_EVENTS[case]
-    with pytest.raises(SpecError) as caught:
-        seconds(rows)
-    assert caught.value.key == key
-    assert allowed in caught.value.allowed

@@ -132,83 +132,6 @@ def test_ones_own_events_are_taken_as_they_are() -> None:
     assert recorded.origin == "mine.csv: 3 of 4 events before the end"
 
 
-GAP = {"gap_seconds": 300}
-WRONG = {
-    "empty": ("", "content", "spot trace"),
-    "prose": ("hello there", "content", "spot trace"),
-    "broken JSON": ('{"metadata": {,', "line 1, column 15", "JSON"),
-    "deep JSON": ("[" * 100_000, "JSON", "depth"),
-    "JSON list": ("[1, 2]", "JSON", "gap_seconds"),
-    "no metadata": (json.dumps({"data": [1, 2]}), "JSON", "metadata"),
-    "no data": (json.dumps({"metadata": GAP}), "JSON", "data"),
-    "no gap": (json.dumps({"metadata": {}, "data": [1, 2]}), "metadata.gap_seconds", "from 0.001 to"),
-    "gap 0": (spot([1, 2], 0), "metadata.gap_seconds", "from 0.001 to"),
-    "gap tiny": (spot([4, 1], 1e-320), "metadata.gap_seconds", "from 0.001 to"),
-    "gap text": (spot([1, 2], "5"), "metadata.gap_seconds", "seconds"),
-    "gap NaN": (spot([1, 2], float("nan")), "metadata.gap_seconds", "seconds"),
-    "gap huge": (spot([1, 2], 1e300), "metadata.gap_seconds", "to 2.592e+06"),
-    "gap huger": (spot([1, 2], 10**400), "metadata.gap_seconds", "to 2.592e+06"),
-    "digits": ('{"metadata": {"gap_seconds": ' + "9" * 5000 + '}, "data": [1, 2]}', "JSON", "length"),
-    "data text": (json.dumps({"metadata": GAP, "data": "1"}), "data", "list"),
-    "data short": (spot([3], 300), "data", "at least two"),
-    "negative": (spot([1, 2, -3], 300), "data[2]", "0 to 100000"),
-    "fraction": (spot([1, 2.5], 300), "data[1]", "whole number"),
-    "NaN": (spot([float("nan"), 1], 300), "data[0]", "whole number"),
-    "true": (spot([True, 1], 300), "data[0]", "whole number"),
-    "null": (spot([None, 1], 300), "data[0]", "whole number"),
-    "huge": (spot([1, 10**30], 300), "data[1]", "whole number"),
-    "zeros": (spot([0, 0], 300), "data", "above 0"),
-    "no column": ("vm,lifetime_h,preempted\n", "line 1", "column started_at"),
-    "no rows": (HEADER, "rows", "at least one"),
-    "short row": (HEADER + "a,b\n", "line 2", "7 fields"),
-    "lifetime": (HEADER + ROW.format(hours="x", preempted=1), "line 2, lifetime_h", "0 to 100000"),
-    "negative life": (HEADER + ROW.format(hours=-1, preempted=1), "line 2, lifetime_h", "0 to 100000"),
-    "NaN life": (HEADER + ROW.format(hours="nan", preempted=1), "line 2, lifetime_h", "hours"),
-    "huge life": (HEADER + ROW.format(hours="1e308", preempted=1), "line 2, lifetime_h", "hours"),
-    "zero lives": (HEADER + ROW.format(hours=0, preempted=1), "rows", "above 0"),
-    "preempted": (HEADER + ROW.format(hours=1, preempted="yes"), "line 2, preempted", "0 or 1"),
-    "date": (HEADER + "a,b,c,yesterday,1,1,idle\n", "line 2, started_at", "date and time"),
-    "quote": (HEADER + 'a,"b\n', "line 2", "comma-separated"),
-    "event host": (EVENT + "1,h99,reclaim,\n", "line 2, host", "nearest: h9"),
-    "event kind": (EVENT + "1,h2,steal,\n", "line 2, event", "reclaim, emergency, return"),
-    "event time": (EVENT + "soon,h2,reclaim,\n", "line 2, time", "number of seconds"),
-    "event NaN": (EVENT + "nan,h2,reclaim,\n", "line 2, time", "seconds"),
-    "event negative": (EVENT + "-1,h2,reclaim,\n", "line 2, time", "from 0"),
-    "event huge": (EVENT + "1e300,h2,reclaim,\n", "line 2, time", "1e+09"),
-    "event huge days": (EVENT + "999999 d,h2,reclaim,\n", "line 2, time", "1e+09"),
-    "unordered": (EVENT + "5,h2,reclaim,\n4,h3,reclaim,\n", "line 3, time", "row before"),
-    "twice": (EVENT + "5,h2,reclaim,\n6,h2,reclaim,\n", "line 3, event", "reclaimed already"),
-    "return first": (EVENT + "5,h2,return,\n", "line 2, event", "h2 is lent"),
-    "return early": (EVENT + "5,h2,reclaim,60\n6,h2,return,\n", "line 3, time", "65 s"),
-    "notice of return": (EVENT + "5,h2,reclaim,\n6,h2,return,3\n", "line 3, notice", "none"),
-    "notice of emergency": (EVENT + "5,h2,emergency,3\n", "line 2, notice", "none"),
-    "no events": (EVENT, "rows", "at least one event"),
-    "no notice column": ("time,host,event\n", "line 1", "column notice"),
-    "count": (ZONES + "0,1,1\n5,1,-1\n", "line 3, b", "0 to 100000"),
-    "count fraction": (ZONES + "0,1,1\n5,1.5,1\n", "line 3, a", "whole number"),
-    "order": (ZONES + "5,1,2\n4,1,1\n", "line 3, time", "row before"),
-    "one row": (ZONES + "0,1,1\n", "rows", "two rows"),
-    "one moment": (ZONES + "0,1,1\n0,1,2\n", "rows", "0.001 s apart"),
-    "one moment, nearly": (ZONES + "0,1,1\n1e-320,1,2\n", "rows", "0.001 s apart"),
-    "zero counts": ("time,a\n0,0\n5,0\n", "rows", "above 0"),
-    "milliseconds": (ZONES + "1693094407001,1,1\n1693094707001,1,0\n", "line 2, time", "to 1e+10"),
-    "mixed times": (ZONES + "0,1,1\n2023-08-01,1,0\n", "line 3, time", "seconds, as in the rows before"),
-    "no names": ("0,4\n300,1\n", "content", "a line of names"),
-    "column twice": ("time,host,event,notice,time\n", "line 1", "each column once"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_a_malformed_file_says_where_and_what_is_allowed(case: str, tmp_path: Path) -> None:
-    text, key, allowed = WRONG[case]
-    with pytest.raises(SpecError) as caught:
-        loaded(tmp_path, text)
-    assert caught.value.key == key, caught.value
-    assert allowed in caught.value.allowed, caught.value
-    assert str(caught.value).startswith(f"{tmp_path / 'r0'}: ")
-    assert len(str(caught.value)) < 500
-
-
 def test_counts_of_zones_are_added_up_and_changes_are_sampled_at_their_closest() -> None:
     assert parse_counts_csv("time,a,b\n0,4,2\n300,4,1\n600,1,0\n") == Counts(300.0, (6, 5, 1))
     changes = "time,available\n0,0\n100,0\n100,4\n120,4\n120,12\n200,5\n"
@@ -268,54 +191,6 @@ def test_files_of_several_kinds_are_not_put_together(other: str, tmp_path: Path)
     with pytest.raises(SpecError, match="files of one kind") as caught:
         loaded(tmp_path, spot([1, 0, 1]), other)
     assert str(caught.value).startswith(f"{tmp_path / 'r1'}: ")
-
-
-TOKENS = [
-    "",
-    "0",
-    "-1",
-    "nan",
-    "inf",
-    "1e400",
-    "9" * 400,
-    "é",
-    "\x00",
-    '"',
-    ",",
-    "\n",
-    "2023-13-01",
-    "h1",
-    "1 h",
-    "0x10",
-]
-
-
-def garbled(text: str, rng: random.Random) -> str:
-    """A text with one place changed."""
-    begin = rng.randrange(len(text) + 1)
-    return text[:begin] + rng.choice(TOKENS) + text[begin + rng.choice((0, 0, 1, 3, 12)) :]
-
-
-def test_garbled_records_raise_nothing_but_spec_errors(tmp_path: Path) -> None:
-    whole = [
-        ZONES + "0,1,1\n60,0,3\n120,2,0\n",
-        spot([3, 1, 2, 0, 3]),
-        HEADER + ROW.format(hours=1.5, preempted=1),
-        EVENT + "0,h1,emergency,\n12 min,h2,reclaim,3 min\n20 min,h1,return,\n",
-    ]
-    rng = random.Random(14)
-    outcomes = {"read": 0, "refused": 0}
-    for _ in range(250):
-        try:
-            trace = loaded(tmp_path, garbled(rng.choice(whole), rng), hosts=rng.choice((1, 3, 9)))
-        except SpecError as error:
-            outcomes["refused"] += 1
-            assert 10 < len(str(error)) < 1200
-            assert error.source == str(tmp_path / "r0") or error.key == "file"
-        else:
-            outcomes["read"] += 1
-            assert all(isinstance(event, OwnerEvent) for event in trace.owner_events)
-    assert min(outcomes.values()) > 25, outcomes
 
 
 def recorded_files() -> list[Path]:
