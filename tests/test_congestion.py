@@ -22,11 +22,13 @@ def test_one_more_job_waits_for_its_neighbours_and_makes_each_wait_for_it() -> N
     small, place = core.jobs["small"], core.index.places.number[host]
     uplinks = core.checkpoint_uplinks_bytes_per_s
     for _ in range(500):
-        core.hazards.notices.departed(core.now_s, 0.0)  # too short for any job
+        core.hazards.lend(host, core.now_s)
+        core.hazards.depart(host, core.now_s, 0.0)  # too short for any job
     crowded = crowding_s(core, small)
     assert crowded[place] == pytest.approx((20 + 200 + 20) * MB / uplinks[place], rel=1e-2)
     empty = next(n for n, name in enumerate(core.index.places.hosts) if name not in (host, small.host))
     assert crowded[empty] == pytest.approx(20 * MB / uplinks[empty], rel=1e-2)
     for _ in range(50_000):
-        core.hazards.notices.departed(core.now_s, 1e6)  # long enough
+        core.hazards.lend(host, core.now_s)
+        core.hazards.depart(host, core.now_s, 1e6)  # long enough
     assert crowding_s(core, small)[place] < 0.02 * crowded[place]

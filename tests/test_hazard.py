@@ -3,12 +3,13 @@
 import math
 from random import Random
 
+import numpy as np
 import pytest
 from scipy.stats import chi2
 
 from controller.core.placement import hazard
-from controller.core.placement.hazard import Experience, HazardWindow
-from tests.hazard_of_one import estimate, experience, pooled, profile
+from controller.core.placement.hazard import expected_reclaims
+from tests.hazard_of_one import Experience, History, pooled
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -20,82 +21,85 @@ PEAKS = (
 @pytest.mark.parametrize("events", [0, 1, 3, 40])
 @pytest.mark.parametrize("level", [0.9, 0.95])
 def test_bounds_are_the_exact_poisson_ones(events: int, level: float) -> None:
-    found = hazard.bounds(Experience(events, 1000.0), level)
-    assert found.upper == pytest.approx(chi2.ppf(level, 2 * events + 2) / 2000.0)
-    assert found.lower == pytest.approx(chi2.ppf(1 - level, 2 * events) / 2000.0 if events else 0.0)
-    assert found.mle == events / 1000.0
+    [found] = hazard.upper_bounds(np.array([float(events)]), np.array([1000.0]), level)
+    assert found == pytest.approx(chi2.ppf(level, 2 * events + 2) / 2000.0)
 
 
 def test_before_any_exposure_nothing_is_known() -> None:
-    assert estimate(HazardWindow(100.0), 0.0) == hazard.Hazard(0.0, 0.0, math.inf)
+    levels, profile = History("a", 100.0).levels(0.0)
+    assert levels.tolist() == [math.inf]
+    assert set(profile) == {1.0}
 
 
 def test_only_time_lent_is_exposure_and_only_emergencies_are_events() -> None:
-    log = HazardWindow(1000.0)
+    log = History("ab", 1000.0)
     log.lend("a", 0.0)
-    log.emergency("a", 100.0)  # 100 s lent, one event
+    log.depart("a", 100.0, 0.0)  # 100 s lent, one event
     log.lend("a", 300.0)
-    log.withdraw("a", 350.0)  # 50 s, announced: censored
+    log.lose("a", 350.0)  # 50 s, not by its owner: censored
     log.lend("b", 340.0)  # 60 s so far
     log.lend("b", 380.0)  # it was lent already
-    assert log.campus(400.0) == Experience(1.0, 210.0)
+    assert log.of(None, 400.0) == Experience(1.0, 210.0)
 
 
 def test_what_left_the_window_is_forgotten_and_the_rest_is_cut() -> None:
-    log = HazardWindow(100.0)
+    log = History("a", 100.0)
     log.lend("a", 0.0)
-    log.emergency("a", 50.0)
+    log.depart("a", 50.0, 0.0)
     log.lend("a", 60.0)
-    assert log.campus(140.0) == Experience(1.0, 10.0 + 80.0)
-    assert log.campus(155.0) == Experience(0.0, 95.0)
-    assert log.campus(1000.0) == Experience(0.0, 100.0)
+    assert log.of(None, 140.0) == Experience(1.0, 10.0 + 80.0)
+    assert log.of(None, 155.0) == Experience(0.0, 95.0)
+    assert log.of(None, 1000.0) == Experience(0.0, 100.0)
 
 
 def test_a_host_unheard_of_is_taken_for_an_average_one() -> None:
-    log = HazardWindow(1e6)
+    log = History([*(f"h{index}" for index in range(10)), "new"], 1e6)
     for index in range(10):
         for cycle in range(10):  # every other one is taken back ten times as fast
             log.lend(f"h{index}", 200.0 * cycle)
-            log.emergency(f"h{index}", 200.0 * cycle + (150.0 if index % 2 else 15.0))
-    assert estimate(log, 2000.0, "new").mle == pytest.approx(estimate(log, 2000.0).mle)
-    assert estimate(log, 2000.0, "new").upper > estimate(log, 2000.0).upper  # but with less certainty
+            log.depart(f"h{index}", 200.0 * cycle + (150.0 if index % 2 else 15.0), 0.0)
+    new, mean = log.estimate("new", 2000.0), log.of(None, 2000.0)
+    assert new.rate_per_s == pytest.approx(mean.rate_per_s)
+    assert log.levels(2000.0)[0][-1] == pytest.approx(new.upper)
+    assert new.upper > mean.upper  # but with less certainty
 
 
 def test_hosts_that_differ_by_no_more_than_chance_are_taken_for_one() -> None:
-    log, rng = HazardWindow(1e9), Random(1)
-    for index in range(40):
+    hosts, rng = [f"h{index}" for index in range(40)], Random(1)
+    log = History(hosts, 1e9)
+    for host in hosts:
         at_s = 0.0
         while (at_s := at_s + rng.expovariate(1e-3)) < 2e4:
-            log.lend(f"h{index}", at_s)
-            log.emergency(f"h{index}", at_s)
-        log.lend(f"h{index}", at_s)
-    mean = estimate(log, 3e4).mle
-    levels = [estimate(log, 3e4, f"h{index}").mle for index in range(40)]
-    own = [experience(log, f"h{index}", 3e4).rate_per_s for index in range(40)]
+            log.lend(host, at_s)
+            log.depart(host, at_s, 0.0)
+        log.lend(host, at_s)
+    mean = log.of(None, 3e4).rate_per_s
+    levels = [log.estimate(host, 3e4).rate_per_s for host in hosts]
+    own = [log.of(host, 3e4).rate_per_s for host in hosts]
     assert max(abs(level / mean - 1.0) for level in levels) < 0.25 * max(abs(o / mean - 1.0) for o in own)
 
 
 def test_bursts_on_single_days_are_no_profile_and_the_same_hour_every_day_is_one() -> None:
-    habit, bursts = HazardWindow(1e9), HazardWindow(1e9)
+    habit, bursts = (History([f"h{index}" for index in range(10)], 1e9) for _ in range(2))
     for day in range(10):
         for index in range(10):
             for log, hour in ((habit, 12), (bursts, (7 * day) % 24)):
                 log.lend(f"h{index}", day * DAY_S)
-                log.emergency(f"h{index}", (day * 24 + hour + 0.5) * HOUR_S)
+                log.depart(f"h{index}", (day * 24 + hour + 0.5) * HOUR_S, 0.0)
                 log.lend(f"h{index}", (day * 24 + hour + 0.6) * HOUR_S)
-    assert max(profile(habit, 10 * DAY_S)) > 15.0
-    assert max(profile(bursts, 10 * DAY_S)) < 1.5
+    assert max(habit.profile(10 * DAY_S)) > 15.0
+    assert max(bursts.profile(10 * DAY_S)) < 1.5
 
 
 def test_a_host_with_a_long_record_speaks_for_itself() -> None:
-    log = HazardWindow(1e9)
+    log = History(["restless", "calm"], 1e9)
     for cycle in range(200):
         log.lend("restless", cycle * 100.0)
-        log.emergency("restless", cycle * 100.0 + 10.0)
+        log.depart("restless", cycle * 100.0 + 10.0, 0.0)
         log.lend("calm", cycle * 100.0)
     now_s = 200 * 100.0
-    assert estimate(log, now_s, "restless").mle == pytest.approx(0.1, rel=0.15)
-    assert estimate(log, now_s, "calm").mle < 0.001
+    assert log.estimate("restless", now_s).rate_per_s == pytest.approx(0.1, rel=0.15)
+    assert log.estimate("calm", now_s).rate_per_s < 0.001
 
 
 def test_borrowing_holds_no_more_than_the_agreed_number_of_events() -> None:
@@ -103,36 +107,36 @@ def test_borrowing_holds_no_more_than_the_agreed_number_of_events() -> None:
     assert pooled(Experience(1.0, 2.0), Experience(3.0, 52.0), events=3.0) == Experience(3.0, 52.0)
 
 
-def test_survival_integrates_step_by_step_and_wraps_at_midnight() -> None:
-    assert hazard.survival(PEAKS, 11.25 * HOUR_S, 0.5 * HOUR_S) == pytest.approx(math.exp(-0.6))
-    assert hazard.survival(PEAKS, 16.5 * HOUR_S, 3.0 * HOUR_S) == pytest.approx(0.0450492, rel=1e-5)
-    assert hazard.survival(PEAKS, 23.5 * HOUR_S, 1.0 * HOUR_S) == pytest.approx(math.exp(-0.2))
-    assert hazard.survival(PEAKS, 3 * DAY_S + 11.25 * HOUR_S, 0.5 * HOUR_S) == pytest.approx(math.exp(-0.6))
+def test_the_hazard_is_integrated_step_by_step_and_wraps_at_midnight() -> None:
+    assert expected_reclaims(PEAKS, 11.25 * HOUR_S, 0.5 * HOUR_S, DAY_S) == pytest.approx(0.6)
+    assert expected_reclaims(PEAKS, 16.5 * HOUR_S, 3.0 * HOUR_S, DAY_S) == pytest.approx(3.1)
+    assert expected_reclaims(PEAKS, 23.5 * HOUR_S, 1.0 * HOUR_S, DAY_S) == pytest.approx(0.2)
+    assert expected_reclaims(PEAKS, 3 * DAY_S + 11.25 * HOUR_S, 0.5 * HOUR_S, DAY_S) == pytest.approx(0.6)
 
 
 def test_the_profile_finds_the_hour_of_owners_and_shrinks_hours_that_were_rarely_seen() -> None:
-    log = HazardWindow(1000 * DAY_S)
+    log = History("a", 1000 * DAY_S)
     for day in range(200):
         log.lend("a", day * DAY_S)
-        log.emergency("a", day * DAY_S + 12.5 * HOUR_S)
+        log.depart("a", day * DAY_S + 12.5 * HOUR_S, 0.0)
         log.lend("a", day * DAY_S + 12.5 * HOUR_S)
-    found = profile(log, 200 * DAY_S)
+    found = log.profile(200 * DAY_S)
     assert found.index(max(found)) == 12
     assert found[12] > 15.0
     assert 0.0 < found[3] < 0.5
 
-    fresh = HazardWindow(DAY_S)
+    fresh = History("a", DAY_S)
     fresh.lend("a", 11.5 * HOUR_S)
-    fresh.emergency("a", 12.5 * HOUR_S)
-    assert max(profile(fresh, 13 * HOUR_S)) < 3.0
-    assert profile(fresh, 13 * HOUR_S)[20] == pytest.approx(1.0)
+    fresh.depart("a", 12.5 * HOUR_S, 0.0)
+    assert max(fresh.profile(13 * HOUR_S)) < 3.0
+    assert fresh.profile(13 * HOUR_S)[20] == pytest.approx(1.0)
 
 
 def test_the_time_of_day_at_the_start_shifts_the_profile() -> None:
-    log = HazardWindow(100 * DAY_S, day_start_s=9 * HOUR_S)
+    log = History("a", 100 * DAY_S, day_start_s=9 * HOUR_S)
     for day in range(50):
         log.lend("a", day * DAY_S)
-        log.emergency("a", day * DAY_S + 0.5 * HOUR_S)
+        log.depart("a", day * DAY_S + 0.5 * HOUR_S, 0.0)
         log.lend("a", day * DAY_S + 0.6 * HOUR_S)
-    found = profile(log, 50 * DAY_S)
+    found = log.profile(50 * DAY_S)
     assert found.index(max(found)) == 9

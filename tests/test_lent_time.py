@@ -9,26 +9,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.placement.exposure import (
-    EMERGENCY,
-    HOURS,
-    LEND,
-    WITHDRAW,
-    LentTime,
-)
-from controller.core.placement.hazard import Experience, HazardWindow
-from tests.hazard_of_one import estimate, profile
+from controller.core.placement.hazard import ALL, FIRST_HOST, FIRST_HOUR, HOURS
+from tests.hazard_of_one import NOTHING, History
 
 DAY_S, START_S = 240.0, 35.0  # hours of 10 s
 Event = tuple[float, str, int]
 HOSTS = ("a", "b", "c")
+LEND, LOSE, DEPART = range(3)
 
 events = st.lists(
-    st.tuples(
-        st.integers(0, 900).map(float), st.sampled_from(HOSTS), st.sampled_from([LEND, WITHDRAW, EMERGENCY])
-    ),
+    st.tuples(st.integers(0, 900).map(float), st.sampled_from(HOSTS), st.sampled_from([LEND, LOSE, DEPART])),
     max_size=25,
 ).map(lambda some: sorted(some, key=lambda event: event[0]))
+
+
+def play(log: Sequence[Event], history: History) -> History:
+    for at_s, host, what in log:
+        if what == DEPART:
+            history.depart(host, at_s, 0.0)
+        else:
+            (history.lend if what == LEND else history.lose)(host, at_s)
+        history.seen(at_s)  # a question moves the window and changes nothing
+    return history
 
 
 def spells(log: Sequence[Event], host: str, now_s: float) -> list[tuple[float, float]]:
@@ -46,7 +48,10 @@ def spells(log: Sequence[Event], host: str, now_s: float) -> list[tuple[float, f
 
 
 def expected(log: Sequence[Event], hosts: Sequence[str], from_s: float, now_s: float) -> tuple[float, float]:
-    events = sum(who in hosts and what == EMERGENCY and at_s >= from_s for at_s, who, what in log)
+    lent, events = set[str](), 0
+    for at_s, who, what in log:
+        events += what == DEPART and who in lent and who in hosts and at_s >= from_s
+        (lent.add if what == LEND else lent.discard)(who)
     lent_s = sum(max(0.0, end - max(begin, from_s)) for h in hosts for begin, end in spells(log, h, now_s))
     return float(events), lent_s
 
@@ -61,38 +66,37 @@ def hour_lent_s(log: Sequence[Event], hour: int, from_s: float, now_s: float) ->
 def test_sums_are_those_of_the_spells_in_the_window(
     log: list[Event], window_s: float, later_s: float
 ) -> None:
-    lent = LentTime(window_s, DAY_S, START_S)
-    for at_s, host, what in log:
-        lent.happened(host, at_s, what)
-        lent.of_all(at_s)  # a question moves the window and changes nothing
+    history = play(log, History(HOSTS, window_s, day_s=DAY_S, day_start_s=START_S))
     now_s = (log[-1][0] if log else 0.0) + later_s
     from_s = now_s - window_s
-    assert lent.of_all(now_s) == pytest.approx(expected(log, HOSTS, from_s, now_s))
-    seen, rows = lent.seen(now_s), lent.numbers(HOSTS)
-    counts, times_s = seen.events[rows], seen.lent_s[rows]
-    assert (seen.all_events, seen.all_lent_s) == lent.of_all(now_s)
-    for number, host in enumerate(HOSTS):
-        assert (counts[number], times_s[number]) == pytest.approx(expected(log, [host], from_s, now_s))
+    counts, times_s = history.seen(now_s)
+    assert (counts[ALL], times_s[ALL]) == pytest.approx(expected(log, HOSTS, from_s, now_s))
+    for column, host in enumerate(HOSTS, FIRST_HOST):
+        assert (counts[column], times_s[column]) == pytest.approx(expected(log, [host], from_s, now_s))
     hours = [hour_lent_s(log, hour, from_s, now_s) for hour in range(HOURS)]
-    assert seen.hour_lent_s.tolist() == pytest.approx(hours)
-    assert sum(seen.hour_events) == expected(log, HOSTS, from_s, now_s)[0]
+    assert times_s[FIRST_HOUR:FIRST_HOST].tolist() == pytest.approx(hours)
+    assert sum(counts[FIRST_HOUR:FIRST_HOST]) == counts[ALL]
 
 
 @given(events, st.booleans())
 def test_upper_bounds_in_a_column_are_those_of_each_host(log: list[Event], believes: bool) -> None:
-    window = HazardWindow(400.0, Experience(1.0, 100.0) if believes else None)
-    calls = {LEND: window.lend, WITHDRAW: window.withdraw, EMERGENCY: window.emergency}
-    for at_s, host, what in log:
-        calls[what](host, at_s)
     hosts = [*HOSTS, "unheard"]
-    column = window.upper_by_hour(hosts, 1000.0)[0]
-    single = [estimate(window, 1000.0, host).upper for host in hosts]
-    np.testing.assert_allclose(column, single, rtol=1e-12)
-    assert window.upper_by_hour(hosts, 1000.0)[1] == profile(window, 1000.0)
+    history = play(log, History(hosts, 400.0, (1.0, 100.0) if believes else NOTHING))
+    single = [history.estimate(host, 1000.0).upper for host in hosts]
+    np.testing.assert_allclose(history.levels(1000.0)[0], single, rtol=1e-9)
 
 
 def test_an_emergency_is_counted_in_the_hour_in_which_it_happened() -> None:
-    lent = LentTime(1e6, DAY_S, START_S)
-    lent.happened("a", 0.0, LEND)
-    lent.happened("a", 10.0, EMERGENCY)  # 45 s after midnight: the fifth hour of 10 s
-    assert lent.seen(20.0).hour_events.tolist() == [float(hour == 4) for hour in range(HOURS)]
+    # 45 s after midnight: the fifth hour of 10 s
+    history = play(
+        [(0.0, "a", LEND), (10.0, "a", DEPART)], History("a", 1e6, day_s=DAY_S, day_start_s=START_S)
+    )
+    assert history.seen(20.0)[0][FIRST_HOUR:FIRST_HOST].tolist() == [
+        float(hour == 4) for hour in range(HOURS)
+    ]
+
+
+def test_hosts_of_other_names_are_ignored() -> None:
+    log = [(0.0, "a", LEND), (5.0, "head", LEND), (10.0, "head", DEPART)]
+    counts, times_s = play(log, History("a", 1e6)).seen(20.0)
+    assert (counts[ALL], times_s[ALL]) == (0.0, 20.0)

@@ -65,8 +65,8 @@ def test_the_world_of_the_benchmark_is_like_one_that_messages_made(campus: Campu
 def test_a_job_runs_on_each_second_volunteer_and_owners_have_a_past() -> None:
     world = coordinator_at_work(campus54()).cluster
     assert len(world.jobs) == 27
-    assert world.hazards.campus(HISTORY_S).events > 100
-    assert len(set(world.hazards.upper_by_hour((), HISTORY_S)[1])) > 1
+    assert world.hazards.seen(HISTORY_S)[0][0] > 100
+    assert len(set(world.hazards.levels(HISTORY_S)[1])) > 1
 
 
 def test_a_measured_reclaim_is_planned_admitted_and_called_off_again(campus: Campus) -> None:

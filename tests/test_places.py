@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.network.links import Network, Residual
-from controller.core.placement.tree_rates import Known, Places, Reaches
+from controller.core.placement.tree_rates import Places, Reaches
 from controller.numerics.arrays import Floats
 from topologies.paths import Routes
 from topologies.presets import campus54, three_tier
@@ -69,14 +69,14 @@ def test_hosts_that_stand_alike_have_exactly_the_same_mean() -> None:
 
 def test_what_has_not_changed_is_not_computed_again_and_what_has_is() -> None:
     places, network, _ = places_of(three_tier(8, 2, 0))
-    known, free, everybody = Known(), np.full(len(network), 1e8), np.ones(8, dtype=bool)
-    reaches = known.reaches_of(places, free)
-    means = known.mean_slowness(reaches, everybody)
-    assert known.reaches_of(places, free.copy()) is reaches
-    assert known.mean_slowness(reaches, everybody.copy()) is means
+    free, everybody = np.full(len(network), 1e8), np.ones(8, dtype=bool)
+    reaches = places.reaches(free)
+    means = reaches.mean_slowness(everybody)
+    assert places.reaches(free.copy()) is reaches
+    assert reaches.mean_slowness(everybody.copy()) is means
     fewer = everybody.copy()
     fewer[0] = False
-    assert math.isnan(known.mean_slowness(reaches, fewer)[0])
+    assert math.isnan(reaches.mean_slowness(fewer)[0])
     narrow = free.copy()
     narrow[0] = 1e3
-    assert known.reaches_of(places, narrow) is not reaches
+    assert places.reaches(narrow) is not reaches

@@ -44,7 +44,6 @@ from controller.core.model.cluster import Cluster
 from controller.core.model.entities import HostState
 from controller.core.network.capacity import LinkCapacity
 from controller.core.parameters import Protocol, Queue
-from controller.core.placement.hazard import Experience
 from controller.core.placement.owner_history import OwnerHistory
 from controller.core.policies.table import LEARNERS, policy_of
 from controller.core.queueing.queue import Fixed, Offer, SpotJob, SpotQueue
@@ -75,7 +74,6 @@ class Coordinator:
         if not any(host.role is Role.ON_DEMAND for host in campus.hosts):
             learner = Fixed(UNLIMITED)  # there is nowhere else to send a job
         reserve = row.reserve(campus.research_reserve)
-        prior = Experience(1.0, 1.0 / protocol.prior_hazard_per_s)
         agents = campus.agents(head_stores=protocol.head_stores)
         self.cluster = Cluster(
             campus,
@@ -91,8 +89,9 @@ class Coordinator:
             ),
             SpotQueue(learner, terms.offer_ttl_s, self._choose, self._gpus_behind),
             OwnerHistory(
+                sorted(host.name for host in agents if host.role is Role.VOLUNTEER),
                 protocol.hazard_window_s,
-                prior,
+                (1.0, 1.0 / protocol.prior_hazard_per_s),
                 protocol.day_s,
                 protocol.day_start_s,
                 short_notices=row.short_notices,

@@ -22,7 +22,6 @@ from bpf.caches import fingerprint, kept_beside
 from controller.numerics.arrays import Floats
 from controller.numerics.portable_math import (
     PER_LN2,
-    ROUNDED,
     exp_of_parts,
     polynomial,
 )
@@ -68,15 +67,4 @@ def survivals(expected: Floats) -> Floats:
     for place in range(len(expected)):
         if expected[place] < MAX_EXPONENT:
             answer[place] = exp(-expected[place])
-    return answer
-
-
-@compiled
-def all_rounded(x: Floats) -> Floats:
-    """`portable_math.rounded` of each."""
-    answer = x.copy()
-    for place in range(len(x)):
-        if np.isfinite(x[place]):
-            mantissa, exponent = math.frexp(x[place])
-            answer[place] = math.ldexp(np.rint(mantissa * ROUNDED), exponent) / ROUNDED
     return answer

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 
 from controller.core.admission.schedule import MigrationRequest
@@ -229,7 +230,9 @@ class AtWork:
 
     def _destinations(self, count: int) -> None:
         world = self.core.cluster
-        world.known.forget()
+        # what is kept of the last decision does not count
+        world.index.places.reaches(np.zeros(len(world.network)))
+        world.hazards.levels(self.now_s - 1.0)
         for job in self._jobs(count):
             assert job.host is not None
             wanted = request(world, job, job.host, job.spec.payload_bytes, NOTICE_S)

@@ -58,7 +58,10 @@ def coordinator_at_work(campus: Campus, seed: int = 1, protocol: Protocol = PROT
             events += [(at_s, host.name, False), (at_s + AWAY_S, host.name, True)]
             at_s += AWAY_S + rng.expovariate(rate_per_s)
     for at_s, name, returns in sorted(events):
-        (world.hazards.lend if returns else world.hazards.emergency)(name, at_s)
+        if returns:
+            world.hazards.lend(name, at_s)
+        else:
+            world.hazards.depart(name, at_s, 0.0)
     world.now_s = HISTORY_S
     for host in world.hosts.values():
         host.data_port = 7200

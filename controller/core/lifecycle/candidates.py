@@ -147,10 +147,10 @@ def candidates(
         able &= named
     if wanted.needs_gpu:
         able &= taken + wanted.gpus <= places.gpus
-    reaches = cluster.known.reaches_of(places, free.column)
-    mean_slowness = cluster.known.mean_slowness(reaches, able)
+    reaches = places.reaches(free.column)
+    mean_slowness = reaches.mean_slowness(able)
     (rows,) = able.nonzero()
-    levels, profile = cluster.hazard_levels(now_s)
+    levels, profile = cluster.hazards.levels(now_s)
     # the integral of a hazard of one over the time that the job still needs
     a_unit = expected_reclaims(
         profile, cluster.time_of_day_s(now_s), wanted.remaining_s, cluster.protocol.day_s

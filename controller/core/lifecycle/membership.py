@@ -29,7 +29,7 @@ def on_disconnect(cluster: Cluster, host: HostState, reason: str) -> None:
 def disconnect(cluster: Cluster, host: HostState) -> None:
     """Record that nothing can be sent there; its jobs are fenced once its lease has lapsed."""
     cluster.disconnect(host)
-    cluster.hazards.withdraw(host.name, cluster.now_s)
+    cluster.hazards.lose(host.name, cluster.now_s)
     withdraw_offers(cluster, host)
 
 
@@ -71,10 +71,10 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
     cluster.record(facts.HostReclaimed(host.name, message.notice_s, message.grace, names))
     withdraw_offers(cluster, host)
     host.closures, cluster.plan_stale = message.closures, True
+    cluster.hazards.depart(host.name, now_s, message.notice_s)
     reclaim_at_s = now_s + message.notice_s
     cluster.lend(host, False, reclaim_at_s if message.notice_s > 0.0 else None)
     if message.notice_s > 0.0:
-        cluster.hazards.withdraw(host.name, now_s, message.notice_s)
         for job in here:  # a second notice with an earlier end: moves that were admitted with the later one
             if job.move is not None and job.move.deadline_s > reclaim_at_s + 1e-9:
                 replan(cluster, job)
@@ -82,10 +82,6 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
         release_dependents(cluster, host)
         plan_moves(cluster, running)
         return
-    if announced:
-        cluster.hazards.withdraw(host.name, now_s, 0.0)
-    else:
-        cluster.hazards.emergency(host.name, now_s)
     release_dependents(cluster, host)
     fence(cluster, host, "deadline" if announced else "emergency")
 

@@ -27,9 +27,8 @@ from controller.core.network.capacity import LinkCapacity
 from controller.core.network.links import Network
 from controller.core.network.routing import Ends, PathCache, RouteInstallation
 from controller.core.parameters import Protocol, Queue
-from controller.core.placement.exposure import HOURS
-from controller.core.placement.owner_history import OwnerHistory, needed_s
-from controller.core.placement.tree_rates import Known
+from controller.core.placement.hazard import HOURS
+from controller.core.placement.owner_history import OwnerHistory
 from controller.core.policies.table import Policy
 from controller.core.queueing.queue import SpotQueue
 from controller.numerics.arrays import Floats
@@ -77,9 +76,6 @@ class Cluster:
     # flow -> (receiver, what it was told)
     announced: dict[str, tuple[str, Expect]] = field(default_factory=dict)
     changed_flows: dict[str, None] = field(default_factory=dict)  # since receivers were last told
-    known: Known = field(
-        default_factory=Known, repr=False
-    )  # computed for one decision, and valid for the next
     # made of the fields above:
     network: Network = field(init=False, repr=False)  # the links of the campus, by number
     index: HostIndex = field(init=False, repr=False)  # hosts as sets and columns
@@ -206,7 +202,6 @@ class Cluster:
         self.paths.forget_all()
         self.flows.rerouted()
         self.index.rerouted()
-        self.known.forget()
         return True
 
     # ------------------------------------------------------------ routes beside the tree's
@@ -336,19 +331,11 @@ class Cluster:
         """Seconds since midnight, in the run's time scale."""
         return (now_s + self.protocol.day_start_s) % self.protocol.day_s
 
-    def hazard_levels(self, now_s: float) -> tuple[Floats, tuple[float, ...]]:
-        """Return the upper rate of departures of every volunteer, by its number in `places`, and the campus's profile."""
-        known, changes = self.known.hazards, self.hazards.changes
-        if known is None or known[:2] != (now_s, changes):
-            estimates = self.hazards.upper_by_hour(self.index.places.hosts, now_s)
-            known = self.known.hazards = (now_s, changes, *estimates)
-        return known[2], known[3]
-
     def hazards_now_per_s(self, jobs: Sequence[JobState], now_s: float) -> Floats:
         """Hazards of jobs on volunteers now: the upper rate of departures that hurt, with too little notice to move."""
         if not jobs:  # levels are estimated for all hosts, and each that registers has P1 plan
             return np.empty(0)
-        levels, profile = self.hazard_levels(now_s)
+        levels, profile = self.hazards.levels(now_s)
         there = np.array(list(map(self.index.places.number.__getitem__, map(_HOST, jobs))), dtype=np.intp)
         payloads = np.array(list(map(_PAYLOAD, jobs)), dtype=float)
         short = self.too_short(payloads, self.uplinks_bytes_per_s[there], now_s)
@@ -371,11 +358,12 @@ class Cluster:
         """P(a departure's notice is too short to send so much at such a rate); 1 where only emergencies count as departures."""
         if not self.policy.short_notices:
             return np.ones(len(rates_bytes_per_s))
-        protocol = self.protocol
-        needed = needed_s(
-            payload_bytes, rates_bytes_per_s, protocol.snapshot_s, protocol.snapshot_bytes_per_s
-        )
-        return self.hazards.notices.too_short_column(needed, now_s)
+        writes_s = self.protocol.snapshot_s + payload_bytes / self.protocol.snapshot_bytes_per_s
+        with np.errstate(divide="ignore"):
+            sent_s = payload_bytes / rates_bytes_per_s
+        return self.hazards.too_short(
+            sent_s + 2.0 * writes_s, now_s
+        )  # one snapshot may have to wait for another
 
     def hour(self, now_s: float) -> int:
         """Return the number of the present 24th of the day."""
