@@ -37,9 +37,11 @@ from testbed import messages as m
 from testbed.agent.config import AgentConfig
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
-from testbed.agent.host import AgentHost
+from testbed.agent.host import AgentHost, watch
 from testbed.agent.io.coordinator_link import CoordinatorLink
+from testbed.namespaces import OWN_NETWORK
 from testbed.wire import Channel, Codec
+from testbed.workloads.launch import ForkServer
 
 OUT: Codec[m.FromOperator] = Codec(m.FromOperator)
 IN: Codec[m.ToOperator] = Codec(m.ToOperator)
@@ -259,7 +261,9 @@ class ModelledHost(AgentHost):
         self.world, self.machine = world, machine
         self.end: End | None = None
         self.scope = trio.CancelScope()
-        super().__init__(AgentConfig(machine.name, IPv4Address("127.0.0.1"), ("", 0), Path()))
+        super().__init__(
+            AgentConfig(machine.name, IPv4Address("127.0.0.1"), ("", 0), Path()), OWN_NETWORK, ForkServer()
+        )
 
     def equip(self) -> None:
         body: Any = Body(self.world, self.machine, self.handle)
@@ -288,7 +292,9 @@ class ModelledHost(AgentHost):
     async def live(self) -> None:
         """Until killed."""
         with self.scope:
-            await self.run()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(watch, [self])
+                await self.run()
 
 
 class Recording(Coordinator):

@@ -11,7 +11,7 @@ import pytest
 from experiments.inputs.job_file import check_runs, load_job
 from testbed.messages import JobSpec
 from testbed.workloads.base import load_workload
-from testbed.workloads.launch import Interpreter, Launched
+from testbed.workloads.launch import ForkServer
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Finished, Started, WorkloadSpec
 from testbed.workloads.process import WorkloadProcess
@@ -38,10 +38,7 @@ async def test_the_regression_ends_with_the_digest_of_its_uninterrupted_twin(
     while twin.step_number < twin.steps_total:
         twin.step()
     lease = LeaseFile.create(tmp_path / "lease", math.inf)
-
-    async def launch(*descriptors: int) -> Launched:
-        return Interpreter(*descriptors, cwd=EXAMPLES)
-
+    forks = ForkServer(EXAMPLES)
     restore, reached = None, 0
     for number in range(3):
         process = await WorkloadProcess.start(
@@ -49,7 +46,7 @@ async def test_the_regression_ends_with_the_digest_of_its_uninterrupted_twin(
             restore=restore,
             lease=lease,
             log=tmp_path / "log",
-            launch=launch,
+            launch=forks.launch,
         )
         started = await process.receive()
         assert isinstance(started, Started)
@@ -65,5 +62,6 @@ async def test_the_regression_ends_with_the_digest_of_its_uninterrupted_twin(
             process.kill()
         ended = [event async for event in process.events]
     lease.close()
+    forks.close()
     assert isinstance(ended[-2], Finished)
     assert ended[-2].digest == twin.verify()

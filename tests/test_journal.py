@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sqlite3
-import sys
 from pathlib import Path
 from threading import Thread
 
@@ -21,7 +20,7 @@ from controller.persistence.journal import (
     export_jsonl,
     read_facts,
 )
-from testbed.errors import InvariantBroken
+from testbed.errors import InvariantBroken, SetupError
 
 
 def test_facts_come_back_in_order_with_their_times(tmp_path: Path) -> None:
@@ -119,16 +118,10 @@ def torn(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_command_says_it(
-    torn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "e.jsonl"
-    monkeypatch.setattr(sys, "argv", ["journal", str(torn), str(out)])
-    with pytest.raises(SystemExit) as ended:
-        journals.main()
-    assert ended.value.code == 2
-    assert "line 2 of the table fact, at 2.0 s, cannot be read" in capsys.readouterr().err
-    assert not out.exists()
+def test_an_export_says_which_line_cannot_be_read_and_leaves_no_file(torn: Path, tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"line 2 of the table fact, at 2\.0 s, cannot be read"):
+        export_jsonl(torn, tmp_path / "e.jsonl")
+    assert not (tmp_path / "e.jsonl").exists()
 
 
 def test_a_second_writer_whose_lock_file_was_taken_away_fences_the_first(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from testbed.program import Program, ProgramRun, wrong
 from testbed.workloads import criu, output
 from testbed.workloads.archive import CannotKeep, ProgramProgress, digest, pack, unpack
 from testbed.workloads.base import StateMismatch
+from testbed.workloads.launch import ForkServer
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import (
     CODEC,
@@ -96,6 +97,7 @@ class Desk:
 
     path: Path
     lease: LeaseFile
+    forks: ForkServer
     attempts: list[WorkloadProcess] = field(default_factory=list)
 
     async def start(
@@ -107,7 +109,9 @@ class Desk:
         told = {"step_s": 0.002, "grace_s": 5.0, "most_bytes": MANY_BYTES, **given}
         run = ProgramRun(program, "a", number, str(folder), steps, **told)
         spec = WorkloadSpec("executable", {}, program=run)
-        job = await WorkloadProcess.start(spec, restore=restore, lease=self.lease, log=self.log_of(number))
+        job = await WorkloadProcess.start(
+            spec, restore=restore, lease=self.lease, log=self.log_of(number), launch=self.forks.launch
+        )
         self.attempts.append(job)
         return job
 
@@ -125,7 +129,7 @@ class Desk:
 
 @asynccontextmanager
 async def desk(path: Path) -> AsyncIterator[Desk]:
-    made = Desk(path, LeaseFile.create(path / "lease", math.inf))
+    made = Desk(path, LeaseFile.create(path / "lease", math.inf), ForkServer())
     try:
         yield made
     finally:
@@ -133,6 +137,7 @@ async def desk(path: Path) -> AsyncIterator[Desk]:
             job.kill()
             async for _ in job.events:
                 pass
+        made.forks.close()
         made.lease.close()
 
 
@@ -327,8 +332,8 @@ async def test_what_a_program_has_mounted_is_neither_kept_nor_removed_with_its_f
     spec = JobSpec("a", 100_000, 0.05, 100_000, "executable", program=program)
     lease, events = LeaseFile.create(tmp_path / "lease", math.inf), list[Any]()
     log = tmp_path / "logs/a.1.log"
-    with CheckpointStore(tmp_path / "store") as store:
-        jobs = JobProcesses(store, lease, tmp_path / "logs", events.append)
+    with CheckpointStore(tmp_path / "store") as store, ForkServer() as forks:
+        jobs = JobProcesses(store, lease, tmp_path / "logs", events.append, forks.launch)
         async with trio.open_nursery() as nursery:
             jobs.expect(("a", 1))
             nursery.start_soon(jobs.run, spec, 1, None)
@@ -581,8 +586,8 @@ async def test_an_agent_stores_a_programs_state_restores_it_and_leaves_no_folder
     spec = JobSpec("a", 100_000, 0.05, 100_000, "executable", program=program)
     lease = LeaseFile.create(tmp_path / "lease", math.inf)
     events: list[Any] = []
-    with CheckpointStore(tmp_path / "store") as store:
-        jobs = JobProcesses(store, lease, tmp_path / "logs", events.append)
+    with CheckpointStore(tmp_path / "store") as store, ForkServer() as forks:
+        jobs = JobProcesses(store, lease, tmp_path / "logs", events.append, forks.launch)
 
         async def heard(kind: type) -> Any:
             with trio.fail_after(20.0):

@@ -20,6 +20,7 @@ from testbed.checkpoints import CheckpointStore
 from testbed.messages import JobSpec, SnapshotCost
 from testbed.workloads import copying, memory
 from testbed.workloads.copying import CopiedSnapshot, PartsCopy, why_not
+from testbed.workloads.launch import ForkServer
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Snapshot, SnapshotFailed, SnapshotTaken
 from testbed.workloads.synthetic import Synthetic
@@ -168,7 +169,7 @@ class Agent:
 
 @asynccontextmanager
 async def running(path: Path, *, snapshots_stop: bool = False) -> AsyncIterator[Agent]:
-    with CheckpointStore(path / "store") as store:
+    with CheckpointStore(path / "store") as store, ForkServer() as forks:
         lease = LeaseFile.create(path / "lease", math.inf)
         agent: Agent
         jobs = JobProcesses(
@@ -176,6 +177,7 @@ async def running(path: Path, *, snapshots_stop: bool = False) -> AsyncIterator[
             lease,
             path / "log",
             lambda event: agent.events.append(event),
+            forks.launch,
             snapshots_stop=snapshots_stop,
         )
         agent = Agent(store, jobs, lease)

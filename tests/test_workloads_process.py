@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import trio
 
-from testbed.workloads.launch import Interpreter, Launched
+from testbed.workloads.launch import ForkServer
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Failed, Finished, Progress, Started, WorkloadSpec
 from testbed.workloads.process import (
@@ -57,14 +57,12 @@ class Desk:
 
     path: Path
     lease: LeaseFile
+    forks: ForkServer
     jobs: list[WorkloadProcess] = field(default_factory=list)
-
-    async def launch(self, *descriptors: int) -> Launched:
-        return Interpreter(*descriptors, cwd=self.path)
 
     async def start(self, spec: WorkloadSpec, restore: Path | None = None) -> WorkloadProcess:
         job = await WorkloadProcess.start(
-            spec, restore=restore, lease=self.lease, log=self.path / "log", launch=self.launch
+            spec, restore=restore, lease=self.lease, log=self.path / "log", launch=self.forks.launch
         )
         self.jobs.append(job)
         return job
@@ -77,7 +75,7 @@ class Desk:
 @asynccontextmanager
 async def desk(path: Path, lease_s: float = math.inf, within_s: float = 30.0) -> AsyncIterator[Desk]:
     lease = LeaseFile.create(path / "lease", time.monotonic() + lease_s)
-    opened = Desk(path, lease)
+    opened = Desk(path, lease, ForkServer(path))
     try:
         with trio.fail_after(within_s):
             yield opened
@@ -86,6 +84,7 @@ async def desk(path: Path, lease_s: float = math.inf, within_s: float = 30.0) ->
             for job in opened.jobs:
                 job.kill()
                 await job.stop()
+        opened.forks.close()
         lease.close()
 
 
@@ -395,7 +394,7 @@ async def test_job_that_does_not_listen_is_killed_by_stop(
 
 @pytest.mark.trio
 async def test_lease_that_lapses_ends_the_job_with_its_own_status(tmp_path: Path) -> None:
-    async with desk(tmp_path, lease_s=0.3) as d:
+    async with desk(tmp_path, lease_s=1.0) as d:
         events = await all_events(await d.start(synthetic(steps=100_000)))
         lapsed_s = d.lease.until_ns / 1e9
         exited = events[-1]
@@ -409,7 +408,7 @@ async def test_lease_that_lapses_ends_the_job_with_its_own_status(tmp_path: Path
 @pytest.mark.trio
 async def test_lease_ends_a_job_in_the_middle_of_a_long_step(tmp_path: Path, work: str) -> None:
     name = third_party(tmp_path, f"def work(self): {work}")
-    async with desk(tmp_path, lease_s=0.3) as d:
+    async with desk(tmp_path, lease_s=1.0) as d:
         job = await d.start(WorkloadSpec(name, {}))
         assert (await next_of(job, Exited)).lease_lapsed
 
@@ -417,7 +416,7 @@ async def test_lease_ends_a_job_in_the_middle_of_a_long_step(tmp_path: Path, wor
 @pytest.mark.trio
 async def test_job_stopped_beyond_its_lease_takes_no_further_step(tmp_path: Path) -> None:
     name = third_party(tmp_path, "def work(self): open('steps', 'ab').write(b'.'); time.sleep(0.001)")
-    async with desk(tmp_path, lease_s=0.5) as d:
+    async with desk(tmp_path, lease_s=1.5) as d:
         job = await d.start(WorkloadSpec(name, {}))
         await next_of(job, Progress)
         os.kill(job.pid, signal.SIGSTOP)
@@ -433,7 +432,7 @@ async def test_job_stopped_beyond_its_lease_takes_no_further_step(tmp_path: Path
 AGENT = """
 import json, os, sys, time, trio
 from pathlib import Path
-from testbed.workloads.launch import ForkServer, start_interpreter
+from testbed.workloads.launch import ForkServer
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import WorkloadSpec
 from testbed.workloads.process import WorkloadProcess
@@ -442,8 +441,8 @@ async def main():
     root = Path(sys.argv[1])
     lease = LeaseFile.create(root / "lease", time.monotonic() + float(sys.argv[2]))
     spec = WorkloadSpec("synthetic", {"payload_bytes": 0, "steps": 1000000, "step_s": 0.01})
-    launch = ForkServer().launch if sys.argv[3] == "forked" else start_interpreter
-    job = await WorkloadProcess.start(spec, restore=None, lease=lease, log=root / "log", launch=launch)
+    forks = ForkServer()
+    job = await WorkloadProcess.start(spec, restore=None, lease=lease, log=root / "log", launch=forks.launch)
     await job.receive()
     print(json.dumps(job.pid), flush=True)
     async for event in job.events:
@@ -455,19 +454,14 @@ trio.run(main)
 
 @pytest.mark.trio
 @pytest.mark.parametrize(
-    ("blow", "lease_s", "launched"),
-    [
-        (signal.SIGKILL, 1e6, "interpreter"),
-        (signal.SIGSTOP, 0.3, "interpreter"),
-        (signal.SIGKILL, 1e6, "forked"),
-        (signal.SIGSTOP, 0.9, "forked"),  # the server starts first
-    ],
+    ("blow", "lease_s"),
+    [(signal.SIGKILL, 1e6), (signal.SIGSTOP, 1.0)],  # the server starts first
 )
 async def test_job_does_not_outlive_an_agent_that_is_killed_or_stopped(
-    tmp_path: Path, blow: signal.Signals, lease_s: float, launched: str
+    tmp_path: Path, blow: signal.Signals, lease_s: float
 ) -> None:
     agent = subprocess.Popen(
-        [sys.executable, "-c", AGENT, str(tmp_path), str(lease_s), launched], stdout=subprocess.PIPE
+        [sys.executable, "-c", AGENT, str(tmp_path), str(lease_s)], stdout=subprocess.PIPE
     )
     try:
         assert agent.stdout is not None

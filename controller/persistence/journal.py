@@ -9,8 +9,6 @@ from `input` alone (see `recovery`). The fourth, `snapshot`, only saves time.
 A line that could not be read back is not written (`encoded`). One that lies there all the same, from an earlier version
 or a torn disk, is named by its number and time, and the journal is refused.
 
-.venv/bin/python -m controller.persistence.journal journal.sqlite events.jsonl
-
 One process at a time writes a journal: it holds a lock on the file beside it, which its death releases. If that file is
 gone, the epoch in the journal itself decides: each writer raises it, and a writer that finds another's epoch there
 stops.
@@ -18,7 +16,6 @@ stops.
 
 from __future__ import annotations
 
-import argparse
 import errno
 import fcntl
 import os
@@ -364,21 +361,3 @@ def export_jsonl(path: Path, target: Path) -> int:
             out.write(msgspec.json.encode(record).decode() + "\n")
             count += 1
     return count
-
-
-def main() -> None:
-    """Write the facts of a journal as JSON lines."""
-    parser = argparse.ArgumentParser(
-        prog="python -m controller.persistence.journal", description=main.__doc__
-    )
-    parser.add_argument("journal", type=Path, help="as a coordinator wrote it; it may be in use")
-    parser.add_argument("out", type=Path, help="one JSON object a line")
-    given = parser.parse_args()
-    try:
-        print(f"{export_jsonl(given.journal, given.out)} facts in {given.out}")
-    except (SetupError, OSError) as error:
-        parser.exit(2, f"{parser.prog}: {error}\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -7,7 +7,7 @@ agent, over a socket of packets (JSON, with descriptors beside it):
     {"reap": N}     a job that has ended (its pidfd is readable)                 ->  {"status": N}, minus the signal that ended it
 
 A job that ended keeps its pid until it is reaped, so that the agent never signals another process. Jobs die with this process,
-and it dies with the agent (PR_SET_PDEATHSIG). In the child `main` goes on as `python -m testbed.workloads` would have begun.
+and it dies with the agent (PR_SET_PDEATHSIG). In the child `main` goes on with the job.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def main(argv: list[str]) -> None:
     gc.freeze()  # a collection in a job would write to pages that all share
     job = _serve(socket.socket(fileno=control_fd))
     if job is not None:
-        runner.main(job)
+        runner.main(*job)
 
 
-def _serve(control: socket.socket) -> list[str] | None:
+def _serve(control: socket.socket) -> tuple[int, int, int] | None:
     """Obey until the agent is gone: None. In a forked child: what `runner.main` is to be called with."""
     me = os.getpid()
     while True:
@@ -74,7 +74,7 @@ def _serve(control: socket.socket) -> list[str] | None:
             os.close(descriptor)
 
 
-def _become_job(server: int, descriptors: list[int]) -> list[str]:
+def _become_job(server: int, descriptors: list[int]) -> tuple[int, int, int]:
     """An output and a network of its own."""
     sock, lease, output, *network = descriptors
     for fd in network:
@@ -85,7 +85,7 @@ def _become_job(server: int, descriptors: list[int]) -> list[str]:
     os.close(output)
     if numpy := sys.modules.get("numpy"):  # `random` does so by itself
         numpy.random.seed()
-    return [str(server), str(sock), str(lease)]
+    return server, sock, lease
 
 
 if __name__ == "__main__":

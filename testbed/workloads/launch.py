@@ -1,7 +1,7 @@
-"""The two ways in which a job's process comes to be: an interpreter of its own, or a child of a fork server.
+"""A job's process: the child of a fork server.
 
-An interpreter takes a third of a second of processor and 12 MB before the job's first step; a child of a fork server some
-milliseconds. An agent process with one host starts interpreters, a pool of agents has a fork server.
+A new interpreter would take a third of a second of processor and 12 MB before each job's first step; a child of a fork server
+takes some milliseconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 import trio
 
@@ -36,40 +36,26 @@ class Launched(Protocol):
 Launch = Callable[[int, int, int], Awaitable[Launched]]
 
 
-class Interpreter:
-    """A Python process that this one has started, in this one's network."""
-
-    def __init__(self, sock: int, lease: int, output: int, cwd: Path | None = None) -> None:
-        argv = [sys.executable, "-m", "testbed.workloads", str(os.getpid()), str(sock), str(lease)]
-        self._popen = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=(sock, lease),
-            start_new_session=True,
-            cwd=cwd,
-        )
-        self.pid = self._popen.pid
-        self.pidfd = os.pidfd_open(self.pid)
-
-    async def reap(self) -> int:
-        """See `Launched`."""
-        return self._popen.wait()
-
-
-async def start_interpreter(sock: int, lease: int, output: int) -> Launched:
-    """A new interpreter; in the main thread, since the process dies with the thread that starts it."""
-    return Interpreter(sock, lease, output)
-
-
 class ForkServer:
     """The agent's end of a fork server, which is started by the first job, and again should it die (its jobs die with it)."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        """`folder`: where its jobs run and look for modules; by default where this process does."""
+        self._folder = folder
         self._turn = trio.Lock()
         self._control: socket.socket | None = None
         self._program: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process while there is one."""
+        return None if self._program is None else self._program.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     async def launch(
         self, sock: int, lease: int, output: int, network: NetworkNamespace = OWN_NETWORK
@@ -106,6 +92,7 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
+                cwd=self._folder,
             )
 
     async def _reap(self, pid: int, program: subprocess.Popen[bytes] | None) -> int:

@@ -24,7 +24,7 @@ import trio
 from testbed.errors import LocalProtocolError, RemoteProtocolError, TestbedError
 from testbed.identity import signal_name
 from testbed.wire import Channel, MessageStream
-from testbed.workloads.launch import Launch, Launched, start_interpreter
+from testbed.workloads.launch import Launch, Launched
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.link import EXIT_AGENT_GONE
 from testbed.workloads.messages import (
@@ -132,7 +132,7 @@ class WorkloadProcess:
         restore: Path | None,
         lease: LeaseFile,
         log: Path,
-        launch: Launch = start_interpreter,
+        launch: Launch,
     ) -> Self:
         """Start the process and tell it what to run; `Started` or `Failed` comes as its first event.
 

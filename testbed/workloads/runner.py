@@ -188,10 +188,9 @@ def watch(lease: LeaseFile) -> None:
     leave(EXIT_LEASE_LAPSED)
 
 
-def main(argv: list[str]) -> None:
-    """Run `python -m testbed.workloads AGENT_PID SOCKET_FD LEASE_FD`: not for people; an agent starts it."""
-    agent, sock_fd, lease_fd = (int(word) for word in argv)
-    die_with(agent)
+def main(server: int, sock_fd: int, lease_fd: int) -> None:
+    """Run a job in this process, a child of the fork server, over its socket and under its lease."""
+    die_with(server)
     os.set_inheritable(sock_fd, False)
     os.set_inheritable(lease_fd, False)
     sock = socket.socket(fileno=sock_fd)

@@ -1,6 +1,6 @@
 """The processes of a live run: one coordinator, agents, research flows, a prober. Made, watched, restarted.
 
-An agent has a process of its own, or shares one with others (`testbed.agent.pool`): isolation is worth 12 MB and 0.35 % of a core
+An agent has a process of its own, or shares one with others (`testbed.agent.host`): isolation is worth 12 MB and 0.35 % of a core
 each, as long as there are not many.
 
 Agents and the coordinator that die are started again after a moment, as a service manager would on a real host: an agent as
@@ -33,8 +33,7 @@ from experiments.worlds.live import probe, research
 from experiments.worlds.live.operator import JOB_LOGS, JOURNAL, LOGS, SOCKET
 from testbed import owner
 from testbed.agent.config import AgentConfig
-from testbed.agent.host import run_agent
-from testbed.agent.pool import PoolMember, run_pool
+from testbed.agent.host import run_agents
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.capabilities import require_before_start
 from testbed.emulation.processes import ForkedProcess, ForkRequest
@@ -178,13 +177,10 @@ class LiveWorld:
 
     def _agents_request(self, hosts: tuple[Host, ...]) -> ForkRequest:
         """Return the request for an agent's process in its host's network, or for a pool's in that of its first host."""
-        first = hosts[0].name
-        if len(hosts) == 1:
-            target, log = partial(run_agent, self._agent_config(hosts[0])), f"agent-{first}"
-            return ForkRequest(first, target, "agent", self._log(log))
+        first, kind = hosts[0].name, "agents" if len(hosts) > 1 else "agent"
         holder_pids = self.campus.kernel.holder_pids
-        members = [PoolMember(self._agent_config(host), holder_pids[host.name]) for host in hosts]
-        return ForkRequest(first, partial(run_pool, members), "agents", self._log(f"agents-{first}"))
+        members = [(self._agent_config(host), holder_pids[host.name]) for host in hosts]
+        return ForkRequest(first, partial(run_agents, members), kind, self._log(f"{kind}-{first}"))
 
     def _agent_config(self, host: Host) -> AgentConfig:
         spec, protocol = self.campus.spec, self.scenario.protocol

@@ -19,7 +19,7 @@ from testbed.checkpoints import CheckpointError, CheckpointStore, Manifest
 from testbed.errors import ProtocolError, SpecError
 from testbed.logs import logger
 from testbed.program import Program, ProgramRun
-from testbed.workloads.launch import Launch, start_interpreter
+from testbed.workloads.launch import Launch
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import (
     Failed,
@@ -47,8 +47,8 @@ class JobProcesses:
         lease: LeaseFile,
         logs: Path,
         handle: Callable[[ev.Event], None],
+        launch: Launch,
         *,
-        launch: Launch = start_interpreter,
         snapshots_stop: bool = False,
     ) -> None:
         self._store, self._lease, self._logs, self._handle = store, lease, logs, handle
