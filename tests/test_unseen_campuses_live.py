@@ -1,4 +1,4 @@
-"""Networks of switches that nobody has tried by hand: others' maps and random meshes, live; trunks are cut, daemons killed.
+"""Networks of switches that nobody has tried by hand: a backbone and a fat tree, live; trunks are cut, daemons killed.
 
 UNSEEN="21 22 23" pytest tests/test_unseen_campuses_live.py (other seeds are other campuses)
 """
@@ -10,7 +10,6 @@ import random
 import signal
 import time
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.openvswitch import missing_programs
 from tests.live_campus import live
 from tests.test_dying_trunks_live import DAEMONS
-from topologies import graphml
+from topologies import files
 from topologies.paths import Routes
 from topologies.presets import fat_tree
 from topologies.spec import Campus
@@ -32,34 +31,41 @@ RESTARTED_WITHIN_S = 10.0  # each is started again after a second, if it has run
 EF, BEST_EFFORT = 184, 0  # as ping's -Q wants them
 
 
-def backbone(folder: Path) -> Campus:
-    """A country's network as the Topology Zoo has them: eight cities of four or five places, half of them rings; a ladder joins
-    them, with a double link, a loop, places without a name, and places that hang on a single line."""
-    edges, nodes = [], 0
-    cities = []
+def backbone() -> Campus:
+    """A country's network: eight cities of four or five places, half of them rings; a ladder joins them, and some hang on a
+    single line. Each place has one volunteer."""
+    edges: list[tuple[int, int, float]] = []
+    places, cities = 0, []
     for size in (5, 4, 5, 4, 4, 5, 4, 5):
-        city = list(range(nodes, nodes + size))
-        nodes += size
+        city = list(range(places, places + size))
+        places += size
         cities.append(city)
-        edges += [(a, b, 2.5e9) for a, b in pairwise(city)]
+        edges += [(a, b, 2.5) for a, b in pairwise(city)]
         if size == 5:
-            edges.append((city[-1], city[0], 1e9))
-    edges += [(a[0], b[0], 1e10) for a, b in pairwise(cities)]
-    edges += [(a[1], b[1], 1e10) for a, b in zip(cities[::2], cities[2::2], strict=False)]
-    edges += [(cities[0][0], cities[-1][0], 4e10), (cities[0][0], cities[-1][0], 4e10), (3, 3, 1e9)]
-    lines = ["<graphml xmlns='http://graphml.graphdrawing.org/xmlns'>"]
-    lines.append("<key attr.name='LinkSpeedRaw' attr.type='double' for='edge' id='rate'/>")
-    lines.append(
-        "<key attr.name='label' attr.type='string' for='node' id='label'/><graph edgedefault='undirected'>"
-    )
-    names = [f"<data key='label'>Place {n}</data>" if n % 3 else "" for n in range(nodes)]
-    lines += [f"<node id='{n}'>{name}</node>" for n, name in enumerate(names)]
-    lines += [
-        f"<edge source='{a}' target='{b}'><data key='rate'>{rate}</data></edge>" for a, b, rate in edges
+            edges.append((city[-1], city[0], 1.0))
+    edges += [(a[0], b[0], 10.0) for a, b in pairwise(cities)]
+    edges += [(a[1], b[1], 10.0) for a, b in zip(cities[::2], cities[2::2], strict=False)]
+    edges.append((cities[0][0], cities[-1][0], 40.0))
+    lines = [
+        'name = "backbone"',
+        'fabric = "openvswitch"',
+        'gpu_models.a = { memory = "24 GB", compute_capability = 8.6 }',
     ]
-    path = folder / "Backbone.graphml"
-    path.write_text("\n".join([*lines, "</graph></graphml>"]))
-    return graphml.load(path)
+    lines.append(f"buildings = {[f'b{n}' for n in range(places)]}")
+    lines.append("switches = [")
+    lines += [f'    {{ name = "s{n}", tier = "distribution", building = "b{n}" }},' for n in range(places)]
+    lines += ["]", "hosts = ["]
+    cable = 'rate = "1 Gbit/s"'
+    lines += [
+        f'    {{ name = "h{n}", building = "b{n}", gpu_model = "a", link_to = "s{n}", {cable} }},'
+        for n in range(places)
+    ]
+    lines.append(
+        f'    {{ name = "coord", building = "b0", role = "coordinator", gpus = 0, link_to = "s0", {cable} }},'
+    )
+    lines += ["]", "links = ["]
+    lines += [f'    {{ between = ["s{a}", "s{b}"], rate = "{rate} Gbit/s" }},' for a, b, rate in edges]
+    return files.loads("\n".join([*lines, "]"]))
 
 
 def spared(campus: Campus, draws: random.Random, most: int) -> list[tuple[str, str]]:
@@ -88,9 +94,9 @@ def unanswered(net: LiveCampus, pairs: list[tuple[str, str]]) -> list[tuple[str,
 
 @pytest.mark.parametrize("name", ["backbone", pytest.param("fat tree", marks=pytest.mark.long)])
 def test_unseen_network_leads_everywhere_around_cut_trunks_and_after_all_daemons_are_killed(
-    name: str, tmp_path: Path
+    name: str,
 ) -> None:
-    campus = backbone(tmp_path) if name == "backbone" else fat_tree(4)
+    campus = backbone() if name == "backbone" else fat_tree(4)
     draws = random.Random(f"{SEEDS[0]} {name}")
     hosts = [host.name for host in campus.hosts]
     pairs = [(a, b) for a, b in (draws.sample(hosts, 2) for _ in range(25))]

@@ -33,8 +33,7 @@ from experiments.inputs.traces.trace_file import TRACE, write_trace
 from experiments.results.runs.folders import read_summary
 from experiments.runtime import exit_status
 from experiments.sweeps.plan import read_plan
-from tests.test_graphml import ABILENE, NODES, edge
-from topologies import files, graphml
+from topologies import files
 from topologies.errors import SpecError
 from topologies.presets import three_tier
 
@@ -164,14 +163,6 @@ CAMPUSES: Rows = {
     "unclosed": (CAMPUS + "x = [1,\n", "line 23", "TOML"),
     "nested": ("a = " + "[" * 5000, "TOML", "nested"),
     "empty": ("", "name", "needed"),
-}  # fmt: skip
-
-NETWORKS: Rows = {
-    "GraphML": ("<graphml", "GraphML", "a graph in GraphML"),
-    "GraphML, a graph in GraphML": ("no xml", "GraphML", "a graph in GraphML"),
-    "GraphML, a graph in GraphML #2": ("<html></html>", "GraphML", "a graph in GraphML"),
-    "links": (ABILENE.format(nodes=NODES, edges=edge(0, 1)), "links", "links that join every node"),
-    "GraphML, 2 to 200 nodes": (ABILENE.format(nodes='<node id="0"/>', edges=""), "GraphML", "2 to 200 nodes"),
 }  # fmt: skip
 
 SCENARIOS: Rows = {
@@ -411,7 +402,6 @@ NINE, FOUR = (
 # the name of the file, its reader, what may be wrong
 READERS: dict[str, tuple[str, Callable[[Path], object], Rows]] = {
     "campus": ("mine.toml", files.load, CAMPUSES),
-    "network": ("mine.graphml", files.load, NETWORKS),
     "scenario": ("mine.toml", load, SCENARIOS),
     "job": ("mine.toml", load_job, JOBS),
     "record": ("mine.csv", lambda path: load_trace(path, NINE), RECORDS | EVENTS),
@@ -536,11 +526,6 @@ def a_summary(folder: Path) -> str:
     return text if text.count("\n") > 9 else text.replace(",", ",\n")
 
 
-def a_network(folder: Path) -> str:
-    edges = "\n".join(edge(n, (n + 1) % 11, "1e9") for n in range(11))
-    return ABILENE.format(nodes=NODES, edges=edges).replace("<node", "\n<node")
-
-
 def of_owners(path: Path) -> object:
     return load_trace(path, LAB)
 
@@ -553,7 +538,6 @@ KINDS: dict[str, tuple[Callable[[Path], str], Callable[[Path], object]]] = {
     "scenario": (lambda _: dumps(LAB), lambda path: trace_of(load(path), ())),
     "scenario by hand": (partial(example, "evening.toml"), load),
     "campus": (lambda _: files.dumps(three_tier(5, 2)), files.load),
-    "network": (a_network, graphml.load),
     "job": (partial(example, "counting.toml"), load_job),
     "program": (partial(example, "adding.toml"), load_job),
     "sweep": (partial(example, "sweep.toml"), lambda path: read_plan(str(path))),

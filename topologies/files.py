@@ -4,8 +4,7 @@ A file has a `name`, a list of `buildings`, `[gpu_models.NAME]` tables, and thre
 To keep files short a host or a switch may say itself where its cable goes (`link_to`, `rate`, `delay`, ...; a switch of
 an Open vSwitch fabric may name several, `link_to = ["core1", "core2"]`), and
 `[[groups]]` stands for so many identical hosts on one switch. An address that is left out is the next free one of the
-host's building. `dumps` writes the long form, one line a node, and `loads` gives back exactly the same campus. A network
-in GraphML is read as it is (`graphml`).
+host's building. `dumps` writes the long form, one line a node, and `loads` gives back exactly the same campus.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ GROUP = Section(
 
 
 def load(path: str | Path, folder: Path = Path()) -> Campus:
-    """The campus of a file (TOML, or GraphML if its name ends so; seen from `folder`), of "example:NAME", or of a user's module
+    """The campus of a file (seen from `folder`), of "example:NAME", or of a user's module
     or package: "module:NAME", or a name among the entry points `reclaimnet.topologies`, of a `Campus` or of a function without
     arguments that returns one.
 
@@ -126,10 +125,6 @@ def load(path: str | Path, folder: Path = Path()) -> Campus:
     if plugins.is_plugin(text, plugins.TOPOLOGIES) and not (folder / text).exists():
         return _brought(text)
     file = find(path, EXAMPLES) if text.startswith(EXAMPLE) else folder / path
-    if file.suffix == ".graphml":
-        from topologies import graphml
-
-        return graphml.load(file)
     return loads(reading.read_text(file, "a campus file (TOML)"), str(path))
 
 

@@ -10,8 +10,8 @@ from topologies.errors import SpecError
 MAX_BYTES = 8 << 20  # a campus of 10 000 hosts is 2 MB
 
 
-def read_bytes(path: Path, what: str = "a TOML file") -> bytes:
-    """Return the bytes of a user's file of at most 8 MiB; SpecError gives the reason why it cannot be read."""
+def read_text(path: Path, what: str = "a TOML file") -> str:
+    """The text of a user's file of at most 8 MiB; SpecError gives the reason why it cannot be read, or is no UTF-8 text."""
     try:
         if not path.is_file():
             found = "is not a regular file" if path.exists() else "does not exist"
@@ -23,18 +23,12 @@ def read_bytes(path: Path, what: str = "a TOML file") -> bytes:
         raise SpecError("file", str(path), f"{what} that can be read ({reason})") from None
     if len(data) > MAX_BYTES:
         raise SpecError("file", str(path), f"{what} of at most {MAX_BYTES >> 20} MiB")
-    return data
-
-
-def read_text(path: Path, what: str = "a TOML file") -> str:
-    """The text of a user's file; SpecError, with its source, if it is not UTF-8 text."""
-    data = read_bytes(path, what)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        found = data[error.start : error.start + 4]
-        raise SpecError(f"line {line}", found, f"UTF-8 text: {what} is not binary", str(path)) from None
+        bad = data[error.start : error.start + 4]
+        raise SpecError(f"line {line}", bad, f"UTF-8 text: {what} is not binary", str(path)) from None
 
 
 def example(name: str, folder: Path) -> Path:
