@@ -141,7 +141,7 @@ def run_live(
 
     described = prepared(scenario, policy, seed)
     owners = trace_for(described, trace)
-    display = partial(Live.of, described, Console(quiet=quiet))
+    display = partial(Live, described, Console(quiet=quiet))
     with belonging_to_caller(Path(out)):
         return RunResult(described, owners, play(described, owners, Path(out), display))
 

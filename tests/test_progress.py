@@ -59,7 +59,7 @@ def status(campus: Campus, **changes: object) -> Status:
 
 def drawn(width: int, height: int, campus: Campus, **changes: object) -> list[str]:
     console, out = terminal(width, height)
-    live = live_display.Live(campus, console, target_delay_s=1.5, on_demand_cost=10.0, duration_s=75.0)
+    live = live_display.Live(demo_scenario(), console)
     notice = (12.5, f.HostReclaimed("h3", 3.4, False, ["job7"]))
     for at_s, fact in [*run_story.facts()[:700], notice]:
         live.event(at_s, fact)
@@ -82,7 +82,8 @@ def test_picture_shows_hosts_queue_transfers_and_events() -> None:
     text = "\n".join(drawn(100, 40, run_story.small_campus()))
     for part in (
         "r = 1.62",
-        "target 1.5 s",
+        "12.5 s of 75 s",
+        f"target {format_duration(demo_scenario().played().queue.target_delay_s)}",
         "h3 3.4s job7",
         "job3 job4",
         "24 Mbit/s of 32 Mbit/s",
@@ -101,7 +102,7 @@ def test_figures_that_are_not_known_yet_are_dashes() -> None:
 
 def test_without_a_terminal_each_notable_event_is_one_plain_line() -> None:
     out = io.StringIO()
-    with live_display.Live(run_story.small_campus(), Console(file=out, width=40)) as live:
+    with live_display.Live(demo_scenario(), Console(file=out, width=40)) as live:
         live.update(status(run_story.small_campus()))
         live.event(1.0, f.JobQueued("a", 0, 1.0))
         live.event(2.0, f.HostReclaimed("h3", 4.0, False, ["job7"]))
@@ -117,18 +118,9 @@ def test_without_a_terminal_each_notable_event_is_one_plain_line() -> None:
 
 def test_text_of_a_reason_is_never_read_as_markup() -> None:
     out = io.StringIO()
-    live = live_display.Live(run_story.small_campus(), Console(file=out, width=200))
+    live = live_display.Live(demo_scenario(), Console(file=out, width=200))
     live.event(1.0, f.JobFailed("a", 1, "h1", "[/bold] [red]x"))
     assert "[/bold] [red]x" in out.getvalue()
-
-
-def test_scenario_in_real_units_is_shown_as_played() -> None:
-    scenario = demo_scenario()
-    console, out = terminal(120, 40)
-    live = live_display.Live.of(scenario, console)
-    console.print(live.picture(status(scenario.campus)))
-    assert "12.5 s of 75 s" in out.getvalue()
-    assert f"target {format_duration(scenario.played().queue.target_delay_s)}" in out.getvalue()
 
 
 def test_sentences_name_job_host_and_cause() -> None:

@@ -249,7 +249,7 @@ def play(system: System, ks: Sequence[int], out: Path, *, across: bool) -> dict[
             scenario,
             waves(ks, across=across),
             out / system.name.replace(" ", "-").replace(",", "").replace("'", ""),
-            partial(Live.of, scenario, Console(file=nowhere)),
+            partial(Live, scenario, Console(file=nowhere)),
             switches_hold=system.switches_hold,
             beside=trunk.watched,
         )

@@ -158,7 +158,7 @@ def play(hosts: int, seconds: float, kind: str, folder: Path) -> dict[str, Any]:
 
     scenario = scale_scenario(hosts, seconds, idle=kind == "idle")
     with Path(os.devnull).open("w") as nowhere:
-        unseen = partial(Live.of, scenario, Console(file=nowhere))
+        unseen = partial(Live, scenario, Console(file=nowhere))
         played = run_live(scenario, generate(scenario), folder, unseen)
     summary = summarise(played.facts, played.context)
     figures: dict[str, Any] = dict(played.context.fidelity.figures)

@@ -31,7 +31,7 @@ def compare_file(
     described, trace = described_with_trace(scenario, seed, records)
     console.print(f"[bold]{described.name}[/bold]: live, then virtual; {trace.origin}")
     tell(console, trace.warnings)
-    live = run_live(described, trace, out, lambda: Live.of(described, console))
+    live = run_live(described, trace, out, lambda: Live(described, console))
     assumed = costs_of(described.played().protocol)
     measured = measure_costs(live.facts, described.scale.apply(trace), assumed)
     virtual = simulate(described, trace, costs=measured.costs, quiet=False)

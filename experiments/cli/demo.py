@@ -30,7 +30,7 @@ def play(
     """Run a scenario live, write the report into `out`, and print the table. `web`: the port of a live page."""
     console.print(f"[bold]{scenario.name}[/bold]: {len(scenario.volunteers)} volunteer hosts, {trace.origin}")
     tell(console, trace.warnings)
-    display = partial(Live.of, scenario, console)
+    display = partial(Live, scenario, console)
     outcome = run_live(
         scenario,
         trace,
