@@ -126,7 +126,9 @@ def _hosts(hosts: list[HostStatus]) -> RenderableType:
     table, named = Table.grid(padding=(0, 1)), len(hosts) <= MAX_NAMED
     for building in dict.fromkeys(host.building for host in hosts):
         cells = [_cell(host, named=named) for host in hosts if host.building == building]
-        table.add_row(Text(building, "bold"), Columns(cells, equal=True) if named else Text("").join(cells))
+        table.add_row(
+            Text(building, "bold"), Columns(cells, equal=True) if named else Text(overflow="fold").join(cells)
+        )
     legend = Text(" ").join(Text(f" {state} ", style) for state, style in STYLES.items())
     return Panel(table, title=legend, title_align="left")
 
