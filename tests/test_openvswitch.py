@@ -40,7 +40,7 @@ from testbed.emulation.kernel.openvswitch import (
 )
 from testbed.emulation.safety import cleaning
 from testbed.errors import SetupError, SpecError
-from tests.emulation_campuses import kernel, small_campus
+from tests.emulation_campuses import kernel, read_back, small_campus
 from tests.live_campus import command
 from tests.test_dying_trunks_live import SOONER
 from topologies.openflow import FromController, TrunkLoads, WantedWays, WayPin, WaysInForce, read
@@ -82,6 +82,39 @@ def until(true: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
+@contextlib.contextmanager
+def without_controller(campus: LiveCampus) -> Iterator[OpenvSwitchFabric]:
+    """After the block there is another one, which has programmed all switches."""
+    openflow = campus.openflow
+    assert openflow
+    openflow.stop_controller()
+    try:
+        yield openflow
+    finally:
+        said = len(openflow.read_events())
+        openflow.start_controller(campus.plan)
+        openflow.wait_programmed(after=said)
+
+
+@contextlib.contextmanager
+def cut(campus: LiveCampus, a: str, b: str) -> Iterator[None]:
+    campus.configLinkStatus(a, b, "down")
+    try:
+        yield
+    finally:
+        campus.configLinkStatus(a, b, "up")
+
+
+@contextlib.contextmanager
+def told(campus: LiveCampus) -> Iterator[Callable[[object], None]]:
+    """Tell the controller something, as a coordinator does."""
+    assert campus.openflow
+    with socket.socket(socket.AF_UNIX) as coordinator:
+        coordinator.settimeout(LIMIT_S)
+        coordinator.connect(str(campus.openflow.socket))
+        yield lambda message: coordinator.sendall(msgspec.json.encode(message) + b"\n")
+
+
 def trunk_events(campus: LiveCampus) -> list[tuple[list[str], bool]]:
     assert campus.openflow
     return [(e["between"], e["up"]) for e in campus.openflow.read_events() if e["event"] == "trunk"]
@@ -112,11 +145,10 @@ def test_the_datapath_is_the_one_that_was_chosen(campus: LiveCampus) -> None:
     assert name in port and ("master ovs-system" in port) is campus.openflow.in_kernel
 
 
-def test_every_host_reaches_every_other_over_two_spines(campus: LiveCampus) -> None:
+def test_every_host_reaches_every_other_and_neighbours_are_not_answered_for_by_the_network(
+    campus: LiveCampus,
+) -> None:
     assert campus.pingAll(timeout="2") == 0.0
-
-
-def test_neighbours_on_one_switch_are_not_answered_for_by_the_network(campus: LiveCampus) -> None:
     campus.get("h1").cmd("ip neigh flush all")
     assert reaches(campus, "h1", "h2", 0)
     learned = campus.get("l1").cmd("bridge fdb show br l1-edge")
@@ -126,24 +158,13 @@ def test_neighbours_on_one_switch_are_not_answered_for_by_the_network(campus: Li
 
 def test_a_cut_trunk_is_routed_around_and_its_return_brings_the_old_tables_back(campus: LiveCampus) -> None:
     before, events = flows(campus), len(trunk_events(campus))
-    campus.configLinkStatus("l1", "s1", "down")
-    try:
-        until(
-            lambda: trunk_events(campus)[events:] == [(["l1", "s1"], False)],
-            "the controller hears of the cut",
-        )
-        assert campus.openflow
-        said = len(campus.openflow.read_events())
+    with cut(campus, "l1", "s1"):
+        until(lambda: trunk_events(campus)[events:] == [(["l1", "s1"], False)], "word of the cut")
         until(
             lambda: all(reaches(campus, "h1", to, tos) for to in ("h3", "coord") for tos in (0, 184)),
             "a way around",
         )
-        assert said <= len(campus.openflow.read_events())
-    finally:
-        campus.configLinkStatus("l1", "s1", "up")
-    until(
-        lambda: trunk_events(campus)[events:] == [(["l1", "s1"], False), (["l1", "s1"], True)], "its return"
-    )
+    until(lambda: trunk_events(campus)[events + 1 :] == [(["l1", "s1"], True)], "its return")
     until(lambda: flows(campus) == before, "the old tables")
     assert campus.pingAll(timeout="2") == 0.0
 
@@ -159,37 +180,27 @@ def test_what_is_told_of_trunks_is_what_the_tables_stand_for_also_after_a_contro
         return sorted(found)
 
     assert watch.hears_of(*link) and not watch.hears_of("h1", "l1")
-    assert campus.openflow
-    try:
-        found: list[tuple[str, str, float]] = []
-        campus.configLinkStatus(*link, "down")
-        assert heard() == [("l1", "s1", 0.0), ("s1", "l1", 0.0)]
-        campus.openflow.stop_controller()
-    finally:
-        campus.configLinkStatus(*link, "up")
-    assert watch.changed() == []  # nobody changes the tables
-    found.clear()
-    campus.openflow.start_controller(campus.plan)
+    found: list[tuple[str, str, float]] = []
+    with contextlib.ExitStack() as again:
+        with cut(campus, *link):
+            assert heard() == [("l1", "s1", 0.0), ("s1", "l1", 0.0)]
+            again.enter_context(without_controller(campus))
+        assert watch.changed() == []  # nobody changes the tables
+        found.clear()
     assert heard() == [("l1", "s1", full), ("s1", "l1", full)]
 
 
 def test_traffic_goes_on_without_the_controller_and_a_new_one_changes_nothing(campus: LiveCampus) -> None:
-    assert campus.openflow
     before = flows(campus)
-    campus.openflow.stop_controller()
-    assert reaches(campus, "h1", "h5", 184)
-    said = len(campus.openflow.read_events())
-    campus.openflow.start_controller(campus.plan)
-    campus.openflow.wait_programmed(after=said)
-    assert [e for e in campus.openflow.read_events()[said:] if e["event"] == "updated"] == []
+    with without_controller(campus) as openflow:
+        assert reaches(campus, "h1", "h5", 184)
+        said = len(openflow.read_events())
+    assert [e for e in openflow.read_events()[said:] if e["event"] == "updated"] == []
     assert flows(campus) == before
 
 
 def test_a_switch_turns_from_its_own_dead_trunk_without_a_controller(campus: LiveCampus) -> None:
-    assert campus.openflow
-    campus.openflow.stop_controller()
-    try:
-        campus.configLinkStatus("l1", "s1", "down")
+    with without_controller(campus), cut(campus, "l1", "s1"):
         # towards h3 by s2; what comes back is cut at s1's end, which l3's own trunks do not show: so count what arrives
         receiver = campus.get("h3").popen(["timeout", "20", sys.executable, "-c", COUNT_ONE])
         try:
@@ -199,11 +210,6 @@ def test_a_switch_turns_from_its_own_dead_trunk_without_a_controller(campus: Liv
         finally:
             receiver.kill()
             receiver.wait()
-    finally:
-        campus.configLinkStatus("l1", "s1", "up")
-        said = len(campus.openflow.read_events())
-        campus.openflow.start_controller(campus.plan)
-        campus.openflow.wait_programmed(after=said)
 
 
 COUNT_ONE = """
@@ -225,33 +231,26 @@ for _ in range(50):
 
 
 def test_rules_of_a_stranger_are_gone_after_the_controller_started_again(campus: LiveCampus) -> None:
-    assert campus.openflow
     before = flows(campus)
-    campus.openflow.stop_controller()
-    campus.get("s1").cmd("ovs-ofctl -O OpenFlow13 add-flow s1 cookie=0x77,priority=9,actions=drop")
-    campus.get("s1").cmd("ovs-ofctl -O OpenFlow13 del-flows s1 table=3")
-    assert flows(campus) != before
-    said = len(campus.openflow.read_events())
-    campus.openflow.start_controller(campus.plan)
-    campus.openflow.wait_programmed(after=said)
+    with without_controller(campus):
+        campus.get("s1").cmd("ovs-ofctl -O OpenFlow13 add-flow s1 cookie=0x77,priority=9,actions=drop")
+        campus.get("s1").cmd("ovs-ofctl -O OpenFlow13 del-flows s1 table=3")
+        assert flows(campus) != before
     assert flows(campus) == before
     assert reaches(campus, "h1", "h3", 184)
 
 
 def test_a_switch_that_refuses_a_rule_keeps_all_its_tables_and_says_which(campus: LiveCampus) -> None:
-    openflow = campus.openflow
-    assert openflow
     before = flows(campus)
-    openflow.stop_controller()
-    file = openflow.directory / "topology.json"
-    good, topology = file.read_bytes(), read(file.read_bytes(), "topology.json")
-    reserved = 0xFFFFFF20  # no port may have that number
-    spoilt = tuple(
-        msgspec.structs.replace(station, port=reserved) if station.host in ("h1", "h2") else station
-        for station in topology.stations
-    )
-    said = len(openflow.read_events())
-    try:
+    with without_controller(campus) as openflow:
+        file = openflow.directory / "topology.json"
+        good, topology = file.read_bytes(), read(file.read_bytes(), "topology.json")
+        reserved = 0xFFFFFF20  # no port may have that number
+        spoilt = tuple(
+            msgspec.structs.replace(station, port=reserved) if station.host in ("h1", "h2") else station
+            for station in topology.stations
+        )
+        said = len(openflow.read_events())
         with pytest.MonkeyPatch.context() as patch:
             spoilt_topology = msgspec.structs.replace(topology, stations=spoilt)
             patch.setattr("testbed.emulation.kernel.openvswitch.topology_of", lambda plan: spoilt_topology)
@@ -262,13 +261,8 @@ def test_a_switch_that_refuses_a_rule_keeps_all_its_tables_and_says_which(campus
         assert flows(campus) == before
         assert reaches(campus, "h1", "h5", 184)
         refused = [e["switch"] for e in openflow.read_events()[said:] if e["event"] == "refused"]
-        assert set(refused) == {"l1"}
-    finally:
+        assert set(refused) == {"l1"} and file.read_bytes() != good
         openflow.stop_controller()
-        assert file.read_bytes() != good
-        said = len(openflow.read_events())
-        openflow.start_controller(campus.plan)
-        openflow.wait_programmed(after=said)
     assert flows(campus) == before
 
 
@@ -287,43 +281,15 @@ def test_research_leaves_a_trunk_that_grants_fill_and_comes_back(campus: LiveCam
         return {tuple(each[port] for port in ports) for each in led if len(each) == 2}
 
     assert slots() == {(8, 8)}
-    with socket.socket(socket.AF_UNIX) as coordinator:
-        coordinator.connect(str(openflow.socket))
-
-        def load(*loads: tuple[str, str, float]) -> None:
-            coordinator.sendall(msgspec.json.encode(TrunkLoads(loads)) + b"\n")
-
-        load(("l1", "s1", 0.75 * 2.5 * GBIT_PER_S), ("no", "trunk", 1.0))
+    with told(campus) as tell:
+        tell(TrunkLoads((("l1", "s1", 0.75 * 2.5 * GBIT_PER_S), ("no", "trunk", 1.0))))
         until(lambda: slots() == {(3, 13)}, "the share follows")
         updated = [e for e in openflow.read_events()[said:] if e["event"] == "updated"]
         assert "l1" in {e["switch"] for e in updated} and flows(campus) == before
-        load(("s1", "l2", 0.75 * 2.5 * GBIT_PER_S))  # further on, towards l2 alone
+        tell(TrunkLoads((("s1", "l2", 0.75 * 2.5 * GBIT_PER_S),)))  # further on, towards l2 alone
         until(lambda: slots() == {(3, 13), (8, 8)}, "what is further on counts")
-        load()
+        tell(TrunkLoads(()))
         until(lambda: slots() == {(8, 8)}, "equal again")
-
-
-def test_shapers_stay_on_the_ports_of_open_vswitch(campus: LiveCampus) -> None:
-    from testbed.emulation.kernel.build import in_thread
-
-    campus.configLinkStatus("l2", "s2", "down")
-    campus.configLinkStatus("l2", "s2", "up")
-    in_thread(campus.kernel.read_back_fabric)
-
-
-def test_anothers_controller_programs_the_switches() -> None:
-    spec = dataclasses.replace(small_campus(2), fabric=Fabric.OPENVSWITCH)
-    with LiveCampus(spec, controller="tcp:127.0.0.1:6653") as net:
-        assert list(net.plan.openflow) == ["core"]
-        assert not reaches(net, "h1", "h2", 0)  # secure: nothing is forwarded that nobody asked for
-        script = REPOSITORY / "docs" / "examples" / "learning_switch.py"
-        theirs = net.get("core").popen([sys.executable, str(script)], cwd=REPOSITORY)
-        try:
-            until(lambda: reaches(net, "h1", "h2", 0), "the learning switch forwards")
-            assert net.pingAll(timeout="2") == 0.0
-        finally:
-            theirs.kill()
-            theirs.wait()
 
 
 HUB = """import sys
@@ -341,24 +307,35 @@ runner.run(Hub)
 ANSWERING = "import socket; s = socket.create_server(('', 7000)); print('up', flush=True); c, _ = s.accept(); c.sendall(b'heard')"
 
 
-def test_connections_open_through_a_controller_that_sends_each_packet_on_by_itself(tmp_path: Path) -> None:
+def test_anothers_controller_programs_the_switches_and_may_send_each_packet_on_by_itself(
+    tmp_path: Path,
+) -> None:
     """What Open vSwitch in user space hands to a controller lacks the checksums that a device would have filled in."""
     spec = dataclasses.replace(small_campus(2), fabric=Fabric.OPENVSWITCH)
     (tmp_path / "hub.py").write_text(HUB)
-    with LiveCampus(spec, controller="tcp:127.0.0.1:6653") as net:
-        theirs = net.get("core").popen([sys.executable, str(tmp_path / "hub.py")], cwd=REPOSITORY)
-        server = net.get("h2").popen([sys.executable, "-c", ANSWERING], stdout=subprocess.PIPE)
+
+    @contextlib.contextmanager
+    def running(host: str, *argv: str) -> Iterator[subprocess.Popen[bytes]]:
+        process = net.get(host).popen([sys.executable, *argv], cwd=REPOSITORY, stdout=subprocess.PIPE)
         try:
-            until(lambda: reaches(net, "h1", "h2", 0), "the hub forwards")
-            server.stdout.readline()
-            asking = (
-                f"import socket; print(socket.create_connection(('{net.get('h2').IP()}', 7000), 20).recv(9))"
-            )
-            assert "heard" in net.get("h1").cmd(f'{sys.executable} -c "{asking}"')
+            yield process
         finally:
-            for process in (theirs, server):
-                process.kill()
-                process.wait()
+            process.kill()
+            process.communicate()
+
+    with LiveCampus(spec, controller="tcp:127.0.0.1:6653") as net:
+        assert list(net.plan.openflow) == ["core"]
+        assert not reaches(net, "h1", "h2", 0)  # secure: nothing is forwarded that nobody asked for
+        with running("core", str(tmp_path / "hub.py")), running("h2", "-c", ANSWERING) as server:
+            until(lambda: reaches(net, "h1", "h2", 0), "the hub forwards")
+            assert server.stdout
+            server.stdout.readline()
+            there = (net.get("h2").IP(), 7000)
+            asking = f"import socket; print(socket.create_connection({there}, 20).recv(9))"
+            assert "heard" in net.get("h1").cmd(f'{sys.executable} -c "{asking}"')
+        with running("core", "docs/examples/learning_switch.py"):
+            until(lambda: reaches(net, "h1", "h2", 0), "the learning switch forwards")
+            assert net.pingAll(timeout="2") == 0.0
 
 
 def test_what_the_fabric_cannot_do_is_refused() -> None:
@@ -403,8 +380,6 @@ def test_nothing_is_left_after_the_builder_was_killed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["ovsdb-server", "ovs-vswitchd", "controller"])
 def test_a_daemon_that_is_killed_is_started_again_and_packets_go_on(campus: LiveCampus, name: str) -> None:
-    from testbed.emulation.kernel.build import in_thread
-
     openflow = campus.openflow
     assert openflow
     pid, before, restarts = openflow.pid(name), flows(campus), openflow.restarts
@@ -415,7 +390,7 @@ def test_a_daemon_that_is_killed_is_started_again_and_packets_go_on(campus: Live
     until(lambda: openflow.restarts == [*restarts, name] and openflow.pid(name) not in (None, pid), "it runs")
     until(lambda: reaches(campus, "h1", "h5", 184) and reaches(campus, "h1", "h3", 0), "packets arrive")
     until(lambda: flows(campus) == before, "all switches have their tables")
-    in_thread(campus.kernel.read_back_fabric)
+    read_back(campus)  # shapers stay on the ports of Open vSwitch
 
 
 def test_a_daemon_that_cannot_be_started_again_is_once_it_can(
@@ -477,13 +452,12 @@ def test_what_cannot_be_drained_is_refused(campus: LiveCampus) -> None:
         pass
     with pytest.raises(SpecError, match="with up=False only"):
         campus.set_link("l1", "s1", up=True, drain=True)
-    assert campus.openflow
-    campus.openflow.stop_controller()
-    with pytest.raises(SetupError, match="did not answer"), campus.drained("l1", "s1"):
+    with (
+        without_controller(campus),
+        pytest.raises(SetupError, match="did not answer"),
+        campus.drained("l1", "s1"),
+    ):
         pass
-    said = len(campus.openflow.read_events())
-    campus.openflow.start_controller(campus.plan)
-    campus.openflow.wait_programmed(after=said)
 
 
 def test_pins_outlive_a_controller_that_is_killed_and_clients_that_talk_nonsense(campus: LiveCampus) -> None:
@@ -509,14 +483,11 @@ def test_pins_outlive_a_controller_that_is_killed_and_clients_that_talk_nonsense
                 stranger.sendall(nonsense)
                 assert stranger.recv(100) == b""
         want(2, pin)
-        said = len(openflow.read_events())
-        openflow.stop_controller()
-    openflow.start_controller(campus.plan)
-    openflow.wait_programmed(after=said)
+    with without_controller(campus):
+        pass
     assert flows(campus) == held
-    with socket.socket(socket.AF_UNIX) as coordinator:
-        coordinator.connect(str(openflow.socket))
-        coordinator.sendall(msgspec.json.encode(WantedWays(3)) + b"\n")
+    with told(campus) as tell:
+        tell(WantedWays(3))
         until(lambda: "nw_dst" not in campus.get("l1").dpctl("dump-flows"), "pins are gone")
 
 
@@ -555,20 +526,8 @@ def test_migrations_of_a_live_run_leave_by_both_cores_and_before_the_cut(tmp_pat
 def test_the_command_line_shows_the_tables_of_every_switch(tmp_path: Path) -> None:
     script = tmp_path / "commands"
     script.write_text("pingall 1\ndpctl dump-flows\n")
-    command = [
-        "up",
-        "--campus",
-        "example:twocores",
-        "--no-agents",
-        "--script",
-        str(script),
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "experiments.cli", *command],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=100,
-    )  # fmt: skip
+    campus = ("up", "--campus", "example:twocores", "--no-agents")
+    done = command(*campus, "--script", str(script), "--out", str(tmp_path / "out"), cwd=REPOSITORY)
     assert done.returncode == 0, done.stderr
     assert "0% dropped" in done.stderr
     assert done.stderr.count("priority=3,arp actions=goto_table:1") == 4
