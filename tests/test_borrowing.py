@@ -65,7 +65,7 @@ def test_research_that_was_told_has_what_it_asks_for_and_promises_stand_on_the_s
     core, link = world.coordinator.cluster, DirectedLink("h1", "a1")
     number = core.network.number[link]
     for told, left in ((0.0, 1.0), (1e6, 0.9), (3e6, 0.7), (5e6, 1.0 - 0.97 * 0.5)):
-        core.links_measured({link: told})
+        core.capacity.measured({link: told})
         assert core.capacity.checkpoint_column[number] == pytest.approx(0.99 * left * LINK)
         assert core.capacity.spendable[link] == pytest.approx(0.99 * min(SHARE, left * LINK))
 

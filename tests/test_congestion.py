@@ -20,7 +20,7 @@ def test_one_more_job_waits_for_its_neighbours_and_makes_each_wait_for_it() -> N
     a_running_job(world, JobSpec("small", 40_000, 0.1, 20 * MB), 8.0)
     core = world.coordinator.cluster
     small, place = core.jobs["small"], core.index.places.number[host]
-    uplinks = core.checkpoint_uplinks_bytes_per_s
+    uplinks = core.uplinks(core.capacity.checkpoint_column)
     for _ in range(500):
         core.hazards.lend(host, core.now_s)
         core.hazards.depart(host, core.now_s, 0.0)  # too short for any job

@@ -156,7 +156,7 @@ def test_migration_goes_on_by_the_other_trunk_with_its_grant_reserved_there() ->
     assert trunk not in after and world.env.routes.route(flow.source, flow.destination) == after
     (real,) = world.env.network.fluid.flows_from(flow.source)
     assert real.links[:-1] == after and real.rate_bytes_per_s > 0.0
-    assert cluster.capacity.share[trunk] == 0.0 and cluster.flows.paths()[1].link.tolist() == list(
+    assert cluster.capacity.share[trunk] == 0.0 and cluster.flows.rows().paths.link.tolist() == list(
         cluster.network.path(after)
     )
     world.run(60.0)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.core.coordinator import Coordinator
-from controller.core.lifecycle.reconcile import PATIENCE
+from controller.core.lifecycle.reconcile import RECOVERY_HEARTBEATS
 from controller.core.model import facts as f
 from controller.core.model.entities import Phase
 from testbed import messages as m
@@ -105,8 +105,8 @@ def test_nothing_is_decided_before_all_have_come_back_or_patience_is_over(world:
     assert restarted.hosts == sorted(world.machines)
     known = len(world.facts)
     world.submit(job("b", 10))
-    patience_s = PATIENCE * PROTOCOL.heartbeat_s
-    world.run(4.1 + min(patience_s, 1.0) - 0.1)
+    recovery_s = RECOVERY_HEARTBEATS * PROTOCOL.heartbeat_s
+    world.run(4.1 + min(recovery_s, 1.0) - 0.1)
     assert {type(fact) for _, fact in world.facts[known:]} <= {f.HostJoined, f.EgressMeasured}
     world.run(6.0)
     assert world.jobs["a"].attempt == 1

@@ -223,7 +223,7 @@ def test_drained_trunk_is_left_before_it_is_cut_and_every_migration_is_in_time()
     world.drain_link("l1", "s1")
     cluster = world.coordinator.cluster
     assert cluster.installation.held and cluster.capacity.draining == {frozenset(("l1", "s1"))}
-    both = {link for number in cluster.flows.paths()[1].link for link in [cluster.network.links[number]]}
+    both = {link for number in cluster.flows.rows().paths.link for link in [cluster.network.links[number]]}
     assert set(uplinks()) <= both  # what may go over either is paid for on both
     world.run(world.now_s + 0.02)
     assert not cluster.installation.held

@@ -2,7 +2,7 @@
 
 The modules of `lifecycle` decide on events. They work on one `Cluster` and nothing else, put effects into its outbox in order,
 and mark what is left for the end of the event (`finish`): idle GPUs offered, checkpoints planned, links shared. So an event
-passes through `handle`, its own function, `finish_event` and `sync_expected_transfers`.
+passes through `handle`, its own function and `finish_event`.
 
 Same events, same effects: a coordinator that is handed the events of a journal is the one that wrote it (see `recovery`).
 """
@@ -15,7 +15,7 @@ from math import inf
 from controller.core.admission.admission import migration_share
 from controller.core.lifecycle import membership
 from controller.core.lifecycle.checkpoints import stored_by, transfer_ended
-from controller.core.lifecycle.finish import finish_event, sync_expected_transfers
+from controller.core.lifecycle.finish import finish_event
 from controller.core.lifecycle.job_events import cancel, job_ended, job_started, snapshot_taken, take_up
 from controller.core.lifecycle.link_changes import (
     drain_trunks,
@@ -129,7 +129,7 @@ class Coordinator:
             self._do_what_is_due()
             reclaims = isinstance(event, ev.AgentSaid) and isinstance(event.message, m.OwnerReclaims)
             finish_event(cluster, in_a_hurry=reclaims and not ticks)
-        sync_expected_transfers(cluster)
+
         if cluster.queue.controller.level != level:
             cluster.record(facts.LevelLearned(cluster.queue.controller.level))
         return cluster.take_outbox()
@@ -193,7 +193,8 @@ class Coordinator:
                 if now_s >= self._learn_s and not decides:
                     self._learn_s = now_s if cluster.queue.controller.work() else inf
             case ev.LinksMeasured(research):
-                cluster.links_measured({DirectedLink(source, to): rate for source, to, rate in research})
+                cluster.capacity.measured({DirectedLink(source, to): rate for source, to, rate in research})
+                cluster.plan_stale = True
                 leave_hot_trunks(cluster)
             case ev.LinksChanged(rates):
                 links_changed(cluster, {DirectedLink(source, to): rate for source, to, rate in rates})

@@ -28,7 +28,7 @@ from rich.table import Table
 
 from controller.core.admission.schedule import MigrationRequest
 from controller.core.coordinator import Coordinator
-from controller.core.lifecycle.candidates import candidates, request, reserved_rate, residual
+from controller.core.lifecycle.candidates import choose_host, request, reserved_rate, residual
 from controller.core.lifecycle.checkpoint_plans import plan_all
 from controller.core.lifecycle.finish import TOGETHER_S
 from controller.core.lifecycle.grants import committed
@@ -226,7 +226,7 @@ class AtWork:
         """Plan all jobs but one, another one each time, from the prices of the last plan: as after a reclaim."""
         gone = self._jobs(1)[0]
         jobs = [job for job in self.core.cluster.jobs.values() if job.standby is not None and job is not gone]
-        plan_all(self.core.cluster, jobs, self.now_s)
+        plan_all(self.core.cluster, jobs)
 
     def _destinations(self, count: int) -> None:
         world = self.core.cluster
@@ -236,9 +236,7 @@ class AtWork:
         for job in self._jobs(count):
             assert job.host is not None
             wanted = request(world, job, job.host, job.spec.payload_bytes, NOTICE_S)
-            free = residual(world, self.now_s, reserved_rate)
-            found = candidates(world, wanted, [job.host], free, self.now_s, among=world.fit_hosts(job))
-            world.policy.select(wanted, found, draw=0.5)
+            choose_host(world, world.policy.select, wanted, [job.host], residual(world, reserved_rate), 0.5)
 
     def _admission(self) -> None:
         world, jobs = self.core.cluster, self._jobs(SIMULTANEOUS)

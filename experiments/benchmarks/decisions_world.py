@@ -65,7 +65,7 @@ def coordinator_at_work(campus: Campus, seed: int = 1, protocol: Protocol = PROT
     world.now_s = HISTORY_S
     for host in world.hosts.values():
         host.data_port = 7200
-        world.connect(host)
+        host.connected = True
         world.lend(host, True, None)
         world.lease(host, HISTORY_S + protocol.lease_s)
     idle = volunteers[1::2]

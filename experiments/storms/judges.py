@@ -68,7 +68,7 @@ class StormJudges:
         if world.coordinator.is_resyncing or world.connections.refused:
             return
         hosts = world.coordinator.cluster.hosts
-        for job in world.coordinator.cluster.jobs.unfinished():
+        for job in world.coordinator.cluster.jobs.unfinished:
             goes_to = job.host if job.phase is Phase.FETCHING else job.move.destination if job.move else None
             if goes_to is not None and not _is_open(hosts[goes_to]):
                 raise broken(

@@ -159,7 +159,7 @@ def run_until_over(world: VirtualWorld, within_s: float) -> dict[str, tuple[str,
         world.run(world.now_s + 5.0)
     if world.over():
         return {}
-    return {job.name: (job.phase.value, job.host) for job in world.coordinator.cluster.jobs.unfinished()}
+    return {job.name: (job.phase.value, job.host) for job in world.coordinator.cluster.jobs.unfinished}
 
 
 def promises(world: StormWorld) -> list[Broken]:

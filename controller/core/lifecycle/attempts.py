@@ -17,8 +17,7 @@ from topologies.spec import TrafficClass
 
 EVERYTHING = LARGEST_SEQUENCE + 1  # above every sequence: Forget all of a job
 
-# times what it should take: a word that is later than that is asked for
-PATIENCE = 10.0
+TIMEOUT_FACTOR = 10.0  # times what it should take: what is later than that is asked for
 
 
 def dispatch(
@@ -35,7 +34,7 @@ def dispatch(
         start(cluster, job, host)
         return
     cluster.advance(job, "fetch")
-    free = residual(cluster, cluster.now_s, reserved_rate).column
+    free = residual(cluster, reserved_rate).column
     carried = job.spec.payload_bytes + recovery_bytes(cluster)  # beside the other recoveries on these links
 
     def takes_s(holder: str) -> float:
@@ -66,8 +65,7 @@ def begin_attempt(
     # what was given up, or out of reach before, need not be computed again
     if job.stopped_cause and again_s < 0.0:
         cluster.record(facts.WorkTakenUp(job.name, job.attempt, job.step, restore_step, -again_s))
-    cluster.put_job(job, host.name)
-    job.restore, job.step, job.final_sequence = checkpoint, restore_step, None
+    job.host, job.restore, job.step, job.final_sequence = host.name, checkpoint, restore_step, None
     job.last_checkpoint_s, job.interval_s, job.sent_bytes = None, None, None
     cluster.timers += 1
     job.timer = cluster.timers
@@ -82,7 +80,8 @@ def begin_attempt(
 
 def reserve(cluster: Cluster, job: JobState, host: HostState) -> None:
     """Hold the job's GPUs for it, and withdraw offers that they backed."""
-    cluster.hold_gpu(job, host)
+    host.jobs[job.name] = job.spec.gpus
+    cluster.index.note(host)
     withdraw_offers(cluster, host, keep=max(0, host.free_gpus))
 
 
@@ -101,7 +100,7 @@ def start_s(cluster: Cluster, job: JobState) -> float:
 
 def start(cluster: Cluster, job: JobState, host: HostState) -> None:
     """Order the host to run the attempt, and arm the timeout of its answer."""
-    cluster.arm_timeout(job, PATIENCE * start_s(cluster, job))
+    cluster.arm_timeout(job, TIMEOUT_FACTOR * start_s(cluster, job))
     restore = job.restore.stored if job.restore else None
     cluster.tell(host.name, StartJob(job.spec, job.attempt, restore, host.closures))
 
@@ -111,8 +110,7 @@ def release(cluster: Cluster, job: JobState) -> None:
     names = {job.host, job.move.destination if job.move else None, replica_of(cluster, job)}
     for name in sorted(name for name in names if name is not None):
         cluster.free_gpu(job, cluster.hosts[name])
-    cluster.put_job(job, None)
-    job.move = None
+    job.host, job.move = None, None
 
 
 def drop_move(cluster: Cluster, job: JobState) -> None:

@@ -8,8 +8,10 @@ on every link that another's download happens to fill.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import reduce
+from itertools import chain
 
 import numpy as np
 
@@ -18,14 +20,19 @@ from controller.core.model.entities import CheckpointFlow, JobState
 from controller.core.network.bandwidth import LinkBandwidth, bottleneck
 from controller.core.network.links import Residual, filled, sums
 from controller.core.placement.hazard import expected_reclaims
-from controller.core.placement.select import Candidates, PlacementRequest
+from controller.core.placement.select import (
+    Candidates,
+    DestinationChoice,
+    NoDestination,
+    PlacementRequest,
+    Selector,
+)
 from controller.numerics.arrays import Floats
 from controller.numerics.jit import survivals
 
 
 def residual(
     cluster: Cluster,
-    now_s: float,
     taken: Callable[[CheckpointFlow], float],
     bandwidth: LinkBandwidth | None = None,
 ) -> Residual:
@@ -36,15 +43,14 @@ def residual(
     crossed: list[int] = []
     amounts: list[float] = []
     for flow in cluster.flows.firm():
-        if flow.reservation is not None or flow.floor_bytes_per_s > 0.0:
-            path = cluster.paths.of(flow.source, flow.destination)
-            crossed += path
-            amounts += [taken(flow)] * len(path)
+        path = cluster.paths.of(flow.source, flow.destination)
+        crossed += path
+        amounts += [taken(flow)] * len(path)
     committed: Floats | float = 0.0
     if crossed:
         committed = sums(np.array(crossed, dtype=np.intp), np.array(amounts), len(cluster.network))
     account = cluster.capacity.bandwidth if bandwidth is None else bandwidth
-    return Residual(cluster.network, account.available_column(now_s, committed))
+    return Residual(cluster.network, account.available_column(cluster.now_s, committed))
 
 
 def reserved_rate(flow: CheckpointFlow) -> float:
@@ -52,48 +58,26 @@ def reserved_rate(flow: CheckpointFlow) -> float:
     return flow.floor_bytes_per_s if flow.reservation is None else flow.reservation.reserved_bytes_per_s
 
 
-def left_for_checkpoints(cluster: Cluster, now_s: float) -> Residual:
+def left_for_checkpoints(cluster: Cluster) -> Residual:
     """Return the bytes/s of each link that P1 may give out: `LinkCapacity.checkpoint_column` less what is reserved."""
-    free = residual(cluster, now_s, reserved_rate, cluster.capacity.checkpoint_bandwidth)
+    free = residual(cluster, reserved_rate, cluster.capacity.checkpoint_bandwidth)
     return Residual(cluster.network, np.maximum(0.0, free.column - cluster.capacity.withheld_column))
 
 
-def fair_share(cluster: Cluster, job: JobState, now_s: float) -> Residual:
-    """Return the rate that one more stream of the job's checkpoints would get on each link (`FairShares`)."""
-    return FairShares(cluster, now_s).of(job)
+def fair_shares(cluster: Cluster, jobs: Iterable[JobState]) -> Iterator[Residual]:
+    """Return for each job the rate that one more stream of its checkpoints would get on each link.
 
-
-class FairShares:
-    """Rates that one more stream of checkpoints would get on each link now: an equal part of what is not reserved.
-
-    Checkpoint streams fill whatever is left of a link, so only their number counts, not the room beside them.
-    A job's own streams do not count, nor do copies on their way to a vault, which come and go.
+    It is an equal part of what is not reserved: streams fill whatever is left of a link, so only their number counts. A job's
+    own streams do not count, nor do copies on their way to a vault, which come and go.
     """
-
-    def __init__(self, cluster: Cluster, now_s: float) -> None:
-        self._cluster = cluster
-        self._free = residual(cluster, now_s, reserved_rate, cluster.capacity.checkpoint_bandwidth).column
-        self._among = 1.0 + cluster.flows.crossing()  # how many streams would share each link
-
-    def _own(self, job: JobState) -> dict[int, float]:
-        """Count the job's streams on each link."""
-        own: dict[int, float] = {}
-        for flow in self._cluster.flows.streams_of(job.name):
-            for link in self._cluster.paths.of(flow.source, flow.destination):
-                own[link] = own.get(link, 0.0) + 1.0
-        return own
-
-    def on(self, job: JobState, links: Sequence[int]) -> list[float]:
-        """The room for a stream of this job on each of these links, by their numbers."""
-        own = self._own(job)
-        return [float(self._free[link]) / (float(self._among[link]) - own.get(link, 0.0)) for link in links]
-
-    def of(self, job: JobState) -> Residual:
-        """The room for a stream of this job on every link."""
-        among = self._among.copy()
-        for link, streams in self._own(job).items():
-            among[link] -= streams
-        return Residual(self._cluster.network, self._free / among)
+    free = residual(cluster, reserved_rate, cluster.capacity.checkpoint_bandwidth).column
+    crossed = defaultdict[str, list[int]](list)  # links, by the job whose stream crosses them
+    for flow in cluster.flows.streams():
+        crossed[flow.job] += cluster.paths.of(flow.source, flow.destination)
+    among = 1.0 + np.bincount([*chain.from_iterable(crossed.values())], minlength=len(free))
+    for job in jobs:
+        own = np.bincount(crossed[job.name], minlength=len(free))
+        yield Residual(cluster.network, free / (among - own))
 
 
 def safe_store(cluster: Cluster, job: JobState, source: str, free: Residual) -> str | None:
@@ -125,23 +109,35 @@ def request(
     )
 
 
+def choose_host(
+    cluster: Cluster,
+    rule: Selector,
+    wanted: PlacementRequest,
+    sources: Collection[str],
+    free: Residual,
+    draw: float,
+    among: Collection[str] | None = None,
+) -> DestinationChoice | NoDestination:
+    """Return P2's choice among volunteers: these hosts, or all but those that lately failed to take the job's checkpoint."""
+    if among is None:
+        among = cluster.fit_hosts(cluster.jobs[wanted.job])
+    return rule(wanted, candidates(cluster, wanted, sources, free, among), draw=draw)
+
+
 def candidates(
     cluster: Cluster,
     wanted: PlacementRequest,
     sources: Collection[str],
     free: Residual,
-    now_s: float,
-    *,
-    among: Collection[str] | None = None,
-    all_ways: bool = False,
+    among: Collection[str],
 ) -> Candidates:
     """Return volunteers that could take the job, reached from the best of `sources`; no source: nothing to carry.
 
-    `all_ways`: by whichever way is widest, not only by the tree's.
+    A move goes by whichever way is widest, not only by the tree's.
     """
     places, taken = cluster.index.places, cluster.index.taken_column
     able = cluster.index.usable_column.copy()
-    if among is not None and len(among) != len(cluster.hosts):
+    if len(among) != len(cluster.hosts):
         named = np.zeros(len(places.hosts), dtype=bool)
         named[[places.number[name] for name in among if name in places.number]] = True
         able &= named
@@ -150,13 +146,11 @@ def candidates(
     reaches = places.reaches(free.column)
     mean_slowness = reaches.mean_slowness(able)
     (rows,) = able.nonzero()
-    levels, profile = cluster.hazards.levels(now_s)
+    levels, profile = cluster.hazards.levels(cluster.now_s)
     # the integral of a hazard of one over the time that the job still needs
-    a_unit = expected_reclaims(
-        profile, cluster.time_of_day_s(now_s), wanted.remaining_s, cluster.protocol.day_s
-    )
+    a_unit = expected_reclaims(profile, cluster.time_of_day_s(), wanted.remaining_s, cluster.protocol.day_s)
     ways = [reaches.from_host(source) for source in sources]
-    if all_ways and cluster.chooses_ways:
+    if wanted.notice_s is not None and cluster.chooses_ways:
         ways += [cluster.paths.widest_beside(source, places.hosts, free.column) for source in sources]
     bandwidth = reduce(np.maximum, ways) if ways else filled(np.inf, len(places.hosts))
     added = np.zeros(len(places.hosts))
@@ -190,10 +184,11 @@ def crowding_s(cluster: Cluster, job: JobState) -> Floats:
     """
     places, payload = cluster.index.places, float(job.spec.payload_bytes)
     waited_bytes = np.full(len(places.hosts), payload)
-    for other in cluster.jobs.unfinished():
+    for other in cluster.jobs.unfinished:
         host = other.host if other.move is None else other.move.destination
         if other is not job and host in places.number:
             waited_bytes[places.number[host]] += other.spec.payload_bytes + payload
-    hurt = cluster.too_short(payload, cluster.uplinks_bytes_per_s, cluster.now_s)
-    lost_s: Floats = hurt * waited_bytes / np.maximum(cluster.checkpoint_uplinks_bytes_per_s, 1.0)
+    hurt = cluster.too_short(payload, cluster.uplinks(cluster.capacity.spendable_column))
+    uplinks = cluster.uplinks(cluster.capacity.checkpoint_column)
+    lost_s: Floats = hurt * waited_bytes / np.maximum(uplinks, 1.0)
     return lost_s

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 import numpy as np
 
@@ -23,17 +22,8 @@ from controller.core.checkpointing.planner import ClosedForm, JobColumns
 from controller.core.lifecycle.candidates import left_for_checkpoints
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState
-from controller.core.model.host_index import checkpoint_bytes
 from controller.core.network.links import filled
 from controller.numerics.arrays import Floats, Mask
-
-_HOST, _HOST_STANDBY, _SENT_BYTES = (
-    attrgetter("host"),
-    attrgetter("host", "standby"),
-    attrgetter("sent_bytes"),
-)
-_PAYLOAD, _LOSS_BUDGET = attrgetter("spec.payload_bytes"), attrgetter("spec.loss_budget_s")
-_SPEED = attrgetter("speed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +37,13 @@ class Planned:
     interval: Callable[[int], Interval]
 
 
-def plan_all(cluster: Cluster, jobs: Sequence[JobState], now_s: float) -> Planned:
+def plan_all(cluster: Cluster, jobs: Sequence[JobState]) -> Planned:
     """Return rates and intervals of these jobs, each of which has a volunteer as host, and a standby."""
-    hazards = cluster.hazards_now_per_s(jobs, now_s)
-    payloads = np.array(list(map(_PAYLOAD, jobs)), dtype=float)
-    counted = checkpoint_bytes(payloads, np.array(list(map(_SENT_BYTES, jobs)), dtype=float))
+    hazards = cluster.hazards_now_per_s(jobs)
+    counted = np.array([job.checkpoint_bytes for job in jobs], dtype=float)
     if isinstance(cluster.policy.plan, ClosedForm):
-        return _in_columns(cluster, cluster.policy.plan, jobs, hazards, payloads, counted, now_s)
-    return _in_objects(cluster, cluster.policy.plan, jobs, hazards, counted, now_s)
+        return _in_columns(cluster, cluster.policy.plan, jobs, hazards, counted)
+    return _in_objects(cluster, cluster.policy.plan, jobs, hazards, counted)
 
 
 def _in_columns(
@@ -62,23 +51,13 @@ def _in_columns(
     planner: ClosedForm,
     jobs: Sequence[JobState],
     hazards: Floats,
-    payloads: Floats,
     counted: Floats,
-    now_s: float,
 ) -> Planned:
-    budgets = np.array(list(map(_LOSS_BUDGET, jobs)), dtype=float)
-    paths = cluster.paths.of_all(list(map(_HOST_STANDBY, jobs)))
-    columns = planner.seen(
-        JobColumns(
-            counted,
-            hazards,
-            filled(np.inf, len(jobs)),
-            budgets,
-            _stand_still_s(cluster, jobs, payloads),
-            paths,
-        )
-    )
-    free, beta = left_for_checkpoints(cluster, now_s).column, cluster.checkpoint_share
+    budgets = np.array([job.spec.loss_budget_s for job in jobs], dtype=float)
+    paths = cluster.paths.of_all([(job.host or "", job.standby or "") for job in jobs])
+    caps = filled(np.inf, len(jobs))
+    columns = planner.seen(JobColumns(counted, hazards, caps, budgets, _stand_still_s(cluster, jobs), paths))
+    free, beta = left_for_checkpoints(cluster).column, cluster.checkpoint_share
     found = planner.plan(columns, cluster.network, free, beta)
     rates = found.rates_bytes_per_s
 
@@ -92,16 +71,13 @@ def _in_columns(
     return Planned(rates, found.intervals_s, ~found.budget_kept, hazards, interval)
 
 
-def _stand_still_s(cluster: Cluster, jobs: Sequence[JobState], payloads: Floats) -> Floats:
-    """Seconds for which a snapshot of the whole payload stops each job on its host."""
-    hosts, protocol = cluster.hosts, cluster.protocol
-    speeds = list(map(_SPEED, map(hosts.__getitem__, map(_HOST, jobs))))
-    still_s = protocol.pauses_s(payloads)
-    known = [row for row, speed in enumerate(speeds) if speed is not None]
-    if known:
-        rates = np.array([speed.pause_bytes_per_s for speed in speeds if speed is not None], dtype=float)
-        still_s[known] = protocol.pauses_s(payloads[known], rates)
-    return still_s
+def _stand_still_s(cluster: Cluster, jobs: Sequence[JobState]) -> Floats:
+    """Return the seconds for which a snapshot of the whole payload stops each job on its host."""
+    protocol, still_s = cluster.protocol, []
+    for job in jobs:
+        speed, payload_bytes = cluster.hosts[job.host or ""].speed, float(job.spec.payload_bytes)
+        still_s.append(protocol.pauses_s(payload_bytes, None if speed is None else speed.pause_bytes_per_s))
+    return np.array(still_s, dtype=float)
 
 
 def _in_objects(
@@ -110,7 +86,6 @@ def _in_objects(
     jobs: Sequence[JobState],
     hazards: Floats,
     counted: Floats,
-    now_s: float,
 ) -> Planned:
     asked = [
         CheckpointJob(
@@ -122,7 +97,7 @@ def _in_objects(
         )
         for job, payload, hazard in zip(jobs, counted.tolist(), hazards.tolist(), strict=True)
     ]
-    free = left_for_checkpoints(cluster, now_s)
+    free = left_for_checkpoints(cluster)
     by_name = planner(asked, free, cluster.checkpoint_share)
     plans = [by_name[job.name] for job in jobs]
     return Planned(

@@ -38,7 +38,7 @@ def all_stored_by(cluster: Cluster, host: HostState, hello: m.Hello) -> None:
     listed = defaultdict[str, set[int]](set)
     for stored in hello.stored:
         listed[stored.job].add(stored.sequence)
-    for job in cluster.jobs.unfinished():
+    for job in cluster.jobs.unfinished:
         for sequence, known in job.checkpoints.items():
             if sequence not in listed[job.name]:
                 known.holders.discard(host.name)

@@ -11,15 +11,12 @@ gained or lost. So no handler can forget it, and nothing is planned for a pictur
 5. senders are ordered to send, and jobs are sent their new intervals. Orders over a route that the network does not have yet
    wait for it.
 
-A host takes only transfers that it expects (`messages.Expect`), under numbers that cannot be guessed. Where flows open and close
-they are only marked. `sync_expected_transfers` compares what each receiver was sent last with the flows that are open now, and
-sends the difference, before the orders to senders. A number is a keyed hash of a count: a coordinator that decides its journal's
-events again comes to the same numbers, and a host that does not know the key cannot guess the next one.
+A host takes only transfers that it expects: it is sent that a flow opens (`grants`) before its sender is ordered to send.
 """
 
 from __future__ import annotations
 
-from controller.core.lifecycle.attempts import PATIENCE, start_s
+from controller.core.lifecycle.attempts import TIMEOUT_FACTOR, start_s
 from controller.core.lifecycle.grants import recovery_bytes, settle
 from controller.core.lifecycle.migration import final_within_s
 from controller.core.lifecycle.offers import offer_freed
@@ -27,8 +24,8 @@ from controller.core.lifecycle.protection import plan_checkpoints, tell_interval
 from controller.core.model import effects as do
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow, Phase
-from testbed.bounds import SEQUENCES_PER_ATTEMPT, TRICKLE_BYTES_PER_S, most_checkpoint_bytes
-from testbed.messages import Expect, ExpectNoMore, Migrate, SendStored, Welcome
+from testbed.bounds import TRICKLE_BYTES_PER_S
+from testbed.messages import Migrate, SendStored
 from topologies.spec import DirectedLink
 from topologies.units import PAYLOAD_SHARE
 
@@ -109,7 +106,7 @@ def send_orders(cluster: Cluster) -> None:
             continue
         wait = cluster.timeouts.get(job.name)
         if flow.is_recovery and job.phase is Phase.FETCHING and (wait is None or not wait.holds(job)):
-            cluster.arm_timeout(job, PATIENCE * (start_s(cluster, job) + _fetch_s(cluster, flow)))
+            cluster.arm_timeout(job, TIMEOUT_FACTOR * (start_s(cluster, job) + _fetch_s(cluster, flow)))
         cluster.tell(flow.source, SendStored(job.name, flow.sequence, to, rate, urgent=flow.is_recovery))
 
 
@@ -121,35 +118,3 @@ def _fetch_s(cluster: Cluster, flow: CheckpointFlow) -> float:
     way = [*cluster.paths.of(flow.source, flow.destination)]
     carried, free = recovery_bytes(cluster)[way].clip(payload_bytes), cluster.capacity.given_column[way]
     return float((carried / free.clip(TRICKLE_BYTES_PER_S)).max(initial=0.0))
-
-
-def sync_expected_transfers(cluster: Cluster) -> None:
-    """Send receivers which transfers to expect, ahead of all in the outbox but the Welcome of a registration."""
-    if not cluster.changed_flows:
-        return
-    effects = cluster.take_outbox()
-    if effects and isinstance(effects[0], do.Tell) and isinstance(effects[0].message, Welcome):
-        cluster.outbox.append(effects.pop(0))
-    for key in cluster.changed_flows:
-        flow, before = cluster.flows.get(key), cluster.announced.get(key)
-        if flow is None:
-            if before is not None:
-                del cluster.announced[key]
-                cluster.tell(before[0], ExpectNoMore(before[1].ticket))
-            continue
-        job, source = cluster.jobs[flow.job], cluster.hosts[flow.source]
-        if flow.sequence is not None:
-            first = last = flow.sequence
-        else:  # whatever the present attempt takes
-            first = job.attempt * SEQUENCES_PER_ATTEMPT
-            last = first + SEQUENCES_PER_ATTEMPT - 1
-        most_bytes = most_checkpoint_bytes(job.spec.payload_bytes)
-        now = Expect(flow.ticket, job.name, first, last, source.name, source.address, most_bytes)
-        if before is not None and before[1] == now:
-            continue
-        cluster.announced[key] = (flow.destination, now)
-        cluster.tell(flow.destination, now)
-        if before is not None and before[1].ticket != now.ticket:  # it was closed and opened again at once
-            cluster.tell(flow.destination, ExpectNoMore(before[1].ticket))
-    cluster.changed_flows.clear()
-    cluster.outbox += effects

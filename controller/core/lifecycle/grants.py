@@ -29,13 +29,14 @@ from controller.core.admission.schedule import Timetable
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow
+from controller.core.model.open_flows import FlowRows
 from controller.core.network.capacity import LEAST_FALL
 from controller.core.network.links import NO_LINK, filled, rates_moved
 from controller.core.network.max_min import Wants
 from controller.core.network.sharing import Demand
 from controller.numerics.arrays import Floats, Mask, Numbers
-from testbed.bounds import LARGEST_INTEGER
-from testbed.messages import CancelTransfers, Grant
+from testbed.bounds import LARGEST_INTEGER, SEQUENCES_PER_ATTEMPT, most_checkpoint_bytes
+from testbed.messages import CancelTransfers, Expect, ExpectNoMore, Grant
 from topologies.paths import Routes
 from topologies.spec import TrafficClass
 
@@ -49,17 +50,36 @@ FEW = 16  # flows up to which the answer of sharing is kept
 
 
 def open_flow(cluster: Cluster, flow: CheckpointFlow) -> None:
-    """Add a flow, or replace it, keeping its rate and number. `settle` gives it its rate; its receiver will expect it."""
-    key = flow.key
-    before = cluster.flows.get(key)
+    """Add a flow, or replace it, keeping its rate and number. Its receiver is to expect it, and `settle` gives it its rate."""
+    before = cluster.flows.get(flow.key)
     if before is not None:
         flow.rate_bytes_per_s, flow.ticket = before.rate_bytes_per_s, before.ticket
     else:
         cluster.opened += 1
         flow.ticket = ticket(cluster.secret, cluster.opened)
     cluster.flows.put(flow)
-    cluster.changed_flows[key] = None
     cluster.rates_stale = True
+    expect = expected(cluster, flow)
+    if before is None or expected(cluster, before) != expect:
+        cluster.tell(flow.destination, expect)
+
+
+def ticket(secret: bytes, count: int) -> int:
+    """Return the one-time number of the n-th flow that was opened, a keyed hash of n.
+
+    A coordinator that decides its journal's events again comes to the same one, and a host without the key cannot guess it.
+    """
+    digest = hashlib.blake2b(count.to_bytes(8, "big"), key=secret, digest_size=8).digest()
+    return int.from_bytes(digest, "big") & LARGEST_INTEGER or 1
+
+
+def expected(cluster: Cluster, flow: CheckpointFlow) -> Expect:
+    """Return what the receiver of a flow is to expect: its one checkpoint, or whatever its job's present attempt takes."""
+    job, source = cluster.jobs[flow.job], cluster.hosts[flow.source]
+    first = job.attempt * SEQUENCES_PER_ATTEMPT if flow.sequence is None else flow.sequence
+    last = first + SEQUENCES_PER_ATTEMPT - 1 if flow.sequence is None else first
+    most_bytes = most_checkpoint_bytes(job.spec.payload_bytes)
+    return Expect(flow.ticket, job.name, first, last, source.name, source.address, most_bytes)
 
 
 def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) -> None:
@@ -67,8 +87,8 @@ def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) ->
     if not cluster.flows.take(flow.key):
         return
     cluster.orders.pop(flow.key, None)  # one that waited for its way
-    cluster.changed_flows[flow.key] = None
     cluster.rates_stale = True
+    cluster.tell(flow.destination, ExpectNoMore(flow.ticket))
     if tell:
         cluster.tell(flow.source, CancelTransfers(flow.job, flow.destination))
     cluster.record(facts.GrantEnded(flow.job, flow.source, flow.destination))
@@ -178,26 +198,17 @@ def recovery_bytes(cluster: Cluster) -> Floats:
     return column
 
 
-def reserved_bytes(cluster: Cluster) -> Floats:
-    """Return the bytes reserved on each link and not sent yet, by the link's number."""
-    column = np.zeros(len(cluster.network))
-    for flow in cluster.flows.firm():
-        if flow.reservation is not None:
-            column[[*cluster.paths.of(flow.source, flow.destination)]] += flow.reservation.left_bytes
-    return column
-
-
 def _give_recoveries(
-    cluster: Cluster, flows: Sequence[CheckpointFlow], rows: Sequence[int], floors: list[float]
+    cluster: Cluster, rows: FlowRows, recoveries: Sequence[int], floors: list[float]
 ) -> list[float]:
     """Return the floors, with those of recoveries in these rows raised to all that other floors leave of their ways.
 
     The shortest recovery comes first.
     """
-    _, paths = cluster.flows.paths()
+    flows, _, paths = rows
     floor = np.array(floors, dtype=float)
     left = cluster.capacity.given_column - paths.load(floor, len(cluster.network))
-    for row in sorted(rows, key=lambda row: cluster.jobs[flows[row].job].spec.payload_bytes):
+    for row in sorted(recoveries, key=lambda row: cluster.jobs[flows[row].job].spec.payload_bytes):
         way = paths.link[paths.start[row] : paths.start[row + 1]]
         if len(way):
             rate = max(0.0, float(left[way].min()))
@@ -211,9 +222,9 @@ def settle(cluster: Cluster) -> None:
     """Share all links again (max-min of totals with floors and caps), and announce changed rates, falls first."""
     cluster.rates_stale = False
     _follow_timetable(cluster)
-    flows = cluster.flows.in_order()
-    for n, rate, link in _moved(cluster, flows):
-        flow = flows[n]
+    rows = cluster.flows.rows()
+    for row, rate, link in _moved(cluster, rows):
+        flow = rows.flows[row]
         if flow.reservation is not None:
             flow.reservation.regranted(cluster.now_s, flow.rate_bytes_per_s, rate)
         flow.rate_bytes_per_s = rate
@@ -232,11 +243,12 @@ def settle(cluster: Cluster) -> None:
         )
 
 
-def _moved(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> list[tuple[int, float, int]]:
+def _moved(cluster: Cluster, rows: FlowRows) -> list[tuple[int, float, int]]:
     """Return rows of flows whose rate is to be announced, falls first, with their rates and binding links.
 
     A copy to a vault comes and goes with a checkpoint and leaves the flows that were before, so results are kept.
     """
+    flows, links, paths = rows
     old = [flow.rate_bytes_per_s for flow in flows]
     caps = [flow.cap_bytes_per_s for flow in flows]
     floors = [flow.floor_bytes_per_s for flow in flows]
@@ -247,18 +259,18 @@ def _moved(cluster: Cluster, flows: Sequence[CheckpointFlow]) -> list[tuple[int,
         for row in [row for row, flow in enumerate(flows) if flow.source in cluster.index.apart]:
             floors[row], caps[row] = _bounds(flows[row], connected=False)
     if cluster.policy.recoveries_first and not all(below):
-        others = [row for row, is_below in enumerate(below) if not is_below]
-        rows = [
-            row for row in others if flows[row].is_recovery and flows[row].source not in cluster.index.apart
+        recoveries = [
+            row
+            for row, flow in enumerate(flows)
+            if flow.is_recovery and flow.source not in cluster.index.apart
         ]
-        if rows:
-            floors = _give_recoveries(cluster, flows, rows, floors)
+        if recoveries:
+            floors = _give_recoveries(cluster, rows, recoveries, floors)
     capacity, key = cluster.capacity.given_column, None
     if len(flows) <= FEW:
-        key = (*cluster.flows.links(), *floors, *caps, *below, *old)
+        key = (*links, *floors, *caps, *below, *old)
         if (known := cluster.flows.shares.of(capacity).get(key)) is not None:
             return known
-    _, paths = cluster.flows.paths()
     floor, cap = np.array(floors, dtype=float), np.array(caps, dtype=float)
     is_stream = np.array(below, dtype=bool)
     wants = Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap)
@@ -294,9 +306,3 @@ def _bounds(flow: CheckpointFlow, connected: bool) -> tuple[float, float]:
 def presync_flow(job: str, source: str, standby: str, cap_bytes_per_s: float) -> CheckpointFlow:
     """Return P1's stream of checkpoints from a job's host to its standby."""
     return CheckpointFlow(job, source, standby, TrafficClass.PRESYNC, cap_bytes_per_s=cap_bytes_per_s)
-
-
-def ticket(secret: bytes, count: int) -> int:
-    """Return the one-time number of the n-th flow that was opened."""
-    digest = hashlib.blake2b(count.to_bytes(8, "big"), key=secret, digest_size=8).digest()
-    return int.from_bytes(digest, "big") & LARGEST_INTEGER or 1

@@ -15,7 +15,7 @@ becomes of old copies; rows that follow it to the letter do not take them up (`P
 from __future__ import annotations
 
 from controller.core.checkpointing.intervals import transfer_s
-from controller.core.lifecycle.attempts import EVERYTHING, PATIENCE, cancelled, drop_move, over
+from controller.core.lifecycle.attempts import EVERYTHING, TIMEOUT_FACTOR, cancelled, drop_move, over
 from controller.core.lifecycle.candidates import reserved_rate, residual
 from controller.core.lifecycle.checkpoints import land_if_there
 from controller.core.lifecycle.grants import close_flows
@@ -235,7 +235,7 @@ def _end(cluster: Cluster, job: JobState) -> None:
     drop_move(cluster, job)
     job.landing, job.degraded = None, False
     cluster.advance(job, "cancel")
-    cluster.arm_timeout(job, PATIENCE * (job.spec.grace_s + cluster.protocol.restart_s))
+    cluster.arm_timeout(job, TIMEOUT_FACTOR * (job.spec.grace_s + cluster.protocol.restart_s))
     tell_to_end(cluster, job)
 
 
@@ -250,7 +250,7 @@ def tell_to_end(cluster: Cluster, job: JobState) -> None:
 
 def take_up(cluster: Cluster, host: HostState) -> None:
     """Stop running jobs that have a better checkpoint on this host, which is in reach again."""
-    for job in cluster.jobs.unfinished():
+    for job in cluster.jobs.unfinished:
         if host.name in job.traces:
             take_up_better(cluster, job)
 
@@ -271,7 +271,7 @@ def _fetch_s(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> float:
     """Return how long the job's host takes to fetch a checkpoint, over what links have free now."""
     if job.host is None or job.host in checkpoint.holders:
         return 0.0
-    free = residual(cluster, cluster.now_s, reserved_rate)
+    free = residual(cluster, reserved_rate)
     ways = [cluster.routes.way(holder, job.host) for holder in cluster.holders(checkpoint)]
     return transfer_s(job.spec.payload_bytes, max(bottleneck(way, free).bytes_per_s for way in ways))
 

@@ -28,7 +28,10 @@ def on_disconnect(cluster: Cluster, host: HostState, reason: str) -> None:
 
 def disconnect(cluster: Cluster, host: HostState) -> None:
     """Record that nothing can be sent there; its jobs are fenced once its lease has lapsed."""
-    cluster.disconnect(host)
+    host.connected = False
+    cluster.index.note(host)
+    cluster.plan_stale = cluster.rates_stale = True
+    cluster.fence(host, max(cluster.now_s, host.lease_until_s + cluster.protocol.fence_margin_s))
     cluster.hazards.lose(host.name, cluster.now_s)
     withdraw_offers(cluster, host)
 
@@ -111,7 +114,7 @@ def release_dependents(cluster: Cluster, host: HostState) -> None:
     name = host.name
     counting = [
         job
-        for job in cluster.jobs.unfinished()
+        for job in cluster.jobs.unfinished
         if job.standby == name or job.host == name or (job.move is not None and job.move.destination == name)
     ]
     for job in counting:
@@ -121,7 +124,7 @@ def release_dependents(cluster: Cluster, host: HostState) -> None:
             replan(cluster, job)
         elif job.standby == host.name:
             forget_standby(cluster, job)
-    if cluster.can_send(host.name):
+    if host.can_send:
         return
     stop_copying(cluster, host.name)
     for flow in cluster.flows.from_host(host.name):

@@ -28,7 +28,7 @@ from controller.core.admission.reservation import GOODPUT, LAG_S, MARGIN_S, Rese
 from controller.core.admission.schedule import MigrationRequest, Timetable
 from controller.core.checkpointing.intervals import latest_final_start_s, transfer_s
 from controller.core.lifecycle.attempts import begin_attempt, drop_move, release, reserve, start
-from controller.core.lifecycle.candidates import candidates, request, residual, safe_store
+from controller.core.lifecycle.candidates import choose_host, request, residual, safe_store
 from controller.core.lifecycle.grants import (
     LEAST_SPAN_S,
     close_flow,
@@ -49,7 +49,7 @@ from controller.core.model.entities import (
     Phase,
 )
 from controller.core.network.bandwidth import bottleneck
-from controller.core.placement.select import DestinationChoice, NoDestination, PlacementRequest
+from controller.core.placement.select import DestinationChoice, NoDestination
 from testbed.messages import SEQUENCES_PER_ATTEMPT, StopJob
 from topologies.spec import TrafficClass
 
@@ -95,7 +95,7 @@ def _record_degraded(cluster: Cluster, job: JobState, reason: str, rescued_to: s
 
 def retry_degraded(cluster: Cluster) -> None:
     """Plan degraded jobs again: a GPU or bandwidth may have become free while the notice runs."""
-    jobs = [job for job in cluster.jobs.unfinished() if job.degraded and _can_be_told(cluster, job)]
+    jobs = [job for job in cluster.jobs.unfinished if job.degraded and _can_be_told(cluster, job)]
     if jobs:
         plan_moves(cluster, jobs)
 
@@ -260,24 +260,22 @@ def _choose_destination(
             return flow.floor_bytes_per_s
         return flow.reservation.left_bytes / notice_s if flow.reservation.due_s < now_s + notice_s else 0.0
 
-    def choose(wanted: PlacementRequest) -> DestinationChoice | NoDestination:
-        found = candidates(cluster, wanted, [host], free, now_s, among=cluster.fit_hosts(job), all_ways=True)
-        return cluster.policy.select(wanted, found, draw=cluster.draw())
-
-    host, free = job.host, residual(cluster, now_s, taken)
+    host, free = job.host, residual(cluster, taken)
     wanted = request(cluster, job, host, job.spec.payload_bytes, notice_s)
     if not rescue:
-        return choose(wanted), True
+        return choose_host(cluster, cluster.policy.select, wanted, [host], free, cluster.draw()), True
     within_s = notice_s + wanted.restart_s
     wanted = replace(wanted, notice_s=within_s)
-    if isinstance(choice := choose(wanted), DestinationChoice):
+    choice = choose_host(cluster, cluster.policy.select, wanted, [host], free, cluster.draw())
+    if isinstance(choice, DestinationChoice):
         return choice, True
     if (store := safe_store(cluster, job, host, free)) is not None:
         rate = bottleneck(cluster.routes.way(host, store), free).bytes_per_s
         there_s = transfer_s(wanted.payload_bytes, rate) + wanted.restart_s
         if there_s <= within_s:
             return DestinationChoice(store, there_s, there_s, 1.0), False
-    return choose(replace(wanted, needs_gpu=False)), False
+    wanted = replace(wanted, needs_gpu=False)
+    return choose_host(cluster, cluster.policy.select, wanted, [host], free, cluster.draw()), False
 
 
 def _admit(

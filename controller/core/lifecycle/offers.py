@@ -13,7 +13,7 @@ from controller.core.lifecycle.attempts import (
     release,
     replica_of,
 )
-from controller.core.lifecycle.candidates import candidates, request, reserved_rate, residual
+from controller.core.lifecycle.candidates import choose_host, request, reserved_rate, residual
 from controller.core.lifecycle.grants import close_flows
 from controller.core.model import effects as do
 from controller.core.model import events as ev
@@ -151,7 +151,7 @@ def choose_offer(cluster: Cluster, job: SpotJob, offers: Sequence[Offer]) -> int
     state = cluster.jobs[job.key]
     hosts = {offer.offer_id: cluster.offers[offer.offer_id] for offer in offers}
     standing = set(hosts.values())
-    host = _choose_host(cluster, state, standing & cluster.fit_hosts(state) or standing)
+    host = _host_for(cluster, state, standing & cluster.fit_hosts(state) or standing)
     return min((number for number, name in hosts.items() if name == host), default=None)
 
 
@@ -244,8 +244,8 @@ def resume(cluster: Cluster, job: JobState) -> None:
         to_on_demand(cluster, job)
     else:
         fit, failed = cluster.fit_hosts(job), {*job.failed_at, job.failed_on} - {""}
-        chosen = _choose_host(cluster, job, fit - failed) if failed else None
-        if (chosen := chosen or _choose_host(cluster, job, fit)) is not None:
+        chosen = _host_for(cluster, job, fit - failed) if failed else None
+        if (chosen := chosen or _host_for(cluster, job, fit)) is not None:
             dispatch(cluster, job, cluster.hosts[chosen])
         elif isinstance(answer := cluster.queue.requeue_at_head(_spot_job(job), cluster.now_s), Dispatch):
             _take_offer(cluster, answer)
@@ -253,14 +253,13 @@ def resume(cluster: Cluster, job: JobState) -> None:
             cluster.record(facts.JobWaits(job.name, "no host is free for it"))
 
 
-def _choose_host(cluster: Cluster, job: JobState, among: Set[str]) -> str | None:
+def _host_for(cluster: Cluster, job: JobState, among: Set[str]) -> str | None:
     """Return P2's host for the job and its freshest checkpoint."""
     checkpoint = cluster.freshest(job)
     sources = cluster.holders(checkpoint) if checkpoint else []
     wanted = request(cluster, job, None, job.spec.payload_bytes if checkpoint else 0.0, None)
-    free = residual(cluster, cluster.now_s, reserved_rate)
-    found = candidates(cluster, wanted, sources, free, cluster.now_s, among=among)
-    choice = cluster.policy.select(wanted, found, draw=cluster.draw())
+    free = residual(cluster, reserved_rate)
+    choice = choose_host(cluster, cluster.policy.select, wanted, sources, free, cluster.draw(), among)
     return None if isinstance(choice, NoDestination) else choice.host
 
 

@@ -19,9 +19,8 @@ import numpy as np
 from controller.core.checkpointing.intervals import Interval, StaticPlanner, stagger
 from controller.core.lifecycle.attempts import replica_of, reserve
 from controller.core.lifecycle.candidates import (
-    FairShares,
-    candidates,
-    fair_share,
+    choose_host,
+    fair_shares,
     request,
     safe_store,
 )
@@ -68,12 +67,11 @@ def plan_checkpoints(cluster: Cluster) -> CheckpointPlan | None:
     for job in jobs if replicates else [job for job in jobs if job.standby not in usable]:
         _keep_standby(cluster, job)
     protected = [job for job in jobs if job.standby is not None]
-    planned = plan_all(cluster, protected, cluster.now_s)
-    flows, presync = cluster.flows.to_standbys(protected), TrafficClass.PRESYNC
+    planned = plan_all(cluster, protected)
     rates, infeasible = planned.rates_bytes_per_s.tolist(), planned.infeasible.tolist()
-    for job, known, rate, endangered in zip(protected, flows, rates, infeasible, strict=True):
-        job.endangered = endangered
-        if known is not None and known.traffic_class is presync:
+    for job, rate, endangered in zip(protected, rates, infeasible, strict=True):
+        job.endangered, known = endangered, cluster.flows.get(f"{job.name}:{job.host}>{job.standby}")
+        if known is not None and known.traffic_class is TrafficClass.PRESYNC:
             known.cap_bytes_per_s = rate
         else:
             open_flow(cluster, presync_flow(job.name, job.host or "", job.standby or "", rate))
@@ -96,7 +94,7 @@ def _protect_at_home(cluster: Cluster, job: JobState, interval_s: float) -> None
     cluster.tell(
         job.host, Protect(job.name, job.attempt, None, 0.0, interval_s, _first_s(cluster, job, interval_s))
     )
-    [hazard_per_s] = cluster.hazards_now_per_s([job], cluster.now_s).tolist()
+    [hazard_per_s] = cluster.hazards_now_per_s([job]).tolist()
     cluster.record(
         facts.CheckpointPlanned(
             job.name, job.attempt, job.host, 0.0, interval_s, interval_s / 2.0, False, 3600.0 * hazard_per_s
@@ -131,23 +129,18 @@ def improve_standby(cluster: Cluster) -> None:
     if isinstance(cluster.policy.plan, StaticPlanner):
         return  # loss budgets have no say
     endangered = [job for job in _needing_protection(cluster) if job.endangered]
-    if not endangered:
-        return
-    shares = FairShares(cluster, cluster.now_s)
-    for job in sorted(
-        endangered, key=lambda job: (-(job.interval_s or 0.0) / job.spec.loss_budget_s, job.name)
-    ):
+    endangered.sort(key=lambda job: (-(job.interval_s or 0.0) / job.spec.loss_budget_s, job.name))
+    for job, free in zip(endangered, fair_shares(cluster, endangered), strict=True):
         if job.standby is None or job.host is None:
             continue
-        host, on_the_way = job.host, shares.on(job, cluster.paths.of(job.host, job.standby))
-        wanted = CLEARLY_BETTER * min(on_the_way)
-        if on_the_way[0] < wanted:
+        way = cluster.routes.way(job.host, job.standby)
+        wanted = CLEARLY_BETTER * bottleneck(way, free).bytes_per_s
+        if free[way[0]] < wanted:
             continue  # every way begins at the host's own link
-        free = shares.of(job)
         better = _choose_standby(cluster, job, free)
         if better is None or better == job.standby:
             continue
-        if bottleneck(cluster.routes.way(host, better), free).bytes_per_s >= wanted:
+        if bottleneck(cluster.routes.way(job.host, better), free).bytes_per_s >= wanted:
             forget_standby(cluster, job)
             job.standby = better
             return
@@ -158,7 +151,7 @@ def _needing_protection(cluster: Cluster) -> list[JobState]:
     running, volunteers, apart = Phase.RUNNING, cluster.index.places.number, cluster.index.apart
     return [
         job
-        for job in cluster.jobs.unfinished()
+        for job in cluster.jobs.unfinished
         if job.phase is running
         and job.final_sequence is None
         and job.host in volunteers
@@ -173,7 +166,7 @@ def _keep_standby(cluster: Cluster, job: JobState) -> None:
     if kept and not lacks_replica:
         return
     assert job.host is not None
-    free = fair_share(cluster, job, cluster.now_s)
+    [free] = fair_shares(cluster, [job])
     if kept and choose_volunteer(cluster, job, free, needs_gpu=True) is None:
         return  # no GPU for a replica: what is stored there is better than nothing
     forget_standby(cluster, job)
@@ -217,9 +210,8 @@ def choose_volunteer(
     assert job.host is not None
     wanted = request(cluster, job, job.host, job.spec.payload_bytes, None)
     wanted = replace(wanted, needs_gpu=needs_gpu)
-    among = cluster.fit_hosts(job) if among is None else among
-    found = candidates(cluster, wanted, [job.host], free, cluster.now_s, among=among)
-    choice = cluster.policy.standby(wanted, found, draw=draw)
+
+    choice = choose_host(cluster, cluster.policy.standby, wanted, [job.host], free, draw, among)
     return None if isinstance(choice, NoDestination) else choice.host
 
 

@@ -10,7 +10,7 @@ that is still missing after `MAX_ASKED` is fetched from elsewhere. An agent that
 **After a restart** nothing is acknowledged, and each agent reports its own half only. A move whose final checkpoint has arrived
 is known to its destination, and at its source nothing is left of the job: a coordinator that judged the source's Hello alone
 would take the job for dead. So Hellos are answered, which renews leases, and everything else is kept until every agent that was
-connected has come back, or until `PATIENCE` heartbeats are over. Then all are reconciled together.
+connected has come back, or until `RECOVERY_HEARTBEATS` are over. Then all are reconciled together.
 
 Leases need no clock that outlived the process. An agent's lease runs from a heartbeat that the process acknowledged, so it ends
 within one lease of the restart. Until then (and a margin) the jobs of an agent that does not come back are fenced. What was
@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from controller.core.lifecycle.checkpoints import all_stored_by
+from controller.core.lifecycle.grants import expected
 from controller.core.lifecycle.job_events import job_ended, take_up, tell_to_end
 from controller.core.lifecycle.link_changes import take_live_ways
 from controller.core.lifecycle.membership import disconnect, lent_again, mark_lost, release_dependents, silent
@@ -37,7 +38,8 @@ from controller.core.model.cluster import Cluster, present
 from controller.core.model.entities import HostState, Phase
 from testbed import messages as m
 
-PATIENCE = 2  # heartbeats: two attempts of an agent to connect at its slowest, and less than a lease
+# heartbeats for which agents are awaited after a restart: two attempts of one to connect at its slowest, and less than a lease
+RECOVERY_HEARTBEATS = 2
 # with a first time of ten times what it should take, that is three hundred times as long
 MAX_ASKED = 5
 # an order to stop is answered in a moment, whatever has become of the job: the second is for one that was lost
@@ -57,18 +59,19 @@ def register(cluster: Cluster, host: HostState, hello: m.Hello) -> None:
 
 
 def join(cluster: Cluster, host: HostState, hello: m.Hello) -> None:
-    """Accept the agent: it may run jobs from here on, and has been sent nothing yet of what it is to expect."""
+    """Accept the agent: it may run jobs from here on, and is sent what it is to expect."""
     now_s, protocol = cluster.now_s, cluster.protocol
-    cluster.connect(host)
+    host.connected, host.fence_at_s = True, inf
     host.incarnation, host.data_port, host.closures = hello.incarnation, hello.data_port, hello.closures
     cluster.lend(host, hello.lent, None if hello.reclaim_in_s is None else now_s + hello.reclaim_in_s)
-    for key in [key for key, (to, _) in cluster.announced.items() if to == host.name]:
-        del cluster.announced[key]
-    cluster.changed_flows |= {flow.key: None for flow in cluster.flows.to_host(host.name)}
+    cluster.plan_stale = cluster.rates_stale = True
+
     cluster.lease(host, now_s + protocol.lease_s)
     if host.is_volunteer and host.usable:
         cluster.hazards.lend(host.name, now_s)
     cluster.tell(host.name, m.Welcome(protocol.lease_s, protocol.heartbeat_s))
+    for flow in cluster.flows.to_host(host.name):
+        cluster.tell(host.name, expected(cluster, flow))
     cluster.record(facts.HostJoined(host.name, hello.incarnation, hello.lent))
     stop_copying(cluster, host.name)
 
@@ -273,7 +276,7 @@ class Resync:
                 self.kept.append(event)
 
     def over(self, now_s: float) -> bool:
-        """Return whether all are there, or the patience is over."""
+        """Return whether all are there, or have been awaited for long enough."""
         return now_s >= self.until_s or not self.awaited
 
     def finish(self, cluster: Cluster) -> list[ev.Event]:
@@ -309,4 +312,4 @@ def begin_resync(cluster: Cluster, before: Resync | None) -> Resync:
             cluster.fence(host, now_s + protocol.lease_s + protocol.fence_margin_s)
     once = (ev.JobSubmitted, ev.CancelAsked, ev.LinksChanged)
     kept: list[ev.Event] = [e for e in before.kept if isinstance(e, once)] if before else []
-    return Resync(awaited, now_s + PATIENCE * protocol.heartbeat_s, kept=kept)
+    return Resync(awaited, now_s + RECOVERY_HEARTBEATS * protocol.heartbeat_s, kept=kept)

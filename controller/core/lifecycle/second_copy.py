@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.core.lifecycle.candidates import fair_share, safe_store
+from controller.core.lifecycle.candidates import fair_shares, safe_store
 from controller.core.lifecycle.grants import (
     LEAST_STREAM_RISE,
     close_flow,
@@ -92,10 +92,9 @@ def _is_full(cluster: Cluster, vault: str) -> bool:
 def _streams_fill(cluster: Cluster, links: Sequence[int]) -> bool:
     """Return whether streams of checkpoints fill one of these links, as P1 has planned."""
     planned = dict.fromkeys(links, 0.0)
-    for flow in cluster.flows.values():
-        if flow.traffic_class is TrafficClass.PRESYNC and cluster.jobs[flow.job].host == flow.source:
-            for link in planned.keys() & set(cluster.paths.of(flow.source, flow.destination)):
-                planned[link] += flow.cap_bytes_per_s
+    for flow in cluster.flows.streams():
+        for link in planned.keys() & set(cluster.paths.of(flow.source, flow.destination)):
+            planned[link] += flow.cap_bytes_per_s
     room = cluster.capacity.checkpoint_column
     return any(load >= FULL * float(room[link]) for link, load in planned.items())
 
@@ -124,7 +123,7 @@ def _choose(cluster: Cluster, job: JobState) -> str | None:
     """Return the best connected host without an owner, or P2's volunteer, in a building of its own if there is one."""
     assert job.host is not None
     assert job.standby is not None
-    free = fair_share(cluster, job, cluster.now_s)
+    [free] = fair_shares(cluster, [job])
     safe = safe_store(cluster, job, job.standby, free)
     if safe is not None:
         return safe

@@ -27,7 +27,7 @@ def status(cluster: Cluster, now_s: float) -> Status:
         for host in cluster.hosts.values()
     ]
     jobs = []
-    for job in cluster.jobs.unfinished():
+    for job in cluster.jobs.unfinished:
         flow = cluster.flows.get(f"{job.name}:{job.host}>{job.move.destination if job.move else job.standby}")
         jobs.append(
             JobStatus(

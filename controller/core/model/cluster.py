@@ -32,7 +32,7 @@ from controller.core.placement.owner_history import OwnerHistory
 from controller.core.policies.table import Policy
 from controller.core.queueing.queue import SpotQueue
 from controller.numerics.arrays import Floats
-from testbed.messages import Endpoint, Expect, ToAgent
+from testbed.messages import Endpoint, ToAgent
 from topologies.paths import DeadTrunks, Routes, Way, dead_trunks
 from topologies.spec import Campus, DirectedLink
 
@@ -73,9 +73,6 @@ class Cluster:
     timeouts: dict[str, Timeout] = field(default_factory=dict)  # job -> what it waits for (`reconcile`)
     secret: bytes = b""  # that no host knows: key of the numbers of transfers
     opened: int = 0  # flows so far
-    # flow -> (receiver, what it was told)
-    announced: dict[str, tuple[str, Expect]] = field(default_factory=dict)
-    changed_flows: dict[str, None] = field(default_factory=dict)  # since receivers were last told
     # made of the fields above:
     network: Network = field(init=False, repr=False)  # the links of the campus, by number
     index: HostIndex = field(init=False, repr=False)  # hosts as sets and columns
@@ -118,21 +115,12 @@ class Cluster:
         job.to(trigger)
         self.plan_stale |= before is Phase.RUNNING or job.phase is Phase.RUNNING
         if job.phase in OVER:
-            self.jobs.ended()
-
-    def hold_gpu(self, job: JobState, host: HostState) -> None:
-        """Give the job the GPUs of the host that it asks for."""
-        host.jobs[job.name] = job.spec.gpus
-        self.index.note(host)
-
-    def let_gpu_go(self, job: JobState, host: HostState) -> None:
-        """Take the job's GPUs on that host back, as if it had never had any."""
-        host.jobs.pop(job.name, None)
-        self.index.note(host)
+            self.jobs.over(job)
 
     def free_gpu(self, job: JobState, host: HostState) -> None:
-        """Take the job's GPU on that host back, and offer it when the event has been decided."""
-        self.let_gpu_go(job, host)
+        """Take the job's GPUs on that host back, and offer them when the event has been decided."""
+        host.jobs.pop(job.name, None)
+        self.index.note(host)
         self.freed += [host.name] * job.spec.gpus
 
     def lend(self, host: HostState, lent: bool, reclaim_at_s: float | None) -> None:
@@ -147,16 +135,6 @@ class Cluster:
         """beta of eq. (9): the part of an interval that sending may take."""
         given = self.protocol.checkpoint_share
         return self.policy.checkpoint_share if given is None else given
-
-    def put_job(self, job: JobState, host: str | None) -> None:
-        """Place the job's attempt on that host from now on; None: on none."""
-        job.host = host
-        self.flows.job_moved()
-
-    def links_measured(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
-        """Take note of the traffic of others on some links: P1, P2 and P3 then give out what that leaves."""
-        self.capacity.measured(research_bytes_per_s)
-        self.plan_stale = True
 
     def links_changed(self, wire_bytes_per_s: Mapping[DirectedLink, float]) -> bool:
         """Change rates of cables: shares, and all that is planned and granted, follow.
@@ -241,23 +219,9 @@ class Cluster:
     def forget_paths(self, ends: Ends) -> None:
         """Drop what is known of the links that a pair's packets cross: they are others."""
         self.paths.forget(ends)
-        self.flows.rerouted(ends)
+        self.flows.rerouted()
 
     # ------------------------------------------------------------ hosts
-
-    def connect(self, host: HostState) -> None:
-        """Note that its agent is there: no fence ends, and rates and checkpoints count with it."""
-        host.connected, host.fence_at_s = True, inf
-        self.leases.watch(host)
-        self.index.note(host)
-        self.plan_stale = self.rates_stale = True
-
-    def disconnect(self, host: HostState) -> None:
-        """Note that its agent cannot be told anything: what runs there is fenced when its lease has lapsed."""
-        host.connected = False
-        self.index.note(host)
-        self.plan_stale = self.rates_stale = True
-        self.fence(host, max(self.now_s, host.lease_until_s + self.protocol.fence_margin_s))
 
     def fence(self, host: HostState, at_s: float) -> None:
         """Count its jobs as stopped from then on."""
@@ -298,11 +262,6 @@ class Cluster:
             and gpu.compute_capability >= job.spec.min_capability
         )
 
-    def can_send(self, host: str) -> bool:
-        """Return True if a host can still send what it holds: connected, and not closed by its owner (a notice is no bar)."""
-        state = self.hosts[host]
-        return state.connected and (state.lent or state.reclaim_at_s is not None)
-
     def fit_hosts(self, job: JobState) -> Set[str]:
         """Return the hosts other than those that lately failed to take a checkpoint of the job."""
         if not job.unfit:
@@ -318,7 +277,7 @@ class Cluster:
 
     def holders(self, checkpoint: Checkpoint) -> list[str]:
         """Hosts that hold it and can send it, by name."""
-        return sorted(host for host in checkpoint.holders if self.can_send(host))
+        return sorted(name for name in checkpoint.holders if self.hosts[name].can_send)
 
     def freshest(self, job: JobState) -> Checkpoint | None:
         """The completed checkpoint with the most work in it that some host can still send."""
@@ -327,47 +286,36 @@ class Cluster:
 
     # ------------------------------------------------------------ hazards
 
-    def time_of_day_s(self, now_s: float) -> float:
-        """Seconds since midnight, in the run's time scale."""
-        return (now_s + self.protocol.day_start_s) % self.protocol.day_s
+    def time_of_day_s(self) -> float:
+        """Return the seconds since midnight, in the run's time scale."""
+        return (self.now_s + self.protocol.day_start_s) % self.protocol.day_s
 
-    def hazards_now_per_s(self, jobs: Sequence[JobState], now_s: float) -> Floats:
+    def hazards_now_per_s(self, jobs: Sequence[JobState]) -> Floats:
         """Hazards of jobs on volunteers now: the upper rate of departures that hurt, with too little notice to move."""
         if not jobs:  # levels are estimated for all hosts, and each that registers has P1 plan
             return np.empty(0)
-        levels, profile = self.hazards.levels(now_s)
+        levels, profile = self.hazards.levels(self.now_s)
         there = np.array(list(map(self.index.places.number.__getitem__, map(_HOST, jobs))), dtype=np.intp)
         payloads = np.array(list(map(_PAYLOAD, jobs)), dtype=float)
-        short = self.too_short(payloads, self.uplinks_bytes_per_s[there], now_s)
-        hazards: Floats = levels[there] * profile[self.hour(now_s)] * short
+        short = self.too_short(payloads, self.uplinks(self.capacity.spendable_column)[there])
+        hour = int(self.time_of_day_s() / self.protocol.day_s * HOURS) % HOURS
+        hazards: Floats = levels[there] * profile[hour] * short
         return hazards
 
-    @property
-    def uplinks_bytes_per_s(self) -> Floats:
-        """Spendable rate of each volunteer's own uplink; infinite on a campus that is one host."""
-        uplinks: Floats = np.append(self.capacity.spendable_column, np.inf)[self.index.places.uplink]
+    def uplinks(self, rates_bytes_per_s: Floats) -> Floats:
+        """Return the rate of each volunteer's own uplink, out of those of all links; infinite on a campus that is one host."""
+        uplinks: Floats = np.append(rates_bytes_per_s, np.inf)[self.index.places.uplink]
         return uplinks
 
-    @property
-    def checkpoint_uplinks_bytes_per_s(self) -> Floats:
-        """Rate of each volunteer's own uplink with which checkpoints are planned; infinite on a campus that is one host."""
-        uplinks: Floats = np.append(self.capacity.checkpoint_column, np.inf)[self.index.places.uplink]
-        return uplinks
-
-    def too_short(self, payload_bytes: Floats | float, rates_bytes_per_s: Floats, now_s: float) -> Floats:
+    def too_short(self, payload_bytes: Floats | float, rates_bytes_per_s: Floats) -> Floats:
         """P(a departure's notice is too short to send so much at such a rate); 1 where only emergencies count as departures."""
         if not self.policy.short_notices:
             return np.ones(len(rates_bytes_per_s))
         writes_s = self.protocol.snapshot_s + payload_bytes / self.protocol.snapshot_bytes_per_s
         with np.errstate(divide="ignore"):
             sent_s = payload_bytes / rates_bytes_per_s
-        return self.hazards.too_short(
-            sent_s + 2.0 * writes_s, now_s
-        )  # one snapshot may have to wait for another
-
-    def hour(self, now_s: float) -> int:
-        """Return the number of the present 24th of the day."""
-        return int(self.time_of_day_s(now_s) / self.protocol.day_s * HOURS) % HOURS
+        # one snapshot may have to wait for another
+        return self.hazards.too_short(sent_s + 2.0 * writes_s, self.now_s)
 
 
 def present(cluster: Cluster, host: HostState, name: str, attempt: int) -> JobState | None:

@@ -9,11 +9,8 @@ interrupted nor started elsewhere.
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import islice
 from math import inf
 from operator import attrgetter
 
@@ -207,9 +204,11 @@ class HostState:
     fence_at_s: float = inf  # silent: its jobs count as stopped from then on
     name: str = field(init=False)
     address: str = field(init=False)  # as messages have it
+    is_volunteer: bool = field(init=False)  # an owner may take it back
 
     def __post_init__(self) -> None:
         self.name, self.address = self.spec.name, str(self.spec.address)
+        self.is_volunteer = self.spec.role is Role.VOLUNTEER
 
     @property
     def usable(self) -> bool:
@@ -227,9 +226,9 @@ class HostState:
         return self.spec.gpus - self.taken_gpus
 
     @property
-    def is_volunteer(self) -> bool:
-        """True if an owner may take it back."""
-        return self.spec.role is Role.VOLUNTEER
+    def can_send(self) -> bool:
+        """True if it can still send what it holds: connected, and not closed by its owner (a notice is no bar)."""
+        return self.connected and (self.lent or self.reclaim_at_s is not None)
 
 
 @dataclass
@@ -268,20 +267,13 @@ class JobTable(dict[str, JobState]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._unfinished: list[JobState] = []  # of the first so many, by name
-        self._seen = 0
-        self._some_over = False  # since then
+        # those that are not over, by name: another list with every change, so that a loop over one may end jobs
+        self.unfinished: list[JobState] = []
 
-    def ended(self) -> None:
-        """Note that a job is over."""
-        self._some_over = True
+    def __setitem__(self, name: str, job: JobState) -> None:
+        super().__setitem__(name, job)
+        self.unfinished = sorted([*self.unfinished, job], key=attrgetter("name"))
 
-    def unfinished(self) -> Sequence[JobState]:
-        """Jobs that are not over, by name. The answer stays as it is while jobs end."""
-        if self._some_over or self._seen < len(self):
-            jobs = [job for job in self._unfinished if job.phase not in OVER]
-            for job in islice(reversed(self.values()), len(self) - self._seen):
-                if job.phase not in OVER:
-                    insort(jobs, job, key=attrgetter("name"))
-            self._unfinished, self._seen, self._some_over = jobs, len(self), False
-        return self._unfinished
+    def over(self, job: JobState) -> None:
+        """Record that a job is over."""
+        self.unfinished = [other for other in self.unfinished if other is not job]

@@ -8,23 +8,12 @@ from math import inf
 
 import numpy as np
 
-from controller.core.model.entities import LEAST_SENT, HostState
+from controller.core.model.entities import HostState
 from controller.core.network.links import Network
 from controller.core.placement.tree_rates import Places
 from controller.numerics.arrays import Floats, Mask
-from controller.numerics.jit import compiled
 from topologies.paths import Routes
 from topologies.spec import Campus
-
-
-@compiled
-def checkpoint_bytes(payload_bytes: Floats, sent_bytes: Floats) -> Floats:
-    """`JobState.checkpoint_bytes` of each; `sent_bytes` is NaN where it is not known."""
-    counted = payload_bytes.copy()
-    for job in range(len(counted)):
-        if not np.isnan(sent_bytes[job]):
-            counted[job] = max(sent_bytes[job], payload_bytes[job] * LEAST_SENT)
-    return counted
 
 
 class HostIndex:

@@ -6,15 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from operator import attrgetter
-
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import ON_HOST, OVER, CheckpointFlow, JobState, Phase
+from controller.core.model.entities import ON_HOST, OVER, JobState, Phase
 from experiments.worlds.virtual.ground_truth import Completions, Excess, GroundTruth, broken
 from experiments.worlds.virtual.world import VirtualWorld
 from topologies.paths import Way
-from topologies.spec import TrafficClass
 
 __all__ = ["Invariants", "broken"]
 
@@ -108,24 +104,9 @@ def _check_columns(world: VirtualWorld, known: Cluster) -> None:
     ):
         if (usable, taken) != (host.usable, host.taken_gpus):
             raise broken(world, host.name, f"columns say usable {usable}, {taken:g} GPUs taken")
-    if known.flows.paths()[0] != sorted(known.flows):
-        raise broken(world, "flows", f"paths of {known.flows.paths()[0]}, open are {sorted(known.flows)}")
-    in_order = sorted(known.flows.values(), key=attrgetter("key"))
-    counted = [0.0] * len(known.network)
-    for flow, links in zip(in_order, known.flows.links(), strict=True):
-        if flow.traffic_class is TrafficClass.PRESYNC and known.jobs[flow.job].host == flow.source:
-            for link in links:
-                counted[link] += 1.0
-    crossing = known.flows.crossing().tolist()
-    if crossing != counted:
-        raise broken(world, "links", f"streams cross them: {crossing}, and that is {counted}")
-    firm, every = _firm(known.flows.firm()), _firm(known.flows.values())
-    if firm != every:
-        raise broken(world, "flows", f"something is reserved for {firm}, and that is for {every}")
-
-
-def _firm(flows: Iterable[CheckpointFlow]) -> list[str]:
-    return [flow.key for flow in flows if flow.reservation is not None or flow.floor_bytes_per_s > 0.0]
+    rows = [flow.key for flow in known.flows.rows().flows]
+    if rows != sorted(known.flows):
+        raise broken(world, "flows", f"rows of {rows}, open are {sorted(known.flows)}")
 
 
 def _check_offers(world: VirtualWorld, known: Cluster) -> None:

@@ -101,7 +101,7 @@ class ElidingCoordinator(Coordinator):
         """Return whether a job waits, is degraded, or has a loss budget that its standby does not keep."""
         if self.cluster.backlog or self.cluster.queue.waiting():
             return True
-        return any(job.degraded or job.endangered for job in self.cluster.jobs.unfinished())
+        return any(job.degraded or job.endangered for job in self.cluster.jobs.unfinished)
 
 
 def _is_loud(effect: do.Effect) -> bool:
