@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import optimize
 
 from controller.core.admission import admission, schedule
 from controller.core.checkpointing import intervals
@@ -28,9 +29,11 @@ from controller.core.placement import hazard, select
 from controller.core.queueing.controllers.algorithm1 import next_level
 from controller.core.queueing.controllers.fixed import admit_probability
 from experiments.theory.domain import DomainError
-from experiments.theory.laws import BathTub, Deterministic, Exponential, Gamma, Law, Uniform
+from experiments.theory.laws import BathTub, Deterministic, Exponential, Gamma, Law, Uniform, while_it_lasts
 from experiments.theory.paper_a.theorems import residual_for_research
-from experiments.theory.paper_b import bounds, costs, markov, single_slot, stationary, waits
+from experiments.theory.paper_b import single_slot, stationary
+from tests import paper_b_theorems as theorems
+from tests.age_bound import level_and_age
 from topologies.spec import DirectedLink, ResearchReserve
 
 OURS = Path(__file__).with_name("theory_vectors.json")
@@ -41,7 +44,7 @@ REL_TOL = 1e-5  # values are recorded to six digits
 ROUNDING, TINY = 1e-9, 1e-18  # absolute: beside a recorded 0, and beside any value
 HOUR_S, LINK = 3600.0, DirectedLink("source", "switch")
 # outputs of rules that the papers compare with, and that the program does not have
-OF_OTHERS = {"edf_skip", "smallest_demand_count", "equal_increment"}
+OF_OTHERS = {"lower", "edf_skip", "smallest_demand_count", "equal_increment"}
 Inputs = SimpleNamespace
 Formula = Callable[..., Any]
 
@@ -125,11 +128,11 @@ under_level, fixpoint = cache(stationary.under_level), cache(stationary.fixpoint
 
 
 def level(i: Inputs) -> Any:
-    return markov.under_level(i.mean_job, i.mean_spot, i.r, i.k)
+    return theorems.under_level(i.mean_job, i.mean_spot, i.r, i.k)
 
 
 def best(i: Inputs) -> Any:
-    return markov.optimum(i.mean_job, i.mean_spot, i.delta, i.k)
+    return theorems.optimum(i.mean_job, i.mean_spot, i.delta, i.k)
 
 
 def one_slot(i: Inputs, p: float) -> float:
@@ -146,6 +149,15 @@ def means(i: Inputs) -> tuple[float, float, float]:
 
 def bath(i: Inputs) -> BathTub:
     return BathTub(i.A, i.tau1, i.tau2, i.b)
+
+
+def density(law: BathTub, t: float) -> float:
+    walls = math.exp(-t / law.tau1) / law.tau1 + math.exp((t - law.b) / law.tau2) / law.tau2
+    return law.share * walls if t <= law.longest else 0.0
+
+
+def quantile(law: BathTub, level: float) -> float:
+    return float(optimize.brentq(lambda t: float(law.cdf(t)) - level, 0.0, law.longest, xtol=1e-13))
 
 
 def job(i: Inputs) -> tuple[float, float, float]:
@@ -188,16 +200,17 @@ def moved_s(i: Inputs, rate: float) -> float:
     return intervals.transfer_s(i.C, rate) + i.T_r
 
 
-def table(i: Inputs) -> tuple[list[float], float, float]:
-    return [rate / HOUR_S for rate in each(i.hourly_rates, 24)], i.t0_h * HOUR_S, i.T_rem_h * HOUR_S
+def table(i: Inputs) -> tuple[list[float], float, float, float]:
+    return (
+        [rate / HOUR_S for rate in each(i.hourly_rates, 24)],
+        i.t0_h * HOUR_S,
+        i.T_rem_h * HOUR_S,
+        24.0 * HOUR_S,
+    )
 
 
 def gap(i: Inputs) -> Any:
     return intervals.adaptivity_gap(each(i.lam, 1), each(i.B, 1), i.C)
-
-
-def bounded(i: Inputs) -> Any:
-    return hazard.bounds(hazard.Experience(i.events, i.exposure_h), i.level)
 
 
 def score_s(i: Inputs) -> float:
@@ -231,11 +244,11 @@ def max_min(i: Inputs) -> list[float]:
 # ---------------------------------------------------------------- families: the beginning of an id -> output -> formula
 
 PRINTED: dict[str, Formula] = {
-    name: lambda i: costs.printed_threshold_h(i.jobs, i.spots)
+    name: lambda i: theorems.printed_threshold_h(i.jobs, i.spots)
     for name in ("threshold", "paper_threshold", "paper_P_A_le_S_over_lam")
 }
 LONGEST: dict[str, Formula] = {
-    name: lambda i: costs.longest_one_slot_delay_h(i.jobs, i.spots)
+    name: lambda i: theorems.longest_one_slot_delay_h(i.jobs, i.spots)
     for name in ("true_threshold", "true_max_single_slot_delay")
 }
 LEVELS: dict[str, Formula] = {
@@ -256,26 +269,26 @@ ALLOCATED: dict[str, Formula] = {
 }
 # the name of an output is a pattern, whose group is an argument: F_12, LS_1_12 (one twelfth), delay_p05 (one half)
 FAMILIES: dict[str, dict[str, Formula]] = {
-    "p1.thm1.": {"cost": lambda i: costs.cost_per_job(i.k, i.mean_job, i.mean_spot, i.pi0)},
-    "p1.thm2.": {"cost": lambda i: costs.cost_of_one_slot(i.k, i.mean_spot, i.delta)},
-    "p1.threshold.": PRINTED | LONGEST | {"P_A_le_S": lambda i: costs.job_before_spot(i.jobs, i.spots)},
+    "p1.thm1.": {"cost": lambda i: theorems.cost_per_job(i.k, i.mean_job, i.mean_spot, i.pi0)},
+    "p1.thm2.": {"cost": lambda i: theorems.cost_of_one_slot(i.k, i.mean_spot, i.delta)},
+    "p1.threshold.": PRINTED | LONGEST | {"P_A_le_S": lambda i: theorems.job_before_spot(i.jobs, i.spots)},
     "p1.singleslot.": {
         "LS_at_lam": lambda i: i.spots.laplace(1.0 / i.mean_job),
-        "theorem2_formula": lambda i: costs.cost_of_one_slot(i.k, i.spots.mean, i.delta),
-        "paper_threshold": lambda i: costs.printed_threshold_h(Exponential(i.mean_job), i.spots),
+        "theorem2_formula": lambda i: theorems.cost_of_one_slot(i.k, i.spots.mean, i.delta),
+        "paper_threshold": lambda i: theorems.printed_threshold_h(Exponential(i.mean_job), i.spots),
         "true_threshold": lambda i: single_slot.delay_h(i.mean_job, i.spots, 1.0),
         r"p_for_delta\d*": joins,
         r"cost_at_delta\d*": lambda i: one_slot(i, joins(i)),
         r"delay_p(.+)": lambda i, p: single_slot.delay_h(i.mean_job, i.spots, p),
         r"cost_p(.+)": one_slot,
     },
-    "p1.thm3.": {"EW": lambda i: waits.mean_wait_allowed_h(i.mean_job, i.delta)},
+    "p1.thm3.": {"EW": lambda i: theorems.mean_wait_allowed_h(i.mean_job, i.delta)},
     "p1.cor.": {
-        "EW": lambda i: waits.mean_wait_allowed_h(i.mean_job, i.delta),
-        "cor1_p": lambda i: waits.share_that_waits(*means(i)),
-        "cor3_laplace_target": lambda i: waits.laplace_target(*means(i)),
-        "remark2_phi": lambda i: waits.exponential_wait_rate_per_h(*means(i)),
-        "cor4_X": lambda i: waits.fixed_wait_h(*means(i)),
+        "EW": lambda i: theorems.mean_wait_allowed_h(i.mean_job, i.delta),
+        "cor1_p": lambda i: theorems.share_that_waits(*means(i)),
+        "cor3_laplace_target": lambda i: theorems.laplace_target(*means(i)),
+        "remark2_phi": lambda i: theorems.exponential_wait_rate_per_h(*means(i)),
+        "cor4_X": lambda i: theorems.fixed_wait_h(*means(i)),
     },
     "p1.thm5.": LEVELS,
     "p1.mm.r.": LEVELS,
@@ -283,10 +296,10 @@ FAMILIES: dict[str, dict[str, Formula]] = {
     "p1.bath.": {
         "L": lambda i: bath(i).longest,
         "mean": lambda i: bath(i).mean,
-        "ES2": lambda i: bath(i).second_moment,
+        "ES2": lambda i: float(while_it_lasts(bath(i), lambda t: 2.0 * np.asarray(t))),
         "F_(.+)": lambda i, t: float(bath(i).cdf(t)),
-        "f_(.+)": lambda i, t: float(bath(i).pdf(t)),
-        "ppf_(.+)": lambda i, percent: bath(i).quantile(percent / 100.0),
+        "f_(.+)": lambda i, t: density(bath(i), t),
+        "ppf_(.+)": lambda i, percent: quantile(bath(i), percent / 100.0),
         "LS_(.+)": lambda i, s: bath(i).laplace(s),
     },
     "p1.exact.": {
@@ -302,7 +315,7 @@ FAMILIES: dict[str, dict[str, Formula]] = {
         "cost": lambda i: fixpoint(i.jobs, i.spots, i.delta, i.k).cost,
     },
     "p1.ageaware.": {
-        "lower_bound_cost|cost": lambda i: bounds.level_and_age(i.jobs.mean, i.spots, i.delta, i.k).cost
+        "lower_bound_cost|cost": lambda i: level_and_age(i.jobs.mean, i.spots, i.delta, i.k).cost
     },
     "p1.alg1.step.": {"r_next": lambda i: next_level(i.r, i.d_hat, i.delta, i.alpha, i.r_max)},
     "p1.alg1.admission.": {
@@ -335,11 +348,12 @@ FAMILIES: dict[str, dict[str, Formula]] = {
         "expected_loss": lambda i: constrained(i).expected_loss_s,
     },
     "p2.hazard.": {
-        name: lambda i, name=name: getattr(bounded(i), name) for name in ("mle", "lower", "upper")
+        "mle": lambda i: i.events / i.exposure_h,
+        "upper": lambda i: float(hazard.upper_bounds(np.array([i.events]), np.array([i.exposure_h]), i.level)[0]),
     },
     "p2.finalckpt.": {"time": lambda i: moved_s(i, i.b), "feasible": lambda i: moved_s(i, i.b) <= i.tau},
     "p2.survival.": {
-        "S": lambda i: hazard.survival(*table(i)),
+        "S": lambda i: math.exp(-hazard.expected_reclaims(*table(i))),
         "expected_reclaims": lambda i: hazard.expected_reclaims(*table(i)),
     },
     "p2.score.": {"score_s": score_s, "T_mig_s": lambda i: moved_s(i, i.b)},

@@ -1,9 +1,7 @@
 """Laws of the times between jobs and between spots (paper B; hours), as frozen data.
 
-Exponential, uniform and gamma laws are frozen distributions of `scipy.stats`, which gives mean, moments, F, density and draws.
-Two closed forms are added, since bounds and lattices evaluate them ten thousand times and scipy would integrate each time:
-`laplace(s)` = E[e^(-sX)], and `limited_mean(x)` = E[min(X, x)], the integral of 1 - F in Theorem 3. scipy has neither the
-constant nor the bath-tub.
+Exponential, uniform and gamma laws are frozen distributions of `scipy.stats`, which gives mean, F and draws. Their transforms
+`laplace(s)` = E[e^(-sX)] are added: scipy would integrate each time. scipy has neither the constant nor the bath-tub.
 
 The bath-tub law (paper B, section V-A, after Kadupitiya et al. 2020) is printed with an indicator 1{t <= tau2} that would
 remove the second wall. That is an error. Without it, F(t) = A(1 - e^(-t/tau1) + e^((t-b)/tau2)) rises to 1 at a time L,
@@ -13,15 +11,16 @@ where the law ends. It has an atom of A e^(-b/tau2) at 0: 5e-14 with the paper's
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike
-from scipy import integrate, optimize, special, stats
+from scipy import integrate, optimize, stats
 
 from controller.numerics.arrays import Floats
 from experiments.theory.domain import not_negative, positive, require
@@ -29,57 +28,46 @@ from experiments.theory.domain import not_negative, positive, require
 TAIL = 2e-16
 
 
-class Law(Hashable, Protocol):
+class Law(ABC):
     """A law of positive times."""
 
     @property
+    @abstractmethod
     def mean(self) -> float:
         """E[X]."""
 
     @property
-    def second_moment(self) -> float:
-        """E[X^2]."""
-
-    @property
+    @abstractmethod
     def longest(self) -> float:
         """End of the support; infinity if there is none."""
 
     @property
     def corners(self) -> tuple[float, ...]:
         """Points inside the support at which F is not smooth."""
+        return ()
 
+    @abstractmethod
     def cdf(self, x: ArrayLike) -> Floats:
         """Return P(X <= x) of each element; 0 below 0."""
 
+    @abstractmethod
     def sample(self, rng: Generator, n: int) -> Floats:
         """Return n independent draws."""
 
+    @abstractmethod
     def laplace(self, s: float) -> float:
         """Return E[e^(-sX)] for s >= 0."""
 
-    def limited_mean(self, x: float) -> float:
-        """Return E[min(X, x)] for x >= 0; infinity is allowed."""
 
-
-class ScipyLaw:
-    """A frozen distribution of `scipy.stats`; a law adds its parameters and two closed forms."""
+class ScipyLaw(Law):
+    """A frozen distribution of `scipy.stats`; a law adds its parameters and its transform."""
 
     scipy: Any  # the frozen distribution; a cached property of each law
-
-    @property
-    def corners(self) -> tuple[float, ...]:
-        """Empty: F is smooth."""
-        return ()
 
     @cached_property
     def mean(self) -> float:
         """E[X]."""
         return float(self.scipy.mean())
-
-    @cached_property
-    def second_moment(self) -> float:
-        """E[X^2]."""
-        return float(self.scipy.moment(2))
 
     @cached_property
     def longest(self) -> float:
@@ -89,10 +77,6 @@ class ScipyLaw:
     def cdf(self, x: ArrayLike) -> Floats:
         """Return P(X <= x)."""
         return np.asarray(self.scipy.cdf(x))
-
-    def pdf(self, x: ArrayLike) -> Floats:
-        """Return the density."""
-        return np.asarray(self.scipy.pdf(x))
 
     def sample(self, rng: Generator, n: int) -> Floats:
         """Return n independent draws."""
@@ -116,10 +100,6 @@ class Exponential(ScipyLaw):
     def laplace(self, s: float) -> float:
         """Return 1/(1 + s E[X])."""
         return 1.0 / (1.0 + not_negative("s", s) * self.mean_h)
-
-    def limited_mean(self, x: float) -> float:
-        """Return E[X] F(x)."""
-        return -self.mean_h * math.expm1(-_duration(x) / self.mean_h)
 
 
 @dataclass(frozen=True)
@@ -150,11 +130,6 @@ class Uniform(ScipyLaw):
         width = self.hi - self.lo
         return math.exp(-s * self.lo) * _decay(not_negative("s", s), width) / width
 
-    def limited_mean(self, x: float) -> float:
-        """Return x, less a parabola from lo on."""
-        inside = min(_duration(x), self.hi) - self.lo
-        return min(x, self.hi) - (inside**2 / (2.0 * (self.hi - self.lo)) if inside > 0.0 else 0.0)
-
 
 @dataclass(frozen=True)
 class Gamma(ScipyLaw):
@@ -176,17 +151,9 @@ class Gamma(ScipyLaw):
         """Return (1 + s scale)^(-shape)."""
         return math.exp(-self.shape * math.log1p(not_negative("s", s) * self.scale))
 
-    def limited_mean(self, x: float) -> float:
-        """Return E[X] F(x; shape + 1) + x (1 - F(x))."""
-        if math.isinf(_duration(x)):
-            return self.mean
-        y = x / self.scale
-        later = x * float(special.gammaincc(self.shape, y))
-        return self.mean * float(special.gammainc(self.shape + 1.0, y)) + later
 
-
-@dataclass(frozen=True, slots=True)
-class Deterministic:
+@dataclass(frozen=True)
+class Deterministic(Law):
     """The constant."""
 
     value: float
@@ -200,19 +167,9 @@ class Deterministic:
         return self.value
 
     @property
-    def second_moment(self) -> float:
-        """Square of the mean."""
-        return self.value**2
-
-    @property
     def longest(self) -> float:
         """Value of every draw."""
         return self.value
-
-    @property
-    def corners(self) -> tuple[float, ...]:
-        """Empty: F jumps at the end of the support."""
-        return ()
 
     def cdf(self, x: ArrayLike) -> Floats:
         """Return 1 from the value on."""
@@ -227,13 +184,9 @@ class Deterministic:
         """Return e^(-s value)."""
         return math.exp(-not_negative("s", s) * self.value)
 
-    def limited_mean(self, x: float) -> float:
-        """Return x, up to the value."""
-        return min(_duration(x), self.value)
-
 
 @dataclass(frozen=True)
-class BathTub:
+class BathTub(Law):
     """Spots that come at once or near the 24 h limit (paper B, section V-A, corrected: see the top of this file)."""
 
     share: float = 0.5  # A
@@ -261,20 +214,9 @@ class BathTub:
     @property
     def mean(self) -> float:
         """E[X]."""
-        return self.limited_mean(self.longest)
-
-    @property
-    def second_moment(self) -> float:
-        """The integral of 2t (1 - F(t))."""
-        end, early, late = self.longest, self._early(self.longest), self._late(self.longest)
-        first_wall = self.tau1**2 * (1.0 - early) - self.tau1 * end * early
-        second_wall = self.tau2 * (end * late - self.tau2 * (late - self._late(0.0)))
-        return end**2 * (1.0 - self.share) + 2.0 * self.share * (first_wall - second_wall)
-
-    @property
-    def corners(self) -> tuple[float, ...]:
-        """Empty: F is smooth."""
-        return ()
+        end = self.longest
+        walls = end - self.tau1 * (1.0 - self._early(end)) + self.tau2 * (self._late(end) - self._late(0.0))
+        return end - self.share * walls
 
     def cdf(self, x: ArrayLike) -> Floats:
         """Return A (1 - e^(-t/tau1) + e^((t-b)/tau2)) up to L."""
@@ -282,22 +224,6 @@ class BathTub:
         walls = 1.0 - np.exp(-t / self.tau1) + np.exp((t - self.b) / self.tau2)
         inside = np.where(t >= self.longest, 1.0, np.minimum(1.0, self.share * walls))
         return np.where(np.asarray(x, dtype=np.float64) < 0.0, 0.0, inside)
-
-    def pdf(self, x: ArrayLike) -> Floats:
-        """Return the density on (0, L), without the atom at 0; 0 outside."""
-        t = np.minimum(_clipped(x), self.longest)
-        walls = np.exp(-t / self.tau1) / self.tau1 + np.exp((t - self.b) / self.tau2) / self.tau2
-        asked = np.asarray(x, dtype=np.float64)
-        return np.where((asked < 0.0) | (asked > self.longest), 0.0, self.share * walls)
-
-    def quantile(self, level: float) -> float:
-        """Return the least t with F(t) >= level; 0 below the atom's weight."""
-        require(0.0 <= level <= 1.0, "level of a quantile", level, "must be a number from 0 to 1")
-        if level <= float(self.cdf(0.0)):
-            return 0.0
-        return float(
-            optimize.brentq(lambda t: float(self.cdf(t)) - level, 0.0, self.longest, xtol=1e-13, rtol=1e-15)
-        )
 
     def sample(self, rng: Generator, n: int) -> Floats:
         """Return n exact draws: a wall is a truncated exponential, the first of mass A(1 - e^(-L/tau1)); the rest is the atom."""
@@ -319,12 +245,6 @@ class BathTub:
         else:
             late = self._late(0.0) * _decay(-speed, end) / self.tau2
         return self.share * (early + late + self._late(0.0))
-
-    def limited_mean(self, x: float) -> float:
-        """Return the integral of 1 - F up to x."""
-        t = min(_duration(x), self.longest)
-        walls = t - self.tau1 * (1.0 - self._early(t)) + self.tau2 * (self._late(t) - self._late(0.0))
-        return t - self.share * walls
 
     def _early(self, t: float) -> float:
         return math.exp(-t / self.tau1)
@@ -367,11 +287,6 @@ def while_it_lasts(
 
 def _clipped(x: ArrayLike) -> Floats:
     return np.maximum(np.asarray(x, dtype=np.float64), 0.0)
-
-
-def _duration(x: float) -> float:
-    require(x >= 0.0, "x", x, "must be a number of 0 or more")
-    return x
 
 
 def _decay(speed: float, end: float) -> float:

@@ -1,1 +1,1 @@
-"""Closed forms of paper B: costs and delays of the queue under r, the best r, bounds. Begin with `costs`."""
+"""Delays and costs of paper B's queue under r, exact, and the best r. Begin with `single_slot`."""

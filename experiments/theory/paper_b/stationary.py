@@ -10,8 +10,7 @@ u_m is the time in X spent after m of them (`waiting_weights`, to 1e-13). So
 
 and alpha = alpha M R (R: what the event does) is the state just after an event. With spots as the events this gives
 Theorem 1's pi_0 and, by alpha U/E[X], the time averages; with jobs as the events (spots being the clock) it gives the
-share of jobs that join, each of which is served in the end. E[T] is E[n]/lambda (Little). Where neither process is a
-clock, `lattice` gives the numbers on a grid of times.
+share of jobs that join, each of which is served in the end. E[T] is E[n]/lambda (Little).
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ from scipy import optimize, sparse, special
 
 from controller.core.queueing.controllers.fixed import admit_probability
 from controller.numerics.arrays import Floats
-from experiments.theory.domain import not_negative, require
+from experiments.theory.domain import DomainError, not_negative, require
 from experiments.theory.laws import Exponential, Gamma, Law, effective_end, while_it_lasts
-from experiments.theory.paper_b import lattice
 
 MAX_LEVELS = 64
 
@@ -57,7 +55,7 @@ class Fixpoint:
 def under_level(jobs: Law, spots: Law, r: float, k: float = 10.0) -> Stationary:
     """Return the queue under r = N + p: join below N, with probability p at N, wait for ever (paper B, Algorithm 1's policy).
 
-    Exact where jobs or spots are Poisson or gamma of whole shape, on a grid otherwise. DomainError: r outside [0, 64].
+    DomainError: r outside [0, 64], or neither jobs nor spots Poisson or gamma of whole shape.
     """
     require(0.0 <= r <= MAX_LEVELS, "r", r, f"must be a number from 0 to {MAX_LEVELS}")
     require(1.0 <= k < math.inf, "k", k, "must be a finite cost of 1 or more")
@@ -70,11 +68,11 @@ def under_level(jobs: Law, spots: Law, r: float, k: float = 10.0) -> Stationary:
     if (clock := _clock(jobs)) is not None:
         found, levels = _cycle(spots, clock, joining, serving)
         busy = 1.0 - float(found[0])
-    elif (clock := _clock(spots)) is not None:
+    else:
+        if (clock := _clock(spots)) is None:
+            raise DomainError("laws", (jobs, spots), "one must be Poisson or gamma of whole shape")
         found, levels = _cycle(jobs, clock, serving, joining)
         busy = float(found @ joins) * spots.mean / jobs.mean
-    else:
-        busy, levels = lattice.busy_and_levels(jobs, spots, r)
     delay_h = float(levels @ np.arange(len(levels))) * jobs.mean
     cost = k - (k - 1.0) * jobs.mean / spots.mean * busy
     return Stationary(delay_h, cost, busy, 1.0 - float(levels[0]), tuple(levels.tolist()))

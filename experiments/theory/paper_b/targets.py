@@ -1,10 +1,10 @@
 """Cases with exact answers, by which controllers and simulators are judged (k = 10; hours).
 
-r* and cost* are `stationary.fixpoint` to the digits given (a test recomputes them); `age_aware_cost` is
-`bounds.level_and_age`, the least cost of any policy that may look at the time since the last spot. Cases: Fig. 2-5 of
-paper B (Fig. 4 and 5 are M/M), and spot laws of other variability with the mean 12 h. The bounds are converged in the
-grid of ages (480 cells, the fourth decimal is right). A first-order grid of 0.1 h gives too little where spots come in
-bursts: 8.35 for gamma(0.25, 48).
+r* and cost* are `stationary.fixpoint` to the digits given (a test recomputes them); `age_aware_cost` is the tests'
+`level_and_age`, the least cost of any policy that may look at the time since the last spot. Cases: Fig. 2-5 of paper B
+(Fig. 4 and 5 are M/M), and spot laws of other variability with the mean 12 h. The bounds are converged in the grid of ages
+(480 cells, the fourth decimal is right). A first-order grid of 0.1 h gives too little where spots come in bursts: 8.35 for
+gamma(0.25, 48).
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from controller.core.queueing.queue import admit_probability
 from controller.core.queueing.replay import Rule
 from controller.numerics.arrays import Floats
 from experiments.theory.laws import Law, while_it_lasts
-from experiments.theory.paper_b.costs import cost_per_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,8 @@ def under_ages(mean_job_h: float, spots: Law, rule: Rule, k: float) -> Exact:
     before = np.linalg.solve(equations, np.eye(size)[-1])
     length = float(before @ served @ spent_h @ np.arange(size)) / spots.mean
     pi_0 = float(before[0])
-    return Exact(cost_per_job(k, mean_job_h, spots.mean, pi_0), length * mean_job_h, pi_0)
+    cost = k - (k - 1.0) * mean_job_h / spots.mean * (1.0 - pi_0)  # Theorem 1
+    return Exact(cost, length * mean_job_h, pi_0)
 
 
 def _climb(level: float, size: int) -> Floats:

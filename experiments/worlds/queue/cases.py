@@ -13,14 +13,7 @@ from dataclasses import dataclass
 
 from controller.core.queueing.replay import Rule
 from experiments.theory.laws import Deterministic, Exponential, Gamma, Law, Uniform
-from experiments.theory.paper_b import (
-    costs,
-    markov,
-    single_slot,
-    stationary,
-    targets,
-    waits,
-)
+from experiments.theory.paper_b import single_slot, stationary, targets
 from experiments.worlds.queue.ages import under_ages
 from experiments.worlds.queue.estimate import Estimate
 from experiments.worlds.queue.model import Model
@@ -62,8 +55,8 @@ def cases() -> Iterator[QueueCase]:
         (12.0, 12.0, 4.5),
         (24.0, 12.0, 1.7),
     ):
-        exact = markov.under_level(job_h, spot_h, r, K)
-        model = Model(Exponential(job_h), Exponential(spot_h), Rule(r), K)
+        laws = Exponential(job_h), Exponential(spot_h)
+        exact, model = stationary.under_level(*laws, r, K), Model(*laws, Rule(r), K)
         name = f"jobs {job_h:g}, spots {spot_h:g}, r {r}"
         yield QueueCase("Theorem 4, M/M", name, model, exact.cost, exact.delay_h)
     for law, spots in SPOTS.items():
@@ -74,7 +67,7 @@ def cases() -> Iterator[QueueCase]:
     for target in targets.TARGETS:
         model = Model(target.jobs, target.spots, Rule(target.r_star), target.k)
         yield QueueCase("r* of Fig. 2-5", target.name, model, target.cost_star, target.delta_h)
-    for laws, jobs, spots in (
+    for words, jobs, spots in (
         ("Poisson jobs, bath-tub", Exponential(12.0), targets.BATH_TUB),
         ("gamma jobs, bath-tub", targets.GAMMA_12, targets.BATH_TUB),
         ("gamma jobs, Poisson spots", targets.GAMMA_12, Exponential(24.0)),
@@ -82,12 +75,14 @@ def cases() -> Iterator[QueueCase]:
     ):
         for r in (1.0, 2.5, 4.0):
             model, chain = Model(jobs, spots, Rule(r), K), stationary.under_level(jobs, spots, r, K)
-            yield QueueCase("stationary", f"{laws}, r {r}", model, chain.cost, chain.delay_h)
+            yield QueueCase("stationary", f"{words}, r {r}", model, chain.cost, chain.delay_h)
     for job_h, spot_h, delta_h in ((12.0, 12.0, 3.0), (12.0, 24.0, 7.9), (5.0, 4.0, 1.0)):
-        rule = Rule(1.0, longest_wait_s=waits.fixed_wait_h(job_h, spot_h, delta_h))
+        # the shortest longest wait that keeps delta, (1/mu) log[(1 - lambda delta)/(1 - (lambda + mu) delta)]; cost by Theorem 2
+        free = 1.0 - delta_h / job_h
+        rule = Rule(1.0, longest_wait_s=spot_h * math.log(free / (free - delta_h / spot_h)))
         model = Model(Exponential(job_h), Exponential(spot_h), rule, K)
         name = f"jobs {job_h}, spots {spot_h}, longest wait"
-        yield QueueCase("Corollary 4", name, model, costs.cost_of_one_slot(K, spot_h, delta_h), delta_h)
+        yield QueueCase("Corollary 4", name, model, K - (K - 1.0) * delta_h / spot_h, delta_h)
     # Offers that stand for ever, M/M, lambda > mu: jobs waiting less offers standing is a birth-death chain below N. Its
     # weights are rho^n, n = N, N - 1, ..., so P(N) = 1 - 1/rho, and every spot is used.
     for job_h, spot_h, n_max in ((6.0, 12.0, 2), (8.0, 12.0, 1)):

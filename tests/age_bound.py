@@ -1,7 +1,7 @@
 """The least cost of any policy, as a linear program: Poisson jobs, any spot law.
 
 Policies see the number waiting *and* the time since the last spot. For spots that are not Poisson this age is worth a
-lot: it shows how near the next spot is. (For Poisson spots the optimum is Theorem 4's policy, `markov.optimum`. Paper
+lot: it shows how near the next spot is. (For Poisson spots the optimum is Theorem 4's policy. Paper
 B's own program, (9)-(11), takes the queue over time for the queue at spots, and is no bound unless spots are Poisson.)
 
 Let z_n(t) be the probability of n waiting at age t of a gap, given that the gap is not over. A policy can only refuse
@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, sparse
+from scipy import integrate, optimize, sparse, special
 
 from experiments.theory.domain import DomainError, not_negative, positive, require
 from experiments.theory.laws import Law, effective_end
@@ -25,6 +25,7 @@ from experiments.theory.laws import Law, effective_end
 CELLS = 240
 FINE = 20_000
 SPARE_LEVELS = 5
+NODES = 20  # of the quadrature within a cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def level_and_age(
     end = effective_end(spots)
     fine = np.union1d(np.linspace(0.0, end, FINE), end * np.geomspace(1e-8, 1.0, FINE))
     fine = np.union1d(fine, [c for c in spots.corners if 0.0 < c < end])
-    spent = np.array([spots.limited_mean(float(t)) for t in fine]) / spots.mean
+    spent = integrate.cumulative_trapezoid(1.0 - spots.cdf(fine), fine, initial=0.0) / spots.mean
     span = min(end, float(fine[np.searchsorted(spots.cdf(fine), 0.999)]))
     weight = spots.cdf(fine) + spent + 2.0 * np.minimum(fine / span, 1.0) + 0.1 * fine / end
     borders = np.interp(np.linspace(weight[0], weight[-1], cells + 1), weight, fine)
@@ -61,7 +62,10 @@ def level_and_age(
     ends = np.diff(spots.cdf(ages))  # P(the gap ends in the cell)
     ends[0] += float(spots.cdf(0.0))
     ends[-1] += 1.0 - float(spots.cdf(ages[-1]))
-    held_h = np.diff([spots.limited_mean(float(age)) for age in ages])  # mean time in the cell
+    nodes, weights = special.roots_legendre(NODES)
+    halves = np.diff(ages)[:, None] / 2.0
+    left = 1.0 - spots.cdf(ages[:-1, None] + halves * (1.0 + nodes))
+    held_h = (halves * weights * left).sum(axis=1)  # mean time in the cell
     held_h[-1] += spots.mean - held_h.sum()
 
     # Unknowns, cell by cell: z just after the cell's beginning, then what moves up from each level within the cell.
@@ -90,8 +94,8 @@ def level_and_age(
     # after a spot, at least n wait only where at least n + 1 did
     longer = sparse.vstack([tails[1:], sparse.csr_matrix((1, count))], "csr")
     first = sparse.csr_matrix(np.eye(1, len(ends)))
-    left = sparse.kron(first, begin, "csr") - sparse.kron(ends[None, :], longer @ middle, "csr")
-    limits = sparse.vstack([rising, falling, left, sparse.csr_matrix(levels) @ time], "csr")
+    after = sparse.kron(first, begin, "csr") - sparse.kron(ends[None, :], longer @ middle, "csr")
+    limits = sparse.vstack([rising, falling, after, sparse.csr_matrix(levels) @ time], "csr")
 
     upper = np.append(np.zeros(limits.shape[0] - 1), wanted)
     found = optimize.linprog(
