@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,43 +12,14 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: the extra 'torch'")
 from safetensors.torch import load_file, save_file  # noqa: E402
-from torch import nn  # noqa: E402
 
 from testbed.errors import SpecError  # noqa: E402
 from testbed.workloads.base import StateMismatch, load_workload  # noqa: E402
 from testbed.workloads.torch_training import CannotBeSaved, TorchTraining  # noqa: E402
-from tests.torch_jobs import as_before  # noqa: E402, F401
+from tests.torch_jobs import Motley, as_before  # noqa: E402, F401
 
 pytestmark = pytest.mark.extra
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
-
-
-class Stranger(TorchTraining):
-    """Everything that a state can hide in: buffers, momentum, a scheduler, an average, tied weights, all three generators."""
-
-    def build(self) -> Any:
-        import numpy as np
-
-        body = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.3), nn.Flatten())
-        model = nn.ModuleDict({"body": body, "head": nn.Linear(8 * 36, 10)})
-        model["tied"] = model["head"]
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
-        self.scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=self.steps_total + 1)
-        self.average = torch.optim.swa_utils.AveragedModel(model)
-        self.numpy = np.random
-        return model, optimizer, self.scheduler, self.average
-
-    def loss(self, step: int) -> Any:
-        label = random.randrange(10)
-        images = torch.randn(8, 1, 8, 8) + label + self.numpy.normal()
-        return nn.functional.cross_entropy(
-            self.model["tied"](self.model["body"](images)), torch.full((8,), label)
-        )
-
-    def step(self) -> None:
-        super().step()
-        self.scheduler.step()
-        self.average.update_parameters(self.model)
 
 
 def transformer(params: Mapping[str, object]) -> TorchTraining:
@@ -63,7 +33,7 @@ def transformer(params: Mapping[str, object]) -> TorchTraining:
 
 
 MAKERS = {
-    "stranger": lambda: Stranger({"steps": 12, "seed": 7}),
+    "motley": lambda: Motley({"steps": 12, "seed": 7}),
     "transformer": lambda: transformer({"steps": 6, "seed": 7}),
     "bf16": lambda: transformer({"steps": 2, "seed": 7, "bf16": 1}),
 }
@@ -102,7 +72,7 @@ def test_a_job_goes_on_from_any_checkpoint_to_the_last_bit(
 
 
 def test_a_checkpoint_is_a_safetensors_file_and_lies_as_the_last_one_did(tmp_path: Path) -> None:
-    job = MAKERS["stranger"]()
+    job = MAKERS["motley"]()
     job.begin()
     job.step()
     job.save(tmp_path / "1")
@@ -120,12 +90,12 @@ def test_a_checkpoint_is_a_safetensors_file_and_lies_as_the_last_one_did(tmp_pat
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        (lambda: Stranger({"steps": 13, "seed": 7}), "another job"),
+        (lambda: Motley({"steps": 13, "seed": 7}), "another job"),
         (lambda: transformer({"steps": 12, "seed": 7}), "no state of this model"),
     ],
 )
 def test_the_state_of_another_job_is_refused(other: Any, why: str, tmp_path: Path) -> None:
-    job = MAKERS["stranger"]()
+    job = MAKERS["motley"]()
     job.begin()
     job.save(tmp_path / "state")
     with pytest.raises(StateMismatch, match=why):
@@ -150,11 +120,11 @@ def test_a_file_whose_tree_is_none_is_refused(tree: str, tmp_path: Path) -> None
     tensors = {"reclaimnet.tree": torch.frombuffer(bytearray(told), dtype=torch.uint8)}
     save_file(tensors, tmp_path / "state")
     with pytest.raises(StateMismatch):
-        MAKERS["stranger"]().load(tmp_path / "state")
+        MAKERS["motley"]().load(tmp_path / "state")
 
 
 def test_a_state_that_comes_out_of_memory_changed_is_found(tmp_path: Path) -> None:
-    class Forgetful(Stranger):
+    class Forgetful(Motley):
         def build(self) -> Any:
             model, optimizer, *_ = super().build()
             return model, optimizer, Half()
@@ -191,7 +161,7 @@ def test_what_cannot_be_saved_without_pickle_is_refused_by_name(value: Any, tmp_
         def state_dict(self) -> Any:
             return value
 
-    class WithOdd(Stranger):
+    class WithOdd(Motley):
         def build(self) -> Any:
             return *super().build(), Odd()
 
@@ -203,6 +173,6 @@ def test_what_cannot_be_saved_without_pickle_is_refused_by_name(value: Any, tmp_
 
 def test_wrong_params_are_named() -> None:
     with pytest.raises(SpecError, match=r"params\.steps"):
-        Stranger({})
+        Motley({})
     with pytest.raises(SpecError, match=r"params\.seed"):
-        Stranger({"steps": 3, "seed": -1})
+        Motley({"steps": 3, "seed": -1})

@@ -1,10 +1,12 @@
-"""A training job whose state has tensors of every kind, in memory or on a GPU; what tests of such jobs put back."""
+"""A training job with everything that a state can hide in, in memory or on a GPU; what tests of such jobs put back."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -21,10 +23,13 @@ def as_before() -> Iterator[None]:
 
 
 class Motley(TorchTraining):
-    """Parameters: `device`, on which it draws its samples and drops some units out, too."""
+    """Tensors of every kind, buffers, tied weights, a scheduler, an average, and all three generators.
+
+    Parameters: `device`, on which it draws its samples and drops some units out, too.
+    """
 
     def build(self) -> Any:
-        self.device = torch.device(str(self.given["device"]))
+        self.device = torch.device(str(self.given.get("device", "cpu")))
         self.images = nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
         body = nn.Sequential(
             nn.BatchNorm2d(8), nn.GELU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(8 * 36, 33)
@@ -43,9 +48,16 @@ class Motley(TorchTraining):
             model.register_buffer(name, buffer)
         model = model.to(self.device)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-        return model, optimizer, torch.optim.swa_utils.AveragedModel(model["body"])
+        self.scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=self.steps_total + 1)
+        self.average = torch.optim.swa_utils.AveragedModel(model["body"])
+        return model, optimizer, self.scheduler, self.average
 
     def loss(self, step: int) -> Any:
-        samples = torch.randn(16, 3, 8, 8, device=self.device)
+        samples = torch.randn(16, 3, 8, 8, device=self.device) + random.random() + np.random.normal()
         hidden = self.model["body"](self.model["images"](samples))
         return self.model["tied"](hidden.bfloat16()).float().square().mean() + samples.mean()
+
+    def step(self) -> None:
+        super().step()
+        self.scheduler.step()
+        self.average.update_parameters(self.model["body"])
