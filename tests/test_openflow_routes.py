@@ -37,8 +37,8 @@ from controller.openflow.tables import (
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import plan
 from topologies.openflow import Station, Topology, Trunk, WayPin
-from topologies.paths import NONE_DEAD, Routes, distances_to, tree_of, ways_beside
-from topologies.presets import fat_tree, leaf_spine
+from topologies.paths import NONE_DEAD, distances_to, tree_of, ways_beside
+from topologies.presets import fat_tree
 from topologies.spec import TrafficClass
 
 HOSTS_PORT = 1024
@@ -478,22 +478,6 @@ def test_arp_is_answered_for_hosts_elsewhere_only(asked: str, action: object) ->
     frame = {"in_port": HOSTS_PORT, "eth_src": "02:00:0a:00:00:01", "eth_type": 0x0806}
     packet = {**frame, "arp_op": 1, "arp_tpa": asked}
     assert lookup(made, packet) == action
-
-
-@pytest.mark.parametrize(
-    "campus", [fat_tree(4), leaf_spine(leaves=3, spines=2)], ids=["fat tree", "leaf-spine"]
-)
-def test_migrations_travel_the_path_that_admission_charges(campus) -> None:  # type: ignore[no-untyped-def]
-    topology = topology_of(plan(campus))
-    made, charged = tables(topology), Routes(campus)
-    for a in topology.stations:
-        for b in topology.stations:
-            if a.switch != b.switch:
-                (way,) = ways(
-                    topology, {**EF, "eth_src": a.mac, "eth_dst": b.mac}, a.switch, made, frozenset()
-                )
-                route = [d.source for d in charged.route(a.host, b.host)][1:]
-                assert [s for s in route if s in topology.switches] == way
 
 
 def test_tables_stay_within_two_rules_a_host_and_arp() -> None:

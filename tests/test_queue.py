@@ -1,8 +1,6 @@
 """The spot queue: admission by r = N + p, offers and their lives, interrupted jobs, and Algorithm 1."""
 
 import math
-import random
-import statistics
 
 import pytest
 from hypothesis import given
@@ -10,7 +8,6 @@ from hypothesis import strategies as st
 
 from controller.core.queueing.queue import (
     Algorithm1,
-    Controller,
     Dispatch,
     Fixed,
     Lapsed,
@@ -24,8 +21,6 @@ from controller.core.queueing.queue import (
     admit_probability,
     next_level,
 )
-
-K = 10.0
 
 
 def job(key: str, memory: float = 0.0) -> SpotJob:
@@ -77,7 +72,7 @@ def test_a_patient_campus_serves_an_arriving_job_at_once_whatever_r_says() -> No
     assert queue.offer(1, 0.0) == Standing(1, math.inf)
     assert queue.offer(2, 1.0) == Standing(2, math.inf)
     assert queue.submit(job("a"), 5.0, 0.9) == Dispatch("a", 1, 0.0, True)
-    assert queue.statistics.mean_cost(K) == 1.0
+    assert queue.statistics.mean_cost(10.0) == 1.0
 
 
 def test_who_waits_when_the_gap_reaches_the_age_leaves_with_its_delay() -> None:
@@ -255,52 +250,3 @@ def test_parameters_that_cannot_work_are_refused(wrong: dict[str, float]) -> Non
     right = {"target_delay_s": 3.0, "step_per_s": 0.01}
     with pytest.raises(ValueError, match=r"window|step|target"):
         Algorithm1(**{**right, **wrong})  # type: ignore[arg-type]
-
-
-def run_mm(controller: Controller, jobs: int, inverse_mu: float, seed: int) -> list[tuple[float, float]]:
-    """(delay, cost) of every job that left, in order; Poisson(1/12) jobs, Poisson(1/inverse_mu) spots, hours."""
-    rng = random.Random(seed)
-    queue = SpotQueue(controller, offer_ttl_s=0.0)
-    next_job, next_spot, left = rng.expovariate(1 / 12), rng.expovariate(1 / inverse_mu), []
-    for number in range(jobs):
-        while next_spot < next_job:
-            served = queue.offer(number, next_spot)
-            if isinstance(served, Dispatch):
-                left.append((served.delay_s, 1.0))
-            next_spot += rng.expovariate(1 / inverse_mu)
-        if isinstance(queue.submit(job(str(number)), next_job, rng.random()), OnDemand):
-            left.append((0.0, K))
-        next_job += rng.expovariate(1 / 12)
-    return left
-
-
-def batch_error(values: list[float], batches: int = 40) -> float:
-    """Standard error of the mean of correlated values, by means of batches."""
-    size = len(values) // batches
-    means = [statistics.fmean(values[i * size : (i + 1) * size]) for i in range(batches)]
-    return statistics.stdev(means) / math.sqrt(batches)
-
-
-@pytest.mark.parametrize(
-    ("inverse_mu", "level", "delay", "cost"),
-    [(24.0, 0.3, 4.5, 8.3125), (24.0, 2.958333333, 27.0, 5.80682), (12.0, 4.454545, 27.0, 2.65)],
-)
-def test_long_runs_with_r_fixed_meet_the_closed_form_of_m_m_1(
-    inverse_mu: float, level: float, delay: float, cost: float
-) -> None:
-    left = run_mm(Fixed(level), 40_000, inverse_mu, seed=7)
-    delays, costs = [d for d, _ in left], [c for _, c in left]
-    assert abs(statistics.fmean(delays) - delay) < 4 * batch_error(delays)
-    assert abs(statistics.fmean(costs) - cost) < 4 * batch_error(costs)
-    assert batch_error(delays) < 0.05 * delay  # the bound above bites
-
-
-@pytest.mark.parametrize("r0", [0.05, 6.0])
-@pytest.mark.parametrize(("delta", "cost"), [(3.0, 8.875), (27.0, 5.80682)])
-def test_algorithm_1_learns_the_optimal_delay_and_cost_from_either_side(
-    r0: float, delta: float, cost: float
-) -> None:
-    left = run_mm(Algorithm1(delta, step_per_s=0.005, r0=r0), 40_000, 24.0, seed=11)[10_000:]
-    delays, costs = [d for d, _ in left], [c for _, c in left]
-    assert statistics.fmean(delays) == pytest.approx(delta, abs=4 * batch_error(delays) + 0.02 * delta)
-    assert statistics.fmean(costs) == pytest.approx(cost, abs=4 * batch_error(costs) + 0.02 * cost)

@@ -79,6 +79,15 @@ def test_spots_find_the_queue_empty_as_often_as_theory_says() -> None:
     assert estimate.pi_0.errors_from(spots.laplace(1.0 / 12.0)) <= 4.0
 
 
+def test_jobs_in_bursts_are_within_four_standard_errors_of_theory_too() -> None:
+    jobs, spots = Gamma(0.5, 20.0), Exponential(9.0)  # spots are the clock of the exact numbers
+    estimate, exact = (
+        simulate(Model(jobs, spots, Rule(2.2)), JOBS, SEED),
+        stationary.under_level(jobs, spots, 2.2),
+    )
+    assert estimate.cost.errors_from(exact.cost) <= 4.0 >= estimate.delay_h.errors_from(exact.delay_h)
+
+
 def test_standard_errors_are_the_spread_between_seeds() -> None:
     model = Model(Exponential(12.0), Gamma(0.25, 48.0), Rule(2.5))
     runs = [simulate(model, 10_000, seed, batches=20) for seed in range(60)]

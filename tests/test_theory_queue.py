@@ -31,24 +31,6 @@ def chain(mean_job: float, mean_spot: float, r: float) -> Floats:
     return np.asarray(np.linalg.lstsq(np.vstack([generator.T, np.ones(count)]), np.eye(count + 1)[-1])[0])
 
 
-def simulate(jobs: Law, spots: Law, r: float, count: int, seed: int) -> tuple[float, float]:
-    """(mean delay, share served on spots) of paper B's queue, event by event."""
-    rng = np.random.default_rng(seed)
-    at = np.cumsum(jobs.sample(rng, count))
-    spot_at = iter(np.cumsum(spots.sample(rng, int(1.2 * at[-1] / spots.mean) + 100)))
-    draws = rng.random(count)
-    waiting: list[float] = []
-    delay, served, spot = 0.0, 0, next(spot_at)
-    for when, draw in zip(at, draws, strict=True):
-        while spot < when:
-            if waiting:
-                delay, served = delay + spot - waiting.pop(0), served + 1
-            spot = next(spot_at)
-        if draw < r - len(waiting):
-            waiting.append(when)
-    return delay / count, served / count
-
-
 # ---------------------------------------------------------------- Poisson jobs and spots
 
 
@@ -117,24 +99,6 @@ def test_one_slot_closed_form_is_the_stationary_chain(spots: Law, p: float) -> N
     assert single_slot.delay_h(12.0, spots, p) == pytest.approx(exact.delay_h, rel=1e-10)
     assert single_slot.cost(12.0, spots, p, 10.0) == pytest.approx(exact.cost, rel=1e-10)
     assert single_slot.join_probability(12.0, spots, exact.delay_h) == pytest.approx(p, rel=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("jobs", "spots", "r"),
-    [
-        (Exponential(12.0), BathTub(), 2.5),
-        (Gamma(12.0, 1.0), BathTub(), 1.3),
-        (Gamma(0.5, 20.0), Exponential(9.0), 2.2),
-        (Gamma(2.5, 5.0), Gamma(2.0, 7.0), 1.6),
-    ],
-    ids=str,
-)
-def test_simulation_agrees_with_the_exact_numbers(jobs: Law, spots: Law, r: float) -> None:
-    runs = [simulate(jobs, spots, r, 15_000, seed) for seed in range(12)]
-    exact = stationary.under_level(jobs, spots, r)
-    for column, expected in ((0, exact.delay_h), (1, (10.0 - exact.cost) / 9.0)):
-        seen = np.array([run[column] for run in runs])
-        assert abs(seen.mean() - expected) < 4.5 * seen.std(ddof=1) / math.sqrt(len(seen))
 
 
 def test_laws_of_which_neither_is_a_clock_are_refused() -> None:
