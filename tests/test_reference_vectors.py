@@ -32,8 +32,6 @@ from experiments.theory.domain import DomainError
 from experiments.theory.laws import BathTub, Deterministic, Exponential, Gamma, Law, Uniform, while_it_lasts
 from experiments.theory.paper_a.theorems import residual_for_research
 from experiments.theory.paper_b import single_slot, stationary
-from tests import paper_b_theorems as theorems
-from tests.age_bound import level_and_age
 from topologies.spec import DirectedLink, ResearchReserve
 
 OURS = Path(__file__).with_name("theory_vectors.json")
@@ -44,7 +42,7 @@ REL_TOL = 1e-5  # values are recorded to six digits
 ROUNDING, TINY = 1e-9, 1e-18  # absolute: beside a recorded 0, and beside any value
 HOUR_S, LINK = 3600.0, DirectedLink("source", "switch")
 # outputs of rules that the papers compare with, and that the program does not have
-OF_OTHERS = {"lower", "edf_skip", "smallest_demand_count", "equal_increment"}
+OF_OTHERS = {"lower", "edf_skip", "smallest_demand_count", "equal_increment", "lower_bound_cost"}
 Inputs = SimpleNamespace
 Formula = Callable[..., Any]
 
@@ -115,8 +113,7 @@ def inputs_of(given: dict[str, Any]) -> Inputs:
     i.mean_job = given.get("inv_lam", 0.0)
     i.mean_spot = given.get("spot_mean", given.get("inv_mu", 0.0))
     spots, _, jobs = given.get("case", "").partition("_")
-    described = re.findall(r"[A-Za-z]+\([^()]*\)", spots)  # "Poisson(1/12) jobs, uniform(0,24), k=10, ..."
-    jobs, spots = described or (CASES.get(jobs, "exp"), CASES.get(spots, "exp"))
+    jobs, spots = (CASES.get(jobs, "exp"), CASES.get(spots, "exp"))
     i.jobs = law(given.get("jobs", jobs), i.mean_job or 1.0)
     i.spots = law(given.get("spots", spots), i.mean_spot or 1.0)
     return i
@@ -128,11 +125,55 @@ under_level, fixpoint = cache(stationary.under_level), cache(stationary.fixpoint
 
 
 def level(i: Inputs) -> Any:
-    return theorems.under_level(i.mean_job, i.mean_spot, i.r, i.k)
+    """Return the queue of Poisson jobs and spots under a given r."""
+    return under_level(Exponential(i.mean_job), Exponential(i.mean_spot), i.r, i.k)
 
 
 def best(i: Inputs) -> Any:
-    return theorems.optimum(i.mean_job, i.mean_spot, i.delta, i.k)
+    return fixpoint(Exponential(i.mean_job), Exponential(i.mean_spot), i.delta, i.k)
+
+
+def best_level(i: Inputs) -> float:
+    """Return r*; infinite where an unlimited queue waits no longer."""
+    i.r = float(stationary.MAX_LEVELS)
+    return math.inf if level(i).delay_h <= i.delta * (1.0 + 1e-9) else float(best(i).r_star)
+
+
+def at_most(most: float, value: float) -> float:
+    if value > most * (1.0 + 1e-9):
+        raise ValueError(value)
+    return value
+
+
+def cost_of(i: Inputs, served: float) -> float:
+    """Return Theorems 1 and 2: k - (k - 1) times the share of jobs that spots serve."""
+    return float(i.k - (i.k - 1.0) * at_most(1.0, served))
+
+
+def before_spot(jobs: Law, spots: Law) -> float:
+    """Return P(A <= S), where one of the two is Poisson."""
+    if isinstance(spots, Exponential):
+        return jobs.laplace(1.0 / spots.mean)
+    return 1.0 - spots.laplace(1.0 / jobs.mean)
+
+
+def longest_delay(i: Inputs) -> float:
+    """Return the mean delay of one slot in which jobs that find it free wait for ever."""
+    if isinstance(i.spots, Exponential):
+        return i.spots.mean * (1.0 - before_spot(i.jobs, i.spots))
+    return single_slot.delay_h(i.jobs.mean, i.spots, 1.0)
+
+
+def waited(i: Inputs) -> float:
+    """Return E[W] = delta/(1 - lambda delta) (Theorem 3)."""
+    left = 1.0 - at_most(1.0, i.delta / i.mean_job)
+    return float(i.delta / left) if left > 1e-9 else math.inf
+
+
+def spare(i: Inputs) -> float:
+    """Return 1 - (lambda + mu) delta, the end of the corollaries' domain being 0."""
+    left = 1.0 - at_most(1.0, i.delta * (1.0 / i.mean_job + 1.0 / i.mean_spot))
+    return left if left > 1e-9 else 0.0
 
 
 def one_slot(i: Inputs, p: float) -> float:
@@ -141,10 +182,6 @@ def one_slot(i: Inputs, p: float) -> float:
 
 def joins(i: Inputs) -> float:
     return single_slot.join_probability(i.mean_job, i.spots, i.delta)
-
-
-def means(i: Inputs) -> tuple[float, float, float]:
-    return i.mean_job, i.mean_spot, i.delta
 
 
 def bath(i: Inputs) -> BathTub:
@@ -244,18 +281,15 @@ def max_min(i: Inputs) -> list[float]:
 # ---------------------------------------------------------------- families: the beginning of an id -> output -> formula
 
 PRINTED: dict[str, Formula] = {
-    name: lambda i: theorems.printed_threshold_h(i.jobs, i.spots)
-    for name in ("threshold", "paper_threshold", "paper_P_A_le_S_over_lam")
-}
-LONGEST: dict[str, Formula] = {
-    name: lambda i: theorems.longest_one_slot_delay_h(i.jobs, i.spots)
-    for name in ("true_threshold", "true_max_single_slot_delay")
+    "threshold|paper_threshold|paper_P_A_le_S_over_lam": lambda i: i.jobs.mean * before_spot(i.jobs, i.spots),
+    "true_threshold|true_max_single_slot_delay": longest_delay,
+    "P_A_le_S": lambda i: before_spot(i.jobs, i.spots),
 }
 LEVELS: dict[str, Formula] = {
     "delay|delta_N": lambda i: level(i).delay_h,
     "cost": lambda i: level(i).cost,
     "pi": lambda i: level(i).levels,
-    "pi0": lambda i: level(i).empty,
+    "pi0": lambda i: level(i).levels[0],
 }
 ALLOCATED: dict[str, Formula] = {
     "b": lambda i: [rate for _, rate in plans(i)],
@@ -269,30 +303,30 @@ ALLOCATED: dict[str, Formula] = {
 }
 # the name of an output is a pattern, whose group is an argument: F_12, LS_1_12 (one twelfth), delay_p05 (one half)
 FAMILIES: dict[str, dict[str, Formula]] = {
-    "p1.thm1.": {"cost": lambda i: theorems.cost_per_job(i.k, i.mean_job, i.mean_spot, i.pi0)},
-    "p1.thm2.": {"cost": lambda i: theorems.cost_of_one_slot(i.k, i.mean_spot, i.delta)},
-    "p1.threshold.": PRINTED | LONGEST | {"P_A_le_S": lambda i: theorems.job_before_spot(i.jobs, i.spots)},
+    "p1.thm1.": {"cost": lambda i: cost_of(i, i.mean_job / i.mean_spot * (1.0 - i.pi0))},
+    "p1.thm2.": {"cost": lambda i: cost_of(i, i.delta / i.mean_spot)},
+    "p1.threshold.": PRINTED,
     "p1.singleslot.": {
         "LS_at_lam": lambda i: i.spots.laplace(1.0 / i.mean_job),
-        "theorem2_formula": lambda i: theorems.cost_of_one_slot(i.k, i.spots.mean, i.delta),
-        "paper_threshold": lambda i: theorems.printed_threshold_h(Exponential(i.mean_job), i.spots),
+        "theorem2_formula": lambda i: cost_of(i, i.delta / i.spots.mean),
+        "paper_threshold": lambda i: i.mean_job * before_spot(Exponential(i.mean_job), i.spots),
         "true_threshold": lambda i: single_slot.delay_h(i.mean_job, i.spots, 1.0),
         r"p_for_delta\d*": joins,
         r"cost_at_delta\d*": lambda i: one_slot(i, joins(i)),
         r"delay_p(.+)": lambda i, p: single_slot.delay_h(i.mean_job, i.spots, p),
         r"cost_p(.+)": one_slot,
     },
-    "p1.thm3.": {"EW": lambda i: theorems.mean_wait_allowed_h(i.mean_job, i.delta)},
+    "p1.thm3.": {"EW": waited},
     "p1.cor.": {
-        "EW": lambda i: theorems.mean_wait_allowed_h(i.mean_job, i.delta),
-        "cor1_p": lambda i: theorems.share_that_waits(*means(i)),
-        "cor3_laplace_target": lambda i: theorems.laplace_target(*means(i)),
-        "remark2_phi": lambda i: theorems.exponential_wait_rate_per_h(*means(i)),
-        "cor4_X": lambda i: theorems.fixed_wait_h(*means(i)),
+        "EW": waited,
+        "cor1_p": lambda i: min(1.0, waited(i) / i.mean_spot) if spare(i) >= 0.0 else None,
+        "cor3_laplace_target": lambda i: spare(i) / (1.0 - i.delta / i.mean_job),
+        "remark2_phi": lambda i: spare(i) / i.delta,
+        "cor4_X": lambda i: -i.mean_spot * math.log(spare(i) / (1.0 - i.delta / i.mean_job)) if spare(i) else math.inf,
     },
     "p1.thm5.": LEVELS,
     "p1.mm.r.": LEVELS,
-    "p1.mm.rstar.": {"r_star": lambda i: best(i).r_star, "cost": lambda i: best(i).cost},
+    "p1.mm.rstar.": {"r_star": best_level, "cost": lambda i: best(i).cost},
     "p1.bath.": {
         "L": lambda i: bath(i).longest,
         "mean": lambda i: bath(i).mean,
@@ -313,9 +347,6 @@ FAMILIES: dict[str, dict[str, Formula]] = {
     "p1.exact.rstar.": {
         "r_star": lambda i: fixpoint(i.jobs, i.spots, i.delta, i.k).r_star,
         "cost": lambda i: fixpoint(i.jobs, i.spots, i.delta, i.k).cost,
-    },
-    "p1.ageaware.": {
-        "lower_bound_cost|cost": lambda i: level_and_age(i.jobs.mean, i.spots, i.delta, i.k).cost
     },
     "p1.alg1.step.": {"r_next": lambda i: next_level(i.r, i.d_hat, i.delta, i.alpha, i.r_max)},
     "p1.alg1.admission.": {
