@@ -15,7 +15,8 @@ from controller.core.parameters import Protocol, Queue
 from experiments.results.rules import broken as broken_promises
 from experiments.results.rules import not_promised
 from experiments.storms import setup
-from experiments.storms.play import context_of, run_until_over
+from experiments.storms.play import run_until_over
+from experiments.storms.verdict import context_of
 from experiments.worlds.virtual import (
     Failure,
     Faults,

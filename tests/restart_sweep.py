@@ -82,8 +82,8 @@ def text_scenario(path: Path, killer: Killer) -> StormOutcome:
     """Play a scenario's faults; killing the coordinator changes where jobs are, and when."""
 
     class KilledWorld(StormWorld):
-        def __init__(self, ground: StormSetup, *, tells_story: bool = False, checks: bool = True) -> None:
-            super().__init__(ground, tells_story=tells_story, checks=checks)
+        def __init__(self, ground: StormSetup, *, tells_story: bool = False) -> None:
+            super().__init__(ground, tells_story=tells_story)
             self._after_each = killer
 
     return play(parse(path.read_text(), path.name), world_of=KilledWorld)

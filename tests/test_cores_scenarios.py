@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from experiments.storms import parse, play
-from experiments.storms.transcript import transcript
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
@@ -26,7 +25,7 @@ def test_what_follows_is_what_the_transcript_has(path: Path) -> None:
         outcome = play(parse(text, path.name), tells_story=True)
     failure = outcome.failure
     assert failure is None, "\n".join([failure.subject, failure.rule, *failure.story])
-    told = transcript(text, outcome)
+    told = outcome.transcript(text)
     if "REWRITE" in os.environ:
         path.write_text(told)
     assert told == text

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from controller.core.model import facts as f
 from controller.openflow.routes import tables
 from experiments.results.rules.network import grants_stay_within_the_share
-from experiments.storms.play import context_of
 from experiments.storms.setup import PROTOCOL, QUEUE
+from experiments.storms.verdict import context_of
 from experiments.worlds.virtual.invariants import Invariants
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.emulation.description.openflow import topology_of

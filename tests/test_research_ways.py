@@ -13,8 +13,8 @@ from controller.core.model.effects import SetLoads
 from experiments.inputs.scenario import ResearchFlow
 from experiments.inputs.traces import BackgroundTraffic
 from experiments.results.run_context import research_shares
-from experiments.storms.play import context_of
 from experiments.storms.setup import PROTOCOL, QUEUE
+from experiments.storms.verdict import context_of
 from experiments.worlds.live.research import _RECORD, Measured, samples
 from experiments.worlds.virtual.background import VirtualBackground
 from experiments.worlds.virtual.links import PROGRAMMING_S

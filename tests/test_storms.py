@@ -65,7 +65,6 @@ def test_storms_of_one_kind_of_fault_keep_every_promise(number: int) -> None:
     options = replace(
         drawn,
         campus=campus,
-        quiet="quiet" in campus,
         kinds=(*[kind] * 9, "owner with notice", *["owner at once"] * 3),
         faults=60 if any(word in kind for word in ("fails", "message", "checkpoints")) else 10,
         upon=0.3,

@@ -7,14 +7,14 @@ from collections import Counter
 import pytest
 
 from experiments.storms import StormWorld, parse
-from experiments.storms.admissions import check_admissions, excused_admissions
 from experiments.storms.campaign import Campaign
 from experiments.storms.play import run
 from experiments.storms.setup import ground_of
+from experiments.storms.verdict import check_admissions, excused_admissions
 from testbed.errors import InvariantBroken
 
 MOVE = """
-campus hosts=4 on_demand=0 buildings=1 mix=one spare=0
+campus hosts=4 on_demand=0 buildings=1 mix=one
 0 start
 1 submit a steps=300 payload=2000000
 6 reclaim @a 8

@@ -8,8 +8,9 @@ from controller.core import coordinator
 from experiments.results.run_context import migration_shares
 from experiments.storms import StormWorld, parse, play
 from experiments.storms.commands import perform
-from experiments.storms.play import calm, promises, run
+from experiments.storms.play import calm, run
 from experiments.storms.setup import ground_of
+from experiments.storms.verdict import promises
 from topologies.spec import DirectedLink
 
 STORY = """

@@ -21,8 +21,8 @@ from controller.core.model import facts as f
 from controller.core.network.sharing import Demand
 from experiments.results.link_rates import RoutesThen
 from experiments.results.rules.network import grants_stay_within_the_share
-from experiments.storms.play import context_of
 from experiments.storms.setup import PROTOCOL, QUEUE
+from experiments.storms.verdict import context_of
 from experiments.worlds.virtual.invariants import Invariants
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.errors import InvariantBroken

@@ -390,10 +390,10 @@ STORMS: Rows = {
     "0 submit a draw=2": ("campus hosts=2\n0 submit a draw=2", "0 submit a draw=2", "draw"),
     "0 clock h1 0 nan": ("campus hosts=2\n0 clock h1 0 nan", "0 clock h1 0 nan", "a rate"),
     "campus leave": ("campus hosts=2 leave=nan", "campus leave", ""),
-    "settings heartbeat_s": ("campus hosts=2\nsettings heartbeat_s=0", "settings heartbeat_s", ""),
-    "settings lease_s, ": ("campus hosts=2\nsettings lease_s=nan", "settings lease_s", ""),
+    "heartbeat_s": ("campus hosts=2\nsettings heartbeat_s=0", "settings", ""),
+    "protocol.lease": ("campus hosts=2\nsettings lease_s=nan", "protocol.lease", ""),
     "queue.learner": ("campus hosts=2\nsettings learner=nobody", "queue.learner", ""),
-    "costs switch_s": ("campus hosts=2\ncosts switch_s=1,0", "costs switch_s", ""),
+    "campus switch_s": ("campus hosts=2 switch_s=-1", "campus switch_s", ""),
 }  # fmt: skip
 
 NINE, FOUR = (

@@ -1,8 +1,8 @@
 """Fault storms: random campuses, jobs, owners and faults in virtual time; every rule of a run is judged after every event.
 
 One number is one storm. `generate` draws its options and from them a *script*, a text that a person can read. `play` plays
-it in a `world` made by `setup`, first the storm, then calm weather in which every job must end. `shrink` shortens a script
-that breaks a rule, `campaign` does all this for thousands, and `transcript` writes what followed a kept scenario. May
+it in a `world` made by `setup`, first the storm, then calm weather in which every job must end; `judges` look at every event
+and the `verdict` at the whole. `shrink` shortens a script that breaks a rule, `campaign` does all this for thousands. May
 import everything below `experiments`. Begin with `script.py` (the text), then `commands.py` (the meaning of a line).
 """
 

@@ -3,7 +3,6 @@
     # a remark; those at the top describe the scenario
     campus hosts=3 on_demand=1        where it happens; the first line. `setup.py` lists the options
     settings policy=share             what differs from the usual settings of storms (fields of `Protocol` and `Queue`)
-    costs switch_s=0,0.1              what differs in what the machinery takes (fields of `Costs`)
     4 reclaim @a 20                   TIME VERB ARGUMENTS, see `commands.py`
 
 Lines happen in the order of their times; those of one time in the order of the text.
@@ -17,7 +16,7 @@ from math import isfinite
 
 from topologies.errors import SpecError
 
-HEADS = ("campus", "settings", "costs")
+HEADS = ("campus", "settings")
 FOLLOWS = "----\n"  # in a kept scenario the facts that followed stand below it
 
 
@@ -50,25 +49,17 @@ class Script:
     lines: tuple[Line, ...] = ()
     campus: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
-    costs: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        heads = zip(HEADS, (self.campus, self.settings, self.costs), strict=True)
-        told = [
-            " ".join([name, *(f"{key}={value}" for key, value in options.items())])
-            for name, options in heads
-            if options or name == "campus"
-        ]
-        return (
-            "\n".join([*(f"# {remark}".rstrip() for remark in self.remarks), *told, *map(str, self.lines)])
-            + "\n"
+        heads = [("campus", self.campus), *([("settings", self.settings)] if self.settings else [])]
+        return "".join(
+            [
+                *(f"# {remark}".rstrip() + "\n" for remark in self.remarks),
+                *(" ".join([name, *map("=".join, options.items())]) + "\n" for name, options in heads),
+                *(f"{line}\n" for line in self.lines),
+            ]
         )
-
-    @property
-    def end_s(self) -> float:
-        """Return the time of the last line."""
-        return max((line.at_s for line in self.lines), default=0.0)
 
     def with_lines(self, lines: Iterable[Line]) -> Script:
         """Return the same ground with other lines, in order of time as `parse` has them."""
@@ -91,7 +82,7 @@ def parse(text: str, source: str = "script") -> Script:
         else:
             lines.append(_line(words, f"{source}:{number}"))
     lines.sort(key=lambda line: line.at_s)
-    return Script(tuple(lines), heads["campus"], heads["settings"], heads["costs"], tuple(remarks))
+    return Script(tuple(lines), heads["campus"], heads["settings"], tuple(remarks))
 
 
 def options_of(words: Iterable[str]) -> dict[str, str]:

@@ -1,11 +1,7 @@
-"""The ground of a storm: a campus, settings and costs, from the options of a script's first lines.
+"""The ground of a storm, from the options of a script's first lines.
 
-    campus   hosts=5 on_demand=1 buildings=2 slots=2 mix=small|paper|one access_mb=10 uplink_mb=20 core_mb=40 beta=0.3
-             spines=2 (instead of one core: every building has an uplink to each, and there is nothing on demand)
-             or file=PATH (TOML, or example:NAME); seed=4; quiet=1 (what can change nothing is left out, as in long runs);
-             enforcement=pace|drop|none; leave=SECONDS (age of a gap at which waiting jobs leave); spare=0
-    settings any field of `Protocol` and `Queue` in `controller.core.parameters`
-    costs    any field of `experiments.worlds.virtual.overheads.Costs`; a span is LOW,HIGH
+    campus   the fields of `CampusLine`
+    settings any key of `Protocol` and `Queue` in `controller.core.parameters`, by its field's name
 
 Rates are small and leases short, so that a storm of half a minute sees many of everything.
 """
@@ -13,9 +9,12 @@ Rates are small and leases short, so that a storm of half a minute sees many of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, is_dataclass, replace
 from math import inf
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, get_type_hints
+
+import msgspec
+from msgspec import Meta
 
 from controller.core.parameters import Protocol, Queue
 from controller.user_policies import find_policy
@@ -23,10 +22,11 @@ from experiments.storms.script import Script
 from experiments.worlds.virtual.overheads import Overheads
 from topologies import files, presets
 from topologies.errors import SpecError
+from topologies.fields import keys_of
 from topologies.spec import Campus, ResearchReserve, Role
 
-T = TypeVar("T", Protocol, Queue, Overheads)
-MEGABYTE = 1e6
+Count = Annotated[int, Meta(ge=0, le=10_000)]
+Number = Annotated[float, Meta(ge=0.0, le=1e9)]
 
 QUEUE = Queue(target_delay_s=20.0, level_step_per_s=0.01, level_window=10, level_start=3.0)
 PROTOCOL = Protocol(
@@ -42,7 +42,6 @@ PROTOCOL = Protocol(
 )
 COSTS = Overheads(
     message_s=0.004,
-    switch_s=(0.0, 0.015),  # owners' words are heard in the order of the lines
     start_s=(0.1, 0.5),
     snapshot_s=(0.02, 0.2),
     connect_s=0.0,
@@ -54,31 +53,60 @@ MIXES = {
     "small": (presets.GpuShare(presets.RTX3090, 1, 2), presets.GpuShare(presets.A6000, 2, 1)),
     "paper": presets.PAPER_MIX,
 }
-DEFAULTS = {
-    "hosts": "3",
-    "on_demand": "1",
-    "buildings": "2",
-    "slots": "2",
-    "mix": "small",
-    "access_mb": "10",
-    "uplink_mb": "20",
-    "core_mb": "40",
-    "beta": "0.3",
-    "spines": "0",
-    "seed": "4",
-    "quiet": "0",
-    "enforcement": "pace",
-}
-OTHERS = ("file", "leave", "spare")
-# of settings and costs that divide, or that something is done again after
-POSITIVE = dict.fromkeys(
-    (
-        *("target_delay_s", "level_step_per_s", "prior_hazard_per_s", "hazard_window_s", "day_s"),
-        *("heartbeat_s", "lease_s", "control_period_s"),
-        *("snapshot_bytes_per_s", "copy_gb_per_s"),
-    ),
-    1e-3,
-) | {"prior_hazard_per_s": 1e-12, "level_step_per_s": 1e-12}
+
+
+class CampusLine(msgspec.Struct, frozen=True):
+    """The options of a script's `campus` line."""
+
+    file: str = ""  # a campus (TOML, or example:NAME) instead of the one that follows
+    hosts: Count = 3
+    on_demand: Count = 1
+    buildings: Count = 2
+    slots: Count = 2  # of an on-demand host
+    mix: Literal["one", "small", "paper"] = "small"  # of GPUs
+    access_mb: Number = 10.0  # megabytes/s
+    uplink_mb: Number = 20.0
+    core_mb: Number = 40.0
+    beta: Number = 0.3  # the reserve of research
+    # switches, instead of one core, to which every building has an uplink; there is nothing on demand then
+    spines: Count = 0
+    seed: Annotated[int, Meta(ge=0)] = 4
+    quiet: bool = False  # what can change nothing is left out, as in long runs
+    enforcement: Literal["pace", "drop", "none"] = "pace"
+    switch_s: Number = (
+        0.015  # at most, until an agent has read a switch that was written: in the order of the lines
+    )
+    # age of a gap at which waiting jobs leave, where the controller is to be a fixed one
+    leave: Number | None = None
+
+    def campus(self) -> Campus:
+        """Return the campus. SpecError: there can be none of this kind."""
+        if self.file:
+            return files.load(self.file)
+        access, uplink = 1e6 * self.access_mb, 1e6 * self.uplink_mb
+        mix, reserve = MIXES[self.mix], ResearchReserve(beta=self.beta)
+        if self.spines:
+            leaves = max(2, min(self.hosts, self.buildings))
+            found = presets.leaf_spine(
+                leaves,
+                self.spines,
+                -(-self.hosts // leaves),
+                access_bytes_per_s=access,
+                uplink_bytes_per_s=uplink,
+                mix=mix,
+            )
+            return replace(found, research_reserve=reserve)
+        return presets.three_tier(
+            self.hosts,
+            min(self.hosts, self.buildings),
+            self.on_demand,
+            access_bytes_per_s=access,
+            uplink_bytes_per_s=uplink,
+            core_bytes_per_s=1e6 * self.core_mb,
+            mix=mix,
+            on_demand_slots=self.slots,
+            reserve=reserve,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,116 +119,35 @@ class StormSetup:
     costs: Overheads
     seed: int
     quiet: bool
-    # age of a gap at which waiting jobs leave, where the controller is to be a fixed one; none without on-demand hosts to go to
+    # see `CampusLine.leave`; none without on-demand hosts to go to
     leave_s: float | None
 
 
 def ground_of(script: Script) -> StormSetup:
     """Read the first lines of a script. SpecError: an option that does not exist, or a value that it cannot have."""
-    given = DEFAULTS | dict(script.campus)
-    if unknown := sorted(given.keys() - DEFAULTS.keys() - set(OTHERS)):
-        raise SpecError("campus", ", ".join(unknown), f"of {', '.join([*DEFAULTS, *OTHERS])}")
-    protocol, queue = parameters(PROTOCOL, QUEUE, script.settings)
-    protocol = replace(protocol, enforcement=given["enforcement"])
-    if "spare" in given:
-        queue = replace(queue, spare_gpus=_whole("spare", given))
+    line = CampusLine(**_read("campus", script.campus, CampusLine))
+    of_queue = {name for name, *_ in keys_of(Queue)}
+    in_queue = {key: text for key, text in script.settings.items() if key in of_queue}
+    others = {key: text for key, text in script.settings.items() if key not in of_queue}
+    protocol = replace(PROTOCOL, enforcement=line.enforcement, **_read("settings", others, Protocol))
+    queue = replace(QUEUE, **_read("settings", in_queue, Queue))
     find_policy(protocol.policy)
-    campus = _campus(given)
-    has_on_demand = any(host.role is Role.ON_DEMAND for host in campus.hosts)
-    return StormSetup(
-        campus,
-        protocol,
-        queue,
-        _changed(COSTS, script.costs, "costs"),
-        _whole("seed", given),
-        given["quiet"] != "0",
-        _number("leave", given) if "leave" in given and has_on_demand else None,
-    )
+    campus = line.campus()
+    leave_s = line.leave if any(host.role is Role.ON_DEMAND for host in campus.hosts) else None
+    costs = replace(COSTS, switch_s=(0.0, line.switch_s))
+    return StormSetup(campus, protocol, queue, costs, line.seed, line.quiet, leave_s)
 
 
-def _campus(given: Mapping[str, str]) -> Campus:
-    if "file" in given:
-        return files.load(given["file"])
-    if given["mix"] not in MIXES:
-        raise SpecError("campus mix", given["mix"], f"one of {', '.join(MIXES)}")
-    hosts, spines = _whole("hosts", given), _whole("spines", given)
-    reserve = ResearchReserve(beta=_number("beta", given))
-    if spines:
-        leaves = max(2, min(hosts, _whole("buildings", given)))
-        campus = presets.leaf_spine(
-            leaves,
-            spines,
-            -(-hosts // leaves),
-            access_bytes_per_s=_number("access_mb", given) * MEGABYTE,
-            uplink_bytes_per_s=_number("uplink_mb", given) * MEGABYTE,
-            mix=MIXES[given["mix"]],
-        )
-        return replace(campus, research_reserve=reserve)
-    return presets.three_tier(
-        hosts,
-        min(hosts, _whole("buildings", given)),
-        _whole("on_demand", given),
-        access_bytes_per_s=_number("access_mb", given) * MEGABYTE,
-        uplink_bytes_per_s=_number("uplink_mb", given) * MEGABYTE,
-        core_bytes_per_s=_number("core_mb", given) * MEGABYTE,
-        mix=MIXES[given["mix"]],
-        on_demand_slots=_whole("slots", given),
-        reserve=reserve,
-    )
-
-
-def _whole(key: str, given: Mapping[str, str]) -> int:
-    return int(_number(key, given, int))
-
-
-def _number(key: str, given: Mapping[str, str], kind: type[int] | type[float] = float) -> float:
-    allowed = "a number of 0 or more" if kind is float else "a whole number of 0 or more"
-    try:
-        found = kind(given[key])
-    except ValueError:
-        raise SpecError(f"campus {key}", given[key], allowed) from None
-    if not 0 <= found < inf:
-        raise SpecError(f"campus {key}", given[key], allowed)
-    return found
-
-
-def parameters(protocol: Protocol, queue: Queue, given: Mapping[str, str]) -> tuple[Protocol, Queue]:
-    """Return the two with these fields of either read from text."""
-    names = {each.name for each in fields(Queue)}
-    of_queue = {key: text for key, text in given.items() if key in names}
-    of_protocol = {key: text for key, text in given.items() if key not in names}
-    return _changed(protocol, of_protocol, "settings"), _changed(queue, of_queue, "settings")
-
-
-def _changed(defaults: T, given: Mapping[str, str], where: str) -> T:
-    """Return the defaults with these fields read from text, each as its default is."""
-    known = {field.name: getattr(defaults, field.name) for field in fields(defaults)}
-    if unknown := sorted(given.keys() - known.keys()):
-        raise SpecError(where, ", ".join(unknown), f"fields of {type(defaults).__name__}")
-    return replace(defaults, **{key: _value(where, key, text, known[key]) for key, text in given.items()})
-
-
-def _value(where: str, key: str, text: str, default: object) -> Any:
-    try:
-        match default:
-            case bool():
-                return text in ("1", "true", "True")
-            case int():
-                return int(text)
-            case float():
-                return _not_below(POSITIVE.get(key, 0.0), float(text))
-            case tuple():
-                low, _, high = text.partition(",")
-                return (_not_below(0.0, float(low)), _not_below(float(low), float(high or low)))
-        return (
-            text if key not in ("k_min", "checkpoint_share") else int(text) if key == "k_min" else float(text)
-        )
-    except ValueError:
-        raise SpecError(f"{where} {key}", text, f"a value like {default!r}") from None
-
-
-def _not_below(least: float, value: float) -> float:
-    """Return the value; ValueError if it is less, or no number."""
-    if not value >= least:
-        raise ValueError
-    return value
+def _read(where: str, given: Mapping[str, str], of: type[Any]) -> dict[str, Any]:
+    """Return the fields of a record that are given as text; of declared parameters, those that are keys of files."""
+    known, read = get_type_hints(of, include_extras=True), dict[str, Any]()
+    names = {name for name, *_ in keys_of(of)} if is_dataclass(of) else known.keys()
+    for key, text in given.items():
+        if key not in names:
+            raise SpecError(where, key, f"one of {', '.join(sorted(names))}")
+        try:
+            read[key] = msgspec.convert(text, known[key], strict=False)
+        except msgspec.ValidationError as error:
+            allowed = f"{error}".replace("`int`", "a whole number").replace("`float`", "a number")
+            raise SpecError(f"{where} {key}", text, allowed) from None
+    return read

@@ -134,26 +134,42 @@ class _Shortfall:
             self.degraded_s += span_s
 
 
-class VirtualBackground:
-    """The flows of a trace, from `begin` on."""
+class OthersTraffic:
+    """Flows of others, whose rates on links the coordinator receives as switches count them."""
 
-    def __init__(
-        self,
-        env: Environment,
-        connections: Connections,
-        traffic: BackgroundTraffic,
-    ) -> None:
-        self._env, self._connections, self._traffic = env, connections, traffic
-        self._flows = [
-            Aggregate(env, f"background {number}", *ends, many)
-            for number, (ends, many) in enumerate(zip(traffic.flows, traffic.parallel, strict=True))
-        ]
+    def __init__(self, env: Environment, connections: Connections) -> None:
+        self._env, self._connections = env, connections
+        self._flows: list[Aggregate] = []
+        self._rates: Sequence[float] = ()  # of each, wire bytes/s
+        self._number: dict[tuple[str, str], int] = {}  # of flows by their ends
         self._told: dict[DirectedLink, float] = {}
-        self._offered_bytes, self._since_s, self._rate, self._number = 0.0, 0.0, 0.0, 0
-        self._shortfall = _Shortfall(env)
-        env.network.watch = self._shortfall.changed
-        self._moved_bytes, self._worst_epoch = [0.0] * len(self._flows), 0.0  # of each, when the epoch began
         self._find_paths()
+
+    def send(self, source: str, target: str, wire_bytes_per_s: float) -> None:
+        """Set what others send from one node to another from now on."""
+        if (source, target) not in self._number:
+            self._number[source, target] = len(self._flows)
+            self._flows.append(Aggregate(self._env, f"background {source}>{target}", source, target))
+            self._flows[-1].begin()
+            self._rates = (*self._rates, 0.0)
+            self._find_paths()
+        number = self._number[source, target]
+        self._set_rates([wire_bytes_per_s if n == number else rate for n, rate in enumerate(self._rates)])
+        self._tell()
+
+    def end(self) -> None:
+        """End all of it; transfers that it left no rate go on."""
+        for source, target in self._number:
+            self.send(source, target, 0.0)
+
+    def follow_routes(self) -> None:
+        """Move all flows to the present ways, and count them there."""
+        are_others = [each.follow() for each in self._flows]
+        if any(are_others):
+            self._find_paths()
+            if any(self._rates):
+                self._set_rates(self._rates)
+                self._tell()
 
     def _find_paths(self) -> None:
         crossed = [(n, link, part) for n, each in enumerate(self._flows) for link, part in each.parts()]
@@ -164,15 +180,42 @@ class VirtualBackground:
         self._whose = np.array([n for n, _, _ in crossed], dtype=np.intp)
         self._part = np.array([part for *_, part in crossed], dtype=float)
 
-    def follow_routes(self) -> None:
-        """Move all flows to the present ways, and count them there."""
-        are_others = [each.follow() for each in self._flows]
-        if any(are_others):
-            self._find_paths()
-            if self._rate > 0.0:
-                rates = self._traffic.rates_bytes_per_s[self._number]
-                self._set_rates(rates)
-                self._tell(rates)
+    def _set_rates(self, rates: Sequence[float]) -> dict[str, float]:
+        """Set the rate of each flow; return the caps of the network's flows (payload)."""
+        self._rates, caps = rates, dict[str, float]()
+        for each, rate in zip(self._flows, rates, strict=True):
+            caps |= each.caps(rate * PAYLOAD_SHARE)
+        self._env.network.regrant_all(caps)
+        return caps
+
+    def _tell(self) -> None:
+        """Send changed rates of links to a coordinator that listens; others are sent with the next change."""
+        part = np.array(self._rates)[self._whose] * self._part
+        taken = np.bincount(self._crossed, part, len(self._links)).tolist()
+        now = dict(zip(self._links, taken, strict=True))
+        news = [
+            (link.source, link.target, rate) for link, rate in now.items() if rate != self._told.get(link)
+        ]
+        if news and not self._connections.refused:
+            self._told = now
+            self._env.decide(LinksMeasured(news))
+
+
+class VirtualBackground(OthersTraffic):
+    """The flows of a trace, from `begin` on."""
+
+    def __init__(self, env: Environment, connections: Connections, traffic: BackgroundTraffic) -> None:
+        super().__init__(env, connections)
+        self._traffic = traffic
+        self._flows = [
+            Aggregate(env, f"background {number}", *ends, many)
+            for number, (ends, many) in enumerate(zip(traffic.flows, traffic.parallel, strict=True))
+        ]
+        self._offered_bytes, self._since_s, self._rate = 0.0, 0.0, 0.0
+        self._shortfall = _Shortfall(env)
+        env.network.watch = self._shortfall.changed
+        self._moved_bytes, self._worst_epoch = [0.0] * len(self._flows), 0.0  # of each, when the epoch began
+        self._find_paths()
 
     def begin(self) -> None:
         """Start the first epoch."""
@@ -201,13 +244,11 @@ class VirtualBackground:
     def _worst_until_now(self) -> float:
         """Return the largest share of an epoch's bytes that a flow lacks, in any epoch; the present one counts as a whole one."""
         span_s, worst = self._env.now_s - self._since_s, self._worst_epoch
-        if self._rate > 0.0:
-            rates = self._traffic.rates_bytes_per_s[self._number]
-            for each, rate, before in zip(self._flows, rates, self._moved_bytes, strict=True):
-                if rate > 0.0:
-                    asked_bytes_per_s = rate * PAYLOAD_SHARE
-                    lacking_bytes = asked_bytes_per_s * span_s - (each.moved() - before)
-                    worst = max(worst, lacking_bytes / (asked_bytes_per_s * self._traffic.epoch_s))
+        for each, rate, before in zip(self._flows, self._rates, self._moved_bytes, strict=False):
+            if rate > 0.0:
+                asked_bytes_per_s = rate * PAYLOAD_SHARE
+                lacking_bytes = asked_bytes_per_s * span_s - (each.moved() - before)
+                worst = max(worst, lacking_bytes / (asked_bytes_per_s * self._traffic.epoch_s))
         return worst
 
     def _epoch(self, number: int) -> None:
@@ -215,27 +256,14 @@ class VirtualBackground:
         self._offered_bytes += self._rate * (env.now_s - self._since_s)
         self._worst_epoch = self._worst_until_now()
         self._moved_bytes = [each.moved() for each in self._flows]
-        self._since_s, self._rate, self._number = env.now_s, sum(rates) * PAYLOAD_SHARE, number
+        self._since_s, self._rate = env.now_s, sum(rates) * PAYLOAD_SHARE
         self._set_rates(rates)
         if number + 1 < len(self._traffic.rates_bytes_per_s):
             env.after(self._traffic.epoch_s, lambda: self._epoch(number + 1), Priority.OWNER)
-        self._tell(rates)
+        self._tell()
 
-    def _set_rates(self, rates: Sequence[float]) -> None:
-        caps: dict[str, float] = {}
-        for each, rate in zip(self._flows, rates, strict=True):
-            caps |= each.caps(rate * PAYLOAD_SHARE)
+    def _set_rates(self, rates: Sequence[float]) -> dict[str, float]:
+        self._shortfall.settle()
+        caps = super()._set_rates(rates)
         self._shortfall.ask(caps)
-        self._env.network.regrant_all(caps)
-
-    def _tell(self, rates: Sequence[float]) -> None:
-        """Send changed rates of links to a coordinator that listens; others are sent with the next change."""
-        part = np.array(rates)[self._whose] * self._part
-        taken = np.bincount(self._crossed, part, len(self._links)).tolist()
-        now = dict(zip(self._links, taken, strict=True))
-        news = [
-            (link.source, link.target, rate) for link, rate in now.items() if rate != self._told.get(link)
-        ]
-        if news and not self._connections.refused:
-            self._told = now
-            self._env.decide(LinksMeasured(news))
+        return caps
