@@ -10,7 +10,7 @@ from controller.core.admission import admission as p3
 from controller.core.admission.admission import Reason, Refusal
 from controller.core.admission.schedule import MigrationRequest
 from controller.core.network.sharing import Demand
-from tests.demands import shared
+from tests.test_sharing import shared
 from topologies.spec import DirectedLink, ResearchReserve
 
 UP, TRUNK, SIDE = DirectedLink("h1", "sw"), DirectedLink("sw", "core"), DirectedLink("h2", "sw")

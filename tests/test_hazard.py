@@ -1,18 +1,22 @@
 """Hazard from the log: exact bounds, exposure, borrowing, hours of the day."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
 from random import Random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from controller.core.placement import hazard
-from controller.core.placement.hazard import expected_reclaims
-from tests.hazard_of_one import Experience, History, pooled
+from controller.core.placement.hazard import ALL, FIRST_HOST, FIRST_HOUR, HOURS, expected_reclaims
+from tests.hazard_of_one import DAY_S, NOTHING, Experience, History, pooled
 
 HOUR_S = 3600.0
-DAY_S = 24 * HOUR_S
 PEAKS = (
     [0.2 / HOUR_S] * 11 + [1.2 / HOUR_S] * 2 + [0.2 / HOUR_S] * 4 + [1.2 / HOUR_S] * 3 + [0.2 / HOUR_S] * 4
 )
@@ -140,3 +144,225 @@ def test_the_time_of_day_at_the_start_shifts_the_profile() -> None:
         log.lend("a", day * DAY_S + 0.6 * HOUR_S)
     found = log.profile(50 * DAY_S)
     assert found.index(max(found)) == 9
+
+
+# ---------------------------------------------------------------- lent time in a sliding window
+
+SHORT_DAY_S, START_S = 240.0, 35.0  # hours of 10 s
+Event = tuple[float, str, int]
+HOSTS = ("a", "b", "c")
+LEND, LOSE, DEPART = range(3)
+
+events = st.lists(
+    st.tuples(st.integers(0, 900).map(float), st.sampled_from(HOSTS), st.sampled_from([LEND, LOSE, DEPART])),
+    max_size=25,
+).map(lambda some: sorted(some, key=lambda event: event[0]))
+
+
+def play(log: Sequence[Event], history: History) -> History:
+    for at_s, host, what in log:
+        if what == DEPART:
+            history.depart(host, at_s, 0.0)
+        else:
+            (history.lend if what == LEND else history.lose)(host, at_s)
+        history.seen(at_s)  # a question moves the window and changes nothing
+    return history
+
+
+def spells(log: Sequence[Event], host: str, now_s: float) -> list[tuple[float, float]]:
+    """When the host was lent, one spell after the other."""
+    found, since_s = [], None
+    for at_s, who, what in log:
+        if who != host:
+            continue
+        if what == LEND:
+            since_s = at_s if since_s is None else since_s
+        elif since_s is not None:
+            found.append((since_s, at_s))
+            since_s = None
+    return found if since_s is None else [*found, (since_s, now_s)]
+
+
+def expected(log: Sequence[Event], hosts: Sequence[str], from_s: float, now_s: float) -> tuple[float, float]:
+    lent, events = set[str](), 0
+    for at_s, who, what in log:
+        events += what == DEPART and who in lent and who in hosts and at_s >= from_s
+        (lent.add if what == LEND else lent.discard)(who)
+    lent_s = sum(max(0.0, end - max(begin, from_s)) for h in hosts for begin, end in spells(log, h, now_s))
+    return float(events), lent_s
+
+
+def hour_lent_s(log: Sequence[Event], hour: int, from_s: float, now_s: float) -> float:
+    """Second by second: all times are whole."""
+    seconds = [s for h in HOSTS for begin, end in spells(log, h, now_s) for s in range(int(begin), int(end))]
+    return float(
+        sum(
+            s >= from_s and int((s + START_S) % SHORT_DAY_S // (SHORT_DAY_S / HOURS)) == hour for s in seconds
+        )
+    )
+
+
+@given(events, st.sampled_from([50.0, 300.0, 1e4]), st.integers(0, 300).map(float))
+def test_sums_are_those_of_the_spells_in_the_window(
+    log: list[Event], window_s: float, later_s: float
+) -> None:
+    history = play(log, History(HOSTS, window_s, day_s=SHORT_DAY_S, day_start_s=START_S))
+    now_s = (log[-1][0] if log else 0.0) + later_s
+    from_s = now_s - window_s
+    counts, times_s = history.seen(now_s)
+    assert (counts[ALL], times_s[ALL]) == pytest.approx(expected(log, HOSTS, from_s, now_s))
+    for column, host in enumerate(HOSTS, FIRST_HOST):
+        assert (counts[column], times_s[column]) == pytest.approx(expected(log, [host], from_s, now_s))
+    hours = [hour_lent_s(log, hour, from_s, now_s) for hour in range(HOURS)]
+    assert times_s[FIRST_HOUR:FIRST_HOST].tolist() == pytest.approx(hours)
+    assert sum(counts[FIRST_HOUR:FIRST_HOST]) == counts[ALL]
+
+
+@given(events, st.booleans())
+def test_upper_bounds_in_a_column_are_those_of_each_host(log: list[Event], believes: bool) -> None:
+    hosts = [*HOSTS, "unheard"]
+    history = play(log, History(hosts, 400.0, (1.0, 100.0) if believes else NOTHING))
+    single = [history.estimate(host, 1000.0).upper for host in hosts]
+    np.testing.assert_allclose(history.levels(1000.0)[0], single, rtol=1e-9)
+
+
+def test_an_emergency_is_counted_in_the_hour_in_which_it_happened() -> None:
+    # 45 s after midnight: the fifth hour of 10 s
+    history = play(
+        [(0.0, "a", LEND), (10.0, "a", DEPART)], History("a", 1e6, day_s=SHORT_DAY_S, day_start_s=START_S)
+    )
+    assert history.seen(20.0)[0][FIRST_HOUR:FIRST_HOST].tolist() == [
+        float(hour == 4) for hour in range(HOURS)
+    ]
+
+
+def test_hosts_of_other_names_are_ignored() -> None:
+    log = [(0.0, "a", LEND), (5.0, "head", LEND), (10.0, "head", DEPART)]
+    counts, times_s = play(log, History("a", 1e6)).seen(20.0)
+    assert (counts[ALL], times_s[ALL]) == (0.0, 20.0)
+
+
+# ---------------------------------------------------------------- what the past says of owners
+
+BELIEF = (1.0, DAY_S)
+
+# ---------------------------------------------------------------- notices
+
+
+def departed(*departures: tuple[float, float], window_s: float = 1e6) -> History:
+    """A host that its owner takes back at these times, after these notices."""
+    history = History("a", window_s)
+    for at_s, notice_s in departures:
+        history.lend("a", at_s)
+        history.depart("a", at_s, notice_s)
+    return history
+
+
+def too_short(history: History, needed_s: float, now_s: float) -> float:
+    return float(history.too_short(np.array([needed_s]), now_s)[0])
+
+
+def test_before_anything_was_seen_a_notice_is_as_likely_too_short_as_not() -> None:
+    history = departed()
+    assert too_short(history, 60.0, 0.0) == 0.5
+    assert too_short(history, 0.0, 0.0) == 0.0  # nothing is needed
+    assert too_short(history, math.inf, 0.0) == 1.0  # no notice is long enough
+
+
+def test_a_notice_of_two_minutes_is_enough_for_two_minutes_and_for_no_more() -> None:
+    history = departed(*((float(at_s), 120.0) for at_s in range(99)))
+    assert too_short(history, 120.0, 99.0) == pytest.approx(0.005)
+    assert too_short(history, 128.0, 99.0) == pytest.approx(0.995)
+    assert too_short(history, 1.0, 99.0) == pytest.approx(0.005)
+
+
+def test_a_departure_without_notice_is_too_short_for_anything() -> None:
+    history = departed(*((float(at_s), 0.0) for at_s in range(9)))
+    assert too_short(history, 0.01, 9.0) == pytest.approx(0.95)
+
+
+def test_what_left_the_window_is_forgotten() -> None:
+    history = departed((0.0, 0.0), (60.0, 500.0), window_s=100.0)
+    assert too_short(history, 10.0, 100.0) == pytest.approx(1.5 / 3.0)
+    assert too_short(history, 10.0, 101.0) == pytest.approx(0.5 / 2.0)
+    assert history.of(None, 1000.0).events == 0
+
+
+@given(
+    st.lists(st.one_of(st.just(0.0), st.floats(1e-3, 1e6)), max_size=40),
+    st.lists(st.floats(1e-3, 1e8), min_size=1, max_size=8),
+)
+def test_notices_are_counted_to_an_eighth_of_themselves(notices: list[float], needs: list[float]) -> None:
+    history = departed(*((float(at_s), notice_s) for at_s, notice_s in enumerate(notices)))
+    column = history.too_short(np.array(sorted(needs)), 100.0)
+    assert (np.diff(column) >= 0.0).all()
+    for needed_s, p in zip(sorted(needs), column.tolist(), strict=True):
+        assert p == too_short(history, needed_s, 100.0)
+        least = sum(notice_s < needed_s / 1.125 for notice_s in notices)
+        most = sum(notice_s < 0.005 or notice_s < needed_s * 1.125 for notice_s in notices)
+        assert least - 1e-9 <= p * (len(notices) + 1.0) - 0.5 <= most + 1e-9
+
+
+# ---------------------------------------------------------------- departures
+
+
+def test_a_departure_counts_once_from_when_its_owner_announced_it() -> None:
+    history = History("a", 1e6)
+    for turn in range(20):
+        at_s = 30_000.0 * turn
+        history.lend("a", at_s)
+        history.depart("a", at_s + 5000.0, 600.0)
+        history.depart("a", at_s + 5600.0, 0.0)  # its notice is over
+    assert history.of(None, 6e5) == Experience(20.0, 20 * 5000.0)
+    assert too_short(history, 500.0, 6e5) == pytest.approx(0.5 / 21.0)
+
+
+def test_a_host_that_stays_after_all_departs_again() -> None:
+    history = History("a", 1e6)
+    history.lend("a", 0.0)
+    history.depart("a", 100.0, 600.0)
+    history.lend("a", 200.0)
+    history.depart("a", 300.0, 0.0)
+    assert history.of(None, 400.0) == Experience(2.0, 200.0)
+
+
+# ---------------------------------------------------------------- both, with the hazard
+
+
+def test_departures_of_any_kind_count_like_emergencies_or_emergencies_alone_do() -> None:
+    hosts, now_s = ("h0", "h1", "h2", "h3"), 70_000.0
+    any_kind, emergencies, all_at_once, lost = (
+        History(hosts, 1e6, BELIEF, short_notices=short) for short in (True, False, True, True)
+    )
+    for turn in range(12):
+        at_s, host = 5000.0 * turn, f"h{turn % 3}"
+        for history in (any_kind, emergencies, all_at_once, lost):
+            history.lend(host, at_s)
+        at_s, notice_s = at_s + 1000.0, 60.0 * (turn % 2)
+        for history in (any_kind, emergencies):
+            history.depart(host, at_s, notice_s)
+            history.lose(host, at_s + 60.0)
+        all_at_once.depart(host, at_s, 0.0)
+        if turn % 2:
+            lost.lose(host, at_s)
+        else:
+            lost.depart(host, at_s, 0.0)
+    for found, wanted in ((any_kind, all_at_once), (emergencies, lost)):
+        np.testing.assert_array_equal(found.levels(now_s)[0], wanted.levels(now_s)[0])
+        assert found.profile(now_s) == wanted.profile(now_s)
+
+
+def test_the_share_of_too_short_notices_is_that_of_departures_with_one() -> None:
+    history = departed(*((1000.0 * turn, 30.0 if turn % 4 == 0 else 120.0) for turn in range(20)))
+    short = history.too_short(np.array([60.0, 10.0]), 2e4)
+    np.testing.assert_allclose(short, np.array([5.5 / 21.0, 0.5 / 21.0]))
+
+
+def test_agents_that_are_lost_together_are_no_owners_who_leave_together() -> None:
+    history = History("abcdef", 1e6, BELIEF)
+    for host in "abcdef":
+        history.lend(host, 0.0)
+    for host in "abcdef":
+        history.lose(host, 100.0)
+    assert history.of(None, 200.0) == Experience(1.0, DAY_S + 600.0)
+    assert too_short(history, 60.0, 200.0) == 0.5

@@ -278,7 +278,7 @@ def max_min(i: Inputs) -> list[float]:
     return [rates[demand.key] for demand in demands]
 
 
-# ---------------------------------------------------------------- families: the beginning of an id -> output -> formula
+# ---------------------------------------------------------------- families
 
 PRINTED: dict[str, Formula] = {
     "threshold|paper_threshold|paper_P_A_le_S_over_lam": lambda i: i.jobs.mean * before_spot(i.jobs, i.spots),

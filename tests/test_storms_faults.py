@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from experiments.storms import StormWorld, parse
+from collections import Counter
+
+import pytest
+
+from controller.core import coordinator
+from controller.core.model.facts import JobStopped
+from experiments.results.run_context import migration_shares
+from experiments.storms import StormWorld, parse, play
+from experiments.storms.campaign import Campaign
 from experiments.storms.commands import perform
+from experiments.storms.play import calm, run
 from experiments.storms.setup import ground_of
+from experiments.storms.verdict import check_admissions, excused_admissions, promises
+from testbed.errors import InvariantBroken
 from testbed.messages import JobSpec
+from topologies.spec import DirectedLink
 
 GROUND = "campus hosts=3 on_demand=0 buildings=1 mix=one\n0 start\n1 submit a steps=300 payload=2000000\n"
 
@@ -64,3 +76,181 @@ def test_a_coordinator_whose_journal_another_took_decides_nothing_more_and_its_a
     assert new is not old
     assert new.coordinator_open
     assert world.counts["fault: coordinator usurped"] == 1
+
+
+# ---------------------------------------------------------------- scripts
+
+
+def world_of(text: str, **options: bool) -> StormWorld:
+    """As far as the last line."""
+    script = parse(text)
+    world = StormWorld(ground_of(script), **options)
+    for line in script.lines:
+        world.run(line.at_s)
+        perform(world, line)
+    return world
+
+
+def test_lines_happen_in_the_order_of_their_times_whatever_the_order_of_the_text() -> None:
+    assert [line.verb for line in parse("campus\n2 start\n1 kill h1\n2 return h1").lines] == [
+        "kill",
+        "start",
+        "return",
+    ]
+
+
+def test_a_trigger_acts_once_before_what_was_said_arrives() -> None:
+    world = world_of(
+        "campus hosts=2\n0 upon StartJob * kill it\n0 start\n1 submit a\n3 start\n4 submit b\n6 start"
+    )
+    assert world.counts["fault: upon StartJob"] == 1
+    assert world.counts["fault: kill"] == 1
+    assert world.counts["fact: JobDispatched"] == 3
+    assert [fact.cause for _, fact in world.facts if isinstance(fact, JobStopped)] == ["agent_lost"]
+
+
+def test_a_message_is_late_and_none_overtakes_it() -> None:
+    world = world_of("campus hosts=2\n0 start\n2 late h1 0.5 0.3\n2 reclaim h1\n2.1 return h1\n3.5 start")
+    heard = [(at_s, type(fact).__name__) for at_s, fact in world.facts if getattr(fact, "host", "") == "h1"]
+    [reclaimed_s] = [at_s for at_s, name in heard if name == "HostReclaimed"]
+    [returned_s] = [at_s for at_s, name in heard if name == "HostReturned"]
+    assert reclaimed_s == pytest.approx(2.5, abs=0.03)
+    assert returned_s >= reclaimed_s
+
+
+def test_a_clock_that_is_slower_than_the_margin_covers_lets_two_copies_run() -> None:
+    """So the fence margin is needed, and how much of it: 2 s at 30 % are more than 0.2 s."""
+    text = "campus hosts=3\n0 clock {0} 0 0.7\n0 start {0}\n1 submit a steps=300\n2 start\n6 link {1} {2} 0 5"
+    failure = play(parse(text.format("h1", "a1", "d1"))).failure
+    assert failure is not None
+    assert "more than one copy" in failure.rule
+
+
+def test_a_host_that_crashed_comes_back_with_its_disk_and_a_clock_that_begins_at_zero() -> None:
+    world = world_of("campus hosts=2\n0 start\n1 submit a steps=200 budget=3\n8 crash ^a\n9 start")
+    [crashed] = world.clocks
+    assert world.clocks[crashed].reads(8.0) == pytest.approx(0.0)
+    assert world.machines[crashed].store
+
+
+# ---------------------------------------------------------------- judges
+
+STORY = """
+campus hosts=4 on_demand=0 buildings=1 mix=one
+0 start
+1 submit a steps=300 payload=30000000
+1 submit b steps=300 payload=30000000
+9 reclaim @a 12
+"""
+
+
+def world_after(text: str) -> StormWorld:
+    script = parse(text)
+    world = StormWorld(ground_of(script))
+    run(world, script)
+    return world
+
+
+def test_the_judge_keeps_beta_or_the_minimum_of_each_link_for_research() -> None:
+    campus = ground_of(parse("campus hosts=2 beta=0.25")).campus
+    up = DirectedLink("h1", "a1")
+    assert migration_shares(campus)[up] == pytest.approx(0.75 * 10e6 * 1448 / 1514)
+    assert migration_shares(campus, keeps_reserve=False)[up] == pytest.approx(10e6 * 1448 / 1514)
+
+
+@pytest.mark.parametrize("borrows", ["false", "true"])
+def test_a_coordinator_that_counts_the_reserve_as_its_own_is_found_out(
+    borrows: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def all_of_it(capacity: dict[DirectedLink, float], *_: object) -> dict[DirectedLink, float]:
+        return capacity
+
+    story = STORY.replace("0 start", f"settings policy=reclaimnet+borrows={borrows}\n0 start")
+    assert play(parse(story)).failure is None
+    monkeypatch.setattr(coordinator, "migration_share", all_of_it)
+    failure = play(parse(story)).failure
+    assert failure is not None
+    assert "may be" in failure.rule
+
+
+def test_research_is_measured_and_has_its_reserve() -> None:
+    world = world_after(STORY + "2 research h1 h2\n2 research h2 h1")
+    assert len(world.research.samples) > 10
+    assert not promises(world)
+
+
+def test_a_window_in_which_a_cable_was_slow_is_not_held_against_the_system() -> None:
+    world = world_after(STORY + "2 research h1 h2\n12 link h1 a1 0.1 4")
+    least = min(sample.wire_bytes_per_s for sample in world.research.samples)
+    assert least < 3e6
+    assert not promises(world)
+
+
+def test_background_traffic_is_told_to_the_coordinator_and_taken_off_what_it_gives_out() -> None:
+    script = parse(STORY + "2 background h1 h2 9e6")
+    world, up = StormWorld(ground_of(script)), DirectedLink("h1", "a1")
+    share = migration_shares(world.env.campus)[up]
+    for line in script.lines:
+        world.run(line.at_s)
+        perform(world, line)
+    assert world.coordinator.cluster.capacity.spendable[up] < 0.5 * share
+    calm(world)
+    assert world.coordinator.cluster.capacity.spendable[up] > 0.9 * share
+
+
+# ---------------------------------------------------------------- admissions that a fault excuses
+
+MOVE = """
+campus hosts=4 on_demand=0 buildings=1 mix=one
+0 start
+1 submit a steps=300 payload=2000000
+6 reclaim @a 8
+"""
+
+
+def excuses(*faults: str) -> list[str]:
+    """Why each admission of the story is not judged, with these faults in it."""
+    script = parse(MOVE + "\n".join(faults))
+    world = StormWorld(ground_of(script))
+    run(world, script)
+    return [excuse for _, excuse in excused_admissions(world)]
+
+
+def test_without_a_fault_the_migration_is_judged() -> None:
+    assert excuses() == [""]
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ("6.5 pause @a 0.2", "an agent stood still"),
+        ("6 late @a 0.4 3", "messages were late"),
+        ("6 late * 0.4 3", "messages were late"),
+        ("6 link h1 a1 0.5 2\n6 link h2 a1 0.5 2\n6 link h3 a1 0.5 2", "a cable was slow"),
+        ("5 fill @a\n7 empty @a", "a disk was full"),
+        ("5 fail @a snapshot 0.5", ""),  # over before the notice
+        ("1 fill @a\n5 empty @a", ""),
+        ("20 late * 0.4 1", ""),  # after its end
+    ],
+)
+def test_only_a_fault_on_its_way_and_in_its_time_excuses(fault: str, cause: str) -> None:
+    assert excuses(fault) == [cause]
+
+
+def test_a_judged_migration_that_is_late_breaks_the_promise() -> None:
+    script = parse(MOVE)
+    world = StormWorld(ground_of(script))
+    run(world, script)
+    check_admissions(world)
+    late = [
+        (at_s, fact) for at_s, fact in world.facts if type(fact).__name__ != "MigrationFinished"
+    ]  # as if it had never run on
+    world.facts[:] = late
+    with pytest.raises(InvariantBroken, match="in time"):
+        check_admissions(world)
+
+
+def test_the_share_that_was_judged_is_told() -> None:
+    counts = Counter({"admission: judged": 3, "admission: messages were late": 1, "fault: late": 9})
+    assert Campaign(counts=counts).admissions.startswith("Of 4 admitted migrations 3 (75%) were judged")
+    assert Campaign().admissions.startswith("Of 0 admitted migrations 0 were judged")
