@@ -20,7 +20,6 @@ from bpf.caches import fingerprint
 from controller.core.admission.admission import Admission
 from controller.core.checkpointing.intervals import CheckpointSchedule, Interval, StaticPlanner
 from controller.core.placement.select import DestinationChoice, Missing, NoDestination
-from controller.core.policies.baselines import Interruption
 from controller.core.policies.overrides import base_of
 from controller.core.policies.table import POLICIES, Policy, UserFunction, row_of
 from testbed.errors import InvariantBroken
@@ -115,9 +114,7 @@ def guarded(name: str, row: Policy) -> Policy:
                 raise SpecError(f"{name}.{each.name}", value, "a function")
             if _is_own(value):
                 columns[each.name] = OwnRule(name, each.name, value)
-        elif each.name == "interruption":
-            if not isinstance(value, Interruption | None):
-                raise SpecError(f"{name}.interruption", value, "an Interruption, or None")
+
         elif type(value) is not type(usual):
             raise SpecError(f"{name}.{each.name}", value, f"a {type(usual).__name__}")
     return replace(row, **columns) if columns else row

@@ -41,7 +41,7 @@ def played(row: str, campus: str = "as it is") -> VirtualRun:
 )
 def test_every_row_pays_at_least_as_much(row: str, campus: str) -> None:
     lost = played(row, campus).summary().lost_time
-    if lost.expected_emergencies_s is None or POLICIES[row].replication is not None:
+    if lost.expected_emergencies_s is None or POLICIES[row].interruption.replication is not None:
         assert lost.online_bound_s is lost.online_bound_within_budgets_s is lost.over_online_bound is None
         return
     assert lost.online_bound_s is not None and lost.online_bound_within_budgets_s is not None

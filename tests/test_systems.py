@@ -179,7 +179,7 @@ def test_a_live_run_takes_its_enforcement_from_the_system_and_refuses_replicas()
 
     assert enforcement_of(played("reclaimnet")) is Enforcement.DROP
     assert enforcement_of(played("no-tc-bpf")) is Enforcement.NONE
-    assert live_row(played("slurm-pr")).requeue_wait_s > 0.0
+    assert live_row(played("slurm-pr")).interruption.wait_s > 0.0
     with pytest.raises(SpecError, match=r"protocol\.policy = 'bamboo'.*virtual time only"):
         live_row(played("bamboo"))
 

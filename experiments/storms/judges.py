@@ -211,7 +211,7 @@ class StormJudges:
 
     def _check_freshest(self, job: JobState, step: int) -> None:
         world = self._world
-        if world.policy.stays or job.landing is not None:
+        if world.policy.interruption.stays or job.landing is not None:
             return  # it goes on where it was, or from what it was stopped with; a better checkpoint is taken up after
         for machine in filter(self._in_touch, world.machines.values()):
             if world.coordinator.cluster.hosts[machine.name].usable:

@@ -45,10 +45,12 @@ def context_of(scenario: Scenario, trace: Trace, row: Policy) -> RunContext:
         level_max=played.queue.level_max,
         target_delay_s=played.queue.target_delay_s,
         warnings=trace.warnings,
-        replica_slowdown=0.0 if row.replication is None else row.replication.slowdown,
+        replica_slowdown=0.0
+        if row.interruption.replication is None
+        else row.interruption.replication.slowdown,
         day_s=played.owners.day_s,
         day_start_s=played.owners.day_start_s,
-        reclaims=None if row.stays else law_of(scenario, trace),
+        reclaims=None if row.interruption.stays else law_of(scenario, trace),
     )
 
 

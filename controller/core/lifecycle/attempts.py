@@ -106,11 +106,12 @@ def start(cluster: Cluster, job: JobState, host: HostState) -> None:
 
 
 def release(cluster: Cluster, job: JobState) -> None:
-    """Take the job off its host, and give up all that is reserved for it."""
+    """Take the job off its host: no flow of it is open any more, and nothing is reserved for it."""
+    close_flows(cluster, job=job.name, tell=True)
     names = {job.host, job.move.destination if job.move else None, replica_of(cluster, job)}
     for name in sorted(name for name in names if name is not None):
         cluster.free_gpu(job, cluster.hosts[name])
-    job.host, job.move = None, None
+    job.host, job.standby, job.move, job.landing, job.degraded = None, None, None, None, False
 
 
 def drop_move(cluster: Cluster, job: JobState) -> None:
@@ -138,8 +139,7 @@ def over(cluster: Cluster, job: JobState, trigger: str) -> None:
     """End a job that is finished, has failed or is cancelled, and have its checkpoints deleted everywhere."""
     cluster.advance(job, trigger)
     job.ended_s, job.last_host = cluster.now_s, job.host or ""
-    close_flows(cluster, job=job.name, tell=True)
-    for name in sorted(job.traces | ({job.standby} if job.standby else set())):
-        cluster.tell(name, Forget(job.name, EVERYTHING))
+    holders = job.traces | ({job.standby} if job.standby else set())
     release(cluster, job)
-    job.standby = None
+    for name in sorted(holders):
+        cluster.tell(name, Forget(job.name, EVERYTHING))

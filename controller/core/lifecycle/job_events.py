@@ -174,20 +174,21 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
         del job.taken[min(job.taken)]
     if message.speed is not None and _is_news(host.speed, message.speed):
         host.speed, cluster.plan_stale = message.speed, True
-    cost = message.cost
-    taken = facts.CheckpointTaken(
-        job.name,
-        job.attempt,
-        message.sequence,
-        message.step,
-        message.payload_bytes,
-        message.final,
-        None if cost is None else cost.pause_s,
-        None if cost is None else cost.write_s,
-        "" if cost is None else cost.stopped,
-    )
     if is_news:
-        cluster.record(taken)
+        cost = message.cost
+        cluster.record(
+            facts.CheckpointTaken(
+                job.name,
+                job.attempt,
+                message.sequence,
+                message.step,
+                message.payload_bytes,
+                message.final,
+                None if cost is None else cost.pause_s,
+                None if cost is None else cost.write_s,
+                "" if cost is None else cost.stopped,
+            )
+        )
     if not message.final or job.phase is Phase.CANCELLING:
         return
     job.final_sequence = message.sequence
@@ -205,18 +206,18 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
 
 def cancel(cluster: Cluster, event: ev.CancelAsked) -> None:
     """End the job and answer; refuse with the reason if the job is unknown or over."""
-    job, answer = cluster.jobs.get(event.job), do.Answer
+    job = cluster.jobs.get(event.job)
+    answer: m.Rejected | m.Cancelled
     if job is None:
-        refusal = m.Rejected(event.job, "no job of this name was submitted")
-        cluster.outbox.append(answer(event.operator, refusal))
-        return
-    if job.phase in OVER and job.phase is not Phase.CANCELLED:
-        cluster.outbox.append(answer(event.operator, m.Rejected(job.name, f"it is over: {job.phase}")))
-        return
-    before = job.phase in (Phase.CANCELLING, Phase.CANCELLED)
-    if not before:
-        _end(cluster, job)
-    cluster.outbox.append(answer(event.operator, m.Cancelled(event.job, job.host or "", before)))
+        answer = m.Rejected(event.job, "no job of this name was submitted")
+    elif job.phase in OVER and job.phase is not Phase.CANCELLED:
+        answer = m.Rejected(job.name, f"it is over: {job.phase}")
+    else:
+        before = job.phase in (Phase.CANCELLING, Phase.CANCELLED)
+        if not before:
+            _end(cluster, job)
+        answer = m.Cancelled(event.job, job.host or "", before)
+    cluster.outbox.append(do.Answer(event.operator, answer))
 
 
 def _end(cluster: Cluster, job: JobState) -> None:

@@ -31,12 +31,10 @@ from controller.core.lifecycle.attempts import begin_attempt, drop_move, release
 from controller.core.lifecycle.candidates import choose_host, request, residual, safe_store
 from controller.core.lifecycle.grants import (
     LEAST_SPAN_S,
-    close_flow,
     close_flows,
     committed,
     goes_between,
     open_flow,
-    presync_flow,
     reservations,
 )
 from controller.core.lifecycle.offers import resume
@@ -63,11 +61,12 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
     One is placed after another: the first deadline first, and the job that fits the fewest GPUs. After that the states of those
     that no host can run in time are rescued. Sources are told once the event has been decided and all rates are settled.
     """
-    if not cluster.policy.migrates:
+    if not cluster.policy.interruption.migrates:
         for job in jobs:
             _record_degraded(cluster, job, "this system does not migrate")
         return
-    jobs = [job for job in jobs if _can_be_told(cluster, job)]
+    apart = cluster.index.apart  # they are planned for when they come back
+    jobs = [job for job in jobs if job.phase is Phase.RUNNING and job.host not in apart]
     jobs.sort(key=lambda job: (_notice_s(cluster, job), -job.spec.memory_bytes, job.name))
     reasons = {job.name: _move(cluster, job, rescue=False) for job in jobs}
     if cluster.policy.short_notices:
@@ -95,26 +94,18 @@ def _record_degraded(cluster: Cluster, job: JobState, reason: str, rescued_to: s
 
 def retry_degraded(cluster: Cluster) -> None:
     """Plan degraded jobs again: a GPU or bandwidth may have become free while the notice runs."""
-    jobs = [job for job in cluster.jobs.unfinished if job.degraded and _can_be_told(cluster, job)]
-    if jobs:
-        plan_moves(cluster, jobs)
+    plan_moves(cluster, [job for job in cluster.jobs.unfinished if job.degraded])
 
 
 def replan(cluster: Cluster, *jobs: JobState) -> None:
     """Find other destinations for moving jobs that have lost theirs, or the ways there; else give the moves up."""
     for job in jobs:
         abandon(cluster, job)
-    if left := [job for job in jobs if _notice_s(cluster, job) > 0.0]:
-        plan_moves(cluster, left)
+    plan_moves(cluster, [job for job in jobs if _notice_s(cluster, job) > 0.0])
     for job in jobs:
         if job.phase is Phase.RUNNING and job.final_sequence is not None and job.host:
             # nothing runs any more, and no host takes it
             cluster.tell(job.host, StopJob(job.name, job.attempt))
-
-
-def _can_be_told(cluster: Cluster, job: JobState) -> bool:
-    """Return whether the job runs on a connected host; others are planned for when they come back."""
-    return job.phase is Phase.RUNNING and job.host is not None and cluster.hosts[job.host].connected
 
 
 def abandon(cluster: Cluster, job: JobState) -> None:
@@ -126,36 +117,25 @@ def abandon(cluster: Cluster, job: JobState) -> None:
 
 
 def land(cluster: Cluster, job: JobState) -> None:
-    """Go on at the destination, which has stored the final checkpoint."""
+    """Go on at the destination, which has stored the final checkpoint; from its disk, the job waits for a GPU anywhere."""
     assert job.final_sequence is not None
     assert job.move is not None
     assert job.host is not None
-    if job.name not in cluster.hosts[job.move.destination].jobs:
-        _land_on_disk(cluster, job)
+    checkpoint, source, move = job.checkpoints[job.final_sequence], job.host, job.move
+    destination = cluster.hosts[move.destination]
+    close_flows(cluster, job=job.name, source=source)  # it has sent all
+    job.step = max(job.step, checkpoint.stored.step)
+    if job.name not in destination.jobs:
+        release(cluster, job)
+        cluster.advance(job, "interrupted")
+        resume(cluster, job)
         return
-    checkpoint, move = job.checkpoints[job.final_sequence], job.move
-    source, destination = cluster.hosts[job.host], cluster.hosts[move.destination]
-    close_flows(cluster, job=job.name, source=source.name)
-    close_flows(cluster, job=job.name, tell=True)  # a copy on its way to the vault
-    cluster.free_gpu(job, source)
-    job.move, job.landing, job.standby = None, (source.name, move), None
-    job.degraded, job.step = False, max(job.step, checkpoint.stored.step)
+    job.move = job.standby = None  # what is reserved at the destination stays
+    release(cluster, job)
+    job.landing = source, move
     cluster.advance(job, "landed")
     begin_attempt(cluster, job, destination, checkpoint)
     start(cluster, job, destination)
-
-
-def _land_on_disk(cluster: Cluster, job: JobState) -> None:
-    """Have the job wait for a GPU like an interrupted one: it is fetched from where its state is."""
-    assert job.final_sequence is not None
-    assert job.host is not None
-    close_flows(cluster, job=job.name, source=job.host)
-    close_flows(cluster, job=job.name, tell=True)
-    job.step = max(job.step, job.checkpoints[job.final_sequence].stored.step)
-    release(cluster, job)
-    job.landing, job.degraded, job.standby = None, False, None
-    cluster.advance(job, "interrupted")
-    resume(cluster, job)
 
 
 def land_unheard(cluster: Cluster, job: JobState) -> bool:
@@ -281,35 +261,27 @@ def _choose_destination(
 def _admit(
     cluster: Cluster, job: JobState, choice: DestinationChoice, *, rescue: bool
 ) -> tuple[MigrationRequest, Admission]:
-    """Return P3's answer to the move over the first way that admits it, and the request."""
-    asked, ends = _request(cluster, job, choice, rescue=rescue), (job.host or "", choice.host)
+    """Return P3's answer to the move over the first way that admits it, and the request.
+
+    It asks to copy first and stop half-way, if possible, else to stop when the timetable says.
+    """
+    assert job.host is not None
+    now_s, ends = cluster.now_s, (job.host, choice.host)
+    deadline_s = now_s + _notice_s(cluster, job) - (MARGIN_S if cluster.policy.rates_vary else 0.0)
+    lead_s, restart_s = final_lead_s(cluster, job, job.host), 0.0 if rescue else cluster.protocol.restart_s
+    mostly_there = choice.host == job.standby and job.sent_bytes is not None and not rescue
+    half_way_s = (now_s + deadline_s - restart_s + lead_s) / 2.0
+    rather_s = now_s if mostly_there or job.final_sequence is not None else half_way_s
+    size, links = granted_bytes(cluster, job), cluster.routes.way(*ends)
+    asked = MigrationRequest(job.name, size, deadline_s, restart_s, links, now_s + lead_s, rather_s)
     commitments, share = committed(cluster, movable=True), cluster.capacity.spendable
-    ways = [asked.links] if goes_between(cluster, *ends) else cluster.choices(*ends)
+    ways = [links] if goes_between(cluster, *ends) else cluster.choices(*ends)
     for way in ways if len(ways) == 1 else emptiest_first(ways, asked, cluster.now_s, share, commitments):
         asked = replace(asked, links=way)
         answer = cluster.policy.admit([asked], cluster.now_s, share, commitments)
         if answer.admitted:
             break
     return asked, answer
-
-
-def _request(cluster: Cluster, job: JobState, choice: DestinationChoice, *, rescue: bool) -> MigrationRequest:
-    """Return the request to P3: copy first and stop half-way, if possible, else stop when the timetable says."""
-    assert job.host is not None
-    now_s = cluster.now_s
-    size = granted_bytes(cluster, job)
-    deadline_s = now_s + _notice_s(cluster, job)
-    if cluster.policy.rates_vary:
-        deadline_s -= MARGIN_S
-    lead_s, restart_s = (
-        final_lead_s(cluster, job, job.host or ""),
-        0.0 if rescue else cluster.protocol.restart_s,
-    )
-    links = cluster.routes.way(job.host, choice.host)
-    mostly_there = choice.host == job.standby and job.sent_bytes is not None and not rescue
-    half_way_s = (now_s + deadline_s - restart_s + lead_s) / 2.0
-    rather_s = now_s if mostly_there or job.final_sequence is not None else half_way_s
-    return MigrationRequest(job.name, size, deadline_s, restart_s, links, now_s + lead_s, rather_s)
 
 
 def _begin_move(
@@ -340,12 +312,8 @@ def _begin_move(
     time_s = choice.migration_s - cluster.protocol.restart_s
     if floor == 0.0 and 0.0 < time_s < inf:  # no rate is reserved, but when to stop has to be decided somehow
         job.move.hoped_bytes_per_s = asked.payload_bytes / time_s
-    if (
-        job.standby is not None and job.standby != choice.host
-    ):  # the order to move may wait for its way, and be taken back
-        stream = cluster.flows.get(presync_flow(job.name, job.host, job.standby, 0.0).key)
-        if stream is not None:
-            close_flow(cluster, stream, tell=True)
+    if job.standby != choice.host:  # the order to move may wait for its way, and be taken back
+        close_flows(cluster, job=job.name, source=job.host, destination=job.standby or "", tell=True)
     cluster.set_way(job.host, choice.host, asked.links)
     flow = CheckpointFlow(
         job.name,
@@ -356,7 +324,7 @@ def _begin_move(
         reservation=reservation,
     )
     open_flow(cluster, flow)
-    order(cluster, job)
+    cluster.orders[flow.key] = None
     if rescue:
         return
     size = job.spec.payload_bytes

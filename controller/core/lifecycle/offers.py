@@ -14,7 +14,6 @@ from controller.core.lifecycle.attempts import (
     replica_of,
 )
 from controller.core.lifecycle.candidates import choose_host, request, reserved_rate, residual
-from controller.core.lifecycle.grants import close_flows
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
@@ -193,33 +192,27 @@ def interrupt(cluster: Cluster, job: JobState, cause: str) -> None:
         cancelled(cluster, job, "gone")
         return
     replica, home = replica_of(cluster, job), job.host or ""
-    _stop(cluster, job, cause)
-    _come_back(cluster, job, home, replica)
-
-
-def _stop(cluster: Cluster, job: JobState, cause: str) -> None:
-    """Drop all that there is of the attempt."""
-    cluster.record(facts.JobStopped(job.name, job.attempt, job.host or "", cause, job.step))
-    close_flows(cluster, job=job.name, tell=True)
-    if job.stopped_at_s is None:
-        job.stopped_at_s = cluster.now_s
+    cluster.record(facts.JobStopped(job.name, job.attempt, home, cause, job.step))
+    job.stopped_at_s = cluster.now_s if job.stopped_at_s is None else job.stopped_at_s
     job.stopped_cause = cause
     release(cluster, job)
-    job.landing, job.degraded, job.standby = None, False, None
     cluster.advance(job, "interrupted")
+    _come_back(cluster, job, home, replica)
 
 
 def _come_back(cluster: Cluster, job: JobState, home: str, replica: str | None) -> None:
     """Resume the job: on its replica, on its host once that returns, after a wait, or at once."""
     checkpoint = cluster.freshest(job)
-    wait_s = 0.0 if job.on_demand else cluster.policy.requeue_wait_s
+    wait_s = 0.0 if job.on_demand else cluster.policy.interruption.wait_s
     # after a second start that failed, and then twice as long each time: what is the matter with its host, its file system, its
     # GPUs may pass
     if (failed := len(job.failed_at)) > 1:
         wait_s = max(wait_s, cluster.protocol.control_period_s * 2.0 ** (failed - 2))
     if replica and checkpoint and replica in checkpoint.holders and cluster.hosts[replica].usable:
         dispatch(cluster, job, cluster.hosts[replica])
-    elif cluster.policy.stays and any(home in known.holders for known in job.checkpoints.values()):
+    elif cluster.policy.interruption.stays and any(
+        home in known.holders for known in job.checkpoints.values()
+    ):
         cluster.homes[job.name] = home
         cluster.record(facts.JobWaits(job.name, f"its checkpoints are on {home}, which its owner has"))
     elif wait_s > 0.0:

@@ -58,12 +58,12 @@ def plan_checkpoints(cluster: Cluster) -> CheckpointPlan | None:
     """Plan standbys and rates of all running jobs; `tell_intervals` follows when rates are settled."""
     cluster.plan_stale, cluster.planned_s, cluster.plan_at_s = False, cluster.now_s, inf
     jobs = _needing_protection(cluster)
-    if isinstance(plan := cluster.policy.plan, StaticPlanner) and cluster.policy.stays:
+    if isinstance(plan := cluster.policy.plan, StaticPlanner) and cluster.policy.interruption.stays:
         for job in jobs:
             if job.interval_s is None:
                 _protect_at_home(cluster, job, plan.interval_s)
         return None
-    usable, replicates = cluster.index.usable, cluster.policy.replication is not None
+    usable, replicates = cluster.index.usable, cluster.policy.interruption.replication is not None
     for job in jobs if replicates else [job for job in jobs if job.standby not in usable]:
         _keep_standby(cluster, job)
     protected = [job for job in jobs if job.standby is not None]
@@ -161,7 +161,7 @@ def _needing_protection(cluster: Cluster) -> list[JobState]:
 
 def _keep_standby(cluster: Cluster, job: JobState) -> None:
     """Choose a standby for a job that has none of use, or, where jobs have replicas, one with a GPU for it."""
-    lacks_replica = cluster.policy.replication is not None and replica_of(cluster, job) is None
+    lacks_replica = cluster.policy.interruption.replication is not None and replica_of(cluster, job) is None
     kept = job.standby is not None and cluster.hosts[job.standby].usable
     if kept and not lacks_replica:
         return
@@ -187,7 +187,10 @@ def _choose_standby(cluster: Cluster, job: JobState, free: Residual) -> str | No
     The hosts of a switch, such as a lab, leave together. Other rules want a free GPU first, so that the job could go on there.
     """
     assert job.host is not None
-    if cluster.policy.central_store and (store := safe_store(cluster, job, job.host, free)) is not None:
+    if (
+        cluster.policy.interruption.central_store
+        and (store := safe_store(cluster, job, job.host, free)) is not None
+    ):
         return store
     weighs = cluster.policy.standby is select_standby  # the way on to a GPU
     for needs_gpu in (False,) if weighs else (True, False):

@@ -68,11 +68,12 @@ class Replication:
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """The end of an attempt in a system that moves no job at a notice: the job runs until its host closes, and then starts again.
+    """The end of an attempt. A job that is not moved at a notice runs until its host closes, and then starts again.
 
     By default at once, wherever P2 chooses. ValueError: a replica for a job that waits for its own host.
     """
 
+    migrates: bool = False  # P2 and P3 move jobs at a notice
     wait_s: float = 0.0  # for which it may not start again
     stays: bool = False  # it waits for its own host, which alone keeps its checkpoints
     central_store: bool = False  # checkpoints go to a host that no owner can take, where the campus has one

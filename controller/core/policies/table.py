@@ -7,14 +7,14 @@ To add one: write a function with the signature of its column (`checkpointing.Pl
 `admission.Admit`, `admission.Share`, `Learner`), and add a row. Nothing registers itself; this file is the
 whole list. `SYSTEMS` are those that Table III compares.
 
-Defaults are those of `reclaimnet`. A baseline that moves no job at a notice says what happens instead (`Interruption`).
+Defaults are those of `reclaimnet`. A baseline that moves no job at a notice has another `Interruption`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 from controller.core.admission import admission
 from controller.core.checkpointing import intervals, planner
@@ -30,7 +30,7 @@ from testbed.errors import SpecError
 from topologies.spec import ResearchReserve
 
 NO_RESERVE = ResearchReserve(beta=0.0, most_lost=0.0)
-
+MIGRATES = Interruption(migrates=True)
 
 Learner = Callable[[Queue], queue.Controller]  # makes the queue's controller; each takes what it needs
 
@@ -88,7 +88,7 @@ def _written(function: object) -> object:
     return _written(function.func) if isinstance(function, partial) else function
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Policy:
     """Row of a system: a function for each decision, and switches where it differs in more than a function."""
 
@@ -103,8 +103,8 @@ class Policy:
     share: admission.Share = admission.share_totals
     # paper B: makes the queue's controller of r
     learner: Learner = age
-    # what becomes of a job whose owner takes its host back, in a system that moves none at a notice; None: P2 and P3 move it then
-    interruption: Interruption | None = None
+    # what becomes of a job whose owner takes its host back
+    interruption: Interruption = MIGRATES
     # P2: the host that keeps a job's checkpoints
     standby: placement.Selector = placement.select_standby
     # where research asks for more than its reserve, migrations take as much of that as it may lose (`ResearchReserve.most_lost`)
@@ -123,47 +123,21 @@ class Policy:
     def __post_init__(self) -> None:
         if not self.enforced:  # then nothing tells classes apart
             object.__setattr__(self, "borrows", False)
-        stays = isinstance(self.interruption, Interruption) and self.interruption.stays
-        if stays and not isinstance(self.plan, intervals.StaticPlanner):
+        if self.interruption.stays and not isinstance(self.plan, intervals.StaticPlanner):
             raise ValueError("stays: with a StaticPlanner: there is no link to plan for")
 
-    @property
+    @cached_property
     def enforced(self) -> bool:
         """True if links keep research's reserve and senders their grants; without admission TCP shares links, and grants are
         advice."""
         return _written(self.admit) is not admission.admit_all
 
-    @property
-    def migrates(self) -> bool:
-        """True if P2 and P3 move jobs at a notice; else they run until their host closes."""
-        return self.interruption is None
-
-    @property
-    def stays(self) -> bool:
-        """True if an interrupted job waits for its own host, which keeps its checkpoints."""
-        return self.interruption is not None and self.interruption.stays
-
-    @property
-    def central_store(self) -> bool:
-        """True if checkpoints go to a host that no owner can take, where the campus has one."""
-        return self.interruption is not None and self.interruption.central_store
-
-    @property
-    def requeue_wait_s(self) -> float:
-        """Seconds for which an interrupted job may not start again."""
-        return 0.0 if self.interruption is None else self.interruption.wait_s
-
-    @property
-    def replication(self) -> Replication | None:
-        """The replica that takes over, where jobs have one."""
-        return None if self.interruption is None else self.interruption.replication
-
-    @property
+    @cached_property
     def rates_vary(self) -> bool:
         """True if `admit` answers with a timetable, which no user's function does: migrations have reservations, with margins."""
         return _written(self.admit) is admission.fluid_edf
 
-    @property
+    @cached_property
     def counts_congestion(self) -> bool:
         """True if `select` may count the loss that a job causes its neighbours."""
         rule = self.select if isinstance(self.select, partial) else partial(self.select)
@@ -178,10 +152,10 @@ class Policy:
         goes_on = isinstance(self.plan, planner.ClosedForm | UserFunction)
         return planner.SENDING_SHARE if goes_on else intervals.BETA
 
-    @property
+    @cached_property
     def reserves_rates(self) -> bool:
         """True if an admitted migration is sure to be in time: it has a rate that holds, and senders keep to theirs."""
-        return self.migrates and self.enforced
+        return self.interruption.migrates and self.enforced
 
     def reserve(self, wanted: ResearchReserve) -> ResearchReserve:
         """Return the reserve for research where the campus wants `wanted`."""
@@ -191,12 +165,10 @@ class Policy:
 
     def scaled(self, time_scale: float) -> Policy:
         """The same for a scenario whose durations are `time_scale` times the real ones."""
-        plan, interruption = self.plan, self.interruption
+        plan = self.plan
         if isinstance(plan, intervals.StaticPlanner):
             plan = replace(plan, interval_s=plan.interval_s * time_scale)
-        if interruption is not None:
-            interruption = interruption.scaled(time_scale)
-        return replace(self, plan=plan, interruption=interruption)
+        return replace(self, plan=plan, interruption=self.interruption.scaled(time_scale))
 
 
 AS_PRINTED = partial(placement.select, k_min=1, as_printed=True)

@@ -14,7 +14,7 @@ def live_row(played: Scenario) -> Policy:
     SpecError: no such row, or one that only the virtual world can play.
     """
     row = policy(played.protocol.policy)
-    if row.replication is not None:
+    if row.interruption.replication is not None:
         allowed = "a system whose jobs run once: replicas that compute too are modelled in virtual time only (`simulate`)"
         raise SpecError("protocol.policy", played.protocol.policy, allowed)
     return row

@@ -88,7 +88,7 @@ def _check_hosts(world: VirtualWorld, known: Cluster) -> None:
             if gpus != job.spec.gpus:
                 raise broken(world, name, f"it has {gpus} GPUs on {host.name}, and asked for {job.spec.gpus}")
             going = job.move is not None and job.move.destination == host.name
-            is_replica = known.policy.replication is not None and job.standby == host.name
+            is_replica = known.policy.interruption.replication is not None and job.standby == host.name
             if job.host != host.name and not going and not is_replica:
                 rule = f"a GPU is held for {name}, which is {job.phase} on {job.host}"
                 raise broken(world, host.name, rule)

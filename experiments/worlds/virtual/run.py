@@ -160,7 +160,7 @@ def make_world(
 
 def _prices(events: Trace, world: VirtualWorld) -> dict[str, CheckpointPrice]:
     """Return the least cost of checkpoints of each of the trace's jobs; none for a system that computes jobs twice instead."""
-    if world.policy.replication is not None:
+    if world.policy.interruption.replication is not None:
         return {}
     costs = world.env.costs
     pause_s, rate = (

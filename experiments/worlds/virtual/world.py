@@ -106,7 +106,7 @@ class VirtualWorld:
         self.on_rejected: Callable[[m.Rejected], None] = lambda answer: None
         self._after_each, self._wake_s = after_each, inf
         self.connections = Connections(self.env, codec=codec)
-        self.replicas = Replicas(self.env, row.replication, lambda: self.coordinator.cluster)
+        self.replicas = Replicas(self.env, row.interruption.replication, lambda: self.coordinator.cluster)
         self.links = VirtualLinks(
             self.env, self.connections, self._broken_off, self._rerouted, self._shared_anew
         )
