@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
 
@@ -11,10 +10,8 @@ import pytest
 from experiments.inputs.job_file import check_runs, load_job
 from testbed.messages import JobSpec
 from testbed.workloads.base import load_workload
-from testbed.workloads.launch import ForkServer
-from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Finished, Started, WorkloadSpec
-from testbed.workloads.process import WorkloadProcess
+from tests.job_desk import desk, next_of
 
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 JOBS = ("counting.toml", "adding.toml", "regression.toml")
@@ -37,31 +34,18 @@ async def test_the_regression_ends_with_the_digest_of_its_uninterrupted_twin(
     twin.begin()
     while twin.step_number < twin.steps_total:
         twin.step()
-    lease = LeaseFile.create(tmp_path / "lease", math.inf)
-    forks = ForkServer(EXAMPLES)
     restore, reached = None, 0
-    for number in range(3):
-        process = await WorkloadProcess.start(
-            WorkloadSpec(job.workload, params),
-            restore=restore,
-            lease=lease,
-            log=tmp_path / "log",
-            launch=forks.launch,
-        )
-        started = await process.receive()
-        assert isinstance(started, Started)
-        assert started.step == reached
-        if number < 2:
-            began_s = time.monotonic()
-            while time.monotonic() < began_s + 0.1:
-                await process.receive()
-            restore = tmp_path / f"state{number}"
-            taken = await process.snapshot(restore, stop=True)
-            assert steps > taken.step > reached
-            reached = taken.step
-            process.kill()
-        ended = [event async for event in process.events]
-    lease.close()
-    forks.close()
-    assert isinstance(ended[-2], Finished)
-    assert ended[-2].digest == twin.verify()
+    async with desk(tmp_path, modules=EXAMPLES) as d:
+        for number in range(3):
+            process = await d.start(WorkloadSpec(job.workload, params), restore)
+            assert (await next_of(process, Started)).step == reached
+            if number < 2:
+                began_s = time.monotonic()
+                while time.monotonic() < began_s + 0.1:
+                    await process.receive()
+                restore = tmp_path / f"state{number}"
+                taken = await process.snapshot(restore, stop=True)
+                assert steps > taken.step > reached
+                reached = taken.step
+                process.kill()
+        assert (await next_of(process, Finished)).digest == twin.verify()

@@ -9,9 +9,6 @@ import socket
 import subprocess
 import textwrap
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,7 @@ from testbed.agent.core import events as ev
 from testbed.agent.io.processes import JobProcesses
 from testbed.checkpoints import CheckpointStore
 from testbed.messages import JobSpec
-from testbed.program import Program, ProgramRun, wrong
+from testbed.program import Program, wrong
 from testbed.workloads import criu, output
 from testbed.workloads.archive import CannotKeep, ProgramProgress, digest, pack, unpack
 from testbed.workloads.base import StateMismatch
@@ -36,13 +33,12 @@ from testbed.workloads.messages import (
     Progress,
     SnapshotFailed,
     Started,
-    WorkloadSpec,
 )
-from testbed.workloads.process import Exited, SnapshotImpossible, WorkloadProcess
+from testbed.workloads.process import Exited, SnapshotImpossible
 from tests.criu_here import needs_criu
+from tests.job_desk import MANY_BYTES, Desk, all_events, desk
 
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
-MANY_BYTES = 1 << 30
 
 # what somebody wrote for HTCondor: state.bin in its directory, SIGTERM, exit code 85
 STRANGER = r"""
@@ -91,61 +87,6 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "stranger")
 
 
-@dataclass
-class Desk:
-    """Starts attempts of one program, and leaves none behind."""
-
-    path: Path
-    lease: LeaseFile
-    forks: ForkServer
-    attempts: list[WorkloadProcess] = field(default_factory=list)
-
-    async def start(
-        self, program: Program, restore: Path | None = None, *, steps: int = 400, **given: Any
-    ) -> WorkloadProcess:
-        number = len(self.attempts) + 1
-        folder = self.path / f"attempt{number}"
-        folder.mkdir()
-        told = {"step_s": 0.002, "grace_s": 5.0, "most_bytes": MANY_BYTES, **given}
-        run = ProgramRun(program, "a", number, str(folder), steps, **told)
-        spec = WorkloadSpec("executable", {}, program=run)
-        job = await WorkloadProcess.start(
-            spec, restore=restore, lease=self.lease, log=self.log_of(number), launch=self.forks.launch
-        )
-        self.attempts.append(job)
-        return job
-
-    def log_of(self, number: int) -> Path:
-        return self.path / f"a.{number}.log"
-
-    def log(self, number: int = 1) -> str:
-        return self.log_of(number).read_text()
-
-    async def until(self, text: str, number: int = 1) -> None:
-        with trio.fail_after(20.0):
-            while text not in self.log(number):
-                await trio.sleep(0.01)
-
-
-@asynccontextmanager
-async def desk(path: Path) -> AsyncIterator[Desk]:
-    made = Desk(path, LeaseFile.create(path / "lease", math.inf), ForkServer())
-    try:
-        yield made
-    finally:
-        for job in made.attempts:
-            job.kill()
-            async for _ in job.events:
-                pass
-        made.forks.close()
-        made.lease.close()
-
-
-async def to_the_end(job: WorkloadProcess) -> list[Any]:
-    with trio.fail_after(60.0):
-        return [event async for event in job.events]
-
-
 @pytest.mark.trio
 async def test_a_program_of_a_stranger_computes_the_same_over_three_hosts(
     tmp_path: Path, stranger: str
@@ -157,7 +98,7 @@ async def test_a_program_of_a_stranger_computes_the_same_over_three_hosts(
     async with desk(tmp_path) as at:
         restore, reached = None, 0
         for number in (1, 2):
-            job = await at.start(program, restore)
+            job = await at.run(program, restore)
             await at.until(f"from {reached and ''}", number)
             await trio.sleep(0.15)
             copy = await job.snapshot(tmp_path / f"copy{number}")
@@ -167,9 +108,9 @@ async def test_a_program_of_a_stranger_computes_the_same_over_three_hosts(
             assert final.step > copy.step > reached
             reached = final.step
             job.kill()
-            await to_the_end(job)
-        last = await at.start(program, restore)
-        started, *between, finished, exited = await to_the_end(last)
+            await all_events(job)
+        last = await at.run(program, restore)
+        started, *between, finished, exited = await all_events(last)
         assert (started.step, finished.step, exited.status) == (reached, 400, 0)
         assert isinstance(started, Started) and isinstance(finished, Finished)
         assert all(isinstance(event, Progress) and event.step < 400 for event in between)
@@ -184,10 +125,10 @@ async def test_a_program_goes_on_after_a_checkpoint_for_which_it_stands_still(
 ) -> None:
     program = Program([str(EXAMPLES / "adding.sh")], checkpoint_by=how)
     async with desk(tmp_path) as at:
-        job = await at.start(program, steps=25)
+        job = await at.run(program, steps=25)
         await at.until("step 10:")
         await job.snapshot(tmp_path / "copy", stop=True)
-        *_, finished, exited = await to_the_end(job)
+        *_, finished, exited = await all_events(job)
         assert (finished.step, exited.status) == (25, 0)
 
 
@@ -198,10 +139,10 @@ def script(path: Path, text: str) -> Program:
 
 
 async def failure(at: Desk, program: Program, **given: Any) -> str:
-    *_, failed, exited = await to_the_end(await at.start(program, **given))
+    *_, failed, exited = await all_events(await at.run(program, **given))
     assert isinstance(failed, Failed)
     assert isinstance(exited, Exited)
-    assert failed.reason in at.log(len(at.attempts))
+    assert failed.reason in at.log(len(at.jobs))
     return failed.reason
 
 
@@ -223,11 +164,11 @@ async def test_each_other_end_is_a_failure_with_its_reason_and_last_words(
 @pytest.mark.trio
 async def test_a_program_without_a_handler_is_not_killed_by_the_question(tmp_path: Path) -> None:
     async with desk(tmp_path) as at:
-        job = await at.start(script(tmp_path / "deaf", "echo runs; sleep 2; echo done"), grace_s=0.3)
+        job = await at.run(script(tmp_path / "deaf", "echo runs; sleep 2; echo done"), grace_s=0.3)
         await at.until("runs")
         with pytest.raises(SnapshotImpossible, match="no handler for SIGTERM"):
             await job.snapshot(tmp_path / "copy")
-        assert isinstance((await to_the_end(job))[-2], Finished)
+        assert isinstance((await all_events(job))[-2], Finished)
         assert "[reclaimnet] no checkpoint: it has no handler" in at.log()
         assert at.log().endswith("done\n")
 
@@ -237,7 +178,7 @@ async def test_a_program_that_does_not_answer_in_time_runs_on_but_not_behind_a_f
     tmp_path: Path,
 ) -> None:
     async with desk(tmp_path) as at:
-        job = await at.start(
+        job = await at.run(
             script(tmp_path / "slow", "trap 'echo asked' TERM; echo runs; while :; do sleep 0.05; done"),
             grace_s=0.3,
         )
@@ -260,13 +201,13 @@ async def test_a_program_that_checkpoints_of_itself_is_saved_when_it_next_does(t
     program = script(tmp_path / "periodic", counting)
     program = Program(program.command, checkpoint_signal="none", checkpoint_exit_code=77)
     async with desk(tmp_path) as at:
-        job = await at.start(program)
+        job = await at.run(program)
         await job.snapshot(tmp_path / "copy")
         unpacked = tmp_path / "unpacked"
         unpacked.mkdir()
         unpack(tmp_path / "copy", unpacked, MANY_BYTES)
         assert int((unpacked / "n").read_text()) % 3 == 0
-        assert isinstance((await to_the_end(job))[-2], Finished)
+        assert isinstance((await all_events(job))[-2], Finished)
         assert at.log().splitlines()[-1] == "at 12"
 
 
@@ -298,12 +239,12 @@ async def test_nothing_that_a_program_started_outlives_it_not_even_a_daemon(tmp_
         """,
     )
     async with desk(tmp_path) as at:
-        job = await at.start(program)
+        job = await at.run(program)
         await at.until("started")
         assert len(pids_of(daemon)) >= 2
         if how == "kill":
             job.kill()
-            await to_the_end(job)
+            await all_events(job)
         elif how == "cancel":
             began_s = time.monotonic()
             assert (await job.stop(5.0)).status == 0
@@ -358,7 +299,7 @@ async def test_a_program_knows_what_it_is_and_where(tmp_path: Path, monkeypatch:
     program = script(tmp_path / "env", "pwd; env | grep -e RECLAIMNET -e ^MY_ | sort")
     given = {"working_directory": str(tmp_path), "environment": {"MY_LEVEL": "3 of 4"}}
     async with desk(tmp_path) as at:
-        await to_the_end(await at.start(Program(program.command, **given), steps=7))
+        await all_events(await at.run(Program(program.command, **given), steps=7))
         top = tmp_path / "attempt1"
         assert at.log().splitlines() == [
             str(tmp_path),
@@ -648,7 +589,7 @@ async def test_a_program_that_knows_nothing_of_checkpoints_goes_on_in_the_middle
     async with desk(tmp_path) as at:
         restore, said = None, list[str]()
         for number, until in ((1, "10"), (2, "40")):
-            job = await at.start(program, restore, steps=90)
+            job = await at.run(program, restore, steps=90)
             await at.until(f"{until}\n", number)
             copy = await job.snapshot(tmp_path / f"copy{number}")
             await trio.sleep(0.2)
@@ -659,14 +600,14 @@ async def test_a_program_that_knows_nothing_of_checkpoints_goes_on_in_the_middle
             assert len(said) - 1 <= final.step <= len(said)  # it was stopped anywhere
             assert final.step > copy.step >= int(until) - 1
             job.kill()
-            await to_the_end(job)
-        last = await at.start(program, restore, steps=90)
-        *_, finished, exited = await to_the_end(last)
+            await all_events(job)
+        last = await at.run(program, restore, steps=90)
+        *_, finished, exited = await all_events(last)
         assert (finished.step, exited.status) == (90, 0)
         assert said + at.log(3).splitlines() == [*map(str, range(1, 91)), "90"]
         # from a copy that it outlived, too
-        again = await at.start(program, tmp_path / "copy2", steps=90)
-        assert isinstance((await to_the_end(again))[-2], Finished)
+        again = await at.run(program, tmp_path / "copy2", steps=90)
+        assert isinstance((await all_events(again))[-2], Finished)
         assert at.log(4).splitlines()[-1] == "90"
 
 
@@ -679,12 +620,12 @@ async def test_what_criu_or_an_archive_cannot_keep_is_no_checkpoint_and_the_prog
         tmp_path / "pipe", "mkfifo pipe; echo made; while [ -e pipe ]; do sleep 0.02; done; rm -f no"
     )
     async with desk(tmp_path) as at:
-        job = await at.start(program)
+        job = await at.run(program)
         await at.until("made")
         with pytest.raises(SnapshotImpossible, match="pipe is no file"):
             await job.snapshot(tmp_path / "copy")
         (tmp_path / "attempt1/kept/work/pipe").unlink()
-        assert isinstance((await to_the_end(job))[-2], Finished)
+        assert isinstance((await all_events(job))[-2], Finished)
 
 
 @needs_criu
@@ -696,17 +637,17 @@ async def test_a_saved_program_ends_with_all_that_it_started_and_fails_with_its_
     script(daemon, "trap '' TERM HUP; while :; do sleep 0.05; done")
     async with desk(tmp_path) as at:
         parent = any_program(tmp_path / "parent", f"setsid {daemon} & sleep 0.2; echo started; wait")
-        job = await at.start(parent)
+        job = await at.run(parent)
         await at.until("started")
         assert pids_of(daemon)
         final = tmp_path / "final"
         await job.snapshot(final, final=True)
         assert pids_of(daemon) == []
-        again = await at.start(parent, final)
+        again = await at.run(parent, final)
         assert isinstance(await again.receive(), Started)
         assert pids_of(daemon)
         again.kill()
-        await to_the_end(again)
+        await all_events(again)
         assert pids_of(daemon) == []
         assert await failure(at, any_program(tmp_path / "bad", "exit 7")) == "it ended with exit code 7"
         missing = Program(["/nonexistent"], checkpoint_by="criu")

@@ -20,7 +20,7 @@ from testbed.workloads.copying import CopiedSnapshot, copy_of  # noqa: E402
 from testbed.workloads.messages import Finished, Snapshot, SnapshotTaken, Started, WorkloadSpec  # noqa: E402
 from testbed.workloads.torch_copy import TensorsCopy, layouts_of, staged  # noqa: E402
 from testbed.workloads.torch_file import TREE, file_pieces, tree_tensor  # noqa: E402
-from tests.test_workloads_process import all_events, desk, next_of  # noqa: E402
+from tests.job_desk import all_events, desk, next_of  # noqa: E402
 from tests.torch_jobs import Motley, as_before  # noqa: E402, F401
 
 pytestmark = pytest.mark.extra
@@ -171,7 +171,7 @@ async def test_a_job_killed_beside_its_snapshot_goes_on_to_the_last_bit(device: 
         again = await d.start(spec, restore=tmp_path / "second")
         assert (await next_of(again, Started)).step == taken.step
         proof = await next_of(again, Finished)
-    told = [json.loads(line) for line in d.log.splitlines() if line.startswith("{")]
+    told = [json.loads(line) for line in d.log().splitlines() if line.startswith("{")]
     twin = Motley(spec.params)
     twin.begin()
     losses = {}
@@ -181,7 +181,7 @@ async def test_a_job_killed_beside_its_snapshot_goes_on_to_the_last_bit(device: 
     assert {line["step"] for line in told} == set(losses)
     assert all(line["loss"] == losses[line["step"]] for line in told)
     assert proof.digest == twin.verify()
-    assert "bits may differ" not in d.log
+    assert "bits may differ" not in d.log()
 
 
 @no_gpu

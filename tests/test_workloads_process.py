@@ -10,28 +10,23 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from testbed.workloads.launch import ForkServer
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Failed, Finished, Progress, Started, WorkloadSpec
 from testbed.workloads.process import (
     KILLS,
-    Event,
     Exited,
     ProcessGone,
     SnapshotImpossible,
-    WorkloadProcess,
 )
 from testbed.workloads.runner import EXIT_LEASE_LAPSED
 from testbed.workloads.synthetic import Synthetic
+from tests.job_desk import all_events, desk, next_of
 
 pytestmark = pytest.mark.alone
 
@@ -49,54 +44,6 @@ def state_digest(step: int) -> bytes:
     for _ in range(step):
         workload.step()
     return workload.verify()
-
-
-@dataclass
-class Desk:
-    """Starts jobs, and leaves none behind."""
-
-    path: Path
-    lease: LeaseFile
-    forks: ForkServer
-    jobs: list[WorkloadProcess] = field(default_factory=list)
-
-    async def start(self, spec: WorkloadSpec, restore: Path | None = None) -> WorkloadProcess:
-        job = await WorkloadProcess.start(
-            spec, restore=restore, lease=self.lease, log=self.path / "log", launch=self.forks.launch
-        )
-        self.jobs.append(job)
-        return job
-
-    @property
-    def log(self) -> str:
-        return (self.path / "log").read_text()
-
-
-@asynccontextmanager
-async def desk(path: Path, lease_s: float = math.inf, within_s: float = 30.0) -> AsyncIterator[Desk]:
-    lease = LeaseFile.create(path / "lease", time.monotonic() + lease_s)
-    opened = Desk(path, lease, ForkServer(path))
-    try:
-        with trio.fail_after(within_s):
-            yield opened
-    finally:
-        with trio.CancelScope(shield=True):
-            for job in opened.jobs:
-                job.kill()
-                await job.stop()
-        opened.forks.close()
-        lease.close()
-
-
-async def next_of(job: WorkloadProcess, kind: type) -> Any:
-    async for event in job.events:
-        if isinstance(event, kind):
-            return event
-    raise AssertionError(f"no {kind.__name__} came; {job.exited}")
-
-
-async def all_events(job: WorkloadProcess) -> list[Event]:
-    return [event async for event in job.events]
 
 
 def third_party(path: Path, body: str) -> str:
@@ -129,7 +76,27 @@ async def test_job_runs_to_its_end_and_proves_its_state(tmp_path: Path) -> None:
         steps = [event.step for event in events[1:-2] if isinstance(event, Progress)]
         assert len(steps) == len(events) - 3
         assert steps == sorted(set(steps))
-        assert d.log == ""
+        assert d.log() == ""
+
+
+@pytest.mark.trio
+async def test_jobs_of_one_server_are_sessions_of_their_own_and_reaped_and_outlived_by_nothing(
+    tmp_path: Path,
+) -> None:
+    async with desk(tmp_path) as d:
+        jobs = [await d.start(synthetic(steps=steps)) for steps in (3, 5, 100_000)]
+        assert len({os.getsid(job.pid) for job in jobs}) == 3
+        for steps, job in zip((3, 5), jobs, strict=False):
+            assert await next_of(job, Finished) == Finished(steps, state_digest(steps))
+            assert await next_of(job, Exited) == Exited(0, "ended")
+            assert state_of(job.pid) is None, "it is reaped"
+        await next_of(jobs[2], Progress)
+        assert d.forks.pid is not None
+        os.kill(d.forks.pid, signal.SIGKILL)
+        assert (await next_of(jobs[2], Exited)).from_outside, "it may resume elsewhere"
+        assert (await next_of(await d.start(synthetic(steps=2)), Finished)).step == 2, (
+            "there is another server"
+        )
 
 
 @pytest.mark.trio
@@ -247,7 +214,7 @@ async def test_error_in_a_workload_is_told_and_its_traceback_is_in_the_log(tmp_p
         job = await d.start(WorkloadSpec(name, {}))
         assert (await next_of(job, Failed)).reason == "ZeroDivisionError: oh"
         assert await next_of(job, Exited) == Exited(1, "failed; see its log")
-        assert "in work" in d.log
+        assert "in work" in d.log()
 
 
 @pytest.mark.trio
