@@ -7,19 +7,8 @@ from pathlib import Path
 import pytest
 
 from experiments.benchmarks import killswitch
-from experiments.benchmarks.closing_paths import LISTENER, MAP, SYSCALL, figures
 from experiments.benchmarks.frame import Run
-from experiments.benchmarks.killswitch import (
-    AGENT,
-    ALONE,
-    COMMAND,
-    DEAD,
-    KILLED,
-    LIVING,
-    OF_CAMPUS,
-    OWNER,
-    WORDS,
-)
+from experiments.benchmarks.killswitch import AGENT, KILLED, LISTENER, MAP, OF_CAMPUS, WORDS, figures
 from experiments.benchmarks.syn_storm import Trial
 from testbed.emulation.safety.ledger import PIN_ROOT
 from tests.shown import shown
@@ -34,7 +23,6 @@ def trial(**changes: float | None) -> Trial:
         "call_s": 15e-6,
         "sent": 100,
         "answered": 60,
-        "answered_after_act": 3,
         "let_in_after_return": 0,
         "missed": 0,
         "dropped": 40,
@@ -67,7 +55,7 @@ def test_every_path_closes_the_host_under_the_storm_and_raw_samples_say_so(
     samples = [json.loads(line) for line in (tmp_path / killswitch.SAMPLES).read_text().splitlines()]
     measured = set(result["paths"])
     assert measured | set(result["unavailable"]) == set(WORDS)
-    assert {MAP, SYSCALL, LISTENER, *OF_CAMPUS} <= measured
+    assert {MAP, LISTENER, *OF_CAMPUS} <= measured
     for name in measured:
         mine = [sample for sample in samples if sample["path"] == name]
         assert len(mine) == 2
@@ -81,28 +69,13 @@ def test_every_path_closes_the_host_under_the_storm_and_raw_samples_say_so(
             else:
                 assert 0 <= sample["observed"] - (sample["sent"] - sample["answered"]) <= sample["others"]
     for sample in samples:
-        assert (sample["dropped"] is not None) is (sample["path"] in {MAP, SYSCALL, *OF_CAMPUS})
+        assert (sample["dropped"] is not None) is (sample["path"] in {MAP, *OF_CAMPUS})
         if sample["dropped"] is not None:
             assert 0 <= sample["dropped"] - (sample["sent"] - sample["answered"]) <= sample["others"]
         assert sample["others"] == 0 or sample["path"] in OF_CAMPUS
-    for name in (
-        COMMAND,
-        OWNER,
-    ):  # what any program of Python waits for is less than the command takes, in the same trial
-        assert all(0 < sample["beside_s"] < sample["call_s"] for sample in samples if sample["path"] == name)
     assert result["agent_obeyed"] == {AGENT: 2, KILLED: 0}
-    for drained, isolated in zip(result["transfers"][::2], result["transfers"][1::2], strict=True):
-        assert (drained["mode"], isolated["mode"]) == ("drain", "isolate")
-        assert drained["hash_right"]
-        assert isolated["bytes_before"] <= isolated["bytes_received"] < isolated["bytes"]
-        assert drained["new_connection_refused"]
-        assert isolated["new_connection_refused"]
-    assert [told["where"] for told in result["transfers"][::2]] == [ALONE, LIVING, DEAD]
     text = shown(killswitch.tables(result))
     assert all(words in text for words in WORDS.values())
     goals = list(killswitch.goals(result))
     assert len(goals) == 6 and "observer" in goals[-1].what
-    for transfer in result["transfers"]:
-        count = transfer["connections_observed"]  # on a campus the agent has connections of its own
-        assert count is None if result["no_observer"] else count == 1 or transfer["where"] != ALONE
     assert not list(PIN_ROOT.glob("killswitch-*"))

@@ -77,10 +77,10 @@ def test_the_theorem_leaves_research_the_reserve_less_what_is_not_controlled(phi
 
 
 def test_a_bound_is_kept_by_the_worst_second_within_the_tolerance() -> None:
-    assert isolation.verdict(95.0, 100.0, valid=True) == KEPT
-    assert isolation.verdict(94.9, 100.0, valid=True) == NOT_KEPT
-    assert isolation.verdict(0.0, 0.0, valid=True) == NOTHING_PROMISED, Run
-    assert isolation.verdict(1e9, 100.0, valid=False) == NOT_JUDGED
+    assert isolation.bounded(95.0, 100.0, valid=True) == KEPT
+    assert isolation.bounded(94.9, 100.0, valid=True) == NOT_KEPT
+    assert isolation.bounded(0.0, 0.0, valid=True) == NOTHING_PROMISED
+    assert isolation.bounded(1e9, 100.0, valid=False) == NOT_JUDGED
 
 
 def test_research_is_judged_by_its_worst_second_and_attackers_by_what_they_got_beyond_their_grants() -> None:
@@ -121,17 +121,14 @@ def test_frames_carry_the_class_the_addresses_and_the_tags_that_they_are_to() ->
     assert (six[12:14], int.from_bytes(six[14:18]) >> 22 & 0x3F) == (b"\x86\xdd", 34)
 
 
-def test_the_table_and_the_picture_show_every_row(tmp_path: Path) -> None:
+def test_the_table_shows_every_row() -> None:
     found = [
         isolation.judged(each, system.name, samples([10**7]))
         for each in isolation.rows()
         for system in isolation.SYSTEMS
     ]
-    result = told(*found)
-    text = shown(isolation.tables(result))
+    text = shown(isolation.tables(told(*found)))
     assert all(each.words in text for each in isolation.rows())
-    isolation.draw(result, tmp_path / "isolation.svg")
-    assert "frames-af41" in (tmp_path / "isolation.svg").read_text()
 
 
 def test_goals_count_what_was_judged_and_leave_unmarked_traffic_to_theorem_4() -> None:

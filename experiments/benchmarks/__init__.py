@@ -1,6 +1,6 @@
 """Benchmarks: figures side by side with a peer or a goal, in one run on one machine. Begin with `frame`.
 
-A benchmark is a module named as in `reclaimnet measure NAME`. `run_all` runs all of them; `attacks`, `closing_paths`,
+A benchmark is a module named as in `reclaimnet measure NAME`. `run_all` runs all of them; `attacks`,
 `syn_storm`, `one_trunk`, `rates_network`, `decisions_world`, `programs`, `nodes` and `simpy_peer` are their parts.
 """
 
@@ -14,7 +14,7 @@ BENCHMARKS = {
     ),
     "links": (180.0, "links that delay, lose and change: round trips, throughput, lateness"),
     "isolation": (240.0, "research's share beside granted migrations and attacks (paper A, Theorem 4)"),
-    "migrations": (300.0, "simultaneous notices over one trunk, by enforcement (paper A, E2 and E3)"),
+    "migrations": (300.0, "simultaneous notices over one trunk, by enforcement (paper A, E3)"),
     "scale": (300.0, "live campuses of growing size, idle and at work"),
     "rates": (240.0, "goodput over grant: pacing, paper A's drop bucket, HTB classes, nothing"),
     "fabric": (180.0, "kernel bridges beside Open vSwitch; gaps when trunks are cut"),

@@ -118,6 +118,11 @@ def at_least(what: str, measured: float, limit: float, shown: Callable[[float], 
     return Goal(what, f">= {shown(limit)}", shown(measured), measured >= limit)
 
 
+def verdict(holds: bool, *, valid: bool) -> str:
+    """Return the verdict on a promise; none of an invalid run."""
+    return NOT_JUDGED if not valid else KEPT if holds else NOT_KEPT
+
+
 def all_kept(what: str, verdicts: Sequence[str]) -> Goal:
     """Return the goal that a promise is kept wherever it is given and judged."""
     judged = [verdict for verdict in verdicts if verdict != NOT_JUDGED]

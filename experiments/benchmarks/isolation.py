@@ -24,7 +24,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from mininet.log import setLogLevel
@@ -33,8 +32,6 @@ from rich.table import Table
 from experiments.benchmarks import attacks
 from experiments.benchmarks.attacks import ATTACKS, Frames, SendingHost
 from experiments.benchmarks.frame import (
-    KEPT,
-    NOT_JUDGED,
     NOT_KEPT,
     NOTHING_PROMISED,
     Goal,
@@ -43,9 +40,9 @@ from experiments.benchmarks.frame import (
     all_kept,
     in_mbit,
     table_of,
+    verdict,
 )
 from experiments.benchmarks.one_trunk import WINDOW_S, one_trunk, play
-from experiments.results.pictures import INK, MUTED, canvas, dress
 from experiments.theory.paper_a.theorems import residual_for_research
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.description.shaping import CHECKPOINT_CLASS, MIGRATION_CLASS, RESEARCH_CLASS
@@ -67,7 +64,6 @@ WARM_S, QUICK_WARM_S = 2.0, 1.0
 WINDOWS, QUICK_WINDOWS = 5, 2
 ALL = "phi-1"  # the row in which all take part
 START_S = 0.15  # until all processes of a trial run
-PICTURE = "isolation.svg"
 # in these rows unauthorised traffic competes as research: no switch can tell them apart
 AS_RESEARCH = ("sockets", "udp", "frames-unmarked", "ethertype")
 SHORT = 0.05  # as `RunContext.research_tolerance`
@@ -153,7 +149,7 @@ def predicted_bytes_per_s(phi: float, u_bytes_per_s: float) -> float:
 
 
 def measure(run: Run, *, only: Sequence[str] = (), systems: Sequence[Control] = SYSTEMS) -> dict[str, Any]:
-    """Try every row, or those of the keys `only`, under every system: 9 minutes, `quick` 2. Also draws isolation.svg."""
+    """Try every row, or those of the keys `only`, under every system: 9 minutes, `quick` 2."""
     setLogLevel("error")
     warm_s, windows = (QUICK_WARM_S, QUICK_WINDOWS) if run.quick else (WARM_S, WINDOWS)
     found = []
@@ -173,7 +169,7 @@ def measure(run: Run, *, only: Sequence[str] = (), systems: Sequence[Control] = 
                 run.progress(f"{row.words}: {system.name}")
                 samples = IsolationTrial(campus, system, row, warm_s, windows).run()
                 found.append(judged(row, system.name, samples))
-    result = {
+    return {
         "trunk_bytes_per_s": TRUNK,
         "reserve_bytes_per_s": reserve_bytes_per_s(),
         "u_bytes_per_s": UNCONTROLLED,
@@ -182,8 +178,6 @@ def measure(run: Run, *, only: Sequence[str] = (), systems: Sequence[Control] = 
         "tolerance": SHORT,
         "rows": found,
     }
-    draw(result, run.folder / PICTURE)
-    return result
 
 
 def goals(result: Result) -> Iterator[Goal]:
@@ -348,19 +342,17 @@ def judged(row: Row, system: str, samples: dict[str, Any]) -> dict[str, Any]:
         "through_bytes_per_s": through,
         "uncontrolled_bytes_per_s": uncontrolled,
         "predicted_bytes_per_s": prediction,
-        "reserve": verdict(worst, reserve_bytes_per_s(), valid=samples["valid"]),
-        "theorem": verdict(worst, prediction, valid=samples["valid"]),
+        "reserve": bounded(worst, reserve_bytes_per_s(), valid=samples["valid"]),
+        "theorem": bounded(worst, prediction, valid=samples["valid"]),
         "samples": samples,
     }
 
 
-def verdict(worst_bytes_per_s: float, bound_bytes_per_s: float, *, valid: bool) -> str:
+def bounded(worst_bytes_per_s: float, bound_bytes_per_s: float, *, valid: bool) -> str:
     """Return the verdict on a bound of research in its worst second."""
-    if not valid:
-        return NOT_JUDGED
-    if bound_bytes_per_s <= 0.0:
+    if valid and bound_bytes_per_s <= 0.0:
         return NOTHING_PROMISED
-    return KEPT if worst_bytes_per_s >= (1.0 - SHORT) * bound_bytes_per_s else NOT_KEPT
+    return verdict(worst_bytes_per_s >= (1.0 - SHORT) * bound_bytes_per_s, valid=valid)
 
 
 def tables(result: Result) -> Iterator[Table | str]:
@@ -412,41 +404,3 @@ def tables(result: Result) -> Iterator[Table | str]:
             yield f"{where}: in the worst second {row['samples']['causes'][worst]}"
         if forged or refused:
             yield f"{where}: ports dropped {forged} forged packets and {refused} over a limit"
-
-
-def draw(result: Mapping[str, Any], path: Path) -> None:
-    """Draw research over participation beside the prediction; then the worst second of each attack."""
-    reserve = result["reserve_bytes_per_s"] / MBIT_PER_S
-    systems = list(dict.fromkeys(row["system"] for row in result["rows"]))
-    with canvas(path, 1, 3, (15, 5.2), "Research on the trunk in its worst second") as (_, panels):
-        for axes, kind in zip(panels[0], ("unmarked", "AF41"), strict=False):
-            phis = sorted({row["phi"] for row in result["rows"] if row["phi"] is not None})
-            for system in systems:
-                points = [
-                    (row["phi"], row["research_worst_bytes_per_s"] / MBIT_PER_S)
-                    for row in result["rows"]
-                    if row["system"] == system
-                    and (row["row"] == ALL or row["row"].endswith(f"-{kind}"))
-                    and row["phi"] is not None
-                ]
-                if points:
-                    axes.plot(*zip(*sorted(points), strict=True), marker="o", label=system)
-            predicted = [predicted_bytes_per_s(phi, result["u_bytes_per_s"]) / MBIT_PER_S for phi in phis]
-            axes.plot(phis, predicted, linestyle=":", color=INK, label="Theorem 4")
-            axes.axhline(reserve, linewidth=0.8, color=MUTED)
-            axes.set_ylim(bottom=0)
-            dress(axes, "share phi of the providers that takes part", "Mbit/s", f"the others {kind}")
-            axes.legend()
-        axes = panels[0][2]
-        attacked = [row for row in result["rows"] if row["phi"] is None]
-        keys = list(dict.fromkeys(row["row"] for row in attacked))
-        for place, system in enumerate(systems):
-            found = {row["row"]: row for row in attacked if row["system"] == system}
-            heights = [found[key]["research_worst_bytes_per_s"] / MBIT_PER_S for key in keys if key in found]
-            at = [n + 0.26 * (place - 1) for n, key in enumerate(keys) if key in found]
-            axes.barh(at, heights, height=0.24, label=system)
-        axes.axvline(reserve, linewidth=0.8, color=MUTED)
-        axes.set_yticks(range(len(keys)), keys, fontsize=8)
-        axes.invert_yaxis()
-        dress(axes, "Mbit/s", "", "two of four providers attack", grid="x")
-        axes.legend()

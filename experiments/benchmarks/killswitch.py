@@ -1,22 +1,23 @@
-"""Time from an owner's act to the last new connection that gets in, by every way to close a host.
+"""Time from an owner's act to the last new connection that gets in, by each way to close a host.
 
-The kernel's own ways are tried on a host alone; the agent's socket and the shell command on a host of a live campus. There the
-agent is killed at last. Transfers under way are drained and cut on a host alone, and on the campus.
+The storm (`syn_storm`) comes over a cable of its own from another network namespace and another processor; an answered SYN is a
+new connection that got in. "Last let in" is the kernel's stamp on the last answer, 0 if it was before the act; "first refused" is
+the time at which the next SYN was sent. The host closed in between. The kernel's own ways are tried on a host alone. The agent's
+socket and the shell command are tried on a host of a live campus, where the agent is killed at last.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,58 +28,35 @@ from bpf.errors import BpfError
 from bpf.layout import Mode
 from bpf.library import check, libbpf
 from bpf.maps import KillSwitch
+from bpf.objects import ensure_bpffs, load_host_programs
 from experiments.benchmarks.bcc_observer import BccObserver
-from experiments.benchmarks.closing_paths import (
-    IPTABLES,
-    LIBRARY,
-    LISTENER,
-    MAP,
-    NFT,
-    SYSCALL,
-    TRIALS,
-    ClosingPath,
-    UnavailableError,
-    figures,
-    host_under_storm,
-    measure_kill_switch,
-    one_trial,
-    run_quietly,
-)
-from experiments.benchmarks.frame import Goal, Result, Run, at_most, in_ms, table_of
-from experiments.benchmarks.syn_storm import HOST_ADDRESS, PORT, Arena, Trial, arena
+from experiments.benchmarks.frame import Goal, Result, Run, at_most, in_ms, quantiles, table_of
+from experiments.benchmarks.syn_storm import PORT, Arena, Trial, arena, new_namespace
 from experiments.inputs.scenario import Scenario
 from experiments.worlds.live.world import LiveWorld, live_world
 from testbed import owner
 from testbed.emulation.kernel.attachment import EGRESS, INGRESS, attached
-from testbed.emulation.netlink import NetlinkSocket
+from testbed.emulation.netlink import NetlinkRefused, NetlinkSocket
+from testbed.emulation.safety.ledger import PIN_ROOT
 from testbed.errors import SetupError
 from testbed.namespaces import NetworkNamespace
 from topologies import presets
+from topologies.errors import TestbedError
 
 SAMPLES = "killswitch.jsonl"
-AGENT, COMMAND, OWNER, BESIDE, KILLED = (
-    "agent",
-    "command",
-    "owner's command",
-    "map beside agents",
-    "agent killed",
-)
-COORDINATOR = "coordinator"
+MAP, NFT, IPTABLES, LISTENER = "map", "nft", "iptables", "listener"
+AGENT, COMMAND, OWNER, KILLED = "agent", "command", "owner's command", "agent killed"
+OF_CAMPUS = (AGENT, COMMAND, OWNER, KILLED)
 WORDS = {
-    MAP: "(a) store into the pinned map's memory",
-    BESIDE: "(a) the same, on a live campus",
-    SYSCALL: "(b) bpf(2) update of the map",
-    AGENT: "(c) the owner's call: store, then the agent's socket",
-    KILLED: "(c) the same, the agent killed",
-    COORDINATOR: "(d) through the coordinator",
-    LIBRARY: "(e) libnftables in process",
-    NFT: "(f) the command nft",
-    IPTABLES: "(g) the command iptables",
-    LISTENER: "(h) the application closes its listener",
-    COMMAND: "(i) the command reclaimnet reclaim, as root",
-    OWNER: "(j) the same as a member of the owners' group",
+    MAP: "store into the pinned map's memory",
+    AGENT: "the owner's call: store, then the agent's socket",
+    KILLED: "the same, the agent killed",
+    NFT: "the command nft",
+    IPTABLES: "the command iptables",
+    LISTENER: "the application closes its listener",
+    COMMAND: "the command reclaimnet reclaim, as root",
+    OWNER: "the same as a member of the owners' group",
 }
-OF_CAMPUS = (BESIDE, AGENT, COMMAND, OWNER, KILLED)
 # s, of a quiet machine, of the last SYN let in
 LIMITS_S = {
     MAP: {"p50": 20e-6, "p99": 150e-6},
@@ -88,41 +66,69 @@ LIMITS_S = {
 }
 # paper A's words: of its switch, then of others
 PRINTED = {MAP: "p50 0.6 ms, p99 0.9 ms", IPTABLES: "about 10 ms", LISTENER: "about 100 ms"}
-# where transfers go that an owner acts in the midst of
-ALONE, LIVING, DEAD = "a host alone", "a host of the campus", "one whose agent is killed"
-NO_COORDINATOR = (
-    "there is no such way: an owner's act never goes through the coordinator; the host's agent tells it after"
-)
-HOSTS, QUICK_TRIALS = 4, 40
-REGISTER_S = 60.0
+TRIALS, QUICK_TRIALS = 300, 40
+BLIND_S = 200e-6  # between two SYNs; a storm that has its processor sends one in 3 to 10 us, or in its pause
+HOSTS, REGISTER_S = 4, 60.0
 # a storm without pauses keeps a processor from the many that a campus and a starting interpreter need
 COMMAND_PAUSE_S = 100e-6
 # a user and a group that own nothing here
 OWNERS_UID, OWNERS_GID = 65534, 61777
-TRANSFER_BYTES, CHUNK_BYTES, SILENCE_S, REFUSED_S = 32 << 20, 1 << 16, 1.0, 0.3
+# the kernel's reasons for a drop, in words: by a program at the interface, by a netfilter rule, for want of a socket
+BY_PROGRAM, BY_RULE, NOBODY_LISTENS = "tc ingress", "netfilter drop", "no socket"
+TABLE = "add table inet kill; add chain inet kill in { type filter hook input priority 0; }"
+DROP, OPEN = f"add rule inet kill in tcp dport {PORT} drop", "flush chain inet kill in"
+IPTABLES_RULE = f"INPUT -p tcp --dport {PORT} -j DROP"
+
+
+class CannotMeasureError(TestbedError):
+    """Reason why this machine cannot measure."""
+
+
+class UnavailableError(TestbedError):
+    """Reason why this machine does not have a path."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClosingPath:
+    """Way to close the host under the storm, and to open it again. `uses_switch`: the programs' own counts apply.
+
+    `reason` is the kernel's for dropping what the path refuses; `pause_s` is from one SYN to the next, at least: longer where
+    the path takes longer.
+    """
+
+    act: Callable[[], None]
+    undo: Callable[[], None]
+    uses_switch: bool = False
+    pause_s: float = 0.0
+    reason: str = BY_PROGRAM
+
+
+Samples = dict[str, list[Trial] | str]  # by path; the reason why this machine lacks it
 
 
 def measure(run: Run) -> dict[str, Any]:
     """Try every path; write the raw samples as JSON lines. CannotMeasureError as `measure_kill_switch`."""
     trials, hosts = QUICK_TRIALS if run.quick else TRIALS, run.hosts[0] if run.hosts else HOSTS
-    with bcc_observer() as second:
-        observer = None if isinstance(second, str) else second
-        found = measure_kill_switch(trials, trials, observer=observer)
-        with host_under_storm() as (stage, pin), closing(KillSwitch.open_pinned(pin)) as switch:
-            transfers = _transfers(ALONE, stage, switch, observer)
-        on_campus, obeyed, on_host = _on_campus(run.folder, trials, hosts, observer)
-    found |= on_campus | {COORDINATOR: NO_COORDINATOR}
+    no_observer = ""
+    with ExitStack() as last:
+        observer: BccObserver | None = None
+        try:
+            observer = last.enter_context(BccObserver())
+        except BpfError as error:
+            no_observer = f"no independent observer counted: {error}"
+        found = measure_kill_switch(trials, observer=observer)
+        on_campus, obeyed = _on_campus(run.folder, trials, hosts, observer)
+    found |= on_campus
     with (run.folder / SAMPLES).open("w") as file:
         for name, samples in found.items():
             if not isinstance(samples, str):
-                file.writelines(json.dumps({"path": name} | trial.record()) + "\n" for trial in samples)
+                file.writelines(json.dumps({"path": name} | asdict(trial)) + "\n" for trial in samples)
     return {
         "campus_hosts": hosts,
         "paths": {name: figures(s) for name, s in found.items() if not isinstance(s, str)},
         "unavailable": {name: why for name, why in found.items() if isinstance(why, str)},
         "agent_obeyed": obeyed,
-        "transfers": transfers + on_host,
-        "no_observer": second if isinstance(second, str) else "",
+        "no_observer": no_observer,
     }
 
 
@@ -144,16 +150,168 @@ def goals(result: Result) -> Iterator[Goal]:
         yield Goal(what, goal, result["no_observer"], None)
 
 
+def tables(result: Result) -> Iterator[Table | str]:
+    """Yield every path beside the paper's words, then the trials behind it."""
+    rows, counts = [], []
+    numbers = (
+        "trials",
+        "blind",
+        "syns",
+        "let_in_after_return",
+        "lost_on_the_way",
+        "others",
+        "counts_disagree",
+    )
+    for name, words in WORDS.items():
+        if path := result["paths"].get(name):
+            last = ", ".join(in_ms(path["last_let_in_s"][q]) for q in ("p50", "p99", "max"))
+            others = (in_ms(path[key]["p50"]) for key in ("first_refused_s", "call_s"))
+            rows.append((words, last, *others, PRINTED.get(name, "")))
+            seen = path["observed"]
+            agrees = f"{seen - path['observer_disagrees']} of {seen}" if seen else ""
+            counts.append((words, *(str(path[key]) for key in numbers), agrees))
+        else:
+            rows.append((words, result["unavailable"][name], "", "", PRINTED.get(name, "")))
+    heads = ("path", "last let in: p50, p99, max", "first refused: p50", "the call: p50", "paper A")
+    yield table_of(f"Ways to close a host; a campus of {result['campus_hosts']} hosts", heads, rows)
+    yield table_of(
+        "Trials",
+        (
+            "path",
+            "trials",
+            "blind",
+            "SYNs",
+            "in after the call",
+            "lost",
+            "others",
+            "counts differ",
+            "bcc agrees",
+        ),
+        counts,
+        "blind: the storm had no processor as the host closed; in after the call: SYNs sent then that got in; others: packets by "
+        "the campus's own cables; counts differ: the program's drops are not the storm's",
+    )
+    for name, count in result["agent_obeyed"].items():
+        yield f"{WORDS[name]}: the agent obeyed {count} times"
+    if result["no_observer"]:
+        yield result["no_observer"]
+
+
+def figures(trials: list[Trial]) -> dict[str, Any]:
+    """Return quantiles in s, and sums that must be 0.
+
+    Trials in which the storm stood still as the host closed are counted as `blind`: another process had its processor.
+    Their times are left out, unless all are blind.
+    """
+    seen = [trial for trial in trials if trial.gap_s <= BLIND_S] or trials
+    times = ("last_let_in_s", "first_refused_s", "gap_s", "call_s")
+    return {
+        **{name: quantiles([getattr(trial, name) for trial in seen]) for name in times},
+        "trials": len(trials),
+        "blind": sum(trial.gap_s > BLIND_S for trial in trials),
+        "syns": sum(trial.sent for trial in trials),
+        "let_in_after_return": sum(trial.let_in_after_return for trial in trials),
+        "lost_on_the_way": sum(trial.missed for trial in trials),
+        "others": sum(trial.others for trial in trials if trial.dropped is not None),
+        "counts_disagree": sum(not trial.counts_agree for trial in trials),
+        "observed": sum(trial.observed is not None for trial in trials),
+        "observer_disagrees": sum(not trial.observer_agrees for trial in trials),
+    }
+
+
+def one_trial(stage: Arena, switch: KillSwitch, path: ClosingPath, observer: BccObserver | None) -> Trial:
+    """Take one trial: the storm, and the path's act in its midst; then open the host again."""
+
+    def dropped() -> int:
+        return switch.status().dropped_packets
+
+    before = observer.read(stage.inode) if observer else None
+    received = stage.received_by_others()
+    try:
+        trial = stage.storm.trial(path.act, dropped if path.uses_switch else None, path.pause_s)
+        seen = (observer.read(stage.inode) - before).dropped if observer and before else None
+        return replace(
+            trial,
+            observed=None if seen is None else seen.get(path.reason, 0),
+            others=stage.received_by_others() - received,
+        )
+    finally:
+        path.undo()
+
+
+# ---------------------------------------------------------------- a host alone
+
+
+def measure_kill_switch(
+    trials: int, names: Iterable[str] = (MAP, NFT, IPTABLES, LISTENER), observer: BccObserver | None = None
+) -> Samples:
+    """Return trials of each path on a host of its own. CannotMeasureError: not root, no BPF, no namespaces, or one processor."""
+    if os.geteuid() != 0:
+        raise CannotMeasureError("it needs root: CAP_BPF, CAP_NET_ADMIN and a network namespace")
+    found: Samples = {}
+    try:
+        with ExitStack() as last:
+            ensure_bpffs()
+            folder = PIN_ROOT / f"killswitch-{os.getpid()}"
+            last.callback(shutil.rmtree, folder, ignore_errors=True)
+            programs = load_host_programs(folder)
+            last.callback(programs.close)
+            host = last.enter_context(new_namespace())
+            stage = last.enter_context(arena(host, programs.egress_fd, programs.ingress_fd))
+            switch = last.enter_context(closing(KillSwitch.open_pinned(folder / "switch")))
+            for name in names:
+                try:
+                    with _path(name, stage, switch) as path:
+                        found[name] = [one_trial(stage, switch, path, observer) for _ in range(trials)]
+                except UnavailableError as error:
+                    found[name] = str(error)
+    except (OSError, BpfError, NetlinkRefused, SetupError, subprocess.SubprocessError) as error:
+        raise CannotMeasureError(f"{error}") from error
+    return found
+
+
+@contextmanager
+def _path(name: str, stage: Arena, switch: KillSwitch) -> Iterator[ClosingPath]:
+    """Yield a path of a host alone. UnavailableError: its command is not installed, or does not work here."""
+
+    def command(*words: str) -> None:
+        with stage.host.entered():
+            run_quietly([name, *words])
+
+    if name == MAP:
+        yield ClosingPath(lambda: switch.set(Mode.ISOLATE), lambda: switch.set(Mode.OFF), uses_switch=True)
+    elif name == NFT:
+        command(TABLE)
+        yield ClosingPath(partial(command, DROP), partial(command, OPEN), reason=BY_RULE)
+        command("delete table inet kill")
+    elif name == IPTABLES:
+        insert, delete = (partial(command, how, *IPTABLES_RULE.split()) for how in ("-I", "-D"))
+        insert()  # and loads what it needs, or says what it lacks
+        delete()
+        yield ClosingPath(insert, delete, reason=BY_RULE)
+    else:
+        application = stage.application
+        yield ClosingPath(application.close_listener, application.listen, reason=NOBODY_LISTENS)
+
+
+def run_quietly(command: list[str]) -> None:
+    """Run a command. UnavailableError: it is not installed, or fails."""
+    if shutil.which(command[0]) is None:
+        raise UnavailableError(f"the command {command[0]} is not installed")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UnavailableError(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+# ---------------------------------------------------------------- a host of a campus
+
+
 def _on_campus(
     out: Path, trials: int, hosts: int, observer: BccObserver | None
-) -> tuple[dict[str, list[Trial] | str], dict[str, int], list[dict[str, Any]]]:
-    """Try the paths that need a campus.
-
-    Return their samples, the calls that the agent obeyed, and transfers to its host, the agent alive and killed.
-    """
+) -> tuple[Samples, dict[str, int]]:
+    """Try the paths that need a campus; return their samples, and the calls that the agent obeyed, alive and killed."""
     spec = presets.three_tier(hosts, min(3, hosts), 1)
     scenario = Scenario(spec.name, spec).played()
-    found: dict[str, list[Trial] | str] = {}
     obeyed: dict[str, int] = {}
     with live_world(scenario, out / "campus", owners_gid=OWNERS_GID) as world:
         name = scenario.volunteers[0].name
@@ -168,61 +326,37 @@ def _on_campus(
             def lend() -> None:
                 owner.lend(pin, agent_socket)
 
-            def tried(path: ClosingPath) -> list[Trial] | str:
+            def tried(act: Callable[[], None], pause_s: float = 0.0) -> list[Trial] | str:
+                path = ClosingPath(act, lend, uses_switch=True, pause_s=pause_s)
                 try:
                     return [one_trial(stage, switch, path, observer) for _ in range(trials)]
                 except UnavailableError as error:
                     return str(error)
 
             def reclaimed(path: str) -> list[Trial] | str:
-                answers: list[bool] = []
-                act = lambda: answers.append(owner.reclaim(pin, agent_socket).agent_obeyed)  # noqa: E731
-                samples = tried(ClosingPath(path, act, lend, uses_switch=True))
-                obeyed[path] = sum(answers)
-                return samples
+                def act() -> None:
+                    obeyed[path] += owner.reclaim(pin, agent_socket).agent_obeyed
 
-            store = ClosingPath(
-                BESIDE, lambda: switch.set(Mode.ISOLATE), lambda: switch.set(Mode.OFF), uses_switch=True
-            )
-            found[BESIDE] = tried(store)
-            found[AGENT] = reclaimed(AGENT)
-            beside = Path(sys.executable).with_name("reclaimnet")
-            command = str(beside) if beside.exists() else shutil.which("reclaimnet")
-            if command is None:
-                raise SetupError(
-                    "the command reclaimnet is not installed beside this Python, nor on the path"
-                )
-            interpreter = Path(command).read_text().partition("\n")[0].removeprefix("#!").split()
-            words = [command, "reclaim", name, "--campus", world.campus.id]
-            as_owner = [
-                *("setpriv", f"--reuid={OWNERS_UID}", f"--regid={OWNERS_GID}", "--clear-groups"),
-                *words,
-            ]
-            for path, argv in ((COMMAND, words), (OWNER, as_owner)):
-                found[path] = tried(
-                    ClosingPath(
-                        path,
-                        partial(run_quietly, argv),
-                        lend,
-                        uses_switch=True,
-                        pause_s=COMMAND_PAUSE_S,
-                        beside=partial(_start_s, [*argv[: -len(words)], *interpreter]),
-                    )
-                )
-            transfers = _transfers(LIVING, stage, switch, observer)
+                obeyed[path] = 0
+                return tried(act)
+
+            found: Samples = {AGENT: reclaimed(AGENT)}
+            words = [_reclaimnet(), "reclaim", name, "--campus", world.campus.id]
+            user = ["setpriv", f"--reuid={OWNERS_UID}", f"--regid={OWNERS_GID}", "--clear-groups"]
+            for path, argv in ((COMMAND, words), (OWNER, [*user, *words])):
+                found[path] = tried(partial(run_quietly, argv), COMMAND_PAUSE_S)
             world.agent_process(name).kill()
             world.agent_process(name).wait(REGISTER_S)
             found[KILLED] = reclaimed(KILLED)
-            transfers += _transfers(DEAD, stage, switch, observer)
-    return found, obeyed, transfers
+    return found, obeyed
 
 
-def _start_s(interpreter: list[str]) -> float:
-    """Return the seconds from the start of this interpreter's process to the first line of a program."""
-    program = "import time; print(time.monotonic_ns())"
-    began_ns = time.monotonic_ns()
-    done = subprocess.run([*interpreter, "-c", program], capture_output=True, check=True)
-    return (int(done.stdout) - began_ns) * 1e-9
+def _reclaimnet() -> str:
+    beside = Path(sys.executable).with_name("reclaimnet")
+    command = str(beside) if beside.exists() else shutil.which("reclaimnet")
+    if command is None:
+        raise SetupError("the command reclaimnet is not installed beside this Python, nor on the path")
+    return command
 
 
 @contextmanager
@@ -242,142 +376,3 @@ def _campus_host(world: LiveWorld, name: str) -> Iterator[Arena]:
     finally:
         for fd in (*fds, host.fd):
             os.close(fd)
-
-
-def _transfers(
-    where: str, stage: Arena, switch: KillSwitch, observer: BccObserver | None
-) -> list[dict[str, Any]]:
-    """Return the outcome of one transfer to a host that is drained in its midst, and of one to a host that is isolated."""
-    modes = Mode.DRAIN, Mode.ISOLATE
-    return [{"where": where} | _transfer(stage, switch, mode, observer) for mode in modes]
-
-
-def _transfer(stage: Arena, switch: KillSwitch, mode: Mode, observer: BccObserver | None) -> dict[str, Any]:
-    """Send to the host; the owner acts in the midst of it. Return its outcome, and that of a new connection after."""
-    earlier = observer.read(stage.inode) if observer else None
-    content = os.urandom(TRANSFER_BYTES)
-    received, here = 0, (HOST_ADDRESS, PORT + 1)
-    digest = hashlib.sha256()
-    with stage.host.entered():
-        server = socket.create_server(here)
-    with server, stage.outside.socket() as client:
-        client.setblocking(True)
-        client.settimeout(5.0)
-        client.connect(here)
-        sender = threading.Thread(target=_send, args=(client, content))
-        sender.start()
-        served, _ = server.accept()
-        with served:
-            served.settimeout(SILENCE_S)
-            before: int | None = None
-            refused = False
-            with suppress(TimeoutError):
-                while piece := served.recv(CHUNK_BYTES):
-                    digest.update(piece)
-                    received += len(piece)
-                    if before is None and received >= TRANSFER_BYTES // 2:
-                        before = received
-                        switch.set(mode)
-                        refused = not _connects(stage, here)
-        switch.set(Mode.OFF)
-        sender.join()
-    return {
-        "mode": mode.name.lower(),
-        "bytes": TRANSFER_BYTES,
-        "bytes_before": before,
-        "bytes_received": received,
-        "hash_right": digest.digest() == hashlib.sha256(content).digest(),
-        "new_connection_refused": refused,
-        "connections_observed": (observer.read(stage.inode) - earlier).established
-        if observer and earlier
-        else None,
-    }
-
-
-def _send(client: socket.socket, content: bytes) -> None:
-    with suppress(OSError):  # the host was closed
-        client.sendall(content)
-        client.shutdown(socket.SHUT_WR)
-
-
-def _connects(stage: Arena, address: tuple[str, int]) -> bool:
-    with stage.outside.socket() as other:
-        other.settimeout(REFUSED_S)
-        try:
-            other.connect(address)
-        except OSError:
-            return False
-        return True
-
-
-@contextmanager
-def bcc_observer() -> Iterator[BccObserver | str]:
-    """Yield bcc's observer, or the reason why there is none."""
-    with ExitStack() as last:
-        found: BccObserver | str
-        try:
-            found = last.enter_context(BccObserver())
-        except BpfError as error:
-            found = f"no independent observer counted: {error}"
-        yield found
-
-
-def tables(result: Result) -> Iterator[Table | str]:
-    """Yield every path beside the paper's words; then counts of trials, observers and transfers."""
-    rows = []
-    for name, words in WORDS.items():
-        if path := result["paths"].get(name):
-            last = ", ".join(in_ms(path["last_let_in_s"][q]) for q in ("p50", "p99", "max"))
-            others = (in_ms(path[key]["p50"]) for key in ("first_refused_s", "call_s"))
-            rows.append((words, last, *others, PRINTED.get(name, "")))
-        else:
-            rows.append((words, result["unavailable"][name], "", "", PRINTED.get(name, "")))
-    heads = ("path", "last let in: p50, p99, max", "first refused: p50", "the call: p50", "paper A")
-    yield table_of(f"Ways to close a host; a campus of {result['campus_hosts']} hosts", heads, rows)
-    counts = []
-    for name, path in result["paths"].items():
-        own = ""
-        if path["beside_s"]:
-            own = ", ".join(in_ms(path[key]["p50"]) for key in ("beside_s", "without_beside_s"))
-        seen = (
-            f"{path['observed'] - path['observer_disagrees']} of {path['observed']}"
-            if path["observed"]
-            else ""
-        )
-        numbers = (
-            "trials",
-            "blind",
-            "syns",
-            "let_in_after_return",
-            "lost_on_the_way",
-            "others",
-            "counts_disagree",
-        )
-        counts.append((WORDS[name], *(str(path[key]) for key in numbers), seen, own))
-    yield table_of(
-        "Trials",
-        (
-            *("path", "trials", "blind", "SYNs", "in after the call", "lost", "others", "counts differ"),
-            *("bcc agrees", "interpreter, command"),
-        ),
-        counts,
-        "blind: the storm had no processor as the host closed; in after the call: SYNs sent then that got in; others: packets by "
-        "the campus's own cables; counts differ: the program's drops are not the storm's; interpreter, command: p50 of its start "
-        "and of the rest",
-    )
-    moved = [
-        (
-            f"{each['mode']}, {each['where']}",
-            f"{each['bytes_received']} of {each['bytes']}",
-            "right" if each["hash_right"] else "not right",
-            "refused" if each["new_connection_refused"] else "GETS IN",
-            "" if each["connections_observed"] is None else str(each["connections_observed"]),
-        )
-        for each in result["transfers"]
-    ]
-    heads = ("in the midst of a transfer", "bytes arrived", "hash", "a new connection", "established, by bcc")
-    yield table_of("Transfers under way", heads, moved)
-    for name, count in result["agent_obeyed"].items():
-        yield f"{WORDS[name]}: the agent obeyed {count} times"
-    if result["no_observer"]:
-        yield result["no_observer"]

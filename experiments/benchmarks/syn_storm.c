@@ -49,7 +49,6 @@ struct shared {
 	uint64_t sent; /* grows while the round runs */
 	uint64_t answered;
 	uint64_t reset; /* answered by a reset */
-	uint64_t answered_after_act; /* answers that came after the act */
 	uint64_t let_in_after_return; /* SYNs that were sent after the call was over, and were answered */
 	uint64_t missed; /* SYNs without an answer, before the last that had one */
 	uint64_t last_answer_ns;
@@ -179,7 +178,6 @@ static void settle(struct shared *s, uint32_t count)
 		last = n;
 		if (syns[n].answered_ns > s->last_answer_ns)
 			s->last_answer_ns = syns[n].answered_ns;
-		s->answered_after_act += syns[n].answered_ns > s->act_ns;
 		s->let_in_after_return += syns[n].sent_ns > s->returned_ns;
 	}
 	for (uint32_t n = 0; last < count && n < last; n++)

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.emulation.kernel.attachment import host_requests
@@ -40,8 +40,8 @@ PORT = 7009
 LEAD_S, TAIL_S = 0.002, 0.003  # of the storm before the act, and after the call is over, at least
 LEAD_SYNS, TAIL_SYNS = 50, 100  # the same; a busy machine may keep the storm from its processor
 ANSWER_S = 10.0
-_WORDS = struct.Struct("=17Q")  # struct shared of syn_storm.c
-_COUNTS = ("sent", "answered", "reset", "answered_after_act", "let_in_after_return", "missed")
+_WORDS = struct.Struct("=16Q")  # struct shared of syn_storm.c
+_COUNTS = ("sent", "answered", "reset", "let_in_after_return", "missed")
 _TIMES = ("last_answer_ns", "refused_ns", "let_in_ns")
 _NAMES = ("round", "stop", "act_ns", "returned_ns", "pause_ns", "begun", "done", *_COUNTS, *_TIMES, "is_full")
 _AT = {name: number for number, name in enumerate(_NAMES)}
@@ -58,14 +58,12 @@ class Trial:
     call_s: float  # how long the owner's call, or command, took
     sent: int  # SYNs of the trial
     answered: int
-    answered_after_act: int
     let_in_after_return: int  # SYNs sent after the call was over, that got in: a switch that closes has none
     missed: int  # SYNs without an answer before the last that got in: lost on the way
     dropped: int | None  # what the program says it has dropped; None: another hand closed the host
     observed: int | None = None  # drops that bcc's observer saw in the host's network; None: none looked
     # packets that came to the host by its other cables meanwhile: a closed host drops these, too
     others: int = 0
-    beside_s: float | None = None  # what was timed under the same storm before the act
 
     @property
     def counts_agree(self) -> bool:
@@ -80,10 +78,6 @@ class Trial:
     def _explains(self, drops: int) -> bool:
         return 0 <= drops - (self.sent - self.answered) <= self.others
 
-    def record(self) -> dict[str, float | int | None]:
-        """Return the sample as a line of the file of raw samples."""
-        return asdict(self)
-
 
 class SynStorm:
     """Process of the storm, which sleeps between rounds."""
@@ -93,14 +87,9 @@ class SynStorm:
         self._words = memoryview(memory).cast("Q")
 
     def trial(
-        self,
-        act: Callable[[], None],
-        dropped: Callable[[], int] | None = None,
-        *,
-        pause_s: float = 0.0,
-        beside: Callable[[], float] | None = None,
+        self, act: Callable[[], None], dropped: Callable[[], int] | None = None, pause_s: float = 0.0
     ) -> Trial:
-        """Run the storm, with SYNs at least `pause_s` apart, and the act in its midst. `beside` times something else just before.
+        """Run the storm, with SYNs at least `pause_s` apart, and the act in its midst.
 
         SetupError: the storm died, or the trial has no refused SYN.
         """
@@ -110,7 +99,6 @@ class SynStorm:
         words[_AT["pause_ns"]] = round(pause_s * 1e9)
         words[_AT["round"]] = self._round
         self._await("begun")
-        beside_s = beside() if beside else None
         # a little more or less, so that the act falls anywhere between two SYNs
         time.sleep(LEAD_S + (self._round * 7919 % 997) * 1e-6)
         self._await("sent", LEAD_SYNS)
@@ -135,11 +123,9 @@ class SynStorm:
             call_s=(returned_ns - act_ns) * 1e-9,
             sent=found["sent"],
             answered=found["answered"],
-            answered_after_act=found["answered_after_act"],
             let_in_after_return=found["let_in_after_return"],
             missed=found["missed"],
             dropped=dropped() if dropped else None,
-            beside_s=beside_s,
         )
 
     def _await(self, word: str, least: int | None = None) -> None:
