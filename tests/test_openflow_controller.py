@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+from os_ken.ofproto import ofproto_v1_3 as protocol
 
 from controller.core.model.events import DrainAsked
 from controller.network_link import NetworkLink
@@ -26,6 +27,7 @@ from topologies.openflow import Station, Topology, Trunk
 
 REPOSITORY = Path(__file__).parents[1]
 LIMIT_S = 30.0
+HEADER = struct.Struct("!BBHI")
 HELLO, ERROR, ECHO, ECHO_REPLY, FEATURES, FEATURES_REPLY = 0, 1, 2, 3, 5, 6
 MULTIPART, MULTIPART_REPLY, BARRIER_REPLY = 18, 19, 21
 BAD_REQUEST, BAD_EXPERIMENTER = 1, 3
@@ -72,19 +74,19 @@ class PlayedSwitch:
         """Kinds of control messages of bundles (open, commit, discard), and -1 for each message that was added."""
         found = []
         for kind, body in self.heard:
-            if kind == wire.EXPERIMENTER:
+            if kind == protocol.OFPT_EXPERIMENTER:
                 _, subtype, _, control, _ = struct.unpack_from("!IIIHH", body)
-                found.append(control if subtype == wire.BUNDLE_CONTROL else -1)
+                found.append(control if subtype == protocol.ONF_ET_BUNDLE_CONTROL else -1)
         return found
 
     def _say(self, kind: int, xid: int, body: bytes = b"") -> None:
-        self._socket.sendall(wire.HEADER.pack(wire.VERSION, kind, 8 + len(body), xid) + body)
+        self._socket.sendall(HEADER.pack(protocol.OFP_VERSION, kind, 8 + len(body), xid) + body)
 
     def _serve(self) -> None:
         with contextlib.suppress(OSError, ValueError), self._socket.makefile("rb") as read:
             self._say(HELLO, 1)
             while header := read.read(8):
-                _, kind, length, xid = wire.HEADER.unpack(header)
+                _, kind, length, xid = HEADER.unpack(header)
                 body = read.read(length - 8)
                 self.heard.append((kind, body))
                 self._answer(kind, xid, body)
@@ -97,9 +99,9 @@ class PlayedSwitch:
         elif kind == MULTIPART:
             (what,) = struct.unpack_from("!H", body)
             self._say(MULTIPART_REPLY, xid, struct.pack("!HH4x", what, 0))
-        elif kind == wire.BARRIER_REQUEST:
+        elif kind == protocol.OFPT_BARRIER_REQUEST:
             self._say(BARRIER_REPLY, xid)
-        elif kind == wire.EXPERIMENTER and not self._bundles:
+        elif kind == protocol.OFPT_EXPERIMENTER and not self._bundles:
             self._say(ERROR, xid, struct.pack("!HH", BAD_REQUEST, BAD_EXPERIMENTER) + body[:64])
         elif self._refuses(kind, body):
             self._say(ERROR, xid, struct.pack("!HH", 5, 1) + body[:64])
@@ -167,9 +169,9 @@ def test_switch_without_bundles_gets_the_rules_as_they_are_and_it_is_said(
         until(lambda: controller.events("programmed"), "both are programmed")
         said = {e["switch"]: e["bundles"] for e in controller.events("connected")}
         assert said == {"a": False, "b": True}
-        assert a.taken(wire.FLOW_MOD) == len(wanted["a"].rules)
-        assert a.taken(wire.GROUP_MOD) == len(wanted["a"].groups)
-        assert b.taken(wire.FLOW_MOD) == b.taken(wire.GROUP_MOD) == 0
+        assert a.taken(protocol.OFPT_FLOW_MOD) == len(wanted["a"].rules)
+        assert a.taken(protocol.OFPT_GROUP_MOD) == len(wanted["a"].groups)
+        assert b.taken(protocol.OFPT_FLOW_MOD) == b.taken(protocol.OFPT_GROUP_MOD) == 0
         adds = [-1] * (len(wanted["b"].rules) + len(wanted["b"].groups))
         until(lambda: len(b.bundle_messages()) == len(adds) + 4, "the bundle is committed")
         assert b.bundle_messages() == [wire.OPEN, wire.DISCARD, wire.OPEN, *adds, wire.COMMIT]
@@ -247,7 +249,10 @@ def test_a_bundle_of_which_a_message_is_refused_is_discarded_and_named_and_the_s
 
     def refuses(kind: int, body: bytes) -> bool:
         """The seventh message that is put into a bundle."""
-        if kind == wire.EXPERIMENTER and struct.unpack_from("!II", body)[1] == wire.BUNDLE_ADD:
+        if (
+            kind == protocol.OFPT_EXPERIMENTER
+            and struct.unpack_from("!II", body)[1] == protocol.ONF_ET_BUNDLE_ADD_MESSAGE
+        ):
             seen.append(body)
             return len(seen) == 7
         return False

@@ -112,22 +112,25 @@ class _Session:
     was_refused: bool = False  # and is to be read anew
     is_short: bool = False  # of what it should have, and has not been sent anything since
 
-    def write(self, messages: Iterable[tuple[str, bytes]], bundle: int = 0) -> None:
+    def write(self, messages: Iterable[tuple[str, Any]], bundle: int = 0) -> None:
         """Send messages, and remember what they were."""
         written = []
-        for words, message in messages:
-            self.datapath.xid = xid = (self.datapath.xid + 1) & self.datapath.ofproto.MAX_XID
-            self.sent[xid] = words, bundle
-            numbered = wire.with_number(message, xid)
-            if bundle:
-                numbered = wire.with_number(wire.bundle_add(bundle, numbered), xid)
-            written.append(numbered)
+        for words, inner in messages:
+            message = wire.bundled(self.datapath, bundle, inner) if bundle else inner
+            self.sent[self.datapath.set_xid(message)] = words, bundle
+            message.serialize()
+            written.append(message.buf)
         if written:
             self.datapath.send(b"".join(written))
 
+    def control_bundle(self, kind: int, bundle: int) -> int:
+        """Open, commit or discard a bundle; return the message's transaction number."""
+        self.write([("bundle", wire.bundle_control(self.datapath, kind, bundle))])
+        return int(self.datapath.xid)
+
     def write_barrier(self) -> int:
         """Ask for word when all that was sent is done; its transaction number."""
-        self.write([("barrier", wire.barrier())])
+        self.write([("barrier", self.datapath.ofproto_parser.OFPBarrierRequest(self.datapath))])
         self.barriers.add(self.datapath.xid)
         return int(self.datapath.xid)
 
@@ -191,10 +194,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         session = self._sessions[name] = _Session(name, datapath)
         parser = datapath.ofproto_parser
         datapath.send_msg(parser.OFPPortDescStatsRequest(datapath, 0))
-        session.write([("bundle", wire.bundle_control(wire.OPEN, 1))])
-        session.probes.add(datapath.xid)
-        session.write([("bundle", wire.bundle_control(wire.DISCARD, 1))])
-        session.probes.add(datapath.xid)
+        session.probes = {session.control_bundle(kind, 1) for kind in (wire.OPEN, wire.DISCARD)}
         self._read(session)
 
     def _read(self, session: _Session) -> None:
@@ -268,8 +268,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             self._begin(session)
             return
         if (number := session.open_bundles.pop(xid, None)) is not None:
-            ends = wire.DISCARD if number in session.spoilt else wire.COMMIT
-            session.write([("bundle", wire.bundle_control(ends, number))])
+            session.control_bundle(wire.DISCARD if number in session.spoilt else wire.COMMIT, number)
             session.write_barrier()
             return
         if not session.barriers:
@@ -504,7 +503,10 @@ class FabricController(OSKenApp):  # type: ignore[misc]
             session = next(iter(self._sessions.values()), None)
             rule = next(iter(self._wanted[session.name].rules.values())) if session else None  # of CLASSIFY
             if session and rule and session.installed and rule.cookie in session.installed.cookies:
-                session.datapath.send(wire.rule_mod(rule))
+                message = wire.rule_mod(session.datapath, rule)
+                message.set_xid(0)  # numbers are of the application's own thread
+                message.serialize()
+                session.datapath.send(message.buf)
 
         def go_on() -> None:
             self._is_waiting = False
@@ -546,11 +548,11 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         session.installed, session.is_short = after(session.installed, update), False
         if session.has_bundles:
             session.bundles += 1
-            session.write([("bundle", wire.bundle_control(wire.OPEN, session.bundles))])
-            session.write(wire.messages(update), session.bundles)
+            session.control_bundle(wire.OPEN, session.bundles)
+            session.write(wire.messages(session.datapath, update), session.bundles)
             session.open_bundles[session.write_barrier()] = session.bundles
         else:
-            session.write(wire.messages(update))
+            session.write(wire.messages(session.datapath, update))
             session.write_barrier()
         self._has_sent = True
         self._tell("updated", switch=session.name, messages=len(update))
