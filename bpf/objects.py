@@ -46,38 +46,17 @@ class _OpenOptions(ctypes.Structure):
 
 
 @dataclass(frozen=True, slots=True)
-class HostPrograms:
+class HostPrograms(HostMaps):
     """Loaded programs and maps of a host. `close` releases only this process's references."""
 
     egress_fd: int
     ingress_fd: int
-    maps: HostMaps
-
-    @property
-    def flows(self) -> FlowTable:
-        """Flows under enforcement."""
-        return self.maps.flows
-
-    @property
-    def aggregate(self) -> AggregateBucket:
-        """The host's bucket for all migration traffic."""
-        return self.maps.aggregate
-
-    @property
-    def counters(self) -> ClassCounters:
-        """Traffic that left the host, by class."""
-        return self.maps.counters
-
-    @property
-    def switch(self) -> KillSwitch:
-        """The owner's switch."""
-        return self.maps.switch
 
     def close(self) -> None:
         """Close programs and maps; what is attached or pinned stays in the kernel. Once only."""
         os.close(self.egress_fd)
         os.close(self.ingress_fd)
-        self.maps.close()
+        HostMaps.close(self)
 
 
 def load_host_programs(pin_dir: Path | None = None) -> HostPrograms:
@@ -88,19 +67,18 @@ def load_host_programs(pin_dir: Path | None = None) -> HostPrograms:
     BpfError: not permitted, refused by the verifier (with the tail of its log), or a pin that exists already.
     """
     with loaded("egress") as outward, loaded("ingress") as inward:
-        maps = HostMaps(
+        programs = HostPrograms(
             FlowTable(map_fd(outward, "reclaim_flows"), Meters(map_fd(outward, "reclaim_meters"))),
             AggregateBucket(map_fd(outward, "reclaim_aggr")),
             ClassCounters(map_fd(outward, "reclaim_classes")),
             KillSwitch(map_fd(inward, "reclaim_switch")),
-        )
-        programs = HostPrograms(
-            program_fd(outward, "reclaim_egress"), program_fd(inward, "reclaim_ingress"), maps
+            program_fd(outward, "reclaim_egress"),
+            program_fd(inward, "reclaim_ingress"),
         )
     if pin_dir is not None:
         try:
             pin_dir.mkdir(parents=True, exist_ok=True)
-            maps.pin(pin_dir)
+            programs.pin(pin_dir)
         except (BpfError, OSError):
             programs.close()
             raise

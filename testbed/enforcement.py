@@ -21,7 +21,7 @@ import socket
 import struct
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from ipaddress import ip_address
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,7 +33,7 @@ from topologies.units import WIRE_PER_PAYLOAD
 
 # of the grant, so that goodput never exceeds it: a window may begin or end within a burst
 PACING_SHARE = 0.995
-GUARD_SLACK = 1.05  # bucket over pacing: IPv6 headers (1.4 %), short last segments, timers that catch up
+GUARD_SLACK = 1.05  # bucket over pacing: short last segments, timers that catch up
 GUARD_BURST_BYTES = 256 << 10  # four super-packets
 # or this long at the grant, if more: a sender that was not scheduled for so long catches up
 GUARD_BURST_S = 0.02
@@ -264,7 +264,7 @@ class HasNames(Protocol):
 def flow_key(sock: HasNames) -> FlowKey:
     """Return the key by which packets of this connected TCP socket name their flow."""
     here, there = sock.getsockname(), sock.getpeername()
-    source, destination = (ip_address(name[0].partition("%")[0]) for name in (here, there))
+    source, destination = (IPv4Address(name[0]) for name in (here, there))
     return FlowKey(source, here[1], destination, there[1])
 
 
@@ -291,18 +291,12 @@ def congestion_of(sock: socket.socket) -> str:
 
 def marked_dscp(sock: socket.socket) -> int:
     """The code point that the socket asks for."""
-    return sock.getsockopt(*_tos_option(sock)) >> 2
+    return sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2
 
 
 def _mark(sock: socket.socket, traffic_class: TrafficClass) -> None:
     """The socket marks its packets itself, so that the egress program seldom has to rewrite one (30 ns)."""
-    sock.setsockopt(*_tos_option(sock), traffic_class.dscp << 2)
-
-
-def _tos_option(sock: socket.socket) -> tuple[int, int]:
-    if sock.family == socket.AF_INET6 and not sock.getsockname()[0].startswith("::ffff:"):
-        return socket.IPPROTO_IPV6, socket.IPV6_TCLASS
-    return socket.IPPROTO_IP, socket.IP_TOS
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, traffic_class.dscp << 2)
 
 
 def _must_match(what: str, asked: object, found: object) -> None:

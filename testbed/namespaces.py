@@ -6,22 +6,13 @@ socket, and leave again; the socket goes on in the host's network, whatever the 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-CLONE_NEWNET = 0x40000000
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def setns(fd: int) -> None:
-    """Move the calling thread into the network namespace behind `fd`; OSError with the kernel's reason."""
-    if _libc.setns(fd, CLONE_NEWNET) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"setns: {os.strerror(number)}")
+from testbed.linux import setns
 
 
 class NetworkNamespace:
@@ -48,10 +39,10 @@ class NetworkNamespace:
         finally:
             setns(home_fd)
 
-    def socket(self, family: int = socket.AF_INET, kind: int = socket.SOCK_STREAM) -> socket.socket:
-        """A new non-blocking socket in it."""
+    def socket(self) -> socket.socket:
+        """A new non-blocking TCP socket in it."""
         with self.entered():
-            return socket.socket(family, kind | socket.SOCK_NONBLOCK)
+            return socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
 
 
 OWN_NETWORK = NetworkNamespace()

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from testbed import linux
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.kernel import linux
 from testbed.emulation.kernel.build import in_thread
 from topologies.spec import Building, Campus, GpuModel, Host, Link, Role, Switch, Tier
 from topologies.units import GBIT_PER_S

@@ -40,7 +40,7 @@ class Ends(list[ev.Event]):
 
 def edge_of(host, tmp_path: Path) -> KernelMaps:
     edge = KernelMaps(AgentConfig("h1", LOOPBACK, ("127.0.0.1", 1), tmp_path, congestion="cubic"))
-    edge.maps = host.maps
+    edge.maps = host
     return edge
 
 
@@ -123,6 +123,6 @@ async def test_an_agent_that_starts_again_leaves_the_share_at_what_its_link_has_
     edge.config = replace(edge.config, migration_share_bytes_per_s=50e6)
     edge.prepare()
     assert host.aggregate.state().rate_bytes_per_s == int(wire_rate(50e6))
-    set_aggregate(host.maps, 20e6)  # since its successor was told the share
+    set_aggregate(host, 20e6)  # since its successor was told the share
     edge.prepare()
     assert host.aggregate.state().rate_bytes_per_s == int(wire_rate(20e6))

@@ -1,4 +1,4 @@
-"""The queues and the ports of a live campus that has IPv6: what each frame is taken for."""
+"""The queues of a live campus: what each frame is taken for."""
 
 from __future__ import annotations
 
@@ -20,15 +20,6 @@ CS1 = 8 << 2
 SENDER, TARGET = "10.0.1.1", "10.0.1.2"
 ETHER = Ether(src="02:00:0a:00:01:01", dst="02:00:0a:00:01:02")
 DEADLINE_S = 20.0  # for a counter that moves within microseconds on a quiet machine
-
-
-def test_ipv6_of_a_campus_that_has_it_passes_the_ports_also_after_a_cut() -> None:
-    with LiveCampus(small_campus(2), ipv6=True) as net:
-        for up in (True, False, True):
-            net.set_link("h1", net.plan.host_cables["h1"].a.node, up=up)
-            answered = "1 received" in net["h1"].cmd("ping -6 -c1 -W2 fd72:636c:6d00::a00:102")
-            assert answered == up
-        assert net.port_counters("h1").forged.dropped_packets == 0
 
 
 def class_packets(net: LiveCampus, node: str, interface: str) -> dict[str, int]:
@@ -59,8 +50,6 @@ QUEUES = {
     "checkpoints": [
         ETHER / ip(tos=CS1),
         ETHER / Dot1Q(vlan=5) / ip(tos=CS1),
-        ETHER / IPv6(src="fe80::1", dst="fe80::2", tc=CS1) / UDP(),
-        ETHER / Dot1Q(vlan=5) / IPv6(src="fe80::1", dst="fe80::2", tc=CS1) / UDP(),
     ],
 }
 
@@ -69,7 +58,7 @@ QUEUES = {
 def test_only_the_testbeds_own_code_points_leave_the_research_queue(borrows: bool) -> None:
     """At the host's end and at the switch's: what was not IPv4 with code point 0 was served as migration."""
     with (
-        LiveCampus(small_campus(2), enforcement=False, ipv6=True, borrows=borrows) as net,
+        LiveCampus(small_campus(2), enforcement=False, borrows=borrows) as net,
         raw_socket(net, "h1", bypass=False) as sender,
     ):
         port = net.plan.host_cables["h2"].a

@@ -16,8 +16,8 @@ import typer
 
 from experiments.runtime import exit_status
 from experiments.runtime.exit_status import ExitStatus
-from testbed.emulation.kernel.linux import enter_network_of
 from testbed.errors import InvariantBroken, LocalProtocolError, SetupError
+from testbed.linux import enter_network_of
 from topologies.errors import SpecError
 
 STATUSES = [

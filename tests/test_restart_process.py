@@ -33,7 +33,7 @@ from testbed.agent.core.agent import AgentCore
 from testbed.agent.io.coordinator_link import CoordinatorLink
 from testbed.clock import MonotonicClock
 from testbed.driver import Driver
-from testbed.emulation.kernel.linux import unshare_network
+from testbed.linux import CLONE_NEWNET, unshare
 from topologies.files import load
 
 PORT = 7100
@@ -264,7 +264,7 @@ async def _play(name: str, process: Process) -> None:
 
 def play(name: str, folder: Path) -> None:
     """One scenario, in a namespace of this process's own."""
-    unshare_network()
+    unshare(CLONE_NEWNET)
     for argv in (["link", "set", "lo", "up"], ["address", "add", "10.1.0.1/32", "dev", "lo"]):
         subprocess.run(["ip", *argv], check=True)
     process = Process(folder)

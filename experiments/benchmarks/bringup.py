@@ -118,12 +118,12 @@ def stock(hosts: int) -> dict[str, Any]:
     from mininet.net import Mininet
     from mininet.nodelib import LinuxBridge
 
-    from testbed.emulation.kernel.linux import unshare_network
+    from testbed.linux import CLONE_NEWNET, unshare
     from topologies.as_mininet import CampusTopo
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(STOCK_DESCRIPTORS, hard), hard))
-    unshare_network()
+    unshare(CLONE_NEWNET)
     Mininet.inited = True  # leave the machine's limits as they are
     topo = CampusTopo(description_of(hosts))
     net, figures = _up_and_down(partial(Mininet, topo, switch=LinuxBridge, controller=None))
@@ -139,14 +139,15 @@ def floor(hosts: int) -> dict[str, Any]:
 
 
 def _floor(hosts: int) -> dict[str, Any]:
+    from testbed import linux
     from testbed.emulation.description import link_requests
     from testbed.emulation.description.plan import plan
-    from testbed.emulation.kernel import linux, readback
+    from testbed.emulation.kernel import readback
     from testbed.emulation.kernel.holders import Holders
     from testbed.emulation.netlink import NetlinkSocket
 
     made = plan(description_of(hosts))
-    linux.unshare_network()
+    linux.unshare(linux.CLONE_NEWNET)
     begin_s = time.perf_counter()
     holders = Holders(hosts, {})
     try:

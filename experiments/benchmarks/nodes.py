@@ -14,8 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from testbed.emulation.kernel.linux import die_with_parent, unshare_network
 from testbed.errors import CommandFailed, SetupError
+from testbed.linux import CLONE_NEWNET, end_with_parent, unshare
 
 
 class Node:
@@ -27,11 +27,11 @@ class Node:
         self.pid = os.fork()
         if self.pid == 0:  # the life of a node's process: it ends with its parent
             try:
-                die_with_parent(parent)
+                end_with_parent(parent)
                 lines = theirs.makefile("rw")
                 reply: dict[str, Any] = {"ready": True}
                 try:
-                    unshare_network()
+                    unshare(CLONE_NEWNET)
                 except OSError as error:
                     reply = {"error": f"a measuring process has no network namespace: {error}"}
                 while True:

@@ -238,17 +238,15 @@ class Sender:
         TSO_RTT_LOG.write_text(self._tso_rtt_log)
         traffic_class = TrafficClass.RESEARCH if grant is None else TrafficClass.PLANNED
         if enforcement is Enforcement.PACE:
-            set_aggregate(programs.maps, grant)
+            set_aggregate(programs, grant)
             smooth_pacing()
         else:
             programs.aggregate.unset()
         with socket.create_connection((SINK, PORT), ARRIVE_S) as sock:
             if "nothing_s" in order:
-                return {"behind_s": _rise(programs.maps, sock, order)}
+                return {"behind_s": _rise(programs, sock, order)}
             sock.settimeout(None)
-            guard = FlowGuard(
-                programs.maps, sock, traffic_class, grant or 1.0, enforcement, order["congestion"]
-            )
+            guard = FlowGuard(programs, sock, traffic_class, grant or 1.0, enforcement, order["congestion"])
             with suppress(ConnectionError):
                 while True:
                     sock.sendall(CHUNK)

@@ -9,7 +9,6 @@ what it starts on another.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import mmap
 import os
 import signal
@@ -28,7 +27,8 @@ from testbed.emulation.kernel.attachment import host_requests
 from testbed.emulation.kernel.delay_line.compile import compiled
 from testbed.emulation.netlink import NetlinkSocket
 from testbed.errors import SetupError
-from testbed.namespaces import CLONE_NEWNET, NetworkNamespace
+from testbed.linux import CLONE_NEWNET, unshare
+from testbed.namespaces import NetworkNamespace
 
 SOURCE = Path(__file__).with_name("syn_storm.c")
 HOST_END, STORM_END = "kill0", "storm0"
@@ -196,8 +196,7 @@ def new_namespace() -> Iterator[NetworkNamespace]:
 
     def make() -> None:
         try:
-            if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            unshare(CLONE_NEWNET)
             made.append(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
         except OSError as error:
             made.append(error)

@@ -37,7 +37,6 @@ from testbed.emulation.description.plan import (
     CableEnd,
     CampusPlan,
     plan,
-    prefix_length,
 )
 from testbed.emulation.description.shaping import QueueCounters
 from testbed.emulation.kernel.build import KernelCampus, in_thread, pids_in
@@ -72,8 +71,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     """A running (after `start`) campus.
 
     `enforcement` attaches the BPF programs to every host and every host's port; `hold_migrations` False lets the testbed's
-    own classes take more than the migration share of a host's port (a baseline); `ipv6` gives hosts an address in
-    plan.IPV6_PREFIX (default: IPv6 is off inside the campus, and ports drop it); with `one_queue` interfaces do not tell
+    own classes take more than the migration share of a host's port (a baseline); with `one_queue` interfaces do not tell
     the testbed's own classes from research (a baseline, too); `borrows`: whether checkpoints have a queue of their own;
     `controller` programs an Open vSwitch fabric instead of the campus's own ("unix:PATH", or "tcp:ADDRESS:PORT" inside the
     fabric's namespace); `cut` names links (their two nodes) that will get delay or loss: they go through the delay line from the
@@ -89,7 +87,6 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         *,
         enforcement: bool = True,
         hold_migrations: bool = True,
-        ipv6: bool = False,
         one_queue: bool = False,
         borrows: bool = True,
         controller: str | None = None,
@@ -98,9 +95,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     ) -> None:
         self.spec = spec
         self.id = f"{os.getpid():x}{secrets.token_hex(4)}"
-        planned = self._described = plan(spec, ipv6=ipv6, one_queue=one_queue, borrows=borrows)
-        if ipv6 and planned.openflow:
-            raise SetupError('an Open vSwitch fabric forwards IPv4 only: ipv6 needs fabric = "bridge"')
+        planned = self._described = plan(spec, one_queue=one_queue, borrows=borrows)
         if controller and not re.fullmatch(r"(tcp|ssl):[0-9.]+:\d+|unix:.+", controller):
             raise SetupError(
                 f"controller {controller}: allowed are tcp:ADDRESS:PORT, ssl:ADDRESS:PORT, unix:PATH"
@@ -122,13 +117,13 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         self._programs: HostEnforcement | None = None
         self._ports: PortEnforcement | None = None
         if enforcement:
-            self._programs = HostEnforcement(self.pin_dir, spec.coordinator.address, ipv6=ipv6)
-            self._ports = PortEnforcement(planned, ipv6=ipv6, hold_migrations=hold_migrations)
+            self._programs = HostEnforcement(self.pin_dir, spec.coordinator.address)
+            self._ports = PortEnforcement(planned, hold_migrations=hold_migrations)
         self.openflow = OpenvSwitchFabric(self.run_dir, self.id, controller) if planned.openflow else None
         fabric = self.openflow or BridgeFabric()
         self._changes, self._cut = threading.Lock(), cut
         line = DelayLine(self.run_dir, self.id)
-        self._kernel = KernelCampus(planned, fabric, self._programs, self._ports, line=line, ipv6=ipv6)
+        self._kernel = KernelCampus(planned, fabric, self._programs, self._ports, line=line)
         # Mininet's first network raises a dozen machine-wide limits and never puts them back, unless it believes that it has
         before, Mininet.inited = Mininet.inited, True
         try:
@@ -159,7 +154,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
                 switch.environment = self.openflow.environment
             self._adopt(self.switches, switch)
         for cable in self.plan.cables:
-            link = self.link(self._side(cable.a), self._side(cable.b), prefix_length())
+            link = self.link(self._side(cable.a), self._side(cable.b), description.SUBNET.prefixlen)
             link.change = self._change_interface
             self.links.append(link)
         self.built = True

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from bpf.btf import drop_reasons
 from bpf.errors import BpfError
 from bpf.observer import Observer, inode_of
+from testbed import linux
 from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import (
     Bridge,
@@ -27,7 +28,7 @@ from testbed.emulation.description.plan import (
     CableEnd,
     CampusPlan,
 )
-from testbed.emulation.kernel import attachment, linux
+from testbed.emulation.kernel import attachment
 from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.kernel.delay_line.compile import compiled
 from testbed.emulation.kernel.openvswitch import kernel_datapath
@@ -159,7 +160,7 @@ def _in_scratch(*requests: NetlinkRequest) -> None:
     """Make a bridge with a veth pair, then what is asked, in a namespace that goes with the thread."""
     cable = Cable(Link("probe0", "probe1", 1.0), SCRATCH, SCRATCH_PEER)
     veth = link_requests.cable(cable, SCRATCH_BRIDGE, None)
-    linux.unshare_network()
+    linux.unshare(linux.CLONE_NEWNET)
     with NetlinkSocket() as netlink:
         netlink.send([link_requests.bridge(SCRATCH_BRIDGE), veth, *requests])
 
@@ -227,7 +228,7 @@ def _root() -> str:
 
 @_feature("network namespaces", Need.CAMPUS, "no hosts", _KERNEL + ", as root")
 def _namespace() -> str:
-    linux.unshare_network()
+    linux.unshare(linux.CLONE_NEWNET)
     return "unshare works"
 
 
@@ -294,7 +295,7 @@ def _bpffs() -> str:
 )
 def _delay_line() -> str:
     program = compiled()
-    linux.unshare_network()
+    linux.unshare(linux.CLONE_NEWNET)
     with sockets.socket(sockets.AF_PACKET, sockets.SOCK_RAW) as packets:
         for option in (PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING):
             packets.setsockopt(SOL_PACKET, option, 1)

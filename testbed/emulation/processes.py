@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from testbed import identity
-from testbed.emulation.kernel import linux
+from testbed import identity, linux
 from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import SetupError
 
@@ -154,7 +153,7 @@ def _child(
     """The forked process, from its first instruction to its last."""
     status = FAILED
     try:
-        linux.die_with_parent(parent)
+        linux.end_with_parent(parent)
         os.close(release_fd)
         if not os.read(go_fd, 1):  # the parent failed before the ledger had us
             os._exit(FAILED)

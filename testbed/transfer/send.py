@@ -293,10 +293,10 @@ def unacknowledged_bytes(sock: socket.socket) -> int:
 
 async def _connect(address: tuple[str, int], timeout_s: float, network: NetworkNamespace) -> socket.socket:
     try:
-        version = ipaddress.ip_address(address[0]).version
+        ipaddress.IPv4Address(address[0])
     except ValueError as error:
         raise TransferFailed(f"the address of the receiver: {error}", retryable=False) from error
-    sock = network.socket(socket.AF_INET6 if version == 6 else socket.AF_INET)
+    sock = network.socket()
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
     connected = False

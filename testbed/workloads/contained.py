@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
-from testbed.workloads.fate import end_with_parent, first_child_apart, own_mounts
+from testbed.linux import end_with_parent, first_child_apart, own_mounts
 
 _CREDENTIALS: Final = struct.Struct("3i")  # of the sender, its process id in the namespace of the receiver
 _MESSAGE_BYTES: Final = 4096

@@ -13,7 +13,6 @@ closed. An image is code: its writer decides what the next host runs. CRIU: http
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import signal
@@ -23,17 +22,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
+from testbed import linux
 from testbed.workloads.archive import CannotKeep
 from testbed.workloads.base import StateMismatch
-from testbed.workloads.fate import end_with_parent, first_child_apart
 
 COMMAND: Final = "RECLAIMNET_CRIU"  # environment: which `criu`, if not that of PATH
 PLACE: Final = Path("/media")  # a folder that is there, and that nothing here uses
 LONGEST_S: Final = 600.0  # for one image
 _LOG_OF: Final = "output"  # beside the images: where the output went
-_CLONE_NEWNS: Final = 0x20000
-_MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
-_LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def command() -> str:
@@ -59,9 +55,9 @@ def mount(folder: Path) -> None:
         raise OSError(
             f"programs saved by CRIU see their folder as {PLACE}, so a campus cannot keep its files below it: {folder}"
         )
-    _call(_LIBC.unshare(_CLONE_NEWNS), "a mount namespace")
-    _call(_LIBC.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None), "private mounts")
-    _call(_LIBC.mount(os.fsencode(folder), os.fsencode(PLACE), None, _MS_BIND, None), str(PLACE))
+    linux.unshare(linux.CLONE_NEWNS)
+    linux.mount(None, b"/", linux.MS_REC | linux.MS_PRIVATE)
+    linux.mount(os.fsencode(folder), os.fsencode(PLACE), linux.MS_BIND)
 
 
 class SavedProgram:
@@ -74,7 +70,7 @@ class SavedProgram:
     @classmethod
     def start(cls, argv: Sequence[str], environment: Mapping[str, str], folder: Path) -> SavedProgram:
         """Start it. OSError: it cannot be executed, or has no namespace."""
-        with _output() as output, first_child_apart() as is_apart:
+        with _output() as output, linux.first_child_apart() as is_apart:
             if not is_apart:
                 raise PermissionError("a process-ID namespace needs CAP_SYS_ADMIN")
             started = subprocess.Popen(
@@ -85,7 +81,7 @@ class SavedProgram:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=end_with_parent,
+                preexec_fn=linux.end_with_parent,
             )
         started.returncode = 0  # not Popen waits for it, but this object
         return cls(started.pid)
@@ -176,11 +172,6 @@ def _run(words: Sequence[str], pass_fds: Sequence[int] = ()) -> subprocess.Compl
         )
     except subprocess.TimeoutExpired as error:
         raise TimeoutError(f"{words[0]} {words[1]} has not ended within {LONGEST_S:g} s") from error
-
-
-def _call(result: int, what: str) -> None:
-    if result != 0:
-        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
 
 
 def _error(log: str) -> str:

@@ -19,7 +19,7 @@ import os
 import socket
 import sys
 
-from testbed.namespaces import setns
+from testbed.linux import end_with_parent, setns
 from testbed.workloads import runner
 from testbed.workloads.base import BUILT_IN
 
@@ -30,7 +30,7 @@ JOB_DESCRIPTORS = 4
 def main(argv: list[str]) -> None:
     """Serve until the agent closes its end; in each job's process, run the job."""
     agent, control_fd = (int(word) for word in argv)
-    runner.die_with(agent)
+    end_with_parent(agent)
     for target in BUILT_IN.values():
         importlib.import_module(target.partition(":")[0])
     gc.collect()

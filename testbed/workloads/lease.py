@@ -36,11 +36,6 @@ class LeaseFile:
         lease.extend(until_s)
         return lease
 
-    @property
-    def until_ns(self) -> int:
-        """Time at which the lease lapses."""
-        return self._word[0]
-
     def extend(self, until_s: float) -> None:
         """Set when the lease lapses: seconds of CLOCK_MONOTONIC; infinity for never. A holder asleep notices a *shorter*
         lease only when the old one lapses."""

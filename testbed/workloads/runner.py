@@ -19,9 +19,9 @@ from typing import Final
 
 from testbed.errors import RemoteProtocolError, SpecError
 from testbed.garbage import survivors_set_aside
+from testbed.linux import end_with_parent
 from testbed.workloads.base import Workload, load_workload
 from testbed.workloads.copying import CopiedSnapshot, copy_of, why_not
-from testbed.workloads.fate import end_with_parent
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.link import EXIT_AGENT_GONE, RunnerLink, leave
 from testbed.workloads.messages import (
@@ -174,13 +174,6 @@ def _digest(workload: Workload) -> bytes:
     return digest
 
 
-def die_with(agent: int) -> None:
-    """Ask the kernel to kill this process when the thread that started it ends; leave if that has happened already."""
-    end_with_parent()
-    if os.getppid() != agent:
-        leave(EXIT_AGENT_GONE)
-
-
 def watch(lease: LeaseFile) -> None:
     """End the process when the lease lapses, whatever its main thread does then."""
     while (left_s := lease.left_s()) > 0.0:
@@ -190,7 +183,7 @@ def watch(lease: LeaseFile) -> None:
 
 def main(server: int, sock_fd: int, lease_fd: int) -> None:
     """Run a job in this process, a child of the fork server, over its socket and under its lease."""
-    die_with(server)
+    end_with_parent(server, EXIT_AGENT_GONE)
     os.set_inheritable(sock_fd, False)
     os.set_inheritable(lease_fd, False)
     sock = socket.socket(fileno=sock_fd)

@@ -128,8 +128,7 @@ class CoordinatorLink:
 
 async def _open_tcp(address: tuple[str, int], network: NetworkNamespace) -> MessageStream:
     """A connection that does not wait to fill packets, and ends when its bytes are not acknowledged for UNHEARD_MS."""
-    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    sock = network.socket(family)
+    sock = network.socket()
     try:
         await trio.socket.from_stdlib_socket(sock).connect(address)
     except BaseException:

@@ -132,8 +132,7 @@ class Transfers:
     async def listen(self) -> list[trio.SocketListener]:
         """Open the port at which checkpoints arrive."""
         config = self._kernel.config
-        family = socket.AF_INET if config.address.version == 4 else socket.AF_INET6
-        sock = trio.socket.from_stdlib_socket(self._network.socket(family))
+        sock = trio.socket.from_stdlib_socket(self._network.socket())
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         await sock.bind((str(config.address), config.data_port))
         sock.listen(BACKLOG)

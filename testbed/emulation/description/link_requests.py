@@ -24,7 +24,6 @@ RTM_NEWADDR, RTM_GETADDR = 20, 22
 RTM_NEWNEIGH = 28
 NUD_PERMANENT = 0x80
 IFF_UP = 1
-IFA_F_NODAD = 0x02
 LOOPBACK_IFINDEX = 1
 CABLE_GROUP = 7  # any but 0, the group of all other interfaces
 
@@ -88,19 +87,18 @@ def move(end: CableEnd, pid: int) -> NetlinkRequest:
     return NetlinkRequest(_encoded(body, RTM_NEWLINK, 0), f"move of {end.name}")
 
 
-def address(
-    ifindex: int, value: ipaddress.IPv4Address | ipaddress.IPv6Address, prefix: int, name: str
-) -> NetlinkRequest:
-    """Give an interface an address; IPv6 without duplicate detection (addresses come from one plan)."""
+def address(ifindex: int, value: ipaddress.IPv4Address, prefix: int, name: str) -> NetlinkRequest:
+    """Give an interface an address."""
+    network = ipaddress.IPv4Network((int(value), prefix), strict=False)
     body = ifaddrmsg()
-    body["family"] = 2 if value.version == 4 else 10
+    body["family"] = 2
     body["prefixlen"] = prefix
     body["index"] = ifindex
-    body["flags"] = 0 if value.version == 4 else IFA_F_NODAD
-    body["attrs"] = [("IFA_LOCAL", str(value)), ("IFA_ADDRESS", str(value))]
-    if value.version == 4:
-        network = ipaddress.IPv4Network((int(value), prefix), strict=False)
-        body["attrs"].append(("IFA_BROADCAST", str(network.broadcast_address)))
+    body["attrs"] = [
+        ("IFA_LOCAL", str(value)),
+        ("IFA_ADDRESS", str(value)),
+        ("IFA_BROADCAST", str(network.broadcast_address)),
+    ]
     return NetlinkRequest(_encoded(body, RTM_NEWADDR, CREATE | EXCL), f"address {value}/{prefix} of {name}")
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from bpf.layout import FIRST_PORT
 from testbed.emulation.description.shaping import LinkShape
 from topologies.errors import SpecError
-from topologies.spec import MAX_PORTS, SUBNET, Campus, Fabric, Host, Link
+from topologies.spec import MAX_PORTS, Campus, Fabric, Host, Link
 
 HOST_IFINDEX = 100  # above the tunnel devices that some kernels put into every new namespace
 FIRST_BRIDGE_IFINDEX = 1000
@@ -23,8 +23,6 @@ INNER_IFINDEX = 1 << 20
 FIRST_PORT_IFINDEX = FIRST_PORT  # hosts' ports come first, in the order of the hosts: port.bpf.c counts on it
 # OpenFlow number of the port to a switch's own hosts, above those of cables; 100 Gbit/s: more than the machine moves
 EDGE_PORT, EDGE_BYTES_PER_S = MAX_PORTS + 1, 12_500_000_000
-# a unique local prefix (RFC 4193); the host part is the IPv4 address
-IPV6_PREFIX = ipaddress.IPv6Network("fd72:636c:6d00::/64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,25 +154,14 @@ def host_mac(address: ipaddress.IPv4Address) -> bytes:
     return b"\x02\x00" + address.packed
 
 
-def ipv6_address(address: ipaddress.IPv4Address) -> ipaddress.IPv6Address:
-    """The host's address inside `IPV6_PREFIX`, used when a campus is built with ipv6=True."""
-    return IPV6_PREFIX[int(address)]
-
-
-def prefix_length() -> int:
-    """Length of the one subnet that all hosts share."""
-    return SUBNET.prefixlen
-
-
 def plan(
     spec: Campus,
     *,
-    ipv6: bool = False,
     one_queue: bool = False,
     borrows: bool = True,
 ) -> CampusPlan:
-    """The objects of a campus; pure, so that equal descriptions give equal plans. `ipv6`: links carry it too. `one_queue`: of
-    every interface and `borrows` as of `LinkShape`.
+    """The objects of a campus; pure, so that equal descriptions give equal plans. `one_queue` (of
+    every interface) and `borrows` as of `LinkShape`.
 
     With an Open vSwitch fabric a switch with two trunks or more is an OpenFlow switch. Its hosts, if it has any, hang on a
     kernel bridge beside it: the program of a host's port runs in tc, and the userspace datapath would take frames before tc.
@@ -195,7 +182,7 @@ def plan(
         for i, switch in enumerate(spec.switches)
         if switch.name not in programmed or switch.name in with_hosts
     }
-    wiring = _Wiring(spec, ipv6, one_queue, borrows)
+    wiring = _Wiring(spec, one_queue, borrows)
     host_cables = {
         name: wiring.host_cable(link, spec.host_by_name[name]) for name, link in host_links.items()
     }
@@ -207,8 +194,8 @@ def plan(
 class _Wiring:
     """Hands out port numbers (each switch from 1) and interface numbers (the fabric's from 10000)."""
 
-    def __init__(self, spec: Campus, ipv6: bool, one_queue: bool, borrows: bool) -> None:
-        self._spec, self._ipv6, self._one_queue, self._borrows = spec, ipv6, one_queue, borrows
+    def __init__(self, spec: Campus, one_queue: bool, borrows: bool) -> None:
+        self._spec, self._one_queue, self._borrows = spec, one_queue, borrows
         self._used_ports: Counter[str] = Counter()
         self._next_ifindex = FIRST_PORT_IFINDEX
 
@@ -246,7 +233,6 @@ class _Wiring:
             link.delay_s,
             link.loss,
             reserve,
-            self._ipv6,
             link.jitter_s,
             link.reorders,
             by_line=link.delay_s > 0.0 or link.loss > 0.0,

@@ -91,7 +91,6 @@ class LinkShape:
     delay_s: float = 0.0
     loss: float = 0.0
     reserve_bytes_per_s: int = 0  # what research is guaranteed
-    ipv6: bool = False  # whether IPv6 has to be told apart too
     jitter_s: float = 0.0
     reorders: bool = False  # whether jitter lets frames overtake each other
     by_line: bool = False  # whether it leads through the delay line, which makes delay, jitter and loss
@@ -213,8 +212,7 @@ def _own_words(shape: LinkShape) -> list[tuple[int, int, int]]:
     apart = {TrafficClass.PRESYNC: CHECKPOINT_CLASS} if shape.borrows else {}
     classes = [(own.dscp, apart.get(own, MIGRATION_CLASS)) for own in OWN]
     ipv4 = [(0xF0FC0000, 4 << 28 | dscp << 18, number) for dscp, number in classes]
-    ipv6 = [(0xFFC00000, 6 << 28 | dscp << 22, number) for dscp, number in classes]
-    return [*ipv4, (*OWN_ARP, MIGRATION_CLASS), *(ipv6 if shape.ipv6 else ())]
+    return [*ipv4, (*OWN_ARP, MIGRATION_CLASS)]
 
 
 def _classes(ifindex: int, shape: LinkShape, flags: int) -> list[tuple[bytes, str]]:

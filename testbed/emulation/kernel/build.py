@@ -19,18 +19,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from testbed import identity
+from testbed import identity, linux
 from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import (
-    IPV6_PREFIX,
     Cable,
     CableEnd,
     CampusPlan,
     host_mac,
-    ipv6_address,
-    prefix_length,
 )
-from testbed.emulation.kernel import linux, readback
+from testbed.emulation.kernel import readback
 from testbed.emulation.kernel.delay_line.process import DelayLine
 from testbed.emulation.kernel.fabric import BridgeFabric, disable_ipv6
 from testbed.emulation.kernel.holders import Holders
@@ -38,8 +35,8 @@ from testbed.emulation.kernel.programs import HostEnforcement, PortEnforcement
 from testbed.emulation.netlink import NetlinkRefused, NetlinkRequest, NetlinkSocket
 from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import KernelMismatch
-from testbed.namespaces import setns
-from topologies.spec import Host
+from testbed.linux import setns
+from topologies.spec import SUBNET, Host
 
 T = TypeVar("T")
 HURRIED_NICE = -15  # of threads that build: some thirty times the share of another process, for seconds
@@ -97,13 +94,12 @@ class KernelCampus:
         ports: PortEnforcement | None,
         *,
         line: DelayLine,
-        ipv6: bool,
     ) -> None:
         self.plan = plan
         self.phases = Phases()
         self.holder_pids: dict[str, int] = {}
         self.fabric_pid = 0
-        self._fabric, self._enforcement, self._ports, self._ipv6 = fabric, enforcement, ports, ipv6
+        self._fabric, self._enforcement, self._ports = fabric, enforcement, ports
         self._holders: Holders | None = None
         self.line = line
         self._ledger: Ledger | None = None
@@ -191,15 +187,11 @@ class KernelCampus:
             end = self.plan.host_cables[host.name].b
             batch = [
                 link_requests.up(link_requests.LOOPBACK_IFINDEX, f"lo of {host.name}"),
-                link_requests.address(end.ifindex, host.address, prefix_length(), end.name),
+                link_requests.address(end.ifindex, host.address, SUBNET.prefixlen, end.name),
             ]
-            if self._ipv6:
-                own6 = ipv6_address(host.address)
-                batch.append(link_requests.address(end.ifindex, own6, IPV6_PREFIX.prefixlen, end.name))
             with NetlinkSocket() as socket:
                 with self.phases.timed("address_and_up"):
-                    if not self._ipv6:
-                        disable_ipv6()
+                    disable_ipv6()
                     socket.send(batch)
                 with self.phases.timed("htb"):
                     socket.send(shaping.requests(end.ifindex, end.shape, end.name))
@@ -234,7 +226,7 @@ class KernelCampus:
         end = self.plan.host_cables[name].b
         readback.check_ends(socket, {end.ifindex: end}, {})
         address = self.plan.spec.host_by_name[name].address
-        readback.check_address(socket, end, address.packed, prefix_length())
+        readback.check_address(socket, end, address.packed, SUBNET.prefixlen)
         if self._enforcement:
             self._enforcement.read_back(socket, name, end)
 
@@ -315,9 +307,6 @@ class KernelCampus:
             batch += shaping.changes(new.ifindex, new.shape, new.name)
         if new.is_up != old.is_up:
             batch.append(link_requests.set_up(new.ifindex, new.name, new.is_up))
-            if new.is_up and self._ipv6 and new.node in self.holder_pids:  # it went when the interface did
-                own6 = ipv6_address(self.plan.spec.host_by_name[new.node].address)
-                batch.append(link_requests.address(new.ifindex, own6, IPV6_PREFIX.prefixlen, new.name))
         with NetlinkSocket() as socket:
             socket.send(batch)
             readback.check_ends(socket, {new.ifindex: new}, self._fabric.masters(self.plan))

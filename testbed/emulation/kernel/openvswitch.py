@@ -40,7 +40,6 @@ from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import CableEnd, CampusPlan
 from testbed.emulation.kernel import readback
 from testbed.emulation.kernel.fabric import BridgeFabric, Timed
-from testbed.emulation.kernel.linux import packet_sockets
 from testbed.emulation.netlink import (
     NetlinkRefused,
     NetlinkRequest,
@@ -50,6 +49,7 @@ from testbed.emulation.netlink import (
 )
 from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import CommandFailed, KernelMismatch, SetupError
+from testbed.linux import packet_sockets
 from testbed.logs import logger
 from topologies.openflow import (
     Drained,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.emulation.description.plan import CableEnd, CampusPlan, ipv6_address
+from testbed.emulation.description.plan import CableEnd, CampusPlan
 from testbed.emulation.description.shaping import LinkShape
 from testbed.emulation.kernel import attachment
 from testbed.emulation.netlink import NetlinkSocket
@@ -43,10 +43,9 @@ class HostEnforcement:
     is attached, none after that; maps are opened again, from their pins, when they are asked for.
     """
 
-    def __init__(self, pin_dir: Path, coordinator: ipaddress.IPv4Address, *, ipv6: bool) -> None:
+    def __init__(self, pin_dir: Path, coordinator: ipaddress.IPv4Address) -> None:
         self._pin_dir = pin_dir
         self._coordinator = coordinator
-        self._coordinator6 = ipv6_address(coordinator) if ipv6 else None
         self._loaded: dict[str, _Loaded] = {}
         self._opened: dict[str, HostMaps] = {}
 
@@ -60,7 +59,7 @@ class HostEnforcement:
         except BpfError as error:
             raise SetupError(f"BPF programs of {host}: {error}") from error
         try:
-            programs.switch.allow_coordinator(self._coordinator, self._coordinator6)
+            programs.switch.allow_coordinator(self._coordinator)
             ids = attachment.program_id(programs.egress_fd), attachment.program_id(programs.ingress_fd)
             self._loaded[host] = _Loaded((os.dup(programs.egress_fd), os.dup(programs.ingress_fd)), ids)
         finally:
@@ -115,8 +114,8 @@ class PortEnforcement:
     enforcement); addresses and link rates are held always. Where checkpoints are below research they are no part of that.
     """
 
-    def __init__(self, plan: CampusPlan, *, ipv6: bool, hold_migrations: bool) -> None:
-        self._plan, self._ipv6, self._holds = plan, ipv6, hold_migrations
+    def __init__(self, plan: CampusPlan, *, hold_migrations: bool) -> None:
+        self._plan, self._holds = plan, hold_migrations
         self._program: PortProgram | None = None
         self._program_id = 0
 
@@ -135,7 +134,6 @@ class PortEnforcement:
             rule = ports.PortRule(
                 mac=cable.b.mac,
                 ipv4=address,
-                ipv6=ipv6_address(address) if self._ipv6 else None,
                 link=link,
                 own=own,
                 checkpoints_apart=cable.b.shape.borrows,

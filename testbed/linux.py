@@ -1,0 +1,130 @@
+"""System calls that Python 3.11 does not offer: namespaces, mounts, the parent-death signal, descriptors. OSError passes."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from testbed.errors import SetupError
+
+CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET = 0x20000, 0x20000000, 0x40000000
+MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 0x1000, 0x4000, 0x40000, 0x80000
+PR_SET_PDEATHSIG = 1
+SYS_PIDFD_GETFD = 438  # on every architecture
+NOTHING_ABOVE = 0x7FFFFFFF  # last descriptor for close_range
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def checked(status: int, what: str) -> int:
+    """Return the status of a call, unless it is negative."""
+    if status < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return status
+
+
+def setns(fd: int, kind: int = CLONE_NEWNET) -> None:
+    """Move the calling thread into the namespace behind `fd`."""
+    checked(LIBC.setns(fd, kind), "setns")
+
+
+def unshare(kind: int) -> None:
+    """Give the calling thread a namespace of its own."""
+    checked(LIBC.unshare(kind), "unshare")
+
+
+def mount(source: bytes | None, target: bytes, flags: int) -> None:
+    """Mount a folder at another, or change how mounts below `target` spread."""
+    checked(LIBC.mount(source, target, None, flags, None), f"mount {os.fsdecode(target)}")
+
+
+def end_with_parent(parent: int | None = None, status: int = 1) -> None:
+    """Have the kernel kill this process when the thread that started it ends.
+
+    If its parent is not `parent` any more, that has happened already: it ends at once, with this exit status.
+    """
+    checked(LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
+    if parent is not None and os.getppid() != parent:
+        os._exit(status)
+
+
+def own_mounts() -> None:
+    """Give this process and its children mounts of their own, seen by no other, that end with them; what others mount they see.
+
+    A folder is removed with whatever is mounted in it: what a program had mounted there, and left behind, would be lost.
+    """
+    unshare(CLONE_NEWNS)
+    mount(None, b"/", MS_REC | MS_SLAVE)
+
+
+@contextmanager
+def first_child_apart() -> Iterator[bool]:
+    """Make the child that is started meanwhile process 1 of a process-ID namespace: when it ends, the kernel ends all in it.
+
+    Yields whether it is: that needs CAP_SYS_ADMIN. Later children are of this process's own namespace again.
+    """
+    home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        is_apart = LIBC.unshare(CLONE_NEWPID) == 0
+        try:
+            yield is_apart
+        finally:
+            if is_apart:
+                setns(home, CLONE_NEWPID)
+    finally:
+        os.close(home)
+
+
+def enter_network_of(pid: int) -> None:
+    """Move the calling thread into the network namespace of process `pid`. SetupError: the process is gone."""
+    try:
+        fd = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, ProcessLookupError) as error:
+        raise SetupError(
+            f"process {pid}, which held a network namespace of the campus, was ended from outside"
+        ) from error
+    try:
+        setns(fd)
+    finally:
+        os.close(fd)
+
+
+def close_all_but(keep: set[int]) -> None:
+    """Close every descriptor that is not in `keep`."""
+    first = 0
+    for fd in [*sorted(keep), NOTHING_ABOVE]:
+        if fd > first:
+            os.closerange(first, fd)
+        first = fd + 1
+
+
+def packet_sockets(pid: int) -> Iterator[socket.socket]:
+    """Packet sockets of another process, as descriptors of this one: what is set there is set for both. OSError: it may not."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                if not str(entry.readlink()).startswith("socket:"):
+                    continue
+                fd = LIBC.syscall(SYS_PIDFD_GETFD, pidfd, int(entry.name), 0)
+                if fd < 0 and ctypes.get_errno() == errno.EBADF:
+                    continue
+                checked(fd, "pidfd_getfd")
+                with socket.socket(fileno=fd) as found:
+                    if found.family == socket.AF_PACKET:
+                        yield found
+    finally:
+        os.close(pidfd)
+
+
+def network_inode(pid: int | str = "thread-self") -> int | None:
+    """The number of a process's network namespace; None if it is gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/ns/net").stat().st_ino
+    return None
