@@ -13,7 +13,7 @@ import pytest
 
 from experiments.results import measurements
 from experiments.results.measurements import MeasuredCurve, measured_curves
-from experiments.results.report.curves import MAX_CURVES, MAX_POINTS, curves
+from experiments.results.report.charts import MAX_CURVES, MAX_POINTS, curves
 from testbed.workloads.synthetic import Synthetic
 from tests.run_story import context
 

@@ -153,7 +153,7 @@ def test_arrow_keys_reach_the_marks_of_a_plot_and_enter_enlarges_it(tmp_path: Pa
     for _ in range(2):
         tab.keyboard.press("ArrowRight")
         told.append(tab.text_content("#tip"))
-    assert told == ["seed: 0\ncost: 1", "seed: 1\ncost: 2"]
+    assert told == ["s: 1.5\nmeasured", "s: 1\nmeasured"]
     width = tab.evaluate("document.querySelector('svg.plot').clientWidth")
     tab.focus("svg.plot")
     tab.keyboard.press("Enter")

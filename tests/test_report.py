@@ -237,4 +237,4 @@ def test_map_shows_every_core_and_the_trunks_beside_the_tree() -> None:
     spare = [{link["a"], link["b"]} for link in drawn["links"] if not link["tree"]]
     assert spare == [{"library", "core2"}, {"physics", "core2"}]
     picture = campus_map([], replace(run_story.context(), campus=load("example:twocores")))
-    assert picture.count("stroke-dasharray") == 2
+    assert picture.count("cable spare") == 2

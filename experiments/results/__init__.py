@@ -4,5 +4,5 @@ loss), `lost_time` (of GPUs), `expected_loss` (without chance) and `online_bound
 `exemptions` (late for a cause), `link_rates`, `accounting` and `summary` (the figures), `statistics` (over seeds), in a
 `run_context`. Judged: `promises` (what must hold). Shown: `narration` (facts in words),
 `live_display`, `report` (the page), `runs` (many), `provenance`; and what all pages share: `pages` (templates, one style),
-`svg` (charts over the time of a run), `pictures` (plots). May import `inputs` and below. Begin with `summary`.
+`pictures` (plots). May import `inputs` and below. Begin with `summary`.
 """

@@ -1,8 +1,9 @@
 """Plots: SVG by matplotlib, in the dress of the pages and with what their script answers.
 
-Two tools draw: `svg` what lies over the time of a run, matplotlib all plots. Axes with logarithms, bands and insets by hand
-would be a second matplotlib; a time line by matplotlib has no tips. A reader meets one style: the colours, light and dark and
-on paper, and the font are those of `page.css`. Bars, marked points and named lines show numbers to pointer and arrow keys.
+Two tools draw: a template of the report what lies over the time of a run, matplotlib all plots. Axes with logarithms, bands
+and insets by hand would be a second matplotlib; a time line by matplotlib has no tips. A reader meets one style: the colours,
+light and dark and on paper, and the font are those of `page.css`. Bars, marked points and named lines show numbers to pointer
+and arrow keys.
 
 Drawing code gives colours for a light page, best those named here. On a dark one they are the page's dark ones; any other's
 lightness is mirrored and its hue kept: a pale band stays close to its background, and what stood out still does.
@@ -23,7 +24,6 @@ import numpy as np
 from markupsafe import Markup
 
 from experiments.results import pages
-from experiments.results.svg import attributes, spoken
 from topologies.writing import write_whole
 
 _PAGE: Final = Path(pages.__file__).with_name("page.css").read_text()
@@ -103,8 +103,9 @@ def placed(path: Path, label: str) -> Markup:
     own = re.sub(r"\W+", "-", label)  # plots of one page may have the same marks
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\1{own}-", svg)
     width_pt = float(re.search(r'width="([\d.]+)pt"', svg)[1])  # type: ignore[index]
-    named = {**spoken(label, svg), "style": f"max-width: {1.2 * width_pt:g}pt"}
-    return Markup(svg.replace("<svg", f"<svg{attributes(named)}", 1))
+    role = Markup('role="group" tabindex="0"' if "data-tip=" in svg else 'role="img"')
+    head = Markup('<svg {} aria-label="{}" style="max-width: {:g}pt"').format(role, label, 1.2 * width_pt)
+    return Markup(svg.replace("<svg", head, 1))
 
 
 def _tips(figure: Any) -> Iterator[list[str]]:

@@ -10,10 +10,10 @@ from markupsafe import Markup
 
 from experiments.results.campus_layout import Row, layout
 from experiments.results.history import Timed, attempts, end_s
+from experiments.results.report.drawing import Picture, Shape, path
 from experiments.results.report.timeline import spans
 from experiments.results.run_context import RunContext
-from experiments.results.svg import Canvas
-from topologies.spec import Campus, Host, Role, Switch, Tier
+from topologies.spec import Host, Role, Switch, Tier
 from topologies.units import format_rate
 
 RATE = 36.0  # for the words of a rate beside the last cable
@@ -31,21 +31,21 @@ class Use:
 def campus_map(facts: Sequence[Timed], context: RunContext) -> Markup:
     """Return the picture, as SVG; trunks beside the tree are dashed."""
     campus, drawn = context.campus, layout(context.campus, small_above=inf)
-    canvas, nodes = Canvas(drawn["width"] + RATE, drawn["height"]), drawn["nodes"]
+    nodes, shapes, switches = drawn["nodes"], list[Shape](), campus.switch_by_name
     for link in drawn["links"]:
-        if link["a"] in campus.switch_by_name and link["b"] in campus.switch_by_name:
+        if link["a"] in switches and link["b"] in switches:
             upper, lower = sorted((nodes[link["a"]], nodes[link["b"]]), key=lambda node: float(node["y"]))
-            _trunk(canvas, upper, lower, link)
+            shapes += _trunk(upper, lower, link)
     for switch in campus.switches:
-        _switch(canvas, switch, nodes[switch.name])
-        if hosts := [
-            campus.host_by_name[n] for n in campus.neighbours[switch.name] if n in campus.host_by_name
-        ]:
-            _cable_of_hosts(canvas, campus, switch, hosts, nodes)
+        shapes += _switch(switch, nodes[switch.name])
+        if hosts := [campus.host_by_name[n] for n in campus.neighbours[switch.name] if n not in switches]:
+            rates = [campus.neighbours[switch.name][host.name].rate_bytes_per_s for host in hosts]
+            shapes += _cable_of_hosts(nodes[switch.name], [nodes[host.name] for host in hosts], rates)
     for name, spent in _uses(facts, context).items():
-        _host(canvas, campus.host_by_name[name], nodes[name], spent)
-    size = f"min-width:{min(canvas.width, 1240.0):.0f}px;max-width:{canvas.width:.0f}px"
-    return canvas.svg("Map of the campus", "map", size)
+        shapes += _host(campus.host_by_name[name], nodes[name], spent)
+    width = drawn["width"] + RATE
+    size = f"min-width:{min(width, 1240.0):.0f}px;max-width:{width:.0f}px"
+    return Picture("Map of the campus", width, drawn["height"], look="map", style=size, shapes=shapes).svg()
 
 
 def _uses(facts: Sequence[Timed], context: RunContext) -> dict[str, Use]:
@@ -77,55 +77,62 @@ def _covered(some: list[tuple[float, float]]) -> float:
     return total
 
 
-def _trunk(canvas: Canvas, upper: Row, lower: Row, link: Row) -> None:
-    """Draw a trunk from the bottom of one switch to the top of another."""
+def _trunk(upper: Row, lower: Row, link: Row) -> list[Shape]:
+    """Return a trunk from the bottom of one switch to the top of another."""
     (x, y), (to_x, to_y) = ((node["x"] + node["w"] / 2, node["y"]) for node in (upper, lower))
     y += upper["h"] if y < to_y else 0.0
     if not link["tree"]:
-        way = f"M{x + 8:.1f},{y:.1f}L{to_x + 8:.1f},{to_y:.1f}"
-        canvas.add("path", d=way, class_="cable", stroke_width=1.5, stroke_dasharray="5 4")
-        return
+        return [Shape(look="cable spare", d=path([(x + 8, y), (to_x + 8, to_y)]))]
     thick = max(1.5, min(6.0, 1.5 * (log10(max(link["rate"], 1.0)) - 5.5)))
     way = f"M{x:.1f},{y:.1f}V{(y + to_y) / 2 - 8:.1f}H{to_x:.1f}V{to_y:.1f}"
-    canvas.add("path", d=way, class_="cable", stroke_width=thick)
-    canvas.text(to_x + 6, to_y - 8, format_rate(link["rate"]), class_="rate")
+    rate = Shape(look="rate", x=to_x + 6, y=to_y - 8, text=format_rate(link["rate"]))
+    return [Shape(look="cable", d=way, stroke=thick), rate]
 
 
-def _switch(canvas: Canvas, switch: Switch, node: Row) -> None:
-    canvas.rect(node["x"], node["y"], node["w"], node["h"], rx=6, class_=f"switch {switch.tier}")
+def _switch(switch: Switch, node: Row) -> list[Shape]:
     of_building = switch.tier is Tier.DISTRIBUTION and switch.building not in (None, switch.name)
     name = f"{switch.name} · {switch.building}" if of_building else switch.name
-    canvas.text(node["x"] + node["w"] / 2, node["y"] + 17, name, class_="switch-name", text_anchor="middle")
+    x, y = node["x"] + node["w"] / 2, node["y"] + 17
+    return [
+        Shape(look=f"switch {switch.tier}", **_box(node), rx=6),
+        Shape(look="switch-name", x=x, y=y, text=name, anchor="middle"),
+    ]
 
 
-def _cable_of_hosts(
-    canvas: Canvas, campus: Campus, switch: Switch, hosts: Sequence[Host], nodes: dict[str, Row]
-) -> None:
-    """Draw the cable from a switch to the grid of its hosts, with the rates of their links."""
-    node, chips = nodes[switch.name], [nodes[host.name] for host in hosts]
+def _cable_of_hosts(node: Row, chips: Sequence[Row], rates: Sequence[float]) -> list[Shape]:
+    """Return the cable from a switch to the grid of its hosts, with the rates of their links."""
     x, y = node["x"] + node["w"] / 2, node["y"] + node["h"]
     first = min(chip["y"] for chip in chips)
     middle = (min(chip["x"] for chip in chips) + max(chip["x"] + chip["w"] for chip in chips)) / 2
     way = f"M{x:.1f},{y:.1f}V{first - 16:.1f}H{middle:.1f}V{first - 4:.1f}"
-    canvas.add("path", d=way, class_="cable", stroke_width=1.5)
-    rates = [campus.neighbours[switch.name][host.name].rate_bytes_per_s for host in hosts]
     ends = dict.fromkeys(format_rate(each(rates)) for each in (min, max))
-    canvas.text(x + 6, y + 11, " to ".join(ends), class_="rate")
+    return [
+        Shape(look="cable", d=way, stroke=1.5),
+        Shape(look="rate", x=x + 6, y=y + 11, text=" to ".join(ends)),
+    ]
 
 
-def _host(canvas: Canvas, host: Host, node: Row, spent: Use) -> None:
-    x, y, width, height = (node[key] for key in "xywh")
+def _host(host: Host, node: Row, spent: Use) -> list[Shape]:
+    x, y, inner = node["x"], node["y"], node["w"] - 10
     tip, small = f"{host.name} ({host.address})\ncoordinator", "control"
+    bars: list[Shape] = []
     if host.role is not Role.COORDINATOR:
         shares = f"busy {spent.busy:.0%} of the time, away {spent.away:.0%}, {spent.reclaims} reclaims"
         tip = f"{host.name} ({host.address})\n{host.gpus} x {host.gpu_model}\n{shares}"
         unit = "slots" if host.role is Role.ON_DEMAND else "GPU" if host.gpus == 1 else "GPUs"
         small = f"{host.gpus} {unit}"
-    canvas.rect(x, y, width, height, rx=5, class_=f"chip {host.role}", data_tip=tip)
-    canvas.text(x + 7, y + 15, host.name, class_="chip-name")
-    canvas.text(x + 7, y + 26, small, class_="chip-gpus")
-    if host.role is not Role.COORDINATOR:
-        inner, bar_y = width - 10, y + height - 6
-        canvas.rect(x + 5, bar_y, inner, 3, class_="use")
-        canvas.rect(x + 5, bar_y, inner * spent.busy, 3, class_="use busy")
-        canvas.rect(x + 5 + inner * (1 - spent.away), bar_y, inner * spent.away, 3, class_="use away")
+        parts = (0.0, 1.0, "use"), (0.0, spent.busy, "use busy"), (1.0 - spent.away, spent.away, "use away")
+        bars = [
+            Shape(look=look, x=x + 5 + inner * start, y=y + node["h"] - 6, width=inner * share, height=3)
+            for start, share, look in parts
+        ]
+    return [
+        Shape(look=f"chip {host.role}", **_box(node), rx=5, tip=tip),
+        Shape(look="chip-name", x=x + 7, y=y + 15, text=host.name),
+        Shape(look="chip-gpus", x=x + 7, y=y + 26, text=small),
+        *bars,
+    ]
+
+
+def _box(node: Row) -> Row:
+    return {"x": node["x"], "y": node["y"], "width": node["w"], "height": node["h"]}

@@ -15,7 +15,6 @@ from experiments.results.pages import render
 from experiments.results.provenance import Provenance
 from experiments.results.report import charts, tables
 from experiments.results.report.campus_map import campus_map
-from experiments.results.report.curves import curves
 from experiments.results.report.tile_links import tile_links
 from experiments.results.report.timeline import clock_of, timeline
 from experiments.results.run_context import RunContext
@@ -103,7 +102,7 @@ def page(
         research=charts.research(facts, context),
         goodput=charts.goodput(facts, context),
         grants=charts.grants(facts, context),
-        curves=curves(facts, context),
+        curves=charts.curves(facts, context),
         curves_in_all=len(context.measured),
         notices=found,
         longest_s=max((notice.notice_s for notice in found), default=1.0),

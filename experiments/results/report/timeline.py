@@ -11,10 +11,9 @@ from markupsafe import Markup
 from controller.core.model import facts as f
 from experiments.results.history import OVER, Attempt, Timed, attempts, end_s
 from experiments.results.narration import CAUSES
-from experiments.results.report.time_chart import TimeCanvas
+from experiments.results.report.drawing import Picture, Shape, path, steps
 from experiments.results.report.times import RunClock
 from experiments.results.run_context import RunContext
-from experiments.results.svg import Axis, Plot, steps, tag
 from topologies.spec import Host, Role
 from topologies.units import format_duration
 
@@ -149,16 +148,23 @@ class _Timeline:
             top = self.bottom + (2.0 if height > 10.0 else 1.0)
         letters = max((len(host.building) + len(host.name) for host in hosts), default=0)
         self.labels = max(MIN_LABELS, 16.0 + GLYPH * letters)
-        self.canvas = TimeCanvas(WIDTH, self.bottom + 30.0, clock=self.clock, left=self.labels, right=RIGHT)
-        self.x = self.canvas.x
+        self.picture = Picture(
+            "Time line of jobs and reclaims by host", WIDTH, self.bottom + 30.0, self.clock, "timeline"
+        )
+        self.picture.left, self.picture.right = self.labels, RIGHT
+        self.x = self.picture.x
 
     def _end(self, attempt: Attempt) -> float:
         return self.until_s if attempt.ended_s is None else attempt.ended_s
 
     def draw(self) -> Markup:
-        self.canvas.parts.append(_DEFS)
-        self.canvas.times(STRIP + 24.0, 10, of_day=True)
-        self.canvas.times(self.bottom + 18, 10, grid=(STRIP + 29.0, self.bottom + 4))
+        shapes = self.picture.shapes
+        for at_s, label in self.clock.hours(10):
+            shapes.append(Shape(look="tick", x=self.x(at_s), y=STRIP + 24.0, text=label, anchor="middle"))
+        for at_s, label in self.clock.ticks(10):
+            x = self.x(at_s)
+            shapes.append(Shape(look="grid", d=path([(x, STRIP + 29.0), (x, self.bottom + 4)])))
+            shapes.append(Shape(look="tick", x=x, y=self.bottom + 18, text=label, anchor="middle"))
         self._queue()
         self._hosts()
         self._spans()
@@ -169,30 +175,32 @@ class _Timeline:
         self._checkpoints()
         self._moves()
         self._deaths()
-        return self.canvas.svg("Time line of jobs and reclaims by host", "timeline")
+        return self.picture.svg()
+
+    def _label(self, y: float, text: str, look: str = "host", tip: str = "") -> None:
+        self.picture.shapes.append(Shape(look=look, x=self.labels - 8, y=y, text=text, anchor="end", tip=tip))
 
     def _queue(self) -> None:
-        canvas, lengths = self.canvas, queue_lengths(self.facts)
+        lengths = queue_lengths(self.facts)
         most = max([n for _, n in lengths], default=0)
-        plot = Plot(canvas, self.x, Axis(0.0, max(most, 1), STRIP + 8.0, 14.0))
-        plot.area(steps([(0.0, 0.0), *lengths], self.until_s), class_="queue-area")
-        canvas.text(self.labels - 8, STRIP + 2, "waiting", class_="host", text_anchor="end")
-        tip = f"jobs waiting, at most {most:g}"
-        canvas.text(self.labels - 8, 18, f"{most:g}", class_="tick", text_anchor="end", data_tip=tip)
-        canvas.line(self.x.start, plot.y.start, self.x.end, plot.y.start, class_="axis")
+        panel = self.picture.panel(0.0, max(most, 1), 14.0, STRIP + 8.0)
+        panel.areas = [(steps([(0.0, 0.0), *lengths], self.until_s), "queue-area")]
+        self._label(STRIP + 2, "waiting")
+        self._label(18, f"{most:g}", "tick", f"jobs waiting, at most {most:g}")
 
     def _hosts(self) -> None:
-        canvas, building = self.canvas, None
+        building, width = None, self.x.end - self.x.start
         for row in self.rows.values():
             host, middle = row.host, row.top + row.height / 2 + 4
             shade = "lane" if host.role is Role.VOLUNTEER else "lane od"
-            canvas.rect(self.x.start, row.top, self.x.end - self.x.start, row.height, class_=shade)
+            lane = Shape(look=shade, x=self.x.start, y=row.top, width=width, height=row.height)
+            self.picture.shapes.append(lane)
             size = "host" if row.lane_height > 10.0 else "host small"
             tip = f"{host.name}, building {host.building}: {host.gpus} x {host.gpu_model}"
-            canvas.text(self.labels - 8, middle, host.name, class_=size, text_anchor="end", data_tip=tip)
+            self._label(middle, host.name, size, tip)
             if host.building != building:
                 building = host.building
-                canvas.text(4, middle, building, class_=f"{size} building")
+                self.picture.shapes.append(Shape(look=f"{size} building", x=4, y=middle, text=building))
 
     def _spans(self) -> None:
         moment = self.clock.moment
@@ -200,11 +208,9 @@ class _Timeline:
             if row := self.rows.get(span.host):
                 x, end, look = self.x(span.from_s), self.x(span.to_s), f"span {span.kind}"
                 tip = f"{span.host}: {span.why}, {moment(span.from_s)} to {moment(span.to_s)}"
-                rect = tag(
-                    "rect", x=x, y=row.top, width=end - x, height=row.height, class_=look, data_tip=tip
-                )
+                box = Shape(look=look, x=x, y=row.top, width=end - x, height=row.height, tip=tip)
                 what = f"times of {span.host}: {SPANS[span.kind]}"
-                self.canvas.mark(x, end, rect, row=(look, row.top), height=row.height, what=what)
+                self.picture.mark(x, end, box, row=(look, row.top), height=row.height, what=what)
 
     def _bar(self, row: TimelineRow, lane: int, attempt: Attempt) -> None:
         job, end, moment = attempt.job, self._end(attempt), self.clock.moment
@@ -220,30 +226,27 @@ class _Timeline:
             f"given at {moment(attempt.dispatched_s)}, {started}, {ended}" + (f"\n{why}" if why else "")
         )
         colour = f"c{self.colour.get(job, 0)}"
-        drawn = []
+        drawn = [
+            Shape(look=f"bar {colour}", x=xr, y=top, width=x1 - xr, height=height, rx=2, tip=tip, job=job)
+        ]
         if xr > x0:
             look = f"bar starting {colour}"
-            drawn.append(tag("rect", x=x0, width=xr - x0, y=top, height=height, class_=look, data_job=job))
-        box = {"x": xr, "width": x1 - xr, "y": top, "height": height, "rx": 2.0}
-        drawn.append(tag("rect", **box, class_=f"bar {colour}", data_job=job, data_tip=tip))
+            drawn.insert(0, Shape(look=look, x=x0, y=top, width=xr - x0, height=height, job=job))
         name = job if len(job) * LETTER + 6 < x1 - xr else job.removeprefix("job")
         if row.lane_height >= LABELLED and len(name) * LETTER + 4 < x1 - xr:
-            drawn.append(tag("text", name, x=xr + 3, y=middle + 3.6, class_="bar-label", data_job=job))
-
-        def mark(at: float, *drawn: str, look: str, what: str) -> None:
-            self.canvas.mark(at, x1, *drawn, row=(look, top), height=height, what=f"{what} {attempt.host}")
-
-        mark(x0, *drawn, look="bar", what="attempts on")
+            drawn.append(Shape(look="bar-label", x=xr + 3, y=middle + 3.6, text=name, job=job))
+        what = f"attempts on {attempt.host}"
+        self.picture.mark(x0, x1, *drawn, row=("bar", top), height=height, what=what)
         size = min(4.0, height / 2)
         if attempt.how in KILLED:
-            whole = 2 * size
-            cross = f"M{x1:.2f},{middle:.2f}m{-size:g},{-size:g}l{whole:g},{whole:g}m0,{-whole:g}l{-whole:g},{whole:g}"
-            drawn = [tag("path", d=cross, class_="kill", data_job=job)]
-            mark(x1, *drawn, look="kill", what="attempts ended by force on")
+            look, what, whole = "kill", f"attempts ended by force on {attempt.host}", 2 * size
+            d = f"M{x1:.2f},{middle:.2f}m{-size:g},{-size:g}l{whole:g},{whole:g}m0,{-whole:g}l{-whole:g},{whole:g}"
         elif attempt.how in OVER:
-            look, y1, y2 = f"end {attempt.how}", middle - size - 2, middle + size + 2
-            line = tag("line", x1=x1, y1=y1, x2=x1, y2=y2, class_=look, data_job=job)
-            mark(x1, line, look=look, what=f"jobs {attempt.how} on")
+            look, what = f"end {attempt.how}", f"jobs {attempt.how} on {attempt.host}"
+            d = path([(x1, middle - size - 2), (x1, middle + size + 2)])
+        else:
+            return
+        self.picture.mark(x1, x1, Shape(look=look, d=d, job=job), row=(look, top), height=height, what=what)
 
     def _checkpoints(self) -> None:
         done = {(c.job, c.sequence) for _, c in self.facts if isinstance(c, f.CheckpointCompleted)}
@@ -255,10 +258,10 @@ class _Timeline:
             look, became = "checkpoint", "completed"
             if (fact.job, fact.sequence) not in done:
                 look, became = "checkpoint open", "never completed"
-            tip = f"{fact.job}: checkpoint of step {fact.step}, {became}"
-            top, words = y + half * 0.5, {"class_": look, "data_job": fact.job, "data_tip": tip}
-            line = tag("line", x1=x, y1=top, x2=x, y2=y + half, **words)
-            self.canvas.mark(x, x, line, row=(look, top), height=half * 0.5, what=f"checkpoints, {became}")
+            tip, top = f"{fact.job}: checkpoint of step {fact.step}, {became}", y + half * 0.5
+            line = Shape(look=look, d=path([(x, top), (x, y + half)]), job=fact.job, tip=tip)
+            what = f"checkpoints, {became}"
+            self.picture.mark(x, x, line, row=(look, top), height=half * 0.5, what=what)
 
     def _moves(self) -> None:
         by_job: dict[str, list[Attempt]] = {}
@@ -271,17 +274,14 @@ class _Timeline:
             ended_s, begun_s = self._end(before), after.running_s
             begun_s = after.dispatched_s if begun_s is None else begun_s
             x0, x1 = self.x(ended_s), self.x(begun_s)
-            look, words, marker = "planned", "moved", "url(#arrow)"
-            if before.how != "final_checkpoint":
-                look, words, marker = "resumed", "resumed", "url(#arrow-red)"
+            look, words = ("planned", "moved") if before.how == "final_checkpoint" else ("resumed", "resumed")
             bend = min(26.0, 8.0 + (x1 - x0) / 2)
             way = f"M{x0:.2f},{here:.1f}C{x0 + bend:.2f},{here:.1f} {x1 - bend:.2f},{there:.1f} {x1:.2f},{there:.1f}"
             down = format_duration(begun_s - ended_s)
             tip = f"{before.job} {words}: {before.host} -> {after.host}, down for {down}"
-            named = {"d": way, "class_": f"move {look}", "marker_end": marker}
-            path = tag("path", **named, data_job=before.job, data_tip=tip)
+            arrow = Shape(look=f"move {look}", d=way, job=before.job, tip=tip)
             what = f"jobs that {words} from {before.host}"
-            self.canvas.mark(x0, x1, path, row=(f"move {look}", here - 2.0), height=4.0, what=what)
+            self.picture.mark(x0, x1, arrow, row=(f"move {look}", here - 2.0), height=4.0, what=what)
 
     def _deaths(self) -> None:
         for death in self.context.deaths:
@@ -289,18 +289,6 @@ class _Timeline:
             top, bottom = (row.top, row.top + row.height) if row else (STRIP + 30.0, self.bottom)
             tip = f"{death.subject} died at {self.clock.moment(death.at_s)}: {death.how}"
             y = (top + bottom) / 2 if row else top
-            line = tag("line", x1=x, y1=top, x2=x, y2=bottom, class_="death")
-            diamond = f"M{x:.2f},{y - 6:.1f}l6,6l-6,6l-6,-6z"
-            self.canvas.mark(x, x, line, tag("path", d=diamond, class_="death-mark", data_tip=tip))
-
-
-_ARROW = (
-    '<marker id="{name}" viewBox="0 0 8 8" refX="7" refY="4" markerUnits="userSpaceOnUse" markerWidth="9" '
-    'markerHeight="9" orient="auto"><path d="M0,0L8,4L0,8z" class="{look}"/></marker>'
-)
-_HATCH = (
-    '<pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-    '<rect width="6" height="6" class="hatch-base"/><line x1="0" y1="0" x2="0" y2="6" class="hatch-line"/></pattern>'
-)
-_ARROWS = _ARROW.format(name="arrow", look="arrow") + _ARROW.format(name="arrow-red", look="arrow red")
-_DEFS = f"<defs>{_ARROWS}{_HATCH}</defs>"
+            line = Shape(look="death", d=path([(x, top), (x, bottom)]))
+            diamond = Shape(look="death-mark", d=f"M{x:.2f},{y - 6:.1f}l6,6l-6,6l-6,-6z", tip=tip)
+            self.picture.mark(x, x, line, diamond)
