@@ -18,7 +18,7 @@ import numpy as np
 
 from bpf.caches import fingerprint
 from controller.core.admission.admission import Admission
-from controller.core.checkpointing.intervals import CheckpointSchedule, Interval, StaticPlanner
+from controller.core.checkpointing.planner import CheckpointPlans, StaticPlanner
 from controller.core.placement.select import DestinationChoice, Missing, NoDestination
 from controller.core.policies.overrides import base_of
 from controller.core.policies.table import POLICIES, Policy, UserFunction, row_of
@@ -134,7 +134,12 @@ def _plain(answer: Any) -> Any:
     if isinstance(answer, DestinationChoice):
         numbers = map(float, (answer.score_s, answer.migration_s, answer.survival))
         return DestinationChoice(str(answer.host), *numbers)
-    if isinstance(answer, NoDestination | Admission | CheckpointSchedule | Interval):
+    if isinstance(answer, CheckpointPlans):
+        rates, intervals_s = (
+            np.asarray(each, dtype=float) for each in (answer.rates_bytes_per_s, answer.intervals_s)
+        )
+        return CheckpointPlans(rates, intervals_s, np.asarray(answer.infeasible, dtype=bool))
+    if isinstance(answer, NoDestination | Admission):
         return replace(answer, **{each.name: _plain(getattr(answer, each.name)) for each in fields(answer)})
     return answer
 
@@ -157,14 +162,13 @@ def _choice(answer: Any, request: Any, candidates: Any, *_: Any) -> str:
     return "" if 0.0 <= chosen.survival <= 1.0 else "a survival from 0 to 1"
 
 
-def _schedules(answer: Any, jobs: Iterable[Any], *_: Any) -> str:
-    good = isinstance(answer, dict) and all(
-        isinstance(answer.get(job.key), CheckpointSchedule) for job in jobs
-    )
-    if not good:
-        return "a dict with a CheckpointSchedule for the key of each job"
-    found = (answer[job.key] for job in jobs)
-    usable = all(_is_rate(each.rate_bytes_per_s) and each.interval_s >= 0.0 for each in found)
+def _plans(answer: Any, jobs: Any, *_: Any) -> str:
+    if not isinstance(answer, CheckpointPlans):
+        return "CheckpointPlans"
+    columns = (answer.rates_bytes_per_s, answer.intervals_s, answer.infeasible)
+    if not all(len(column) == len(jobs.names) for column in columns):
+        return "CheckpointPlans with a row for each job"
+    usable = all(map(_is_rate, columns[0])) and all(each >= 0.0 for each in columns[1])
     return "" if usable else "finite rates and intervals of 0 or more"
 
 
@@ -193,7 +197,7 @@ def _is_rate(value: Any) -> bool:
 
 # column -> what would be allowed, if an answer is not; "" if it is
 _ANSWERS: Final[Mapping[str, Callable[..., str]]] = {
-    "plan": _schedules,
+    "plan": _plans,
     "select": _choice,
     "admit": _admission,
     "share": _shares,

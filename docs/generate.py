@@ -113,7 +113,7 @@ called whenever a host is chosen. `able_to_run(request, candidates)` gives the c
 (`.rows`, `.columns`), or a `NoDestination` with the reason; its `.choice(number)` makes the answer of a candidate among `.rows`.
 `draw`, from 0 to 1, is for rules that choose at random, so that a seed repeats.
 
-`plan`, `admit`, `share` and `learner` are functions too: read those of `controller/core/checkpointing/intervals.py`,
+`plan`, `admit`, `share` and `learner` are functions too: read those of `controller/core/checkpointing/planner.py`,
 `controller/core/admission/admission.py` and `controller/core/queueing/controllers`. The rates of your `admit` hold from notice to
 deadline; only `fluid_edf` itself has its timetable kept.
 """

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.admission import admission as p3
-from controller.core.admission.admission import Reason, Refusal
+from controller.core.admission.admission import Held, Reason, Refusal
 from controller.core.admission.schedule import MigrationRequest
-from controller.core.network.sharing import Demand
-from tests.test_sharing import shared
+from tests.demands import Demand, shared
 from topologies.spec import DirectedLink, ResearchReserve
 
 UP, TRUNK, SIDE = DirectedLink("h1", "sw"), DirectedLink("sw", "core"), DirectedLink("h2", "sw")
@@ -63,14 +62,14 @@ def test_a_flow_must_fit_on_every_link_that_it_crosses() -> None:
 
 
 def test_flows_admitted_earlier_keep_their_floors() -> None:
-    committed = [Demand("old", (TRUNK,), floor_bytes_per_s=7.0)]
+    committed = [Held("held", (TRUNK,), 7.0)]
     urgent = flow("urgent", 40.0, 10.0)
     assert p3.edf_stop([urgent], 0.0, {TRUNK: 10.0}, committed).admitted == {}
     assert p3.edf_stop([urgent], 0.0, {TRUNK: 11.0}, committed).admitted == {"urgent": 4.0}
 
 
 def test_nothing_is_admitted_on_a_link_whose_share_shrank_below_its_promises() -> None:
-    committed = [Demand("old", (TRUNK,), floor_bytes_per_s=7.0)]
+    committed = [Held("held", (TRUNK,), 7.0)]
     assert p3.edf_stop([flow("tiny", 1e-6, 10.0)], 0.0, {TRUNK: 5.0}, committed).admitted == {}
 
 

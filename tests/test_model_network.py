@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.network.sharing import Demand, fill
 from testbed.model.network import FluidNetwork, Sharing
+from tests.demands import Demand, fill
 from topologies.spec import DirectedLink, ResearchReserve, TrafficClass
 
 PLANNED, PRESYNC, RESEARCH = TrafficClass.PLANNED, TrafficClass.PRESYNC, TrafficClass.RESEARCH
@@ -174,7 +174,7 @@ def test_after_any_changes_rates_are_those_of_water_filling(
 def expected(
     net: FluidNetwork, capacity: dict[DirectedLink, float], sharing: Sharing, spares: bool
 ) -> dict[str, float]:
-    """Everything shared anew, class after class, by `controller.core.network.sharing`."""
+    """Everything shared anew, class after class, by `max_min.fill`."""
     left, found = dict(capacity), {}
     asked = dict.fromkeys(capacity, 0.0)
     for flow in net.flows():

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from controller.core.admission.admission import Held
 from controller.core.admission.schedule import MigrationRequest
 from controller.core.model import facts as f
-from controller.core.network.sharing import Demand
 from controller.core.policies.table import SYSTEMS
 from experiments.cli.oracle import play_file
 from experiments.inputs.scenario import (
@@ -156,7 +156,7 @@ def test_checkpoints_are_promises_for_their_time_and_migrations_keep_theirs() ->
     plan = Plan(Future({"a": (stay,), "b": (to,)}))
     plan.enter((), [Handover("j1", stay, to, "b", False, (10.0,), 10.0, 10.0, (booked,))])
     plan.enter((), [Handover("j2", stay, to, "b", True, (), 0.0, 0.0, (booked,))])
-    sending = Demand("j1:a>b", (link,), floor_bytes_per_s=share, cap_bytes_per_s=share)
+    sending = Held("j1:a>b", (link,), share)
     admitted = MigrationRequest("j2:a>b", 500.0, 10.0, 0.0, (link,))
     fits = MigrationRequest("j3", 490.0, 15.0, 0.0, (link,))
     too_much = MigrationRequest("j4", 600.0, 19.0, 0.0, (link,))

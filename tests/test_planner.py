@@ -1,10 +1,7 @@
 """P1 in closed form: held to scipy's solver of the joint program, and to what loss budgets and links need."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +11,14 @@ from hypothesis import strategies as st
 from numpy.random import default_rng
 from scipy.optimize import minimize
 
-from controller.core.checkpointing import intervals as p1
-from controller.core.checkpointing.intervals import CheckpointJob
-from controller.core.checkpointing.planner import ClosedForm, JobColumns, PlanColumns, plan_alike, plan_each
-from controller.core.network.links import Network, Paths
+from controller.core.checkpointing import planner as p1
+from controller.core.checkpointing.planner import CheckpointPlans, Planner, plan_alike, plan_each
 from controller.numerics.arrays import Floats
+from controller.numerics.portable_math import cbrt
+from experiments.theory.paper_a.theorems import adaptivity_gap
+from tests import checkpoint_jobs
+from tests.checkpoint_jobs import HOUR_S, TRUNK, Job, job
+from tests.demands import Demand, fill
 from topologies.spec import DirectedLink
 
 BETA = 0.9
@@ -26,15 +26,15 @@ PAUSE_S = 0.5
 
 
 def plan(
-    jobs: list[p1.CheckpointJob],
+    jobs: list[Job],
     capacity: dict[DirectedLink, float],
-    planner: ClosedForm = plan_each,
+    planner: Planner = plan_each,
     pause_s: float = PAUSE_S,
-) -> PlanColumns:
-    return in_columns(planner, jobs, capacity, BETA, pause_s)
+) -> CheckpointPlans:
+    return checkpoint_jobs.plan(planner, jobs, capacity, BETA, pause_s)
 
 
-def lost(jobs: list[p1.CheckpointJob], rates: Floats, intervals_s: Floats) -> float:
+def lost(jobs: list[Job], rates: Floats, intervals_s: Floats) -> float:
     """lambda (D/2 + C/b) + p/D, over all jobs."""
     payload, hazard = (np.array([getattr(j, a) for j in jobs]) for a in ("payload_bytes", "hazard_per_s"))
     return float((hazard * (intervals_s / 2.0 + payload / rates) + PAUSE_S / intervals_s).sum())
@@ -103,14 +103,6 @@ def test_intervals_are_the_best_ones_clipped_by_the_budget_and_then_by_the_link(
     assert math.sqrt(2 * PAUSE_S * HOUR_S / 5.0) < floor_s and best_s > 400.0
 
 
-def test_jobs_by_name_have_the_same_plan_and_their_write_caps() -> None:
-    jobs = [job("a", per_h=5.0, loss_budget_s=200.0), job("b", payload=8e9, per_h=0.1), job("slow", cap=7e6)]
-    found, plans = plan(jobs, {TRUNK: 1e8}), plan_each(jobs, {TRUNK: 1e8}, BETA, lambda _: PAUSE_S)
-    assert [plans[j.key].rate_bytes_per_s for j in jobs] == found.rates_bytes_per_s.tolist()
-    assert [plans[j.key].interval_s for j in jobs] == pytest.approx(found.intervals_s)
-    assert plans["slow"].rate_bytes_per_s == 7e6 and sum(found.rates_bytes_per_s) == pytest.approx(1e8)
-
-
 def test_jobs_taken_for_alike_have_one_interval() -> None:
     """By the means of hazards and pauses, under the tightest budget."""
     jobs = [job("a", per_h=1.0), job("b", per_h=3.0)]
@@ -128,7 +120,7 @@ def test_budgets_bind_on_the_links_where_all_of_them_fit_and_only_there() -> Non
         for n, per_h in (("a", 0.01), ("b", 0.01), ("c", 0.04))
     ]
     found = plan(jobs, {full: 16e6, roomy: 17e6})  # each budget needs 5.6 MB/s
-    assert found.budget_kept.tolist() == [False, False, True, True, True, True]
+    assert found.infeasible.tolist() == [True, True, False, False, False, False]
     assert found.rates_bytes_per_s[:3] == pytest.approx([4e6, 4e6, 8e6])  # by need, at no budget's expense
 
 
@@ -138,7 +130,7 @@ def test_no_split_of_a_link_loses_much_less_work_than_one_that_breaks_both_budge
         job("b", 12.611e9, 3600 * 4.594e-6, loss_budget_s=1200.0),
     ]
     found, room = plan(jobs, {TRUNK: 18e6}, pause_s=8.0), 18e6
-    assert found.budget_kept.tolist() == [False, True]
+    assert found.infeasible.tolist() == [True, False]
 
     def work(rates: Floats) -> float:
         payload, hazard = (np.array([getattr(j, a) for j in jobs]) for a in ("payload_bytes", "hazard_per_s"))
@@ -182,13 +174,12 @@ def test_rates_fit_budgets_are_kept_or_flagged_and_the_order_of_jobs_has_no_say(
     rates = dict(zip(jobs, found.rates_bytes_per_s.tolist(), strict=True))
     for link, room in capacity.items():
         assert sum(rate for j, rate in rates.items() if link in j.links) <= room * (1 + 1e-8)
-    for j, interval_s, kept in zip(jobs, found.intervals_s, found.budget_kept, strict=True):
-        needed = p1.bandwidth_needed(j.payload_bytes, j.loss_budget_s, BETA)
-        assert kept == (rates[j] >= needed * (1 - 1e-9))
-        asked = p1.constrained_interval(
-            j.hazard_per_s, j.payload_bytes, rates[j], j.loss_budget_s, BETA, PAUSE_S
-        )
-        assert interval_s == pytest.approx(asked.interval_s)
+    for j, interval_s, infeasible in zip(jobs, found.intervals_s, found.infeasible, strict=True):
+        needed = j.payload_bytes / (2.0 * BETA * j.loss_budget_s)
+        assert infeasible == (rates[j] < needed * (1 - 1e-9))
+        best_s = math.sqrt(2.0 * PAUSE_S / j.hazard_per_s) if j.hazard_per_s else math.inf
+        floor_s = j.payload_bytes / rates[j] / BETA if rates[j] else math.inf
+        assert interval_s == pytest.approx(max(floor_s, min(best_s, 2.0 * j.loss_budget_s)))
     rng.shuffle(jobs)
     again = plan(jobs, capacity).rates_bytes_per_s.tolist()
     assert again == pytest.approx([rates[j] for j in jobs], rel=1e-6)
@@ -201,10 +192,10 @@ def test_no_jobs_have_an_empty_plan() -> None:
 
 def test_without_bandwidth_no_job_ever_checkpoints_and_it_is_said() -> None:
     found = plan([job("a", loss_budget_s=60.0)], {TRUNK: 0.0})
-    assert (found.rates_bytes_per_s[0], found.intervals_s[0], bool(found.budget_kept[0])) == (
+    assert (found.rates_bytes_per_s[0], found.intervals_s[0], bool(found.infeasible[0])) == (
         0.0,
         math.inf,
-        False,
+        True,
     )
 
 
@@ -215,23 +206,39 @@ def test_a_calm_job_with_a_loss_budget_gets_what_the_budget_needs_and_one_withou
     assert found.intervals_s[:2] == pytest.approx([2000.0, math.inf])
 
 
-# ---------------------------------------------------------------- p1
+# ---------------------------------------------------------------- the paper's planners
+
+CAPPED = list[tuple[Job, float]]  # jobs, and what their disks allow
 
 
-def lemma_2_as_printed(jobs: list[p1.CheckpointJob], budget: float) -> dict[str, float]:
+def capped(shapes: list[tuple[float, float, float]]) -> CAPPED:
+    return [(job(str(i), payload, per_h), cap) for i, (payload, per_h, cap) in enumerate(shapes)]
+
+
+def weight(job: Job) -> float:
+    return cbrt(job.hazard_per_s * job.payload_bytes)
+
+
+def lemma_2_as_printed(jobs: CAPPED, budget: float) -> dict[str, float]:
     """The paper's water-filling iteration, cap by cap."""
-    active = {j.key: j for j in jobs}
+    active = {j.name: (j, cap) for j, cap in jobs}
     rates: dict[str, float] = {}
     while active:
-        total = sum(j.weight for j in active.values())
-        share = {key: budget * j.weight / total for key, j in active.items()}
-        over = [key for key, j in active.items() if share[key] > j.write_cap_bytes_per_s]
+        total = sum(weight(j) for j, _ in active.values())
+        share = {name: budget * weight(j) / total for name, (j, _) in active.items()}
+        over = [name for name, (_, cap) in active.items() if share[name] > cap]
         if not over:
             return rates | share
-        for key in over:
-            rates[key] = active.pop(key).write_cap_bytes_per_s
-            budget -= rates[key]
+        for name in over:
+            rates[name] = active.pop(name)[1]
+            budget -= rates[name]
     return rates
+
+
+def allocate(jobs: CAPPED, budget: float) -> dict[str, float]:
+    """Rates of jobs that share one budget."""
+    demands = [Demand(j.name, (TRUNK,), weight(j), cap_bytes_per_s=cap) for j, cap in jobs]
+    return fill(demands, {TRUNK: budget}).rates
 
 
 some_jobs = st.lists(
@@ -240,7 +247,8 @@ some_jobs = st.lists(
 
 
 def test_youngs_interval_takes_hazard_per_second() -> None:
-    assert p1.local_interval_s(0.2 / HOUR_S, 120e6, 100e6) == pytest.approx(207.846, rel=1e-5)
+    [found_s] = p1.best_intervals_s(np.array([120e6 / 100e6]), np.array([0.2 / HOUR_S]))
+    assert found_s == pytest.approx(207.846, rel=1e-5)
 
 
 def test_youngs_interval_costs_least() -> None:
@@ -249,92 +257,74 @@ def test_youngs_interval_costs_least() -> None:
     def cost(interval_s: float) -> float:
         return 1e-4 * interval_s / 2.0 + 1e9 / 5e7 / interval_s
 
-    best_s = p1.local_interval_s(1e-4, 1e9, 5e7)
+    [best_s] = p1.best_intervals_s(np.array([1e9 / 5e7]), np.array([1e-4]))
     assert cost(best_s) == pytest.approx(math.sqrt(2.0 * 1e-4 * 1e9 / 5e7))
     assert all(cost(best_s * factor) > cost(best_s) for factor in (0.5, 0.9, 1.1, 2.0))
 
 
-def allocate(jobs: list[p1.CheckpointJob], budget: float) -> dict[str, float]:
-    """Rates of jobs that share one budget."""
-    return {key: plan.rate_bytes_per_s for key, plan in p1.plan_as_printed(jobs, {TRUNK: budget}).items()}
-
-
 def test_the_cube_root_of_hazard_times_payload_divides_the_budget() -> None:
-    assert allocate([job("small"), job("large", payload=8e9)], 30e6) == pytest.approx(
-        {"small": 1e7, "large": 2e7}
-    )
+    jobs = [job("small"), job("large", payload=8e9)]
+    found = checkpoint_jobs.plan(p1.plan_as_printed, jobs, {TRUNK: 30e6}).rates_bytes_per_s
+    assert found == pytest.approx([1e7, 2e7])
+    assert allocate([(j, math.inf) for j in jobs], 30e6) == dict(zip(("small", "large"), found, strict=True))
 
 
 @given(some_jobs, st.floats(1e5, 3e9))
 def test_one_filling_equals_the_printed_iteration_of_lemma_2(
     shapes: list[tuple[float, float, float]], budget: float
 ) -> None:
-    jobs = [job(str(i), payload, per_h, cap) for i, (payload, per_h, cap) in enumerate(shapes)]
+    jobs = capped(shapes)
     assert allocate(jobs, budget) == pytest.approx(lemma_2_as_printed(jobs, budget), rel=1e-9)
 
 
 def test_a_job_without_hazard_gets_nothing_and_checkpoints_never() -> None:
-    plans = p1.plan_as_printed([job("calm", per_h=0.0), job("busy", per_h=1.0)], {TRUNK: 1e8})
-    assert plans["calm"].rate_bytes_per_s == 0.0 and plans["calm"].interval_s == math.inf
+    found = checkpoint_jobs.plan(
+        p1.plan_as_printed, [job("calm", per_h=0.0), job("busy", per_h=1.0)], {TRUNK: 1e8}
+    )
+    assert (found.rates_bytes_per_s[0], found.intervals_s[0]) == (0.0, math.inf)
 
 
-def test_a_loss_budget_that_its_share_cannot_keep_is_flagged_with_the_loss_it_will_see() -> None:
+def test_a_loss_budget_that_its_share_cannot_keep_is_flagged_and_its_interval_is_the_floor() -> None:
     jobs = [job("a", loss_budget_s=100.0), job("b", loss_budget_s=100.0)]
-    for plan in p1.plan_as_printed(jobs, {TRUNK: 10e6}).values():
-        assert plan.rate_bytes_per_s == pytest.approx(5e6)
-        assert plan.interval.loss_budget_infeasible
-        assert plan.interval.bound is p1.RateBound.NETWORK
-        assert plan.interval_s == pytest.approx(1e9 / (0.2 * 5e6))
-        assert plan.interval.expected_loss_s == pytest.approx(plan.interval_s / 2 + 200.0)
+    found = checkpoint_jobs.plan(p1.plan_as_printed, jobs, {TRUNK: 10e6})
+    assert found.rates_bytes_per_s == pytest.approx([5e6, 5e6])
+    assert found.infeasible.all()
+    assert found.intervals_s == pytest.approx(1e9 / (0.2 * 5e6))
 
 
-def test_a_write_cap_below_what_the_loss_budget_needs_wins_and_is_flagged() -> None:
-    plan = p1.plan_as_printed([job("slow", cap=1e6, loss_budget_s=100.0)], {TRUNK: 1e9})["slow"]
-    assert plan.rate_bytes_per_s == 1e6
-    assert plan.interval.loss_budget_infeasible
-
-
-@pytest.mark.parametrize("hazard", [0.0, 1e-4])
+@pytest.mark.parametrize("per_h", [0.0, 0.36])
 @pytest.mark.parametrize("rate", [0.0, 1e6])
-@pytest.mark.parametrize("budget_s", [0.0, 100.0, math.inf])
-def test_no_corner_gives_nan(hazard: float, rate: float, budget_s: float) -> None:
-    interval = p1.constrained_interval(hazard, 1e9, rate, budget_s)
-    assert not math.isnan(interval.interval_s) and not math.isnan(interval.expected_loss_s)
-    assert interval.interval_s >= p1.network_floor_s(1e9, rate)
-    assert interval.loss_budget_infeasible == (budget_s < math.inf and (rate == 0.0 or budget_s < 2500.0))
+@pytest.mark.parametrize("budget_s", [1.0, 100.0, math.inf])
+@pytest.mark.parametrize("planner", [p1.plan_each, p1.plan_as_printed, p1.plan_one_interval])
+def test_no_corner_gives_nan(planner: p1.Planner, per_h: float, rate: float, budget_s: float) -> None:
+    found = checkpoint_jobs.plan(planner, [job("a", per_h=per_h, loss_budget_s=budget_s)], {TRUNK: rate})
+    sent = float(found.rates_bytes_per_s[0])
+    assert found.intervals_s[0] >= p1.transfer_s(1e9, sent) / 0.2
+    assert found.infeasible[0] == (budget_s < math.inf and (sent == 0.0 or budget_s < 2500.0))
 
 
-def test_as_printed_without_bandwidth_no_job_ever_checkpoints() -> None:
-    plan = p1.plan_as_printed([job("a", loss_budget_s=60.0)], {TRUNK: 0.0})["a"]
-    assert plan.interval_s == math.inf
-    assert plan.interval.loss_budget_infeasible
+def test_as_printed_without_bandwidth_no_job_ever_checkpoints_and_it_is_said() -> None:
+    found = checkpoint_jobs.plan(p1.plan_as_printed, [job("a", loss_budget_s=60.0)], {TRUNK: 0.0})
+    assert (found.intervals_s.tolist(), found.infeasible.tolist()) == ([math.inf], [True])
 
 
 def test_one_interval_for_all_is_youngs_interval_of_the_means() -> None:
     jobs = [job("a", payload=1e9, per_h=1.0), job("b", payload=3e9, per_h=2.0)]
-    plans = p1.plan_one_interval(jobs, {TRUNK: 1e9}, 0.2)
-    rates = [plan.rate_bytes_per_s for plan in plans.values()]
-    theta = sum(1 / rate for rate in rates) / 2
-    expected_s = math.sqrt(2 * 2e9 * theta / (1.5 / HOUR_S))
-    assert [plan.interval_s for plan in plans.values()] == pytest.approx([expected_s, expected_s])
+    found = checkpoint_jobs.plan(p1.plan_one_interval, jobs, {TRUNK: 1e9})
+    theta = float((1 / found.rates_bytes_per_s).mean())
+    assert found.intervals_s == pytest.approx(math.sqrt(2 * 2e9 * theta / (1.5 / HOUR_S)))
 
 
 def test_a_job_without_hazard_does_not_keep_the_others_from_their_one_interval() -> None:
-    plans = p1.plan_one_interval([job("a"), job("calm", per_h=0.0)], {TRUNK: 1e7}, 0.2)
-    assert plans["a"].interval_s == pytest.approx(math.sqrt(2 * 1e9 / 1e7 / (0.5 / HOUR_S)))
-    assert plans["calm"].interval_s == math.inf
+    found = checkpoint_jobs.plan(p1.plan_one_interval, [job("a"), job("calm", per_h=0.0)], {TRUNK: 1e7})
+    assert found.intervals_s == pytest.approx([math.sqrt(2 * 1e9 / 1e7 / (0.5 / HOUR_S)), math.inf])
 
 
 def test_a_static_interval_ignores_hazard_and_wire() -> None:
     jobs = [job("a", per_h=50.0), job("b", payload=400e9)]
-    plans = p1.StaticPlanner(600.0)(jobs, {TRUNK: 1e9}, 0.2)
-    assert [plan.interval_s for plan in plans.values()] == [600.0, 600.0]
-    assert [plan.rate_bytes_per_s for plan in plans.values()] == [0.5e9, 0.5e9]
-
-
-def test_the_latest_final_checkpoint_ends_with_the_restart_at_the_deadline() -> None:
-    start_s = p1.latest_final_start_s(100.0, 10.0, 2e9, 1e8)
-    assert start_s + 2e9 / 1e8 + 10.0 == 100.0
+    found = checkpoint_jobs.plan(p1.StaticPlanner(600.0), jobs, {TRUNK: 1e9})
+    assert found.intervals_s.tolist() == [600.0, 600.0]
+    assert found.rates_bytes_per_s.tolist() == [0.5e9, 0.5e9]
 
 
 @pytest.mark.parametrize("jobs", [2, 7, 33, 200])
@@ -347,42 +337,7 @@ def test_staggered_timers_stay_apart_whatever_their_number(jobs: int) -> None:
 
 def test_correlated_hazard_and_slowness_leave_less_to_adapt() -> None:
     hazards = [1.0, 1.0, 4.0, 4.0]
-    independent = p1.adaptivity_gap(hazards, [1.0, 4.0, 1.0, 4.0], 1.0)
-    correlated = p1.adaptivity_gap(hazards, [4.0, 4.0, 1.0, 1.0], 1.0)
+    independent = adaptivity_gap(hazards, [1.0, 4.0, 1.0, 4.0], 1.0)
+    correlated = adaptivity_gap(hazards, [4.0, 4.0, 1.0, 1.0], 1.0)
     assert correlated.ratio == pytest.approx(1.0)
     assert independent.ratio > 1.1
-
-
-# ---------------------------------------------------------------- jobs with checkpoints
-
-HOUR_S = 3600.0
-TRUNK, LEAF = DirectedLink("sw", "core"), DirectedLink("h1", "sw")
-
-
-def job(
-    key: str,
-    payload: float = 1e9,
-    per_h: float = 1.0,
-    cap: float = math.inf,
-    loss_budget_s: float = math.inf,
-    links: tuple[DirectedLink, ...] = (TRUNK,),
-) -> CheckpointJob:
-    return CheckpointJob(key, payload, per_h / HOUR_S, links, cap, loss_budget_s)
-
-
-def in_columns(
-    planner: ClosedForm,
-    jobs: Sequence[CheckpointJob],
-    capacity: Mapping[DirectedLink, float],
-    beta: float,
-    pause_s: float,
-) -> PlanColumns:
-    """Plan jobs whose snapshots all stop them for `pause_s`."""
-    network = Network(capacity)
-    columns = (
-        np.array([getattr(job, name) for job in jobs], dtype=float)
-        for name in ("payload_bytes", "hazard_per_s", "write_cap_bytes_per_s", "loss_budget_s")
-    )
-    paths = Paths.of([network.path(job.links) for job in jobs])
-    seen = planner.seen(JobColumns(*columns, np.full(len(jobs), pause_s), paths))
-    return planner.plan(seen, network, network.column(capacity), beta)

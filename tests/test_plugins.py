@@ -9,12 +9,12 @@ from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from controller.core.admission.schedule import MigrationRequest
-from controller.core.checkpointing.intervals import CheckpointJob
-from controller.core.network.links import Network
-from controller.core.network.sharing import Demand, in_columns
+from controller.core.checkpointing.planner import CheckpointJobs
+from controller.core.network.links import Network, Paths
 from controller.core.parameters import Queue
 from controller.core.policies.table import POLICIES
 from controller.user_policies import find_policy, source_of
@@ -25,6 +25,7 @@ from experiments.worlds.virtual import simulate
 from testbed.messages import JobSpec
 from testbed.workloads.base import load_workload
 from testbed.workloads.submission import cannot_run
+from tests.demands import Demand, in_columns
 from topologies import files, plugins
 from topologies.errors import SpecError
 
@@ -142,7 +143,7 @@ POLICIES = {{"mine": Policy("mine", {column}=f)}}
 
 
 GIVEN: dict[str, list[object]] = {
-    "plan": [[CheckpointJob("a", 1e9, 1e-4, ())], {}, 0.2],
+    "plan": [CheckpointJobs(["a"], *[np.ones(1)] * 4, Paths.of([()])), Network({}), np.zeros(0), 0.2],
     "select": [None, None],
     "admit": [[MigrationRequest("a", 1.0, 1.0, 0.0, ())], 0.0, {}, ()],
     "share": [in_columns([Demand("a", (), 1.0)], Network({})), None],
@@ -169,7 +170,7 @@ def test_a_function_that_fails_or_answers_with_no_answer_is_the_users_and_named(
 NUMBERS = """
 from dataclasses import replace
 import numpy as np
-from controller.core.checkpointing.intervals import plan_one_interval
+from controller.core.checkpointing.planner import plan_one_interval
 from controller.core.placement.select import DestinationChoice, NoDestination, able_to_run
 from controller.core.policies.table import Policy
 
@@ -187,14 +188,8 @@ def admit(*given):
     return replace(answer, admitted={{name: np.float64(rate) for name, rate in answer.admitted.items()}})
 
 def plan(*given):
-    return {{
-        job: replace(
-            each,
-            rate_bytes_per_s=np.float64(each.rate_bytes_per_s),
-            interval=replace(each.interval, interval_s=np.float32(each.interval_s)),
-        )
-        for job, each in plan_one_interval(*given).items()
-    }}
+    found = plan_one_interval(*given)
+    return replace(found, rates_bytes_per_s=found.rates_bytes_per_s.tolist(), intervals_s=np.float32(found.intervals_s))
 
 POLICIES = {{"mine": Policy("mine", select=select, standby=select, admit=admit, plan=plan)}}
 """

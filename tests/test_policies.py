@@ -7,9 +7,7 @@ import pytest
 
 from controller.core.admission.admission import Admission
 from controller.core.admission.schedule import MigrationRequest
-from controller.core.checkpointing.intervals import CheckpointJob
 from controller.core.network.links import Network
-from controller.core.network.sharing import Demand, in_columns
 from controller.core.parameters import Queue
 from controller.core.placement.select import (
     DestinationChoice,
@@ -22,6 +20,8 @@ from controller.core.queueing.queue import SpotJob, SpotQueue
 from experiments.inputs.scenario import demo_scenario, dumps, loads
 from experiments.inputs.traces import generate
 from experiments.worlds.virtual import simulate
+from tests import checkpoint_jobs
+from tests.demands import Demand, in_columns
 from tests.offered_hosts import Candidate
 from tests.offered_hosts import in_columns as hosts_in_columns
 from topologies.errors import SpecError
@@ -30,8 +30,8 @@ from topologies.spec import DirectedLink
 QUEUE = Queue(target_delay_s=3.0, level_step_per_s=0.01, offer_ttl_s=0.0)
 LINK = DirectedLink("h1", "sw")
 JOBS = [
-    CheckpointJob("a", 1e9, 1e-4, (LINK,), loss_budget_s=120.0),
-    CheckpointJob("b", 64e9, 3e-3, (LINK,), 4e7, 9000.0),
+    checkpoint_jobs.Job("a", 1e9, 1e-4, (LINK,), 120.0),
+    checkpoint_jobs.Job("b", 64e9, 3e-3, (LINK,), 9000.0),
 ]
 REQUEST = PlacementRequest("s", 1e9, 1e9, 7.0, 3600.0, 60.0, 5.0, "north")
 HOSTS = hosts_in_columns(
@@ -56,10 +56,9 @@ def admission_of(row: Policy) -> Admission:
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_row_plans_places_admits_grants_and_learns(name: str) -> None:
     row = policy(name)
-    plans = row.plan(JOBS, {LINK: 5e7}, 0.2)
-    assert set(plans) == {"a", "b"}
-    assert sum(plan.rate_bytes_per_s for plan in plans.values()) <= 5e7 * (1 + 1e-9)
-    assert all(plan.interval_s > 0.0 for plan in plans.values())
+    plans = checkpoint_jobs.plan(row.plan, JOBS, {LINK: 5e7})
+    assert plans.rates_bytes_per_s.sum() <= 5e7 * (1 + 1e-9)
+    assert all(plans.intervals_s >= 0.0)
 
     assert isinstance(row.select(REQUEST, HOSTS, draw=0.4), DestinationChoice)
     assert isinstance(row.select(REQUEST, hosts_in_columns([]), draw=0.4), NoDestination)
@@ -84,8 +83,8 @@ def test_as_printed_stays_in_the_building_and_stops_at_a_misfit() -> None:
     assert [c.host for c in choices if isinstance(c, DestinationChoice)] == ["far", "near"]
     assert set(admission_of(ours).admitted) == {"urgent", "small"}
     assert set(admission_of(printed).admitted) == {"urgent"}
-    assert printed.plan(JOBS, {LINK: 5e7}, 0.2)["a"].interval.loss_budget_infeasible
-    assert not ours.plan(JOBS, {LINK: 5e7}, 0.2)["a"].interval.loss_budget_infeasible
+    infeasible = [checkpoint_jobs.plan(row.plan, JOBS, {LINK: 5e7}).infeasible[0] for row in (ours, printed)]
+    assert infeasible == [False, True]
 
 
 def test_random_destinations_follow_the_draw() -> None:
@@ -99,10 +98,11 @@ def test_random_destinations_follow_the_draw() -> None:
 
 
 def test_one_interval_rows_give_everybody_the_same_and_static_ones_never_move() -> None:
-    calm = [CheckpointJob(j.key, 1e6, j.hazard_per_s / 100, (LINK,)) for j in JOBS]
+    calm = [checkpoint_jobs.Job(j.name, 1e6, j.hazard_per_s / 100, (LINK,)) for j in JOBS]
     for name in ("tv-fixed-interval", "static"):
-        assert len({plan.interval_s for plan in policy(name).plan(calm, {LINK: 5e7}, 0.2).values()}) == 1
-    assert policy("static").plan(calm, {LINK: 5e7}, 0.2)["a"].interval_s == 600.0
+        found = checkpoint_jobs.plan(policy(name).plan, calm, {LINK: 5e7})
+        assert len(set(found.intervals_s.tolist())) == 1
+    assert found.intervals_s[0] == 600.0
 
 
 def test_sending_may_take_the_paper_s_fifth_of_an_interval_where_the_job_stands_still_for_it() -> None:

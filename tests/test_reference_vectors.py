@@ -23,15 +23,17 @@ import pytest
 from scipy import optimize
 
 from controller.core.admission import admission, schedule
-from controller.core.checkpointing import intervals
-from controller.core.network import sharing
+from controller.core.checkpointing import planner
 from controller.core.placement import hazard, select
 from controller.core.queueing.controllers.algorithm1 import next_level
 from controller.core.queueing.controllers.fixed import admit_probability
+from controller.numerics.portable_math import cbrt
 from experiments.theory.domain import DomainError
 from experiments.theory.laws import BathTub, Deterministic, Exponential, Gamma, Law, Uniform, while_it_lasts
-from experiments.theory.paper_a.theorems import residual_for_research
+from experiments.theory.paper_a.theorems import adaptivity_gap, residual_for_research
 from experiments.theory.paper_b import single_slot, stationary
+from tests import checkpoint_jobs
+from tests.demands import Demand, fill
 from topologies.spec import DirectedLink, ResearchReserve
 
 OURS = Path(__file__).with_name("theory_vectors.json")
@@ -50,7 +52,7 @@ Formula = Callable[..., Any]
 
 DEFAULTS = {
     "k": 10.0,
-    "beta": intervals.BETA,
+    "beta": planner.BETA,
     "L_max_s": math.inf,
     "level": 0.95,
     "T_r": 0.0,
@@ -205,11 +207,11 @@ def job(i: Inputs) -> tuple[float, float, float]:
 
 def interval_cost(i: Inputs, interval_s: float) -> float:
     hazard_per_s, payload, rate = job(i)
-    return hazard_per_s * interval_s / 2.0 + intervals.transfer_s(payload, rate) / interval_s
+    return hazard_per_s * interval_s / 2.0 + planner.transfer_s(payload, rate) / interval_s
 
 
 def lemma1_cost(i: Inputs) -> float:
-    return math.sqrt(2.0 * job(i)[0] * intervals.transfer_s(i.C, i.b)) if i.lam else 0.0
+    return math.sqrt(2.0 * job(i)[0] * planner.transfer_s(i.C, i.b)) if i.lam else 0.0
 
 
 def each(value: Any, count: int) -> list[float]:
@@ -217,24 +219,39 @@ def each(value: Any, count: int) -> list[float]:
     return value if isinstance(value, list) else [value] * count
 
 
-def plans(i: Inputs) -> list[tuple[intervals.CheckpointJob, float]]:
-    """Return Theorem 1's and Lemma 2's jobs with their rates."""
+def young_s(hazard_per_s: float, payload_bytes: float, rate: float) -> float:
+    sending_s = planner.transfer_s(payload_bytes, rate)
+    return float(planner.best_intervals_s(np.array(sending_s), np.array(hazard_per_s)))
+
+
+def plans(i: Inputs) -> list[tuple[tuple[float, float], float]]:
+    """Return hazard and payload of Theorem 1's and Lemma 2's jobs, with their rates."""
     count = len(i.C)
     rows = zip(i.C, each(i.lam, count), each(i.W, count), strict=True)
-    jobs = [
-        intervals.CheckpointJob(f"{n:09d}", c, per_h / HOUR_S, (LINK,), w)
-        for n, (c, per_h, w) in enumerate(rows)
+    jobs = [(per_h / HOUR_S, c, w) for c, per_h, w in rows]
+    demands = [
+        Demand(f"{n:09d}", (LINK,), cbrt(hazard_per_s * c), cap_bytes_per_s=w)
+        for n, (hazard_per_s, c, w) in enumerate(jobs)
     ]
-    found = intervals.plan_as_printed(jobs, {LINK: i.B_ckpt})
-    return [(each, found[each.key].rate_bytes_per_s) for each in jobs]
+    rates = fill(demands, {LINK: i.B_ckpt}).rates
+    return [(each[:2], rates[demand.key]) for each, demand in zip(jobs, demands, strict=True)]
 
 
-def constrained(i: Inputs) -> Any:
-    return intervals.constrained_interval(*job(i), i.L_max_s, i.beta)
+def constrained(i: Inputs) -> tuple[float, bool]:
+    """Return eq. (9)'s interval, and whether the loss budget is infeasible."""
+    hazard_per_s, payload, rate = job(i)
+    one = checkpoint_jobs.job("a", payload, hazard_per_s * HOUR_S, i.L_max_s)
+
+    def at_this_rate(jobs: planner.CheckpointJobs, *_: object) -> planner.CheckpointPlans:
+        best_s = np.array([young_s(*job(i))])
+        return planner._clipped(jobs, np.array([rate]), best_s, i.beta)
+
+    found = checkpoint_jobs.plan(at_this_rate, [one], {checkpoint_jobs.TRUNK: 1.0})
+    return float(found.intervals_s[0]), bool(found.infeasible[0])
 
 
 def moved_s(i: Inputs, rate: float) -> float:
-    return intervals.transfer_s(i.C, rate) + i.T_r
+    return planner.transfer_s(i.C, rate) + i.T_r
 
 
 def table(i: Inputs) -> tuple[list[float], float, float, float]:
@@ -247,7 +264,7 @@ def table(i: Inputs) -> tuple[list[float], float, float, float]:
 
 
 def gap(i: Inputs) -> Any:
-    return intervals.adaptivity_gap(each(i.lam, 1), each(i.B, 1), i.C)
+    return adaptivity_gap(each(i.lam, 1), each(i.B, 1), i.C)
 
 
 def score_s(i: Inputs) -> float:
@@ -271,10 +288,8 @@ def admitted(i: Inputs, rule: admission.Admit) -> set[int]:
 
 def max_min(i: Inputs) -> list[float]:
     rows = zip(i.r_min, each(i.cap, len(i.r_min)), strict=True)
-    demands = [
-        sharing.Demand(f"{n:09d}", (LINK,), 1.0, min(low, cap), cap) for n, (low, cap) in enumerate(rows)
-    ]
-    rates = sharing.fill(demands, {LINK: i.B_mig}).rates
+    demands = [Demand(f"{n:09d}", (LINK,), 1.0, min(low, cap), cap) for n, (low, cap) in enumerate(rows)]
+    rates = fill(demands, {LINK: i.B_mig}).rates
     return [rates[demand.key] for demand in demands]
 
 
@@ -294,11 +309,9 @@ LEVELS: dict[str, Formula] = {
 ALLOCATED: dict[str, Formula] = {
     "b": lambda i: [rate for _, rate in plans(i)],
     "used": lambda i: math.fsum(rate for _, rate in plans(i)),
-    "delta_s": lambda i: [
-        intervals.local_interval_s(j.hazard_per_s, j.payload_bytes, rate) for j, rate in plans(i)
-    ],
+    "delta_s": lambda i: [young_s(*each, rate) for each, rate in plans(i)],
     "total_cost": lambda i: math.fsum(
-        math.sqrt(2.0 * j.hazard_per_s * intervals.transfer_s(j.payload_bytes, rate)) for j, rate in plans(i)
+        math.sqrt(2.0 * per_s * planner.transfer_s(payload, rate)) for (per_s, payload), rate in plans(i)
     ),
 }
 # the name of an output is a pattern, whose group is an argument: F_12, LS_1_12 (one twelfth), delay_p05 (one half)
@@ -353,8 +366,8 @@ FAMILIES: dict[str, dict[str, Formula]] = {
         "admit_probability": lambda i: [admit_probability(i.r, int(n)) for n in i.queue_lengths]
     },
     "p2.lemma1.": {
-        "delta_s": lambda i: intervals.local_interval_s(*job(i)),
-        "delta_min": lambda i: intervals.local_interval_s(*job(i)) / 60.0,
+        "delta_s": lambda i: young_s(*job(i)),
+        "delta_min": lambda i: young_s(*job(i)) / 60.0,
         "cost": lemma1_cost,
         r"L_at_(\d+)s": interval_cost,
     },
@@ -364,19 +377,17 @@ FAMILIES: dict[str, dict[str, Formula]] = {
         "ratio": lambda i: gap(i).ratio,
         "delta_cs": lambda i: gap(i).defect,
         "gap": lambda i: gap(i).gap,
-        "delta0": lambda i: intervals.stationary_interval_s(
-            i.C, float(np.mean(i.lam)), float(np.mean([1.0 / rate for rate in i.B]))
-        ),
+        "delta0": lambda i: math.sqrt(2.0 * i.C * float(np.mean([1.0 / rate for rate in i.B])) / float(np.mean(i.lam))),
     },
     "p2.eq9.": {
-        "young": lambda i: intervals.local_interval_s(*job(i)),
-        "floor": lambda i: intervals.network_floor_s(i.C, i.b, i.beta),
+        "young": lambda i: young_s(*job(i)),
+        "floor": lambda i: planner.transfer_s(i.C, i.b) / i.beta,
         "cap": lambda i: 2.0 * i.L_max_s,
-        "delta": lambda i: constrained(i).interval_s,
-        "loss_budget_infeasible": lambda i: constrained(i).loss_budget_infeasible,
-        "physically_infeasible": lambda i: intervals.transfer_s(i.C, i.b) > 2.0 * i.L_max_s,
-        "b_needed": lambda i: intervals.bandwidth_needed(i.C, i.L_max_s, i.beta),
-        "expected_loss": lambda i: constrained(i).expected_loss_s,
+        "delta": lambda i: constrained(i)[0],
+        "loss_budget_infeasible": lambda i: constrained(i)[1],
+        "physically_infeasible": lambda i: planner.transfer_s(i.C, i.b) > 2.0 * i.L_max_s,
+        "b_needed": lambda i: planner.transfer_s(i.C, 2.0 * i.beta * i.L_max_s),
+        "expected_loss": lambda i: constrained(i)[0] / 2.0 + planner.transfer_s(i.C, i.b),
     },
     "p2.hazard.": {
         "mle": lambda i: i.events / i.exposure_h,
@@ -396,15 +407,15 @@ FAMILIES: dict[str, dict[str, Formula]] = {
         "filtered": lambda i: len(i.B_local) >= max(1.0, i.k_min),
     },
     "p2.appC.static.": {
-        "C_time_s": lambda i: intervals.transfer_s(i.C, i.b),
+        "C_time_s": lambda i: planner.transfer_s(i.C, i.b),
         "lam_per_h": lambda i: job(i)[0] * HOUR_S,
-        "delta_s": lambda i: intervals.local_interval_s(*job(i)),
-        "delta_min": lambda i: intervals.local_interval_s(*job(i)) / 60.0,
+        "delta_s": lambda i: young_s(*job(i)),
+        "delta_min": lambda i: young_s(*job(i)) / 60.0,
     },
     "p2.appC.binding.": {
         "share_B_binding": lambda i: len(binding(i)) / len(i.B),
-        "ratio": lambda i: intervals.adaptivity_gap(i.lam, [min(rate, i.W) for rate in i.B], 1.0).ratio,
-        "ratio_B_binding": lambda i: intervals.adaptivity_gap(*map(list, zip(*binding(i), strict=True)), 1.0).ratio,
+        "ratio": lambda i: adaptivity_gap(i.lam, [min(rate, i.W) for rate in i.B], 1.0).ratio,
+        "ratio_B_binding": lambda i: adaptivity_gap(*map(list, zip(*binding(i), strict=True)), 1.0).ratio,
     },
     "p2.eq12.": {
         "r_min": lambda i: admission.minimum_rate(i.C, i.tau, i.T_r),

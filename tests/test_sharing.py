@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +13,7 @@ from hypothesis import strategies as st
 
 from controller.core.network import max_min
 from controller.core.network.links import NO_LINK, Network, Paths
-from controller.core.network.max_min import Wants
-from controller.core.network.sharing import Demand, Filling, fill, in_columns
-from controller.numerics.arrays import Floats, Numbers
+from tests.demands import Demand, fill, shared
 from topologies.paths import Routes
 from topologies.presets import three_tier
 from topologies.spec import DirectedLink
@@ -178,22 +174,3 @@ def test_columns_name_the_first_link_on_which_floors_do_not_fit() -> None:
     with pytest.raises(ValueError, match=r"link n1>n2: capacity nan: a finite rate of 0 or more"):
         wants = max_min.Wants(network, paths, two, 0.0 * two, two)
         max_min.fill(wants, np.array([4.0, math.nan, 4.0]))
-
-
-# ---------------------------------------------------------------- rules
-
-Rule = Callable[..., tuple[Floats, Numbers]]
-
-
-def shared(
-    rule: Rule, demands: Sequence[Demand], capacity: Mapping[DirectedLink, float], **options: Any
-) -> Filling:
-    """What the rule gives each demand."""
-    network, ordered = Network(capacity), sorted(demands, key=lambda demand: demand.key)
-    wants: Wants = in_columns(ordered, network)
-    rates, held_by = rule(wants, network.column(capacity), **options)
-    keys, links = [demand.key for demand in ordered], (*network.links, None)
-    return Filling(
-        dict(zip(keys, rates.tolist(), strict=True)),
-        {key: links[number] for key, number in zip(keys, held_by.tolist(), strict=True)},
-    )

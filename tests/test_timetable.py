@@ -16,6 +16,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import lil_matrix
 
 from controller.core.admission.admission import (
+    Held,
     Reason,
     Refusal,
     admit_all,
@@ -25,7 +26,6 @@ from controller.core.admission.admission import (
 )
 from controller.core.admission.moore_hodgson import choose
 from controller.core.admission.schedule import MigrationRequest, RateSpan, Timetable, all_in_time, timetable
-from controller.core.network.sharing import Demand
 from topologies.paths import Routes
 from topologies.presets import three_tier
 from topologies.spec import DirectedLink, ResearchReserve, Role
@@ -433,7 +433,7 @@ def test_no_newcomer_evicts_a_promise_and_a_held_floor_takes_its_rate_for_ever()
     urgent = fluid_edf([flow("new", 20.0, 3.0)], 0.0, {LINK: 10.0}, [promise])
     assert urgent.timetable.begins_s("new") == 0.0  # the promise waits, and is in time all the same
     assert urgent.timetable.ends_s("old") == pytest.approx(10.0)
-    floor = Demand("held", (LINK,), floor_bytes_per_s=4.0)
+    floor = Held("held", (LINK,), 4.0)
     assert fluid_edf([flow("new", 61.0, 10.0)], 0.0, {LINK: 10.0}, [floor]).admitted == {}
     assert fluid_edf([flow("new", 60.0, 10.0)], 0.0, {LINK: 10.0}, [floor]).admitted == {"new": 6.0}
 

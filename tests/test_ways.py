@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.admission.admission import committed_rates
+from controller.core.admission.admission import Held, committed_rates
 from controller.core.admission.best_ways import COMFORTABLE, emptiest_first
 from controller.core.admission.schedule import MigrationRequest
 from controller.core.coordinator import Coordinator
@@ -18,7 +18,6 @@ from controller.core.lifecycle.finish import ANSWER_S
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
-from controller.core.network.sharing import Demand
 from experiments.results.link_rates import RoutesThen
 from experiments.results.rules.network import grants_stay_within_the_share
 from experiments.storms.setup import PROTOCOL, QUEUE
@@ -109,7 +108,7 @@ def test_ways_with_half_empty_links_come_first_and_the_others_by_their_fullest_l
     size, due_s = draws.choice([0.2, 1.0, 3.0]) * 1e8, draws.uniform(1.0, 8.0)
     ways = routes.choices(source, to, 4)
     asked = MigrationRequest("a", size, due_s, 0.2, ways[0], 0.1, due_s / 2.0)
-    beside = [Demand("b", routes.way(other, to), floor_bytes_per_s=1e8 / due_s)]
+    beside = [Held("b", routes.way(other, to), 1e8 / due_s)]
     rate, held = size / (due_s - 0.3), committed_rates(beside, 0.0)
 
     def fullest(way) -> float:

@@ -38,7 +38,6 @@ from controller.core.admission.schedule import MigrationRequest, Timetable, chec
 from controller.core.network import max_min
 from controller.core.network.links import fits
 from controller.core.network.max_min import Wants
-from controller.core.network.sharing import Demand
 from controller.numerics.arrays import Floats, Numbers
 from topologies.spec import DirectedLink, ResearchReserve
 
@@ -70,8 +69,17 @@ class Admission:
     timetable: Timetable = field(default_factory=Timetable)
 
 
-# what has to be left room for: a floor that is held, or bytes that are still to be there by a deadline
-Commitment = Demand | MigrationRequest
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A rate that is held on each of these links, whatever comes."""
+
+    key: str
+    links: tuple[DirectedLink, ...]
+    rate_bytes_per_s: float
+
+
+# what has to be left room for; of a request, bytes that are still to be there by its deadline
+Commitment = Held | MigrationRequest
 Requests = Sequence[MigrationRequest]
 Commitments = Sequence[Commitment]
 LinkShares = Mapping[DirectedLink, float]  # what migrations may take of each link, payload bytes/s
@@ -132,12 +140,12 @@ def edf_stop(requests: Requests, now_s: float, share: LinkShares, committed: Com
 def fluid_edf(requests: Requests, now_s: float, share: LinkShares, committed: Commitments = ()) -> Admission:
     """Earliest deadline first with rates that vary, and Moore and Hodgson's choice of what to refuse (`moore_hodgson`).
 
-    As many as can be delivered beside what is `committed`, of which a `Demand` holds its floor for ever and a
+    As many as can be delivered beside what is `committed`, of which a `Held` rate stays for ever and a
     `MigrationRequest` (what is left of a payload) is planned anew, earlier or later, but always in time. The timetable
     has both. Exact on one link with equal starts; sound everywhere: a migration that is admitted is in time if the timetable is
     followed. Without requests: the timetable of what is committed. ValueError: a link without a share, or a key twice.
     """
-    held = committed_rates([each for each in committed if isinstance(each, Demand)], now_s)
+    held = committed_rates([each for each in committed if isinstance(each, Held)], now_s)
     check_known(held, share)
     free = {**share, **{link: max(0.0, share[link] - rate) for link, rate in held.items()}} if held else share
     hopeful = [r for r in requests if r.due_s > max(now_s, r.start_s)]
@@ -184,7 +192,7 @@ def committed_rates(commitments: Commitments, now_s: float) -> dict[DirectedLink
     """Return the load of commitments on each link now; bytes by a deadline count at their minimum rate."""
     taken: dict[DirectedLink, float] = {}
     for each in commitments:
-        held = each.floor_bytes_per_s if isinstance(each, Demand) else _rate(each, now_s)
+        held = each.rate_bytes_per_s if isinstance(each, Held) else _rate(each, now_s)
         _take(taken, each.links, 0.0 if held == math.inf else held)
     return taken
 

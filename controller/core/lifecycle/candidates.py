@@ -18,7 +18,7 @@ import numpy as np
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow, JobState
 from controller.core.network.bandwidth import LinkBandwidth, bottleneck
-from controller.core.network.links import Residual, filled, sums
+from controller.core.network.links import Residual
 from controller.core.placement.hazard import expected_reclaims
 from controller.core.placement.select import (
     Candidates,
@@ -40,15 +40,9 @@ def residual(
 
     `bandwidth`: another account than that of reservations.
     """
-    crossed: list[int] = []
-    amounts: list[float] = []
+    committed = np.zeros(len(cluster.network))
     for flow in cluster.flows.firm():
-        path = cluster.paths.of(flow.source, flow.destination)
-        crossed += path
-        amounts += [taken(flow)] * len(path)
-    committed: Floats | float = 0.0
-    if crossed:
-        committed = sums(np.array(crossed, dtype=np.intp), np.array(amounts), len(cluster.network))
+        committed[[*cluster.paths.of(flow.source, flow.destination)]] += taken(flow)
     account = cluster.capacity.bandwidth if bandwidth is None else bandwidth
     return Residual(cluster.network, account.available_column(cluster.now_s, committed))
 
@@ -152,7 +146,7 @@ def candidates(
     ways = [reaches.from_host(source) for source in sources]
     if wanted.notice_s is not None and cluster.chooses_ways:
         ways += [cluster.paths.widest_beside(source, places.hosts, free.column) for source in sources]
-    bandwidth = reduce(np.maximum, ways) if ways else filled(np.inf, len(places.hosts))
+    bandwidth = reduce(np.maximum, ways) if ways else np.full(len(places.hosts), np.inf)
     added = np.zeros(len(places.hosts))
     if wanted.needs_gpu and cluster.policy.counts_congestion:
         added = crowding_s(cluster, cluster.jobs[wanted.job])

@@ -23,7 +23,7 @@ from math import inf
 
 import numpy as np
 
-from controller.core.admission.admission import Commitment
+from controller.core.admission.admission import Commitment, Held
 from controller.core.admission.reservation import Reservation
 from controller.core.admission.schedule import Timetable
 from controller.core.model import facts
@@ -31,9 +31,8 @@ from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow
 from controller.core.model.open_flows import FlowRows
 from controller.core.network.capacity import LEAST_FALL
-from controller.core.network.links import NO_LINK, filled, rates_moved
+from controller.core.network.links import NO_LINK
 from controller.core.network.max_min import Wants
-from controller.core.network.sharing import Demand
 from controller.numerics.arrays import Floats, Mask, Numbers
 from testbed.bounds import LARGEST_INTEGER, SEQUENCES_PER_ATTEMPT, most_checkpoint_bytes
 from testbed.messages import CancelTransfers, Expect, ExpectNoMore, Grant
@@ -46,7 +45,6 @@ LEAST_RISE = 0.02  # a rate that rises by less than 2 % is not worth a message
 LEAST_STREAM_RISE = 0.05
 # rates are not changed more often by a timetable than this: a message takes about as long
 LEAST_SPAN_S = 0.02
-FEW = 16  # flows up to which the answer of sharing is kept
 
 
 def open_flow(cluster: Cluster, flow: CheckpointFlow) -> None:
@@ -142,7 +140,7 @@ def committed(cluster: Cluster, *, movable: bool = False, routes: Routes | None 
         if flow.reservation is not None and connected:
             commitments.append(flow.reservation.request(flow.key, links, cap, cluster.now_s, movable=movable))
         else:
-            commitments.append(Demand(flow.key, links, 1.0, *_bounds(flow, connected)))
+            commitments.append(Held(flow.key, links, _bounds(flow, connected)[0]))
     return commitments
 
 
@@ -205,7 +203,7 @@ def _give_recoveries(
 
     The shortest recovery comes first.
     """
-    flows, _, paths = rows
+    flows, paths = rows
     floor = np.array(floors, dtype=float)
     left = cluster.capacity.given_column - paths.load(floor, len(cluster.network))
     for row in sorted(recoveries, key=lambda row: cluster.jobs[flows[row].job].spec.payload_bytes):
@@ -244,11 +242,8 @@ def settle(cluster: Cluster) -> None:
 
 
 def _moved(cluster: Cluster, rows: FlowRows) -> list[tuple[int, float, int]]:
-    """Return rows of flows whose rate is to be announced, falls first, with their rates and binding links.
-
-    A copy to a vault comes and goes with a checkpoint and leaves the flows that were before, so results are kept.
-    """
-    flows, links, paths = rows
+    """Return rows of flows whose rate is to be announced, falls first, with their rates and binding links."""
+    flows, paths = rows
     old = [flow.rate_bytes_per_s for flow in flows]
     caps = [flow.cap_bytes_per_s for flow in flows]
     floors = [flow.floor_bytes_per_s for flow in flows]
@@ -266,23 +261,16 @@ def _moved(cluster: Cluster, rows: FlowRows) -> list[tuple[int, float, int]]:
         ]
         if recoveries:
             floors = _give_recoveries(cluster, rows, recoveries, floors)
-    capacity, key = cluster.capacity.given_column, None
-    if len(flows) <= FEW:
-        key = (*links, *floors, *caps, *below, *old)
-        if (known := cluster.flows.shares.of(capacity).get(key)) is not None:
-            return known
     floor, cap = np.array(floors, dtype=float), np.array(caps, dtype=float)
     is_stream = np.array(below, dtype=bool)
-    wants = Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap)
-    rates, held_by = cluster.policy.share(wants, capacity)
+    wants = Wants(cluster.network, paths, np.ones(len(flows)), floor, cap)
+    rates, held_by = cluster.policy.share(wants, cluster.capacity.given_column)
     if cluster.policy.borrows and is_stream.any():
         rates, held_by = _lend(cluster, wants, rates, held_by, is_stream)
-    before = np.array(old, dtype=float)
-    changed = rates_moved(before, rates, is_stream, LEAST_FALL, LEAST_RISE, LEAST_STREAM_RISE)
-    moved = [(row, float(rates[row]), int(held_by[row])) for row in changed.tolist()]
-    if key is not None:
-        cluster.flows.shares.of(capacity)[key] = moved
-    return moved
+    before, least_rise = np.array(old, dtype=float), np.where(is_stream, LEAST_STREAM_RISE, LEAST_RISE)
+    fell = np.flatnonzero(before > rates * (1.0 + LEAST_FALL))
+    rose = np.flatnonzero(rates > before * (1.0 + least_rise))
+    return [(row, float(rates[row]), int(held_by[row])) for row in (*fell.tolist(), *rose.tolist())]
 
 
 def _lend(

@@ -14,7 +14,7 @@ becomes of old copies; rows that follow it to the letter do not take them up (`P
 
 from __future__ import annotations
 
-from controller.core.checkpointing.intervals import transfer_s
+from controller.core.checkpointing.planner import transfer_s
 from controller.core.lifecycle.attempts import EVERYTHING, TIMEOUT_FACTOR, cancelled, drop_move, over
 from controller.core.lifecycle.candidates import reserved_rate, residual
 from controller.core.lifecycle.checkpoints import land_if_there

@@ -26,7 +26,7 @@ from controller.core.admission.admission import Admission
 from controller.core.admission.best_ways import emptiest_first
 from controller.core.admission.reservation import GOODPUT, LAG_S, MARGIN_S, Reservation
 from controller.core.admission.schedule import MigrationRequest, Timetable
-from controller.core.checkpointing.intervals import latest_final_start_s, transfer_s
+from controller.core.checkpointing.planner import transfer_s
 from controller.core.lifecycle.attempts import begin_attempt, drop_move, release, reserve, start
 from controller.core.lifecycle.candidates import choose_host, request, residual, safe_store
 from controller.core.lifecycle.grants import (
@@ -357,7 +357,7 @@ def final_within_s(cluster: Cluster, job: JobState, flow: CheckpointFlow) -> flo
     restart_s = 0.0 if job.move.rescue else cluster.protocol.restart_s
     overhead_s = restart_s + final_lead_s(cluster, job, job.host or "")
     floor = job.move.floor_bytes_per_s or job.move.hoped_bytes_per_s
-    latest_s = latest_final_start_s(job.move.deadline_s, overhead_s, granted_bytes(cluster, job), floor)
+    latest_s = job.move.deadline_s - overhead_s - transfer_s(granted_bytes(cluster, job), floor)
     return max(0.0, latest_s - cluster.now_s)
 
 

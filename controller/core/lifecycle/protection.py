@@ -16,7 +16,13 @@ from operator import attrgetter
 
 import numpy as np
 
-from controller.core.checkpointing.intervals import Interval, StaticPlanner, stagger
+from controller.core.checkpointing.planner import (
+    CheckpointJobs,
+    CheckpointPlans,
+    StaticPlanner,
+    stagger,
+    transfer_s,
+)
 from controller.core.lifecycle.attempts import replica_of, reserve
 from controller.core.lifecycle.candidates import (
     choose_host,
@@ -24,7 +30,7 @@ from controller.core.lifecycle.candidates import (
     request,
     safe_store,
 )
-from controller.core.lifecycle.checkpoint_plans import Planned, plan_all
+from controller.core.lifecycle.checkpoint_plans import plan_all
 from controller.core.lifecycle.grants import (
     close_flow,
     open_flow,
@@ -34,7 +40,7 @@ from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState, Phase
 from controller.core.network.bandwidth import bottleneck
-from controller.core.network.links import Residual, intervals_moved
+from controller.core.network.links import Residual
 from controller.core.placement.select import NoDestination, select_standby
 from testbed.messages import Protect, Unprotect
 from topologies.spec import TrafficClass
@@ -51,7 +57,8 @@ class CheckpointPlan:
     """P1's decisions for the jobs that it protects, before agents are told."""
 
     jobs: list[JobState]
-    planned: Planned
+    columns: CheckpointJobs  # as P1 saw them
+    plans: CheckpointPlans
 
 
 def plan_checkpoints(cluster: Cluster) -> CheckpointPlan | None:
@@ -67,8 +74,8 @@ def plan_checkpoints(cluster: Cluster) -> CheckpointPlan | None:
     for job in jobs if replicates else [job for job in jobs if job.standby not in usable]:
         _keep_standby(cluster, job)
     protected = [job for job in jobs if job.standby is not None]
-    planned = plan_all(cluster, protected)
-    rates, infeasible = planned.rates_bytes_per_s.tolist(), planned.infeasible.tolist()
+    columns, plans = plan_all(cluster, protected)
+    rates, infeasible = plans.rates_bytes_per_s.tolist(), plans.infeasible.tolist()
     for job, rate, endangered in zip(protected, rates, infeasible, strict=True):
         job.endangered, known = endangered, cluster.flows.get(f"{job.name}:{job.host}>{job.standby}")
         if known is not None and known.traffic_class is TrafficClass.PRESYNC:
@@ -76,15 +83,16 @@ def plan_checkpoints(cluster: Cluster) -> CheckpointPlan | None:
         else:
             open_flow(cluster, presync_flow(job.name, job.host or "", job.standby or "", rate))
     cluster.plan_stale, cluster.rates_stale = False, True
-    return CheckpointPlan(protected, planned)
+    return CheckpointPlan(protected, columns, plans)
 
 
 def tell_intervals(cluster: Cluster, plan: CheckpointPlan) -> None:
     """Tell the agents of jobs whose interval or standby has changed."""
-    jobs, planned = plan.jobs, plan.planned
-    old_s = np.array(list(map(_INTERVAL, jobs)), dtype=float)  # NaN where none was told yet
-    for row in intervals_moved(old_s, planned.intervals_s, LEAST_CHANGE).tolist():
-        _tell_interval(cluster, jobs[row], planned.interval(row), float(planned.hazards_per_s[row]))
+    old_s = np.array(list(map(_INTERVAL, plan.jobs)), dtype=float)  # NaN where none was told yet
+    new_s = plan.plans.intervals_s
+    moved = np.isfinite(new_s) & ~(np.abs(new_s - old_s) <= LEAST_CHANGE * old_s)
+    for row in np.flatnonzero(moved).tolist():
+        _tell_interval(cluster, plan, row)
 
 
 def _protect_at_home(cluster: Cluster, job: JobState, interval_s: float) -> None:
@@ -218,19 +226,22 @@ def choose_volunteer(
     return None if isinstance(choice, NoDestination) else choice.host
 
 
-def _tell_interval(cluster: Cluster, job: JobState, interval: Interval, hazard_per_s: float) -> None:
-    """Send the agent a changed interval, or its first standby."""
+def _tell_interval(cluster: Cluster, plan: CheckpointPlan, row: int) -> None:
+    """Send an agent a changed interval, or the first one to its standby."""
+    job, interval_s = plan.jobs[row], float(plan.plans.intervals_s[row])
+    sending_s = transfer_s(float(plan.columns.payload_bytes[row]), float(plan.plans.rates_bytes_per_s[row]))
+    loss_s = interval_s / 2.0 + sending_s  # at a reclaim, on average
     assert job.host is not None
     assert job.standby is not None
-    first_s = _first_s(cluster, job, interval.interval_s)
+    first_s = _first_s(cluster, job, interval_s)
     if job.interval_s is None and replica_of(cluster, job) is not None and job.sent_bytes is None:
         first_s = 0.0  # nothing is on its replica yet
-    job.interval_s = interval.interval_s
+    job.interval_s = interval_s
     flow = cluster.flows[presync_flow(job.name, job.host, job.standby, 0.0).key]
     rate = flow.rate_bytes_per_s
     cluster.tell(
         job.host,
-        Protect(job.name, job.attempt, cluster.endpoint(flow), rate, interval.interval_s, first_s),
+        Protect(job.name, job.attempt, cluster.endpoint(flow), rate, interval_s, first_s),
     )
     cluster.record(
         facts.CheckpointPlanned(
@@ -238,10 +249,10 @@ def _tell_interval(cluster: Cluster, job: JobState, interval: Interval, hazard_p
             job.attempt,
             job.standby,
             rate,
-            interval.interval_s,
-            interval.expected_loss_s if interval.expected_loss_s < inf else None,
-            interval.loss_budget_infeasible,
-            3600.0 * hazard_per_s,
+            interval_s,
+            loss_s if loss_s < inf else None,
+            bool(plan.plans.infeasible[row]),
+            3600.0 * float(plan.columns.hazard_per_s[row]),
         )
     )
 

@@ -8,16 +8,14 @@ from typing import NamedTuple
 from controller.core.model.entities import CheckpointFlow, JobState
 from controller.core.network.links import Network, Paths
 from controller.core.network.routing import PathCache, RouteInstallation
-from controller.core.network.sharing import ShareMemo
 from topologies.spec import TrafficClass
 
 
 class FlowRows(NamedTuple):
-    """Open flows in the order of their keys, and the numbers of the links that each is shared on."""
+    """Open flows in the order of their keys, and the links that each is shared on."""
 
     flows: list[CheckpointFlow]
-    links: list[tuple[int, ...]]
-    paths: Paths  # the same links, in columns
+    paths: Paths
 
 
 class OpenFlows(dict[str, CheckpointFlow]):
@@ -32,7 +30,6 @@ class OpenFlows(dict[str, CheckpointFlow]):
     ) -> None:
         super().__init__()
         self._jobs, self._network, self._cache, self._installation = jobs, network, paths, installation
-        self.shares = ShareMemo()
         self._rows: FlowRows | None = None
 
     def put(self, flow: CheckpointFlow) -> None:
@@ -59,7 +56,7 @@ class OpenFlows(dict[str, CheckpointFlow]):
             for row, flow in enumerate(flows if held else ()):
                 if (route := held.get((flow.source, flow.destination))) is not None:
                     links[row] = tuple(dict.fromkeys((*links[row], *self._network.path(route.links))))
-            self._rows = FlowRows(flows, links, Paths.of(links))
+            self._rows = FlowRows(flows, Paths.of(links))
         return self._rows
 
     def from_host(self, source: str) -> list[CheckpointFlow]:

@@ -65,18 +65,6 @@ def fits(wanted_bytes_per_s: float, capacity_bytes_per_s: float) -> bool:
     return wanted_bytes_per_s <= capacity_bytes_per_s * (1.0 + SLACK)
 
 
-def filled(value: float, count: int) -> Floats:
-    """`np.full(count, value)`, faster for short arrays."""
-    column = np.empty(count)
-    column.fill(value)
-    return column
-
-
-def sums(numbers: Numbers, values: Floats, size: int) -> Floats:
-    """The sum of the values of each number from 0 to size - 1."""
-    return np.bincount(numbers, values, minlength=size).astype(np.float64, copy=False)
-
-
 @dataclass(frozen=True, eq=False)
 class Paths:
     """Paths of several flows one after the other (compressed rows).
@@ -149,25 +137,3 @@ def _crossing(start: Numbers, link: Numbers, links: Numbers) -> Mask:
             for wanted in links:
                 answer[path] |= number == wanted
     return answer
-
-
-@compiled
-def rates_moved(
-    old: Floats,
-    new: Floats,
-    is_stream: Mask,
-    least_fall: float,
-    least_rise: float,
-    least_stream_rise: float,
-) -> Numbers:
-    """Return rows whose rate changed enough to announce: falls first. Streams use a higher threshold for rises."""
-    fell = np.flatnonzero(old > new * (1.0 + least_fall))
-    return np.append(
-        fell, np.flatnonzero(new > old * (1.0 + np.where(is_stream, least_stream_rise, least_rise)))
-    )
-
-
-@compiled
-def intervals_moved(old_s: Floats, new_s: Floats, least: float) -> Numbers:
-    """Return rows whose interval changed enough to announce, from a known one (else NaN) to a finite one."""
-    return np.flatnonzero(np.isfinite(new_s) & ~(np.abs(new_s - old_s) <= least * old_s))

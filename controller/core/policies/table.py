@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from controller.core.admission import admission
-from controller.core.checkpointing import intervals, planner
+from controller.core.checkpointing import planner
 from controller.core.parameters import DAY_S, Protocol, Queue
 from controller.core.placement import select as placement
 from controller.core.policies import baselines
@@ -94,7 +94,7 @@ class Policy:
 
     about: str  # what it does, in a line
     # P1: rates and intervals of checkpoints
-    plan: intervals.Planner = planner.plan_each
+    plan: planner.Planner = planner.plan_each
     # P2: the destination of a move, or of a job that is resumed
     select: placement.Selector = placement.select
     # P3: which migrations are admitted
@@ -123,7 +123,7 @@ class Policy:
     def __post_init__(self) -> None:
         if not self.enforced:  # then nothing tells classes apart
             object.__setattr__(self, "borrows", False)
-        if self.interruption.stays and not isinstance(self.plan, intervals.StaticPlanner):
+        if self.interruption.stays and not isinstance(self.plan, planner.StaticPlanner):
             raise ValueError("stays: with a StaticPlanner: there is no link to plan for")
 
     @cached_property
@@ -149,8 +149,8 @@ class Policy:
     def checkpoint_share(self) -> float:
         """beta of eq. (9) where the scenario gives none: P1's own where it counts on jobs that go on while they are sent, as they
         do, and for a user's planner; else the paper's."""
-        goes_on = isinstance(self.plan, planner.ClosedForm | UserFunction)
-        return planner.SENDING_SHARE if goes_on else intervals.BETA
+        goes_on = isinstance(self.plan, UserFunction) or self.plan in (planner.plan_each, planner.plan_alike)
+        return planner.SENDING_SHARE if goes_on else planner.BETA
 
     @cached_property
     def reserves_rates(self) -> bool:
@@ -166,18 +166,18 @@ class Policy:
     def scaled(self, time_scale: float) -> Policy:
         """The same for a scenario whose durations are `time_scale` times the real ones."""
         plan = self.plan
-        if isinstance(plan, intervals.StaticPlanner):
+        if isinstance(plan, planner.StaticPlanner):
             plan = replace(plan, interval_s=plan.interval_s * time_scale)
         return replace(self, plan=plan, interruption=self.interruption.scaled(time_scale))
 
 
 AS_PRINTED = partial(placement.select, k_min=1, as_printed=True)
-NAIVE = intervals.StaticPlanner(baselines.NAIVE_CHECKPOINT_S)
+NAIVE = planner.StaticPlanner(baselines.NAIVE_CHECKPOINT_S)
 
 POLICIES: dict[str, Policy] = {
     "slurm-pr": Policy(
         "preempt and requeue: a checkpoint every 10 min, no migration, back to the queue (see `baselines`)",
-        plan=intervals.StaticPlanner(baselines.SLURM_CHECKPOINT_S),
+        plan=planner.StaticPlanner(baselines.SLURM_CHECKPOINT_S),
         select=baselines.select_first,
         standby=baselines.select_first,
         admit=admission.admit_all,
@@ -199,7 +199,7 @@ POLICIES: dict[str, Policy] = {
     ),
     "static": Policy(
         "a checkpoint every 10 min, and neither P2 nor P3, as its downtime and traffic in Table III say",
-        plan=intervals.StaticPlanner(),
+        plan=planner.StaticPlanner(),
         select=placement.select_random,
         standby=placement.select_random,
         admit=admission.admit_all,
@@ -208,7 +208,7 @@ POLICIES: dict[str, Policy] = {
     ),
     "bamboo": Policy(
         "pipeline redundancy: a replica computes too and takes over without a restart (see `baselines`)",
-        plan=intervals.StaticPlanner(),
+        plan=planner.StaticPlanner(),
         select=placement.select_random,
         standby=baselines.select_elsewhere,
         admit=admission.admit_all,
@@ -227,11 +227,11 @@ POLICIES: dict[str, Policy] = {
     ),
     "tv-fixed-interval": Policy(
         "P2 and P3; one checkpoint period for everybody, from the means of the epoch",
-        plan=intervals.plan_one_interval,
+        plan=planner.plan_one_interval,
     ),
     "reclaimnet-as-printed": Policy(
         "paper A to the letter: budgets clip after allocation, same building first, a misfit stops admission",
-        plan=intervals.plan_as_printed,
+        plan=planner.plan_as_printed,
         borrows=False,
         takes_allowance=False,
         takes_up=False,

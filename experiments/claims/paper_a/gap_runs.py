@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from controller.core.checkpointing.intervals import adaptivity_gap
 from controller.numerics.arrays import Floats
-from experiments.theory.paper_a.theorems import lognormal_gap_ratio
+from experiments.theory.paper_a.theorems import adaptivity_gap, lognormal_gap_ratio
 
 HAZARD_PER_S = 0.99 / 3600.0  # Appendix C, "trace-wide"
 WRITE_S = 48.3  # mean C/B there: 3.2 GB at 530 Mbit/s

@@ -10,8 +10,36 @@ Section X prints B - B_min - (1 - phi) u as the guarantee of Theorem 4. That is 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
 
 from experiments.theory.domain import not_negative, require
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptivityGap:
+    """Saving of intervals that follow the state (Theorem 2)."""
+
+    ratio: float  # eq. (6)
+    defect: float  # Delta_CS, eq. (8)
+    gap: float  # the cost difference, eq. (7)
+
+
+def adaptivity_gap(
+    hazards_per_s: Sequence[float], rates_bytes_per_s: Sequence[float], payload_bytes: float
+) -> AdaptivityGap:
+    """Compute Theorem 2 on epochs of equal length, their hazards and bandwidths paired.
+
+    The identity holds on any trace. DomainError: no epoch, or not one of each for every epoch.
+    """
+    paired = 0 < len(hazards_per_s) == len(rates_bytes_per_s)
+    require(paired, "epochs", len(hazards_per_s), "need a hazard and a rate each, and are one at least")
+    theta = fmean([1.0 / rate for rate in rates_bytes_per_s])
+    root = math.sqrt(fmean(hazards_per_s) * theta)
+    mean_w = fmean([math.sqrt(h / b) for h, b in zip(hazards_per_s, rates_bytes_per_s, strict=True)])
+    defect = root * root - mean_w * mean_w
+    return AdaptivityGap(root / mean_w, defect, math.sqrt(2.0 * payload_bytes) * (root - mean_w))
 
 
 def lognormal_gap_ratio(cv_hazard: float, cv_slowness: float, log_correlation: float = 0.0) -> float:

@@ -7,7 +7,7 @@ by eq. (11) with the truth in the place of the survival: 1 if the host stays unt
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from math import inf
@@ -24,13 +24,7 @@ from controller.core.admission.admission import (
     fluid_edf,
 )
 from controller.core.admission.schedule import MigrationRequest
-from controller.core.checkpointing.intervals import (
-    BETA,
-    CheckpointJob,
-    CheckpointSchedule,
-    Interval,
-    RateBound,
-)
+from controller.core.checkpointing.planner import CheckpointJobs, CheckpointPlans
 from controller.core.model.cluster import Cluster
 from controller.core.placement import select
 from controller.core.placement.select import (
@@ -46,8 +40,6 @@ from experiments.worlds.oracle.plan import Plan
 from experiments.worlds.oracle.problem import Booking
 from experiments.worlds.oracle.transfer_times import TransferTimes
 from topologies.spec import DirectedLink
-
-NEVER = Interval(inf, RateBound.YOUNG, False, 0.0)
 
 
 @dataclass(frozen=True)
@@ -94,12 +86,10 @@ class PlannedCheckpoints:
 
     plan: Plan
 
-    def __call__(
-        self, jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
-    ) -> dict[str, CheckpointSchedule]:
-        """Return schedules as `checkpointing.plan` does."""
-        granted = self.plan.granted_bytes_per_s
-        return {job.key: CheckpointSchedule(granted.get(job.key, 0.0), NEVER) for job in jobs}
+    def __call__(self, jobs: CheckpointJobs, *_: object) -> CheckpointPlans:
+        """Return plans as a `Planner` does."""
+        rates = np.array([self.plan.granted_bytes_per_s.get(name, 0.0) for name in jobs.names], dtype=float)
+        return CheckpointPlans(rates, np.full(len(rates), inf), np.zeros(len(rates), dtype=bool))
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,22 @@
-"""`max_min` of flows by name: for those that are few or have no columns of their own, with what they ask for checked."""
+"""Links shared among demands by name: `max_min.fill`, and rules that share links on columns (`Wants`)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from typing import Any
 
 import numpy as np
 
 from controller.core.network import max_min
 from controller.core.network.links import Network, Paths
-from controller.numerics.arrays import Floats
+from controller.core.network.max_min import Wants
+from controller.numerics.arrays import Floats, Numbers
 from topologies.spec import DirectedLink
 
-MOST_SHARED = 200  # answers that are kept
+Rule = Callable[..., tuple[Floats, Numbers]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +82,15 @@ def in_columns(demands: Sequence[Demand], network: Network) -> max_min.Wants:
     )
 
 
-class ShareMemo:
-    """Answers of how few flows were shared, while links have one capacity."""
-
-    def __init__(self) -> None:
-        self._capacity: Floats | None = None
-        self._moved: dict[tuple[object, ...], list[tuple[int, float, int]]] = {}
-
-    def of(self, capacity: Floats) -> dict[tuple[object, ...], list[tuple[int, float, int]]]:
-        """Rows whose rates moved, with rates and binding links, by ways, floors, caps, classes and rates before."""
-        if self._capacity is not capacity or len(self._moved) >= MOST_SHARED:
-            self._capacity, self._moved = capacity, {}
-        return self._moved
+def shared(
+    rule: Rule, demands: Sequence[Demand], capacity: Mapping[DirectedLink, float], **options: Any
+) -> Filling:
+    """What the rule gives each demand."""
+    network, ordered = Network(capacity), sorted(demands, key=lambda demand: demand.key)
+    wants: Wants = in_columns(ordered, network)
+    rates, held_by = rule(wants, network.column(capacity), **options)
+    keys, links = [demand.key for demand in ordered], (*network.links, None)
+    return Filling(
+        dict(zip(keys, rates.tolist(), strict=True)),
+        {key: links[number] for key, number in zip(keys, held_by.tolist(), strict=True)},
+    )
