@@ -46,11 +46,8 @@ class Silent:
         cluster = self.core.cluster
         checkpoint = cluster.freshest(self.job)
         assert checkpoint is not None
-        self.job.to("interrupted")
+        cluster.advance(self.job, "interrupted")
         release(cluster, self.job)
-        self.job.standby = None
-        for key in list(cluster.flows):
-            cluster.flows.take(key)
         to = next(h for h in cluster.hosts.values() if h.usable and h.name not in checkpoint.holders)
         dispatch(cluster, self.job, to)
         [(sender, _)] = orders(self.core.handle(ev.Woke(), self.now_s), m.SendStored)

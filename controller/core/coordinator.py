@@ -9,7 +9,7 @@ Same events, same effects: a coordinator that is handed the events of a journal 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import inf
 
 from controller.core.admission.admission import migration_share
@@ -46,7 +46,7 @@ from controller.core.network.capacity import LinkCapacity
 from controller.core.parameters import Protocol, Queue
 from controller.core.placement.owner_history import OwnerHistory
 from controller.core.policies.table import LEARNERS, policy_of
-from controller.core.queueing.queue import Fixed, Offer, SpotJob, SpotQueue
+from controller.core.queueing.queue import Fixed, SpotQueue
 from testbed import messages as m
 from topologies.paths import Routes
 from topologies.spec import Campus, DirectedLink, Role
@@ -87,7 +87,12 @@ class Coordinator:
                 migration_share(campus.capacity_bytes_per_s, reserve, PAYLOAD_SHARE),
                 borrows=row.borrows,
             ),
-            SpotQueue(learner, terms.offer_ttl_s, self._choose, self._gpus_behind),
+            SpotQueue(
+                learner,
+                terms.offer_ttl_s,
+                lambda job, offers: choose_offer(self.cluster, job, offers),
+                lambda offer: gpus_behind(self.cluster, offer),
+            ),
             OwnerHistory(
                 sorted(host.name for host in agents if host.role is Role.VOLUNTEER),
                 protocol.hazard_window_s,
@@ -129,10 +134,10 @@ class Coordinator:
             self._do_what_is_due()
             reclaims = isinstance(event, ev.AgentSaid) and isinstance(event.message, m.OwnerReclaims)
             finish_event(cluster, in_a_hurry=reclaims and not ticks)
-
         if cluster.queue.controller.level != level:
             cluster.record(facts.LevelLearned(cluster.queue.controller.level))
-        return cluster.take_outbox()
+        effects, cluster.outbox = cluster.outbox, []
+        return effects
 
     def next_deadline_s(self) -> float:
         """Return the time at which `handle(Woke(), …)` is wanted; inf if only events matter."""
@@ -215,21 +220,12 @@ class Coordinator:
         if now_s >= cluster.queue.next_deadline_s():
             expire_offers(cluster)
             send_off_waiting(cluster)
-        margin_s = cluster.protocol.fence_margin_s
-        for host, since_s in cluster.leases.ended(now_s):
-            if (
-                now_s > since_s + margin_s
-            ):  # this process stood still: what the host said meanwhile may not have been read yet
-                membership.hear_longer(cluster, host)
-                continue
-            if host.connected and now_s >= host.lease_until_s + margin_s:
-                membership.silent(cluster, host)
-            if now_s >= host.fence_at_s:
-                cluster.fence(host, inf)
-                membership.fence(cluster, host)
+        if now_s >= cluster.leases.next_s():
+            membership.end_leases(cluster)
         if now_s >= cluster.installation.due_s:
             network_silent(cluster)
-        resume_requeued(cluster)
+        if cluster.requeued:
+            resume_requeued(cluster)
         if now_s >= cluster.next_timeout_s():
             retry_overdue(cluster)
         cluster.rates_stale |= now_s >= cluster.regrant_at_s
@@ -239,11 +235,3 @@ class Coordinator:
             retry_degraded(cluster)
             serve_waiting(cluster)
             improve_standby(cluster)
-
-    def _gpus_behind(self, offer: int) -> int:
-        """Return how many GPUs a job that takes an offer can have, for the queue."""
-        return gpus_behind(self.cluster, offer)
-
-    def _choose(self, job: SpotJob, offers: Sequence[Offer]) -> int | None:
-        """Return which of several offers a job should take, for the queue."""
-        return choose_offer(self.cluster, job, offers)

@@ -76,8 +76,8 @@ def coordinator_at_work(campus: Campus, seed: int = 1, protocol: Protocol = PROT
         spec = JobSpec(name, 360_000, 1.0, payload_bytes, loss_budget_s=rng.choice(LOSS_BUDGETS_S))
         job = world.jobs[name] = JobState(spec)
         begin_attempt(world, job, host, None)
-        job.to("offered")
-        job.to("started")
+        world.advance(job, "offered")
+        world.advance(job, "started")
         job.step, job.protected_since_s = 3600, HISTORY_S - 3600.0
         job.standby = standby.name
         open_flow(world, presync_flow(name, host.name, standby.name, 0.0))

@@ -40,7 +40,8 @@ def finish_event(cluster: Cluster, *, in_a_hurry: bool) -> None:
 
     `in_a_hurry`: each of several owners that leave together is answered at once, and checkpoints are planned a moment later.
     """
-    offer_freed(cluster)
+    if cluster.freed:
+        offer_freed(cluster)
     plan = None
     if cluster.plan_stale and in_a_hurry and cluster.now_s < cluster.planned_s + TOGETHER_S:
         cluster.plan_stale, cluster.plan_at_s = False, cluster.planned_s + TOGETHER_S
@@ -49,17 +50,17 @@ def finish_event(cluster: Cluster, *, in_a_hurry: bool) -> None:
         offer_freed(cluster)
     if cluster.rates_stale:
         settle(cluster)
-        _tell_loads(cluster)
-    _ask_network(cluster)
+        if cluster.routes.has_choice:
+            _tell_loads(cluster)
+    if cluster.installation.dirty:
+        _ask_network(cluster)
     send_orders(cluster)
     if plan is not None:
         tell_intervals(cluster, plan)
 
 
 def _ask_network(cluster: Cluster) -> None:
-    """Tell the network's controller which ways to have, if they have changed."""
-    if not cluster.installation.dirty:
-        return
+    """Tell the network's controller which ways to have: they have changed."""
     cluster.installation.dirty = False
     cluster.installation.requested += 1
     pins = [
@@ -74,8 +75,6 @@ def _ask_network(cluster: Cluster) -> None:
 
 def _tell_loads(cluster: Cluster) -> None:
     """Tell the network's controller what grants take of each trunk, if that has changed much."""
-    if not cluster.routes.has_choice:
-        return
     loads: dict[DirectedLink, float] = {}
     for flow in cluster.flows.values():
         for link in cluster.routes.way(flow.source, flow.destination)[1:-1]:

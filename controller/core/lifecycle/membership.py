@@ -6,6 +6,8 @@ heartbeat gave them; only then are they interrupted. An agent that comes back be
 
 from __future__ import annotations
 
+from math import inf
+
 from controller.core.lifecycle.attempts import withdraw_offers
 from controller.core.lifecycle.job_events import take_up
 from controller.core.lifecycle.migration import abandon, plan_moves, replan
@@ -54,13 +56,26 @@ def silent(cluster: Cluster, host: HostState, why: str = "silent for a whole lea
     on_disconnect(cluster, host, why)
 
 
-def hear_longer(cluster: Cluster, host: HostState) -> None:
-    """Put off the verdict on a silent host by a heartbeat: a longer lease is always safe to assume."""
-    until_s = cluster.now_s + cluster.protocol.heartbeat_s
-    if host.connected:
-        cluster.lease(host, until_s - cluster.protocol.fence_margin_s)
-    else:
-        cluster.fence(host, until_s)
+def end_leases(cluster: Cluster) -> None:
+    """Disconnect hosts whose lease is over, and fence the jobs of those that were disconnected before.
+
+    Where this process stood still, what a host has sent meanwhile may not have been read yet. Its end is put off by a
+    heartbeat: a longer lease is always safe to assume.
+    """
+    now_s, margin_s = cluster.now_s, cluster.protocol.fence_margin_s
+    for host, since_s in cluster.leases.ended(now_s):
+        if now_s > since_s + margin_s:
+            until_s = now_s + cluster.protocol.heartbeat_s
+            if host.connected:
+                cluster.lease(host, until_s - margin_s)
+            else:
+                cluster.fence(host, until_s)
+            continue
+        if host.connected and now_s >= host.lease_until_s + margin_s:
+            silent(cluster, host)
+        if now_s >= host.fence_at_s:
+            cluster.fence(host, inf)
+            fence(cluster, host)
 
 
 def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) -> None:

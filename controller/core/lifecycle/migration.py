@@ -275,7 +275,9 @@ def _admit(
     size, links = granted_bytes(cluster, job), cluster.routes.way(*ends)
     asked = MigrationRequest(job.name, size, deadline_s, restart_s, links, now_s + lead_s, rather_s)
     commitments, share = committed(cluster, movable=True), cluster.capacity.spendable
-    ways = [links] if goes_between(cluster, *ends) else cluster.choices(*ends)
+    ways = [links]
+    if cluster.chooses_ways and not goes_between(cluster, *ends):
+        ways = cluster.choices(*ends)
     for way in ways if len(ways) == 1 else emptiest_first(ways, asked, cluster.now_s, share, commitments):
         asked = replace(asked, links=way)
         answer = cluster.policy.admit([asked], cluster.now_s, share, commitments)
@@ -314,7 +316,8 @@ def _begin_move(
         job.move.hoped_bytes_per_s = asked.payload_bytes / time_s
     if job.standby != choice.host:  # the order to move may wait for its way, and be taken back
         close_flows(cluster, job=job.name, source=job.host, destination=job.standby or "", tell=True)
-    cluster.set_way(job.host, choice.host, asked.links)
+    if asked.links != cluster.routes.way(job.host, choice.host):
+        cluster.set_way(job.host, choice.host, asked.links)
     flow = CheckpointFlow(
         job.name,
         job.host,

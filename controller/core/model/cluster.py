@@ -12,6 +12,7 @@ import numpy as np
 from controller.core.model import effects as do
 from controller.core.model.entities import (
     OVER,
+    TRANSITIONS,
     Checkpoint,
     CheckpointFlow,
     HostState,
@@ -32,6 +33,7 @@ from controller.core.placement.owner_history import OwnerHistory
 from controller.core.policies.table import Policy
 from controller.core.queueing.queue import SpotQueue
 from controller.numerics.arrays import Floats
+from testbed.errors import InvariantBroken
 from testbed.messages import Endpoint, ToAgent
 from topologies.paths import DeadTrunks, Routes, Way, dead_trunks
 from topologies.spec import Campus, DirectedLink
@@ -102,17 +104,17 @@ class Cluster:
         """Put this in the journal."""
         self.outbox.append(do.Record(fact))
 
-    def take_outbox(self) -> list[do.Effect]:
-        """Return the effects so far, in order, and empty the outbox."""
-        effects, self.outbox = self.outbox, []
-        return effects
-
     # ------------------------------------------------------------ changes with consequences
 
     def advance(self, job: JobState, trigger: str) -> None:
-        """Take the job's transition for `trigger`. P1 plans anew when a job begins to run, or runs no more."""
+        """Take the transition that the table has for `trigger`; anything else is a bug that carries its story.
+
+        P1 plans anew when a job begins to run, or runs no more.
+        """
         before = job.phase
-        job.to(trigger)
+        if (before, trigger) not in TRANSITIONS:
+            raise InvariantBroken(job.name, f"no transition {trigger!r} from {before}")
+        job.phase = TRANSITIONS[before, trigger]
         self.plan_stale |= before is Phase.RUNNING or job.phase is Phase.RUNNING
         if job.phase in OVER:
             self.jobs.over(job)

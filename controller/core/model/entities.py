@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from math import inf
 from operator import attrgetter
 
 from controller.core.admission.reservation import Reservation
-from testbed.errors import InvariantBroken
 from testbed.messages import FlowCount, JobSpec, SnapshotSpeed, StoredCheckpoint
 from topologies.spec import Host, Role, TrafficClass
 
@@ -133,7 +133,7 @@ class JobState:
     ended_s: float = inf  # when it was over
     reason: str = ""  # why it failed
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The job's name."""
         return self.spec.name
@@ -160,13 +160,6 @@ class JobState:
     def did(self, step: int) -> None:
         """Note a step that its host says is done: never less than before, and never more than there are, whatever is said."""
         self.step = max(self.step, min(step, self.spec.steps))
-
-    def to(self, trigger: str) -> None:
-        """Take the transition that the table has for `trigger`; anything else is a bug that carries its story."""
-        try:
-            self.phase = TRANSITIONS[self.phase, trigger]
-        except KeyError:
-            raise InvariantBroken(self.name, f"no transition {trigger!r} from {self.phase}") from None
 
 
 @dataclass

@@ -127,7 +127,8 @@ class Replanner:
 
     def _post(self) -> None:
         """Perform the effects in the coordinator's outbox."""
-        for effect in self._cluster.take_outbox():
+        effects, self._cluster.outbox = self._cluster.outbox, []
+        for effect in effects:
             match effect:
                 case do.Tell(host, message):
                     self._world.connections.tell(host, message)
