@@ -1,17 +1,21 @@
-"""Jobs in processes of their own, for tests: started by one fork server, listened to, and none is left behind."""
+"""Jobs in processes of their own, for tests: of a desk that listens to each, or of an agent that keeps their checkpoints."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import trio
 
+from testbed.agent.core import events as ev
+from testbed.agent.io.processes import JobProcesses
+from testbed.checkpoints import CheckpointStore
+from testbed.messages import JobSpec, StoredCheckpoint
 from testbed.program import Program, ProgramRun
 from testbed.workloads.launch import ForkServer
 from testbed.workloads.lease import LeaseFile
@@ -92,3 +96,41 @@ async def next_of(job: WorkloadProcess, kind: type) -> Any:
 
 async def all_events(job: WorkloadProcess) -> list[Event]:
     return [event async for event in job.events]
+
+
+class AgentJobs(JobProcesses):
+    """The jobs of an agent, over a real store; it keeps the events that the agent was handed."""
+
+    def __init__(
+        self, store: CheckpointStore, lease: LeaseFile, path: Path, forks: ForkServer, **how: Any
+    ) -> None:
+        self.store, self.forks, self.events = store, forks, list[ev.Event]()
+        super().__init__(store, lease, path / "logs", self.events.append, forks.launch, **how)
+
+    def begin(
+        self, nursery: trio.Nursery, spec: JobSpec, attempt: int = 1, restore: StoredCheckpoint | None = None
+    ) -> None:
+        self.expect((spec.name, attempt))
+        nursery.start_soon(self.run, spec, attempt, restore)
+
+    async def until(self, kind: type[ev.Event]) -> Any:
+        """The last event of that kind, as soon as there is one."""
+        with trio.fail_after(30.0):
+            while not (found := [event for event in self.events if isinstance(event, kind)]):
+                await trio.sleep(0.005)
+        return found[-1]
+
+    @property
+    def scratch(self) -> list[str]:
+        """What lies in the store that is no checkpoint."""
+        return [path.name for path in (self.store.root / ".scratch").iterdir()]
+
+
+@contextmanager
+def agent_jobs(path: Path, **how: Any) -> Iterator[AgentJobs]:
+    with (
+        CheckpointStore(path / "store") as store,
+        ForkServer() as forks,
+        closing(LeaseFile.create(path / "lease", math.inf)) as lease,
+    ):
+        yield AgentJobs(store, lease, path, forks, **how)

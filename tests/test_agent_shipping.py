@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -12,23 +11,23 @@ from pathlib import Path
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from testbed.agent.config import AgentConfig
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.announced import Announced
 from testbed.agent.io.kernel_maps import KernelMaps
-from testbed.agent.io.processes import JobProcesses
 from testbed.agent.io.transfers import Transfers
 from testbed.bounds import LARGEST_SEQUENCE
 from testbed.checkpoints import CheckpointStore
 from testbed.messages import Endpoint, Expect, JobSpec
 from testbed.transfer import SendResult, TransferFailed, send_checkpoint
 from testbed.wire import MAX_BYTES
-from testbed.workloads.launch import ForkServer, Launched
-from testbed.workloads.lease import LeaseFile
+from testbed.workloads.launch import ForkServer
 from testbed.workloads.messages import Finished
 from testbed.workloads.process import Exited, WorkloadProcess
+from tests.job_desk import agent_jobs
 from topologies.spec import TrafficClass
 
 pytestmark = [pytest.mark.trio, pytest.mark.alone]
@@ -69,6 +68,7 @@ async def send(store: CheckpointStore, sequence: int, address: tuple[str, int], 
     )
 
 
+JOB = JobSpec("job", 1000, 0.1, 1000)
 TRUE = Expect(7, "job", 1, 999, "h1", "127.0.0.1", 10_000)
 
 
@@ -165,14 +165,10 @@ async def test_job_that_finished_before_it_was_killed_has_finished(
         yield Exited(-signal.SIGKILL, "killed by SIGKILL", from_outside=True)
 
     monkeypatch.setattr(WorkloadProcess, "start", start)
-    events: list[ev.Event] = []
-    with CheckpointStore(tmp_path) as store:
-        lease = LeaseFile.create(tmp_path / "lease", 0.0)
-        jobs = JobProcesses(store, lease, tmp_path / "log", events.append, ForkServer().launch)
+    with agent_jobs(tmp_path) as jobs:
         jobs.expect(("job", 1))
-        await jobs.run(JobSpec("job", 1000, 0.1, 1000), 1, None)
-        lease.close()
-    [ended] = events
+        await jobs.run(JOB, 1, None)
+        [ended] = jobs.events
     assert isinstance(ended, ev.WorkloadEnded)
     assert (ended.ended.outcome, ended.ended.digest) == ("finished", "01")
 
@@ -183,33 +179,21 @@ def children_of(forks: ForkServer) -> list[str]:
 
 
 async def test_jobs_have_ended_when_their_agent_has(tmp_path: Path) -> None:
-    started = trio.Event()
-    with CheckpointStore(tmp_path) as store, ForkServer() as forks:
-        lease = LeaseFile.create(tmp_path / "lease", math.inf)
-        jobs = JobProcesses(store, lease, tmp_path / "log", lambda _: started.set(), forks.launch)
-        jobs.expect(("job", 1))
-        with trio.fail_after(20.0):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(jobs.run, JobSpec("job", 1000, 0.1, 1000), 1, None)
-                await started.wait()
-                assert children_of(forks) != []
-                nursery.cancel_scope.cancel()
-        assert children_of(forks) == []
-        lease.close()
+    with agent_jobs(tmp_path) as jobs:
+        async with trio.open_nursery() as nursery:
+            jobs.begin(nursery, JOB)
+            await jobs.until(ev.WorkloadStarted)
+            assert children_of(jobs.forks) != []
+            nursery.cancel_scope.cancel()
+        assert children_of(jobs.forks) == []
 
 
 async def test_job_that_its_process_cannot_be_told_of_has_failed_and_has_no_process(tmp_path: Path) -> None:
-    async def launch(*_: int) -> Launched:
-        raise AssertionError("it has a process")
-
-    events: list[ev.Event] = []
-    with CheckpointStore(tmp_path) as store:
-        lease = LeaseFile.create(tmp_path / "lease", 0.0)
-        jobs = JobProcesses(store, lease, tmp_path / "log", events.append, launch)
+    with agent_jobs(tmp_path) as jobs:
         jobs.expect(("job", 1))
-        await jobs.run(JobSpec("job", 1000, 0.1, 1000, "my:Work", {"text": "x" * MAX_BYTES}), 1, None)
-        lease.close()
-    [ended] = events
+        await jobs.run(replace(JOB, workload="my:Work", params={"text": "x" * MAX_BYTES}), 1, None)
+        [ended] = jobs.events
+        assert jobs.forks.pid is None, "no server was needed"
     assert isinstance(ended, ev.WorkloadEnded)
     assert ended.ended.outcome == "failed"
     assert f"at most {MAX_BYTES}" in ended.ended.reason

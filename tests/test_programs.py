@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import socket
@@ -17,15 +16,11 @@ import trio
 
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
-from testbed.agent.io.processes import JobProcesses
-from testbed.checkpoints import CheckpointStore
 from testbed.messages import JobSpec
 from testbed.program import Program, wrong
 from testbed.workloads import criu, output
 from testbed.workloads.archive import CannotKeep, ProgramProgress, digest, pack, unpack
 from testbed.workloads.base import StateMismatch
-from testbed.workloads.launch import ForkServer
-from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import (
     CODEC,
     Failed,
@@ -36,7 +31,7 @@ from testbed.workloads.messages import (
 )
 from testbed.workloads.process import Exited, SnapshotImpossible
 from tests.criu_here import needs_criu
-from tests.job_desk import MANY_BYTES, Desk, all_events, desk
+from tests.job_desk import MANY_BYTES, Desk, agent_jobs, all_events, desk
 
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 
@@ -92,13 +87,16 @@ async def test_a_program_of_a_stranger_computes_the_same_over_three_hosts(
     tmp_path: Path, stranger: str
 ) -> None:
     """It is asked twice while it runs on, and moved twice; its result is that of an uninterrupted run."""
-    program = Program([stranger, "400"], checkpoint_signal="SIGUSR1")
-    alone = {**os.environ, "RECLAIMNET_CHECKPOINT_DIRECTORY": str(tmp_path)}
-    expected = subprocess.run([stranger, "400"], capture_output=True, text=True, env=alone).stdout.split()[-1]
+    steps, expected = 1500, 88172645463325252
+    for _ in range(steps):
+        expected ^= expected << 13 & (1 << 64) - 1
+        expected ^= expected >> 7
+        expected ^= expected << 17 & (1 << 64) - 1
+    program = Program([stranger, str(steps)], checkpoint_signal="SIGUSR1")
     async with desk(tmp_path) as at:
         restore, reached = None, 0
         for number in (1, 2):
-            job = await at.run(program, restore)
+            job = await at.run(program, restore, steps=steps)
             await at.until(f"from {reached and ''}", number)
             await trio.sleep(0.15)
             copy = await job.snapshot(tmp_path / f"copy{number}")
@@ -109,11 +107,11 @@ async def test_a_program_of_a_stranger_computes_the_same_over_three_hosts(
             reached = final.step
             job.kill()
             await all_events(job)
-        last = await at.run(program, restore)
+        last = await at.run(program, restore, steps=steps)
         started, *between, finished, exited = await all_events(last)
-        assert (started.step, finished.step, exited.status) == (reached, 400, 0)
+        assert (started.step, finished.step, exited.status) == (reached, steps, 0)
         assert isinstance(started, Started) and isinstance(finished, Finished)
-        assert all(isinstance(event, Progress) and event.step < 400 for event in between)
+        assert all(isinstance(event, Progress) and event.step < steps for event in between)
         assert at.log(3).splitlines()[-1] == f"result {expected}"
         assert "from 0" not in at.log(3)
 
@@ -130,6 +128,13 @@ async def test_a_program_goes_on_after_a_checkpoint_for_which_it_stands_still(
         await job.snapshot(tmp_path / "copy", stop=True)
         *_, finished, exited = await all_events(job)
         assert (finished.step, exited.status) == (25, 0)
+
+
+FINAL = do.TakeSnapshot("a", 1, 1_000_001, True)
+
+
+def of_agent(program: Program) -> JobSpec:
+    return JobSpec("a", 100_000, 0.05, 100_000, "executable", program=program)
 
 
 def script(path: Path, text: str) -> Program:
@@ -270,27 +275,22 @@ async def test_what_a_program_has_mounted_is_neither_kept_nor_removed_with_its_f
         echo; echo mounted; while :; do sleep 0.02; done
         """,
     )
-    spec = JobSpec("a", 100_000, 0.05, 100_000, "executable", program=program)
-    lease, events = LeaseFile.create(tmp_path / "lease", math.inf), list[Any]()
     log = tmp_path / "logs/a.1.log"
-    with CheckpointStore(tmp_path / "store") as store, ForkServer() as forks:
-        jobs = JobProcesses(store, lease, tmp_path / "logs", events.append, forks.launch)
+    with agent_jobs(tmp_path) as jobs:
         async with trio.open_nursery() as nursery:
-            jobs.expect(("a", 1))
-            nursery.start_soon(jobs.run, spec, 1, None)
+            jobs.begin(nursery, of_agent(program))
             with trio.fail_after(20.0):
                 while not log.exists() or "mounted" not in log.read_text():
                     await trio.sleep(0.01)
-            await jobs.take_snapshot(do.TakeSnapshot("a", 1, 1_000_001, True))
+            await jobs.take_snapshot(FINAL)
         assert "years of work\n" in log.read_text(), "it was not mounted"
-        assert list((tmp_path / "store/.scratch").iterdir()) == []
-        [stored] = [event.checkpoint for event in events if isinstance(event, ev.SnapshotDone)]
+        assert jobs.scratch == []
+        stored = (await jobs.until(ev.SnapshotDone)).checkpoint
         state = tmp_path / "state"
         state.mkdir()
-        unpack(store.payload(store.get("a", stored.sequence)), state, MANY_BYTES)
+        unpack(jobs.store.payload(jobs.store.get("a", stored.sequence)), state, MANY_BYTES)
         assert [path.name for path in state.rglob("*")] == ["m"]
     assert precious.read_text() == "years of work"
-    lease.close()
 
 
 @pytest.mark.trio
@@ -523,42 +523,28 @@ async def test_an_agent_stores_a_programs_state_restores_it_and_leaves_no_folder
     tmp_path: Path,
 ) -> None:
     """Its checkpoint goes through the store, verified; asked to end it is gone within its grace, and said to be."""
-    program = Program([str(EXAMPLES / "adding.sh")])
-    spec = JobSpec("a", 100_000, 0.05, 100_000, "executable", program=program)
-    lease = LeaseFile.create(tmp_path / "lease", math.inf)
-    events: list[Any] = []
-    with CheckpointStore(tmp_path / "store") as store, ForkServer() as forks:
-        jobs = JobProcesses(store, lease, tmp_path / "logs", events.append, forks.launch)
-
-        async def heard(kind: type) -> Any:
-            with trio.fail_after(20.0):
-                while not (found := [event for event in events if isinstance(event, kind)]):
-                    await trio.sleep(0.01)
-            return found[-1]
-
+    spec, log = of_agent(Program([str(EXAMPLES / "adding.sh")])), tmp_path / "logs/a.2.log"
+    with agent_jobs(tmp_path) as jobs:
         async with trio.open_nursery() as nursery:
-            jobs.expect(("a", 1))
-            nursery.start_soon(jobs.run, spec, 1, None)
-            await heard(ev.WorkloadsProgressed)
-            await jobs.take_snapshot(do.TakeSnapshot("a", 1, 1_000_001, True))
-            stored = (await heard(ev.SnapshotDone)).checkpoint
-            store.verify(store.get("a", 1_000_001))
-        assert list((tmp_path / "store/.scratch").iterdir()) == []
-        events.clear()
+            jobs.begin(nursery, spec)
+            await jobs.until(ev.WorkloadsProgressed)
+            await jobs.take_snapshot(FINAL)
+            stored = (await jobs.until(ev.SnapshotDone)).checkpoint
+            jobs.store.verify(jobs.store.get("a", 1_000_001))
+        assert jobs.scratch == []
+        jobs.events.clear()
         async with trio.open_nursery() as nursery:
-            jobs.expect(("a", 2))
-            nursery.start_soon(jobs.run, spec, 2, stored)
-            assert (await heard(ev.WorkloadStarted)).step == stored.step > 0
+            jobs.begin(nursery, spec, 2, stored)
+            assert (await jobs.until(ev.WorkloadStarted)).step == stored.step > 0
             with trio.fail_after(20.0):
-                while "begins" not in (tmp_path / "logs/a.2.log").read_text():
+                while "begins" not in log.read_text():
                     await trio.sleep(0.01)
             began_s = time.monotonic()
             await jobs.end(("a", 2), 10.0)
             assert time.monotonic() - began_s < 9.0
-            assert (await heard(ev.WorkloadEnded)).ended.attempt == 2
-        assert list((tmp_path / "store/.scratch").iterdir()) == []
-    assert (tmp_path / "logs/a.2.log").read_text().startswith(f"begins at {stored.step}\n")
-    lease.close()
+            assert (await jobs.until(ev.WorkloadEnded)).ended.attempt == 2
+        assert jobs.scratch == []
+    assert log.read_text().startswith(f"begins at {stored.step}\n")
 
 
 # ---------------------------------------------------------------- saved from outside

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from collections.abc import AsyncIterator
@@ -15,15 +14,12 @@ import trio
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.speed import GAIN, SnapshotSpeeds
-from testbed.agent.io.processes import JobProcesses
-from testbed.checkpoints import CheckpointStore
 from testbed.messages import JobSpec, SnapshotCost
 from testbed.workloads import copying, memory
 from testbed.workloads.copying import CopiedSnapshot, PartsCopy, why_not
-from testbed.workloads.launch import ForkServer
-from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Snapshot, SnapshotFailed, SnapshotTaken
 from testbed.workloads.synthetic import Synthetic
+from tests.job_desk import AgentJobs, agent_jobs
 
 # ---------------------------------------------------------------- one copy
 
@@ -144,57 +140,18 @@ SPEC = JobSpec("job", 100_000, 0.01, 300_000)
 KEY = ("job", 1)
 
 
-class Agent:
-    """One job's process over a real store."""
-
-    def __init__(self, store: CheckpointStore, jobs: JobProcesses, lease: LeaseFile) -> None:
-        self.store, self.jobs, self.lease = store, jobs, lease
-        self.events: list[ev.Event] = []
-        self.reasons: list[str] = []  # of snapshots that failed
-
-    @property
-    def steps(self) -> list[int]:
-        told = [event for event in self.events if isinstance(event, ev.WorkloadsProgressed)]
-        return [claim.step for event in told for claim in event.claims]
-
-    async def until(self, kind: type[ev.Event]) -> ev.Event:
-        while not (found := [event for event in self.events if isinstance(event, kind)]):
-            await trio.sleep(0.005)
-        return found[0]
-
-    @property
-    def scratch(self) -> list[str]:
-        return [path.name for path in (self.store.root / ".scratch").iterdir()]
-
-
 @asynccontextmanager
-async def running(path: Path, *, snapshots_stop: bool = False) -> AsyncIterator[Agent]:
-    with CheckpointStore(path / "store") as store, ForkServer() as forks:
-        lease = LeaseFile.create(path / "lease", math.inf)
-        agent: Agent
-        jobs = JobProcesses(
-            store,
-            lease,
-            path / "log",
-            lambda event: agent.events.append(event),
-            forks.launch,
-            snapshots_stop=snapshots_stop,
-        )
-        agent = Agent(store, jobs, lease)
-        try:
-            with trio.fail_after(30):
-                async with trio.open_nursery() as nursery:
-                    jobs.expect(KEY)
-                    nursery.start_soon(jobs.run, SPEC, 1, None)
-                    await agent.until(ev.WorkloadStarted)
-                    yield agent
-                    jobs.kill(KEY)
-        finally:
-            lease.close()
+async def running(path: Path, **how: bool) -> AsyncIterator[AgentJobs]:
+    """A job that computes."""
+    with agent_jobs(path, **how) as agent:
+        async with trio.open_nursery() as nursery:
+            agent.begin(nursery, SPEC)
+            await agent.until(ev.WorkloadStarted)
+            yield agent
+            agent.kill(KEY)
 
 
-def order(*, final: bool = False) -> do.TakeSnapshot:
-    return do.TakeSnapshot("job", 1, 1_000_001, final)
+ORDER = do.TakeSnapshot("job", 1, 1_000_001, False)
 
 
 @pytest.mark.alone
@@ -202,10 +159,8 @@ def order(*, final: bool = False) -> do.TakeSnapshot:
 @pytest.mark.parametrize("snapshots_stop", [False, True])
 async def test_snapshot_is_in_the_store_and_says_what_it_took(tmp_path: Path, snapshots_stop: bool) -> None:
     async with running(tmp_path, snapshots_stop=snapshots_stop) as agent:
-        await agent.jobs.take_snapshot(order())
+        await agent.take_snapshot(ORDER)
         done = await agent.until(ev.SnapshotDone)
-        assert isinstance(done, ev.SnapshotDone)
-        assert done.cost is not None
         assert done.cost.stopped == ""
         assert done.cost.pause_s > 0.0
         assert (done.cost.pause_s < done.cost.write_s) or not snapshots_stop
@@ -217,20 +172,18 @@ async def test_snapshot_is_in_the_store_and_says_what_it_took(tmp_path: Path, sn
 
 
 @asynccontextmanager
-async def half_written(agent: Agent) -> AsyncIterator[None]:
+async def half_written(agent: AgentJobs) -> AsyncIterator[None]:
     """While a snapshot is being written that cannot be written to its end: into a pipe that nobody empties."""
     fifo = agent.store.scratch("job", 1_000_001)
     os.mkfifo(fifo)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(agent.jobs.take_snapshot, order())
+        nursery.start_soon(agent.take_snapshot, ORDER)
         reader = await trio.to_thread.run_sync(os.open, fifo, os.O_RDONLY)  # until the writer has opened it
         try:
             yield
-            failed = await agent.until(ev.SnapshotFailed)
+            await agent.until(ev.SnapshotFailed)
             assert agent.scratch == []
             assert agent.store.manifests() == []
-            assert isinstance(failed, ev.SnapshotFailed)
-            agent.reasons.append(failed.reason)
         finally:
             os.close(reader)
 
@@ -239,10 +192,10 @@ async def half_written(agent: Agent) -> AsyncIterator[None]:
 @pytest.mark.trio
 async def test_job_killed_while_its_snapshot_is_written_leaves_nothing_behind(tmp_path: Path) -> None:
     async with running(tmp_path) as agent:
-        pid = agent.jobs._running[KEY].pid
+        pid = agent._running[KEY].pid
         async with half_written(agent):
-            agent.jobs.kill(KEY)
-        assert "SIGKILL" in agent.reasons[0]
+            agent.kill(KEY)
+        assert "SIGKILL" in (await agent.until(ev.SnapshotFailed)).reason
         assert not Path(f"/proc/{pid}").exists()
 
 
@@ -250,10 +203,10 @@ async def test_job_killed_while_its_snapshot_is_written_leaves_nothing_behind(tm
 @pytest.mark.trio
 async def test_job_goes_on_while_its_snapshot_is_written(tmp_path: Path) -> None:
     async with running(tmp_path) as agent, half_written(agent):
-        before = len(agent.steps)
-        while len(agent.steps) < before + 3:
-            await trio.sleep(0.005)
-        agent.jobs.kill(KEY)
+        for _ in range(3):
+            agent.events.clear()
+            await agent.until(ev.WorkloadsProgressed)
+        agent.kill(KEY)
 
 
 @pytest.mark.alone
@@ -272,13 +225,11 @@ async def test_snapshot_that_was_written_when_its_attempt_was_killed_is_not_kept
 
         monkeypatch.setattr(agent.store, "ingest", slow)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(agent.jobs.take_snapshot, order())
+            nursery.start_soon(agent.take_snapshot, ORDER)
             while not reached.is_set():
                 await trio.sleep(0.005)
-            agent.jobs.kill(KEY)
+            agent.kill(KEY)
             go_on.set()
-        failed = await agent.until(ev.SnapshotFailed)
-        assert isinstance(failed, ev.SnapshotFailed)
-        assert failed.reason == "the job was killed meanwhile"
+        assert (await agent.until(ev.SnapshotFailed)).reason == "the job was killed meanwhile"
         assert agent.store.manifests() == []
         assert agent.scratch == []
